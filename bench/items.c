@@ -1,0 +1,101 @@
+/* The rows of items: interrupts masked, a ring of its own, and the producer that looks after
+ * everything. */
+#include "kymo_items.h"
+
+#include "machine.h"
+#include "rows.h"
+
+#define PACKET_BYTES 1024
+
+static uint64_t buffer[2 * PACKET_BYTES / 8];
+
+KYMO_ITEMS(3);
+#if !defined(__linux__)
+KYMO_RING(level, 256, 2);
+#endif
+
+int main(void);
+
+const kymo_config_t kymo_config = {
+	.version = KYMO_CONFIG_VERSION,
+	.flags = KYMO_START_ON,
+	.buffer = buffer,
+	.buffer_size = sizeof buffer,
+	.packet_size = PACKET_BYTES,
+	.text_base = KYMO_TEXT_BASE,
+#if defined(MACHINE_COUNTER)
+	.counter = MACHINE_COUNTER,
+#endif
+#if !defined(__linux__)
+	.clock_hz = 25000000,
+#endif
+};
+
+/* More than a packet holds: another is begun. */
+#define FULL (KYMO_ITEMS_AT_ONCE + 8)
+
+#define CALLS(name, count, call) \
+	ROW(name) \
+	{ \
+		for (unsigned i = 0; i < (count); i++) { \
+			call; \
+			STAY; \
+		} \
+	}
+
+CALLS(produce, TIMES, kymo_produce(KYMO_ITEM_USER(1), i))
+CALLS(produce_packet, FULL, kymo_produce(KYMO_ITEM_USER(1), i))
+
+#if defined(__linux__)
+
+/* Rings are the threads' own: nobody else sees how far they are filled. */
+static void rings(void)
+{
+}
+
+static void produce(void)
+{
+	row_produce();
+}
+
+#else
+
+CALLS(put, TIMES, kymo_ring_put(&kymo_items, KYMO_ITEM_USER(1), i))
+CALLS(put_packet, FULL, kymo_ring_put(&kymo_items, KYMO_ITEM_USER(1), i))
+CALLS(put_own, TIMES, kymo_ring_put_own(&level, KYMO_ITEM_USER(1), i))
+
+/* Runs a row whose items are all in one packet, and says what they take. */
+#define RUN(name, ring) \
+	do { \
+		const uint8_t *before = (ring).at; \
+		row_##name(); \
+		rows_say(#name, (uint32_t)((ring).at - before), TIMES); \
+	} while (0)
+
+static void rings(void)
+{
+	/* The first of each begins a packet. */
+	kymo_ring_put(&kymo_items, KYMO_ITEM_USER(0), 0);
+	kymo_ring_put_own(&level, KYMO_ITEM_USER(0), 0);
+	RUN(put, kymo_items);
+	RUN(put_own, level);
+	row_put_packet();
+}
+
+static void produce(void)
+{
+	RUN(produce, kymo_items);
+}
+
+#endif
+
+int main(void)
+{
+	machine_start();
+	rings();
+	kymo_produce(KYMO_ITEM_USER(0), 0);
+	produce();
+	row_produce_packet();
+	machine_stop();
+	return 0;
+}

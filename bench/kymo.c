@@ -1,0 +1,266 @@
+/* The rows of Kymo's own hooks. What is recorded, and what is looked at, differs by how this is
+ * compiled:
+ *   (nothing)    calls: gate, mask, clock and end of packet checked, a stopper, depth counted
+ *   EVERYTHING   the profile table too, and a function that is filtered out
+ *   SITES        with call sites
+ *   MINIMAL      with a library that was built for nothing but calls
+ *   LEAST        with the smallest library, which has nothing but calls
+ * A row is named after what it calls, and this. */
+#include "kymo.h"
+
+#include "machine.h"
+#include "rows.h"
+
+#if defined(EVERYTHING)
+#define NAMED(name) name##_everything
+#elif defined(SITES)
+#define NAMED(name) name##_sites
+#elif defined(MINIMAL)
+#define NAMED(name) name##_minimal
+#elif defined(LEAST)
+#define NAMED(name) name##_least
+#else
+#define ALL_ROWS
+#define NAMED(name) name
+#endif
+
+#define ROW_(name) ROW(name)
+
+#define PACKET_BYTES 4096
+
+/* More than all rows write: the buffer is never full. */
+#define PACKETS 16
+
+void __cyg_profile_func_enter(void *function, void *call_site);
+void __cyg_profile_func_exit(void *function, void *call_site);
+int main(void);
+
+/* What is called, as far as the hooks know. */
+__attribute__((aligned(16))) static void subject(void)
+{
+	STAY;
+}
+
+static void another(void)
+{
+	STAY;
+}
+
+static uint64_t buffer[PACKETS * PACKET_BYTES / 8] __attribute__((aligned(128)));
+
+#if defined(EVERYTHING)
+static kymo_slot_t slots[32];
+static kymo_frame_t frames[2 * 32];
+static const kymo_promotion_t filtered[] = { { .function = another, .kind = KYMO_PROMOTE_NOTHING } };
+#endif
+
+const kymo_config_t kymo_config = {
+	.version = KYMO_CONFIG_VERSION,
+#if defined(SITES)
+	.flags = KYMO_START_ON | KYMO_CALL_SITES,
+#else
+	.flags = KYMO_START_ON,
+#endif
+	.buffer = buffer,
+	.buffer_size = sizeof buffer,
+	.packet_size = PACKET_BYTES,
+	.text_base = KYMO_TEXT_BASE,
+#if !defined(MINIMAL) && !defined(LEAST)
+	.stopper = another,
+#endif
+#if defined(EVERYTHING)
+	.slots = slots,
+	.slot_count = 32,
+	.frames = frames,
+	.shadow_stacks = 2,
+	.shadow_depth = 32,
+	.promotions = filtered,
+	.promotion_count = 1,
+#endif
+#if defined(MACHINE_COUNTER)
+	.counter = MACHINE_COUNTER,
+#endif
+#if !defined(__linux__)
+	.clock_hz = 25000000,
+#endif
+};
+
+#if defined(LEAST)
+
+/* It has no markers, and what it writes is what the others write. */
+#define RUN(name) row(name)
+#define row(name) row_##name()
+
+#else
+
+/* How far the newest packet has been written: its last byte is that of a marker, which is not 0. (Under
+ * Linux the buffer is the thread's own affair, and the markers are found in what is saved at the end.) */
+static const uint8_t *seen = (const uint8_t *)buffer;
+
+/* More than is written between two looks. */
+#define APART 1024
+
+static const uint8_t *written(void)
+{
+	const uint8_t *all = (const uint8_t *)buffer + sizeof buffer;
+	const uint8_t *end = (size_t)(all - seen) < APART ? all : seen + APART;
+
+	while (end > seen && end[-1] == 0)
+		end--;
+	seen = end;
+	return end;
+}
+
+/* A marker, and after all that looking another: the next event is not far away in time. */
+static const uint8_t *marked;
+
+static void begin(void)
+{
+	kymo_marker(0xFFFFFFFF);
+	marked = written();
+	kymo_marker(0xFFFFFFFF);
+}
+
+/* What has been written since, but for what a row of nothing would have written. */
+static uint32_t end(void)
+{
+	static uint32_t nothing;
+	uint32_t bytes;
+
+	kymo_marker(0xFFFFFFFF);
+	bytes = (uint32_t)(written() - marked);
+	if (nothing == 0)
+		nothing = bytes;
+	return bytes - nothing;
+}
+
+/* Runs a row, and says what it wrote. It is all in one packet. */
+#define RUN(name) RUN_(name)
+#define RUN_(name) \
+	do { \
+		begin(); \
+		row_##name(); \
+		rows_say(#name, end(), TIMES); \
+	} while (0)
+
+#endif
+
+/* A row that calls something so many times. */
+#define CALLS(name, call) \
+	ROW_(name) \
+	{ \
+		for (unsigned i = 0; i < TIMES; i++) { \
+			call; \
+			STAY; \
+		} \
+	}
+
+#define ENTER __cyg_profile_func_enter((void *)subject, (void *)main)
+#define EXIT __cyg_profile_func_exit((void *)subject, (void *)main)
+
+CALLS(NAMED(enter), ENTER)
+CALLS(NAMED(exit), EXIT)
+
+#if defined(ALL_ROWS)
+
+/* Threads are numbers; these are far from all addresses in the program, and those near to HERE. */
+#define FAR ((uintptr_t)0x50000000)
+#define HERE ((uintptr_t)buffer)
+
+CALLS(marker, kymo_marker(i))
+CALLS(named_marker, kymo_named_marker("name", i))
+CALLS(switch_near, kymo_switched_out(i == 0 ? HERE : HERE + 64 * (i - 1)); STAY;
+      kymo_switched_in(HERE + 64 * i))
+CALLS(switch_far, kymo_switched_out(i == 0 ? HERE : FAR + 64 * (i - 1)); STAY;
+      kymo_switched_in(FAR + 64 * i))
+CALLS(isr_enter, kymo_isr_enter(15))
+CALLS(isr_exit, kymo_isr_exit(15))
+CALLS(context, kymo_context(HERE, 1, 2))
+#if !defined(__aarch64__)
+CALLS(block, kymo_commit(kymo_reserve(16), 1))
+#endif
+CALLS(disabled_enter, ENTER)
+CALLS(disabled_exit, EXIT)
+CALLS(armed_enter, ENTER)
+CALLS(armed_exit, EXIT)
+
+/* So many entries that a packet is full, and another begun. */
+#define FULL (PACKET_BYTES / 3)
+
+ROW(packet)
+{
+	for (int i = 0; i < FULL; i++) {
+		ENTER;
+		STAY;
+	}
+}
+
+/* The first packet's calls are left: exits that say which function they leave. */
+CALLS(exit_named, EXIT)
+
+static void others(void)
+{
+	RUN(marker);
+	RUN(named_marker);
+	RUN(isr_enter);
+	RUN(isr_exit);
+	RUN(context);
+#if !defined(__aarch64__)
+	RUN(block);
+#endif
+	kymo_switched_in(HERE);
+	RUN(switch_far);
+	kymo_switched_out(FAR + 64 * (TIMES - 1));
+	kymo_switched_in(HERE);
+	kymo_disable();
+	row_disabled_enter();
+	row_disabled_exit();
+	kymo_enable();
+	kymo_off();
+	kymo_set_trigger(another);
+	row_armed_enter();
+	row_armed_exit();
+	kymo_set_trigger(NULL);
+	kymo_on();
+	/* The first call after that looks closer. */
+	ENTER;
+	row_packet();
+	/* Back to where the packet began, which is no longer in this one. */
+	for (int i = 0; i < FULL; i++)
+		EXIT;
+	/* The newest packet is another one: its header names HERE. */
+	seen = (const uint8_t *)buffer + sizeof buffer;
+	while (seen[-1] == 0)
+		seen--;
+	RUN(exit_named);
+	RUN(switch_near);
+}
+
+#else
+
+static void others(void)
+{
+}
+
+#endif
+
+int main(void)
+{
+	machine_start();
+#if defined(__aarch64__) && !defined(__linux__)
+	kymo_cpu_start(0);
+#endif
+	/* The first call sets the recorder up, and the first event begins a packet. */
+	ENTER;
+	EXIT;
+#if !defined(LEAST)
+	begin();
+	end();
+#endif
+	RUN(NAMED(enter));
+	RUN(NAMED(exit));
+	others();
+	another();
+	machine_stop();
+	return 0;
+}

@@ -1,0 +1,36 @@
+/* A row of the table is a function: what runs outside of it, from each of its calls until the
+ * return, is what is counted (xtask/src/bench). */
+#ifndef ROWS_H
+#define ROWS_H
+
+#include "machine.h"
+
+#define ROW(name) \
+	void row_##name(void); \
+	__attribute__((noinline, used, section(".text.row_" #name))) void row_##name(void)
+
+/* How often a row calls its subject. */
+#define TIMES 16
+
+/* Nothing moves over this: every call stays a call, the last one too. */
+#define STAY __asm__ volatile("" ::: "memory")
+
+/* Says how many bytes an event of a row takes: `bytes NAME TOTAL COUNT`. */
+INLINE void rows_say(const char *name, uint32_t total, uint32_t count)
+{
+	static const char begin[] = "bytes ";
+	uint32_t numbers[2] = { total, count };
+
+	for (const char *c = begin; *c != 0; c++)
+		machine_put(*c);
+	for (; *name != 0; name++)
+		machine_put(*name);
+	for (int n = 0; n < 2; n++) {
+		machine_put(' ');
+		for (int shift = 28; shift >= 0; shift -= 4)
+			machine_put("0123456789abcdef"[numbers[n] >> shift & 15]);
+	}
+	machine_put('\n');
+}
+
+#endif

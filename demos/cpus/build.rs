@@ -1,0 +1,29 @@
+//! Compiles the C part, with the hooks in it, and names the linker script.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+fn main() {
+    let here = env::var("CARGO_MANIFEST_DIR").expect("cargo says where");
+    let out = env::var("OUT_DIR").expect("cargo says where to");
+    let object = Path::new(&out).join("work.o");
+    let status = Command::new("aarch64-linux-gnu-gcc")
+        .args(["-std=gnu11", "-Os", "-g", "-Wall", "-Wextra", "-Werror"])
+        .args(["-ffreestanding", "-fno-pic", "-fno-stack-protector"])
+        .args(["-mcpu=cortex-a72", "-mgeneral-regs-only"])
+        .args(["-finstrument-functions", "-c", "src/work.c", "-o"])
+        .arg(&object)
+        .current_dir(&here)
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        other => panic!("aarch64-linux-gnu-gcc (Debian: gcc-aarch64-linux-gnu): {other:?}"),
+    }
+    println!("cargo::rustc-link-arg={}", object.display());
+    println!("cargo::rustc-link-arg=-T{here}/cpus.ld");
+    println!("cargo::rustc-link-arg=--build-id");
+    for file in ["src/work.c", "cpus.ld", "build.rs"] {
+        println!("cargo::rerun-if-changed={file}");
+    }
+}

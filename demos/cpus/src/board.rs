@@ -1,0 +1,173 @@
+//! QEMU's machine `virt`: the UART, the interrupt controller, the timer, and its firmware.
+
+use core::arch::{asm, global_asm};
+use core::fmt;
+use core::ptr::{read_volatile, write_volatile};
+
+/// The UART, a PL011.
+const UART: usize = 0x0900_0000;
+/// The interrupt controller's distributor, a GICv2's.
+const DISTRIBUTOR: usize = 0x0800_0000;
+/// Its interface to the CPU that asks.
+const INTERFACE: usize = 0x0801_0000;
+/// The virtual timer's interrupt, which every CPU has of its own.
+pub const TIMER_IRQ: u16 = 27;
+
+fn read(address: usize) -> u32 {
+    // SAFETY: the addresses in this module are registers of the machine.
+    unsafe { read_volatile(address as *const u32) }
+}
+
+fn write(address: usize, value: u32) {
+    // SAFETY: as above.
+    unsafe { write_volatile(address as *mut u32, value) };
+}
+
+/// Has the UART keep what arrives until somebody looks: 16 bytes, of 8 bits.
+pub fn start_uart() {
+    write(UART + 0x2C, 0x70);
+}
+
+/// Sends bytes.
+pub extern "C" fn send(bytes: *const u8, count: usize) {
+    for i in 0..count {
+        // SAFETY: the caller has so many bytes there.
+        let byte = unsafe { *bytes.add(i) };
+        while read(UART + 0x18) & 1 << 5 != 0 {}
+        write(UART, byte.into());
+    }
+}
+
+/// A byte that has arrived.
+pub fn receive() -> Option<u8> {
+    (read(UART + 0x18) & 1 << 4 == 0).then(|| read(UART) as u8)
+}
+
+/// Prints; for one CPU at a time.
+pub struct Console;
+
+impl fmt::Write for Console {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        send(text.as_ptr(), text.len());
+        Ok(())
+    }
+}
+
+/// Prints a line.
+#[macro_export]
+macro_rules! say_line {
+    ($($arguments:tt)*) => {{
+        use core::fmt::Write as _;
+        let _ = write!($crate::board::Console, "demo: {}\r\n", format_args!($($arguments)*));
+    }};
+}
+
+/// The counter.
+pub fn counter() -> u64 {
+    let now;
+    // SAFETY: reading it changes nothing.
+    unsafe { asm!("isb", "mrs {}, cntvct_el0", out(reg) now, options(nostack)) };
+    now
+}
+
+/// How often the counter counts in a second.
+pub fn counter_hz() -> u64 {
+    let hz;
+    // SAFETY: reading it changes nothing.
+    unsafe { asm!("mrs {}, cntfrq_el0", out(reg) hz, options(nostack)) };
+    hz
+}
+
+/// The number of this CPU.
+pub fn cpu() -> u16 {
+    let affinity: u64;
+    // SAFETY: reading it changes nothing.
+    unsafe { asm!("mrs {}, mpidr_el1", out(reg) affinity, options(nostack)) };
+    (affinity & 0xFF) as u16
+}
+
+/// The timer interrupts this CPU after so many ticks.
+pub fn set_timer(ticks: u64) {
+    // SAFETY: the timer's own registers.
+    unsafe {
+        asm!("msr cntv_tval_el0, {}", in(reg) ticks, options(nostack));
+        asm!("msr cntv_ctl_el0, {}", in(reg) 1u64, options(nostack));
+    }
+}
+
+/// Lets the timer's interrupt through to this CPU.
+pub fn enable_timer() {
+    write(DISTRIBUTOR, 1);
+    write(DISTRIBUTOR + 0x100, 1 << TIMER_IRQ);
+    write(INTERFACE + 4, 0xFF);
+    write(INTERFACE, 1);
+    // SAFETY: vectors and stack are there.
+    unsafe { asm!("msr daifclr, #2", options(nostack)) };
+}
+
+/// No more interrupts for this CPU.
+pub fn disable_interrupts() {
+    // SAFETY: masking breaks nothing.
+    unsafe { asm!("msr daifset, #2", options(nostack)) };
+}
+
+/// Takes the interrupt that is to be served.
+pub fn take_interrupt() -> u32 {
+    read(INTERFACE + 0xC)
+}
+
+/// It has been served.
+pub fn end_interrupt(taken: u32) {
+    write(INTERFACE + 0x10, taken);
+}
+
+global_asm!(
+    ".pushsection .text.firmware, \"ax\"",
+    "call_firmware:",
+    "hvc #0",
+    "ret",
+    ".popsection",
+);
+
+// SAFETY: defined above (`call_firmware`) and in `start.rs`.
+unsafe extern "C" {
+    fn call_firmware(function: u64, a: u64, b: u64, c: u64) -> i64;
+    fn start_another();
+}
+
+/// Starts a CPU through PSCI (Arm's power state coordination interface): `CPU_ON`. It finds its
+/// number in its first register.
+pub fn start_cpu(number: u16) -> bool {
+    const CPU_ON: u64 = 0xC400_0003;
+    let entry = start_another as *const () as u64;
+    // SAFETY: the entry sets the CPU up as it needs.
+    unsafe { call_firmware(CPU_ON, number.into(), entry, number.into()) == 0 }
+}
+
+/// Switches the machine off.
+pub fn off() -> ! {
+    const SYSTEM_OFF: u64 = 0x8400_0008;
+    // SAFETY: nothing comes after it.
+    unsafe { call_firmware(SYSTEM_OFF, 0, 0, 0) };
+    wait_forever()
+}
+
+/// Starts the machine again.
+pub extern "C" fn reboot() {
+    const SYSTEM_RESET: u64 = 0x8400_0009;
+    // SAFETY: nothing comes after it.
+    unsafe { call_firmware(SYSTEM_RESET, 0, 0, 0) };
+}
+
+/// Waits for an interrupt.
+pub fn wait() {
+    // SAFETY: it only waits.
+    unsafe { asm!("wfi", options(nostack)) };
+}
+
+/// Waits for good.
+pub fn wait_forever() -> ! {
+    loop {
+        wait();
+    }
+}

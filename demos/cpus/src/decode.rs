@@ -1,0 +1,168 @@
+//! Reads packets on the machine that wrote them: for the test that looks at every record while
+//! other CPUs go on recording. It knows the format from its description alone (Kymo's
+//! `wire/src/event.rs`): wide records, little-endian, words of 64 bits.
+
+/// What a record says, as far as this program records it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A function was entered: its distance from the text base, in multiples of 4.
+    Enter(u32),
+    /// A function was left; which, if the record says so.
+    Exit(Option<u32>),
+    /// An interrupt handler began.
+    IsrEnter(u16),
+    /// An interrupt handler ended; which, if the record says so.
+    IsrExit(Option<u16>),
+    /// A marker.
+    Marker(u32),
+    /// Recording was turned on or off.
+    Recording(bool),
+}
+
+/// A record, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    pub time: u64,
+    pub kind: Kind,
+}
+
+/// A packet's header.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    pub cpu: u16,
+    pub isr_depth: u8,
+    pub sequence: u32,
+    pub discarded: u32,
+    pub begin: u64,
+    pub end: u64,
+}
+
+/// What is wrong with a packet, and at which byte.
+#[derive(Clone, Copy, Debug)]
+pub struct Wrong(pub &'static str, pub usize);
+
+/// The bytes of a header.
+const HEADER: usize = 48;
+
+/// The integer of `bytes` bytes at `at`.
+fn integer(packet: &[u8], at: usize, bytes: usize) -> Result<u64, Wrong> {
+    let bytes = packet
+        .get(at..at + bytes)
+        .ok_or(Wrong("a record is cut off", at))?;
+    let fold = |value, byte: &u8| value << 8 | u64::from(*byte);
+    Ok(bytes.iter().rev().fold(0, fold))
+}
+
+/// Reads a header.
+pub fn header(packet: &[u8]) -> Result<Header, Wrong> {
+    if integer(packet, 0, 4)? != 0xC1FC_1FC1 {
+        return Err(Wrong("no magic number", 0));
+    }
+    if integer(packet, 4, 1)? != 0 {
+        return Err(Wrong("not a packet of events", 4));
+    }
+    if integer(packet, 32 + 4, 4)? != packet.len() as u64 * 8 {
+        return Err(Wrong("the size is another one", 36));
+    }
+    Ok(Header {
+        isr_depth: (integer(packet, 5, 1)? >> 4) as u8,
+        cpu: integer(packet, 6, 2)? as u16,
+        sequence: integer(packet, 8, 4)? as u32,
+        discarded: integer(packet, 12, 4)? as u32,
+        begin: integer(packet, 16, 8)?,
+        end: integer(packet, 24, 8)?,
+    })
+}
+
+/// The records of a packet, one after the other.
+pub struct Records<'a> {
+    packet: &'a [u8],
+    at: usize,
+    time: u64,
+}
+
+impl<'a> Records<'a> {
+    /// Those behind this header.
+    pub fn new(packet: &'a [u8], header: &Header) -> Self {
+        Self {
+            packet,
+            at: HEADER,
+            time: header.begin,
+        }
+    }
+
+    /// The next one; `None` at the end.
+    pub fn next(&mut self) -> Result<Option<Record>, Wrong> {
+        while self.at < self.packet.len() {
+            if let Some(kind) = self.one()? {
+                let time = self.time;
+                return Ok(Some(Record { time, kind }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes so many bytes.
+    fn take(&mut self, bytes: usize) -> Result<u64, Wrong> {
+        let value = integer(self.packet, self.at, bytes)?;
+        self.at += bytes;
+        Ok(value)
+    }
+
+    /// The clock's next moment with these low bits.
+    fn clock(&mut self, low: u64, bits: u32) {
+        let turn = 1u64 << bits;
+        let low = low & (turn - 1);
+        let now = self.time & !(turn - 1) | low;
+        self.time = if now < self.time { now + turn } else { now };
+    }
+
+    /// The next record; `None` for one that only tells the time.
+    fn one(&mut self) -> Result<Option<Kind>, Wrong> {
+        let at = self.at;
+        let first = integer(self.packet, at, 1)?;
+        if first & 1 != 0 {
+            let record = self.take(2)?;
+            self.clock(record >> 1, 15);
+            return Ok(Some(Kind::Exit(None)));
+        }
+        match first >> 1 & 3 {
+            0 => {
+                let record = self.take(6)?;
+                self.clock(record >> 3, 21);
+                Ok(Some(Kind::Enter((record >> 24) as u32)))
+            }
+            1 => {
+                let record = self.take(4)?;
+                self.clock(record >> 3, 29);
+                Ok(Some(Kind::Exit(None)))
+            }
+            2 => {
+                let record = self.take(8)?;
+                self.clock(record >> 3, 29);
+                Ok(Some(Kind::Enter((record >> 32) as u32)))
+            }
+            _ => self.other(first >> 3, at),
+        }
+    }
+
+    /// A record with an id and a payload.
+    fn other(&mut self, id: u64, at: usize) -> Result<Option<Kind>, Wrong> {
+        if id == 31 {
+            let record = self.take(8)?;
+            self.clock(record >> 8, 56);
+            return Ok(None);
+        }
+        let record = self.take(6)?;
+        self.clock(record >> 8, 40);
+        Ok(Some(match id {
+            4 => Kind::Exit(Some(self.take(4)? as u32)),
+            14 => Kind::IsrEnter(self.take(1)? as u16),
+            16 => Kind::IsrExit(None),
+            17 => Kind::IsrExit(Some(self.take(2)? as u16)),
+            18 => Kind::Marker(self.take(4)? as u32),
+            22 => Kind::Recording(self.take(2)? & 0xFF != 0),
+            _ => return Err(Wrong("a kind of record that nobody wrote", at)),
+        }))
+    }
+}

@@ -1,0 +1,282 @@
+//! Eight CPUs at work at once, each recorded into a stream of its own: what Kymo's merge must put
+//! into the order in which it happened.
+//!
+//! Every CPU runs C functions with hooks, calls marked in Rust, and a timer interrupt. Now and then
+//! it takes the next of a global row of numbers and records it as a marker, under a lock, so that
+//! the markers of all CPUs have an order that cannot be disputed: the numbers must rise in the
+//! merged trace.
+//!
+//! With the feature `clocks` each CPU has a clock of its own, which the host must put right
+//! (`clocks.rs`). Or they are put under stress, and every record is looked at (`stress.rs`). What the program does
+//! is for two words in memory to say, which QEMU writes before the start (`-device
+//! loader,addr=0x47fff000,data=...,data-len=8`): see [`Wish`].
+#![no_std]
+#![no_main]
+
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::hint::spin_loop;
+use core::panic::PanicInfo;
+use core::ptr::{addr_of, read_volatile};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use kymo::{Buffer, Config, CpuBuffers, START_ON, STREAM};
+
+mod board;
+mod clocks;
+mod decode;
+mod start;
+mod stress;
+
+/// What the program is asked for. All zero if it isn't.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Wish {
+    /// 0: the demonstration, which ends, to be looked at then; 1: stress, where nothing may be lost; 2:
+    /// stress where nobody waits; 3: the demonstration, slowly and without end, to be recorded live.
+    what: u32,
+    /// How many rounds of stress every CPU does.
+    rounds: u32,
+}
+
+/// How many CPUs there are.
+const CPUS: u32 = 8;
+/// What each has to record into.
+const BUFFER: u32 = 1 << 20;
+/// How often each does its work.
+const ROUNDS: u32 = 200;
+/// How often the timer interrupts each CPU in a second.
+const TICK_HZ: u64 = 500;
+/// The same under stress.
+const STRESS_HZ: u64 = 20_000;
+/// The same live: as much as a UART can carry.
+const LIVE_HZ: u64 = 20;
+/// How many rounds a CPU does in a second then.
+const PAUSES: u64 = 4;
+
+static EVENTS: CpuBuffers<{ (CPUS * BUFFER) as usize }> = CpuBuffers::new();
+static NAMES: Buffer<1024> = Buffer::new();
+
+// SAFETY: `cpus.ld` defines them, and `work.c` these functions.
+unsafe extern "C" {
+    static text_base: c_void;
+    static build_id_note: c_void;
+    static wish: Wish;
+    fn work(cpu: u32, round: u32) -> u32;
+    fn beat(n: u32) -> u32;
+}
+
+kymo::config!(Config {
+    version: kymo::CONFIG_VERSION,
+    flags: START_ON | STREAM,
+    buffer: EVENTS.get(),
+    buffer_size: BUFFER,
+    packet_size: 4096,
+    metadata: NAMES.get(),
+    metadata_size: 1024,
+    text_base: &raw const text_base,
+    clock: if clocks::DIFFER {
+        Some(clocks::clock)
+    } else {
+        None
+    },
+    clock_hz: clocks::HZ,
+    clock_bits: 32,
+    send: Some(board::send),
+    reboot: Some(board::reboot),
+    build_id_note: &raw const build_id_note,
+    cpu_count: CPUS,
+    ..Config::EMPTY
+});
+
+kymo::cpu_items!(8, 4);
+
+/// The row of numbers.
+struct Numbers {
+    taken: AtomicBool,
+    next: UnsafeCell<u32>,
+}
+
+// SAFETY: `next` is touched by who has `taken` the lock.
+unsafe impl Sync for Numbers {}
+
+static NUMBERS: Numbers = Numbers {
+    taken: AtomicBool::new(false),
+    next: UnsafeCell::new(0),
+};
+
+/// How many CPUs run, and how many are done.
+static RUNNING: AtomicU32 = AtomicU32::new(0);
+static DONE: AtomicU32 = AtomicU32::new(0);
+
+/// Takes the next number and records it, before anybody else can take one.
+#[unsafe(no_mangle)]
+extern "C" fn say() {
+    board::disable_interrupts();
+    while NUMBERS.taken.swap(true, Ordering::Acquire) {
+        spin_loop();
+    }
+    // SAFETY: this CPU has the lock.
+    let number = unsafe { &mut *NUMBERS.next.get() };
+    *number += 1;
+    kymo::marker(*number);
+    kymo::items::produce(kymo::items::USER, *number as usize);
+    NUMBERS.taken.store(false, Ordering::Release);
+    board::enable_timer();
+}
+
+/// What the program is asked for.
+fn asked() -> Wish {
+    // SAFETY: QEMU wrote it, or it is zero.
+    unsafe { read_volatile(addr_of!(wish)) }
+}
+
+/// The timer's next interrupt.
+fn set_timer(wished: Wish) {
+    let hz = match wished.what {
+        0 => TICK_HZ,
+        3 => LIVE_HZ,
+        _ => STRESS_HZ,
+    };
+    board::set_timer(board::counter_hz() / hz);
+}
+
+/// A round of work, marked in Rust.
+fn round(cpu: u16, number: u32) {
+    let _call = kymo::call(round as *const () as usize);
+    // SAFETY: it is C without demands.
+    unsafe { work(cpu.into(), number) };
+}
+
+/// Every CPU comes here.
+extern "C" fn main(cpu: u16) -> ! {
+    let wished = asked();
+    let started = kymo::cpu_start(cpu);
+    RUNNING.fetch_add(1, Ordering::Relaxed);
+    if cpu == 0 {
+        board::start_uart();
+        kymo::isr_name(board::TIMER_IRQ, "timer");
+        if !started {
+            say_line!("the recorder is not set up");
+        }
+        for other in 1..CPUS as u16 {
+            if !board::start_cpu(other) {
+                say_line!("CPU {other} does not start");
+            }
+        }
+    }
+    // All at once.
+    while RUNNING.load(Ordering::Relaxed) != CPUS {
+        spin_loop();
+    }
+    board::enable_timer();
+    set_timer(wished);
+    match wished.what {
+        0 => demonstrate(cpu),
+        3 => live(cpu),
+        what => {
+            stress::run(cpu, wished.rounds, what == 1);
+            if cpu == 0 {
+                board::off();
+            }
+            board::wait_forever()
+        }
+    }
+}
+
+/// Works, and answers at the UART when all are done.
+fn demonstrate(cpu: u16) -> ! {
+    for number in 0..ROUNDS {
+        if number % 50 == 0 {
+            board::disable_interrupts();
+            clocks::record_time();
+            board::enable_timer();
+        }
+        round(cpu, number);
+    }
+    board::disable_interrupts();
+    clocks::record_time();
+    DONE.fetch_add(1, Ordering::Release);
+    if cpu != 0 {
+        board::wait_forever();
+    }
+    while DONE.load(Ordering::Acquire) != CPUS {
+        spin_loop();
+    }
+    kymo::off();
+    say_line!("{CPUS} CPUs are done");
+    loop {
+        answer();
+    }
+}
+
+/// Works now and then, and answers at the UART meanwhile.
+fn live(cpu: u16) -> ! {
+    if cpu == 0 {
+        say_line!("{CPUS} CPUs are at work");
+    }
+    let pause = board::counter_hz() / PAUSES;
+    let mut next = board::counter();
+    let mut number = 0;
+    loop {
+        round(cpu, number);
+        number += 1;
+        next += pause;
+        while board::counter() < next {
+            // The UART has no interrupt here: its CPU looks at it all the time.
+            if cpu == 0 {
+                answer();
+            } else {
+                board::wait();
+            }
+        }
+    }
+}
+
+/// Does what the host asks for.
+fn answer() {
+    while let Some(byte) = board::receive() {
+        kymo::link_receive(byte);
+    }
+    kymo::link_poll();
+}
+
+/// An interrupt of this CPU.
+extern "C" fn interrupt() {
+    let taken = board::take_interrupt();
+    kymo::isr_enter(board::TIMER_IRQ);
+    kymo::tick();
+    // SAFETY: it is C without demands.
+    unsafe { beat(taken) };
+    set_timer(asked());
+    kymo::isr_exit(board::TIMER_IRQ);
+    stress::count_interrupt(board::cpu());
+    board::end_interrupt(taken);
+}
+
+/// Something struck that is no interrupt.
+extern "C" fn fault() -> ! {
+    let (syndrome, address, at): (u64, u64, u64);
+    // SAFETY: reading registers changes nothing.
+    unsafe {
+        core::arch::asm!(
+            "mrs {}, esr_el1",
+            "mrs {}, far_el1",
+            "mrs {}, elr_el1",
+            out(reg) syndrome,
+            out(reg) address,
+            out(reg) at,
+        );
+    }
+    say_line!(
+        "fault {syndrome:#x} for {address:#x} at {at:#x} on CPU {}",
+        board::cpu()
+    );
+    board::off()
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    say_line!("{info}");
+    board::off()
+}

@@ -1,0 +1,304 @@
+//! Every record looked at while eight CPUs go on recording: none may be lost, none torn.
+//!
+//! Each CPU calls C functions with hooks, which record a number that rises, and is interrupted by
+//! its timer now and then, whose handler calls functions too. What must stand in its stream is
+//! thereby known, record by record. The first CPU, between its own calls, takes the packets of all
+//! and looks at them.
+//!
+//! Either CPUs that are far ahead of the look wait for it: then everything must arrive. Or nobody
+//! waits: then what arrives and what the packets say was lost must make up what was recorded.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::decode::{self, Kind, Records, Wrong};
+use crate::{CPUS, board, say_line};
+
+/// How far a CPU may be ahead of the look, in rounds of three records: about half its buffer.
+const AHEAD: u32 = 25_000;
+
+/// How many rounds lie between two looks where losses are wanted.
+const SELDOM: u32 = 1 << 15;
+
+/// How many rounds lie between two words of how far it is, so that whoever waits sees it go on.
+const A_WORD: u32 = 50_000;
+
+/// The functions of a round, in turn, and those of the timer's handler.
+const ROUND: [unsafe extern "C" fn(u32); 4] = [round_a, round_b, round_c, round_d];
+
+// SAFETY: `work.c` defines these functions.
+unsafe extern "C" {
+    fn round_a(n: u32);
+    fn round_b(n: u32);
+    fn round_c(n: u32);
+    fn round_d(n: u32);
+    /// Calls `beat_step`.
+    fn beat(n: u32) -> u32;
+    fn beat_step(n: u32) -> u32;
+    static text_base: core::ffi::c_void;
+}
+
+/// A function's number in a record.
+fn number(function: *const ()) -> u32 {
+    ((function as usize - &raw const text_base as usize) / 4) as u32
+}
+
+/// What CPUs tell one another: each on a cache line of its own.
+#[repr(C, align(128))]
+struct Told {
+    /// How many of the CPU's rounds have been looked at.
+    looked: AtomicU32,
+    /// How many interrupts the CPU has served.
+    interrupts: AtomicU32,
+}
+
+static TOLD: [Told; CPUS as usize] = [const {
+    Told {
+        looked: AtomicU32::new(0),
+        interrupts: AtomicU32::new(0),
+    }
+}; CPUS as usize];
+
+/// How many CPUs have done their rounds, and whether all is over.
+static DONE: AtomicU32 = AtomicU32::new(0);
+static OVER: AtomicBool = AtomicBool::new(false);
+
+/// What the first CPU knows of a stream.
+#[derive(Clone, Copy)]
+struct Stream {
+    packets: u32,
+    records: u64,
+    bytes: u64,
+    discarded: u32,
+    last: u64,
+    /// The round that comes next or goes on, and its step: entry, marker, exit.
+    round: u32,
+    step: u8,
+    /// The step of the handler, while it is served.
+    handler: Option<u8>,
+    /// Calls that were entered in this packet.
+    depth: u32,
+}
+
+struct Streams(UnsafeCell<[Stream; CPUS as usize]>);
+
+// SAFETY: only the first CPU touches them.
+unsafe impl Sync for Streams {}
+
+static STREAMS: Streams = Streams(UnsafeCell::new(
+    [Stream {
+        packets: 0,
+        records: 0,
+        bytes: 0,
+        discarded: 0,
+        last: 0,
+        round: 0,
+        step: 0,
+        handler: None,
+        depth: 0,
+    }; CPUS as usize],
+));
+
+impl Stream {
+    /// Looks at a packet. With `whole`, nothing may be missing.
+    fn look(&mut self, cpu: u16, packet: &[u8], whole: bool) -> Result<(), Wrong> {
+        let header = decode::header(packet)?;
+        let is = |holds: bool, what| if holds { Ok(()) } else { Err(Wrong(what, 0)) };
+        is(header.cpu == cpu, "the packet of another CPU")?;
+        is(header.sequence == self.packets, "a packet is missing")?;
+        is(header.begin >= self.last, "the packet begins too early")?;
+        let depth = u8::from(self.handler.is_some());
+        if whole {
+            is(header.isr_depth == depth, "the interrupts are other ones")?;
+            is(header.discarded == 0, "something was lost")?;
+        }
+        self.packets += 1;
+        self.bytes += packet.len() as u64;
+        self.discarded = header.discarded;
+        self.depth = 0;
+        let mut records = Records::new(packet, &header);
+        while let Some(record) = records.next()? {
+            is(record.time >= self.last, "a time goes back")?;
+            self.last = record.time;
+            self.records += 1;
+            if whole {
+                self.expect(record.kind)?;
+            } else {
+                self.accept(record.kind)?;
+            }
+        }
+        // A packet without records only tells of losses, and when.
+        let empty = self.last <= header.begin;
+        is(
+            self.last == header.end || empty,
+            "the packet ends at another time",
+        )?;
+        self.last = header.end;
+        Ok(())
+    }
+
+    /// Looks at the next record where nothing is missing.
+    fn expect(&mut self, kind: Kind) -> Result<(), Wrong> {
+        if let Kind::Recording(true) = kind {
+            return Ok(());
+        }
+        let function = match (self.handler, self.step) {
+            (Some(0 | 3), _) => beat as *const (),
+            (Some(_), _) => beat_step as *const (),
+            (None, _) => ROUND[self.round as usize % ROUND.len()] as *const (),
+        };
+        let (next, what) = match (self.handler, self.step) {
+            (Some(0 | 1), _) | (None, 0) => (Kind::Enter(number(function)), "not the entry"),
+            (Some(2 | 3), _) | (None, 2) => {
+                let known = self.depth.checked_sub(1);
+                let name = known.map_or(Some(number(function)), |_| None);
+                (Kind::Exit(name), "not the exit")
+            }
+            (Some(_), _) => match kind {
+                Kind::IsrExit(None | Some(board::TIMER_IRQ)) => (kind, ""),
+                _ => (Kind::IsrExit(None), "not the end of the handler"),
+            },
+            (None, _) => (Kind::Marker(self.round), "not the marker"),
+        };
+        if kind != next {
+            if self.handler.is_none() && kind == Kind::IsrEnter(board::TIMER_IRQ) {
+                self.handler = Some(0);
+                return Ok(());
+            }
+            return Err(Wrong(what, 0));
+        }
+        match kind {
+            Kind::Enter(_) => self.depth += 1,
+            Kind::Exit(None) => self.depth -= 1,
+            _ => {}
+        }
+        match &mut self.handler {
+            Some(4) => self.handler = None,
+            Some(step) => *step += 1,
+            None if self.step == 2 => {
+                self.step = 0;
+                self.round += 1;
+            }
+            None => self.step += 1,
+        }
+        Ok(())
+    }
+
+    /// Looks at the next record where some may be missing.
+    fn accept(&mut self, kind: Kind) -> Result<(), Wrong> {
+        let known = |function| {
+            let handler = [number(beat as *const ()), number(beat_step as *const ())];
+            handler.contains(&function)
+                || ROUND.iter().any(|it| number(*it as *const ()) == function)
+        };
+        let fine = match kind {
+            Kind::Marker(round) => {
+                let later = round >= self.round;
+                self.round = round + 1;
+                later
+            }
+            Kind::Enter(function) | Kind::Exit(Some(function)) => known(function),
+            _ => true,
+        };
+        if fine {
+            Ok(())
+        } else {
+            Err(Wrong("a record that nobody wrote", 0))
+        }
+    }
+}
+
+/// Looks at all packets that there are, on the first CPU.
+fn look(whole: bool) {
+    // SAFETY: only the first CPU comes here, and not from a handler.
+    let streams = unsafe { &mut *STREAMS.0.get() };
+    kymo::take_packets(|cpu, packet| {
+        let Some(stream) = streams.get_mut(usize::from(cpu)) else {
+            return;
+        };
+        if let Err(Wrong(what, at)) = stream.look(cpu, packet, whole) {
+            let Stream {
+                packets, records, ..
+            } = *stream;
+            say_line!("FAILED: CPU {cpu}, packet {packets}, record {records}, byte {at}: {what}");
+            board::off();
+        }
+        if let Some(told) = TOLD.get(usize::from(cpu)) {
+            told.looked.store(stream.round, Ordering::Relaxed);
+        }
+    });
+}
+
+/// The timer has interrupted this CPU: what `interrupt` counts.
+pub fn count_interrupt(cpu: u16) {
+    if let Some(told) = TOLD.get(usize::from(cpu)) {
+        let interrupts = told.interrupts.load(Ordering::Relaxed);
+        told.interrupts.store(interrupts + 1, Ordering::Relaxed);
+    }
+}
+
+/// What every CPU does: so many rounds.
+pub fn run(cpu: u16, rounds: u32, whole: bool) {
+    let Some(told) = TOLD.get(usize::from(cpu)) else {
+        return;
+    };
+    for round in 0..rounds {
+        // SAFETY: it is C without demands.
+        unsafe { ROUND[round as usize % ROUND.len()](round) };
+        if cpu == 0 && round % A_WORD == 0 && round > 0 {
+            say_line!("{round} of {rounds} rounds");
+        }
+        if round % 64 == 0 {
+            // Where nobody waits, the look comes so seldom that there is no room in between.
+            if cpu == 0 && (whole || round % SELDOM == 0) {
+                look(whole);
+            }
+            while whole && round.saturating_sub(told.looked.load(Ordering::Relaxed)) > AHEAD {
+                if cpu == 0 {
+                    look(whole);
+                } else {
+                    board::wait();
+                }
+            }
+        }
+    }
+    board::disable_interrupts();
+    DONE.fetch_add(1, Ordering::Release);
+    while !OVER.load(Ordering::Acquire) {
+        kymo::flush();
+        if cpu == 0 {
+            look(whole);
+            if DONE.load(Ordering::Acquire) == CPUS && is_over(rounds, whole) {
+                OVER.store(true, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Whether everything that was recorded has arrived, or been said to be lost. Says so, too.
+fn is_over(rounds: u32, whole: bool) -> bool {
+    // SAFETY: as in `look`.
+    let streams = unsafe { &*STREAMS.0.get() };
+    let sum = |of: fn(&Stream) -> u64| streams.iter().map(of).sum::<u64>();
+    let interrupts: u64 = TOLD
+        .iter()
+        .map(|told| u64::from(told.interrupts.load(Ordering::Relaxed)))
+        .sum();
+    // The recording's own mark, three records a round, and six of each interrupt.
+    let recorded = 1 + 3 * u64::from(rounds) * u64::from(CPUS) + 6 * interrupts;
+    let (records, lost) = (sum(|it| it.records), sum(|it| it.discarded.into()));
+    if records + lost < recorded {
+        return false;
+    }
+    let packets = sum(|it| it.packets.into());
+    let bytes = sum(|it| it.bytes);
+    if records + lost > recorded || (whole && lost > 0) {
+        say_line!("FAILED: {records} records and {lost} lost are not {recorded}");
+        board::off();
+    }
+    say_line!(
+        "checked {records} records of {CPUS} CPUs, {packets} packets, {bytes} bytes, {interrupts} \
+         interrupts: {lost} lost, none torn"
+    );
+    true
+}

@@ -1,0 +1,56 @@
+/* What the CPUs do: ordinary C, compiled with -finstrument-functions. */
+#include <stdint.h>
+
+/* From Rust: takes the next of the global numbers, and records it. */
+void say(void);
+
+__attribute__((noinline)) static uint32_t fibonacci(uint32_t n)
+{
+	return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2);
+}
+
+__attribute__((noinline)) static uint32_t step(uint32_t n)
+{
+	return n % 2 ? 3 * n + 1 : n / 2;
+}
+
+__attribute__((noinline)) static uint32_t collatz(uint32_t n)
+{
+	uint32_t steps = 0;
+	for (; n != 1; steps++)
+		n = step(n);
+	return steps;
+}
+
+/* One round of work, different on every CPU. */
+uint32_t work(uint32_t cpu, uint32_t round)
+{
+	uint32_t result = collatz(round % 97 + cpu + 1);
+	say();
+	return result + fibonacci((round + cpu) % 6);
+}
+
+/* What the timer's interrupt does. */
+__attribute__((noinline)) uint32_t beat_step(uint32_t n)
+{
+	__asm__ volatile("" : "+r"(n));
+	return n + 1;
+}
+
+uint32_t beat(uint32_t n)
+{
+	return beat_step(n) + 1;
+}
+
+/* A round of the stress: an entry, a marker, an exit. */
+void kymo_marker(uint32_t value);
+
+#define ROUND(name)                                                                                \
+	void name(uint32_t n)                                                                          \
+	{                                                                                              \
+		kymo_marker(n);                                                                            \
+	}
+ROUND(round_a)
+ROUND(round_b)
+ROUND(round_c)
+ROUND(round_d)

@@ -1,0 +1,25 @@
+/* What the scheduler calls at each switch. In a scheduler that does more, such functions would
+ * keep statistics, or move a stack limit; here they only exist, which is enough for Kymo: they are
+ * instrumented, and kymo_config.promotions turns their entries into thread switches. In the lean
+ * variant, which has no promotions, they say it themselves. */
+#include "scheduler.h"
+
+#ifdef LEAN
+#include "kymo.h"
+#endif
+
+__attribute__((noinline)) void scheduler_switched_out(void)
+{
+	__asm__ volatile("");
+#ifdef LEAN
+	kymo_switched_out((uintptr_t)scheduler_current());
+#endif
+}
+
+__attribute__((noinline)) void scheduler_switched_in(void)
+{
+	__asm__ volatile("");
+#ifdef LEAN
+	kymo_switched_in((uintptr_t)scheduler_current());
+#endif
+}

@@ -1,0 +1,109 @@
+//! What an AArch64 processor offers a recorder, alone or among many: masking interrupts with DAIF,
+//! the generic timer's counter, and a register that tells one CPU from another.
+//!
+//! For programs at EL1 without an operating system that uses `TPIDR_EL1` otherwise. The recorder
+//! keeps a pointer to the CPU's own part there, so that a hook finds it with one instruction; it
+//! must be zero from the start of a CPU until `kymo_cpu_start` (after reset it holds anything).
+//!
+//! The counter is the generic timer's virtual one: 64 bits, one rate, and by the architecture the
+//! same on all CPUs (so long as nobody gives them different offsets).
+#![no_std]
+#![cfg(target_arch = "aarch64")]
+
+use core::arch::asm;
+
+use kymo_recorder::Target;
+use kymo_recorder::cost::Hooks;
+use kymo_recorder::cpus::CpusPort;
+use kymo_wire::event::Layout;
+
+/// An AArch64 processor as target and port: of which CPU is a question of who asks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Aarch64(());
+
+impl Aarch64 {
+    /// There is nothing to remember. All zero.
+    pub const fn new() -> Self {
+        Self(())
+    }
+}
+
+impl Target for Aarch64 {
+    const LAYOUT: Layout = Layout::NATIVE;
+}
+
+kymo_recorder::program_hooks!();
+
+impl CpusPort for Aarch64 {
+    fn hooks(&self) -> Option<&'static Hooks> {
+        Some(program_hooks())
+    }
+
+    #[inline(always)]
+    fn mask(&self) -> usize {
+        let was: usize;
+        // SAFETY: masking IRQ and FIQ breaks nothing; `unmask` brings back what was. No `nomem`, so
+        // that the compiler moves no access out of the masked part.
+        unsafe {
+            asm!(
+                "mrs {}, daif",
+                "msr daifset, #3",
+                out(reg) was,
+                options(nostack, preserves_flags),
+            );
+        }
+        was
+    }
+
+    #[inline(always)]
+    fn unmask(&self, was: usize) {
+        // SAFETY: it brings back what `mask` found.
+        unsafe { asm!("msr daif, {}", in(reg) was, options(nostack, preserves_flags)) };
+    }
+
+    #[inline(always)]
+    fn place(&self) -> *const () {
+        let place;
+        // SAFETY: reading the register changes nothing.
+        unsafe {
+            asm!("mrs {}, tpidr_el1", out(reg) place, options(nomem, nostack, preserves_flags))
+        };
+        place
+    }
+
+    fn set_place(&self, place: *const ()) {
+        // SAFETY: software's own register: the processor does not look at it.
+        unsafe { asm!("msr tpidr_el1, {}", in(reg) place, options(nostack, preserves_flags)) };
+    }
+
+    /// Without a barrier: the processor may read the counter some ten instructions early, which is
+    /// about a tick. Calls are recorded with this.
+    #[inline(always)]
+    fn counter(&self) -> u64 {
+        let now;
+        // SAFETY: reading the counter changes nothing.
+        unsafe { asm!("mrs {}, cntvct_el0", out(reg) now, options(nostack, preserves_flags)) };
+        now
+    }
+
+    #[inline(always)]
+    fn counter_in_order(&self) -> u64 {
+        // SAFETY: it only makes the processor wait for what comes before.
+        unsafe { asm!("isb", options(nostack, preserves_flags)) };
+        self.counter()
+    }
+
+    fn counter_hz(&self) -> u64 {
+        let hz;
+        // SAFETY: reading the register changes nothing.
+        unsafe {
+            asm!("mrs {}, cntfrq_el0", out(reg) hz, options(nomem, nostack, preserves_flags))
+        };
+        hz
+    }
+
+    #[inline(always)]
+    fn pause(&self) {
+        core::hint::spin_loop();
+    }
+}

@@ -1,0 +1,41 @@
+//! What the call of a hook takes: see [`Calls`](kymo_recorder::cost::Calls).
+
+use core::arch::naked_asm;
+use core::ffi::c_void;
+
+/// Does nothing.
+///
+/// # Safety
+/// It may be called from anywhere.
+#[unsafe(naked)]
+pub unsafe extern "C" fn nothing(_: *const c_void, _: *const c_void) {
+    naked_asm!("bx lr")
+}
+
+/// Calls [`nothing`] as compilers call hooks: the function's address comes from a literal, the call site from
+/// the register of the return address.
+///
+/// # Safety
+/// As above.
+#[unsafe(naked)]
+pub unsafe extern "C" fn calling(_: *const c_void, _: *const c_void) {
+    naked_asm!(
+        "push {{r4, lr}}",
+        "ldr r0, 2f",
+        "mov r1, lr",
+        "bl {nothing}",
+        "pop {{r4, pc}}",
+        ".p2align 2",
+        "2: .word 0",
+        nothing = sym nothing,
+    )
+}
+
+/// The same without the call.
+///
+/// # Safety
+/// As above.
+#[unsafe(naked)]
+pub unsafe extern "C" fn not_calling(_: *const c_void, _: *const c_void) {
+    naked_asm!("push {{r4, lr}}", "pop {{r4, pc}}")
+}

@@ -1,0 +1,213 @@
+//! What a Cortex-M offers a recorder: masking interrupts with PRIMASK, and counters.
+//!
+//! The counter is DWT_CYCCNT where it exists and moves (Armv7-M and later; emulators often lack
+//! it), else SysTick if the program has started it. SysTick counts down from its reload value, so
+//! it is read backwards, and it turns over with every period: only a tick in every period keeps
+//! the time, and nobody can tell if one was missed. A board timer named in `kymo_config.clock` is
+//! better.
+#![no_std]
+#![cfg(target_arch = "arm")]
+
+mod calls;
+mod hooks;
+mod items;
+#[cfg(target_has_atomic = "32")]
+mod store;
+
+#[doc(hidden)]
+pub use hooks::{EXIT_NAMED, GATE, TEXT_BASE, TRIGGER};
+#[doc(hidden)]
+pub use items::PACKET_LEFT;
+
+use core::arch::asm;
+use core::ffi::c_void;
+use core::ptr::read_volatile;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use kymo_recorder::Target;
+use kymo_recorder::cost::{Calls, Hooks};
+#[cfg(target_has_atomic = "32")]
+use kymo_recorder::encode::Quick;
+#[cfg(target_has_atomic = "32")]
+use kymo_recorder::hot::Cursor;
+use kymo_recorder::link::Link;
+use kymo_recorder::single::SinglePort;
+use kymo_wire::event::Layout;
+
+/// Registers, by their addresses (Armv7-M Architecture Reference Manual, B3 and C1).
+mod register {
+    /// DEMCR: bit 24 (TRCENA) switches the DWT on.
+    #[cfg(target_has_atomic = "32")]
+    pub const DEMCR: *mut u32 = 0xE000_EDFC as *mut u32;
+    /// DWT_CTRL: bit 0 (CYCCNTENA) starts the cycle counter, bit 25 (NOCYCCNT) says there is none.
+    #[cfg(target_has_atomic = "32")]
+    pub const DWT_CTRL: *mut u32 = 0xE000_1000 as *mut u32;
+    /// DWT_CYCCNT.
+    pub const DWT_CYCCNT: *mut u32 = 0xE000_1004 as *mut u32;
+    /// SYST_CSR: bit 0 (ENABLE).
+    pub const SYST_CSR: *mut u32 = 0xE000_E010 as *mut u32;
+    /// SYST_RVR: the reload value, 24 bits.
+    pub const SYST_RVR: *mut u32 = 0xE000_E014 as *mut u32;
+    /// SYST_CVR: the value now.
+    pub const SYST_CVR: *mut u32 = 0xE000_E018 as *mut u32;
+}
+use register::{DWT_CYCCNT, SYST_CSR, SYST_CVR, SYST_RVR};
+
+/// A Cortex-M as target and port.
+#[derive(Debug)]
+pub struct CortexM {
+    /// The counter that was found is SysTick.
+    systick: AtomicBool,
+}
+
+impl CortexM {
+    /// No counter found yet. All zero.
+    pub const fn new() -> Self {
+        Self {
+            systick: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Default for CortexM {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Target for CortexM {
+    const LAYOUT: Layout = Layout::NATIVE;
+    const SINGLE: bool = true;
+
+    #[inline(always)]
+    fn hold() -> usize {
+        let was;
+        // SAFETY: masking interrupts breaks nothing; `let_go` brings back what was. No `nomem`, so
+        // that the compiler moves no access out of the masked part.
+        unsafe {
+            asm!(
+                "mrs {}, PRIMASK",
+                "cpsid i",
+                out(reg) was,
+                options(nostack, preserves_flags),
+            );
+        }
+        was
+    }
+
+    #[inline(always)]
+    fn let_go(was: usize) {
+        // SAFETY: it brings back what `hold` found.
+        unsafe { asm!("msr PRIMASK, {}", in(reg) was, options(nostack, preserves_flags)) };
+    }
+}
+
+kymo_recorder::program_hooks!(
+    enter,
+    __cyg_profile_func_enter,
+    Calls {
+        nothing: calls::nothing,
+        calling: calls::calling,
+        not_calling: calls::not_calling,
+    }
+);
+
+/// The compiler's entries keep the return address for the exit (and some the function's address too):
+/// an instruction more than a plain call takes. So does this.
+#[cfg(target_has_atomic = "32")]
+#[unsafe(naked)]
+unsafe extern "C" fn enter(function: *const c_void, call_site: *const c_void) {
+    core::arch::naked_asm!("b {hook}", hook = sym __cyg_profile_func_enter)
+}
+
+/// The same where a jump may not reach that far.
+#[cfg(not(target_has_atomic = "32"))]
+unsafe extern "C" fn enter(function: *const c_void, call_site: *const c_void) {
+    // SAFETY: it may be called from anywhere.
+    unsafe { __cyg_profile_func_enter(function, call_site) };
+}
+
+impl SinglePort for CortexM {
+    // Where there are hooks in assembly.
+    const GUARDED: bool = cfg!(not(target_has_atomic = "32"));
+    const QUICK: bool = cfg!(target_has_atomic = "32");
+
+    #[cfg(target_has_atomic = "32")]
+    #[inline(always)]
+    unsafe fn store(cursor: &Cursor, record: &mut Quick) -> bool {
+        // SAFETY: by this function's contract.
+        unsafe { store::store(cursor, record) != 0 }
+    }
+
+    fn hooks(&self) -> Option<&'static Hooks> {
+        Some(program_hooks())
+    }
+
+    fn link(&self) -> &Link {
+        static LINK: Link = Link::new();
+        &LINK
+    }
+
+    fn find_counter(&self) -> Option<u64> {
+        if start_cycle_counter() {
+            self.systick.store(false, Ordering::Relaxed);
+            return Some(1 << 32);
+        }
+        // SAFETY: every Cortex-M has these registers, or reads them as zero.
+        let (control, reload) = unsafe { (read_volatile(SYST_CSR), read_volatile(SYST_RVR)) };
+        let reload = reload & 0x00FF_FFFF;
+        if control & 1 == 0 || reload == 0 {
+            return None;
+        }
+        self.systick.store(true, Ordering::Relaxed);
+        Some(u64::from(reload) + 1)
+    }
+
+    fn counter_address(&self) -> Option<*const u32> {
+        let cycles = !self.systick.load(Ordering::Relaxed);
+        cycles.then_some(DWT_CYCCNT.cast_const())
+    }
+
+    fn find_register(&self) -> Option<*const u32> {
+        start_cycle_counter().then_some(DWT_CYCCNT.cast_const())
+    }
+
+    #[inline(always)]
+    fn counter(&self) -> u32 {
+        if self.systick.load(Ordering::Relaxed) {
+            // SAFETY: as above.
+            let (reload, value) = unsafe { (read_volatile(SYST_RVR), read_volatile(SYST_CVR)) };
+            (reload & 0x00FF_FFFF).wrapping_sub(value & 0x00FF_FFFF)
+        } else {
+            // SAFETY: `find_counter` found it.
+            unsafe { read_volatile(DWT_CYCCNT) }
+        }
+    }
+}
+
+/// Starts DWT_CYCCNT; false if there is none, or it does not move. Armv6-M has none, and an access
+/// could fault there; it is also the one that lacks compare-and-swap, which the compiler can tell.
+#[cfg(target_has_atomic = "32")]
+fn start_cycle_counter() -> bool {
+    use core::ptr::write_volatile;
+    use register::{DEMCR, DWT_CTRL};
+    // SAFETY: Armv7-M has these registers; what is not implemented reads as zero.
+    unsafe {
+        write_volatile(DEMCR, read_volatile(DEMCR) | 1 << 24);
+        let control = read_volatile(DWT_CTRL);
+        if control & 1 << 25 != 0 {
+            return false;
+        }
+        write_volatile(DWT_CTRL, control | 1);
+        let before = read_volatile(DWT_CYCCNT);
+        for _ in 0..4 {
+            asm!("nop", options(nomem, nostack, preserves_flags));
+        }
+        read_volatile(DWT_CYCCNT) != before
+    }
+}
+
+#[cfg(not(target_has_atomic = "32"))]
+fn start_cycle_counter() -> bool {
+    false
+}

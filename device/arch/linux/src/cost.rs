@@ -1,0 +1,31 @@
+//! What recording costs in a process, measured when the recorder is set up: before `main`, as a rule.
+
+use core::sync::atomic::Ordering;
+
+use kymo_recorder::gate::Gate;
+use kymo_recorder::threads::ThreadPort;
+
+use crate::process::{Process, period};
+use crate::sys;
+
+kymo_recorder::program_hooks!();
+
+impl Process {
+    /// Measures what recording costs the calling thread, and tells it in the metadata. Not where the
+    /// process has other threads by now: the gate stands open meanwhile, so they would record.
+    pub(crate) fn measure(&self, gate: &Gate) {
+        if !sys::is_alone() {
+            return;
+        }
+        sys::without_signals(|| {
+            let Some(lane) = self.lane() else { return };
+            // It is not time for the time of day.
+            let told = &self.port.wall_clock_told;
+            told.store(period(self.port.now()), Ordering::Relaxed);
+            lane.measure(&self.port, gate, program_hooks(), |costs, known| {
+                self.with_metadata(|metadata| metadata.costs(self.port.now(), costs, known));
+            });
+            told.store(0, Ordering::Relaxed);
+        });
+    }
+}

@@ -1,0 +1,250 @@
+//! The hooks of x86-64 in assembly: what [`Lane::call`] does for a call that the fast path can
+//! record.
+//!
+//! Why assembly. Reading the TSC takes most of a hook's time, and what depends on it, or stands
+//! before it, is not hidden behind it: the next reading waits for it. So all that needs no time (the
+//! gate, the function's number, where the record goes) is done while the last reading is still
+//! under way, and what comes behind the reading is as short as it can be. Compilers arrange it
+//! otherwise, and save registers that a hook that calls nobody can do without.
+//!
+//! The order of what is done is that of [`Lane::call`], for the same reasons (see
+//! [`threads`](kymo_recorder::threads)): say that the thread is inside, look at the gate, read the
+//! counter, see whether the cursor is open (it is closed while events of signal handlers wait in the
+//! side buffer), write the record, say that the thread is outside, and look whether the cursor was
+//! closed meanwhile. No instruction of a hook is restarted or takes effect in part when a signal
+//! comes, and x86-64 does not reorder stores, so that a reader on another processor who sees the
+//! thread outside sees its record too.
+//!
+//! Records are stored in pieces, and up to two bytes beyond their ends, where there is room for them
+//! ([`Layout::fast_bytes`](kymo_wire::event::Layout::fast_bytes)): short ones of 64-bit targets, as
+//! [`kymo_wire::event`] has them.
+//!
+//! [`Lane::call`]: kymo_recorder::threads::Lane::call
+
+#[doc(hidden)]
+pub use kymo_recorder;
+
+use kymo_recorder::gate::Gate;
+use kymo_recorder::hot::{Hot, word};
+use kymo_recorder::threads::Lane;
+use kymo_wire::event::{Form, Shape};
+
+use crate::process::Linux;
+
+/// The offsets and limits that the assembly uses.
+#[doc(hidden)]
+pub mod constant {
+    use super::*;
+
+    const WORD: usize = size_of::<usize>();
+    /// Of a [`Hot`].
+    const GATE: usize = core::mem::offset_of!(Hot, gate);
+    pub const GATE_WORD: usize = GATE + Gate::WORD_OFFSET;
+    pub const GATE_STATE: usize = GATE + Gate::STATE_OFFSET;
+    pub const GATE_CHANGES: usize = GATE + Gate::CHANGES_OFFSET;
+    pub const STOPPER: usize = GATE + Gate::STOPPER_OFFSET;
+    pub const OPEN: u32 = kymo_recorder::gate::OPEN;
+    /// Of a [`Lane`].
+    const CURSOR: usize = Lane::<Linux>::CURSOR_OFFSET;
+    pub const LAST: usize = CURSOR + word::LAST * WORD;
+    pub const AT: usize = CURSOR + word::AT * WORD;
+    pub const DEPTH: usize = CURSOR + word::DEPTH * WORD;
+    pub const END: usize = CURSOR + word::END * WORD;
+    pub const TEXT_BASE: usize = CURSOR + word::TEXT_BASE * WORD;
+    pub const INSIDE: usize = Lane::<Linux>::INSIDE_OFFSET;
+    pub const CHANGES: usize = Lane::<Linux>::CHANGES_OFFSET;
+    /// Of records.
+    const SHAPE: Shape = Shape::Wide;
+    pub const ENTER_TICKS: usize = 1 << SHAPE.time_bits(Form::EnterShort);
+    pub const ENTER_FUNCTIONS: usize = 1 << SHAPE.function_bits(Form::EnterShort);
+    pub const ENTER_BYTES: usize = SHAPE.bytes(Form::EnterShort);
+    pub const EXIT_TICKS: usize = 1 << SHAPE.time_bits(Form::ExitShort);
+    pub const EXIT_BYTES: usize = SHAPE.bytes(Form::ExitShort);
+
+    // The forms as the assembly writes them: three bits, 21 of time, 24 of function; one bit, 15 of
+    // time.
+    const _: () = assert!(ENTER_BYTES == 6 && ENTER_TICKS == 1 << 21 && ENTER_FUNCTIONS == 1 << 24);
+    const _: () = assert!(EXIT_BYTES == 2 && EXIT_TICKS == 1 << 15);
+}
+
+/// Defines the two functions that the compiler calls.
+///
+/// `hot` is the static [`Hot`] with the gate. What is not usual is done by three functions:
+/// `call(Edge, function, caller)` where nothing has happened yet, `inside(Edge, function, caller)` where
+/// the thread has said that it is inside, `come_back()` behind the record. (Of an exit `caller` may be
+/// anything.)
+#[macro_export]
+macro_rules! hooks {
+    ($hot:ident, $call:ident, $inside:ident, $come_back:ident) => {
+        $crate::hooks!(@rest Enter, call_enter, inside_enter, $call, $inside);
+        $crate::hooks!(@rest Exit, call_exit, inside_exit, $call, $inside);
+
+        extern "C" fn behind() {
+            $come_back();
+        }
+
+        /// Called by the compiler at the entry of every function, with `-finstrument-functions`.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub extern "C" fn __cyg_profile_func_enter(
+            _function: *const core::ffi::c_void,
+            _call_site: *const core::ffi::c_void,
+        ) {
+            use $crate::hooks::constant::*;
+            core::arch::naked_asm!(
+                "lea rax, [rip + {hot}]",
+                "cmp [rax + {gate_word}], rax",
+                "jne 2f",
+                "mov r8, [rip + kymo_thread_lane@GOTTPOFF]",
+                "mov r8, fs:[r8]",
+                // Null or busy.
+                "cmp r8, 1",
+                "jbe {call}",
+                "cmp byte ptr [r8 + {inside_flag}], 0",
+                "jne {call}",
+                "mov byte ptr [r8 + {inside_flag}], 1",
+                "cmp dword ptr [rax + {gate_state}], {open}",
+                "jne {inside}",
+                "mov ecx, [rax + {gate_changes}]",
+                "cmp ecx, [r8 + {changes}]",
+                "jne {inside}",
+                "sub rdi, [r8 + {text_base}]",
+                "cmp rdi, {functions}",
+                "jae 3f",
+                "mov r9, [r8 + {at}]",
+                "mov r10, [r8 + {depth}]",
+                "rdtsc",
+                "cmp r9, [r8 + {end}]",
+                "jae 3f",
+                "shl rdx, 32",
+                "or rax, rdx",
+                "mov rcx, rax",
+                "sub rcx, [r8 + {last}]",
+                "cmp rcx, {ticks}",
+                "jae 3f",
+                "mov [r8 + {last}], rax",
+                "shl eax, 3",
+                "mov [r9], eax",
+                "mov [r9 + 3], edi",
+                "add r9, {bytes}",
+                "inc r10",
+                "mov [r8 + {at}], r9",
+                "mov [r8 + {depth}], r10",
+                "mov byte ptr [r8 + {inside_flag}], 0",
+                "cmp [r8 + {end}], r9",
+                "jb {behind}",
+                "ret",
+                // The function's address again.
+                "3:",
+                "add rdi, [r8 + {text_base}]",
+                "jmp {inside}",
+                // Nothing to do, or the trigger may be.
+                "2:",
+                "cmp qword ptr [rax + {gate_word}], 0",
+                "jne {call}",
+                "ret",
+                hot = sym $hot,
+                call = sym call_enter,
+                inside = sym inside_enter,
+                behind = sym behind,
+                gate_word = const GATE_WORD,
+                gate_state = const GATE_STATE,
+                gate_changes = const GATE_CHANGES,
+                open = const OPEN,
+                inside_flag = const INSIDE,
+                changes = const CHANGES,
+                text_base = const TEXT_BASE,
+                at = const AT,
+                depth = const DEPTH,
+                end = const END,
+                last = const LAST,
+                functions = const ENTER_FUNCTIONS,
+                ticks = const ENTER_TICKS,
+                bytes = const ENTER_BYTES,
+            )
+        }
+
+        /// Called by the compiler at every return.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub extern "C" fn __cyg_profile_func_exit(
+            _function: *const core::ffi::c_void,
+            _call_site: *const core::ffi::c_void,
+        ) {
+            use $crate::hooks::constant::*;
+            core::arch::naked_asm!(
+                "lea rax, [rip + {hot}]",
+                "cmp [rax + {gate_word}], rax",
+                "jne 2f",
+                "mov r8, [rip + kymo_thread_lane@GOTTPOFF]",
+                "mov r8, fs:[r8]",
+                "cmp r8, 1",
+                "jbe {call}",
+                "cmp byte ptr [r8 + {inside_flag}], 0",
+                "jne {call}",
+                "mov byte ptr [r8 + {inside_flag}], 1",
+                "cmp dword ptr [rax + {gate_state}], {open}",
+                "jne {inside}",
+                "mov ecx, [rax + {gate_changes}]",
+                "cmp ecx, [r8 + {changes}]",
+                "jne {inside}",
+                "cmp rdi, [rax + {stopper}]",
+                "je {inside}",
+                "mov r9, [r8 + {at}]",
+                "mov r10, [r8 + {depth}]",
+                // An exit whose entry the reader may not know says which function it leaves.
+                "sub r10, 1",
+                "jb {inside}",
+                "rdtsc",
+                "cmp r9, [r8 + {end}]",
+                "jae {inside}",
+                "shl rdx, 32",
+                "or rax, rdx",
+                "mov rcx, rax",
+                "sub rcx, [r8 + {last}]",
+                "cmp rcx, {ticks}",
+                "jae {inside}",
+                "mov [r8 + {last}], rax",
+                "lea eax, [rax + rax + 1]",
+                "mov [r9], ax",
+                "add r9, {bytes}",
+                "mov [r8 + {at}], r9",
+                "mov [r8 + {depth}], r10",
+                "mov byte ptr [r8 + {inside_flag}], 0",
+                "cmp [r8 + {end}], r9",
+                "jb {behind}",
+                "ret",
+                "2:",
+                "cmp qword ptr [rax + {gate_word}], 0",
+                "jne {call}",
+                "ret",
+                hot = sym $hot,
+                call = sym call_exit,
+                inside = sym inside_exit,
+                behind = sym behind,
+                gate_word = const GATE_WORD,
+                gate_state = const GATE_STATE,
+                gate_changes = const GATE_CHANGES,
+                stopper = const STOPPER,
+                open = const OPEN,
+                inside_flag = const INSIDE,
+                changes = const CHANGES,
+                at = const AT,
+                depth = const DEPTH,
+                end = const END,
+                last = const LAST,
+                ticks = const EXIT_TICKS,
+                bytes = const EXIT_BYTES,
+            )
+        }
+    };
+    (@rest $edge:ident, $call_name:ident, $inside_name:ident, $call:ident, $inside:ident) => {
+        extern "C" fn $call_name(function: usize, caller: usize) {
+            $call($crate::hooks::kymo_recorder::Edge::$edge, function, caller);
+        }
+
+        extern "C" fn $inside_name(function: usize, caller: usize) {
+            $inside($crate::hooks::kymo_recorder::Edge::$edge, function, caller);
+        }
+    };
+}

@@ -1,0 +1,78 @@
+//! Items of a process, rings of each thread that produces some; and records filled in place.
+
+use core::sync::atomic::Ordering;
+
+use kymo_recorder::gate::Gate;
+use kymo_recorder::items::{Cursor, Drained, Item, Ring, Timed};
+
+use crate::process::{Linux, Process};
+use crate::sys;
+
+/// How many packets a ring has where the program doesn't say: 256 KiB.
+const DEFAULT_PACKETS: u32 = 64;
+
+/// The most packets: what can be counted in 32 bits of bytes.
+const MOST_PACKETS: u32 = 1 << 19;
+
+impl Process {
+    /// How many packets each ring is to have; 0: the default. To be said before the first item.
+    pub fn set_item_packets(&self, packets: u32) {
+        self.item_packets.store(packets, Ordering::Relaxed);
+    }
+
+    /// Produces items in the calling thread that share one time and stay together.
+    pub fn produce(&self, gate: &Gate, items: &[Item]) {
+        let state = gate.state();
+        if !(gate.open() || state.on() && state.enabled() && state.frozen()) {
+            return;
+        }
+        if let Some(lane) = self.lane() {
+            lane.produce(&self.port, gate, items, |ring| self.equip(ring));
+        }
+    }
+
+    /// Gives a ring its memory. Without it the ring counts what it loses.
+    #[cold]
+    fn equip(&self, ring: &Ring<Linux>) {
+        let packets = match self.item_packets.load(Ordering::Relaxed) {
+            0 => DEFAULT_PACKETS,
+            packets => packets.clamp(2, MOST_PACKETS),
+        };
+        let Some(number) = self.lanes.number() else {
+            return;
+        };
+        if let Ok(memory) = sys::map(packets as usize * Ring::<Linux>::PACKET) {
+            ring.set_mode(self.mode());
+            // SAFETY: the memory is new and zero, aligned to a page, which is a packet's size, and
+            // never given back.
+            unsafe { ring.give(memory, packets, number) };
+        }
+    }
+
+    /// Gives the calling thread its items behind `cursor`.
+    pub fn drain(&self, cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
+        self.lane()
+            .map_or_else(Drained::default, |lane| lane.items().drain(cursor, out))
+    }
+
+    /// Reserves a record of so many bytes in the calling thread's stream; null if there is none.
+    pub fn reserve(&self, gate: &Gate, length: usize) -> *mut u8 {
+        if !gate.open() {
+            return core::ptr::null_mut();
+        }
+        self.lane().map_or(core::ptr::null_mut(), |lane| {
+            lane.reserve(&self.port, gate, length)
+        })
+    }
+
+    /// Finishes a record that the calling thread reserved, with this type; 0: discards it.
+    ///
+    /// # Safety
+    /// As of [`Lane::commit`](kymo_recorder::threads::Lane::commit).
+    pub unsafe fn commit(&self, gate: &Gate, data: *mut u8, kind: u16) {
+        if let Some(lane) = self.lane() {
+            // SAFETY: by this function's contract.
+            unsafe { lane.commit(&self.port, gate, data, kind) };
+        }
+    }
+}

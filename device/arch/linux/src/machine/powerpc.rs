@@ -1,0 +1,111 @@
+//! PowerPC, 32 and 64 bits. The word is in the local-exec model, for which no register has to hold
+//! the address of a table; so the recorder can be linked to a program, but not into a shared
+//! library. The counter is the time base, which runs at one speed by its definition.
+
+use core::arch::asm;
+use core::ffi::c_long;
+
+pub const GETTID: c_long = 207;
+pub const MEMBARRIER: c_long = 365;
+
+/// The register that Linux keeps the thread's data at.
+#[cfg(target_arch = "powerpc")]
+macro_rules! thread_register {
+    () => {
+        "2"
+    };
+}
+#[cfg(target_arch = "powerpc64")]
+macro_rules! thread_register {
+    () => {
+        "13"
+    };
+}
+
+/// `load` and `store` of a word.
+#[cfg(target_arch = "powerpc")]
+macro_rules! access {
+    (load) => {
+        "lwz"
+    };
+    (store) => {
+        "stw"
+    };
+}
+#[cfg(target_arch = "powerpc64")]
+macro_rules! access {
+    (load) => {
+        "ld"
+    };
+    (store) => {
+        "std"
+    };
+}
+
+#[inline(always)]
+pub fn lane() -> *const u8 {
+    let value: *const u8;
+    // SAFETY: it reads the thread's own word, which exists as long as the thread.
+    unsafe {
+        asm!(
+            concat!("addis {0}, ", thread_register!(), ", kymo_thread_lane@tprel@ha"),
+            concat!(access!(load), " {0}, kymo_thread_lane@tprel@l({0})"),
+            out(reg_nonzero) value,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    value
+}
+
+pub fn set_lane(value: *const u8) {
+    // SAFETY: it writes the thread's own word, which only this module uses.
+    unsafe {
+        asm!(
+            concat!("addis {0}, ", thread_register!(), ", kymo_thread_lane@tprel@ha"),
+            concat!(access!(store), " {1}, kymo_thread_lane@tprel@l({0})"),
+            out(reg_nonzero) _,
+            in(reg) value,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// The time base.
+#[cfg(target_arch = "powerpc")]
+#[inline(always)]
+pub fn counter() -> u64 {
+    loop {
+        let (upper, lower, again): (u32, u32, u32);
+        // SAFETY: user programs may read the time base.
+        unsafe {
+            asm!(
+                "mftbu {0}",
+                "mftb {1}",
+                "mftbu {2}",
+                out(reg) upper,
+                out(reg) lower,
+                out(reg) again,
+                options(nostack, nomem, preserves_flags),
+            );
+        }
+        if upper == again {
+            return u64::from(upper) << 32 | u64::from(lower);
+        }
+    }
+}
+
+/// The time base.
+#[cfg(target_arch = "powerpc64")]
+#[inline(always)]
+pub fn counter() -> u64 {
+    let value;
+    // SAFETY: user programs may read the time base.
+    unsafe {
+        asm!("mftb {0}", out(reg) value, options(nostack, nomem, preserves_flags));
+    }
+    value
+}
+
+pub fn counter_is_steady() -> bool {
+    true
+}

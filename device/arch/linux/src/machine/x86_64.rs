@@ -1,0 +1,72 @@
+//! x86-64. The word is in the initial-exec model: the linker fixes its place, and reading it takes
+//! two instructions and no call. (A shared library that is opened late with `dlopen` may find no
+//! room for it; link the recorder to the program.)
+
+use core::arch::asm;
+use core::arch::x86_64::{__cpuid, _rdtsc};
+use core::ffi::c_long;
+
+use crate::sys;
+
+pub const GETTID: c_long = 186;
+pub const MEMBARRIER: c_long = 324;
+
+#[inline(always)]
+pub fn lane() -> *const u8 {
+    let value: *const u8;
+    // SAFETY: it reads the thread's own word, which exists as long as the thread.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + kymo_thread_lane@GOTTPOFF]",
+            "mov {0}, qword ptr fs:[{0}]",
+            out(reg) value,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    value
+}
+
+pub fn set_lane(value: *const u8) {
+    // SAFETY: it writes the thread's own word, which only this module uses.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + kymo_thread_lane@GOTTPOFF]",
+            "mov qword ptr fs:[{0}], {1}",
+            out(reg) _,
+            in(reg) value,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// The TSC.
+#[inline(always)]
+pub fn counter() -> u64 {
+    // SAFETY: user programs may read the TSC, unless the process forbade it itself (prctl).
+    unsafe { _rdtsc() }
+}
+
+/// Whether the TSC runs at one speed always: the processor says so (*invariant*), or the kernel, which
+/// watches it, keeps its own time by it. (Virtual machines and emulators may hide the former.)
+pub fn counter_is_steady() -> bool {
+    is_invariant() || keeps_the_time()
+}
+
+fn is_invariant() -> bool {
+    const POWER_MANAGEMENT: u32 = 0x8000_0007;
+    const INVARIANT: u32 = 1 << 8;
+    let cpuid = |leaf| {
+        // SAFETY: every x86-64 processor has the instruction.
+        #[allow(unused_unsafe, reason = "in older Rust it is an unsafe function")]
+        unsafe {
+            __cpuid(leaf)
+        }
+    };
+    cpuid(0x8000_0000).eax >= POWER_MANAGEMENT && cpuid(POWER_MANAGEMENT).edx & INVARIANT != 0
+}
+
+fn keeps_the_time() -> bool {
+    const CLOCK: &[u8] = b"/sys/devices/system/clocksource/clocksource0/current_clocksource\0";
+    let mut name = [0; 8];
+    sys::read_front(CLOCK, &mut name).is_ok_and(|name| name.trim_ascii_end() == b"tsc")
+}

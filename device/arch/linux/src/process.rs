@@ -1,0 +1,595 @@
+//! The recorder of a Linux process: all its lanes, its clock, and saving to a file.
+
+use core::cell::Cell;
+use core::fmt::Write as _;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use kymo_recorder::config::{CONFIG_VERSION, Config, Function, START_ON};
+use kymo_recorder::encode::{Functions, MAX_PACKET, MIN_PACKET};
+use kymo_recorder::gate::Gate;
+use kymo_recorder::hot::COUNTING;
+use kymo_recorder::identity::{build_id, functions, identity, mode};
+use kymo_recorder::link::{Link, Refusal};
+use kymo_recorder::metadata::Metadata;
+use kymo_recorder::profile::{Frame, MAX_STACKS, Slot};
+use kymo_recorder::threads::{Lane, Lanes, ThreadPort, WallClock};
+use kymo_recorder::{Edge, Event, Target};
+use kymo_wire::event::{Cause, Layout};
+use kymo_wire::link::{Identity, Mode};
+
+use crate::clock::Clock;
+use crate::reader::Reader;
+use crate::save::Text;
+use crate::sys;
+use crate::wide::Wide;
+use crate::{elf, thread};
+
+mod talk;
+
+/// The defaults of a program that has no `kymo_config` of its own.
+pub const DEFAULT_BUFFER: u32 = 4 << 20;
+/// The size of a packet by default.
+pub const DEFAULT_PACKET: u32 = 4096;
+/// Room for names by default.
+const DEFAULT_METADATA: u32 = 64 << 10;
+
+/// Linux as a target and port.
+#[derive(Debug)]
+pub struct Linux {
+    clock: Clock,
+    fenced: AtomicBool,
+    /// In which period of the clock the time of day was recorded last.
+    pub(crate) wall_clock_told: AtomicU32,
+}
+
+/// The time of day is recorded once in so many ticks, as a power of two: with a clock of a GHz or more
+/// every one or two seconds.
+const WALL_CLOCK_BITS: u32 = 31;
+
+/// In which period of the clock this is; not 0, which is none yet.
+pub(crate) fn period(now: u64) -> u32 {
+    ((now >> WALL_CLOCK_BITS) as u32).max(1)
+}
+
+impl Linux {
+    /// Ticks a second. May wait some 50 ms to find out.
+    pub(crate) fn hz(&self) -> u64 {
+        self.clock.hz()
+    }
+
+    /// Whether hooks may take the fast path. Where they do that in assembly, that reads the
+    /// processor's counter, relies on a barrier of the reader's, and does not shift functions.
+    fn is_fast(&self, functions: Functions) -> bool {
+        let usual = self.clock.is_counter()
+            && !self.fenced()
+            && functions.layout::<Self>().function_shift == 0
+            && COUNTING;
+        usual || !cfg!(target_arch = "x86_64")
+    }
+}
+
+impl Target for Linux {
+    const LAYOUT: Layout = Layout::NATIVE;
+}
+
+impl ThreadPort for Linux {
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        self.clock.now()
+    }
+
+    #[inline(always)]
+    fn fenced(&self) -> bool {
+        self.fenced.load(Ordering::Relaxed)
+    }
+
+    fn wall_clock_due(&self, now: u64) -> bool {
+        let period = period(now);
+        let told = self.wall_clock_told.load(Ordering::Relaxed);
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        period != told
+            && self
+                .wall_clock_told
+                .compare_exchange(told, period, success, failure)
+                .is_ok()
+    }
+
+    fn wall_clock(&self) -> Option<WallClock> {
+        let before = sys::nanoseconds();
+        let ns = sys::since_1970();
+        let now = self.clock.now();
+        // Both were read within this time.
+        let took = sys::nanoseconds().saturating_sub(before);
+        Some(WallClock {
+            now,
+            ns,
+            uncertainty: u32::try_from(took).unwrap_or(u32::MAX).max(1),
+        })
+    }
+}
+
+/// The recorder of the process.
+#[derive(Debug)]
+pub struct Process {
+    pub(crate) port: Linux,
+    pub(crate) lanes: Lanes<Linux>,
+    pub(crate) metadata: Metadata<Linux>,
+    /// Somebody writes metadata.
+    metadata_busy: AtomicBool,
+    /// Somebody reads the lanes.
+    pub(crate) reading: AtomicBool,
+    /// Events of threads that have no lane: no memory, or it was being made.
+    pub(crate) homeless: AtomicU32,
+    /// A thread did not leave its hook when a reader asked for it.
+    pub(crate) stuck: AtomicBool,
+    /// A [`Mode`] as a number.
+    mode: AtomicU32,
+    /// How many packets of items a thread gets; 0: the default.
+    pub(crate) item_packets: AtomicU32,
+    /// Since when recording is on.
+    pub(crate) on_since: Wide,
+    /// For how long it was on before.
+    pub(crate) recorded: Wide,
+    link: Link,
+    /// Somebody polls the link.
+    polling: AtomicBool,
+    /// It is a hook, which will not send ([`Self::end_forgotten`]).
+    ending: AtomicBool,
+    /// When a dump's host is taken to be gone if it is not heard before; 0 while there is no dump.
+    patience: Wide,
+    /// What the reader of the moment remembers.
+    pub(crate) reader: Reader,
+    pub(crate) config: Cell<Option<&'static Config>>,
+    /// What is wrong with the configuration.
+    pub(crate) fault: Cell<Option<&'static str>>,
+    sizes: Cell<Sizes>,
+    /// The process that was set up: a fork is another one.
+    process: AtomicU32,
+}
+
+/// The sizes of a lane's buffer.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    buffer: u32,
+    packet: u32,
+}
+
+// SAFETY: `config`, `fault` and `sizes` are set once, by the thread that `Gate` let set up, before the
+// gate opens; `metadata` is guarded by `metadata_busy`, `reader` by `reading`.
+unsafe impl Sync for Process {}
+
+impl Process {
+    /// Not set up.
+    pub const fn new() -> Self {
+        Self {
+            port: Linux {
+                clock: Clock::new(),
+                fenced: AtomicBool::new(false),
+                wall_clock_told: AtomicU32::new(0),
+            },
+            lanes: Lanes::new(),
+            metadata: Metadata::new(),
+            metadata_busy: AtomicBool::new(false),
+            reading: AtomicBool::new(false),
+            homeless: AtomicU32::new(0),
+            stuck: AtomicBool::new(false),
+            mode: AtomicU32::new(Mode::Overwrite as u32),
+            item_packets: AtomicU32::new(0),
+            on_since: Wide::new(),
+            recorded: Wide::new(),
+            link: Link::new(),
+            polling: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            patience: Wide::new(),
+            reader: Reader::new(),
+            config: Cell::new(None),
+            fault: Cell::new(None),
+            sizes: Cell::new(Sizes {
+                buffer: DEFAULT_BUFFER,
+                packet: DEFAULT_PACKET,
+            }),
+            process: AtomicU32::new(0),
+        }
+    }
+
+    /// A function was entered or left by the calling thread, while the gate seemed open.
+    #[inline(always)]
+    pub fn call(&self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
+        match edge {
+            Edge::Enter => self.open_call::<false>(gate, function, caller),
+            Edge::Exit => self.open_call::<true>(gate, function, caller),
+        }
+    }
+
+    /// Apart from the hook so that one that is off does not save registers, and once for each kind.
+    #[inline(never)]
+    fn open_call<const EXIT: bool>(&self, gate: &Gate, function: usize, caller: usize) {
+        if let Some(lane) = self.lane() {
+            let edge = if EXIT { Edge::Exit } else { Edge::Enter };
+            lane.call(&self.port, gate, edge, function, caller);
+            if EXIT && function == gate.stopper() {
+                self.turn(gate, false, Cause::Function);
+            }
+        }
+    }
+
+    /// Goes on with a call where the fast path in assembly gave up: the calling thread has a lane and
+    /// has said that it is inside.
+    #[cold]
+    pub fn call_inside(&self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
+        if let Some(lane) = self.existing_lane() {
+            lane.call_inside(&self.port, gate, edge, function, caller);
+            if edge == Edge::Exit && function == gate.stopper() {
+                self.turn(gate, false, Cause::Function);
+            }
+        }
+    }
+
+    /// Does what is left to do when the fast path in assembly has recorded a call and said that the
+    /// calling thread is outside.
+    #[cold]
+    pub fn come_back(&self, gate: &Gate) {
+        if let Some(lane) = self.existing_lane() {
+            lane.come_back(&self.port, gate);
+        }
+    }
+
+    /// Something else happened in the calling thread, while the gate seemed open.
+    pub fn hook(&self, gate: &Gate, event: Event) {
+        if let Some(lane) = self.lane() {
+            lane.hook(&self.port, gate, event);
+        }
+    }
+
+    /// Takes an event that came while the gate was closed: it may be the trigger's entry, or one
+    /// that is lost because a reader holds the lanes still.
+    pub fn closed(&self, gate: &Gate, event: Event) {
+        if gate.state().frozen() {
+            self.end_forgotten(gate);
+        }
+        let state = gate.state();
+        if !state.alive() || state.failed() {
+            return;
+        }
+        if state.claimed() {
+            self.homeless.fetch_add(1, Ordering::Relaxed);
+        } else if state.enabled() && state.on() {
+            self.hook(gate, event);
+            if let Event::Exit(function) = event
+                && function == gate.stopper()
+            {
+                self.turn(gate, false, Cause::Function);
+            }
+        } else if let Event::Enter(function) | Event::EnterFrom { function, .. } = event {
+            if function != 0 && function == gate.trigger() && state.enabled() {
+                self.turn(gate, true, Cause::Function);
+                self.hook(gate, event);
+            }
+        } else if let Some(lane) = self.existing_lane() {
+            lane.follow(event);
+        }
+    }
+
+    /// Turns recording on or off, with a mark in the calling thread's stream.
+    pub fn turn(&self, gate: &Gate, on: bool, cause: Cause) {
+        let mark = Event::Recording { on, cause };
+        if gate.state().on() == on {
+            return;
+        }
+        let now = self.port.now();
+        if on {
+            self.on_since.store(now);
+            gate.turn(true);
+            self.hook(gate, mark);
+        } else {
+            self.hook(gate, mark);
+            if gate.turn(false) {
+                let span = now.saturating_sub(self.on_since.load());
+                self.recorded
+                    .store(self.recorded.load().saturating_add(span));
+            }
+        }
+    }
+
+    /// The calling thread's lane, if it has one.
+    #[inline(always)]
+    pub(crate) fn existing_lane(&self) -> Option<&'static Lane<Linux>> {
+        let lane = thread::get().cast::<Lane<Linux>>();
+        if lane as usize > thread::BUSY as usize {
+            // SAFETY: the word is null, busy, or the lane that `attach` put there for good.
+            Some(unsafe { &*lane })
+        } else {
+            None
+        }
+    }
+
+    /// The calling thread's lane; made if it has none.
+    #[inline(always)]
+    pub(crate) fn lane(&self) -> Option<&'static Lane<Linux>> {
+        match self.existing_lane() {
+            Some(lane) => Some(lane),
+            None => self.attach(),
+        }
+    }
+
+    /// The calling thread's lane, made now.
+    #[cold]
+    fn attach(&self) -> Option<&'static Lane<Linux>> {
+        if thread::get() == thread::BUSY {
+            self.homeless.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        thread::set(thread::BUSY);
+        let lane = self.new_lane();
+        match lane {
+            Some(lane) => thread::set(core::ptr::from_ref(lane).cast()),
+            None => {
+                self.homeless.fetch_add(1, Ordering::Relaxed);
+                thread::set(core::ptr::null());
+            }
+        }
+        lane
+    }
+
+    /// A lane in memory of its own: the lane, its profile table, its packets.
+    fn new_lane(&self) -> Option<&'static Lane<Linux>> {
+        let config = self.config.get()?;
+        let sizes = self.sizes.get();
+        let lane_bytes = size_of::<Lane<Linux>>().next_multiple_of(64);
+        let slot_bytes = (config.slot_count as usize * size_of::<Slot>()).next_multiple_of(64);
+        let frames = (config.shadow_stacks as usize).checked_mul(config.shadow_depth as usize)?;
+        let frame_bytes = frames.checked_mul(size_of::<Frame>())?.next_multiple_of(64);
+        let front = lane_bytes + slot_bytes + frame_bytes;
+        let number = self.lanes.number()?;
+        let memory = sys::map(front.checked_add(sizes.buffer as usize)?).ok()?;
+        // SAFETY: the memory is new, large enough, aligned to a page, and never given back.
+        let lane = unsafe {
+            let place = memory.cast::<Lane<Linux>>();
+            place.write(Lane::new());
+            &*place
+        };
+        let writer = lane.writer();
+        // SAFETY: the part behind `front` is this stream's alone.
+        let set_up = unsafe {
+            writer.stream().set_up(
+                lane.cursor(),
+                (memory.add(front), sizes.buffer),
+                sizes.packet,
+                number,
+                numbering(config),
+            )
+        };
+        set_up.ok()?;
+        writer.stream().set_mode(self.mode());
+        writer.stream().belong_to(sys::thread() as usize);
+        // SAFETY: the program describes its promotions truly.
+        unsafe { writer.set_up(config) };
+        if config.slot_count != 0 {
+            // SAFETY: these parts are this table's alone; all zero is an empty table.
+            let set_up = unsafe {
+                writer.profile().set_up(
+                    memory.add(lane_bytes).cast(),
+                    config.slot_count,
+                    memory.add(lane_bytes + slot_bytes).cast(),
+                    config.shadow_stacks,
+                    config.shadow_depth,
+                )
+            };
+            set_up.ok()?;
+        }
+        writer.allow_fast(self.port.is_fast(numbering(config)));
+        lane.set_process(sys::process());
+        self.lanes.add(lane);
+        Some(lane)
+    }
+
+    /// Sets the recorder up, once, from the first hook or constructor on; nothing if that has
+    /// happened. `config` is the program's, if it has one.
+    #[cold]
+    pub fn set_up(&self, gate: &Gate, config: Option<&'static Config>) {
+        if !gate.claim() {
+            return;
+        }
+        let config = config.unwrap_or(&DEFAULTS);
+        let or = |value: u32, default: u32| if value == 0 { default } else { value };
+        self.sizes.set(Sizes {
+            buffer: or(config.buffer_size, DEFAULT_BUFFER),
+            packet: or(config.packet_size, DEFAULT_PACKET),
+        });
+        self.config.set(Some(config));
+        self.process.store(sys::process(), Ordering::Relaxed);
+        self.port.clock.set_up();
+        self.port
+            .fenced
+            .store(!sys::register_barrier(), Ordering::Relaxed);
+        let metadata = or(config.metadata_size, DEFAULT_METADATA);
+        if let Ok(memory) = sys::map(metadata as usize) {
+            // SAFETY: the memory is new, aligned to a page, and never given back.
+            let set_up = unsafe { self.metadata.set_up(memory, metadata, self.port.now()) };
+            debug_assert!(set_up.is_ok(), "a page is enough for a header");
+            self.metadata.build_id(self.port.now(), program_id(config));
+        }
+        let address = |function: Option<Function>| function.map_or(0, |it| it as usize);
+        gate.set_trigger(address(config.trigger));
+        gate.set_stopper(address(config.stopper));
+        self.set_mode(mode(config));
+        let fault = self.check(config);
+        self.fault.set(fault);
+        #[cfg(feature = "cost")]
+        if fault.is_none() {
+            self.measure(gate);
+        }
+        gate.set_up(fault.is_some(), false);
+        if config.flags & START_ON != 0 {
+            self.turn(gate, true, Cause::Build);
+        }
+    }
+
+    /// Tries the sizes that every lane will have; what is wrong with them, as one word.
+    fn check(&self, config: &Config) -> Option<&'static str> {
+        let sizes = self.sizes.get();
+        let packets = sizes.buffer / sizes.packet.max(1);
+        if config.version != CONFIG_VERSION {
+            Some("config_version")
+        } else if !(MIN_PACKET..=MAX_PACKET).contains(&sizes.packet)
+            || !sizes.packet.is_multiple_of(8)
+        {
+            Some("packet_size")
+        } else if packets < 2 || !sizes.buffer.is_multiple_of(sizes.packet) {
+            Some("buffer_size")
+        } else if config.slot_count != 0
+            && (!(2..=MAX_STACKS).contains(&config.shadow_stacks) || config.shadow_depth < 2)
+        {
+            Some("shadow_stacks")
+        } else {
+            None
+        }
+    }
+
+    /// What happens when a buffer is full.
+    pub(crate) fn mode(&self) -> Mode {
+        const FIXED: u32 = Mode::Fixed as u32;
+        const STREAM: u32 = Mode::Stream as u32;
+        match self.mode.load(Ordering::Relaxed) {
+            FIXED => Mode::Fixed,
+            STREAM => Mode::Stream,
+            _ => Mode::Overwrite,
+        }
+    }
+
+    /// What happens from now on when the buffer of a new thread is full.
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        self.mode.store(mode as u32, Ordering::Relaxed);
+    }
+
+    /// Who the process is: the answer to `identify`, and the first line of a saved file. May wait
+    /// some 50 ms for the clock's rate.
+    pub fn identity(&self) -> Identity {
+        let config = self.config();
+        let mut identity = identity::<Linux>(config, program_id(config));
+        identity.clock_hz = self.port.clock.hz();
+        identity.clock_bits = 64;
+        identity.capabilities.sure_clock = true;
+        identity.capabilities.stream = true;
+        identity.capabilities.retained = false;
+        identity.buffer_bytes = self.sizes.get().buffer;
+        identity.packet_bytes = self.sizes.get().packet;
+        identity.streams = self.lanes.count();
+        identity.mode = self.mode();
+        identity.text_base = numbering(config).text_base as u64;
+        identity
+    }
+
+    fn config(&self) -> &'static Config {
+        self.config.get().unwrap_or(&DEFAULTS)
+    }
+
+    /// Whether threads keep a profile table.
+    pub(crate) fn keeps_profile(&self) -> bool {
+        self.config().slot_count != 0
+    }
+
+    /// Sends bytes to the host.
+    pub(crate) fn send(&self, bytes: &[u8]) {
+        if let Some(send) = self.config().send {
+            // SAFETY: the program gives a function that takes bytes and their number.
+            unsafe { send(bytes.as_ptr(), bytes.len()) };
+        }
+    }
+
+    /// Has the program start again; returns why not.
+    pub(crate) fn reboot(&self) -> Refusal {
+        if let Some(reboot) = self.config().reboot {
+            // SAFETY: the program gives a function that starts it again.
+            unsafe { reboot() };
+        }
+        Refusal::NoReboot
+    }
+
+    /// Names a thread.
+    pub fn thread_name(&self, id: usize, name: &[u8]) {
+        self.with_metadata(|metadata| metadata.thread_name(self.port.now(), id, name));
+    }
+
+    /// Names an interrupt (a signal).
+    pub fn isr_name(&self, irq: u16, name: &[u8]) {
+        self.with_metadata(|metadata| metadata.isr_name(self.port.now(), irq, name));
+    }
+
+    /// Writes metadata, unless somebody else does for longer than that can take: then the caller is
+    /// a signal handler that interrupted the one who does, and the fact is lost and counted.
+    pub(crate) fn with_metadata(&self, write: impl FnOnce(&Metadata<Linux>)) {
+        for _ in 0..1000 {
+            if !self.metadata_busy.swap(true, Ordering::Acquire) {
+                write(&self.metadata);
+                self.metadata_busy.store(false, Ordering::Release);
+                return;
+            }
+            core::hint::spin_loop();
+        }
+        self.homeless.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether this process is the one that was set up, not a fork of it.
+    pub(crate) fn original(&self) -> bool {
+        self.process.load(Ordering::Relaxed) == sys::process()
+    }
+
+    /// Takes over the names that the kernel knows of threads that live and that the program has not
+    /// named.
+    pub(crate) fn name_threads(&self) {
+        for lane in self.lanes.iter() {
+            let id = lane.writer().stream().thread();
+            let mut path = Text::<40>::new();
+            let _ = write!(path, "/proc/self/task/{id}/comm\0");
+            let mut name = [0; 32];
+            if let Ok(name) = sys::read_front(path.bytes(), &mut name) {
+                self.with_metadata(|metadata| {
+                    if !metadata.names_thread(id) {
+                        // Told with the last fact, not now: this is no event of the program's.
+                        metadata.thread_name(0, id, name.trim_ascii_end());
+                    }
+                });
+            }
+        }
+    }
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The configuration of a program that has none: everything from the first event on.
+static DEFAULTS: Config = Config {
+    version: CONFIG_VERSION,
+    flags: START_ON,
+    ..Config::EMPTY
+};
+
+/// How the program's functions are numbered.
+fn numbering(config: &Config) -> Functions {
+    let functions = functions(config);
+    if config.text_base.is_null() {
+        Functions {
+            text_base: elf::text_base() as usize,
+            ..functions
+        }
+    } else {
+        functions
+    }
+}
+
+/// The build id of the program.
+fn program_id(config: &Config) -> &'static [u8] {
+    if !config.build_id_note.is_null() {
+        // SAFETY: the program says that its note is there.
+        let note = unsafe { core::slice::from_raw_parts(config.build_id_note.cast(), 16 + 32) };
+        return build_id(note);
+    }
+    elf::notes()
+        .map(build_id)
+        .find(|id| !id.is_empty())
+        .unwrap_or(&[])
+}

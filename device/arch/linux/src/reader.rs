@@ -1,0 +1,549 @@
+//! Reading what all threads recorded, while they are held off; and what the link may ask.
+//!
+//! One reader at a time ([`Process::reading`]). It freezes the gate, lays a barrier on all threads,
+//! waits until each lane's thread is outside its hook, and seals the lanes. From then on until it
+//! lets go, packets and tables stay as they are.
+
+use core::cell::Cell;
+use core::sync::atomic::{Ordering, fence};
+
+use kymo_recorder::Event;
+use kymo_recorder::buffer::Buffer;
+use kymo_recorder::encode::Figures;
+use kymo_recorder::gate::{Gate, State};
+use kymo_recorder::items::Ring;
+use kymo_recorder::link::{Control, Refusal, SCRATCH_BYTES, Status, Subject};
+use kymo_recorder::profile::{Frame, Profile, Slot};
+use kymo_recorder::threads::{Lane, ThreadPort};
+use kymo_wire::event::Cause;
+use kymo_wire::link::{Identity, Mode};
+
+use crate::process::{Linux, Process};
+use crate::sys::{self, Errno};
+use crate::thread;
+
+/// How long a reader waits for a thread to leave its hook, in nanoseconds. A hook takes less than
+/// a microsecond, but its thread may be waiting for a processor, on a busy machine for long.
+const PATIENCE: u64 = 10_000_000_000;
+
+/// The same for who can do without and come again.
+const SHORT_PATIENCE: u64 = 1_000_000;
+
+/// What a reader remembers while it reads.
+#[derive(Debug)]
+pub struct Reader {
+    /// The lane that the last packet came from.
+    place: Cell<Place>,
+    /// All threads' tables in one.
+    merged: Profile<Linux>,
+    /// The memory of `merged`.
+    memory: Cell<(*mut u8, usize)>,
+    /// When the gate was frozen.
+    frozen_at: Cell<u64>,
+    /// The clock's rate as it was known then: a later measurement would not be the same.
+    hz: Cell<u64>,
+    /// What all streams had recorded when packets were last to be closed for a stream.
+    seen: Cell<u32>,
+    /// When they last were.
+    flushed_at: Cell<u64>,
+}
+
+impl Reader {
+    /// Nothing is being read.
+    pub const fn new() -> Self {
+        Self {
+            place: Cell::new(Place::START),
+            merged: Profile::new(),
+            memory: Cell::new((core::ptr::null_mut(), 0)),
+            frozen_at: Cell::new(0),
+            hz: Cell::new(0),
+            seen: Cell::new(0),
+            flushed_at: Cell::new(0),
+        }
+    }
+}
+
+/// A lane, and how many packets precede its own.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    number: u32,
+    lane: Option<&'static Lane<Linux>>,
+    before: u32,
+}
+
+impl Place {
+    const START: Self = Self {
+        number: 0,
+        lane: None,
+        before: 0,
+    };
+}
+
+/// One of a process's streams.
+enum Numbered {
+    /// What happened in a thread.
+    Events(&'static Buffer<Linux>),
+    /// What it, or a handler in it, produced.
+    Items(&'static Ring<Linux>),
+}
+
+/// A process and its gate, for a reader and for the link.
+pub struct View<'a> {
+    /// The process.
+    pub process: &'a Process,
+    /// Its gate.
+    pub gate: &'a Gate,
+}
+
+impl View<'_> {
+    /// Holds all threads off, and seals what they recorded, until [`let_go`](Self::let_go). Returns
+    /// what the gate was before.
+    ///
+    /// # Errors
+    /// `EBUSY` if somebody else is reading.
+    pub fn hold(&self) -> Result<State, Errno> {
+        let process = self.process;
+        if process.reading.swap(true, Ordering::Acquire) {
+            return Err(sys::EBUSY);
+        }
+        process.name_threads();
+        let before = self.gate.freeze(true);
+        self.tell_threads();
+        let own = thread::get().cast::<Lane<Linux>>();
+        let here = sys::process();
+        for lane in process.lanes.iter() {
+            // Of the threads of its parent a fork has only the one that forked.
+            let nobody = lane.process() != here && !core::ptr::eq(lane, own);
+            let readable = nobody || outside(lane, PATIENCE);
+            if readable {
+                // SAFETY: the gate is frozen, all threads know, and this one is outside.
+                unsafe { lane.seal(process.port.now()) };
+            } else {
+                process.stuck.store(true, Ordering::Relaxed);
+            }
+            lane.set_readable(readable);
+        }
+        process.with_metadata(|metadata| {
+            metadata.add_discarded(process.homeless.swap(0, Ordering::Relaxed));
+            metadata.seal(true);
+        });
+        process.reader.place.set(Place::START);
+        process.reader.frozen_at.set(process.port.now());
+        Ok(before)
+    }
+
+    /// Makes every thread see the gate as it is now, or this one see that it is inside.
+    fn tell_threads(&self) {
+        if self.process.port.fenced() {
+            fence(Ordering::SeqCst);
+        } else {
+            sys::barrier();
+        }
+    }
+
+    /// Closes the open packets of all threads, as [`hold`](Self::hold) does, and lets them go on at
+    /// once. False if somebody else is reading, or a thread does not leave its hook.
+    ///
+    /// What other threads want to record in that moment, some ten microseconds, is lost and counted.
+    fn close_packets(&self) -> bool {
+        let process = self.process;
+        process.name_threads();
+        if process.reading.swap(true, Ordering::Acquire) {
+            return false;
+        }
+        self.gate.freeze(true);
+        self.tell_threads();
+        let mut all = true;
+        for lane in process.lanes.iter() {
+            if outside(lane, SHORT_PATIENCE) {
+                // SAFETY: the gate is frozen, all threads know, and this one is outside.
+                unsafe { lane.seal(self.process.port.now()) };
+            } else {
+                all = false;
+            }
+        }
+        self.gate.freeze(false);
+        process.reading.store(false, Ordering::Release);
+        all
+    }
+
+    /// The stream with this number: a thread's events, or items.
+    fn stream(&self, number: u16) -> Option<Numbered> {
+        self.process.lanes.iter().find_map(|lane| {
+            let buffer = lane.writer().stream().buffer();
+            if buffer.cpu() == number {
+                return Some(Numbered::Events(buffer));
+            }
+            lane.items().ring(number).map(Numbered::Items)
+        })
+    }
+
+    /// Lets the threads record again; returns whether one of them was left out.
+    pub fn let_go(&self) -> bool {
+        let process = self.process;
+        let reader = &process.reader;
+        reader.merged.take_away();
+        let (memory, bytes) = reader.memory.replace((core::ptr::null_mut(), 0));
+        if !memory.is_null() {
+            // SAFETY: it came from `map`, and the table was taken away from it.
+            unsafe { sys::unmap(memory, bytes) };
+        }
+        let mut stuck = false;
+        for lane in process.lanes.iter() {
+            stuck |= !lane.readable() && lane.inside();
+            lane.set_readable(false);
+        }
+        process.with_metadata(|metadata| metadata.seal(false));
+        self.gate.freeze(false);
+        process.reading.store(false, Ordering::Release);
+        stuck
+    }
+
+    /// The `n`th packet of all, the metadata first, then each thread's items and events, while
+    /// held.
+    pub fn packet(&self, n: u32) -> Option<&[u8]> {
+        let process = self.process;
+        let Some(n) = n.checked_sub(1) else {
+            // SAFETY: the metadata is sealed.
+            return Some(unsafe { process.metadata.packet() });
+        };
+        let mut place = process.reader.place.get();
+        if n < place.before {
+            place = Place::START;
+        }
+        loop {
+            if place.lane.is_none() {
+                if place.number >= process.lanes.count() {
+                    return None;
+                }
+                let is = |lane: &&Lane<Linux>| {
+                    u32::from(lane.writer().stream().buffer().cpu()) == place.number
+                        && lane.readable()
+                };
+                place.lane = process.lanes.iter().find(is);
+            }
+            if let Some(lane) = place.lane {
+                let stream = lane.writer().stream().buffer();
+                let items = lane.items();
+                let n = n - place.before;
+                // SAFETY: the lane is sealed, and its thread held off.
+                let packet = unsafe {
+                    match n.checked_sub(items.kept()) {
+                        None => items.packet(n),
+                        Some(n) => stream.packet(n),
+                    }
+                };
+                if packet.is_some() {
+                    process.reader.place.set(place);
+                    return packet;
+                }
+                place.before += items.kept() + stream.kept();
+            }
+            place.number += 1;
+            place.lane = None;
+        }
+    }
+
+    /// Adds all threads' tables up.
+    fn merge(&self) -> Result<(), Errno> {
+        let lanes = || self.process.lanes.iter().filter(|lane| lane.readable());
+        let functions: u32 = lanes()
+            .map(|lane| lane.writer().profile().functions())
+            .sum();
+        // Half empty, so that every function finds a place near its own.
+        let slots = functions.saturating_mul(2).max(64);
+        let slot_bytes = slots as usize * size_of::<Slot>();
+        let bytes = slot_bytes + 4 * size_of::<Frame>();
+        let memory = sys::map(bytes)?;
+        let reader = &self.process.reader;
+        reader.memory.set((memory, bytes));
+        // SAFETY: the memory is new, large enough, and taken away before it is given back.
+        let set_up = unsafe {
+            let frames = memory.add(slot_bytes).cast();
+            reader.merged.set_up(memory.cast(), slots, frames, 2, 2)
+        };
+        set_up.map_err(|_| sys::EINVAL)?;
+        for lane in lanes() {
+            let profile = lane.writer().profile();
+            let mut n = 0;
+            while let Some(entry) = profile.entry(n) {
+                if let Some(entry) = entry {
+                    reader.merged.merge(&entry);
+                }
+                n += 1;
+            }
+            reader.merged.merge_losses(profile.losses());
+        }
+        Ok(())
+    }
+
+    /// How long recording has been on, in ticks, up to the freezing.
+    fn recorded(&self) -> u64 {
+        let process = self.process;
+        let before = process.recorded.load();
+        let since = process.on_since.load();
+        if self.gate.state().on() {
+            before + process.reader.frozen_at.get().saturating_sub(since)
+        } else {
+            before
+        }
+    }
+
+    /// Empties all lanes. What came meanwhile is forgotten like the rest; if recording was turned
+    /// on meanwhile, it begins at the end of this, and the trace says so then.
+    fn clear_with(&self, each: impl Fn(&Lane<Linux>)) -> Result<(), Refusal> {
+        let process = self.process;
+        // What a thread is filling must not be forgotten under its hands.
+        let reserved = |lane: &Lane<Linux>| lane.writer().stream().is_reserved();
+        if process.lanes.iter().any(reserved) {
+            return Err(Refusal::Busy);
+        }
+        let before = self.hold().map_err(|_| Refusal::Busy)?;
+        let now = process.reader.frozen_at.get();
+        let readable = || process.lanes.iter().filter(|lane| lane.readable());
+        for lane in readable() {
+            lane.writer().stream().clear();
+            lane.writer().profile().clear(now);
+            each(lane);
+            lane.items().clear(lane.writer().stream().mode());
+        }
+        process.recorded.store(0);
+        if before.on() {
+            process.on_since.store(now);
+        }
+        self.gate.freeze(false);
+        self.tell_threads();
+        // Who is outside now sees the gate open from now on, and has counted what it refused. That
+        // goes for lanes that were made meanwhile too.
+        let cleared =
+            |lane: &&Lane<Linux>| lane.readable() || lane.writer().stream().buffer().kept() == 0;
+        for lane in process.lanes.iter().filter(cleared) {
+            if outside(lane, PATIENCE) {
+                lane.forget_lost();
+            }
+        }
+        process.homeless.store(0, Ordering::Relaxed);
+        self.let_go();
+        if self.gate.state().on() && !before.on() {
+            let cause = Cause::Function;
+            process.hook(self.gate, Event::Recording { on: true, cause });
+        }
+        Ok(())
+    }
+
+    fn ready(&self) -> Result<(), Refusal> {
+        let state = self.gate.state();
+        if state.fresh() || state.failed() {
+            return Err(Refusal::NotSetUp);
+        }
+        Ok(())
+    }
+}
+
+impl Control for View<'_> {
+    fn now(&self) -> u64 {
+        self.process.port.now()
+    }
+
+    fn hz(&self) -> u64 {
+        self.process.port.hz()
+    }
+
+    fn identity(&self) -> Identity {
+        self.process.identity()
+    }
+
+    fn status(&self) -> Status {
+        let process = self.process;
+        let state = self.gate.state();
+        let homeless = process.homeless.load(Ordering::Relaxed);
+        let mut figures = Figures {
+            discarded: homeless.wrapping_add(process.metadata.discarded()),
+            ..Figures::default()
+        };
+        let (mut functions, mut slots) = (0, 0);
+        let mut no_slot = 0u32;
+        for lane in process.lanes.iter() {
+            let one = lane.writer().stream().figures();
+            figures.bytes = figures.bytes.wrapping_add(one.bytes);
+            figures.discarded = figures
+                .discarded
+                .wrapping_add(one.discarded)
+                .wrapping_add(lane.lost());
+            figures.packets = figures.packets.wrapping_add(one.packets);
+            figures.backward = figures.backward.wrapping_add(one.backward);
+            figures.used = figures.used.max(one.used);
+            figures.needed = figures.needed.max(one.needed);
+            let profile = lane.writer().profile();
+            functions = profile.functions().max(functions);
+            slots = profile.slots().max(slots);
+            no_slot = no_slot.wrapping_add(profile.losses().no_slot);
+        }
+        let stuck = process.stuck.load(Ordering::Relaxed);
+        Status {
+            enabled: state.enabled() && !state.failed(),
+            on: state.on(),
+            mode: process.mode(),
+            figures,
+            functions,
+            slots,
+            no_slot,
+            refused: 0,
+            // The clock has as many bits as its times.
+            clock_gaps: 0,
+            error: process.fault.get().or(stuck.then_some("thread_stuck")),
+        }
+    }
+
+    fn enable(&self, enabled: bool) {
+        self.gate.command(enabled);
+    }
+
+    fn turn(&self, on: bool) {
+        self.process.turn(self.gate, on, Cause::Command);
+    }
+
+    fn sets(&self) -> (usize, usize) {
+        (self.gate.trigger(), self.gate.stopper())
+    }
+
+    fn set_sets(&self, trigger: usize, stopper: usize) {
+        self.gate.set_trigger(trigger);
+        self.gate.set_stopper(stopper);
+    }
+
+    fn set_mode(&self, mode: Mode) -> Result<(), Refusal> {
+        self.ready()?;
+        self.process.set_mode(mode);
+        self.clear_with(|lane| lane.writer().stream().set_mode(mode))
+    }
+
+    fn clear(&self) -> Result<(), Refusal> {
+        self.ready()?;
+        self.clear_with(|_| {})
+    }
+
+    fn freeze(&self, subject: Subject) -> Result<(), Refusal> {
+        self.ready()?;
+        if subject == Subject::Profile && !self.process.keeps_profile() {
+            return Err(Refusal::NoProfile);
+        }
+        let hz = self.process.port.hz();
+        self.hold().map_err(|_| Refusal::Busy)?;
+        self.process.reader.hz.set(hz);
+        if subject == Subject::Profile && self.merge().is_err() {
+            self.let_go();
+            return Err(Refusal::NoMemory);
+        }
+        Ok(())
+    }
+
+    fn thaw(&self) {
+        self.let_go();
+    }
+
+    fn chunk<'a>(
+        &'a self,
+        subject: Subject,
+        n: u32,
+        scratch: &'a mut [u8; SCRATCH_BYTES],
+    ) -> Option<&'a [u8]> {
+        match subject {
+            Subject::Trace => self.packet(n),
+            Subject::Profile => {
+                let merged = &self.process.reader.merged;
+                let hz = self.process.reader.hz.get();
+                merged.chunk(n, hz, self.recorded(), scratch)
+            }
+        }
+    }
+
+    fn can_stream(&self) -> bool {
+        self.ready().is_ok()
+    }
+
+    /// Closing packets stops all threads for a moment, so it is done when none of them has recorded
+    /// anything lately, which costs nothing; or else at most once a second.
+    fn flush(&self) -> bool {
+        let (reader, now) = (&self.process.reader, self.now());
+        let lanes = || self.process.lanes.iter();
+        let recorded = lanes().map(|lane| {
+            let bytes = lane.writer().stream().figures().bytes;
+            bytes.wrapping_add(lane.items().produced())
+        });
+        let recorded = recorded.fold(0, u32::wrapping_add);
+        let busy = reader.seen.replace(recorded) != recorded;
+        let recently = now.saturating_sub(reader.flushed_at.get()) < self.hz();
+        if busy && recently {
+            return false;
+        }
+        if !lanes()
+            .any(|lane| lane.writer().stream().buffer().has_open() || lane.items().has_open())
+        {
+            return true;
+        }
+        reader.flushed_at.set(now);
+        self.close_packets()
+    }
+
+    fn streams(&self) -> u16 {
+        // There are no more numbers than that.
+        u16::try_from(self.process.lanes.count()).unwrap_or(u16::MAX)
+    }
+
+    fn waiting(&self, stream: u16, n: u32) -> Option<&[u8]> {
+        match self.stream(stream)? {
+            // SAFETY: in stream mode the link is the only reader, and one thread at a time is at it; it
+            // releases no packet that it still looks at.
+            Numbered::Events(buffer) => unsafe { buffer.waiting(n) },
+            Numbered::Items(ring) => ring.waiting(n),
+        }
+    }
+
+    fn release(&self, stream: u16) {
+        match self.stream(stream) {
+            // SAFETY: as above; the link releases what it has seen waiting.
+            Some(Numbered::Events(buffer)) => unsafe { buffer.release() },
+            Some(Numbered::Items(ring)) => ring.release(),
+            None => {}
+        }
+    }
+
+    fn facts(&self) -> u32 {
+        self.process.metadata.state()
+    }
+
+    fn seal_facts(&self, sealed: bool) {
+        self.process.with_metadata(|metadata| metadata.seal(sealed));
+    }
+
+    fn sealed_facts(&self) -> &[u8] {
+        // SAFETY: what is added to sealed metadata stands behind what is read.
+        unsafe { self.process.metadata.packet() }
+    }
+
+    fn wall_clock(&self, _: u64, _: u64, _: u32) -> bool {
+        // The threads record it themselves, and know it better.
+        true
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        self.process.send(bytes);
+    }
+
+    fn reboot(&self) -> Refusal {
+        self.process.reboot()
+    }
+}
+
+/// Waits until a lane's thread is outside; false if it stays inside too long, in nanoseconds.
+fn outside(lane: &Lane<Linux>, patience: u64) -> bool {
+    let start = sys::nanoseconds();
+    while lane.inside() {
+        if sys::nanoseconds().wrapping_sub(start) > patience {
+            return false;
+        }
+        sys::sleep(10_000);
+    }
+    true
+}

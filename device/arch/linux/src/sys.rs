@@ -1,0 +1,300 @@
+//! The few functions of the C library that are used, with safe faces.
+
+use core::ffi::{c_char, c_int, c_long, c_void};
+
+use crate::machine;
+
+/// The declarations, as POSIX and Linux have them.
+mod c {
+    use super::*;
+
+    #[repr(C)]
+    pub struct Timespec {
+        pub seconds: c_long,
+        pub nanoseconds: c_long,
+    }
+
+    /// `sigset_t`: 1024 bits, in both of the C libraries that there are.
+    #[repr(C, align(8))]
+    #[derive(Clone, Copy)]
+    pub struct SignalSet(pub [u8; 128]);
+
+    // SAFETY: these are the C library's declarations, where `off_t` and `time_t` are as wide as
+    // `long`: on 64-bit Linux always, on 32-bit Linux for these names.
+    unsafe extern "C" {
+        pub fn mmap(
+            at: *mut c_void,
+            length: usize,
+            protection: c_int,
+            flags: c_int,
+            file: c_int,
+            offset: c_long,
+        ) -> *mut c_void;
+        pub fn munmap(at: *mut c_void, length: usize) -> c_int;
+        pub fn open(path: *const c_char, flags: c_int, ...) -> c_int;
+        pub fn read(file: c_int, to: *mut c_void, count: usize) -> isize;
+        pub fn write(file: c_int, from: *const c_void, count: usize) -> isize;
+        pub fn close(file: c_int) -> c_int;
+        pub fn getenv(name: *const c_char) -> *const c_char;
+        pub fn getpid() -> c_int;
+        pub fn syscall(number: c_long, ...) -> c_long;
+        pub fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
+        pub fn sigprocmask(how: c_int, signals: *const SignalSet, before: *mut SignalSet) -> c_int;
+        pub fn nanosleep(time: *const Timespec, left: *mut Timespec) -> c_int;
+        pub fn __errno_location() -> *mut c_int;
+    }
+}
+
+/// An `errno`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// A call was interrupted by a signal; try again.
+pub const EINTR: Errno = Errno(4);
+/// Something else is using it.
+pub const EBUSY: Errno = Errno(16);
+/// An argument makes no sense.
+pub const EINVAL: Errno = Errno(22);
+
+impl Errno {
+    /// That of the last call of this thread that failed.
+    pub fn last() -> Self {
+        // SAFETY: the C library gives each thread a valid place.
+        Self(unsafe { *c::__errno_location() })
+    }
+
+    /// Makes it the calling program's `errno`.
+    pub fn set(self) {
+        // SAFETY: as above.
+        unsafe { *c::__errno_location() = self.0 }
+    }
+}
+
+/// New memory, all zero, that nobody else knows of; whole pages, of which only those that are used
+/// cost anything.
+pub fn map(bytes: usize) -> Result<*mut u8, Errno> {
+    const READ_WRITE: c_int = 1 | 2;
+    const PRIVATE_ANONYMOUS: c_int = 0x02 | 0x20;
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing there is.
+    let at = unsafe {
+        c::mmap(
+            core::ptr::null_mut(),
+            bytes,
+            READ_WRITE,
+            PRIVATE_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if at as isize == -1 {
+        Err(Errno::last())
+    } else {
+        Ok(at.cast())
+    }
+}
+
+/// Gives memory back.
+///
+/// # Safety
+/// It came from [`map`] with the same size, and is not used any more.
+pub unsafe fn unmap(at: *mut u8, bytes: usize) {
+    // SAFETY: by this function's contract. It can only fail for arguments that are not from `map`.
+    unsafe { c::munmap(at.cast(), bytes) };
+}
+
+/// Opens a file; `path` ends with a zero byte.
+fn open(path: &[u8], flags: c_int) -> Result<c_int, Errno> {
+    if path.last() != Some(&0) {
+        return Err(EINVAL);
+    }
+    // SAFETY: `path` is NUL-terminated.
+    let file = unsafe { c::open(path.as_ptr().cast(), flags, 0o666 as c_int) };
+    if file < 0 {
+        Err(Errno::last())
+    } else {
+        Ok(file)
+    }
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+pub struct Output(c_int);
+
+impl Output {
+    /// Makes the file, or empties it. `path` ends with a zero byte.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn create(path: &[u8]) -> Result<Self, Errno> {
+        const WRITE_CREATE_TRUNCATE_CLOEXEC: c_int = 1 | 0o100 | 0o1000 | 0o2_000_000;
+        open(path, WRITE_CREATE_TRUNCATE_CLOEXEC).map(Self)
+    }
+
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// The system's; part of the bytes may have been written.
+    pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), Errno> {
+        while !bytes.is_empty() {
+            // SAFETY: the pointer and length are those of a slice.
+            let written = unsafe { c::write(self.0, bytes.as_ptr().cast(), bytes.len()) };
+            match usize::try_from(written) {
+                Ok(count) => bytes = bytes.get(count..).unwrap_or(&[]),
+                Err(_) if Errno::last() == EINTR => {}
+                Err(_) => return Err(Errno::last()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the file.
+    ///
+    /// # Errors
+    /// What the system had not said before.
+    pub fn close(self) -> Result<(), Errno> {
+        // SAFETY: the file is ours, and is not used after this.
+        let result = unsafe { c::close(self.0) };
+        core::mem::forget(self);
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(Errno::last())
+        }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // SAFETY: as in `close`; an error has been reported by the write that failed before.
+        unsafe { c::close(self.0) };
+    }
+}
+
+/// Reads the beginning of a file into `to` and returns what was read. `path` ends with a zero byte.
+///
+/// # Errors
+/// The system's.
+pub fn read_front<'a>(path: &[u8], to: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    const READ_ONLY_CLOEXEC: c_int = 0o2_000_000;
+    let file = open(path, READ_ONLY_CLOEXEC)?;
+    // SAFETY: the pointer and length are those of a slice.
+    let count = unsafe { c::read(file, to.as_mut_ptr().cast(), to.len()) };
+    let error = Errno::last();
+    // SAFETY: the file is ours, and is not used after this.
+    unsafe { c::close(file) };
+    match usize::try_from(count) {
+        Ok(count) => Ok(to.get(..count).unwrap_or(&[])),
+        Err(_) => Err(error),
+    }
+}
+
+/// Writes to standard error; there is nobody to tell if that fails.
+pub fn say(text: &[u8]) {
+    // SAFETY: the pointer and length are those of a slice.
+    unsafe { c::write(2, text.as_ptr().cast(), text.len()) };
+}
+
+/// The value of an environment variable; `name` ends with a zero byte. The value lives as long as
+/// the program does not change the variable.
+pub fn environment(name: &[u8]) -> Option<&'static [u8]> {
+    if name.last() != Some(&0) {
+        return None;
+    }
+    // SAFETY: `name` is NUL-terminated.
+    let value = unsafe { c::getenv(name.as_ptr().cast()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: the C library gives NUL-terminated strings.
+    Some(unsafe { core::ffi::CStr::from_ptr(value) }.to_bytes())
+}
+
+/// Does `work` while no signal is delivered to this thread.
+pub fn without_signals<R>(work: impl FnOnce() -> R) -> R {
+    const BLOCK: c_int = 0;
+    const SET: c_int = 2;
+    let all = c::SignalSet([0xFF; 128]);
+    let mut before = c::SignalSet([0; 128]);
+    // SAFETY: both are valid places. It fails for a `how` that there is none of only.
+    unsafe { c::sigprocmask(BLOCK, &all, &mut before) };
+    let result = work();
+    // SAFETY: as above.
+    unsafe { c::sigprocmask(SET, &before, core::ptr::null_mut()) };
+    result
+}
+
+/// Whether this is the process's only thread; false where the kernel does not say.
+pub fn is_alone() -> bool {
+    /// `num_threads` among the words behind the program's name (proc(5)).
+    const THREADS: usize = 17;
+    let mut text = [0; 512];
+    let Ok(text) = read_front(b"/proc/self/stat\0", &mut text) else {
+        return false;
+    };
+    let name = text.iter().rposition(|byte| *byte == b')');
+    let words = name.and_then(|name| text.get(name + 1..)).unwrap_or(&[]);
+    let mut words = words
+        .split(|byte| *byte == b' ')
+        .filter(|word| !word.is_empty());
+    words.nth(THREADS) == Some(b"1")
+}
+
+/// The number of this process.
+pub fn process() -> u32 {
+    // SAFETY: it cannot fail.
+    unsafe { c::getpid() as u32 }
+}
+
+/// The kernel's number of this thread.
+pub fn thread() -> u32 {
+    // SAFETY: it takes no argument and cannot fail.
+    unsafe { c::syscall(machine::GETTID) as u32 }
+}
+
+/// Asks the kernel for [`barrier`]; false if it has none.
+pub fn register_barrier() -> bool {
+    const REGISTER_PRIVATE_EXPEDITED: c_int = 1 << 4;
+    // SAFETY: it takes two integers and touches no memory.
+    unsafe { c::syscall(machine::MEMBARRIER, REGISTER_PRIVATE_EXPEDITED, 0 as c_int) == 0 }
+}
+
+/// A full memory barrier in every thread of this process. Only after [`register_barrier`].
+pub fn barrier() {
+    const PRIVATE_EXPEDITED: c_int = 1 << 3;
+    // SAFETY: it takes two integers and touches no memory. It cannot fail once registered.
+    unsafe { c::syscall(machine::MEMBARRIER, PRIVATE_EXPEDITED, 0 as c_int) };
+}
+
+/// Nanoseconds on a clock that no time daemon touches (`CLOCK_MONOTONIC_RAW`).
+pub fn nanoseconds() -> u64 {
+    const MONOTONIC_RAW: c_int = 4;
+    clock(MONOTONIC_RAW)
+}
+
+/// Nanoseconds since 1970 UTC.
+pub fn since_1970() -> u64 {
+    const REALTIME: c_int = 0;
+    clock(REALTIME)
+}
+
+fn clock(id: c_int) -> u64 {
+    let mut time = c::Timespec {
+        seconds: 0,
+        nanoseconds: 0,
+    };
+    // SAFETY: `time` is a valid place; the clocks exist since Linux 2.6.28.
+    unsafe { c::clock_gettime(id, &mut time) };
+    (time.seconds as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(time.nanoseconds as u64)
+}
+
+/// Sleeps about so long; a signal may end it.
+pub fn sleep(nanoseconds: u64) {
+    let time = c::Timespec {
+        seconds: (nanoseconds / 1_000_000_000) as c_long,
+        nanoseconds: (nanoseconds % 1_000_000_000) as c_long,
+    };
+    // SAFETY: `time` is valid, and the rest is not asked for.
+    unsafe { c::nanosleep(&time, core::ptr::null_mut()) };
+}

@@ -1,0 +1,309 @@
+/* Kymo's recorder: the C interface.
+ *
+ * To record a program:
+ *   1. Compile what you want to see with -finstrument-functions and link libkymo.a.
+ *   2. Define one `kymo_config` (below; what an initializer leaves out is 0: none, or the default).
+ *      On Linux you may do without: then everything is recorded from the start, and saved at exit
+ *      to the file that the environment variable KYMO_OUTPUT names.
+ *   3. Give the recorder a way to the host: call kymo_link_receive() for each byte that arrives
+ *      (an interrupt handler may), kymo_link_poll() from a place that may take its time (the idle
+ *      thread), and name a function that sends bytes in `kymo_config.send`.
+ *   4. If there are threads or interrupts to be told apart, call the hooks named below, or name
+ *      your scheduler's own functions in `kymo_config.promotions`.
+ *   5. Call kymo_tick() from a periodic interrupt, so that the clock is never in doubt.
+ *
+ * On a Cortex-M a hook needs at most half a KiB of stack (the first one of a program one KiB), and
+ * kymo_link_poll() one and a half besides what `send` needs.
+ *
+ * Nothing here allocates or waits, except kymo_link_poll(), which waits for `send`. All hooks may
+ * be called from any context, before main() too, and before RAM is initialized (they do nothing
+ * then). What the recorder itself calls must not be instrumented: give such functions
+ * KYMO_NO_INSTRUMENT.
+ *
+ * On bare metal the code that copies .data and clears .bss must not be instrumented either. After
+ * power-on hooks see that .data is not there yet, but after a reset that keeps RAM it still looks
+ * initialized (the command `reboot` sees to that itself).
+ */
+#ifndef KYMO_H
+#define KYMO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KYMO_NO_INSTRUMENT __attribute__((no_instrument_function))
+
+/* The version of this file's structures; stands in kymo_config.version. */
+#define KYMO_CONFIG_VERSION 2u
+
+/* ------------------------------------------------------------------ configuration */
+
+/* kymo_config.flags */
+#define KYMO_START_ON 1u /* record from the first instrumented call on, without a trigger */
+#define KYMO_FIXED 2u    /* when the buffer is full, keep the oldest events (else the newest) */
+#define KYMO_STREAM 4u   /* a reader takes packets out while all record; what comes while it is late
+                          * is counted, not kept */
+#define KYMO_CALL_SITES 8u /* record with every entry where it was called from: 10 bytes an entry (18
+                            * on a 64-bit machine) in the place of 3 (6), and all on the slow path.
+                            * Without it the host knows callers by their nesting */
+
+/* The profile table: what is kept of a function, and of a call that has not ended. The contents
+ * are the recorder's; only the sizes matter here. */
+typedef struct kymo_slot {
+	uintptr_t reserved_address;
+	uint32_t reserved_count[2];
+	uint64_t reserved_times[4];
+} kymo_slot_t;
+
+typedef struct kymo_frame {
+	uintptr_t reserved_function;
+	uint32_t reserved_slot[2];
+	uint64_t reserved_times[2];
+} kymo_frame_t;
+
+/* What a function's entry and exit are recorded as instead of calls. */
+enum kymo_promotion_kind {
+	KYMO_PROMOTE_SWITCHED_IN = 1,  /* entry: current_thread() was switched in; exit: nothing */
+	KYMO_PROMOTE_SWITCHED_OUT = 2, /* entry: current_thread() was switched out; exit: nothing */
+	KYMO_PROMOTE_ISR = 3,          /* entry and exit of interrupt `irq`, besides the call */
+	KYMO_PROMOTE_NOTHING = 4       /* neither entry nor exit is recorded */
+};
+
+typedef struct kymo_promotion {
+	void (*function)(void);
+	uint16_t kind; /* enum kymo_promotion_kind */
+	uint16_t irq;
+} kymo_promotion_t;
+
+/* Trigger and stopper as they survive a reboot. Put it where start-up code does not write. */
+typedef struct kymo_retained {
+	uint32_t reserved[8];
+} kymo_retained_t;
+
+typedef struct kymo_config {
+	uint32_t version; /* KYMO_CONFIG_VERSION */
+	uint32_t flags;
+
+	/* The event buffer: packet_size (a multiple of 8, 128 to 524288) divides buffer_size; at least
+	 * 2 packets; 8-byte aligned. On Linux `buffer` is NULL: every thread gets one of buffer_size
+	 * bytes (0: 4 MiB, and packets of 4 KiB) when it records first. */
+	void *buffer;
+	uint32_t buffer_size;
+	uint32_t packet_size;
+
+	/* Room for names and other things to be known once (never overwritten); 8-byte aligned.
+	 * About 30 bytes a name and 120 besides. */
+	void *metadata;
+	uint32_t metadata_size;
+
+	/* The profile table; NULL and 0 for none. `frames` holds shadow_stacks * shadow_depth; of each
+	 * stack the recorder needs one frame itself. 2 to 32 stacks. On Linux they are the sizes for
+	 * each thread (2 stacks do), and the pointers are NULL. */
+	kymo_slot_t *slots;
+	uint32_t slot_count;
+	kymo_frame_t *frames;
+	uint32_t shadow_stacks; /* threads that can be told apart at one time, and 1 for interrupts */
+	uint32_t shadow_depth;  /* frames a stack */
+
+	const kymo_promotion_t *promotions;
+	uint32_t promotion_count;
+
+	/* Entering the trigger turns recording on, returning from the stopper turns it off. */
+	void (*trigger)(void);
+	void (*stopper)(void);
+	kymo_retained_t *retained; /* NULL: changes last until the next reset; not used on Linux */
+
+	/* The start of the program's text: KYMO_TEXT_BASE, or your linker script's symbol. On Linux
+	 * NULL does. */
+	const void *text_base;
+
+	/* Records are shortest for functions with small numbers: the distance from text_base in units
+	 * of 1 << function_shift bytes. 4 where your linker script aligns functions to 16 bytes
+	 * (SUBALIGN(16)): then 128 KiB of code have the shortest form. 0: what the architecture aligns
+	 * functions to. A function that is not aligned so takes a few bytes more. */
+	uint32_t function_shift;
+
+	/* The clock: a register (or variable) that counts up at clock_hz, and begins again at 0 after
+	 * 2^32; hooks read it themselves. Or a function that counts up, and begins again after
+	 * 2^clock_bits (8 to 32), which costs a call at every event and the fast hooks. Both NULL: the
+	 * processor's own counter, at clock_hz: DWT_CYCCNT on a Cortex-M where it works, else SysTick as
+	 * soon as you have started it. On Linux the clock is always the recorder's own (the TSC where it
+	 * is steady), and measured: leave these 0. */
+	const volatile uint32_t *counter;
+	uint32_t (*clock)(void);
+	uint64_t clock_hz;
+	uint32_t clock_bits;
+	uint32_t tick_hz; /* how often kymo_tick() is called; 0: never */
+
+	/* The thread that runs now: any number that tells it from others, not 0. NULL: one thread (on
+	 * Linux: the kernel's number). Asked at every event until the first switch is told by a hook or
+	 * a promotion. */
+	uintptr_t (*current_thread)(void);
+
+	/* Sends bytes to the host; called from kymo_link_poll() only. NULL: no link. */
+	void (*send)(const uint8_t *bytes, size_t count);
+	/* Starts the machine again. NULL: the command `reboot` is refused. */
+	void (*reboot)(void);
+
+	/* The build id's note: link with -Wl,--build-id, keep .note.gnu.build-id in the linker script,
+	 * and give the symbol that you put before it. On Linux NULL does. */
+	const void *build_id_note;
+
+	/* Several processors that run one program (AArch64): how many, at most 16; 0 is 1. Then `buffer`
+	 * holds cpu_count buffers of buffer_size bytes, one after the other, aligned to 128 as they are
+	 * (buffer_size is a multiple of 128; of one CPU, neither matters); there is no profile table, but
+	 * of one CPU; and every CPU calls kymo_cpu_start() once. `clock`, if any, is called by each CPU
+	 * for itself. */
+	uint32_t cpu_count;
+} kymo_config_t;
+
+/* You define this one. */
+extern const kymo_config_t kymo_config;
+
+/* The start of the image with GNU ld's own linker scripts. */
+extern const char __executable_start[];
+#define KYMO_TEXT_BASE ((const void *)__executable_start)
+
+/* ------------------------------------------------------------------ gate */
+
+/* Recording happens while the gate is enabled and on. After start it is enabled, and off unless
+ * KYMO_START_ON says otherwise. enable and disable nest: as many enables as disables. They may be
+ * called in critical sections. */
+void kymo_enable(void);
+void kymo_disable(void);
+
+/* Turn recording on and off without trigger and stopper. */
+void kymo_on(void);
+void kymo_off(void);
+
+/* The functions whose entry turns recording on and whose exit turns it off; NULL for none. Kept
+ * over a reboot if kymo_config.retained is given. */
+void kymo_set_trigger(void (*function)(void));
+void kymo_set_stopper(void (*function)(void));
+
+/* Forget the recorded events and the profile table. Not while the host reads a dump or a stream: then
+ * nothing happens. */
+void kymo_clear(void);
+
+/* ------------------------------------------------------------------ hooks */
+
+/* Called by the compiler with -finstrument-functions. */
+void __cyg_profile_func_enter(void *function, void *call_site);
+void __cyg_profile_func_exit(void *function, void *call_site);
+
+/* A thread gets, or loses, the processor. */
+void kymo_switched_in(uintptr_t thread);
+void kymo_switched_out(uintptr_t thread);
+
+/* An interrupt handler begins and ends. Call them in any case: while nothing is recorded they keep
+ * account of what is being served, and a recording that is turned on in a handler begins with its
+ * isr_enter. (Handlers that are only promoted are not known then.) `irq` as the architecture counts:
+ * on Cortex-M the exception number (15 = SysTick, 16 = IRQ 0), on Linux the signal. */
+void kymo_isr_enter(uint16_t irq);
+void kymo_isr_exit(uint16_t irq);
+
+/* The program says something. `name` must be a string constant: only its address is recorded. */
+void kymo_marker(uint32_t value);
+void kymo_named_marker(const char *name, uint32_t value);
+
+/* What time it is in the world, in nanoseconds since 1970 UTC, if the program knows: at the start
+ * and now and then, so that the host shows dates, and corrects the drift of the clock. (`kymo record`
+ * tells it a target that does not know; on Linux it is recorded without this.) */
+void kymo_wall_clock(uint64_t ns);
+
+/* A record of your own, of a size that you choose, written in place: reserve it, fill it, then commit it
+ * with a type that tells one kind of your records from another (not 0), or discard it. NULL if nothing is
+ * recorded now, or there is no room (which is counted). At most as many bytes as a packet has less 80,
+ * and never more than 65535: choose packet_size for the largest (on Linux packets have 4 KiB unless you
+ * say otherwise). Aligned to 4 bytes, and may hold anything at first.
+ *
+ * All others go on recording meanwhile; what is discarded leaves nothing behind if nobody did, else a
+ * record of type 0. Don't be long: what is being filled is not overwritten, so when the buffer has gone
+ * round events are discarded (and counted) until you commit, in stream mode the host waits for it, and
+ * kymo_clear() does nothing. Commit where you reserved: in the same thread or handler, and on
+ * the same CPU. */
+void *kymo_reserve(size_t size);
+void kymo_commit(void *record, uint16_t type);
+void kymo_discard(void *record);
+
+/* Names, once for each. */
+void kymo_thread_name(uintptr_t thread, const char *name);
+void kymo_isr_name(uint16_t irq, const char *name);
+
+/* setjmp() and longjmp() are about to be called with this buffer: so it is known exactly which
+ * functions a jump leaves. Don't call these; have the linker do it: for newlib with
+ *     -Wl,--wrap=setjmp,-u,setjmp,--wrap=longjmp,-u,longjmp
+ * and with glibc, whose headers give them other names, in the same way with both options for each of
+ * _setjmp, __sigsetjmp, longjmp, siglongjmp and __longjmp_chk (and setjmp and _longjmp, if a program
+ * names those itself). -u fetches the real function, which nothing else may ask for any more. Without
+ * all this jumps are noticed when a function further out returns, and exits in between may be told of
+ * a wrong function: with the ELF file at hand, kymo warns of that. */
+void kymo_setjmp(const void *buffer);
+void kymo_longjmp(const void *buffer);
+
+/* Priority and mode of the current thread, when they changed. */
+void kymo_context(uintptr_t thread, int16_t priority, uint16_t mode);
+
+/* Keeps the clock's upper bits, and closes packets that a stream is to send: at least four times in a
+ * turn of the counter. Where it came so late that a turn may have been missed, the trace says so (and
+ * `status` counts it: clock_gaps).
+ *
+ * It also ends a dump whose host has not been heard for five seconds, so that recording goes on
+ * even if kymo_link_poll() is called only when bytes arrive. Without a tick only that call ends it.
+ * (On Linux there is no tick: the first hook after that time does it, and kymo_link_poll().) */
+void kymo_tick(void);
+
+/* ------------------------------------------------------------------ link */
+
+/* A byte arrived from the host. Any context, but not two at once; nothing but moving the byte
+ * happens here. */
+void kymo_link_receive(uint8_t byte);
+
+/* Does what the host asked for, until there is nothing more to do, or of a stream 64 pieces of 240
+ * bytes have been sent. From a context that may wait for kymo_config.send. */
+void kymo_link_poll(void);
+
+/* Whether kymo_link_poll() would have something to do: bytes have arrived, or a stream has something
+ * to send. A program whose link thread sleeps asks this in its tick, and wakes it. */
+bool kymo_link_pending(void);
+
+/* ------------------------------------------------------------------ several processors */
+
+#if defined(__aarch64__) && !defined(__linux__)
+/* The CPU that calls this records from now on, as `number` (0 to cpu_count - 1). Each CPU calls it
+ * once caches are on, before the first function that it shall record; the first one sets the
+ * recorder up. From reset until then TPIDR_EL1 must be 0 (start-up code, which must not be
+ * instrumented, sees to that); from then on it is the recorder's. False if there is no buffer for
+ * it, or the configuration is wrong (`status` says how). kymo_tick() is for each CPU to call. */
+bool kymo_cpu_start(uint16_t number);
+#endif
+
+/* ------------------------------------------------------------------ where flash is short
+ *
+ * libkymo_minimal.a, for a Cortex-M, has the compiler's hooks, kymo_on(), kymo_off() and kymo_tick(),
+ * and nothing else. Of kymo_config it uses version, flags (KYMO_START_ON, KYMO_FIXED), buffer,
+ * buffer_size, packet_size, text_base, function_shift and counter (NULL: DWT_CYCCNT). If these are
+ * unusable nothing is recorded. It does not watch for ticks that come too late. After kymo_off() every
+ * packet in the buffer says how long it is. Call these three only once RAM is initialized. */
+
+/* ------------------------------------------------------------------ Linux */
+
+#ifdef __linux__
+/* Writes all that was recorded so far, packets as they are, to `path`: one file that
+ * `kymo show`, `kymo export` and the rest take. 0, or -1 with errno. Happens by itself at exit
+ * when the environment variable KYMO_OUTPUT names a file (a fork adds its process number to the
+ * name). EBUSY if a dump is going on, or if a thread's recording is missing in the file because the
+ * thread did not leave its hook: a signal handler must not leave by siglongjmp while it interrupts
+ * one. */
+int kymo_save(const char *path);
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

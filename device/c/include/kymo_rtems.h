@@ -1,0 +1,358 @@
+/* RTEMS's interface for producing and fetching event records (rtems/record.h), on Kymo's recorder:
+ * for code that uses it and is to be recorded elsewhere. Names, arguments and what is recorded are
+ * RTEMS's. See kymo_items.h.
+ *
+ * Different from RTEMS:
+ *   - rtems_record_prepare() masks nothing; what is added goes into the ring at
+ *     rtems_record_commit(), with that time, sixteen items at once.
+ *   - rtems_record_exit_2() records results, where RTEMS's macro records arguments.
+ *   - An rtems_record_item is not packed on a 64-bit machine.
+ *   - On Linux a process has no interrupts: rtems_record_interrupt_disable() records only (neither
+ *     signals nor other threads are held back), and what is fetched is the calling thread's.
+ *   - rtems_record_fetch(), and rtems_record_drain() as in RTEMS until 2024, lose nothing in silence. On
+ *     bare AArch64 they are not here: each CPU drains its own ring (kymo_items_drain()).
+ *   - rtems_record_dump() and the server of records are not here: the host gets the items with the rest
+ *     of the trace.
+ */
+#ifndef KYMO_RTEMS_H
+#define KYMO_RTEMS_H
+
+#include "kymo_items.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------ events, items */
+
+/* Ten names of user events in a row, and a hundred. */
+#define KYMO_RTEMS_TEN(n)                                                                         \
+	RTEMS_RECORD_USER_##n##0, RTEMS_RECORD_USER_##n##1, RTEMS_RECORD_USER_##n##2,             \
+		RTEMS_RECORD_USER_##n##3, RTEMS_RECORD_USER_##n##4, RTEMS_RECORD_USER_##n##5,     \
+		RTEMS_RECORD_USER_##n##6, RTEMS_RECORD_USER_##n##7, RTEMS_RECORD_USER_##n##8,     \
+		RTEMS_RECORD_USER_##n##9
+#define KYMO_RTEMS_NINETY(n)                                                                      \
+	KYMO_RTEMS_TEN(n##1), KYMO_RTEMS_TEN(n##2), KYMO_RTEMS_TEN(n##3), KYMO_RTEMS_TEN(n##4),   \
+		KYMO_RTEMS_TEN(n##5), KYMO_RTEMS_TEN(n##6), KYMO_RTEMS_TEN(n##7),                 \
+		KYMO_RTEMS_TEN(n##8), KYMO_RTEMS_TEN(n##9)
+#define KYMO_RTEMS_HUNDRED(n) KYMO_RTEMS_TEN(n##0), KYMO_RTEMS_NINETY(n)
+
+typedef enum rtems_record_event {
+#define KYMO_RTEMS_ID(name, id) RTEMS_RECORD_##name = id,
+	KYMO_ITEM_IDS(KYMO_RTEMS_ID)
+#undef KYMO_RTEMS_ID
+	KYMO_RTEMS_BEFORE_USER = KYMO_ITEM_USER_0 - 1,
+	KYMO_RTEMS_TEN(),
+	KYMO_RTEMS_NINETY(),
+	KYMO_RTEMS_HUNDRED(1),
+	KYMO_RTEMS_HUNDRED(2),
+	KYMO_RTEMS_HUNDRED(3),
+	KYMO_RTEMS_HUNDRED(4),
+	KYMO_RTEMS_TEN(50),
+	RTEMS_RECORD_USER_510,
+	RTEMS_RECORD_USER_511
+} rtems_record_event;
+
+#define RTEMS_RECORD_LAST RTEMS_RECORD_USER_511
+#define RTEMS_RECORD_USER(index) (RTEMS_RECORD_USER_0 + (index))
+
+/* What rtems_record_item.event holds of an item that was fetched. */
+#define RTEMS_RECORD_EVENT_BITS 10
+#define RTEMS_RECORD_TIME_BITS 22
+#define RTEMS_RECORD_TIME_EVENT(time, event) (((time) << RTEMS_RECORD_EVENT_BITS) | (event))
+#define RTEMS_RECORD_GET_TIME(time_event) ((time_event) >> RTEMS_RECORD_EVENT_BITS)
+#define RTEMS_RECORD_GET_EVENT(time_event) ((time_event) & ((1U << RTEMS_RECORD_EVENT_BITS) - 1U))
+
+typedef unsigned long rtems_record_data;
+
+/* The same in memory as kymo_item_t. */
+typedef struct rtems_record_item {
+	uint32_t event;
+	rtems_record_data data;
+} rtems_record_item;
+
+/* ------------------------------------------------------------------ producers */
+
+#define rtems_record_produce kymo_produce
+#define rtems_record_produce_2 kymo_produce_2
+#define rtems_record_produce_critical kymo_produce_critical
+#define rtems_record_produce_2_critical kymo_produce_2_critical
+
+KYMO_SYSTEM void rtems_record_produce_n(const rtems_record_item *items, size_t n)
+{
+	kymo_produce_n((const kymo_item_t *)items, n);
+}
+KYMO_SYSTEM void rtems_record_produce_n_critical(const rtems_record_item *items, size_t n)
+{
+	kymo_produce_n_critical((const kymo_item_t *)items, n);
+}
+
+/* Items that are put together one by one. */
+typedef struct rtems_record_context {
+	size_t count;
+	rtems_record_item items[16];
+} rtems_record_context;
+
+KYMO_SYSTEM void rtems_record_prepare(rtems_record_context *context)
+{
+	context->count = 0;
+}
+/* A seventeenth item goes into the ring with those before it, and begins a new group. */
+KYMO_SYSTEM void rtems_record_add(rtems_record_context *context, rtems_record_event event,
+				  rtems_record_data data)
+{
+	if (context->count == sizeof(context->items) / sizeof(context->items[0])) {
+		rtems_record_produce_n(context->items, context->count);
+		context->count = 0;
+	}
+	context->items[context->count].event = event;
+	context->items[context->count].data = data;
+	context->count++;
+}
+KYMO_SYSTEM void rtems_record_commit(rtems_record_context *context)
+{
+	rtems_record_produce_n(context->items, context->count);
+}
+/* RTEMS's second argument is the processor; it is not looked at. */
+#define rtems_record_prepare_critical(context, cpu_self) rtems_record_prepare(context)
+KYMO_SYSTEM void rtems_record_commit_critical(rtems_record_context *context)
+{
+	rtems_record_produce_n_critical(context->items, context->count);
+}
+
+/* ------------------------------------------------------------------ places, calls */
+
+#define rtems_record_line() kymo_line()
+#define rtems_record_line_2(event, data) kymo_line_2(event, data)
+#define rtems_record_line_3(event_0, data_0, event_1, data_1)                                     \
+	kymo_line_3(event_0, data_0, event_1, data_1)
+#define rtems_record_line_arg(d0) kymo_line_args(d0)
+#define rtems_record_line_arg_2(d0, d1) kymo_line_args(d0, d1)
+#define rtems_record_line_arg_3(d0, d1, d2) kymo_line_args(d0, d1, d2)
+#define rtems_record_line_arg_4(d0, d1, d2, d3) kymo_line_args(d0, d1, d2, d3)
+#define rtems_record_line_arg_5(d0, d1, d2, d3, d4) kymo_line_args(d0, d1, d2, d3, d4)
+#define rtems_record_line_arg_6(d0, d1, d2, d3, d4, d5) kymo_line_args(d0, d1, d2, d3, d4, d5)
+#define rtems_record_line_arg_7(d0, d1, d2, d3, d4, d5, d6)                                       \
+	kymo_line_args(d0, d1, d2, d3, d4, d5, d6)
+#define rtems_record_line_arg_8(d0, d1, d2, d3, d4, d5, d6, d7)                                   \
+	kymo_line_args(d0, d1, d2, d3, d4, d5, d6, d7)
+#define rtems_record_line_arg_9(d0, d1, d2, d3, d4, d5, d6, d7, d8)                               \
+	kymo_line_args(d0, d1, d2, d3, d4, d5, d6, d7, d8)
+#define rtems_record_line_arg_10(d0, d1, d2, d3, d4, d5, d6, d7, d8, d9)                          \
+	kymo_line_args(d0, d1, d2, d3, d4, d5, d6, d7, d8, d9)
+
+/* CALLER and LINE, then what is given. */
+#define rtems_record_caller() kymo_caller()
+#define rtems_record_caller_3(event, data) kymo_caller_3(event, data)
+#define rtems_record_caller_4(event_0, data_0, event_1, data_1)                                   \
+	kymo_caller_4(event_0, data_0, event_1, data_1)
+#define rtems_record_caller_arg(d0) kymo_caller_args(d0)
+#define rtems_record_caller_arg_2(d0, d1) kymo_caller_args(d0, d1)
+#define rtems_record_caller_arg_3(d0, d1, d2) kymo_caller_args(d0, d1, d2)
+#define rtems_record_caller_arg_4(d0, d1, d2, d3) kymo_caller_args(d0, d1, d2, d3)
+#define rtems_record_caller_arg_5(d0, d1, d2, d3, d4) kymo_caller_args(d0, d1, d2, d3, d4)
+#define rtems_record_caller_arg_6(d0, d1, d2, d3, d4, d5) kymo_caller_args(d0, d1, d2, d3, d4, d5)
+#define rtems_record_caller_arg_7(d0, d1, d2, d3, d4, d5, d6)                                     \
+	kymo_caller_args(d0, d1, d2, d3, d4, d5, d6)
+#define rtems_record_caller_arg_8(d0, d1, d2, d3, d4, d5, d6, d7)                                 \
+	kymo_caller_args(d0, d1, d2, d3, d4, d5, d6, d7)
+#define rtems_record_caller_arg_9(d0, d1, d2, d3, d4, d5, d6, d7, d8)                             \
+	kymo_caller_args(d0, d1, d2, d3, d4, d5, d6, d7, d8)
+#define rtems_record_caller_arg_10(d0, d1, d2, d3, d4, d5, d6, d7, d8, d9)                        \
+	kymo_caller_args(d0, d1, d2, d3, d4, d5, d6, d7, d8, d9)
+
+#define rtems_record_entry(event) kymo_entry(event)
+#define rtems_record_entry_1(event, d0) kymo_entry_args(event, d0)
+#define rtems_record_entry_2(event, d0, d1) kymo_entry_args(event, d0, d1)
+#define rtems_record_entry_3(event, d0, d1, d2) kymo_entry_args(event, d0, d1, d2)
+#define rtems_record_entry_4(event, d0, d1, d2, d3) kymo_entry_args(event, d0, d1, d2, d3)
+#define rtems_record_entry_5(event, d0, d1, d2, d3, d4) kymo_entry_args(event, d0, d1, d2, d3, d4)
+#define rtems_record_entry_6(event, d0, d1, d2, d3, d4, d5)                                       \
+	kymo_entry_args(event, d0, d1, d2, d3, d4, d5)
+#define rtems_record_entry_7(event, d0, d1, d2, d3, d4, d5, d6)                                   \
+	kymo_entry_args(event, d0, d1, d2, d3, d4, d5, d6)
+#define rtems_record_entry_8(event, d0, d1, d2, d3, d4, d5, d6, d7)                               \
+	kymo_entry_args(event, d0, d1, d2, d3, d4, d5, d6, d7)
+#define rtems_record_entry_9(event, d0, d1, d2, d3, d4, d5, d6, d7, d8)                           \
+	kymo_entry_args(event, d0, d1, d2, d3, d4, d5, d6, d7, d8)
+#define rtems_record_entry_10(event, d0, d1, d2, d3, d4, d5, d6, d7, d8, d9)                      \
+	kymo_entry_args(event, d0, d1, d2, d3, d4, d5, d6, d7, d8, d9)
+
+#define rtems_record_exit(event) kymo_exit(event)
+#define rtems_record_exit_1(event, d0) kymo_exit_args(event, d0)
+#define rtems_record_exit_2(event, d0, d1) kymo_exit_args(event, d0, d1)
+#define rtems_record_exit_3(event, d0, d1, d2) kymo_exit_args(event, d0, d1, d2)
+#define rtems_record_exit_4(event, d0, d1, d2, d3) kymo_exit_args(event, d0, d1, d2, d3)
+#define rtems_record_exit_5(event, d0, d1, d2, d3, d4) kymo_exit_args(event, d0, d1, d2, d3, d4)
+#define rtems_record_exit_6(event, d0, d1, d2, d3, d4, d5)                                        \
+	kymo_exit_args(event, d0, d1, d2, d3, d4, d5)
+#define rtems_record_exit_7(event, d0, d1, d2, d3, d4, d5, d6)                                    \
+	kymo_exit_args(event, d0, d1, d2, d3, d4, d5, d6)
+#define rtems_record_exit_8(event, d0, d1, d2, d3, d4, d5, d6, d7)                                \
+	kymo_exit_args(event, d0, d1, d2, d3, d4, d5, d6, d7)
+#define rtems_record_exit_9(event, d0, d1, d2, d3, d4, d5, d6, d7, d8)                            \
+	kymo_exit_args(event, d0, d1, d2, d3, d4, d5, d6, d7, d8)
+#define rtems_record_exit_10(event, d0, d1, d2, d3, d4, d5, d6, d7, d8, d9)                       \
+	kymo_exit_args(event, d0, d1, d2, d3, d4, d5, d6, d7, d8, d9)
+
+/* ------------------------------------------------------------------ interrupts */
+
+/* A function of its own, whose return address is the place that called it. */
+#define KYMO_RTEMS_CALLED static KYMO_NO_INSTRUMENT __attribute__((noinline, unused))
+
+/* Masks interrupts and records ISR_DISABLE with the place of the call. The level before. */
+KYMO_RTEMS_CALLED uint32_t rtems_record_interrupt_disable(void)
+{
+	uint32_t level;
+
+#if defined(__linux__)
+	level = 0;
+#elif defined(__arm__)
+	__asm__ volatile("mrs %0, PRIMASK\n\tcpsid i" : "=r"(level)::"memory");
+#elif defined(__aarch64__)
+	uintptr_t daif;
+	__asm__ volatile("mrs %0, daif\n\tmsr daifset, #3" : "=r"(daif)::"memory");
+	level = (uint32_t)daif;
+#elif defined(__riscv)
+	uintptr_t mstatus;
+	__asm__ volatile("csrrci %0, mstatus, 8" : "=r"(mstatus)::"memory");
+	level = mstatus & 8;
+#else
+#error "interrupts can't be masked here"
+#endif
+	kymo_produce_critical(KYMO_ITEM_ISR_DISABLE, KYMO_CALLER);
+	return level;
+}
+
+/* Records ISR_ENABLE with the place of the call and restores what rtems_record_interrupt_disable()
+ * returned. */
+KYMO_RTEMS_CALLED void rtems_record_interrupt_enable(uint32_t level)
+{
+	kymo_produce_critical(KYMO_ITEM_ISR_ENABLE, KYMO_CALLER);
+#if defined(__arm__) && !defined(__linux__)
+	__asm__ volatile("msr PRIMASK, %0" ::"r"(level) : "memory");
+#elif defined(__aarch64__) && !defined(__linux__)
+	__asm__ volatile("msr daif, %0" ::"r"((uintptr_t)level) : "memory");
+#elif defined(__riscv) && !defined(__linux__)
+	__asm__ volatile("csrs mstatus, %0" ::"r"((uintptr_t)level) : "memory");
+#else
+	(void)level;
+#endif
+}
+
+/* ------------------------------------------------------------------ reading */
+
+#if !defined(__aarch64__) || defined(__linux__)
+/* How far fetches and drains have come: one in a program (on Linux in a thread), as in RTEMS. */
+#ifdef __linux__
+__attribute__((weak)) __thread kymo_items_cursor_t kymo_rtems_cursor;
+#else
+__attribute__((weak)) kymo_items_cursor_t kymo_rtems_cursor;
+#endif
+
+typedef struct rtems_record_fetch_control {
+	rtems_record_item *fetched_items;
+	size_t fetched_count;
+	struct {
+		rtems_record_item *storage_items;
+		size_t storage_item_count;
+	} internal;
+} rtems_record_fetch_control;
+
+typedef enum rtems_record_fetch_status {
+	RTEMS_RECORD_FETCH_DONE,
+	RTEMS_RECORD_FETCH_CONTINUE,
+	RTEMS_RECORD_FETCH_INVALID_ITEM_COUNT
+} rtems_record_fetch_status;
+
+/* With room for so many items one fetch gives all that there are. */
+#ifdef __linux__
+extern const uint32_t kymo_items_packets __attribute__((weak));
+#endif
+KYMO_SYSTEM size_t rtems_record_get_item_count_for_fetch(void)
+{
+#ifdef __linux__
+	size_t packets = &kymo_items_packets != NULL ? kymo_items_packets : 64;
+#else
+	size_t packets = kymo_items.packets;
+#endif
+	return packets * KYMO_ITEMS_AT_ONCE + 2;
+}
+
+/* `count` items at `items` are what is fetched into: at least 3. */
+KYMO_SYSTEM void rtems_record_fetch_initialize(rtems_record_fetch_control *control,
+					       rtems_record_item *items, size_t count)
+{
+	control->fetched_items = NULL;
+	control->fetched_count = 0;
+	control->internal.storage_items = items;
+	control->internal.storage_item_count = count;
+}
+
+/* Fetches the next items: PROCESSOR, PER_CPU_OVERFLOW with how many are missing (if any are), then
+ * items in order, with their time. CONTINUE says that there are more. A buffer of any size will do
+ * while all go on producing: every item is fetched once or counted as missing once. */
+KYMO_RTEMS_CALLED rtems_record_fetch_status rtems_record_fetch(rtems_record_fetch_control *control)
+{
+	rtems_record_item *items = control->internal.storage_items;
+	size_t count = control->internal.storage_item_count;
+	size_t begin = 2, end = 2;
+	uint32_t lost = 0;
+	bool later;
+	kymo_drained_t drained;
+
+	control->fetched_items = NULL;
+	control->fetched_count = 0;
+	if (count < begin + 1)
+		return RTEMS_RECORD_FETCH_INVALID_ITEM_COUNT;
+	/* What is lost stands before the items: what is lost later than these ends the fetch. */
+	do {
+		later = end > 2;
+		kymo_timed_item_t some[8];
+		size_t room = count - end < 8 ? count - end : 8;
+
+		drained = kymo_items_drain(&kymo_rtems_cursor, some, room);
+		lost += drained.lost;
+		for (size_t n = 0; n < drained.count; n++, end++) {
+			uint32_t time = (uint32_t)some[n].time;
+
+			items[end].event = RTEMS_RECORD_TIME_EVENT(time, (uint32_t)some[n].id);
+			items[end].data = some[n].data;
+		}
+	} while (drained.more && end < count && !(later && drained.lost != 0));
+	if (lost != 0) {
+		items[--begin].event = RTEMS_RECORD_PER_CPU_OVERFLOW;
+		items[begin].data = lost;
+	}
+	items[--begin].event = RTEMS_RECORD_PROCESSOR;
+	items[begin].data = 0;
+	control->fetched_items = items + begin;
+	control->fetched_count = end - begin;
+	return drained.more ? RTEMS_RECORD_FETCH_CONTINUE : RTEMS_RECORD_FETCH_DONE;
+}
+
+typedef void (*rtems_record_drain_visitor)(const rtems_record_item *items, size_t count, void *arg);
+
+/* Calls the visitor with all that was produced since the last time, in pieces of which each is what
+ * a fetch gives. */
+KYMO_RTEMS_CALLED void rtems_record_drain(rtems_record_drain_visitor visitor, void *arg)
+{
+	rtems_record_item items[32];
+	rtems_record_fetch_control control;
+	rtems_record_fetch_status status;
+
+	rtems_record_fetch_initialize(&control, items, sizeof items / sizeof items[0]);
+	do {
+		status = rtems_record_fetch(&control);
+		if (control.fetched_count > 1)
+			visitor(control.fetched_items, control.fetched_count, arg);
+	} while (status == RTEMS_RECORD_FETCH_CONTINUE);
+}
+
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,233 @@
+//! A counter of at most 32 bits, extended to 64.
+//!
+//! Every reading adds the distance from the reading before; that is right as long as the counter
+//! does not turn over twice unseen. A periodic tick sees to it. Where it failed to, because
+//! interrupts were off for long or the processor slept, nobody can tell how many turns were
+//! missed, and the recorder says so in the trace ([`Event::ClockGap`](crate::Event::ClockGap)): a
+//! time that is silently short by a turn would spoil every duration around it.
+
+use core::cell::Cell;
+
+use crate::sync::{AtomicU32, Ordering, add};
+
+/// How many periods of the tick a reading may lie behind the last one before it counts as late.
+pub const LATE_TICKS: u32 = 8;
+
+/// How a counter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Ticks a second.
+    pub hz: u64,
+    /// After how many ticks it begins again at 0; 0 stands for 2^32.
+    pub turn: u32,
+    /// How often [`Clock::tick`] is called in a second; 0 for never.
+    pub tick_hz: u32,
+}
+
+impl Rate {
+    /// Of a counter that begins again after so many ticks, at most 2^32.
+    pub const fn of_turn(hz: u64, turn: u64, tick_hz: u32) -> Self {
+        let turn = turn as u32;
+        Self { hz, turn, tick_hz }
+    }
+
+    /// How many bits the counter has at least.
+    pub const fn bits(&self) -> u32 {
+        match self.turn {
+            0 => 32,
+            turn => 31 - turn.leading_zeros(),
+        }
+    }
+
+    /// Whether the tick sees every turn, also when it comes a little late: there are at least four
+    /// ticks in one.
+    pub fn sure(&self) -> bool {
+        self.period().is_some_and(|period| period <= self.quarter())
+    }
+
+    /// A quarter of a turn.
+    fn quarter(&self) -> u32 {
+        match self.turn {
+            0 => 1 << 30,
+            turn => turn / 4,
+        }
+    }
+
+    /// The period of the tick in ticks of the counter. (To divide 64 bits takes a kilobyte of code; with a
+    /// clock of more than 4 GHz nothing is sure.)
+    fn period(&self) -> Option<u32> {
+        u32::try_from(self.hz).ok()?.checked_div(self.tick_hz)
+    }
+
+    /// The distance between readings from which on a turn may have been missed.
+    fn late(&self) -> u32 {
+        let quarter = self.quarter();
+        match self.period().filter(|period| *period <= quarter) {
+            // Nothing can be told from distances.
+            None => u32::MAX,
+            // Eight times a quarter of a turn could be too much.
+            Some(period) => period.min(quarter * 2 / LATE_TICKS) * LATE_TICKS,
+        }
+    }
+}
+
+/// The extension. For one context at a time. All zero until it is set up.
+#[derive(Debug)]
+pub struct Clock {
+    total: Cell<u64>,
+    last: Cell<u32>,
+    /// What is to be added when the counter has turned: the turn, modulo 2^32.
+    turn: Cell<u32>,
+    /// The distance that counts as late; no distance does before the first tick.
+    late: Cell<u32>,
+    when_ticking: Cell<u32>,
+    /// The doubtful time that has not been told yet; saturates.
+    gap: Cell<u32>,
+    /// How many readings were late.
+    gaps: AtomicU32,
+}
+
+impl Clock {
+    /// Not set up: time stands still.
+    pub const fn new() -> Self {
+        Self {
+            total: Cell::new(0),
+            last: Cell::new(0),
+            turn: Cell::new(0),
+            late: Cell::new(0),
+            when_ticking: Cell::new(0),
+            gap: Cell::new(0),
+            gaps: AtomicU32::new(0),
+        }
+    }
+
+    /// Begins with the counter standing at `raw`, which is the time then: so the low bits of the time
+    /// are the counter's as long as that has 32.
+    pub fn set_up(&self, rate: &Rate, raw: u32) {
+        self.total.set(raw.into());
+        self.last.set(raw);
+        self.turn.set(rate.turn);
+        self.late.set(u32::MAX);
+        self.when_ticking.set(rate.late());
+        self.gap.set(0);
+    }
+
+    /// The time when the counter stands at `raw`.
+    #[inline(always)]
+    pub fn advance(&self, raw: u32) -> u64 {
+        let last = self.last.get();
+        let mut distance = raw.wrapping_sub(last);
+        if raw < last {
+            distance = distance.wrapping_add(self.turn.get());
+        }
+        let total = self.total.get().wrapping_add(distance.into());
+        self.total.set(total);
+        self.last.set(raw);
+        if distance > self.late.get() {
+            self.gap.set(self.gap.get().saturating_add(distance));
+            add(&self.gaps, 1);
+        }
+        total
+    }
+
+    /// Says that the time has been `time` since: somebody else read the counter, often enough not to
+    /// miss a turn of its 32 bits.
+    #[inline(always)]
+    pub fn catch_up(&self, time: u64) {
+        if time > self.total.get() {
+            self.total.set(time);
+            self.last.set(time as u32);
+        }
+    }
+
+    /// The periodic tick came, after it has been [read](Self::advance): from the first one on readings
+    /// can be late.
+    pub fn tick(&self) {
+        self.late.set(self.when_ticking.get());
+    }
+
+    /// Whether there is doubt that has not been told.
+    #[inline(always)]
+    pub fn doubtful(&self) -> bool {
+        self.gap.get() != 0
+    }
+
+    /// The least time that passed over the doubtful spans since that was last [taken](Self::take_gap).
+    pub fn gap(&self) -> u64 {
+        self.gap.get().into()
+    }
+
+    /// The least time that passed over the doubtful spans since this was last asked.
+    pub fn take_gap(&self) -> u64 {
+        self.gap.replace(0).into()
+    }
+
+    /// How many readings were late, told in the trace or not. Anybody may ask at any time.
+    pub fn gaps(&self) -> u32 {
+        self.gaps.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_are_counted_whatever_their_size() {
+        for turn in [1u64 << 32, 1 << 24, 1 << 16, 25_000] {
+            let clock = Clock::new();
+            let rate = Rate::of_turn(1_000_000, turn, 0);
+            let mut time = 5u64;
+            clock.set_up(&rate, (time % turn) as u32);
+            for step in [0, 1, turn / 2, turn - 1, 7, turn - 1, turn - 1, 0] {
+                time += step;
+                assert_eq!(clock.advance((time % turn) as u32), time, "{turn}");
+            }
+            assert!(!clock.doubtful(), "nobody ticks, so nothing is late");
+        }
+    }
+
+    #[test]
+    fn what_others_read_is_no_lateness() {
+        let rate = Rate::of_turn(1_000_000, 1 << 32, 1000);
+        let clock = Clock::new();
+        clock.set_up(&rate, 0xFFFF_F000);
+        clock.advance(0xFFFF_F000);
+        clock.tick();
+        clock.catch_up(0x1_0000_7000);
+        assert_eq!(clock.advance(0x7010), 0x1_0000_7010);
+        clock.catch_up(0x1_0000_0000);
+        assert_eq!(clock.advance(0x7020), 0x1_0000_7020, "it was earlier");
+        assert!(!clock.doubtful());
+    }
+
+    #[test]
+    fn a_late_tick_is_told_once() {
+        let rate = Rate::of_turn(1_000_000, 1 << 24, 1000);
+        assert!(rate.sure());
+        let clock = Clock::new();
+        clock.set_up(&rate, 0);
+        clock.advance(900_000);
+        assert!(!clock.doubtful(), "before the first tick nothing is late");
+        clock.advance(900_001);
+        clock.tick();
+        clock.advance(908_001);
+        assert!(!clock.doubtful(), "eight periods are not late");
+        clock.advance(916_002);
+        assert!(clock.doubtful());
+        assert_eq!(clock.take_gap(), 8_001);
+        assert!(!clock.doubtful());
+    }
+
+    #[test]
+    fn a_counter_that_turns_with_the_tick_is_not_sure() {
+        let rate = Rate::of_turn(25_000_000, 25_000, 1000);
+        assert!(!rate.sure());
+    }
+}

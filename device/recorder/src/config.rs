@@ -1,0 +1,192 @@
+//! What the program says about itself: the structures of `kymo.h`.
+//!
+//! All sizes come from here, at run time, so that the library is built once for every program. The
+//! C header has the words for users; a test compiles it and compares every offset with these.
+
+use core::ffi::c_void;
+use core::mem::offset_of;
+use core::ptr::{null, null_mut};
+
+use kymo_wire::event::Layout;
+use kymo_wire::note::{NOTE_BYTES, NOWHERE, Note};
+
+use crate::hot::word;
+
+/// The version of the structures, in [`Config::version`].
+pub const CONFIG_VERSION: u32 = 2;
+
+/// [`Config::flags`]: record from the first event on, without a trigger.
+pub const START_ON: u32 = 1;
+/// [`Config::flags`]: when the buffer is full, keep the oldest events.
+pub const FIXED: u32 = 2;
+/// [`Config::flags`]: a reader takes packets out while all record; when it is late, what comes then
+/// is counted, not kept.
+pub const STREAM: u32 = 4;
+
+/// [`Config::flags`]: record with every entry where it was called from.
+pub const CALL_SITES: u32 = 8;
+
+/// A function of the program.
+pub type Function = unsafe extern "C" fn();
+
+/// What an entry and exit is recorded as ([`Promotion::kind`]): entry: the current thread got the
+/// processor; exit: nothing.
+pub const PROMOTE_SWITCHED_IN: u16 = 1;
+/// Entry: the current thread lost the processor; exit: nothing.
+pub const PROMOTE_SWITCHED_OUT: u16 = 2;
+/// Entry and exit of an interrupt, besides the call.
+pub const PROMOTE_ISR: u16 = 3;
+/// Neither entry nor exit is recorded.
+pub const PROMOTE_NOTHING: u16 = 4;
+
+/// A function whose entry and exit mean something else.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Promotion {
+    /// The function.
+    pub function: Option<Function>,
+    /// One of the `PROMOTE_` constants.
+    pub kind: u16,
+    /// Of [`PROMOTE_ISR`]: the interrupt's number.
+    pub irq: u16,
+}
+
+/// The program's side of the recorder: `kymo_config` in C. See `kymo.h` for each field.
+#[repr(C)]
+#[derive(Debug)]
+#[allow(missing_docs, reason = "kymo.h documents them, for both languages")]
+pub struct Config {
+    pub version: u32,
+    pub flags: u32,
+    pub buffer: *mut c_void,
+    pub buffer_size: u32,
+    pub packet_size: u32,
+    pub metadata: *mut c_void,
+    pub metadata_size: u32,
+    pub slots: *mut c_void,
+    pub slot_count: u32,
+    pub frames: *mut c_void,
+    pub shadow_stacks: u32,
+    pub shadow_depth: u32,
+    pub promotions: *const Promotion,
+    pub promotion_count: u32,
+    pub trigger: Option<Function>,
+    pub stopper: Option<Function>,
+    pub retained: *mut c_void,
+    pub text_base: *const c_void,
+    pub function_shift: u32,
+    pub counter: *const u32,
+    pub clock: Option<unsafe extern "C" fn() -> u32>,
+    pub clock_hz: u64,
+    pub clock_bits: u32,
+    pub tick_hz: u32,
+    pub current_thread: Option<unsafe extern "C" fn() -> usize>,
+    pub send: Option<unsafe extern "C" fn(*const u8, usize)>,
+    pub reboot: Option<unsafe extern "C" fn()>,
+    pub build_id_note: *const c_void,
+    pub cpu_count: u32,
+}
+
+// SAFETY: it is constant; what it points to is only used by the recorder, under its own rules.
+unsafe impl Sync for Config {}
+
+impl Config {
+    /// Every field zero: what a C program leaves out of its initializer.
+    pub const EMPTY: Self = Self {
+        version: 0,
+        flags: 0,
+        buffer: null_mut(),
+        buffer_size: 0,
+        packet_size: 0,
+        metadata: null_mut(),
+        metadata_size: 0,
+        slots: null_mut(),
+        slot_count: 0,
+        frames: null_mut(),
+        shadow_stacks: 0,
+        shadow_depth: 0,
+        promotions: null(),
+        promotion_count: 0,
+        trigger: None,
+        stopper: None,
+        retained: null_mut(),
+        text_base: null(),
+        function_shift: 0,
+        counter: null(),
+        clock: None,
+        clock_hz: 0,
+        clock_bits: 0,
+        tick_hz: 0,
+        current_thread: None,
+        send: None,
+        reboot: None,
+        build_id_note: null(),
+        cpu_count: 0,
+    };
+}
+
+/// Where a recorder keeps what a reader of RAM looks for: [`kymo_wire::note`].
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// [`Note::at_offset`].
+    pub at: u32,
+    /// [`Note::stride`].
+    pub stride: u32,
+    /// [`Note::rings_offset`].
+    pub rings: u32,
+    /// [`Note::ring_next_offset`].
+    pub ring_next: u16,
+    /// [`Note::discarded_offset`].
+    pub discarded: u32,
+}
+
+impl Kept {
+    /// Nowhere that is fixed.
+    pub const NOWHERE: Self = Self {
+        at: NOWHERE,
+        stride: 0,
+        rings: NOWHERE,
+        ring_next: 0,
+        discarded: NOWHERE,
+    };
+
+    /// One stream's place in `kymo_hot`, without items.
+    pub const HOT: Self = Self {
+        at: (word::AT * size_of::<usize>()) as u32,
+        ..Self::NOWHERE
+    };
+}
+
+/// The note that tells how to read the recorder's packets from RAM ([`kymo_wire::note`]).
+pub const fn note(layout: Layout, kept: Kept) -> [u8; NOTE_BYTES] {
+    Note {
+        layout,
+        buffer_offset: offset_of!(Config, buffer) as u16,
+        buffer_size_offset: offset_of!(Config, buffer_size) as u16,
+        packet_size_offset: offset_of!(Config, packet_size) as u16,
+        function_shift_offset: offset_of!(Config, function_shift) as u16,
+        text_base_offset: offset_of!(Config, text_base) as u16,
+        at_offset: kept.at,
+        stride: kept.stride,
+        rings_offset: kept.rings,
+        clock_hz_offset: offset_of!(Config, clock_hz) as u16,
+        metadata_offset: offset_of!(Config, metadata) as u16,
+        metadata_size_offset: offset_of!(Config, metadata_size) as u16,
+        cpu_count_offset: offset_of!(Config, cpu_count) as u16,
+        ring_next_offset: kept.ring_next,
+        discarded_offset: kept.discarded,
+    }
+    .to_bytes()
+}
+
+/// The sizes that `kymo.h` gives to 32-bit programs. (A test compares every offset on the machine it
+/// runs on; and that the header says this on 32-bit machines too.)
+#[cfg(target_pointer_width = "32")]
+const _: () = {
+    assert!(size_of::<Config>() == 128);
+    assert!(offset_of!(Config, clock_hz) == 88);
+    assert!(offset_of!(Config, build_id_note) == 116);
+    assert!(size_of::<Promotion>() == 8);
+    assert!(size_of::<crate::profile::Slot>() == 48);
+    assert!(size_of::<crate::profile::Frame>() == 32);
+};

@@ -1,0 +1,598 @@
+//! The recorder of several processors that run one program: a stream each.
+//!
+//! A CPU records into its own [`Lane`] and shares nothing with the others while it does: no cache
+//! line that anybody writes, no atomic read-modify-write, no lock. What all look at is the
+//! [`Gate`], a cache line that changes only when recording is turned on or off. A hook finds its
+//! lane through a register of the CPU's own ([`CpusPort::place`]), and masks its CPU's interrupts
+//! for as long as it takes to read the clock, check and store, as on one processor
+//! ([`single`](crate::single)).
+//!
+//! A reader on any CPU has two ways to the packets:
+//!
+//! - It takes closed packets while all go on recording (stream mode): the writer publishes a packet
+//!   with a store-release, the reader takes it with a load-acquire, and the other way round for the
+//!   place that it leaves.
+//! - It holds all CPUs off (`hold`): it freezes the gate and waits until no CPU is
+//!   inside a hook. A hook first says that it is inside and then looks at the gate, both in
+//!   sequentially consistent order, so either it sees the gate frozen or the reader sees it inside.
+//!   (On AArch64 that is a store-release followed by a load-acquire: no barrier.) As interrupts are
+//!   masked inside, a CPU leaves its hook soon.
+//!
+//! The CPU that turns recording on or off marks it in its stream, with a time before the first event
+//! that any CPU records from then on, or after the last. Each other stream begins a new packet.
+//!
+//! A profile table is kept only where there is one CPU: of several it would be one for each, and nobody
+//! has the memory to add them up.
+
+use core::cell::Cell;
+use core::mem::offset_of;
+
+use kymo_wire::event::Cause;
+use kymo_wire::link::Mode;
+
+use crate::config::{Config, Kept};
+use crate::cost::Hooks;
+use crate::gate::{Gate, Look, State};
+use crate::hot::low;
+use crate::items::Ring;
+use crate::link::Link;
+use crate::metadata::Metadata;
+use crate::single::Fault;
+use crate::sync::{AtomicBool, AtomicU32, Ordering, add, fence};
+use crate::{Edge, Event, Target};
+
+mod control;
+#[cfg(feature = "cost")]
+mod cost;
+mod items;
+mod lane;
+mod lock;
+#[cfg(all(test, loom))]
+mod model;
+mod setup;
+
+use control::Handle;
+pub use items::CpuItems;
+pub use lane::Lane;
+use lock::Lock;
+
+/// How many packets a reader takes of a CPU before it looks at the next one.
+pub const AT_ONCE: u32 = 16;
+
+/// What the recorder needs of the processors. None of it may be instrumented.
+pub trait CpusPort: Target + 'static {
+    /// Masks this CPU's interrupts; returns what [`unmask`](Self::unmask) needs to bring back what
+    /// was.
+    fn mask(&self) -> usize;
+    /// Brings back what was before the [`mask`](Self::mask) that returned `was`.
+    fn unmask(&self, was: usize);
+    /// What [`set_place`](Self::set_place) left for this CPU; null before.
+    fn place(&self) -> *const ();
+    /// Leaves a pointer for this CPU.
+    fn set_place(&self, place: *const ());
+    /// Reads a counter of 64 bits, which is the same on all CPUs, or nearly.
+    fn counter(&self) -> u64;
+    /// The same, but not before what comes earlier in the program has been done: for events that
+    /// are held against those of other CPUs.
+    fn counter_in_order(&self) -> u64;
+    /// How many times a second the counter counts.
+    fn counter_hz(&self) -> u64;
+    /// The hooks as the program calls them, so that their cost can be measured; `None` if nobody
+    /// calls them.
+    fn hooks(&self) -> Option<&'static Hooks> {
+        None
+    }
+    /// Lets another CPU get on while this one waits.
+    fn pause(&self);
+}
+
+/// What all CPUs share, and touch only where it may take its time.
+#[repr(C, align(128))]
+#[derive(Debug)]
+struct Shared<P> {
+    config: Cell<Option<&'static Config>>,
+    /// How many CPUs the program has given buffers to.
+    count: AtomicU32,
+    metadata: Metadata<P>,
+    link: Link,
+    /// Why it is not set up: a [`Fault`] as a number, or 0.
+    fault: Cell<u8>,
+    /// When the lanes were frozen for a dump.
+    frozen_at: Cell<u64>,
+    /// A CPU did not leave its hook when a reader came, and was left out.
+    stuck: AtomicBool,
+    /// The link waits for CPUs to close packets, and since when. Only who is `polling` touches them.
+    flushing: Cell<bool>,
+    flush_since: Cell<u64>,
+    /// Events of CPUs that have no lane (yet).
+    homeless: AtomicU32,
+    /// Guards setting up, turning on and off, metadata, trigger and stopper. Who waits for it inside
+    /// a lane is [`turning`](Lane::turning).
+    lock: Lock,
+    /// Somebody talks to the host.
+    polling: Lock,
+    /// Somebody holds the lanes still, or takes packets from them.
+    reading: Lock,
+}
+
+/// The recorder of up to `N` CPUs, but for its [`Gate`]: that lies in `.data`, this in `.bss`.
+#[derive(Debug)]
+pub struct Cpus<P: 'static, const N: usize> {
+    port: P,
+    shared: Shared<P>,
+    lanes: [Lane<P>; N],
+}
+
+// SAFETY: of what is shared, `config` and `fault` are written while the recorder is set up, by one
+// CPU, before others see it set up; `metadata` only under `lock`; what the link waits for only by who is
+// `polling`.
+unsafe impl<P, const N: usize> Sync for Cpus<P, N> {}
+
+impl<P: CpusPort, const N: usize> Cpus<P, N> {
+    /// Where a reader of memory finds what it looks for.
+    pub const KEPT: Kept = {
+        let lanes = offset_of!(Self, lanes);
+        Kept {
+            at: (lanes + Lane::<P>::AT_OFFSET) as u32,
+            stride: size_of::<Lane<P>>() as u32,
+            rings: (lanes + Lane::<P>::RINGS_OFFSET) as u32,
+            ring_next: Ring::<P>::NEXT_OFFSET as u16,
+            discarded: (lanes + Lane::<P>::DISCARDED_OFFSET) as u32,
+        }
+    };
+
+    /// Not set up. All zero if the port is.
+    pub const fn new(port: P) -> Self {
+        Self {
+            port,
+            shared: Shared {
+                config: Cell::new(None),
+                count: AtomicU32::new(0),
+                metadata: Metadata::new(),
+                link: Link::new(),
+                fault: Cell::new(0),
+                frozen_at: Cell::new(0),
+                stuck: AtomicBool::new(false),
+                flushing: Cell::new(false),
+                flush_since: Cell::new(0),
+                homeless: AtomicU32::new(0),
+                lock: Lock::new(),
+                polling: Lock::new(),
+                reading: Lock::new(),
+            },
+            lanes: [const { Lane::new() }; N],
+        }
+    }
+
+    /// The lanes of the CPUs that the program has given buffers to.
+    pub fn lanes(&self) -> &[Lane<P>] {
+        let count = self.shared.count.load(Ordering::Acquire) as usize;
+        self.lanes.get(..count).unwrap_or(&self.lanes)
+    }
+
+    /// The processors.
+    pub fn port(&self) -> &P {
+        &self.port
+    }
+
+    /// Why the recorder is not set up, as one word.
+    pub fn fault(&self) -> Option<&'static str> {
+        Fault::name(self.shared.fault.get())
+    }
+
+    /// The lane of the CPU that asks.
+    #[inline(always)]
+    fn lane(&self) -> Option<&Lane<P>> {
+        // SAFETY: it is null, or a lane that `start` left there, which stays for as long as the
+        // recorder. Interrupts are masked, so the program does not move to another CPU meanwhile.
+        unsafe { self.port.place().cast::<Lane<P>>().as_ref() }
+    }
+
+    /// A function was entered, from the place `caller`, or left.
+    #[inline(always)]
+    pub fn call(&'static self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
+        match (gate.look(), edge) {
+            (Look::Open, Edge::Enter) => self.open_call::<false>(gate, function, caller),
+            (Look::Open, Edge::Exit) => self.open_call::<true>(gate, function, caller),
+            (Look::Armed, Edge::Enter) if function == gate.trigger() => {
+                self.closed(gate, edge.of(function, caller));
+            }
+            _ => {}
+        }
+    }
+
+    /// [`call`](Self::call) through a gate that seems open. Apart from it so that a hook that is off
+    /// does not save registers, and once for each kind so that this needs no look at it.
+    #[inline(never)]
+    fn open_call<const EXIT: bool>(&'static self, gate: &Gate, function: usize, caller: usize) {
+        let done = self.inside(gate, |lane| {
+            let usual = gate.open_in_order()
+                && lane.changes.get() == gate.changes()
+                && !(EXIT && function == gate.stopper());
+            // SAFETY: the cursor is that of the lane's stream, where there is memory below its end;
+            // and this CPU is inside, with nobody reading.
+            usual
+                && unsafe {
+                    let now = low::<P>(self.port.counter());
+                    if EXIT {
+                        lane.cursor.exit::<P>(now)
+                    } else {
+                        lane.cursor.enter::<P>(now, function)
+                    }
+                }
+        });
+        if done == Some(false) {
+            let edge = if EXIT { Edge::Exit } else { Edge::Enter };
+            self.slow_call(gate, edge, function, caller);
+        }
+    }
+
+    /// A call that is not usual.
+    #[cold]
+    #[inline(never)]
+    fn slow_call(&'static self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
+        if !gate.open() {
+            return self.closed(gate, edge.of(function, caller));
+        }
+        self.inside(gate, |lane| {
+            let state = gate.state_in_order();
+            if !state.open() {
+                return self.refuse(lane, state);
+            }
+            let now = lane.now(&self.port);
+            lane.catch_up(gate.changes(), now);
+            lane.writer.record(now, edge.of(function, caller));
+            if edge == Edge::Exit && function == gate.stopper() {
+                self.turn_inside(lane, gate, false, Cause::Function);
+            }
+        });
+    }
+
+    /// Anything else happened.
+    #[inline(never)]
+    pub fn hook(&'static self, gate: &Gate, event: Event) {
+        if gate.open() {
+            self.inside(gate, |lane| self.record(lane, gate, event));
+        } else {
+            self.closed(gate, event);
+        }
+    }
+
+    /// Does `work` inside this CPU's lane with interrupts masked; nothing if it is inside already,
+    /// or has no lane.
+    #[inline(always)]
+    fn inside<R>(&self, gate: &Gate, work: impl FnOnce(&Lane<P>) -> R) -> Option<R> {
+        let was = self.port.mask();
+        let result = match self.lane() {
+            Some(lane) if lane.inside.load(Ordering::Relaxed) => {
+                add(&lane.refused, 1);
+                None
+            }
+            Some(lane) => {
+                // Before the look at the gate, for all CPUs to see.
+                lane.inside.store(true, Ordering::SeqCst);
+                let result = work(lane);
+                lane.inside.store(false, Ordering::Release);
+                Some(result)
+            }
+            None => {
+                self.turn_away(gate);
+                None
+            }
+        };
+        self.port.unmask(was);
+        result
+    }
+
+    /// An event of a CPU that has no lane.
+    #[cold]
+    #[inline(never)]
+    fn turn_away(&self, gate: &Gate) {
+        if gate.state().on() && gate.state().enabled() {
+            self.shared.homeless.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Records, inside, if the gate is open.
+    fn record(&self, lane: &Lane<P>, gate: &Gate, event: Event) {
+        let state = gate.state_in_order();
+        if state.open() {
+            let now = lane.now_in_order(&self.port);
+            lane.catch_up(gate.changes(), now);
+            lane.writer.record(now, event);
+        } else {
+            lane.writer.follow_event(event);
+            self.refuse(lane, state);
+        }
+    }
+
+    /// An event that is not recorded is lost if only a reader was in the way: by the state that it was
+    /// refused for, as the reader may have gone since.
+    #[cold]
+    fn refuse(&self, lane: &Lane<P>, state: State) {
+        if state.on() && state.enabled() && state.frozen() {
+            add(&lane.lost, 1);
+        }
+    }
+
+    /// Something happened while the gate was closed.
+    #[cold]
+    #[inline(never)]
+    fn closed(&'static self, gate: &Gate, event: Event) {
+        let state = gate.state();
+        if !state.alive() || state.fresh() || state.claimed() || state.failed() {
+            return;
+        }
+        self.inside(gate, |lane| {
+            self.record(lane, gate, event);
+            let state = gate.state();
+            if gate.open_in_order() || !state.enabled() {
+                return;
+            }
+            match event {
+                Event::Enter(function) | Event::EnterFrom { function, .. }
+                    if function != 0 && function == gate.trigger() && !state.on() =>
+                {
+                    self.turn_inside(lane, gate, true, Cause::Function);
+                    self.record(lane, gate, event);
+                }
+                // Also while a dump is being read, though it cannot be marked in the trace then.
+                Event::Exit(function) if function == gate.stopper() => {
+                    self.turn_inside(lane, gate, false, Cause::Function);
+                }
+                _ => {}
+            }
+        });
+    }
+
+    /// Turns recording on or off, inside, and marks it in this CPU's stream: the mark of on is made
+    /// before others can record, that of off when none can any more.
+    fn turn_inside(&self, lane: &Lane<P>, gate: &Gate, on: bool, cause: Cause) {
+        lane.turning.store(true, Ordering::SeqCst);
+        self.shared.lock.with(&self.port, || {
+            let state = gate.state_in_order();
+            if state.on() == on || state.fresh() || state.failed() {
+                return;
+            }
+            let mark = Event::Recording { on, cause };
+            if on {
+                if !state.frozen() {
+                    let now = lane.now_in_order(&self.port);
+                    lane.begin(gate.changes());
+                    lane.writer.record(now, mark);
+                    gate.turn(true);
+                    lane.changes.set(gate.changes());
+                } else {
+                    gate.turn(true);
+                }
+            } else {
+                gate.turn(false);
+                if !state.frozen() {
+                    self.wait_for_others(lane);
+                    let now = lane.now_in_order(&self.port);
+                    lane.catch_up(gate.changes(), now);
+                    lane.writer.record(now, mark);
+                }
+            }
+        });
+        lane.turning.store(false, Ordering::Release);
+    }
+
+    /// Waits until every other CPU has seen the gate as it is now: it is outside of its hook, or
+    /// waits there for the lock that this one has, and looks at the gate again.
+    fn wait_for_others(&self, own: &Lane<P>) {
+        fence(Ordering::SeqCst);
+        for lane in self
+            .lanes()
+            .iter()
+            .filter(|lane| !core::ptr::eq(*lane, own))
+        {
+            // One that has crashed in its hook records nothing more either.
+            let _ = lane.leaves(&self.port, || lane.turning.load(Ordering::Acquire));
+        }
+    }
+
+    /// Turns recording on or off.
+    pub fn turn(&'static self, gate: &Gate, on: bool) {
+        if gate.state().alive() {
+            self.inside(gate, |lane| {
+                self.turn_inside(lane, gate, on, Cause::Command);
+            });
+        }
+    }
+
+    /// Opens or closes the gate, nestable.
+    pub fn enable(&self, gate: &Gate, enabled: bool) {
+        if !gate.state().alive() {
+            return;
+        }
+        if enabled {
+            gate.enable();
+        } else {
+            gate.disable();
+        }
+    }
+
+    /// Sets trigger and stopper (what is `None` stays).
+    pub fn set_sets(&'static self, gate: &Gate, trigger: Option<usize>, stopper: Option<usize>) {
+        if !gate.state().alive() {
+            return;
+        }
+        self.locked(|| {
+            if let Some(trigger) = trigger {
+                gate.set_trigger(trigger);
+            }
+            if let Some(stopper) = stopper {
+                gate.set_stopper(stopper);
+            }
+            self.keep_sets(gate);
+        });
+    }
+
+    /// Writes metadata.
+    pub fn describe(&'static self, gate: &Gate, write: impl FnOnce(&Metadata<P>, u64)) {
+        if gate.state().alive() && !gate.state().fresh() {
+            let now = self.time();
+            self.locked(|| write(&self.shared.metadata, now));
+        }
+    }
+
+    /// Does `work` with interrupts masked, one CPU at a time.
+    fn locked<R>(&self, work: impl FnOnce() -> R) -> R {
+        let was = self.port.mask();
+        let result = self.shared.lock.with(&self.port, work);
+        self.port.unmask(was);
+        result
+    }
+
+    /// The time now, by this CPU's clock; 0 if it has no lane.
+    fn time(&self) -> u64 {
+        let was = self.port.mask();
+        let now = self.lane().filter(|lane| {
+            // Who is inside has the clock in its hands.
+            !lane.inside.load(Ordering::Relaxed)
+        });
+        let now = now.map_or(0, |lane| lane.now_in_order(&self.port));
+        self.port.unmask(was);
+        now
+    }
+
+    /// A byte arrived from the host.
+    pub fn receive(&self, gate: &Gate, byte: u8) {
+        if gate.state().alive() {
+            self.shared.link.receive(byte);
+        }
+    }
+
+    /// Does what the host asked for; nothing if another CPU is at it.
+    pub fn poll(&'static self, gate: &Gate) {
+        if let Some(handle) = self.handle(gate) {
+            self.shared
+                .polling
+                .try_with(|| self.shared.link.poll(&handle));
+        }
+    }
+
+    /// Whether a [poll](Self::poll) would have something to do, and nobody is at it.
+    pub fn pending(&'static self, gate: &Gate) -> bool {
+        let pending = self.handle(gate).and_then(|handle| {
+            let link = &self.shared.link;
+            self.shared.polling.try_with(|| link.is_pending(&handle))
+        });
+        pending == Some(true)
+    }
+
+    /// The periodic tick of one CPU: keeps its clock, closes its packet when the link wants it, and
+    /// lets the lanes go when the host that was reading them is gone.
+    pub fn tick(&'static self, gate: &Gate) {
+        let Some(handle) = self.handle(gate) else {
+            return;
+        };
+        self.inside(gate, |lane| {
+            // Whoever calls for attention wants to see what there is.
+            if lane.changes.get() != gate.changes() && !gate.state_in_order().frozen() {
+                lane.begin(gate.changes());
+            }
+            if let Some(clock) = lane.function.get() {
+                // SAFETY: the program gives a function that may be called from any context.
+                lane.clock.advance(unsafe { clock() });
+                lane.clock.tick();
+            }
+        });
+        if gate.state().frozen() || self.shared.link.is_streaming() {
+            let now = self.time();
+            // A counter that never turns is a better judge of time than so many ticks.
+            let config = handle.config;
+            let ticks = config
+                .clock
+                .map_or(0, |_| config.tick_hz * self.lanes().len() as u32);
+            self.shared
+                .polling
+                .try_with(|| self.shared.link.tick(now, ticks, &handle));
+        }
+    }
+
+    /// Forgets events. Nothing happens while a dump or stream is being read.
+    pub fn clear(&'static self, gate: &Gate) {
+        if let Some(handle) = self.handle(gate) {
+            self.shared.polling.try_with(|| {
+                if !self.shared.link.is_streaming() {
+                    // If a reader is at work, it asked for what there is.
+                    let _ = handle.clear_with(|_| {});
+                }
+            });
+        }
+    }
+
+    /// Closes the packet that this CPU has open, in stream mode, so that a reader sees all that it has
+    /// recorded so far.
+    pub fn flush(&'static self, gate: &Gate) {
+        if self.handle(gate).is_some() {
+            self.inside(gate, |lane| {
+                let stream = lane.writer.stream();
+                if stream.mode() == Mode::Stream && !gate.state_in_order().frozen() {
+                    lane.settle();
+                    stream.seal();
+                    lane.seal_items();
+                }
+            });
+        }
+    }
+
+    /// In stream mode: gives `take` packets that have been closed, each CPU's in their order, and
+    /// their places back to the CPUs. Of each CPU not more than [`AT_ONCE`]; returns how many in all.
+    /// None while another reader is at work.
+    pub fn take_packets(&'static self, gate: &Gate, mut take: impl FnMut(u16, &[u8])) -> u32 {
+        if self.handle(gate).is_none() {
+            return 0;
+        }
+        // Not while the link reads: it does so only while it is polled, and holds on to packets in
+        // between while it streams.
+        let taken = self.shared.polling.try_with(|| {
+            let mut taken = 0;
+            if self.shared.link.is_streaming() || !self.shared.reading.try_take() {
+                return 0;
+            }
+            for (cpu, lane) in self.lanes().iter().enumerate() {
+                let buffer = lane.writer.stream().buffer();
+                if buffer.mode() != Mode::Stream {
+                    continue;
+                }
+                for _ in 0..AT_ONCE {
+                    // SAFETY: who has `reading` is the only reader.
+                    let Some(packet) = (unsafe { buffer.next() }) else {
+                        break;
+                    };
+                    take(cpu as u16, packet);
+                    // SAFETY: as above, and there was a packet, which is not used any more.
+                    unsafe { buffer.release() };
+                    taken += 1;
+                }
+                for _ in 0..AT_ONCE {
+                    let Some(packet) = lane.ring.next() else {
+                        break;
+                    };
+                    take(cpu as u16, packet);
+                    lane.ring.release();
+                    taken += 1;
+                }
+            }
+            self.shared.reading.release();
+            taken
+        });
+        taken.unwrap_or(0)
+    }
+
+    /// What the link sees of the recorder, once it is set up.
+    fn handle<'a>(&'static self, gate: &'a Gate) -> Option<Handle<'a, P, N>> {
+        let state = gate.state();
+        if !state.alive() || state.fresh() || state.claimed() {
+            return None;
+        }
+        Some(Handle {
+            gate,
+            cpus: self,
+            config: self.shared.config.get()?,
+        })
+    }
+}

@@ -1,0 +1,367 @@
+//! Holding all CPUs off, reading what they recorded, and what the link may ask.
+
+use kymo_wire::link::{Identity, Mode};
+
+use super::{Cpus, CpusPort, Lane};
+use crate::Event;
+use crate::config::Config;
+use crate::encode::Figures;
+use crate::gate::{Gate, State};
+use crate::identity::identity;
+use crate::items::{Ring, Work};
+use crate::link::{Control, Refusal, SCRATCH_BYTES, Status, Subject, later};
+use crate::profile::Profile;
+use crate::sync::{Ordering, fence};
+
+/// What the link sees.
+pub(super) struct Handle<'a, P: 'static, const N: usize> {
+    pub gate: &'a Gate,
+    pub cpus: &'static Cpus<P, N>,
+    pub config: &'static Config,
+}
+
+impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
+    fn ready(&self) -> Result<(), Refusal> {
+        match self.gate.state().failed() {
+            true => Err(Refusal::NotSetUp),
+            false => Ok(()),
+        }
+    }
+
+    /// Holds all CPUs off, and seals what they recorded, until [`let_go`](Self::let_go). Returns
+    /// what the gate was before. Not for who is inside a hook.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] if somebody else is reading.
+    pub fn hold(&self) -> Result<State, Refusal> {
+        let shared = &self.cpus.shared;
+        if !shared.reading.try_take() {
+            return Err(Refusal::Busy);
+        }
+        let before = self.gate.freeze(true);
+        // Between the freezing and the looks at `inside`, as each hook has its order between its own.
+        fence(Ordering::SeqCst);
+        for lane in self.cpus.lanes() {
+            let held = lane.leaves(&self.cpus.port, || false);
+            if held {
+                lane.settle();
+                lane.writer.stream().seal_at(self.now());
+                lane.seal_items();
+            } else {
+                shared.stuck.store(true, Ordering::Relaxed);
+            }
+            lane.held.store(held, Ordering::Relaxed);
+        }
+        self.cpus.locked(|| {
+            let homeless = shared.homeless.swap(0, Ordering::Relaxed);
+            shared.metadata.add_discarded(homeless);
+            shared.metadata.seal(true);
+        });
+        Ok(before)
+    }
+
+    /// The lanes that are being held.
+    fn held(&self) -> impl Iterator<Item = &'static Lane<P>> {
+        let held = |lane: &&Lane<P>| lane.held.load(Ordering::Relaxed);
+        self.cpus.lanes().iter().filter(held)
+    }
+
+    /// Lets all CPUs record again.
+    pub fn let_go(&self) {
+        let shared = &self.cpus.shared;
+        self.cpus.locked(|| {
+            shared.metadata.seal(false);
+            // What each CPU lost meanwhile it tells before its next event.
+            self.gate.call_attention();
+            self.gate.freeze(false);
+        });
+        shared.reading.release();
+    }
+
+    /// Empties all lanes, and does `each` with every one. What comes meanwhile is forgotten like
+    /// the rest.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] if somebody is reading.
+    pub fn clear_with(&self, each: impl Fn(&Lane<P>)) -> Result<(), Refusal> {
+        // What a CPU is filling must not be forgotten under its hands.
+        let reserved = |lane: &Lane<P>| lane.writer.stream().is_reserved();
+        if self.cpus.lanes().iter().any(reserved) {
+            return Err(Refusal::Busy);
+        }
+        self.hold()?;
+        let now = self.now();
+        for lane in self.held() {
+            lane.writer.stream().clear();
+            lane.writer.profile().clear(now);
+            lane.told.store(lane.missed(), Ordering::Relaxed);
+            each(lane);
+            lane.rings
+                .work(Work::Clear(lane.writer.stream().mode()), || 0);
+        }
+        self.let_go();
+        Ok(())
+    }
+
+    /// The table of functions, which only a CPU that is alone has.
+    fn profile(&self) -> Option<&'static Profile<P>> {
+        let lane = self.cpus.lanes().first()?;
+        Some(lane.writer.profile()).filter(|profile| profile.exists())
+    }
+
+    /// The ring of items that is this stream: their numbers come behind those of the CPUs.
+    fn ring(&self, stream: u16) -> Option<&'static Ring<P>> {
+        let lanes = self.cpus.lanes();
+        let lane = usize::from(stream).checked_sub(lanes.len())?;
+        lanes.get(lane).map(|lane| &lane.ring)
+    }
+
+    /// The `n`th packet of all, the metadata first, then each CPU's, while held.
+    fn packet(&self, n: u32) -> Option<&'static [u8]> {
+        let Some(mut n) = n.checked_sub(1) else {
+            // SAFETY: the metadata is sealed.
+            return Some(unsafe { self.cpus.shared.metadata.packet() });
+        };
+        for lane in self.held() {
+            let stream = lane.writer.stream();
+            // SAFETY: the lane is sealed, and its CPU held off.
+            if let Some(packet) = unsafe { stream.buffer().packet(n) } {
+                return Some(packet);
+            }
+            n = n.checked_sub(stream.buffer().kept())?;
+            // SAFETY: as above.
+            if let Some(packet) = unsafe { lane.rings.packet(n) } {
+                return Some(packet);
+            }
+            n = n.checked_sub(lane.rings.kept())?;
+        }
+        None
+    }
+}
+
+impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
+    fn now(&self) -> u64 {
+        self.cpus.time()
+    }
+
+    fn hz(&self) -> u64 {
+        self.cpus.hz(self.config)
+    }
+
+    fn identity(&self) -> Identity {
+        let mut identity = identity::<P>(self.config, self.cpus.build_id());
+        identity.clock_hz = self.hz();
+        identity.clock_bits = self.cpus.clock_bits(self.config);
+        identity.capabilities.sure_clock =
+            self.config.clock.is_none() || identity.capabilities.sure_clock;
+        identity.capabilities.stream = true;
+        identity.streams = self.cpus.lanes().len() as u32;
+        if let Some(lane) = self.cpus.lanes().first() {
+            identity.mode = lane.writer.stream().mode();
+        }
+        identity
+    }
+
+    fn status(&self) -> Status {
+        let shared = &self.cpus.shared;
+        let state = self.gate.state();
+        let homeless = shared.homeless.load(Ordering::Relaxed);
+        let mut figures = Figures {
+            discarded: homeless.wrapping_add(shared.metadata.discarded()),
+            ..Figures::default()
+        };
+        let mut mode = Mode::Overwrite;
+        let (mut refused, mut clock_gaps) = (0u32, 0u32);
+        for lane in self.cpus.lanes() {
+            let one = lane.writer.stream().figures();
+            figures.bytes = figures.bytes.wrapping_add(one.bytes);
+            figures.discarded = figures.discarded.wrapping_add(one.discarded);
+            figures.discarded = figures.discarded.wrapping_add(lane.untold());
+            figures.discarded = figures
+                .discarded
+                .wrapping_add(lane.ring.figures().discarded);
+            figures.packets = figures.packets.wrapping_add(one.packets);
+            figures.backward = figures.backward.wrapping_add(one.backward);
+            figures.used = figures.used.max(one.used);
+            figures.needed = figures.needed.max(one.needed);
+            refused = refused.wrapping_add(lane.refused.load(Ordering::Relaxed));
+            clock_gaps = clock_gaps.wrapping_add(lane.clock.gaps());
+            mode = lane.writer.stream().mode();
+        }
+        let stuck = shared.stuck.load(Ordering::Relaxed);
+        Status {
+            enabled: state.enabled() && !state.failed(),
+            on: state.on(),
+            mode,
+            figures,
+            functions: self.profile().map_or(0, Profile::functions),
+            slots: self.profile().map_or(0, Profile::slots),
+            no_slot: self.profile().map_or(0, |profile| profile.losses().no_slot),
+            refused,
+            clock_gaps,
+            error: self.cpus.fault().or(stuck.then_some("cpu_stuck")),
+        }
+    }
+
+    fn enable(&self, enabled: bool) {
+        self.gate.command(enabled);
+    }
+
+    fn turn(&self, on: bool) {
+        self.cpus.turn(self.gate, on);
+    }
+
+    fn sets(&self) -> (usize, usize) {
+        (self.gate.trigger(), self.gate.stopper())
+    }
+
+    fn set_sets(&self, trigger: usize, stopper: usize) {
+        self.cpus.set_sets(self.gate, Some(trigger), Some(stopper));
+    }
+
+    fn set_mode(&self, mode: Mode) -> Result<(), Refusal> {
+        self.ready()?;
+        self.clear_with(|lane| lane.writer.stream().set_mode(mode))
+    }
+
+    fn clear(&self) -> Result<(), Refusal> {
+        self.ready()?;
+        self.clear_with(|_| {})
+    }
+
+    fn freeze(&self, subject: Subject) -> Result<(), Refusal> {
+        self.ready()?;
+        if subject == Subject::Profile && self.profile().is_none() {
+            return Err(Refusal::NoProfile);
+        }
+        self.hold()?;
+        self.cpus.shared.frozen_at.set(self.now());
+        Ok(())
+    }
+
+    fn thaw(&self) {
+        self.let_go();
+    }
+
+    fn chunk<'a>(
+        &'a self,
+        subject: Subject,
+        n: u32,
+        scratch: &'a mut [u8; SCRATCH_BYTES],
+    ) -> Option<&'a [u8]> {
+        match subject {
+            Subject::Trace => self.packet(n),
+            Subject::Profile => {
+                let profile = self.profile()?;
+                let recorded = profile.recorded(self.cpus.shared.frozen_at.get());
+                profile.chunk(n, self.hz(), recorded, scratch)
+            }
+        }
+    }
+
+    fn can_stream(&self) -> bool {
+        self.ready().is_ok()
+    }
+
+    /// This CPU's packet at once; the others close theirs with their next event or tick. For those
+    /// that have none for long all are stopped for a moment.
+    fn flush(&self) -> bool {
+        let (shared, lanes) = (&self.cpus.shared, self.cpus.lanes());
+        let buffer = |lane: &'static Lane<P>| lane.writer.stream().buffer();
+        let now = self.now();
+        if !shared.flushing.get() {
+            for lane in lanes {
+                lane.asked.set(buffer(lane).begun());
+                lane.asked_items.set(lane.ring.figures().packets);
+            }
+            shared.flushing.set(true);
+            shared.flush_since.set(now);
+            self.cpus.flush(self.gate);
+            self.gate.call_attention();
+        }
+        // Packets are numbered modulo 2^32.
+        let open = |lane: &'static Lane<P>| {
+            let events = (buffer(lane).closed().wrapping_sub(lane.asked.get()) as i32) < 0;
+            let ring = &lane.ring;
+            events || ring.is_open() && ring.figures().packets == lane.asked_items.get()
+        };
+        let mut any = lanes.iter().any(open);
+        if any && now.saturating_sub(shared.flush_since.get()) > self.hz() {
+            any = self.hold().is_err();
+            if !any {
+                self.let_go();
+            }
+        }
+        shared.flushing.set(any);
+        !any
+    }
+
+    fn streams(&self) -> u16 {
+        2 * self.cpus.lanes().len() as u16
+    }
+
+    fn waiting(&self, stream: u16, n: u32) -> Option<&[u8]> {
+        if let Some(ring) = self.ring(stream) {
+            return ring.waiting(n);
+        }
+        let lane = self.cpus.lanes().get(usize::from(stream))?;
+        // SAFETY: in stream mode the link is the only reader, and it is in one place at a time; it
+        // releases no packet that it still looks at.
+        unsafe { lane.writer.stream().buffer().waiting(n) }
+    }
+
+    fn release(&self, stream: u16) {
+        if let Some(ring) = self.ring(stream) {
+            ring.release();
+        } else if let Some(lane) = self.cpus.lanes().get(usize::from(stream)) {
+            // SAFETY: as above; the link releases what it has seen waiting.
+            unsafe { lane.writer.stream().buffer().release() };
+        }
+    }
+
+    fn facts(&self) -> u32 {
+        self.cpus.shared.metadata.state()
+    }
+
+    fn seal_facts(&self, sealed: bool) {
+        self.cpus.locked(|| self.cpus.shared.metadata.seal(sealed));
+    }
+
+    fn sealed_facts(&self) -> &[u8] {
+        // SAFETY: what is added to sealed metadata stands behind what is read.
+        unsafe { self.cpus.shared.metadata.packet() }
+    }
+
+    /// In the stream of this CPU.
+    fn wall_clock(&self, ticks: u64, ns: u64, uncertainty: u32) -> bool {
+        let cpus = self.cpus;
+        let recorded = cpus.inside(self.gate, |lane| {
+            if !self.gate.open_in_order() {
+                return false;
+            }
+            let now = lane.now_in_order(&cpus.port);
+            lane.catch_up(self.gate.changes(), now);
+            let ns = later(ns, ticks, now, self.hz());
+            let event = Event::WallClock { ns, uncertainty };
+            lane.writer.record(now, event);
+            true
+        });
+        recorded == Some(true)
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        if let Some(send) = self.config.send {
+            // SAFETY: the program gives a function that takes bytes and their number.
+            unsafe { send(bytes.as_ptr(), bytes.len()) };
+        }
+    }
+
+    fn reboot(&self) -> Refusal {
+        if let Some(reboot) = self.config.reboot {
+            self.gate.shut();
+            // SAFETY: the program gives a function that restarts the machine.
+            unsafe { reboot() };
+        }
+        Refusal::NoReboot
+    }
+}

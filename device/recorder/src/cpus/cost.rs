@@ -1,0 +1,81 @@
+//! What recording costs on the first CPU to record ([`crate::cost`]); on the others it is taken to be
+//! the same.
+//!
+//! It is measured while the recorder is set up, by a CPU that has its lane and before any other has
+//! one: others wait for the lock, so the gate may stand open for a moment. Interrupts are masked all
+//! the while, some ten microseconds on a fast processor.
+
+use super::{Cpus, CpusPort, Lane};
+use crate::cost::{Bench, COSTS, Probe, Undisturbed};
+use crate::encode::Stream;
+use crate::gate::Gate;
+use crate::sync::Ordering;
+
+/// Where it is measured.
+struct Here<'a, P: 'static> {
+    port: &'a P,
+    lane: &'a Lane<P>,
+    gate: &'a Gate,
+}
+
+impl<P: CpusPort> Bench for Here<'_, P> {
+    type Target = P;
+    type Tally = Undisturbed;
+
+    fn stream(&self) -> &Stream<P> {
+        self.lane.writer.stream()
+    }
+
+    fn gate(&self) -> &Gate {
+        self.gate
+    }
+
+    #[inline(never)]
+    fn clock(&self) -> u64 {
+        self.lane.now(self.port)
+    }
+
+    fn alone<R>(&self, work: impl FnOnce() -> R) -> R {
+        work()
+    }
+}
+
+impl<P: CpusPort, const N: usize> Cpus<P, N> {
+    /// Measures, and tells it in the metadata. For the CPU that sets the recorder up, with the lock, and
+    /// interrupts masked.
+    #[cold]
+    pub(super) fn measure(&'static self, gate: &Gate, lane: &Lane<P>) {
+        let Some(hooks) = self.port.hooks() else {
+            return;
+        };
+        // Else hooks would begin a packet.
+        lane.changes.set(gate.changes());
+        let here = Here {
+            port: &self.port,
+            lane,
+            gate,
+        };
+        // Events of CPUs without a lane are none while nothing is recorded.
+        let homeless = self.shared.homeless.load(Ordering::Relaxed);
+        let Some(mut probe) = Probe::new(here) else {
+            return;
+        };
+        let profile = lane.writer.profile();
+        if profile.exists() {
+            profile.record(lane.now(&self.port), true);
+        }
+        let metadata = &self.shared.metadata;
+        let told = metadata.has_room_for_costs(COSTS);
+        probe.run(hooks, &lane.cursor, None, |costs, known| {
+            if told {
+                metadata.costs(lane.now(&self.port), costs, known);
+            }
+        });
+        if profile.exists() {
+            let now = lane.now(&self.port);
+            profile.record(now, false);
+            profile.clear(now);
+        }
+        self.shared.homeless.store(homeless, Ordering::Relaxed);
+    }
+}

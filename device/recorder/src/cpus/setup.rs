@@ -1,0 +1,213 @@
+//! Setting up: the recorder by the first CPU, and each CPU by itself.
+
+use kymo_wire::event::Cause;
+
+use super::{CpuItems, Cpus, CpusPort, Lane};
+use crate::clock::Rate;
+use crate::config::{CONFIG_VERSION, Config, Function, START_ON};
+use crate::gate::Gate;
+use crate::identity::{build_id, functions, mode};
+use crate::retained::{Place, Retained};
+use crate::single::{Fault, note_at};
+use crate::sync::Ordering;
+
+/// What two CPUs' memory must not share, in bytes.
+pub const LINE: usize = 128;
+
+impl<P: CpusPort, const N: usize> Cpus<P, N> {
+    /// The CPU that calls this records from now on as `number`; the first one sets the recorder up.
+    /// False if the program gave no buffer to a CPU of this number (its events are counted), or
+    /// something is wrong with the configuration.
+    /// `items` is the memory for items, if the program wants any.
+    pub fn start(
+        &'static self,
+        gate: &Gate,
+        config: &'static Config,
+        items: Option<&'static CpuItems>,
+        number: u16,
+    ) -> bool {
+        if !gate.state().alive() {
+            return false;
+        }
+        let was = self.port.mask();
+        let take_place = || {
+            let lane = self.lanes().get(usize::from(number))?;
+            let place = core::ptr::from_ref::<Lane<P>>(lane);
+            self.port.set_place(place.cast());
+            Some(lane)
+        };
+        self.shared.lock.with(&self.port, || {
+            if gate.state().fresh() && gate.claim() {
+                self.shared.config.set(Some(config));
+                let result = self.try_set_up(gate, config);
+                self.give_items(config, items);
+                let fault = result.map_or_else(|fault| fault as u8, |()| 0);
+                self.shared.fault.set(fault);
+                #[cfg(feature = "cost")]
+                if let (Ok(()), Some(lane)) = (result, take_place()) {
+                    self.measure(gate, lane);
+                }
+                gate.set_up(result.is_err(), false);
+            }
+        });
+        let lane = take_place();
+        let first = lane.is_some() && config.flags & START_ON != 0 && gate.turns() == 0;
+        self.port.unmask(was);
+        if lane.is_some() {
+            self.inside(gate, |lane| {
+                lane.writer.ask_thread();
+                if first {
+                    self.turn_inside(lane, gate, true, Cause::Build);
+                }
+            });
+        }
+        lane.is_some()
+    }
+
+    fn try_set_up(&'static self, gate: &Gate, config: &'static Config) -> Result<(), Fault> {
+        if config.version != CONFIG_VERSION {
+            return Err(Fault::Version);
+        }
+        let count = config.cpu_count.max(1);
+        if count as usize > N {
+            return Err(Fault::Cpus);
+        }
+        if config.slot_count != 0 && count > 1 {
+            return Err(Fault::ProfileOnCpus);
+        }
+        let rate = self.rate(config)?;
+        let size = config.buffer_size;
+        let apart =
+            (config.buffer as usize).is_multiple_of(LINE) && (size as usize).is_multiple_of(LINE);
+        if count > 1 && !apart {
+            return Err(Fault::BufferAlignment);
+        }
+        for (i, lane) in self.lanes.iter().take(count as usize).enumerate() {
+            // SAFETY: the program gives `count` buffers of this size to the recorder, one after the
+            // other.
+            unsafe {
+                let buffer = config.buffer.cast::<u8>().wrapping_add(i * size as usize);
+                lane.writer.stream().set_up(
+                    &lane.cursor,
+                    (buffer, size),
+                    config.packet_size,
+                    i as u16,
+                    functions(config),
+                )?;
+            }
+            // SAFETY: it describes its promotions truly. Every CPU asks for its own thread itself.
+            unsafe { lane.writer.set_up(config) };
+            lane.writer.stream().set_mode(mode(config));
+            if config.slot_count != 0 {
+                // SAFETY: as above. There is one lane.
+                unsafe {
+                    lane.writer.profile().set_up(
+                        config.slots.cast(),
+                        config.slot_count,
+                        config.frames.cast(),
+                        config.shadow_stacks,
+                        config.shadow_depth,
+                    )?;
+                }
+            }
+            lane.function.set(config.clock);
+            lane.writer.allow_fast(config.clock.is_none());
+        }
+        if let (Some(clock), Some(rate)) = (config.clock, &rate) {
+            // All begin at one moment, so that CPUs that read one counter have one time.
+            // SAFETY: the program gives a function that may be called from any context.
+            let raw = unsafe { clock() };
+            for lane in &self.lanes {
+                lane.clock.set_up(rate, raw);
+            }
+        }
+        if !config.metadata.is_null() {
+            let metadata = &self.shared.metadata;
+            let now = if rate.is_some() {
+                0
+            } else {
+                self.port.counter()
+            };
+            // SAFETY: as above.
+            unsafe { metadata.set_up(config.metadata.cast(), config.metadata_size, now)? };
+            metadata.build_id(now, self.build_id());
+            metadata.clock(now, self.hz(config), self.clock_bits(config));
+        }
+        let built =
+            |function: Option<Function>| function.map_or(0, |function| function as usize as u64);
+        let sets = self.retained().load(self.build_id()).unwrap_or(Retained {
+            trigger: built(config.trigger),
+            stopper: built(config.stopper),
+        });
+        gate.set_trigger(sets.trigger as usize);
+        gate.set_stopper(sets.stopper as usize);
+        self.shared.count.store(count, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives every CPU its ring.
+    fn give_items(&'static self, config: &Config, items: Option<&'static CpuItems>) {
+        let Some(items) = items else { return };
+        for (cpu, lane) in self.lanes.iter().enumerate() {
+            let Some(memory) = items.of::<P>(cpu) else {
+                return;
+            };
+            // SAFETY: the program gives this memory to the recorder, and describes it truly; nobody has
+            // produced anything.
+            if unsafe { lane.ring.give(memory, items.packets, cpu as u16) } {
+                lane.ring.set_mode(mode(config));
+                lane.rings.add(&lane.ring);
+            }
+        }
+    }
+
+    /// How the program's clock counts; `None` if the processors' counter is the clock.
+    fn rate(&self, config: &Config) -> Result<Option<Rate>, Fault> {
+        match config.clock {
+            None if self.port.counter_hz() == 0 && config.clock_hz == 0 => Err(Fault::Rate),
+            None => Ok(None),
+            Some(_) if (8..=32).contains(&config.clock_bits) && config.clock_hz != 0 => Ok(Some(
+                Rate::of_turn(config.clock_hz, 1 << config.clock_bits, config.tick_hz),
+            )),
+            Some(_) => Err(Fault::Rate),
+        }
+    }
+
+    /// Ticks a second.
+    pub(super) fn hz(&self, config: &Config) -> u64 {
+        match config.clock_hz {
+            0 => self.port.counter_hz(),
+            hz => hz,
+        }
+    }
+
+    /// The bits of the counter behind the clock.
+    pub(super) fn clock_bits(&self, config: &Config) -> u32 {
+        config.clock.map_or(64, |_| config.clock_bits)
+    }
+
+    /// The build id of the program; empty if it names none.
+    pub(super) fn build_id(&self) -> &'static [u8] {
+        let config = self.shared.config.get();
+        let note = config.map_or(core::ptr::null(), |config| config.build_id_note);
+        // SAFETY: the program says that its note is there, or null.
+        unsafe { note_at(note) }.map_or(&[], build_id)
+    }
+
+    /// Where trigger and stopper are kept over a reboot.
+    fn retained(&self) -> Place {
+        let config = self.shared.config.get();
+        let at = config.map_or(core::ptr::null_mut(), |config| config.retained);
+        // SAFETY: the program gives this memory to the recorder, or none.
+        unsafe { Place::new(at.cast()) }
+    }
+
+    /// Keeps trigger and stopper over a reboot, where that is possible.
+    pub(super) fn keep_sets(&self, gate: &Gate) {
+        let retained = Retained {
+            trigger: gate.trigger() as u64,
+            stopper: gate.stopper() as u64,
+        };
+        self.retained().store(retained, self.build_id());
+    }
+}

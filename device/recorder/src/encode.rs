@@ -1,0 +1,512 @@
+//! The encoder: events into the packets of one stream.
+//!
+//! Which form a record takes ([`kymo_wire::event`] defines them), when a `time` record must come
+//! before it, when an exit must say which function it leaves, when the packet is full: for every kind
+//! of event and every target. The usual entries and exits are written by the fast path
+//! ([`Cursor`]); this does everything, and leaves the cursor so that the fast path can go on.
+//!
+//! An event is recorded in three parts, because only some of it must not be interrupted, and that
+//! must be short. Its bytes are made first, but for the time. Then, undisturbed, the time is read and
+//! they are stored: if there is room, and the time is near to the last record's. If that could not
+//! be, `make_room` does one thing about it, undisturbed too (writes a `time`
+//! record, closes the packet, begins the next one), and the event is tried again. Who keeps others
+//! away meanwhile, and how, is a driver's business (`Driver`): of [`single`](crate::single) by
+//! masking interrupts for each of these steps, of `threads` and `cpus` once for all of them
+//! (`Alone`).
+//!
+//! A record counts only once the cursor's [`at`](Cursor::at) has moved behind it, which is the last
+//! store of every event but for the time: whoever looks at memory at any moment (a debugger, a crash
+//! handler, a dump of the RAM) sees whole records up to there.
+
+use core::cell::Cell;
+use core::ops::Deref;
+
+use kymo_wire::event::{Layout, PacketHeader, Shape, TIME_BITS, WordSize};
+use kymo_wire::link::Mode;
+use kymo_wire::packet::EVENT_STREAM;
+
+use crate::Target;
+use crate::block::Undos;
+use crate::buffer::Buffer;
+use crate::hot::{CODE_BIT, COUNTING, Cursor, low, store};
+use crate::sync::{AtomicU32, Ordering, add};
+
+pub use crate::buffer::{MAX_PACKET, MIN_PACKET, SetupError};
+
+mod driver;
+mod event;
+#[cfg(feature = "cost")]
+mod probe;
+mod quick;
+mod record;
+
+pub(crate) use driver::{Alone, Depth, Driver, Found, Need};
+#[cfg(feature = "cost")]
+pub(crate) use probe::Scratch;
+pub use quick::Quick;
+pub(crate) use quick::Store;
+pub(crate) use record::Record;
+
+/// One stream of packets of events.
+///
+/// All methods but [`figures`](Self::figures) are for the one writer, or for a reader while the writer
+/// is held off.
+///
+/// (In this order what is used most takes the shortest instructions of a small processor.)
+#[cfg_attr(target_pointer_width = "32", repr(C))]
+#[derive(Debug)]
+pub struct Stream<T> {
+    /// Where records go. None before the stream is set up.
+    cursor: Cell<Option<&'static Cursor>>,
+    /// Where the open packet's place ends; null while none is open.
+    end: Cell<*mut u8>,
+    /// The thread that runs; 0 if none is known.
+    thread: Cell<usize>,
+    /// How many interrupt handlers are being served.
+    pub(crate) isr_depth: Level,
+    /// The thread in the open packet's header.
+    head_thread: Cell<usize>,
+    /// Usual entries and exits may be left to the fast path.
+    fast: Cell<bool>,
+    /// How many of them began before this packet, or where that is not known: only the ends of others
+    /// need no number.
+    isr_before: Cell<u8>,
+    /// The time of the last record that the slow path knows of, in ticks.
+    last: Cell<u64>,
+    /// How many packets the events that came after the buffer was full would have taken.
+    overflow_packets: AtomicU32,
+    /// What would be left of the last of them, in bytes.
+    overflow_room: Cell<u32>,
+    /// Times that went back and were recorded as standing still.
+    backward: AtomicU32,
+    buffer: Buffer<T>,
+    pub(crate) undos: Undos,
+}
+
+/// A number in a word of its own, so that it can be stored as one.
+#[derive(Debug)]
+#[repr(C, align(4))]
+pub(crate) struct Level(Cell<u8>);
+
+impl Deref for Level {
+    type Target = Cell<u8>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Cell<u8> {
+        &self.0
+    }
+}
+
+/// What a stream has come to. Counters are since the last clear; they wrap at 2^32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Bytes of packets that were recorded (overwritten ones too).
+    pub bytes: u32,
+    /// Events that could not be recorded.
+    pub discarded: u32,
+    /// Packets begun (overwritten ones too).
+    pub packets: u32,
+    /// Bytes of the buffer that hold packets.
+    pub used: u64,
+    /// Bytes of buffer that would have held everything since the last clear.
+    pub needed: u64,
+    /// Times that the clock went back (on Linux: between processors).
+    pub backward: u32,
+}
+
+impl<T: Target> Stream<T> {
+    /// Where the count of discarded events is, in bytes from the beginning: 4 bytes.
+    pub const DISCARDED_OFFSET: usize =
+        core::mem::offset_of!(Self, buffer) + Buffer::<T>::DISCARDED_OFFSET;
+
+    /// A stream without memory, which discards everything. All zero.
+    pub const fn new() -> Self {
+        Self {
+            buffer: Buffer::new(),
+            cursor: Cell::new(None),
+            end: Cell::new(core::ptr::null_mut()),
+            last: Cell::new(0),
+            fast: Cell::new(false),
+            head_thread: Cell::new(0),
+            isr_before: Cell::new(0),
+            isr_depth: Level(Cell::new(0)),
+            thread: Cell::new(0),
+            overflow_packets: AtomicU32::new(0),
+            overflow_room: Cell::new(0),
+            backward: AtomicU32::new(0),
+            undos: Undos::new(),
+        }
+    }
+
+    /// Gives the stream its cursor, memory and number, and empties it. `function_shift` is that of
+    /// the program, or 0 for the [layout's](kymo_wire::event::Layout::function_shift).
+    ///
+    /// # Errors
+    /// When the sizes are unusable; the stream has no memory then.
+    ///
+    /// # Safety
+    /// `buffer` points to `buffer_bytes` initialized bytes that only this stream uses from now on.
+    pub unsafe fn set_up(
+        &self,
+        cursor: &'static Cursor,
+        memory: (*mut u8, u32),
+        packet_bytes: u32,
+        cpu: u16,
+        functions: Functions,
+    ) -> Result<(), SetupError> {
+        // SAFETY: by this function's contract.
+        unsafe {
+            self.buffer
+                .set_up(memory.0, memory.1, packet_bytes, EVENT_STREAM, cpu)?;
+        }
+        cursor.text_base.set(functions.text_base | CODE_BIT);
+        cursor
+            .function_shift
+            .set(functions.layout::<T>().function_shift.into());
+        self.cursor.set(Some(cursor));
+        self.set_flags(0);
+        self.clear();
+        Ok(())
+    }
+
+    /// The packets, for a reader.
+    pub fn buffer(&self) -> &Buffer<T> {
+        &self.buffer
+    }
+
+    /// Forgets all packets and counts from the beginning again.
+    pub fn clear(&self) {
+        if let Some(cursor) = self.cursor.get() {
+            self.sync(cursor);
+            cursor.close();
+            // Who reads the memory finds no packet either.
+            cursor.at.store(core::ptr::null_mut(), Ordering::Relaxed);
+        }
+        self.end.set(core::ptr::null_mut());
+        self.buffer.clear();
+        self.overflow_packets.store(0, Ordering::Relaxed);
+        self.overflow_room.set(0);
+        self.backward.store(0, Ordering::Relaxed);
+    }
+
+    /// What to do when the buffer is full. To be changed while it is empty.
+    pub fn set_mode(&self, mode: Mode) {
+        self.buffer.set_mode(mode);
+    }
+
+    /// What happens when the buffer is full.
+    pub fn mode(&self) -> Mode {
+        self.buffer.mode()
+    }
+
+    /// Leaves usual entries and exits to the fast path, or keeps all on the slow path: because the
+    /// driver wants to see every event, or has no counter that the fast path could read.
+    pub fn set_fast(&self, fast: bool) {
+        self.fast.set(fast);
+        self.suspend();
+    }
+
+    /// The next event takes the slow path: the last record is so long ago that the time in the cursor
+    /// could be mistaken.
+    pub fn suspend(&self) {
+        if let Some(cursor) = self.cursor.get() {
+            cursor.close();
+        }
+    }
+
+    /// The gate was closed, or opened: the slow path sees the next event, and events may be missing
+    /// before it, so that exits must name their functions.
+    pub fn miss(&self) {
+        self.suspend();
+        self.part();
+        self.forget_isrs();
+    }
+
+    /// The thread that runs; 0 if none is known.
+    pub fn thread(&self) -> usize {
+        self.thread.get()
+    }
+
+    /// Where that is kept.
+    pub(crate) fn thread_place(&self) -> &Cell<usize> {
+        &self.thread
+    }
+
+    /// The stream is that of one thread, not of a CPU.
+    pub fn belong_to(&self, thread: usize) {
+        self.thread.set(thread);
+        self.set_flags(PacketHeader::FLAG_THREAD);
+    }
+
+    fn set_flags(&self, flags: u8) {
+        let nested = if COUNTING {
+            0
+        } else {
+            PacketHeader::FLAG_NESTED
+        };
+        self.buffer.set_flags(flags | nested);
+    }
+
+    /// Another thread runs now.
+    pub fn set_thread(&self, thread: usize) {
+        self.thread.set(thread);
+    }
+
+    /// Counts events that could not be recorded for a reason that the stream does not know of.
+    pub fn add_discarded(&self, events: u32) {
+        self.buffer.add_discarded(events);
+    }
+
+    /// What the stream has come to. Anybody may ask at any time.
+    pub fn figures(&self) -> Figures {
+        let packets = self.buffer.begun();
+        let packet_bytes = u64::from(self.buffer.packet_bytes());
+        let overflow = self.overflow_packets.load(Ordering::Relaxed);
+        let at = self.cursor.get().map_or(core::ptr::null_mut(), Cursor::at);
+        Figures {
+            bytes: self.buffer.bytes(at),
+            discarded: self.buffer.discarded(),
+            packets,
+            used: u64::from(self.buffer.used()) * packet_bytes,
+            needed: (u64::from(packets) + u64::from(overflow)) * packet_bytes,
+            backward: self.backward.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether a packet has been begun and not closed.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.end.get().is_null()
+    }
+
+    /// It is not known of the interrupts that are being served where they began.
+    #[inline(always)]
+    pub(crate) fn forget_isrs(&self) {
+        self.isr_before.set(self.isr_depth.get());
+    }
+
+    /// Closes the open packet if it has no room left for the fast path, and nothing else keeps that
+    /// from going on: true then.
+    #[inline(always)]
+    pub(crate) fn close_full(&self, cursor: &Cursor) -> bool {
+        if !cursor.is_full() {
+            return false;
+        }
+        self.sync(cursor);
+        self.close(cursor);
+        true
+    }
+
+    /// Begins a packet at `now` (cut by [`low`]), shortly after [`close_full`](Self::close_full), unless
+    /// somebody else has: whether the fast path can go on.
+    #[inline(always)]
+    pub(crate) fn begin_next(&self, cursor: &Cursor, now: usize) -> bool {
+        self.is_open() || self.begin(cursor, self.whole(now))
+    }
+
+    pub(crate) fn set_last(&self, last: u64) {
+        self.last.set(last);
+    }
+
+    fn count_backward(&self) {
+        add(&self.backward, 1);
+    }
+
+    pub(crate) fn cursor(&self) -> Option<&'static Cursor> {
+        self.cursor.get()
+    }
+
+    /// The time of the last record, in ticks: also if the fast path wrote it.
+    pub fn last(&self) -> u64 {
+        match self.cursor.get() {
+            Some(cursor) => self.sync(cursor),
+            None => 0,
+        }
+    }
+
+    /// Brings `last` up to the cursor's, which has the low bits of a time that is less than half a
+    /// turn of these later.
+    #[inline(always)]
+    fn sync(&self, cursor: &Cursor) -> u64 {
+        let (last, now) = (self.last.get(), cursor.last.get());
+        let last = match T::LAYOUT.word {
+            WordSize::Bits32 => {
+                last.wrapping_add(u64::from((now as u32).wrapping_sub(last as u32)))
+            }
+            WordSize::Bits64 => last.wrapping_add((now as u64).wrapping_sub(last)),
+        };
+        self.last.set(last);
+        last
+    }
+
+    /// The time whose low bits are `now`: one of a moment ago.
+    #[inline(always)]
+    pub(crate) fn whole(&self, now: usize) -> u64 {
+        let last = self.last.get();
+        match T::LAYOUT.word {
+            WordSize::Bits32 => {
+                // The last record may be a later one.
+                let distance = (now as u32).wrapping_sub(last as u32) as i32;
+                last.wrapping_add_signed(distance.into())
+            }
+            WordSize::Bits64 => now as u64,
+        }
+    }
+
+    /// Does one thing so that a record will find room at `now` (not before the last one's time): or
+    /// counts it as discarded.
+    pub(crate) fn make_room(&self, now: u64, need: Need) -> Found {
+        let Some(cursor) = self.cursor.get() else {
+            self.buffer.add_discarded(1);
+            return Found::Full;
+        };
+        let last = self.sync(cursor);
+        let end = self.end.get();
+        if end.is_null() {
+            if self.slow_begin(cursor, now) {
+                return Found::Again;
+            }
+            self.discard(cursor, now, need);
+            return Found::Full;
+        }
+        let at = cursor.at();
+        let distance = now.wrapping_sub(last);
+        let far = is_far::<T>(distance, need.bits);
+        let bytes = T::LAYOUT.fast_bytes().max(need.bytes as usize) + if far { 8 } else { 0 };
+        if at.wrapping_add(bytes) > end || distance >> TIME_BITS != 0 {
+            self.close(cursor);
+            return Found::Again;
+        }
+        if far {
+            let record = Shape::time_record(T::LAYOUT.order, now);
+            // SAFETY: so many bytes are left in the packet's place.
+            unsafe { store(T::LAYOUT.order, at, record, 8) };
+            self.last.set(now);
+            cursor.commit(at.wrapping_add(8), low::<T>(now));
+        }
+        self.open(cursor);
+        Found::Again
+    }
+
+    /// [`begin`](Self::begin) for those who have the time.
+    #[inline(never)]
+    fn slow_begin(&self, cursor: &Cursor, now: u64) -> bool {
+        self.begin(cursor, now)
+    }
+
+    /// Begins a packet at `now`, if there is a place for it.
+    #[inline(always)]
+    fn begin(&self, cursor: &Cursor, now: u64) -> bool {
+        let thread = self.thread.get();
+        let Some(room) = self.buffer.begin(now, thread, self.isr_depth.get()) else {
+            return false;
+        };
+        cursor.depth.set(usize::from(!COUNTING));
+        self.head_thread.set(thread);
+        self.forget_isrs();
+        self.overflow_room.set(0);
+        self.last.set(now);
+        cursor.commit(room.first, low::<T>(now));
+        self.end.set(room.end);
+        self.open(cursor);
+        true
+    }
+
+    /// Lets records go on in the open packet.
+    #[inline(always)]
+    fn open(&self, cursor: &Cursor) {
+        let limit = self.end.get() as usize - (T::LAYOUT.fast_bytes() - 1);
+        cursor.open(limit, self.fast.get());
+    }
+
+    /// Counts an event that there is no room for, and goes on as if it had been recorded, to know what
+    /// all would have taken.
+    #[cold]
+    fn discard(&self, cursor: &Cursor, now: u64, need: Need) {
+        self.buffer.add_discarded(1);
+        let far = is_far::<T>(now.wrapping_sub(self.last.get()), need.bits);
+        let bytes = need.bytes + if far { 8 } else { 0 };
+        let mut room = self.overflow_room.get();
+        if bytes > room {
+            add(&self.overflow_packets, 1);
+            // An exit that begins it has a name.
+            room = self.buffer.packet_bytes() - T::LAYOUT.header_bytes() as u32 - 8;
+            cursor.depth.set(usize::from(!COUNTING));
+        }
+        self.overflow_room.set(room.saturating_sub(bytes));
+        need.depth.apply(cursor);
+        self.last.set(now);
+        cursor.last.set(low::<T>(now));
+    }
+
+    /// Closes the packet that is open.
+    fn close(&self, cursor: &Cursor) {
+        cursor.close();
+        self.end.set(core::ptr::null_mut());
+        self.buffer.close(cursor.at(), self.last.get());
+    }
+
+    /// Completes the newest packet, so that all can be read; what comes next begins a new one.
+    /// Losses since it was closed are told too.
+    pub fn seal(&self) {
+        let Some(cursor) = self.cursor.get() else {
+            return;
+        };
+        let last = self.sync(cursor);
+        if self.is_open() {
+            self.close(cursor);
+        }
+        self.buffer
+            .tell_losses(last, self.thread.get(), self.isr_depth.get());
+    }
+
+    /// The same for a reader that comes at `now`: what a stream has lost that has never recorded anything
+    /// is told by an empty packet.
+    pub(crate) fn seal_at(&self, now: u64) {
+        if self.buffer.begun() == 0
+            && self.buffer.discarded() != 0
+            && let Some(cursor) = self.cursor.get()
+            && self.begin(cursor, now)
+        {
+            self.close(cursor);
+        }
+        self.seal();
+    }
+}
+
+impl<T: Target> Default for Stream<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Whether a time this far from the last record's takes more than so many bits.
+#[inline(always)]
+fn is_far<T: Target>(distance: u64, bits: u32) -> bool {
+    match T::LAYOUT.word {
+        // Records say less than 32 bits, and to shift 64 takes a dozen instructions.
+        WordSize::Bits32 => distance >> 32 != 0 || distance as u32 >> bits != 0,
+        WordSize::Bits64 => distance >> bits != 0,
+    }
+}
+
+/// How a program's functions are numbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Functions {
+    /// The run-time address of function 0.
+    pub text_base: usize,
+    /// The granularity ([`Layout::function_shift`]); 0 for the architecture's own.
+    pub shift: u32,
+}
+
+impl Functions {
+    /// The layout of a program whose functions are numbered so.
+    pub fn layout<T: Target>(self) -> Layout {
+        match u8::try_from(self.shift) {
+            Ok(shift @ 1..=31) => Layout {
+                function_shift: shift,
+                ..T::LAYOUT
+            },
+            _ => T::LAYOUT,
+        }
+    }
+}

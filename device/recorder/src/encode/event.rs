@@ -1,0 +1,278 @@
+//! Events to records: which ones, and what they do to what is known of the stream.
+
+use core::cell::Cell;
+
+use kymo_wire::event::{EventId, Form};
+
+use super::quick::Seen;
+use super::{Alone, Depth, Driver, Found, Need, Quick, Record, Store, Stream};
+use crate::event::turns_on;
+use crate::hot::{Cursor, low};
+use crate::{Event, Target};
+
+/// A record's id, and the two numbers in it ([`Event::parts`]).
+pub(crate) type Parts = (EventId, u64, usize);
+
+/// What came of a step.
+enum Step {
+    /// It is to be tried again.
+    Again,
+    /// It was recorded at this time, or discarded for good.
+    Done(u64),
+    /// Nothing is to be recorded.
+    Shut,
+}
+
+impl<T: Target> Stream<T> {
+    /// Records any event at `now`, where nobody comes in between.
+    pub fn record(&self, now: u64, event: Event) {
+        let alone = Alone::at(self, now);
+        let usual = match event {
+            Event::Enter(function) => self.enter(&alone, function, 0, || ()),
+            Event::EnterFrom { function, caller } => self.enter(&alone, function, caller, || ()),
+            Event::Exit(function) => self.exit(&alone, function, || ()),
+            _ => Err(event.parts::<T>()),
+        };
+        if let Err(parts) = usual {
+            self.other(&alone, parts, || (), |_| None, |_| ());
+        }
+    }
+
+    /// Records that a function was entered, from the place `caller` if that is not 0. `ready` is called
+    /// before that, and again until nobody recorded anything in between. Returns the time then (or when
+    /// it was discarded); `None` if the driver says that nothing is to be recorded. Or says as what else
+    /// it is to be [recorded](Self::other).
+    #[inline(always)]
+    pub(crate) fn enter(
+        &self,
+        driver: &impl Driver,
+        function: usize,
+        caller: usize,
+        ready: impl Fn(),
+    ) -> Result<Option<u64>, Parts> {
+        let Some(cursor) = self.cursor() else {
+            return Ok(self.nowhere());
+        };
+        let shape = T::LAYOUT.shape;
+        let number = cursor.number::<T>(function);
+        let fits = |bits: u32| number as u64 >> bits == 0;
+        let (id, first) = match caller {
+            0 if fits(shape.function_bits(Form::EnterLong)) => {
+                let need = Need {
+                    bytes: shape.bytes(Form::EnterLong) as u32,
+                    bits: shape.time_bits(Form::EnterLong),
+                    depth: Depth::More,
+                };
+                // SAFETY: the cursor is ours, whose limit leaves room for a record, and the driver
+                // keeps others away.
+                let put = |now| unsafe { cursor.enter_below::<T>(cursor.limit(), now, number) };
+                loop {
+                    let seen = Seen::now(cursor);
+                    ready();
+                    match self.step(driver, cursor, seen, need, put) {
+                        Step::Again => {}
+                        Step::Done(now) => return Ok(Some(now)),
+                        Step::Shut => return Ok(None),
+                    }
+                }
+            }
+            0 => (EventId::EnterFar, function),
+            _ if fits(shape.named_bits()) => (EventId::EnterFrom, number),
+            _ => (EventId::EnterFarFrom, function),
+        };
+        Err((id, first as u64, caller))
+    }
+
+    /// Records that a function was left; as [`enter`](Self::enter).
+    #[inline(always)]
+    pub(crate) fn exit(
+        &self,
+        driver: &impl Driver,
+        function: usize,
+        ready: impl Fn(),
+    ) -> Result<Option<u64>, Parts> {
+        let Some(cursor) = self.cursor() else {
+            return Ok(self.nowhere());
+        };
+        let shape = T::LAYOUT.shape;
+        while cursor.depth.get() != 0 {
+            let need = Need {
+                bytes: shape.bytes(Form::ExitLong) as u32,
+                bits: shape.time_bits(Form::ExitLong),
+                depth: Depth::Less,
+            };
+            // SAFETY: as of an entry.
+            let put = |now| unsafe { cursor.exit_below::<T>(cursor.limit(), now) };
+            let seen = Seen::now(cursor);
+            ready();
+            match self.step(driver, cursor, seen, need, put) {
+                Step::Again => {}
+                Step::Done(now) => return Ok(Some(now)),
+                Step::Shut => return Ok(None),
+            }
+        }
+        let number = cursor.number::<T>(function);
+        let (id, first) = match number as u64 >> shape.named_bits() {
+            0 => (EventId::ExitNamed, number),
+            _ => (EventId::ExitFar, function),
+        };
+        Err((id, first as u64, 0))
+    }
+
+    /// Records what has an id and two numbers ([`Event::parts`]), and does `also` in the same step, or
+    /// what `quick` says is the same; else as [`enter`](Self::enter).
+    #[inline(always)]
+    pub(crate) fn other(
+        &self,
+        driver: &impl Driver,
+        (id, first, second): Parts,
+        ready: impl Fn(),
+        quick: impl Fn(EventId) -> Option<Store>,
+        also: impl Fn(usize),
+    ) -> Option<u64> {
+        let Some(cursor) = self.cursor() else {
+            return self.nowhere();
+        };
+        let depth = self.depth_of(id, first);
+        loop {
+            let seen = Seen::now(cursor);
+            ready();
+            let (id, first) = self.form(id, first);
+            let record = Record::new::<T>(id, first, second);
+            if driver.is_quick()
+                && let Some(store) = quick(id)
+                && let Some(mut quick) = Quick::new::<T>(cursor, seen, &record, depth, store)
+            {
+                if driver.quick(cursor, &mut quick) {
+                    return Some(driver.whole(quick.now()));
+                }
+                let mut need = record.need::<T>(depth);
+                need.bytes += Quick::MORE as u32;
+                match driver.room(need) {
+                    Found::Again => continue,
+                    Found::Full => return Some(driver.whole(cursor.last.get())),
+                    Found::Shut => return None,
+                }
+            }
+            let put = |now| {
+                // SAFETY: the cursor is ours, whose limit leaves room for a record, and the driver
+                // keeps others away.
+                let done = unsafe { record.store::<T>(cursor, now) };
+                if done {
+                    depth.apply(cursor);
+                    also(now);
+                }
+                done
+            };
+            match self.step(driver, cursor, seen, record.need::<T>(depth), put) {
+                Step::Again => {}
+                Step::Done(now) => return Some(now),
+                Step::Shut => return None,
+            }
+        }
+    }
+
+    /// Records what has an id and two numbers, in this form, at `now`, where nobody comes in between;
+    /// false if it is discarded.
+    #[inline(never)]
+    pub(crate) fn place(&self, now: u64, id: EventId, first: u64, second: usize) -> bool {
+        let record = Record::new::<T>(id, first, second);
+        let need = record.need::<T>(Depth::Stays);
+        loop {
+            let stored = self.cursor().is_some_and(|cursor| {
+                // SAFETY: the cursor is ours, whose limit leaves room for a record.
+                unsafe { record.store::<T>(cursor, low::<T>(now)) }
+            });
+            if stored || self.make_room(now, need) != Found::Again {
+                return stored;
+            }
+        }
+    }
+
+    /// Tries to record by `put`, if nobody else has since the cursor's place and time were `seen`; else
+    /// sees to room.
+    #[inline(always)]
+    fn step(
+        &self,
+        driver: &impl Driver,
+        cursor: &Cursor,
+        seen: Seen,
+        need: Need,
+        put: impl Fn(usize) -> bool,
+    ) -> Step {
+        let time = Cell::new(0);
+        let done = driver.attempt(|now| {
+            time.set(now);
+            // What was made ready depends on the packet, and on what was recorded in it.
+            seen.holds(cursor) && put(now)
+        });
+        if done {
+            return Step::Done(driver.whole(time.get()));
+        }
+        match driver.room(need) {
+            Found::Again => Step::Again,
+            Found::Full => Step::Done(driver.whole(cursor.last.get())),
+            Found::Shut => Step::Shut,
+        }
+    }
+
+    /// What a record does to the count of calls.
+    fn depth_of(&self, id: EventId, first: u64) -> Depth {
+        match id {
+            EventId::EnterFar | EventId::EnterFrom | EventId::EnterFarFrom => Depth::More,
+            EventId::Context if first as usize == self.thread() => Depth::Stays,
+            EventId::Recording if !turns_on::<T>(first) => Depth::Stays,
+            EventId::ExitNamed
+            | EventId::ExitFar
+            | EventId::Context
+            | EventId::SwitchedIn
+            | EventId::SwitchedOut
+            | EventId::Longjmp
+            | EventId::Recording => Depth::Parts,
+            _ => Depth::Stays,
+        }
+    }
+
+    /// The form that a record takes at this moment.
+    #[inline(always)]
+    fn form(&self, id: EventId, first: u64) -> (EventId, u64) {
+        match id {
+            EventId::SwitchedIn => {
+                let head = self.head_thread.get();
+                let apart = (first as usize).wrapping_sub(head) as isize;
+                match i16::try_from(apart / 4) {
+                    Ok(near) if head != 0 && apart % 4 == 0 => {
+                        (EventId::SwitchedInNear, near as u16 as u64)
+                    }
+                    _ => (id, first),
+                }
+            }
+            EventId::SwitchedOut if first == 0 || first as usize != self.thread() => {
+                (EventId::SwitchedOutNamed, first)
+            }
+            EventId::IsrEnter if first > 0xFF => (EventId::IsrEnterWide, first),
+            // At 255 it is not known how many there are.
+            EventId::IsrExit
+                if self.isr_depth.get() <= self.isr_before.get()
+                    || self.isr_depth.get() == u8::MAX =>
+            {
+                (EventId::IsrExitNamed, first)
+            }
+            _ => (id, first),
+        }
+    }
+
+    /// What was entered before is not the reader's to know from here on.
+    pub(crate) fn part(&self) {
+        if let Some(cursor) = self.cursor() {
+            Depth::Parts.apply(cursor);
+        }
+    }
+
+    /// An event of a stream that has not been set up.
+    #[cold]
+    fn nowhere(&self) -> Option<u64> {
+        self.add_discarded(1);
+        None
+    }
+}

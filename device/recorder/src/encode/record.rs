@@ -1,0 +1,152 @@
+//! The bytes of a record but for its time, made before anybody is kept away.
+
+use kymo_wire::event::{ByteOrder, EventId, Form, Layout};
+
+use super::{Depth, Need};
+use crate::Target;
+use crate::hot::{Cursor, distance, store};
+use crate::unaligned::{put32, put64};
+
+/// A record that is neither a short entry nor a short exit: `id`, time, and a payload of at most 16
+/// bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    id: EventId,
+    /// Of the payload.
+    bytes: usize,
+    /// The payload as it will stand in memory.
+    payload: [u32; 4],
+}
+
+/// How many bytes of the first number, and of the second, stand in the payload of a record: `w` is a
+/// word of the target, `f` the number of a function. The others have none, or are no such record.
+const fn sizes(id: EventId, layout: Layout) -> (usize, usize) {
+    let w = layout.word.bytes();
+    let f = layout.shape.named_bits() as usize / 8;
+    match id {
+        EventId::ExitNamed => (f, 0),
+        EventId::EnterFrom => (f, w),
+        EventId::EnterFarFrom => (w, w),
+        EventId::Context | EventId::NamedMarker => (w, 4),
+        EventId::EnterFar
+        | EventId::ExitFar
+        | EventId::SwitchedIn
+        | EventId::SwitchedOutNamed
+        | EventId::Setjmp
+        | EventId::Longjmp => (w, 0),
+        EventId::IsrEnter => (1, 0),
+        EventId::SwitchedInNear
+        | EventId::IsrEnterWide
+        | EventId::IsrExitNamed
+        | EventId::Recording => (2, 0),
+        EventId::Marker => (4, 0),
+        EventId::ClockGap => (8, 0),
+        EventId::WallClock => (8, 4),
+        _ => (0, 0),
+    }
+}
+
+impl Record {
+    /// A record whose payload is made of these two numbers.
+    #[inline(always)]
+    pub fn new<T: Target>(id: EventId, first: u64, second: usize) -> Self {
+        let (a, b) = sizes(id, T::LAYOUT);
+        let mut payload = [0; 4];
+        let at = payload.as_mut_ptr().cast::<u8>();
+        // SAFETY: the first number takes the first 8 bytes, and the second one as many behind those
+        // that are used of these, which are at most 8.
+        unsafe {
+            put::<T>(at, first, a);
+            put::<T>(at.add(a), second as u64, b);
+        }
+        Self {
+            id,
+            bytes: a + b,
+            payload,
+        }
+    }
+
+    /// What it needs.
+    pub fn need<T: Target>(&self, depth: Depth) -> Need {
+        let shape = T::LAYOUT.shape;
+        Need {
+            bytes: (T::LAYOUT.fast_bytes() + self.beyond()) as u32,
+            bits: shape.time_bits(Form::Other),
+            depth,
+        }
+    }
+
+    /// The bytes that are stored behind those of a usual record.
+    #[inline(always)]
+    fn beyond(&self) -> usize {
+        match self.bytes {
+            0..=4 => 0,
+            5..=8 => 4,
+            _ => 12,
+        }
+    }
+
+    /// Its first word without a time, the next two, its bytes, and those [beyond](Self::beyond); of one
+    /// with at most 8 bytes of payload.
+    #[inline(always)]
+    pub fn words<T: Target>(&self) -> Option<(u32, [u32; 2], usize, usize)> {
+        let [first, second, ..] = self.payload;
+        let head = T::LAYOUT.shape.other_header(ByteOrder::Little, self.id, 0) as u32;
+        let words = [first >> 8 | second << 24, second >> 8];
+        let bytes = T::LAYOUT.shape.bytes(Form::Other) + self.bytes;
+        (self.bytes <= 8).then_some((head | first << 24, words, bytes, self.beyond()))
+    }
+
+    /// Stores it at `now` (cut by [`low`](crate::hot::low)), if there is room and the time is near.
+    ///
+    /// # Safety
+    /// Below the cursor's limit there is memory for [`Layout::fast_bytes`] bytes at `at`, which nobody
+    /// else writes.
+    #[inline(always)]
+    pub unsafe fn store<T: Target>(&self, cursor: &Cursor, now: usize) -> bool {
+        let Layout { shape, order, .. } = T::LAYOUT;
+        let at = cursor.at();
+        if at as usize + self.beyond() >= cursor.limit()
+            || distance::<T>(now, cursor.last.get()) >> shape.time_bits(Form::Other) != 0
+        {
+            return false;
+        }
+        let header = shape.bytes(Form::Other);
+        let [first, second, third, fourth] = self.payload;
+        // SAFETY: by this function's contract there is memory for a header and 4 bytes, and, as was
+        // seen, for those beyond.
+        unsafe {
+            store(
+                order,
+                at,
+                shape.other_header(order, self.id, now as u64),
+                header,
+            );
+            let payload = at.add(header);
+            put32(payload, first);
+            if self.bytes > 4 {
+                put32(payload.add(4), second);
+                if self.bytes > 8 {
+                    put32(payload.add(8), third);
+                    put32(payload.add(12), fourth);
+                }
+            }
+        }
+        cursor.commit(at.wrapping_add(header + self.bytes), now);
+        true
+    }
+}
+
+/// Stores the low `bytes` bytes of `value`, at most 8, in the target's order, and anything behind them.
+///
+/// # Safety
+/// There is memory for 8.
+#[inline(always)]
+unsafe fn put<T: Target>(at: *mut u8, value: u64, bytes: usize) {
+    let value = match T::LAYOUT.order {
+        ByteOrder::Little => value.to_le(),
+        ByteOrder::Big => value.wrapping_shl(64 - 8 * bytes as u32).to_be(),
+    };
+    // SAFETY: by this function's contract.
+    unsafe { put64(at, value) };
+}

@@ -1,0 +1,415 @@
+//! The gate: whether an event is recorded.
+//!
+//! Two stages, as in Zephyr's RFC 57373 for its instrumentation subsystem. *Enabled*: may anything
+//! be recorded at all? Programs close and open this stage around what they don't want to see
+//! ([`Gate::disable`] nests). *On*: between the trigger and the stopper, or by command. A third
+//! reason to refuse is *frozen*: a dump is being read.
+//!
+//! All of it is the *state*, a set of bits whose upper half is a magic number that start-up code
+//! copies into RAM with the rest of `.data`: before that, whatever the RAM holds, nothing is done.
+//! (After a reset that keeps RAM the old value would still stand there. Start-up code must not be
+//! instrumented, and [`Gate::shut`] is called before a reboot.)
+//!
+//! Hooks look at something simpler first, the *word*, which has one of three values
+//! ([`hot`](crate::hot)): so a hook that is off costs a load, a compare and a return. It is computed
+//! anew whenever the state or the trigger changes.
+//!
+//! Trigger and stopper are here too, with the bit that Thumb code has in its addresses; the functions
+//! here take and give them without.
+
+use core::mem::offset_of;
+use core::ptr::{null_mut, without_provenance_mut};
+use core::sync::atomic::AtomicUsize;
+
+use crate::hot::{CODE_BIT, Hot};
+use crate::sync::{ALONE, AtomicPtr, AtomicU32, Ordering, add, change, load_acquire};
+
+/// The upper half of the state once RAM is initialized.
+const MAGIC: u32 = 0x4B79_0000;
+/// Recording is on.
+const ON: u32 = 1;
+/// A dump, or something else that needs the buffers still, is going on.
+const FROZEN: u32 = 2;
+/// Disabled by command.
+const COMMANDED: u32 = 4;
+/// The recorder has not been set up yet: the first hook does it.
+const NEW: u32 = 8;
+/// The recorder could not be set up.
+const FAILED: u32 = 16;
+/// Somebody is setting the recorder up.
+const CLAIMED: u32 = 32;
+/// One of the calls of [`Gate::disable`] that have not been taken back.
+const DISABLED: u32 = 64;
+/// The bits in which they are counted: up to 1023.
+const DISABLED_MASK: u32 = 0xFFC0;
+
+/// The state when events are recorded.
+pub const OPEN: u32 = MAGIC | ON;
+
+/// The word while nothing is recorded but a trigger is waited for.
+const ARMED: *mut u8 = without_provenance_mut(2);
+
+/// The gate. It must lie in initialized RAM (`.data`).
+#[repr(C)]
+#[derive(Debug)]
+pub struct Gate {
+    /// With [`CODE_BIT`], unless it is 0.
+    trigger: AtomicUsize,
+    word: AtomicPtr<u8>,
+    /// With [`CODE_BIT`], unless it is 0.
+    stopper: AtomicUsize,
+    state: AtomicU32,
+    /// How often recording has been turned on or off.
+    turns: AtomicU32,
+    /// How often events may have begun or ceased to be missed, in any way but by a reader.
+    changes: AtomicU32,
+}
+
+/// What the gate was before [`Gate::force`].
+#[cfg(feature = "cost")]
+#[derive(Debug)]
+pub(crate) struct Forced {
+    state: u32,
+    word: *mut u8,
+}
+
+/// What a hook finds in the gate's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// There is nothing to do.
+    Closed,
+    /// Only the trigger's entry is of interest.
+    Armed,
+    /// Events are recorded, or something else must be done about them.
+    Open,
+}
+
+/// What the gate's state says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State(u32);
+
+impl State {
+    /// Events are recorded.
+    pub const fn open(self) -> bool {
+        self.0 == OPEN
+    }
+    /// RAM is initialized: the recorder may be touched.
+    pub const fn alive(self) -> bool {
+        self.0 & 0xFFFF_0000 == MAGIC
+    }
+    /// The recorder has not been set up yet.
+    pub const fn fresh(self) -> bool {
+        self.0 & NEW != 0
+    }
+    /// The recorder could not be set up: nothing will ever be recorded.
+    pub const fn failed(self) -> bool {
+        self.0 & FAILED != 0
+    }
+    /// Somebody is setting the recorder up at this moment.
+    pub const fn claimed(self) -> bool {
+        self.0 & CLAIMED != 0
+    }
+    /// The recorder has been set up, and the buffers are not held still.
+    pub const fn usable(self) -> bool {
+        self.0 & (NEW | CLAIMED | FAILED | FROZEN) == 0
+    }
+    /// Between trigger and stopper.
+    pub const fn on(self) -> bool {
+        self.0 & ON != 0
+    }
+    /// Neither the program nor a command keeps the gate closed.
+    pub const fn enabled(self) -> bool {
+        self.0 & (COMMANDED | DISABLED_MASK) == 0
+    }
+    /// The buffers are held still.
+    pub const fn frozen(self) -> bool {
+        self.0 & FROZEN != 0
+    }
+}
+
+impl Gate {
+    /// Where the trigger is.
+    pub const TRIGGER_OFFSET: usize = offset_of!(Self, trigger);
+    /// Where the word is.
+    pub const WORD_OFFSET: usize = offset_of!(Self, word);
+    /// Where the stopper is.
+    pub const STOPPER_OFFSET: usize = offset_of!(Self, stopper);
+    /// Where the state is, 4 bytes.
+    pub const STATE_OFFSET: usize = offset_of!(Self, state);
+    /// Where the count of changes is, 4 bytes.
+    pub const CHANGES_OFFSET: usize = offset_of!(Self, changes);
+
+    /// The gate of a recorder that the first hook sets up. It is not all zero on purpose. `hot` is
+    /// the address of the [`Hot`] that it will be a part of.
+    pub(crate) const fn new(hot: *mut u8) -> Self {
+        Self {
+            trigger: AtomicUsize::new(0),
+            word: AtomicPtr::new(hot),
+            stopper: AtomicUsize::new(0),
+            state: AtomicU32::new(MAGIC | NEW),
+            turns: AtomicU32::new(0),
+            changes: AtomicU32::new(0),
+        }
+    }
+
+    /// What a hook is to do.
+    #[inline(always)]
+    pub fn look(&self) -> Look {
+        let word = self.word.load(Ordering::Relaxed);
+        if word.is_null() {
+            Look::Closed
+        } else if word == self.hot() {
+            Look::Open
+        } else {
+            Look::Armed
+        }
+    }
+
+    /// The word that tells hooks to record: the address of the [`Hot`] whose gate this is.
+    #[inline(always)]
+    fn hot(&self) -> *mut u8 {
+        let this: *const Self = self;
+        this.cast::<u8>()
+            .cast_mut()
+            .wrapping_sub(offset_of!(Hot, gate))
+    }
+
+    /// Has hooks record, or not, whatever the state says: for a recorder that has none
+    /// ([`minimal`](crate::minimal)).
+    #[inline(always)]
+    pub(crate) fn set_word(&self, record: bool) {
+        let word = if record { self.hot() } else { null_mut() };
+        self.word.store(word, Ordering::Relaxed);
+    }
+
+    /// Whether an event is to be recorded.
+    #[inline(always)]
+    pub fn open(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == OPEN
+    }
+
+    /// [`open`](Self::open) in one order with other accesses of this kind: for who first said, with a store of
+    /// this kind, that it is at work. On AArch64 a load-acquire, which is not done before an earlier
+    /// store-release.
+    #[inline(always)]
+    pub fn open_in_order(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == OPEN
+    }
+
+    /// [`state`](Self::state) in one order with [`open_in_order`](Self::open_in_order).
+    pub fn state_in_order(&self) -> State {
+        State(self.state.load(Ordering::SeqCst))
+    }
+
+    /// All that the state says. A writer that sees by this that the gate is open also sees what a reader
+    /// did to its stream before that opened it.
+    #[inline(always)]
+    pub fn state(&self) -> State {
+        State(load_acquire(&self.state))
+    }
+
+    /// Clears some bits of the state and sets others, and the word with it; returns what it was. On
+    /// processors without compare-and-swap the caller has interrupts masked.
+    #[inline(never)]
+    fn change(&self, clear: u32, set: u32) -> State {
+        let old = change(&self.state, |state| state & !clear | set);
+        self.tell();
+        State(old)
+    }
+
+    /// What the word is to be in this state, with this trigger.
+    fn word_of(&self, state: State, trigger: usize) -> *mut u8 {
+        if !state.alive() || state.failed() {
+            null_mut()
+        } else if state.fresh() || state.claimed() || (state.enabled() && state.on()) {
+            self.hot()
+        } else if state.enabled() && trigger != 0 {
+            ARMED
+        } else {
+            null_mut()
+        }
+    }
+
+    /// Brings the word up to date. Several may do so at once: who stores last looks at the state again
+    /// after that.
+    #[inline(never)]
+    fn tell(&self) {
+        if ALONE {
+            let trigger = self.trigger.load(Ordering::Relaxed);
+            let word = self.word_of(self.state(), trigger);
+            return self.word.store(word, Ordering::Relaxed);
+        }
+        loop {
+            let state = State(self.state.load(Ordering::SeqCst));
+            let trigger = self.trigger.load(Ordering::SeqCst);
+            self.word
+                .store(self.word_of(state, trigger), Ordering::SeqCst);
+            if self.state.load(Ordering::SeqCst) == state.0
+                && self.trigger.load(Ordering::SeqCst) == trigger
+            {
+                return;
+            }
+        }
+    }
+
+    /// Opens the gate for a measurement, whatever it is; returns what [`let_go`](Self::let_go) needs
+    /// to make it that again. With interrupts masked all the while.
+    #[cfg(feature = "cost")]
+    pub(crate) fn force(&self) -> Forced {
+        let forced = Forced {
+            state: self.state.load(Ordering::Relaxed),
+            word: self.word.load(Ordering::Relaxed),
+        };
+        self.state.store(OPEN, Ordering::Relaxed);
+        self.word.store(self.hot(), Ordering::Relaxed);
+        forced
+    }
+
+    /// See [`force`](Self::force).
+    #[cfg(feature = "cost")]
+    pub(crate) fn let_go(&self, forced: Forced) {
+        self.state.store(forced.state, Ordering::Relaxed);
+        self.word.store(forced.word, Ordering::Relaxed);
+    }
+
+    /// Takes the right to set the recorder up: true for the first caller only, until it has ended
+    /// with [`set_up`](Self::set_up).
+    pub fn claim(&self) -> bool {
+        self.change(NEW, CLAIMED).fresh()
+    }
+
+    /// The recorder has been set up, or not for good (`failed`), or not yet (`again`: the next hook
+    /// tries it).
+    pub fn set_up(&self, failed: bool, again: bool) {
+        let failed = if failed { FAILED } else { 0 };
+        let new = if again { NEW } else { 0 };
+        self.change(CLAIMED, failed | new);
+    }
+
+    /// One more reason not to record; [`enable`](Self::enable) takes it back. Past 1023 of them it
+    /// stays closed for good.
+    pub fn disable(&self) {
+        self.count_disabled(true);
+        count(&self.changes);
+    }
+
+    /// Takes one [`disable`](Self::disable) back; nothing if there is none, or there were too many.
+    pub fn enable(&self) {
+        self.count_disabled(false);
+    }
+
+    /// There is one reason more, or one less.
+    #[inline(never)]
+    fn count_disabled(&self, more: bool) {
+        change(&self.state, |state| match state & DISABLED_MASK {
+            DISABLED_MASK => state,
+            _ if more => state + DISABLED,
+            0 => state,
+            _ => state - DISABLED,
+        });
+        self.tell();
+    }
+
+    /// Closes or opens the gate by command, apart from what the program does.
+    pub fn command(&self, enabled: bool) {
+        self.set(COMMANDED, !enabled);
+        count(&self.changes);
+    }
+
+    /// Turns recording on or off; returns whether that is a change.
+    pub fn turn(&self, on: bool) -> bool {
+        if self.state().on() == on {
+            return false;
+        }
+        // Before, so that who finds recording on finds the new numbers too.
+        count(&self.turns);
+        count(&self.changes);
+        self.set(ON, on).on() != on
+    }
+
+    /// Counts as if events may have been missed, for drivers where a reader is reason enough.
+    pub fn call_attention(&self) {
+        count(&self.changes);
+    }
+
+    /// A number that is another one whenever events may have been missed: because the gate was
+    /// closed, in any way but by a reader.
+    #[inline(always)]
+    pub fn changes(&self) -> u32 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// A number that is another one whenever recording has been turned on or off.
+    #[inline(always)]
+    pub fn turns(&self) -> u32 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    /// Holds the buffers still, or lets them go; returns what was before.
+    pub fn freeze(&self, frozen: bool) -> State {
+        self.set(FROZEN, frozen)
+    }
+
+    /// Closes the gate for good: before a reboot, so that RAM that survives it does not look
+    /// initialized.
+    pub fn shut(&self) {
+        self.change(u32::MAX, 0);
+    }
+
+    fn set(&self, bit: u32, set: bool) -> State {
+        self.change(bit, if set { bit } else { 0 })
+    }
+
+    /// The function whose entry turns recording on; 0 for none.
+    #[inline(always)]
+    pub fn trigger(&self) -> usize {
+        code(self.trigger.load(Ordering::Relaxed))
+    }
+
+    /// The function whose exit turns recording off; 0 for none.
+    #[inline(always)]
+    pub fn stopper(&self) -> usize {
+        code(self.stopper.load(Ordering::Relaxed))
+    }
+
+    /// Sets the trigger; 0 for none.
+    pub fn set_trigger(&self, function: usize) {
+        let order = if ALONE {
+            Ordering::Relaxed
+        } else {
+            Ordering::SeqCst
+        };
+        self.trigger.store(marked(function), order);
+        self.tell();
+    }
+
+    /// Sets the stopper; 0 for none.
+    pub fn set_stopper(&self, function: usize) {
+        self.stopper.store(marked(function), Ordering::Relaxed);
+    }
+}
+
+/// Counts one more, whoever else does so at this moment.
+fn count(counter: &AtomicU32) {
+    #[cfg(target_has_atomic = "32")]
+    if !ALONE {
+        counter.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    add(counter, 1);
+}
+
+/// The address of a function as compilers hand it to hooks; 0 stays 0.
+const fn marked(function: usize) -> usize {
+    if function == 0 {
+        0
+    } else {
+        function | CODE_BIT
+    }
+}
+
+/// The address of code without the bit that tells the instruction set.
+#[inline(always)]
+pub const fn code(address: usize) -> usize {
+    address & !CODE_BIT
+}

@@ -1,0 +1,251 @@
+//! Taking items out of a ring while it is written, for the program itself.
+//!
+//! The reader gives a buffer of any size, as often as it likes, and gets what was produced since,
+//! in order, with times of 64 bits. What it cannot have any more, because the ring went round, is
+//! counted, to the item: every item that was produced is either given once or counted once. (RTEMS's
+//! `rtems_record_fetch` looks for an overflow only when it begins a round, so with a buffer smaller
+//! than its ring it loses and repeats items without saying so.)
+//!
+//! The writer takes no notice of the reader. So what was read counts only if the writer had not come
+//! round to that packet before the reading was over; it says so by the number of packets it has
+//! begun, which it raises *before* it writes to the new one's place.
+
+use kymo_wire::items::{self, TIME, TIME_BITS};
+
+use super::word::whole;
+use super::{OPEN, Ring};
+use crate::Target;
+use crate::sync::{Ordering, fence};
+
+/// How often a reader tries again because the writer came round, before it gives what it has: on
+/// one processor an interrupt must strike each time, so this is for others that write without end.
+const TRIES: u32 = if cfg!(loom) { 3 } else { 100 };
+
+/// How far a reader has come. All zero at first, and kept by the reader from call to call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// The time of the last item that was read.
+    time: u64,
+    /// The number of the packet ...
+    packet: u32,
+    /// ... and how many of its bytes have been read; 0: it has not been looked at.
+    offset: u32,
+    /// The items that were given or counted as lost.
+    position: u32,
+    /// How many were counted as lost while this packet was the newest.
+    dropped: u32,
+    /// The ring's clears when this was last used.
+    clears: u32,
+    reserved: u32,
+}
+
+/// An item with its whole time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timed {
+    /// When it was produced, in ticks.
+    pub time: u64,
+    /// What it says.
+    pub data: usize,
+    /// Its id.
+    pub id: u16,
+}
+
+/// What a reader got.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// How many items were given.
+    pub count: usize,
+    /// How many items were lost since the last call, as far as known yet: in front of those that are
+    /// given, between them, and, if there is no more to read, behind them.
+    pub lost: u32,
+    /// There is more to read, at this moment: not if the reader has interrupted a writer who is
+    /// beginning a packet.
+    pub more: bool,
+}
+
+/// What a reader sees of the writer at one moment.
+struct View {
+    /// How many packets have been begun.
+    begun: u32,
+    /// Where the newest one ends, as an offset in it.
+    end: usize,
+    /// Items lost since it was begun.
+    dropped: u32,
+}
+
+impl<T: Target> Ring<T> {
+    /// Gives the items behind `cursor`, as many as fit into `out`, and moves it behind them. For any
+    /// context, beside the writer; each reader has a cursor of its own, and none takes anything from
+    /// another.
+    ///
+    /// It ends after a bounded time, however fast others write. Where they write faster than this reads
+    /// there is always [more](Drained::more), so who calls it until there is none has to have an end.
+    pub fn drain(&self, cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
+        let mut drained = Drained::default();
+        let mut haste = 0;
+        let mut seen = false;
+        for _ in 0..TRIES {
+            let before = (*cursor, drained);
+            let clears = self.clears.load(Ordering::Acquire);
+            let view = self.view();
+            // A writer that this has itself interrupted does not go on before this ends.
+            seen = view.is_some();
+            let Some(view) = view else { continue };
+            match self.drain_packet(cursor, out, &mut drained, haste, clears, &view) {
+                Some(true) => {}
+                Some(false) => return drained,
+                // The writer came round: what was just read may be anything.
+                None => {
+                    (*cursor, drained) = before;
+                    haste += 1;
+                }
+            }
+        }
+        drained.more = seen;
+        drained
+    }
+
+    /// One step of it, within one packet: whether there is more to do, or `None` if the writer came
+    /// round meanwhile. `haste`: how many packets that the writer comes to next are given up, so that
+    /// a reader that is slow gets something. `clears` and `view` were read before, in this order.
+    fn drain_packet(
+        &self,
+        cursor: &mut Cursor,
+        out: &mut [Timed],
+        drained: &mut Drained,
+        haste: u32,
+        clears: u32,
+        view: &View,
+    ) -> Option<bool> {
+        if clears != cursor.clears {
+            *cursor = Cursor {
+                clears,
+                ..Cursor::default()
+            };
+        }
+        let places = self.packets.get();
+        let oldest = view
+            .begun
+            .saturating_sub(places.saturating_sub(haste).max(1));
+        if cursor.packet < oldest {
+            cursor.packet = oldest;
+            cursor.offset = 0;
+        }
+        let start = self.place_of(cursor.packet) * Self::PACKET as u32;
+        let newest = cursor.packet.wrapping_add(1) >= view.begun;
+        let mut end = view.end;
+        let mut lost = 0;
+        let mut count = drained.count;
+        if cursor.packet < view.begun {
+            let header = self.header(start);
+            if cursor.offset == 0 {
+                let before = self.word(start + Self::HEADER as u32 - 4);
+                lost = before.wrapping_sub(cursor.position);
+                cursor.position = before;
+                cursor.offset = Self::HEADER as u32;
+                cursor.dropped = 0;
+                cursor.time = header.map_or(0, |header| header.begin);
+            }
+            if !newest {
+                end = header.map_or(0, |header| header.content_bits / 8) as usize;
+            }
+            while cursor.offset as usize + Self::ITEM <= end {
+                match self.read(start, cursor) {
+                    Some(item) => match out.get_mut(count) {
+                        Some(to) => *to = item,
+                        None => break,
+                    },
+                    None => {
+                        cursor.offset += Self::ITEM as u32;
+                        continue;
+                    }
+                }
+                count += 1;
+                cursor.offset += Self::ITEM as u32;
+                cursor.position = cursor.position.wrapping_add(1);
+            }
+        }
+        let whole = cursor.packet >= view.begun || cursor.offset as usize + Self::ITEM > end;
+        if newest && whole {
+            let more = view.dropped.wrapping_sub(cursor.dropped);
+            lost = lost.wrapping_add(more);
+            cursor.position = cursor.position.wrapping_add(more);
+            cursor.dropped = view.dropped;
+        }
+        // Nothing that was read may have been written over.
+        fence(Ordering::Acquire);
+        let begun = self.sequence.load(Ordering::Relaxed);
+        let kept = begun.saturating_sub(cursor.packet) <= places;
+        if !kept || self.clears.load(Ordering::Relaxed) != clears {
+            return None;
+        }
+        drained.count = count;
+        drained.lost = drained.lost.wrapping_add(lost);
+        drained.more = !(newest && whole);
+        if whole && !newest {
+            cursor.packet += 1;
+            cursor.offset = 0;
+            return Some(true);
+        }
+        Some(false)
+    }
+
+    /// What the writer is at, if it could be seen whole.
+    fn view(&self) -> Option<View> {
+        let begun = self.sequence.load(Ordering::Acquire);
+        let content = self.content.load(Ordering::Acquire);
+        let at = self.at.load(Ordering::Acquire);
+        let dropped = self.dropped.load(Ordering::Acquire);
+        let end = match content {
+            OPEN => at as usize,
+            // A packet is being begun.
+            0 if begun != 0 => return None,
+            0 => Self::HEADER,
+            content => content as usize,
+        };
+        fence(Ordering::Acquire);
+        let same = self.content.load(Ordering::Acquire) == content
+            && self.sequence.load(Ordering::Relaxed) == begun;
+        same.then_some(View {
+            begun,
+            end: end & (Self::PACKET - 1),
+            dropped,
+        })
+    }
+
+    /// The place of the packet of this number.
+    fn place_of(&self, packet: u32) -> u32 {
+        packet % self.packets.get().max(1)
+    }
+
+    /// Reads the item at the cursor, whose time becomes the cursor's; `None` for one that is only a
+    /// time.
+    fn read(&self, start: u32, cursor: &mut Cursor) -> Option<Timed> {
+        let order = T::LAYOUT.order;
+        let at = start + cursor.offset;
+        let (head, first) = (self.word(at), self.word(at + 4));
+        let (id, time) = items::split(order, head);
+        if id == TIME {
+            cursor.time = items::from_long_time(order, cursor.time, [head, first]);
+            return None;
+        }
+        let ahead = items::time_bits(u64::from(time).wrapping_sub(cursor.time));
+        // A buffer that is full leaves the item for the next time: its time is found anew then.
+        cursor.time = cursor.time.wrapping_add(ahead.into());
+        let second = if Self::ITEM == 12 {
+            self.word(at + 8)
+        } else {
+            0
+        };
+        Some(Timed {
+            time: cursor.time,
+            data: whole(T::LAYOUT, [first, second]) as usize,
+            id,
+        })
+    }
+}
+
+const _: () = assert!(TIME_BITS == 22, "the C header says so");

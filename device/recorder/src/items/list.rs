@@ -1,0 +1,126 @@
+//! The rings that a recorder knows of.
+
+use crate::sync::{AtomicPtr, Ordering};
+use core::cell::Cell;
+use core::ptr::null_mut;
+
+use kymo_wire::link::Mode;
+
+use super::Ring;
+use crate::Target;
+
+/// What is to be done with all rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Close those that producers in assembly write to.
+    Hold,
+    /// The periodic tick.
+    Tick,
+    /// Close them all.
+    Seal,
+    /// Forget all items, and go on in this mode.
+    Clear(Mode),
+}
+
+/// What does work with the rings of a list, at a time.
+type DoWork<T> = fn(&Rings<T>, Work, u64);
+
+/// A list of rings; a ring is never taken out. To be changed by one context at a time.
+#[derive(Debug)]
+pub struct Rings<T: 'static> {
+    first: AtomicPtr<Ring<T>>,
+    /// How work is done. None before there is a ring: so a program without any has none of that code.
+    work: Cell<Option<DoWork<T>>>,
+}
+
+impl<T: Target + 'static> Rings<T> {
+    /// Where the address of the first ring is, in bytes from the beginning: a word.
+    pub const FIRST_OFFSET: usize = core::mem::offset_of!(Self, first);
+
+    /// None yet. All zero.
+    pub const fn new() -> Self {
+        Self {
+            first: AtomicPtr::new(null_mut()),
+            work: Cell::new(None),
+        }
+    }
+
+    /// Does something with all rings, at a time that is asked for if there are any.
+    #[inline]
+    pub fn work(&self, work: Work, now: impl FnOnce() -> u64) {
+        if cfg!(feature = "items")
+            && let Some(each) = self.work.get()
+        {
+            each(self, work, now());
+        }
+    }
+
+    fn each(&self, work: Work, now: u64) {
+        for ring in self.iter() {
+            match work {
+                Work::Hold if !ring.is_blind() => {}
+                Work::Hold | Work::Seal => ring.seal(now),
+                Work::Tick => ring.tick(now),
+                Work::Clear(mode) => {
+                    ring.set_mode(mode);
+                    ring.clear();
+                }
+            }
+        }
+    }
+
+    /// Puts a ring at the end of the list, if it is not in it: true if it was not.
+    pub fn add(&self, ring: &'static Ring<T>) -> bool {
+        if ring.listed.replace(true) {
+            return false;
+        }
+        let ring: *mut Ring<T> = core::ptr::from_ref(ring).cast_mut();
+        let last = self.iter().last().map_or(&self.first, |last| &last.next);
+        last.store(ring, Ordering::Release);
+        self.work.set(Some(Self::each));
+        true
+    }
+
+    /// All rings, in the order in which they came.
+    pub fn iter(&self) -> impl Iterator<Item = &'static Ring<T>> + use<T> {
+        let mut next = if cfg!(feature = "items") {
+            self.first.load(Ordering::Acquire)
+        } else {
+            null_mut()
+        };
+        core::iter::from_fn(move || {
+            // SAFETY: what is in the list came from a `&'static Ring`; it is only shared.
+            let ring: &'static Ring<T> = unsafe { next.as_ref() }?;
+            next = ring.next.load(Ordering::Acquire);
+            Some(ring)
+        })
+    }
+
+    /// The `n`th of the packets of all rings that are kept, ring by ring and oldest first.
+    ///
+    /// # Safety
+    /// As for [`Ring::packet`], for all rings.
+    pub unsafe fn packet(&self, n: u32) -> Option<&'static [u8]> {
+        let mut n = n;
+        for ring in self.iter() {
+            let kept = ring.kept();
+            if n < kept {
+                // SAFETY: by this function's contract.
+                return unsafe { ring.packet(n) };
+            }
+            n -= kept;
+        }
+        None
+    }
+
+    /// How many packets are kept, of all rings.
+    pub fn kept(&self) -> u32 {
+        self.iter().map(|ring| ring.kept()).sum()
+    }
+}
+
+impl<T: Target + 'static> Default for Rings<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

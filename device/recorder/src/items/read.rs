@@ -1,0 +1,90 @@
+//! Reading a ring: while it is sealed, or beside its writer in mode *stream*.
+
+use kymo_wire::event::{ByteOrder, PacketHeader};
+
+use super::Ring;
+use crate::Target;
+use crate::sync::Ordering;
+
+impl<T: Target> Ring<T> {
+    /// Closes the newest packet at `now`, so that a reader may have it.
+    pub fn seal(&self, now: u64) {
+        self.close(now);
+    }
+
+    /// How many packets are kept.
+    pub fn kept(&self) -> u32 {
+        self.sequence
+            .load(Ordering::Acquire)
+            .min(self.packets.get())
+    }
+
+    /// The header of the packet at `start`.
+    pub(super) fn header(&self, start: u32) -> Option<PacketHeader> {
+        let mut bytes = [0; PacketHeader::MAX_BYTES];
+        for (bytes, offset) in bytes.chunks_exact_mut(4).zip((start..).step_by(4)) {
+            bytes.copy_from_slice(&match T::LAYOUT.order {
+                ByteOrder::Little => self.word(offset).to_le_bytes(),
+                ByteOrder::Big => self.word(offset).to_be_bytes(),
+            });
+        }
+        PacketHeader::read(T::LAYOUT, &bytes)
+    }
+
+    /// The `n`th of the packets that are kept, oldest first; `None` behind the last.
+    ///
+    /// # Safety
+    /// The ring has been [sealed](Self::seal), and its writer is held off as long as the slice is
+    /// used.
+    pub unsafe fn packet(&self, n: u32) -> Option<&[u8]> {
+        let (kept, packets) = (self.kept(), self.packets.get());
+        if n >= kept {
+            return None;
+        }
+        let newest = self.start.get() / Self::PACKET as u32;
+        let place = (newest + packets - (kept - 1 - n)) % packets;
+        // SAFETY: nobody writes, by this function's contract.
+        unsafe { self.place(place) }
+    }
+
+    /// The packet in a place.
+    ///
+    /// # Safety
+    /// It is closed, and nobody writes to it as long as the slice is used.
+    unsafe fn place(&self, place: u32) -> Option<&[u8]> {
+        let start = place * Self::PACKET as u32;
+        let length = (self.header(start)?.content_bits / 8) as usize;
+        if length > Self::PACKET {
+            return None;
+        }
+        // SAFETY: it lies in the place, which the memory has; initialized by the contract of `new`.
+        Some(unsafe { core::slice::from_raw_parts(self.pointer(start), length) })
+    }
+
+    /// In mode *stream*: the oldest packet that is closed and has not been released. For one reader,
+    /// beside the writer.
+    pub fn next(&self) -> Option<&[u8]> {
+        self.waiting(0)
+    }
+
+    /// In mode *stream*: the `n`th of the packets that are closed and have not been released, oldest
+    /// first.
+    pub fn waiting(&self, n: u32) -> Option<&[u8]> {
+        let taken = self.taken.load(Ordering::Relaxed);
+        if n >= self.closed.load(Ordering::Acquire).wrapping_sub(taken) {
+            return None;
+        }
+        let place = self.taken_place.get().wrapping_add(n);
+        // SAFETY: closed, and the writer does not come to this place before it is released.
+        unsafe { self.place(place % self.packets.get().max(1)) }
+    }
+
+    /// Gives the place of the packet that [`next`](Self::next) gave back to the writer.
+    pub fn release(&self) {
+        let taken = self.taken.load(Ordering::Relaxed);
+        let next = self.taken_place.get() + 1;
+        self.taken_place
+            .set(if next < self.packets.get() { next } else { 0 });
+        self.taken.store(taken.wrapping_add(1), Ordering::Release);
+    }
+}

@@ -1,0 +1,195 @@
+//! What the link can ask of a recorder.
+//!
+//! The link knows commands, frames and pieces; what there is to send, and what it means to turn
+//! recording on, is the business of each driver (one processor, several, threads of a process).
+
+use core::fmt;
+
+use kymo_wire::link::{Identity, Mode};
+
+use crate::encode::Figures;
+
+/// The longest piece of data that a recorder makes up for a dump (and does not have in memory).
+pub const SCRATCH_BYTES: usize = 64;
+
+/// What can be dumped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// All packets: the metadata first, then each stream's, oldest first.
+    Trace,
+    /// The table of functions ([`kymo_wire::profile`]).
+    Profile,
+}
+
+/// Why a recorder does not do what it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The recorder could not be set up; see `status`.
+    NotSetUp,
+    /// Another reader is at work, what is asked for is being cleared, or the program is filling a
+    /// record that would be forgotten.
+    Busy,
+    /// The program has no profile table.
+    NoProfile,
+    /// There is no memory to add the threads' tables up in.
+    NoMemory,
+    /// The program cannot reboot.
+    NoReboot,
+    /// There is no dump to send pieces of.
+    NoDump,
+    /// The pieces that are asked for are not there.
+    NoPiece,
+    /// This recorder cannot stream.
+    NoStream,
+    /// That cannot be done while a stream is going on.
+    Streaming,
+    /// There is no stream of which anything could have arrived.
+    NotStreaming,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotSetUp => "the recorder could not be set up; see status",
+            Self::Busy => "another dump or a clear is going on",
+            Self::NoMemory => "out of memory",
+            Self::NoProfile => "there is no profile table (kymo_config.slots)",
+            Self::NoReboot => "this target cannot reboot (kymo_config.reboot)",
+            Self::NoDump => "no dump is going on",
+            Self::NoPiece => "there are no such pieces",
+            Self::NoStream => "this target cannot stream",
+            Self::Streaming => "a stream is going on (stream off ends it)",
+            Self::NotStreaming => "no stream is going on",
+        })
+    }
+}
+
+/// The state of a recorder, for `status`.
+#[derive(Clone, Copy, Debug)]
+pub struct Status {
+    /// Events may be recorded.
+    pub enabled: bool,
+    /// They are recorded now.
+    pub on: bool,
+    /// What happens when the buffer is full.
+    pub mode: Mode,
+    /// What the stream has come to. Of several: counts are sums, `used` and `needed` are of the
+    /// stream that needs most, for each has a buffer of its own of the size that `identify` tells.
+    pub figures: Figures,
+    /// Functions in the profile table.
+    pub functions: u32,
+    /// How many it has room for.
+    pub slots: u32,
+    /// Calls that were not counted because the table was full.
+    pub no_slot: u32,
+    /// Calls of hooks from inside a hook, which are not recorded: the clock function is
+    /// instrumented, or a fault struck.
+    pub refused: u32,
+    /// Readings of the clock that came so late that a turn of the counter may have been missed:
+    /// while something was recorded the trace tells where.
+    pub clock_gaps: u32,
+    /// Why the recorder could not be set up.
+    pub error: Option<&'static str>,
+}
+
+/// What the link can ask of a recorder. The driver implements it.
+pub trait Control {
+    /// The time in ticks.
+    fn now(&self) -> u64;
+    /// Ticks a second.
+    fn hz(&self) -> u64;
+    /// Who this is.
+    fn identity(&self) -> Identity;
+    /// How it is.
+    fn status(&self) -> Status;
+    /// Closes or opens the gate by command.
+    fn enable(&self, enabled: bool);
+    /// Turns recording on or off.
+    fn turn(&self, on: bool);
+    /// Trigger and stopper; 0 for none.
+    fn sets(&self) -> (usize, usize);
+    /// Sets trigger and stopper, effective at once and kept over a reboot where that is possible.
+    fn set_sets(&self, trigger: usize, stopper: usize);
+    /// Changes what happens when the buffer is full, and clears it.
+    ///
+    /// # Errors
+    /// Why not.
+    fn set_mode(&self, mode: Mode) -> Result<(), Refusal>;
+    /// Forgets events and table.
+    ///
+    /// # Errors
+    /// Why not.
+    fn clear(&self) -> Result<(), Refusal>;
+    /// Holds the buffers still until [`thaw`](Self::thaw).
+    ///
+    /// # Errors
+    /// Why not.
+    fn freeze(&self, subject: Subject) -> Result<(), Refusal>;
+    /// Lets the buffers go.
+    fn thaw(&self);
+    /// The `n`th of the runs of bytes that make up the dump, while frozen; `None` behind the last.
+    /// Some may be empty.
+    fn chunk<'a>(
+        &'a self,
+        subject: Subject,
+        n: u32,
+        scratch: &'a mut [u8; SCRATCH_BYTES],
+    ) -> Option<&'a [u8]>;
+    /// Whether packets can be taken away while all record. If not, nothing of the rest down to
+    /// [`release`](Self::release) is called.
+    fn can_stream(&self) -> bool {
+        false
+    }
+    /// Closes packets that are open and hold something, so that they can be taken away. False if
+    /// there is one that only another context can close, which it has been told to.
+    fn flush(&self) -> bool {
+        true
+    }
+    /// How many streams there are; their numbers count from 0.
+    fn streams(&self) -> u16 {
+        1
+    }
+    /// The `n`th of a stream's closed packets that were not given back; it stays as it is until it
+    /// is. `None` behind the newest.
+    fn waiting(&self, stream: u16, n: u32) -> Option<&[u8]> {
+        let _ = (stream, n);
+        None
+    }
+    /// Gives the place of a stream's oldest closed packet back.
+    fn release(&self, stream: u16) {
+        let _ = stream;
+    }
+    /// A number that is another one when there is more metadata; 0 if there is none.
+    fn facts(&self) -> u32 {
+        0
+    }
+    /// Keeps the metadata as it is, or lets it grow again.
+    fn seal_facts(&self, sealed: bool) {
+        let _ = sealed;
+    }
+    /// The metadata packet, while it is kept as it is.
+    fn sealed_facts(&self) -> &[u8] {
+        &[]
+    }
+    /// Records what time it is in the world, if anything is recorded now, and tells whether: `ns`
+    /// nanoseconds since 1970 UTC when the clock showed `ticks` ([`later`] says what that makes it
+    /// now), give or take `uncertainty`.
+    fn wall_clock(&self, ticks: u64, ns: u64, uncertainty: u32) -> bool {
+        let _ = (ticks, ns, uncertainty);
+        false
+    }
+    /// Sends bytes to the host.
+    fn send(&self, bytes: &[u8]);
+    /// Reboots; returns why not.
+    fn reboot(&self) -> Refusal;
+}
+
+/// What time it is in the world at `now`, if it was `ns` when the clock showed `ticks`, of which there
+/// are `hz` a second. Right for some minutes' distance.
+pub fn later(ns: u64, ticks: u64, now: u64, hz: u64) -> u64 {
+    let distance = now.saturating_sub(ticks);
+    let (seconds, rest) = (distance / hz.max(1), distance % hz.max(1));
+    let rest = rest.saturating_mul(1_000_000_000) / hz.max(1);
+    ns.saturating_add(seconds.saturating_mul(1_000_000_000))
+        .saturating_add(rest)
+}

@@ -1,0 +1,181 @@
+//! A dump: what is sent, piece by piece, and again where it did not arrive.
+
+use kymo_wire::link::crc::Crc32;
+use kymo_wire::link::frame::MAX_WIRE;
+use kymo_wire::link::{DATA_BYTES, DUMP_TIMEOUT_MS, Frame};
+
+use super::{Control, Refusal, SCRATCH_BYTES, Subject};
+
+/// A dump that is going on.
+#[derive(Debug)]
+pub(super) struct Dump {
+    subject: Subject,
+    request: u8,
+    bytes: u32,
+    frames: u32,
+    /// The pieces to be sent: from the first on, as long as it is below the second.
+    next: u32,
+    end: u32,
+    /// `End` has to be sent when the pieces have been.
+    unfinished: bool,
+    /// The checksum of all pieces below `summed`.
+    sum: Crc32,
+    summed: u32,
+    /// When something was last sent or heard.
+    active: u64,
+    /// The program's ticks since then.
+    ticks: u32,
+    place: Place,
+}
+
+/// A place in the dump's bytes from which the next piece is found quickly.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// A chunk.
+    chunk: u32,
+    /// How many bytes precede it.
+    before: u32,
+}
+
+impl Dump {
+    /// A dump of what has been frozen.
+    pub fn new(subject: Subject, request: u8, control: &impl Control) -> Self {
+        let mut bytes = 0u32;
+        let mut n = 0;
+        let mut scratch = [0; SCRATCH_BYTES];
+        while let Some(chunk) = control.chunk(subject, n, &mut scratch) {
+            bytes = bytes.saturating_add(chunk.len() as u32);
+            n += 1;
+        }
+        let frames = bytes.div_ceil(DATA_BYTES as u32);
+        Self {
+            subject,
+            request,
+            bytes,
+            frames,
+            next: 0,
+            end: frames,
+            unfinished: true,
+            sum: Crc32::new(),
+            summed: 0,
+            active: control.now(),
+            ticks: 0,
+            place: Place::default(),
+        }
+    }
+
+    /// Bytes and pieces of the whole dump.
+    pub fn size(&self) -> (u32, u32) {
+        (self.bytes, self.frames)
+    }
+
+    /// Something was heard from the host, or sent to it.
+    pub fn hear(&mut self, control: &impl Control) {
+        self.active = control.now();
+        self.ticks = 0;
+    }
+
+    /// A tick of the program's, of which there are `tick_hz` a second (0: not known). Returns whether
+    /// there have been so many since the host was heard that it is taken to be gone. (A counter that
+    /// turns with the tick may stand still in the clock as long as nobody else reads it.)
+    pub fn tick(&mut self, tick_hz: u32) -> bool {
+        self.ticks = self.ticks.saturating_add(1);
+        let limit = u64::from(tick_hz) * u64::from(DUMP_TIMEOUT_MS) / 1000;
+        limit != 0 && u64::from(self.ticks) > limit
+    }
+
+    /// Whether the host has been silent for so long that it is taken to be gone.
+    pub fn is_forgotten(&self, now: u64, hz: u64) -> bool {
+        let limit = hz / 1000 * u64::from(DUMP_TIMEOUT_MS);
+        now.saturating_sub(self.active) > limit
+    }
+
+    /// Sends these pieces (again) next, with answers for `request`.
+    pub fn resend(&mut self, request: u8, first: u32, last: u32) -> Result<(), Refusal> {
+        if first > last || last >= self.frames {
+            return Err(Refusal::NoPiece);
+        }
+        self.request = request;
+        (self.next, self.end) = (first, last + 1);
+        self.unfinished = true;
+        Ok(())
+    }
+
+    /// Sends the next piece, or the end behind the last; false if there is nothing to be sent.
+    pub fn send_next(&mut self, control: &impl Control, out: &mut [u8; MAX_WIRE]) -> bool {
+        if !self.unfinished {
+            return false;
+        }
+        let mut data = [0; DATA_BYTES];
+        let length = if self.next < self.end {
+            let number = self.next;
+            self.next += 1;
+            let bytes = self.piece(number, control, &mut data);
+            Frame::Data {
+                request: self.request,
+                number,
+                bytes,
+            }
+            .encode(out)
+        } else {
+            self.unfinished = false;
+            // What the host did not let us send to the end has not been summed up.
+            while self.summed < self.frames {
+                self.piece(self.summed, control, &mut data);
+            }
+            Frame::End {
+                request: self.request,
+                frames: self.frames,
+                bytes: self.bytes,
+                crc: self.sum.value(),
+            }
+            .encode(out)
+        };
+        if let Some(bytes) = length.and_then(|length| out.get(..length)) {
+            control.send(bytes);
+        }
+        self.hear(control);
+        true
+    }
+
+    /// Copies a piece into `to`, and adds it to the checksum if it is the next to be.
+    fn piece<'a>(
+        &mut self,
+        number: u32,
+        control: &impl Control,
+        to: &'a mut [u8; DATA_BYTES],
+    ) -> &'a [u8] {
+        let begin = number * DATA_BYTES as u32;
+        let wanted = (self.bytes - begin.min(self.bytes)).min(DATA_BYTES as u32) as usize;
+        if begin < self.place.before {
+            self.place = Place::default();
+        }
+        let mut scratch = [0; SCRATCH_BYTES];
+        let mut length = 0;
+        while length < wanted
+            && let Some(chunk) = control.chunk(self.subject, self.place.chunk, &mut scratch)
+        {
+            let skip = (begin as usize + length) - self.place.before as usize;
+            if let Some(rest) = chunk.get(skip..).filter(|rest| !rest.is_empty()) {
+                let count = rest.len().min(wanted - length);
+                if let (Some(to), Some(from)) =
+                    (to.get_mut(length..length + count), rest.get(..count))
+                {
+                    to.copy_from_slice(from);
+                }
+                length += count;
+                if count < rest.len() {
+                    break;
+                }
+            }
+            self.place.chunk += 1;
+            self.place.before += chunk.len() as u32;
+        }
+        let bytes = to.get(..length).unwrap_or(&[]);
+        if number == self.summed {
+            self.sum.update(bytes);
+            self.summed += 1;
+        }
+        bytes
+    }
+}

@@ -1,0 +1,405 @@
+//! Streaming: packets leave while everything goes on recording.
+//!
+//! The recorder's buffer is a queue here, of which the link is the only reader: it looks at closed
+//! packets ([`Control::waiting`]), sends them piece by piece, and gives their places back when the
+//! host has acknowledged them ([`Control::release`]). Nothing is copied, so a piece that was damaged
+//! on the way can be sent again as long as its packet has not been given back. The writers never
+//! wait: they count what finds no room.
+//!
+//! What is on its way is a short queue of [`Flight`]s, one a packet. It says which packet a piece
+//! belongs to, and how many packets of each stream have been begun, so nothing has to be kept for each
+//! of many processors.
+
+use kymo_wire::event::{METADATA_STREAM, PacketHeader};
+use kymo_wire::link::frame::MAX_WIRE;
+use kymo_wire::link::{DATA_BYTES, DUMP_TIMEOUT_MS, Frame, Mode};
+
+use super::{Control, Refusal};
+
+/// How many packets may be on their way at a time.
+pub const WINDOW: usize = 16;
+
+/// How many pieces one poll sends: the program's own work waits for it.
+pub const BURST: u32 = 64;
+
+/// A packet that is being sent, or has been and is not acknowledged yet.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    /// Its stream's number.
+    stream: u16,
+    /// The number of its first piece.
+    first: u32,
+    /// How many pieces it has.
+    pieces: u32,
+}
+
+impl Flight {
+    const NONE: Self = Self {
+        stream: 0,
+        first: 0,
+        pieces: 0,
+    };
+
+    /// The number behind its last piece.
+    const fn end(&self) -> u32 {
+        self.first.wrapping_add(self.pieces)
+    }
+
+    const fn has(&self, piece: u32) -> bool {
+        piece.wrapping_sub(self.first) < self.pieces
+    }
+}
+
+/// A stream that is going on, or the last one. All zero at the beginning.
+#[derive(Debug)]
+pub(super) struct Streaming {
+    active: bool,
+    /// The host wants no more than what began before `stop_at`.
+    stopping: bool,
+    stop_at: u64,
+    /// The mode was another one before, and which. (Not an `Option`: that is not all zero.)
+    changed: bool,
+    before: Mode,
+    /// The number of the host's request.
+    request: u8,
+    flights: [Flight; WINDOW],
+    /// How many of `flights` count, from the front; the oldest first.
+    count: usize,
+    /// The next piece that has not been sent yet.
+    next: u32,
+    /// Every piece before this one is acknowledged.
+    acked: u32,
+    /// A piece was sent since the last acknowledgement.
+    sent: bool,
+    /// Pieces to be sent again: from the first on, as long as it is before the second.
+    again: (u32, u32),
+    /// The stream that is looked at first for the next packet.
+    turn: u16,
+    /// What [`Control::facts`] said when the metadata was sent last.
+    facts: u32,
+    /// How often an open packet is closed to be sent, in ticks; 0: never.
+    flush: u64,
+    flushed_at: u64,
+    /// Every packet that was open when the host wanted no more has been closed.
+    closed: bool,
+    /// The last losses have been told, if there was room for it.
+    told: bool,
+    /// When the host was heard last, and the program's ticks since then.
+    heard: u64,
+    ticks: u32,
+}
+
+impl Streaming {
+    /// No stream has been asked for.
+    pub const fn new() -> Self {
+        Self {
+            active: false,
+            stopping: false,
+            stop_at: 0,
+            changed: false,
+            before: Mode::Overwrite,
+            request: 0,
+            flights: [Flight::NONE; WINDOW],
+            count: 0,
+            next: 0,
+            acked: 0,
+            sent: false,
+            again: (0, 0),
+            turn: 0,
+            facts: 0,
+            flush: 0,
+            flushed_at: 0,
+            closed: false,
+            told: false,
+            heard: 0,
+            ticks: 0,
+        }
+    }
+
+    /// Whether a stream is going on.
+    pub const fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// Begins a stream, or begins it anew with what was not acknowledged. A request that is told
+    /// twice, because its answer was lost, does nothing.
+    pub fn start(
+        &mut self,
+        request: u8,
+        flush_ms: u32,
+        control: &impl Control,
+    ) -> Result<(), Refusal> {
+        if self.active && !self.stopping && self.request == request {
+            return Ok(());
+        }
+        if !control.can_stream() {
+            return Err(Refusal::NoStream);
+        }
+        self.end(control);
+        let mode = control.status().mode;
+        if mode != Mode::Stream {
+            control.set_mode(Mode::Stream)?;
+            (self.changed, self.before) = (true, mode);
+        }
+        let now = control.now();
+        *self = Self {
+            active: true,
+            request,
+            changed: self.changed,
+            before: self.before,
+            flush: control.hz() / 1000 * u64::from(flush_ms),
+            flushed_at: now,
+            heard: now,
+            ..Self::new()
+        };
+        Ok(())
+    }
+
+    /// Sends what began before now, and then no more; returns what is to be answered: whether there
+    /// is still something to be sent or acknowledged, and how many pieces there were.
+    pub fn stop(&mut self, control: &impl Control) -> Result<(bool, u32), Refusal> {
+        if self.active && !self.stopping {
+            self.stopping = true;
+            self.stop_at = control.now();
+            self.closed = control.flush();
+        }
+        if !self.active || self.count != 0 || self.choose(control).is_some() {
+            return Ok((self.active, self.next));
+        }
+        if !self.closed || !self.told {
+            // Now that there is room, for what was lost to be told too.
+            (self.closed, self.told) = (control.flush(), true);
+            return Ok((true, self.next));
+        }
+        self.end(control);
+        if core::mem::take(&mut self.changed) {
+            control.set_mode(self.before)?;
+        }
+        Ok((self.active, self.next))
+    }
+
+    /// Sends nothing more. The packets that are not acknowledged stay.
+    pub fn end(&mut self, control: &impl Control) {
+        if self.flying(METADATA_STREAM) != 0 {
+            control.seal_facts(false);
+        }
+        self.active = false;
+        self.count = 0;
+    }
+
+    /// Something was heard from the host.
+    pub fn hear(&mut self, control: &impl Control) {
+        self.heard = control.now();
+        self.ticks = 0;
+    }
+
+    /// Whether the host has been silent for so long that it is taken to be gone, by the clock or, as
+    /// with a dump, by the program's ticks.
+    pub fn is_forgotten(&self, now: u64, hz: u64) -> bool {
+        let limit = hz / 1000 * u64::from(DUMP_TIMEOUT_MS);
+        now.saturating_sub(self.heard) > limit
+    }
+
+    /// A tick of the program's, of which there are `tick_hz` a second (0: not known); returns whether
+    /// the host is taken to be gone.
+    pub fn tick(&mut self, tick_hz: u32) -> bool {
+        self.ticks = self.ticks.saturating_add(1);
+        let limit = u64::from(tick_hz) * u64::from(DUMP_TIMEOUT_MS) / 1000;
+        limit != 0 && u64::from(self.ticks) > limit
+    }
+
+    /// Closes what is open if it is time to, so that the host sees it. Not while closed packets
+    /// still wait: small ones would take the places that large ones need.
+    pub fn flush(&mut self, now: u64, control: &impl Control) {
+        if self.active
+            && self.flush != 0
+            && now.saturating_sub(self.flushed_at) >= self.flush
+            && self.count < WINDOW
+            && self.choose(control).is_none()
+        {
+            self.flushed_at = now;
+            control.flush();
+        }
+    }
+
+    /// Every piece before `piece` has arrived.
+    pub fn acknowledge(&mut self, piece: u32, control: &impl Control) {
+        if !reaches(piece, self.acked) || !reaches(self.next, piece) {
+            // From an earlier stream, or late.
+            return;
+        }
+        if piece == self.acked && piece != self.next && !self.sent {
+            self.again = (piece, self.next);
+        }
+        self.acked = piece;
+        self.sent = false;
+        while let Some(oldest) = self.flights().first().copied()
+            && reaches(piece, oldest.end())
+        {
+            if oldest.stream == METADATA_STREAM {
+                control.seal_facts(false);
+            } else {
+                control.release(oldest.stream);
+            }
+            self.flights.copy_within(1..self.count, 0);
+            self.count -= 1;
+        }
+    }
+
+    /// Sends these pieces again next.
+    pub fn resend(&mut self, first: u32, last: u32) -> Result<(), Refusal> {
+        let end = last.wrapping_add(1);
+        if !reaches(first, self.acked) || !reaches(last, first) || !reaches(self.next, end) {
+            return Err(Refusal::NoPiece);
+        }
+        self.again = (first, end);
+        Ok(())
+    }
+
+    /// Whether [`send_next`](Self::send_next) would send something.
+    pub fn has_more(&self, control: &impl Control) -> bool {
+        self.active && (self.again.0 != self.again.1 || self.is_due() || self.could_choose(control))
+    }
+
+    /// Sends one piece; false if there is nothing to be sent now.
+    pub fn send_next(&mut self, control: &impl Control, out: &mut [u8; MAX_WIRE]) -> bool {
+        if !self.active {
+            return false;
+        }
+        let piece = if let Some(piece) = self.next_again() {
+            piece
+        } else {
+            if !self.is_due() && !self.begin(control) {
+                return false;
+            }
+            let piece = self.next;
+            self.next = piece.wrapping_add(1);
+            piece
+        };
+        let Some(at) = self.flights().iter().position(|flight| flight.has(piece)) else {
+            // It was acknowledged since it was asked for.
+            return true;
+        };
+        let bytes = self.bytes(at, piece, control);
+        let frame = Frame::Data {
+            request: self.request,
+            number: piece,
+            bytes,
+        };
+        if let Some(length) = frame.encode(out)
+            && let Some(bytes) = out.get(..length)
+        {
+            control.send(bytes);
+        }
+        self.sent = true;
+        true
+    }
+
+    /// The next piece that is to be sent again.
+    fn next_again(&mut self) -> Option<u32> {
+        let (first, end) = self.again;
+        if first == end {
+            return None;
+        }
+        self.again.0 = first.wrapping_add(1);
+        Some(first)
+    }
+
+    /// Whether there are pieces of the newest flight that have not been sent yet.
+    fn is_due(&self) -> bool {
+        let newest = self.flights().last();
+        newest.is_some_and(|newest| newest.end() != self.next)
+    }
+
+    fn could_choose(&self, control: &impl Control) -> bool {
+        self.count < WINDOW && self.choose(control).is_some()
+    }
+
+    /// Puts the next packet on its way; false if there is none, or too many are on theirs.
+    fn begin(&mut self, control: &impl Control) -> bool {
+        if self.count >= WINDOW {
+            return false;
+        }
+        let Some(stream) = self.choose(control) else {
+            return false;
+        };
+        let length = if stream == METADATA_STREAM {
+            self.facts = control.facts();
+            control.seal_facts(true);
+            control.sealed_facts().len()
+        } else {
+            self.turn = stream.wrapping_add(1);
+            control
+                .waiting(stream, self.flying(stream))
+                .map_or(0, <[u8]>::len)
+        };
+        if let Some(place) = self.flights.get_mut(self.count) {
+            *place = Flight {
+                stream,
+                first: self.next,
+                // A packet has a head at least.
+                pieces: length.div_ceil(DATA_BYTES).max(1) as u32,
+            };
+            self.count += 1;
+        }
+        true
+    }
+
+    /// The stream whose next packet is to be sent.
+    fn choose(&self, control: &impl Control) -> Option<u16> {
+        let facts = control.facts();
+        if facts != 0 && facts != self.facts && self.flying(METADATA_STREAM) == 0 {
+            return Some(METADATA_STREAM);
+        }
+        let streams = control.streams();
+        let turn = if self.turn < streams { self.turn } else { 0 };
+        let (before, from) = (0..turn, turn..streams);
+        from.chain(before).find(|&stream| {
+            let packet = control.waiting(stream, self.flying(stream));
+            packet.is_some_and(|packet| self.is_wanted(packet, control))
+        })
+    }
+
+    /// Whether a packet was begun before the host wanted no more.
+    fn is_wanted(&self, packet: &[u8], control: &impl Control) -> bool {
+        let header = || PacketHeader::read(control.identity().layout, packet);
+        !self.stopping || header().is_some_and(|header| header.begin <= self.stop_at)
+    }
+
+    /// The bytes of a piece of the flight at `at`.
+    fn bytes<'a>(&self, at: usize, piece: u32, control: &'a impl Control) -> &'a [u8] {
+        let Some(flight) = self.flights().get(at) else {
+            return &[];
+        };
+        let packet = if flight.stream == METADATA_STREAM {
+            control.sealed_facts()
+        } else {
+            let earlier = self.flights().iter().take(at);
+            let earlier = earlier.filter(|other| other.stream == flight.stream);
+            let packet = control.waiting(flight.stream, earlier.count() as u32);
+            packet.unwrap_or(&[])
+        };
+        let begin = piece.wrapping_sub(flight.first) as usize * DATA_BYTES;
+        let end = packet.len().min(begin + DATA_BYTES);
+        packet.get(begin..end).unwrap_or(&[])
+    }
+
+    fn flights(&self) -> &[Flight] {
+        self.flights.get(..self.count).unwrap_or(&[])
+    }
+
+    /// How many packets of a stream are on their way.
+    fn flying(&self, stream: u16) -> u32 {
+        let same = self
+            .flights()
+            .iter()
+            .filter(|flight| flight.stream == stream);
+        same.count() as u32
+    }
+}
+
+/// Whether a number is another one or comes after it. Numbers come round; none is compared with one
+/// that is half of them away.
+const fn reaches(number: u32, other: u32) -> bool {
+    number.wrapping_sub(other) <= u32::MAX / 2
+}

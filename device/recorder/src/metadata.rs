@@ -1,0 +1,353 @@
+//! What must be known once and never be overwritten: names, build id, clock.
+//!
+//! One packet of its own stream, written until it is full. A fact that already stands there is not
+//! written again, so programs may name a thread as often as they like. Names that don't fit are
+//! counted in the packet's `events_discarded`, like any other loss.
+//!
+//! To look for a fact among all others and to copy a name takes long, so interrupts are not masked for
+//! that. Who has a fact takes a place behind all others, in one moment, writes it, and says so in
+//! another. Who interrupts that takes the next place. All of them count once the last of those who are
+//! at it is done.
+
+use core::cell::Cell;
+
+use kymo_wire::cost::Cost;
+use kymo_wire::event::{
+    ByteOrder, EventId, Form, METADATA_STREAM, MetadataType, PacketHeader, Shape,
+};
+use kymo_wire::packet::{EVENT_STREAM, PACKET_MAGIC};
+
+use crate::Target;
+use crate::encode::SetupError;
+use crate::memory::Memory;
+use crate::sync::{AtomicU32, Ordering, add, load_acquire, store_release};
+
+/// The longest name that is kept, in bytes; the rest is cut off.
+pub const MAX_NAME: usize = 64;
+
+/// A fact behind its times: type, length and the number at the beginning of its value; and the rest.
+type Parts<'a> = [&'a [u8]; 2];
+
+/// The packet of facts. What writes is for one context at a time and what interrupts it.
+#[derive(Debug)]
+pub struct Metadata<T> {
+    memory: Memory<T>,
+    /// The end of the whole facts; 0 without memory.
+    written: AtomicU32,
+    /// The end of those that are being written too.
+    taken: Cell<u32>,
+    discarded: AtomicU32,
+    last: Cell<u64>,
+    /// How many facts are being written.
+    writers: Cell<u8>,
+    /// The header stays as it is, for a reader.
+    sealed: Cell<bool>,
+}
+
+impl<T: Target> Metadata<T> {
+    /// The beginning of a fact: a `time` record, for facts are far apart, and the event's header.
+    const TIMES: usize = 8 + T::LAYOUT.shape.bytes(Form::Other);
+    /// With `type` and `length`.
+    const HEADER: usize = Self::TIMES + 4;
+
+    /// No memory yet. All zero.
+    pub const fn new() -> Self {
+        Self {
+            memory: Memory::empty(),
+            written: AtomicU32::new(0),
+            taken: Cell::new(0),
+            discarded: AtomicU32::new(0),
+            last: Cell::new(0),
+            writers: Cell::new(0),
+            sealed: Cell::new(false),
+        }
+    }
+
+    /// Gives it its memory and begins the packet at `now`.
+    ///
+    /// # Errors
+    /// When there is too little memory, or it is not aligned to 8.
+    ///
+    /// # Safety
+    /// `buffer` points to `bytes` initialized bytes that only this packet uses from now on.
+    pub unsafe fn set_up(&self, buffer: *mut u8, bytes: u32, now: u64) -> Result<(), SetupError> {
+        if buffer.is_null() {
+            return Err(SetupError::NoBuffer);
+        }
+        if !(buffer as usize).is_multiple_of(8) {
+            return Err(SetupError::Alignment);
+        }
+        let header = T::LAYOUT.header_bytes() as u32;
+        if bytes < header || bytes >= crate::encode::MAX_PACKET {
+            return Err(SetupError::BufferSize);
+        }
+        // `stream_id` and flags are 0.
+        const { assert!(EVENT_STREAM == 0) };
+        let identity = match T::LAYOUT.order {
+            ByteOrder::Little => u32::from(METADATA_STREAM) << 16,
+            ByteOrder::Big => METADATA_STREAM.into(),
+        };
+        // SAFETY: by this function's contract; the alignment was checked, and there is room for a
+        // header.
+        unsafe {
+            self.memory.give(buffer, bytes);
+            // What neither stands here nor in `complete`. (A loop would be made a call of `memset`, of
+            // 174 bytes.)
+            for at in [PacketHeader::SEQUENCE_OFFSET, PacketHeader::WORD_OFFSET] {
+                Memory::<T>::put32(buffer, at, 0);
+            }
+            Memory::<T>::put32(buffer, header as usize - 4, 0);
+            Memory::<T>::put32(buffer, 0, PACKET_MAGIC);
+            Memory::<T>::put32(buffer, 4, identity);
+            Memory::<T>::put64(buffer, PacketHeader::BEGIN_OFFSET, now);
+        }
+        self.last.set(now);
+        self.taken.set(header);
+        store_release(&self.written, header);
+        self.complete();
+        Ok(())
+    }
+
+    /// The name of a thread.
+    pub fn thread_name(&self, now: u64, thread: usize, name: &[u8]) {
+        self.add(now, MetadataType::ThreadName, thread as u64, name);
+    }
+
+    /// The name of an interrupt.
+    pub fn isr_name(&self, now: u64, irq: u16, name: &[u8]) {
+        self.add(now, MetadataType::IsrName, irq.into(), name);
+    }
+
+    /// The build id of the program.
+    pub fn build_id(&self, now: u64, id: &[u8]) {
+        self.add(now, MetadataType::BuildId, 0, id);
+    }
+
+    /// The clock: ticks a second, and bits of the counter behind it.
+    pub fn clock(&self, now: u64, hz: u64, bits: u32) {
+        let bits = Self::number(bits.into(), 4);
+        self.add(now, MetadataType::Clock, hz, bits.get(..4).unwrap_or(&[]));
+    }
+
+    /// Whether so many costs may be told. Names are worth more than they: costs are left out where
+    /// they would take more than a quarter of the memory.
+    pub fn has_room_for_costs(&self, costs: usize) -> bool {
+        let bytes = costs.div_ceil(2) * Self::HEADER + costs * Cost::BYTES;
+        bytes * 4 <= self.memory.length() as usize
+    }
+
+    /// What recording the beginning of something costs, and its end; or only the end, where `known`.
+    pub fn costs(&self, now: u64, costs: &[Cost; 2], known: bool) {
+        let text = costs.map(|cost| cost.encode(T::LAYOUT.order));
+        let from = if known { Cost::BYTES } else { 0 };
+        let text = text.as_flattened().get(from..).unwrap_or(&[]);
+        self.add(now, MetadataType::Cost, 0, text);
+    }
+
+    /// How many facts, and other things that no stream can tell of, were lost.
+    pub fn discarded(&self) -> u32 {
+        self.discarded.load(Ordering::Relaxed)
+    }
+
+    /// A number that is another one when there are more facts; 0 if there is no memory for any.
+    pub fn state(&self) -> u32 {
+        match load_acquire(&self.written) {
+            0 => 0,
+            written => written.wrapping_add(self.discarded()).max(1),
+        }
+    }
+
+    /// Counts facts that could not be written for another reason than room, or events of threads
+    /// that have no stream to tell of them.
+    pub fn add_discarded(&self, facts: u32) {
+        add(&self.discarded, facts);
+    }
+
+    /// How many bytes the number at the beginning of a fact's value has.
+    const fn number_bytes(kind: MetadataType) -> usize {
+        match kind {
+            MetadataType::ThreadName => T::LAYOUT.word.bytes(),
+            MetadataType::IsrName => 4,
+            MetadataType::Clock => 8,
+            MetadataType::BuildId | MetadataType::Cost => 0,
+        }
+    }
+
+    /// The low `bytes` (1 to 8) bytes of a number as they stand in memory, at the front.
+    #[inline(always)]
+    fn number(value: u64, bytes: usize) -> [u8; 8] {
+        match T::LAYOUT.order {
+            ByteOrder::Little => value.to_le_bytes(),
+            ByteOrder::Big => value.wrapping_shl(64 - 8 * bytes as u32).to_be_bytes(),
+        }
+    }
+
+    /// Adds a fact whose value is a number (that of an interrupt has two bytes and two of nothing) and a
+    /// text of at most [`MAX_NAME`] bytes, cut between characters of UTF-8. Interrupts may be let go.
+    #[inline(never)]
+    pub fn add(&self, now: u64, kind: MetadataType, number: u64, text: &[u8]) {
+        if !cfg!(feature = "metadata") {
+            return;
+        }
+        let mut cut = text.len().min(MAX_NAME);
+        while text.get(cut).is_some_and(|byte| byte & 0xC0 == 0x80) && cut > 0 {
+            cut -= 1;
+        }
+        let text = text.get(..cut).unwrap_or(&[]);
+        let size = Self::number_bytes(kind);
+        let number = match (kind, T::LAYOUT.order) {
+            (MetadataType::IsrName, ByteOrder::Big) => number << 16,
+            _ => number,
+        };
+        let (kind, length) = (kind as u64, (size + text.len()) as u64);
+        let head = match T::LAYOUT.order {
+            ByteOrder::Little => kind | length << 16,
+            ByteOrder::Big => kind << 16 | length,
+        };
+        let mut front = [0; 12];
+        let [h0, h1, h2, h3, value @ ..] = &mut front;
+        [*h0, *h1, *h2, *h3, ..] = Self::number(head, 4);
+        *value = Self::number(number, size);
+        let fact = [front.get(..4 + size).unwrap_or(&[]), text];
+        if !self.stands(&fact) {
+            self.put(now, 4 + length as u32, &fact);
+        }
+    }
+
+    /// Writes a fact of so many bytes.
+    fn put(&self, now: u64, length: u32, fact: &Parts<'_>) {
+        let was = T::hold();
+        let at = self.taken.get();
+        let end = at + Self::TIMES as u32 + length;
+        let now = now.max(self.last.get());
+        if at == 0 || end > self.memory.length() {
+            add(&self.discarded, 1);
+            return T::let_go(was);
+        }
+        self.taken.set(end);
+        self.last.set(now);
+        self.writers.set(self.writers.get() + 1);
+        T::let_go(was);
+        let order = T::LAYOUT.order;
+        let time = Self::number(Shape::time_record(order, now), 8);
+        let header = T::LAYOUT.shape.other_header(order, EventId::Metadata, now);
+        let header = Self::number(header, Self::TIMES - 8);
+        let mut times = [0; 16];
+        let (first, second) = times.split_at_mut(8);
+        first.copy_from_slice(&time);
+        second.copy_from_slice(&header);
+        self.memory.put(at, times.get(..Self::TIMES).unwrap_or(&[]));
+        let mut at = at + Self::TIMES as u32;
+        for part in fact {
+            self.memory.put(at, part);
+            at += part.len() as u32;
+        }
+        let was = T::hold();
+        let writers = self.writers.get() - 1;
+        self.writers.set(writers);
+        if writers == 0 {
+            store_release(&self.written, self.taken.get());
+            if !self.sealed.get() {
+                self.complete();
+            }
+        }
+        T::let_go(was);
+    }
+
+    /// Whether a name of this thread stands in the packet.
+    pub fn names_thread(&self, thread: usize) -> bool {
+        let bytes = T::LAYOUT.word.bytes();
+        let number = Self::number(thread as u64, bytes);
+        let kind = Self::number(MetadataType::ThreadName as u64, 2);
+        self.any(|fact| {
+            fact.get(..2) == kind.get(..2) && fact.get(4..4 + bytes) == number.get(..bytes)
+        })
+    }
+
+    /// Whether a fact, told at whatever time, stands in the packet.
+    fn stands(&self, fact: &Parts<'_>) -> bool {
+        let [front, text] = fact;
+        // (Byte by byte: slices are compared by a function that the program may not have otherwise.)
+        let same =
+            |one: &[u8], other: &[u8]| one.iter().zip(other).all(|(one, other)| one == other);
+        self.any(|found| {
+            // Both begin with their length.
+            same(front, found)
+                && found
+                    .get(front.len()..)
+                    .is_some_and(|rest| same(text, rest))
+        })
+    }
+
+    /// Whether there is a fact that is as asked: from its type on, as it stands there.
+    #[inline(always)]
+    fn any(&self, is: impl Fn(&[u8]) -> bool) -> bool {
+        let first = T::LAYOUT.header_bytes() as u32;
+        let written = self.written.load(Ordering::Relaxed);
+        // SAFETY: nobody writes to whole facts.
+        let mut rest = unsafe { self.memory.slice(first, written.saturating_sub(first)) };
+        loop {
+            let Some(&[_, _, a, b]) = rest
+                .get(Self::TIMES..)
+                .and_then(|rest| rest.first_chunk::<4>())
+            else {
+                return false;
+            };
+            let length = match T::LAYOUT.order {
+                ByteOrder::Little => u16::from_le_bytes([a, b]),
+                ByteOrder::Big => u16::from_be_bytes([a, b]),
+            };
+            let Some((fact, more)) = rest.split_at_checked(Self::HEADER + usize::from(length))
+            else {
+                return false;
+            };
+            if fact.get(Self::TIMES..).is_some_and(&is) {
+                return true;
+            }
+            rest = more;
+        }
+    }
+
+    /// Brings the packet's header up to date.
+    fn complete(&self) {
+        let content = self.written.load(Ordering::Relaxed) * 8;
+        let place = self.memory.address(0);
+        self.memory.written(0);
+        // SAFETY: there is memory, which begins with a header.
+        unsafe {
+            let discarded = self.discarded.load(Ordering::Relaxed);
+            Memory::<T>::put32(place, PacketHeader::DISCARDED_OFFSET, discarded);
+            Memory::<T>::put64(place, PacketHeader::END_OFFSET, self.last.get());
+            Memory::<T>::put32(place, PacketHeader::CONTENT_OFFSET, content);
+            Memory::<T>::put32(place, PacketHeader::CONTENT_OFFSET + 4, content);
+        }
+    }
+
+    /// Brings the packet up to date and keeps it as it is for a reader, or lets it grow again.
+    /// Facts may be added all the while; the reader does not see those that come later.
+    pub fn seal(&self, sealed: bool) {
+        if self.written.load(Ordering::Relaxed) != 0 {
+            self.complete();
+        }
+        self.sealed.set(sealed);
+    }
+
+    /// The packet; empty if there is no memory for it.
+    ///
+    /// # Safety
+    /// It is [sealed](Self::seal) as long as the slice is used.
+    pub unsafe fn packet(&self) -> &[u8] {
+        let header = T::LAYOUT.header_bytes() as u32;
+        // SAFETY: nobody writes to a sealed header.
+        let header = PacketHeader::read(T::LAYOUT, unsafe { self.memory.slice(0, header) });
+        let length = header.map_or(0, |header| header.content_bits / 8);
+        // SAFETY: what is added to a sealed packet stands behind this.
+        unsafe { self.memory.slice(0, length) }
+    }
+}
+
+impl<T: Target> Default for Metadata<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,374 @@
+//! The smallest recorder: calls of one processor, and nothing else, for a target that has 1.5 KiB for it.
+//!
+//! It has the hooks of the others ([`hot`](crate::hot)) and writes the same packets; only what stands
+//! behind the hooks is another, smaller slow path than [`single`](crate::single)'s. What it lacks: a
+//! link, names, profile table, trigger and stopper, events of the program's own, and a count of calls,
+//! so that all its packets are [nested](PacketHeader::FLAG_NESTED). The words of the machine have 32
+//! bits, and so has the clock: a register that counts upwards.
+//!
+//! Nobody takes packets from it: they are read from memory. [`turn`](Minimal::turn)ing recording off
+//! closes the packet, so that all of them say how long they are; while recording is on, the newest
+//! one's records reach to the cursor's [`at`](Cursor::at).
+//!
+//! The slow path always takes the long forms, which need no choice: it is rare. Its stores are of 32
+//! bits, one by one, because loops over bytes are larger.
+
+use core::cell::Cell;
+use core::ptr::null_mut;
+
+use kymo_wire::event::{
+    ByteOrder, Cause, EventId, Form, PACKET_MAGIC, PacketHeader, Shape, WordSize,
+};
+
+use crate::Edge;
+use crate::buffer::{MAX_PACKET, MIN_PACKET};
+use crate::config::{CONFIG_VERSION, Config, FIXED, START_ON};
+use crate::gate::Look;
+use crate::hot::{CODE_BIT, Cursor, Hot, distance, low, store};
+use crate::memory::Memory;
+use crate::single::SinglePort;
+
+/// How far the clock may go on from the last record before a tick writes a `time` record: a quarter of
+/// the turn of 32 bits, so that the tick after it still comes in time.
+const FAR: usize = 1 << 30;
+
+/// The recorder behind a [`Hot`]. All zero at first.
+///
+/// All methods may be called from any context but those that can't be masked.
+#[derive(Debug)]
+pub struct Minimal<P> {
+    port: P,
+    /// The configuration was taken.
+    ready: Cell<bool>,
+    /// A time at or before that of the last record, by less than half a turn of 32 bits.
+    time: Cell<u64>,
+    /// Where the newest packet begins; null before the first one.
+    start: Cell<*mut u8>,
+    /// Up to where the slow path writes into it; null while no packet is open.
+    limit: Cell<*mut u8>,
+    /// How many packets have been begun.
+    begun: Cell<u32>,
+    /// Events that found a fixed buffer full.
+    discarded: Cell<u32>,
+}
+
+// SAFETY: everything is used with interrupts masked only, on the one processor.
+unsafe impl<P: Sync> Sync for Minimal<P> {}
+
+/// What the slow path writes.
+#[derive(Clone, Copy)]
+enum Record {
+    /// The entry of this function.
+    Enter(usize),
+    Exit,
+    /// Recording was turned on, or off.
+    Recording(bool),
+    /// Only the time.
+    Time,
+}
+
+/// The most that the slow path writes for one event: a time, and the entry of a function without a
+/// number.
+const MOST: usize = 8 + Shape::Compact.bytes(Form::Other) + 4;
+
+impl<P: SinglePort> Minimal<P> {
+    const HEADER: usize = P::LAYOUT.header_bytes();
+
+    /// A recorder that the first hook sets up. All zero if `port` is.
+    pub const fn new(port: P) -> Self {
+        const {
+            assert!(matches!(P::LAYOUT.word, WordSize::Bits32));
+            assert!(matches!(P::LAYOUT.shape, Shape::Compact));
+        }
+        Self {
+            port,
+            ready: Cell::new(false),
+            time: Cell::new(0),
+            start: Cell::new(null_mut()),
+            limit: Cell::new(null_mut()),
+            begun: Cell::new(0),
+            discarded: Cell::new(0),
+        }
+    }
+
+    /// The processor.
+    pub fn port(&self) -> &P {
+        &self.port
+    }
+
+    /// The compilers' hooks, where there are none in assembly: `function` was entered or left.
+    #[inline(always)]
+    pub fn call(&self, hot: &Hot, config: &Config, edge: Edge, function: usize) {
+        if hot.gate.look() != Look::Open {
+            return;
+        }
+        let was = self.port.mask();
+        // SAFETY: `end` is within the open packet; interrupts are masked.
+        let done = hot.cursor.is_open()
+            && unsafe {
+                let now = self.counter(&hot.cursor) as usize;
+                match edge {
+                    Edge::Enter => hot.cursor.enter::<P>(now, function),
+                    Edge::Exit => hot.cursor.exit::<P>(now),
+                }
+            };
+        self.port.unmask(was);
+        if !done {
+            self.slow_call(hot, config, edge, function);
+        }
+    }
+
+    /// What hooks leave to this: all that is not usual. `function` is without [`CODE_BIT`].
+    #[inline(always)]
+    pub fn slow_call(&self, hot: &Hot, config: &Config, edge: Edge, function: usize) {
+        let record = match edge {
+            Edge::Enter => Record::Enter(function),
+            Edge::Exit => Record::Exit,
+        };
+        self.slow(hot, config, record);
+    }
+
+    /// Turns recording on or off. Off, every packet in the buffer is complete.
+    pub fn turn(&self, hot: &Hot, config: &Config, on: bool) {
+        let was = self.port.mask();
+        // The first time, whether it is on is not known before.
+        if self.set_up(hot, config) && (hot.gate.look() == Look::Open) != on {
+            hot.gate.set_word(true);
+            self.record(hot, config, Record::Recording(on));
+            if !on {
+                self.close(&hot.cursor);
+                hot.gate.set_word(false);
+            }
+        }
+        self.port.unmask(was);
+    }
+
+    /// From a periodic interrupt, at least four times in a turn of the counter: keeps the clock's upper
+    /// bits while nothing else is recorded.
+    pub fn tick(&self, hot: &Hot, config: &Config) {
+        let was = self.port.mask();
+        if self.ready.get() {
+            let cursor = &hot.cursor;
+            let now = self.now(cursor);
+            if distance::<P>(low::<P>(now), cursor.last.get()) >= FAR {
+                if self.limit.get().is_null() {
+                    self.keep(cursor, now);
+                } else {
+                    self.record(hot, config, Record::Time);
+                }
+            }
+        }
+        self.port.unmask(was);
+    }
+
+    /// One event, from outside.
+    #[inline(never)]
+    fn slow(&self, hot: &Hot, config: &Config, record: Record) {
+        let was = self.port.mask();
+        // Also where RAM is not initialized: then the word is hardly the right one.
+        if hot.gate.look() == Look::Open
+            && self.set_up(hot, config)
+            && hot.gate.look() == Look::Open
+        {
+            self.record(hot, config, record);
+        }
+        self.port.unmask(was);
+    }
+
+    /// Takes the configuration if that has not been done: false if it is unusable. Then nothing will
+    /// ever be recorded.
+    #[inline(never)]
+    fn set_up(&self, hot: &Hot, config: &Config) -> bool {
+        if self.ready.get() {
+            return true;
+        }
+        let cursor = &hot.cursor;
+        let counter = if config.counter.is_null() {
+            self.port.find_register()
+        } else {
+            Some(config.counter)
+        };
+        let buffer = config.buffer as usize;
+        let usable = config.version == CONFIG_VERSION
+            && buffer != 0
+            && (buffer | config.packet_size as usize).is_multiple_of(8)
+            && (MIN_PACKET..=MAX_PACKET).contains(&config.packet_size)
+            && config.buffer_size / 2 >= config.packet_size;
+        let (Some(counter), true) = (counter, usable) else {
+            hot.gate.set_word(false);
+            return false;
+        };
+        cursor.counter.set(counter);
+        cursor.text_base.set(config.text_base as usize | CODE_BIT);
+        let shift = match config.function_shift {
+            shift @ 1..=31 => shift as usize,
+            _ => P::LAYOUT.function_shift as usize,
+        };
+        cursor.function_shift.set(shift);
+        let now = self.counter(cursor);
+        self.keep(cursor, now.into());
+        hot.gate.set_word(config.flags & START_ON != 0);
+        self.ready.set(true);
+        true
+    }
+
+    /// Reads the counter, masked.
+    #[inline(always)]
+    fn counter(&self, cursor: &Cursor) -> u32 {
+        // SAFETY: the program, or the port, names a counter that may be read at any time.
+        unsafe { self.port.read(cursor.counter.get()) }
+    }
+
+    /// The time of the last record.
+    #[inline(always)]
+    fn last(&self, cursor: &Cursor) -> u64 {
+        let time = self.time.get();
+        let last = cursor.last.get() as u32;
+        time.wrapping_add(last.wrapping_sub(time as u32).into())
+    }
+
+    /// The time.
+    #[inline(always)]
+    fn now(&self, cursor: &Cursor) -> u64 {
+        let last = self.last(cursor);
+        let now = self.counter(cursor);
+        last.wrapping_add(now.wrapping_sub(last as u32).into())
+    }
+
+    /// What comes next is counted from `now`.
+    #[inline(always)]
+    fn keep(&self, cursor: &Cursor, now: u64) {
+        self.time.set(now);
+        cursor.last.set(low::<P>(now));
+    }
+
+    /// Writes a record, masked.
+    #[inline(never)]
+    fn record(&self, hot: &Hot, config: &Config, record: Record) {
+        let shape = P::LAYOUT.shape;
+        let order = P::LAYOUT.order;
+        let cursor = &hot.cursor;
+        let now = self.now(cursor);
+        if cursor.at() >= self.limit.get() && !self.turn_packet(cursor, config, now) {
+            let lost = u32::from(!matches!(record, Record::Time));
+            self.discarded.set(self.discarded.get().wrapping_add(lost));
+            // The last packet says what came after it. There is one, or its place would be free.
+            // SAFETY: the packet's header is ours.
+            unsafe {
+                Memory::<P>::put32(
+                    self.start.get(),
+                    PacketHeader::DISCARDED_OFFSET,
+                    self.discarded.get(),
+                );
+            }
+            return;
+        }
+        let mut at = cursor.at();
+        let near = distance::<P>(low::<P>(now), cursor.last.get())
+            >> shape.time_bits(Form::EnterLong)
+            == 0;
+        let mut put = |value: u64, bytes: usize| {
+            // SAFETY: below the limit there is room for all that one call of this function writes.
+            unsafe { store(order, at, value, bytes) };
+            at = at.wrapping_add(bytes);
+        };
+        if !near || matches!(record, Record::Time) {
+            put(Shape::time_record(order, now), 8);
+        }
+        match record {
+            Record::Enter(function) => {
+                let number = cursor.number::<P>(function);
+                if number as u64 >> shape.function_bits(Form::EnterLong) == 0 {
+                    let form = Form::EnterLong;
+                    put(
+                        shape.call_record(order, form, now, number as u32),
+                        shape.bytes(form),
+                    );
+                } else {
+                    let header = shape.other_header(order, EventId::EnterFar, now);
+                    put(header, shape.bytes(Form::Other));
+                    put(function as u64, 4);
+                }
+            }
+            Record::Exit => {
+                let form = Form::ExitLong;
+                put(shape.call_record(order, form, now, 0), shape.bytes(form));
+            }
+            Record::Recording(on) => {
+                let header = shape.other_header(order, EventId::Recording, now);
+                put(header, shape.bytes(Form::Other));
+                put(on.into(), 1);
+                put(Cause::Command as u64, 1);
+            }
+            Record::Time => {}
+        }
+        cursor.commit(at, low::<P>(now));
+        self.time.set(now);
+    }
+
+    /// Completes the open packet, if there is one.
+    fn close(&self, cursor: &Cursor) {
+        if self.limit.get().is_null() {
+            return;
+        }
+        let start = self.start.get();
+        let bits = (cursor.at() as usize).wrapping_sub(start as usize) as u32 * 8;
+        // SAFETY: the packet's header is ours.
+        unsafe {
+            Memory::<P>::put64(start, PacketHeader::END_OFFSET, self.last(cursor));
+            Memory::<P>::put32(start, PacketHeader::CONTENT_OFFSET, bits);
+            Memory::<P>::put32(start, PacketHeader::CONTENT_OFFSET + 4, bits);
+        }
+        self.limit.set(null_mut());
+        cursor.close();
+    }
+
+    /// Closes the open packet and begins the next one at `now`; false if there is no place for it.
+    fn turn_packet(&self, cursor: &Cursor, config: &Config, now: u64) -> bool {
+        self.close(cursor);
+        let size = config.packet_size as usize;
+        let buffer: *mut u8 = config.buffer.cast();
+        let end = buffer.wrapping_add(config.buffer_size as usize);
+        let newest = self.start.get();
+        let mut start = buffer;
+        if !newest.is_null() {
+            start = newest.wrapping_add(size);
+            if start.wrapping_add(size) > end {
+                if config.flags & FIXED != 0 {
+                    return false;
+                }
+                start = buffer;
+            }
+        }
+        let flags = PacketHeader::flags_byte(P::LAYOUT.order, PacketHeader::FLAG_NESTED, 0);
+        let identity = u32::from_be_bytes([0, flags, 0, 0]);
+        let identity = match P::LAYOUT.order {
+            ByteOrder::Little => identity.swap_bytes(),
+            ByteOrder::Big => identity,
+        };
+        let begun = self.begun.get();
+        let header = Self::HEADER as u32 * 8;
+        // SAFETY: a place has room for a header, and is a multiple of 8 bytes of the buffer.
+        unsafe {
+            Memory::<P>::put32(start, 0, PACKET_MAGIC);
+            Memory::<P>::put32(start, 4, identity);
+            Memory::<P>::put32(start, PacketHeader::SEQUENCE_OFFSET, begun);
+            Memory::<P>::put32(start, PacketHeader::DISCARDED_OFFSET, 0);
+            Memory::<P>::put64(start, PacketHeader::BEGIN_OFFSET, now);
+            Memory::<P>::put64(start, PacketHeader::END_OFFSET, now);
+            Memory::<P>::put32(start, PacketHeader::CONTENT_OFFSET, header);
+            Memory::<P>::put32(start, PacketHeader::CONTENT_OFFSET + 4, header);
+            Memory::<P>::put32(start, PacketHeader::WORD_OFFSET, 0);
+        }
+        self.begun.set(begun.wrapping_add(1));
+        self.start.set(start);
+        let place_end = start.wrapping_add(size);
+        self.limit.set(place_end.wrapping_sub(MOST - 1));
+        cursor.commit(start.wrapping_add(Self::HEADER), low::<P>(now));
+        self.time.set(now);
+        // Nothing counts the calls; where the portable hooks do, an exit at 0 takes the slow path.
+        cursor.depth.set(1);
+        cursor.open(place_end as usize - (P::LAYOUT.fast_bytes() - 1), true);
+        true
+    }
+}

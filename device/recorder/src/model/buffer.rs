@@ -1,0 +1,126 @@
+//! The buffer: a writer who closes packets, and a reader who takes them.
+
+use std::sync::Arc;
+use std::vec;
+use std::vec::Vec;
+
+use kymo_wire::event::PacketHeader;
+use kymo_wire::link::Mode;
+
+use super::{LAYOUT, explore};
+use crate::Target;
+use crate::buffer::{Buffer, MIN_PACKET};
+use crate::sync::Weak;
+
+struct Machine;
+
+impl Target for Machine {
+    const LAYOUT: kymo_wire::event::Layout = LAYOUT;
+}
+
+/// A buffer with memory for so many of the smallest packets.
+struct Packets {
+    buffer: Buffer<Machine>,
+    _memory: Vec<u64>,
+}
+
+// SAFETY: the buffer's cells are each used by its writer or by its reader only; what both use are
+// atomics, and memory that loom watches.
+unsafe impl Sync for Packets {}
+// SAFETY: as above.
+unsafe impl Send for Packets {}
+
+impl Packets {
+    fn new(places: u32, mode: Mode) -> Arc<Self> {
+        let mut memory = vec![0u64; (places * MIN_PACKET) as usize / 8];
+        let buffer = Buffer::new();
+        // SAFETY: the memory lives as long as the buffer.
+        let set_up = unsafe {
+            let memory = memory.as_mut_ptr().cast();
+            buffer.set_up(memory, places * MIN_PACKET, MIN_PACKET, 0, 0)
+        };
+        set_up.expect("the sizes are right");
+        buffer.set_mode(mode);
+        Arc::new(Self {
+            buffer,
+            _memory: memory,
+        })
+    }
+
+    /// Writes a packet with one byte in it, or counts that there is no room.
+    fn write(&self, n: u8) {
+        match self.buffer.begin(n.into(), 0, 0) {
+            None => self.buffer.add_discarded(1),
+            Some(room) => {
+                // SAFETY: there is room for a byte.
+                let end = unsafe {
+                    room.first.write(n);
+                    room.first.add(1)
+                };
+                self.buffer.close(end, n.into());
+            }
+        }
+    }
+}
+
+/// The byte in a packet and its header.
+fn content(packet: &[u8]) -> (u8, PacketHeader) {
+    let header = PacketHeader::read(LAYOUT, packet).expect("a packet has a header");
+    assert_eq!(packet.len(), LAYOUT.header_bytes() + 1);
+    (packet[LAYOUT.header_bytes()], header)
+}
+
+/// A reader drains while the writer writes more than there is room for.
+fn stream() {
+    const WRITTEN: u8 = 4;
+    let packets = Packets::new(2, Mode::Stream);
+    let writer = packets.clone();
+    let writer = loom::thread::spawn(move || (0..WRITTEN).for_each(|n| writer.write(n)));
+    let mut read = Vec::new();
+    let mut take = || {
+        // SAFETY: this is the only reader.
+        while let Some(packet) = unsafe { packets.buffer.next() } {
+            let (n, header) = content(packet);
+            assert_eq!(header.sequence as usize, read.len(), "no packet is missed");
+            // All that came before was read, or counted here.
+            assert_eq!(u32::from(n), header.sequence + header.discarded);
+            read.push(n);
+            // SAFETY: `next` returned the packet, which is not used any more.
+            unsafe { packets.buffer.release() };
+        }
+    };
+    take();
+    loom::thread::yield_now();
+    take();
+    writer.join().expect("the writer ends");
+    take();
+    let kept = read.len() as u32 + packets.buffer.discarded();
+    assert_eq!(kept, WRITTEN.into());
+    assert!(read.len() >= 2, "what there is room for is kept");
+}
+
+#[test]
+fn stream_with_a_reader_at_work() {
+    explore(None, stream);
+}
+
+#[test]
+fn stream_needs_every_release_and_acquire() {
+    explore(Some(Weak::Release), stream);
+    explore(Some(Weak::Acquire), stream);
+}
+
+/// What is overwritten is told by the sequence; a writer that nobody reads needs no ordering.
+#[test]
+fn overwrite_keeps_the_newest() {
+    explore(None, || {
+        let packets = Packets::new(2, Mode::Overwrite);
+        (0..3).for_each(|n| packets.write(n));
+        let kept: Vec<_> = (0..packets.buffer.kept())
+            // SAFETY: no packet is open, and nobody writes.
+            .filter_map(|n| unsafe { packets.buffer.packet(n) })
+            .map(|packet| (content(packet).0, content(packet).1.sequence))
+            .collect();
+        assert_eq!(kept, [(1, 1), (2, 2)]);
+    });
+}

@@ -1,0 +1,76 @@
+//! The table as a whole: as it is sent, and added to another.
+
+use kymo_wire::profile::{Entry, TableHeader};
+
+use super::{Losses, Profile, grow};
+use crate::Target;
+use crate::link::SCRATCH_BYTES;
+
+impl<T: Target> Profile<T> {
+    /// The `n`th run of bytes of the table as it is sent: the header, then each slot, empty if it is
+    /// free; `None` behind the last. `recorded` is [`recorded`](Self::recorded) when the table was
+    /// frozen.
+    pub fn chunk<'a>(
+        &self,
+        n: u32,
+        clock_hz: u64,
+        recorded: u64,
+        scratch: &'a mut [u8; SCRATCH_BYTES],
+    ) -> Option<&'a [u8]> {
+        let layout = T::LAYOUT;
+        let mut put = |bytes: &[u8]| {
+            scratch.get_mut(..bytes.len())?.copy_from_slice(bytes);
+            Some(bytes.len())
+        };
+        let length = match n.checked_sub(1) {
+            None => {
+                let losses = self.losses();
+                let header = TableHeader {
+                    order: layout.order,
+                    word: layout.word,
+                    entries: self.functions(),
+                    slots: self.slots(),
+                    no_slot: losses.no_slot.into(),
+                    too_deep: losses.too_deep.into(),
+                    unmatched: losses.unmatched.into(),
+                    clock_hz,
+                    recorded,
+                };
+                put(&header.to_bytes())?
+            }
+            Some(slot) => match self.entry(slot)? {
+                None => 0,
+                Some(entry) => {
+                    let bytes = entry.to_bytes(layout.word, layout.order);
+                    put(bytes.get(..Entry::bytes(layout.word))?)?
+                }
+            },
+        };
+        scratch.get(..length)
+    }
+
+    /// Adds what another table knows of a function.
+    pub fn merge(&self, entry: &Entry) {
+        let Some((_, slot)) = self.slot(entry.address as usize) else {
+            return self.count(&self.no_slot, entry.count);
+        };
+        if entry.count == 0 {
+            return;
+        }
+        slot.min.set(slot.min.get().min(entry.min));
+        slot.max.set(slot.max.get().max(entry.max));
+        slot.count.set(slot.count.get().saturating_add(entry.count));
+        grow(&slot.total, entry.total);
+        if entry.recursive {
+            slot.total.set(slot.total.get() | Entry::RECURSIVE);
+        }
+        grow(&slot.self_time, entry.self_time);
+    }
+
+    /// Adds what another table lost.
+    pub fn merge_losses(&self, more: Losses) {
+        self.count(&self.no_slot, more.no_slot);
+        self.count(&self.too_deep, more.too_deep);
+        self.count(&self.unmatched, more.unmatched);
+    }
+}

@@ -1,0 +1,508 @@
+//! The recorder of one processor whose interrupts can be masked.
+//!
+//! One stream; whoever records masks interrupts for as long as it takes to read the clock, check
+//! and store, so that events stand in the order of their times and no interrupt finds a record
+//! half written. Threads and interrupt handlers record alike, and none silences another.
+//!
+//! What masking does not stop is a hook from within a hook: the program's own clock function is
+//! instrumented, or a fault or NMI strikes. That is refused and counted. (Hooks in assembly cannot see
+//! that they are inside one: an NMI's handler must not be instrumented where they are used.)
+//!
+//! A reader needs no lock: it freezes the gate, and as nobody is inside while interrupts are not
+//! masked, the buffers are still from then on.
+
+use core::cell::Cell;
+use core::mem::offset_of;
+
+use kymo_wire::event::{Cause, EventId};
+
+use crate::clock::Clock;
+use crate::config::{Config, Kept, START_ON};
+use crate::gate::{Gate, Look, State};
+use crate::hot::{Hot, low};
+use crate::items::{Ring, Rings};
+use crate::metadata::Metadata;
+use crate::sync::{AtomicU32, Ordering, add};
+use crate::{Edge, Event, Writer};
+
+mod blocks;
+mod commands;
+mod control;
+#[cfg(feature = "cost")]
+mod cost;
+mod items;
+mod listening;
+mod port;
+mod setup;
+mod steps;
+
+pub use items::Section;
+use listening::Listen;
+pub use port::SinglePort;
+pub use setup::Fault;
+#[cfg(target_has_atomic = "ptr")]
+pub(crate) use setup::note_at;
+use steps::Steps;
+
+/// The recorder, but for its [`Hot`]: that lies in `.data`, this in `.bss`.
+#[derive(Debug)]
+pub struct Single<P: 'static> {
+    config: Cell<Option<&'static Config>>,
+    /// Somebody is inside.
+    inside: Cell<bool>,
+    /// The counter has 32 bits, so the fast path may read it without the clock's knowing.
+    hot_clock: Cell<bool>,
+    /// Why it is not set up: a [`Fault`] as a number, or 0.
+    fault: Cell<u8>,
+    /// The [way](Writer::way) of which the cost has been measured, or is being.
+    #[cfg(feature = "cost")]
+    measured: Cell<u8>,
+    port: P,
+    /// Events that came while the buffers were held still, or before there was a clock.
+    lost: AtomicU32,
+    /// Hooks from inside a hook.
+    refused: AtomicU32,
+    /// How many of them have been told to the stream.
+    refused_told: Cell<u32>,
+    /// What the link does at a tick. None before the program has called a function of the link's: so
+    /// a program without one has none of its code and memory.
+    listening: Cell<Option<Listen<P>>>,
+    /// The rings of items that have been used.
+    rings: Rings<P>,
+    writer: Writer<P>,
+    clock: Clock,
+    metadata: Metadata<P>,
+}
+
+// SAFETY: all cells are touched only with interrupts masked, or by a reader while the gate is
+// frozen, or (those of the table) by who paused it, or before the gate opens first; there is one
+// processor.
+unsafe impl<P> Sync for Single<P> {}
+
+impl<P: SinglePort + 'static> Single<P> {
+    /// Where a reader of memory finds what it looks for.
+    pub const KEPT: Kept = Kept {
+        rings: (offset_of!(Self, rings) + Rings::<P>::FIRST_OFFSET) as u32,
+        ring_next: Ring::<P>::NEXT_OFFSET as u16,
+        discarded: (offset_of!(Self, writer) + Writer::<P>::DISCARDED_OFFSET) as u32,
+        ..Kept::HOT
+    };
+
+    /// Not set up. All zero if the port is.
+    pub const fn new(port: P) -> Self {
+        Self {
+            port,
+            config: Cell::new(None),
+            writer: Writer::new(),
+            clock: Clock::new(),
+            hot_clock: Cell::new(false),
+            metadata: Metadata::new(),
+            rings: Rings::new(),
+            listening: Cell::new(None),
+            fault: Cell::new(0),
+            inside: Cell::new(false),
+            #[cfg(feature = "cost")]
+            measured: Cell::new(0),
+            refused: AtomicU32::new(0),
+            refused_told: Cell::new(0),
+            lost: AtomicU32::new(0),
+        }
+    }
+
+    /// A function was entered, from the place `caller`, or left. It has no Thumb bit
+    /// ([`code`](crate::gate::code)).
+    #[inline(always)]
+    pub fn call(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+        edge: Edge,
+        function: usize,
+        caller: usize,
+    ) {
+        match (hot.gate.look(), edge) {
+            (Look::Open, Edge::Enter) => self.usual_call::<false>(hot, config, function, caller),
+            (Look::Open, Edge::Exit) => self.usual_call::<true>(hot, config, function, caller),
+            (Look::Armed, Edge::Enter) if function == hot.gate.trigger() => {
+                self.open_call(hot, config, edge, function, caller);
+            }
+            _ => {}
+        }
+    }
+
+    /// [`call`](Self::call) through a gate that seems open, as hooks in assembly do it: what is usual.
+    /// Apart from it so that a hook that is off does not save registers, and once for each kind so that
+    /// this needs no look at it.
+    #[inline(never)]
+    fn usual_call<const EXIT: bool>(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+        function: usize,
+        caller: usize,
+    ) {
+        let cursor = &hot.cursor;
+        let was = self.port.mask();
+        if cursor.is_open() && !self.inside.get() && !(EXIT && function == hot.gate.stopper()) {
+            self.inside.set(true);
+            // SAFETY: the counter is there, and the cursor is that of our stream, where there is
+            // memory below its end; nobody else is inside.
+            let done = unsafe {
+                let now = low::<P>(self.port.read(cursor.counter.get()).into());
+                if EXIT {
+                    cursor.exit::<P>(now) || cursor.exit_named::<P>(now, function)
+                } else {
+                    cursor.enter::<P>(now, function)
+                }
+            };
+            self.inside.set(false);
+            if done {
+                return self.port.unmask(was);
+            }
+        }
+        self.port.unmask(was);
+        if self.turn_packet(hot) {
+            return self.usual_call::<EXIT>(hot, config, function, caller);
+        }
+        let edge = if EXIT { Edge::Exit } else { Edge::Enter };
+        self.open_call(hot, config, edge, function, caller);
+    }
+
+    /// A call through a gate that seems open; and what hooks leave: everything that is not usual.
+    #[inline(never)]
+    pub fn open_call(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+        edge: Edge,
+        function: usize,
+        caller: usize,
+    ) {
+        let done = hot.gate.open() && self.writer.call(&self.steps(hot), edge, function, caller);
+        if !done {
+            self.closed_call(hot, config, edge, function, caller);
+        } else if edge == Edge::Exit && function == hot.gate.stopper() {
+            self.turn_outside(&hot.gate, false, Cause::Function);
+        }
+    }
+
+    /// A call through a gate that is closed, as far as that stays so.
+    #[cold]
+    #[inline(never)]
+    fn closed_call(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+        edge: Edge,
+        function: usize,
+        caller: usize,
+    ) {
+        let (id, first, _) = edge.of(function, caller).parts::<P>();
+        if self.closed(hot, config, id, first) {
+            self.open_call(hot, config, edge, function, caller);
+        }
+    }
+
+    /// Begins the next packet, if that is all that keeps hooks from recording: then that can be tried
+    /// again. Interrupts are masked twice for a moment, and a third time for the record.
+    pub fn turn_packet(&self, hot: &Hot) -> bool {
+        hot.cursor.is_full() && self.close_full(hot) && self.begin_next(hot)
+    }
+
+    #[inline(never)]
+    fn close_full(&self, hot: &Hot) -> bool {
+        let was = self.port.mask();
+        let done = !self.inside.get() && self.writer.stream().close_full(&hot.cursor);
+        self.port.unmask(was);
+        done
+    }
+
+    #[inline(never)]
+    fn begin_next(&self, hot: &Hot) -> bool {
+        let was = self.port.mask();
+        let done = hot.gate.open() && !self.inside.get() && {
+            // SAFETY: the fast path was open, so the counter is there.
+            let now = unsafe { self.port.read(hot.cursor.counter.get()) };
+            let stream = self.writer.stream();
+            stream.begin_next(&hot.cursor, low::<P>(now.into()))
+        };
+        self.port.unmask(was);
+        done
+    }
+
+    /// Anything else happened.
+    #[inline(always)]
+    pub fn hook(&'static self, hot: &'static Hot, config: &'static Config, event: Event) {
+        match event {
+            Event::Enter(function) => self.open_call(hot, config, Edge::Enter, function, 0),
+            Event::EnterFrom { function, caller } => {
+                self.open_call(hot, config, Edge::Enter, function, caller);
+            }
+            Event::Exit(function) => self.open_call(hot, config, Edge::Exit, function, 0),
+            _ => self.say(hot, config, event.parts::<P>()),
+        }
+    }
+
+    /// Anything else happened, in [parts](Event::parts).
+    #[inline(always)]
+    pub fn say(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+        (id, first, second): (EventId, u64, usize),
+    ) {
+        while !(hot.gate.open() && self.writer.other(&self.steps(hot), id, first, second)) {
+            if !self.closed(hot, config, id, first) {
+                return;
+            }
+        }
+    }
+
+    /// How events are recorded here.
+    #[inline(always)]
+    fn steps<'a>(&'a self, hot: &'a Hot) -> Steps<'a, P> {
+        Steps { single: self, hot }
+    }
+
+    /// Runs `inside` with interrupts masked; `None` if this is already inside.
+    #[inline(always)]
+    fn masked<R>(&self, inside: impl FnOnce() -> R) -> Option<R> {
+        let was = self.come_in()?;
+        let result = inside();
+        self.go_out(was);
+        Some(result)
+    }
+
+    /// Masks interrupts and comes inside; returns what [`go_out`](Self::go_out) needs, or `None` if this
+    /// is already inside, which is counted.
+    #[inline(never)]
+    fn come_in(&self) -> Option<usize> {
+        let was = self.port.mask();
+        if self.inside.replace(true) {
+            add(&self.refused, 1);
+            self.port.unmask(was);
+            return None;
+        }
+        Some(was)
+    }
+
+    /// See [`come_in`](Self::come_in).
+    #[inline(never)]
+    fn go_out(&self, was: usize) {
+        self.inside.set(false);
+        self.port.unmask(was);
+    }
+
+    /// Runs `inside` where interrupts are masked; `None` if this is already inside.
+    fn inside<R>(&self, inside: impl FnOnce() -> R) -> Option<R> {
+        if self.inside.get() {
+            add(&self.refused, 1);
+            None
+        } else {
+            self.inside.set(true);
+            let result = inside();
+            self.inside.set(false);
+            Some(result)
+        }
+    }
+
+    /// The time of an event that is to be recorded, inside; `None` if an interrupt closed the gate
+    /// since it was looked at.
+    #[inline(always)]
+    fn time(&self, gate: &Gate) -> Option<u64> {
+        if !gate.open() {
+            self.refuse(gate.state());
+            return None;
+        }
+        let now = self.now();
+        if self.clock.doubtful() {
+            self.tell_gap(now);
+        }
+        Some(now)
+    }
+
+    /// The time, inside. The fast path reads the counter without the clock's knowing.
+    #[inline(never)]
+    fn now(&self) -> u64 {
+        if self.hot_clock.get() {
+            self.clock.catch_up(self.writer.stream().last());
+        }
+        self.advance()
+    }
+
+    /// [`now`](Self::now) where the clock knows of all records.
+    #[inline(never)]
+    fn advance(&self) -> u64 {
+        self.clock.advance(self.counter())
+    }
+
+    /// The time, from outside; `None` if this is inside.
+    #[inline(never)]
+    fn outer_now(&self) -> Option<u64> {
+        self.masked(|| self.now())
+    }
+
+    /// Marks in the trace that the clock is uncertain before `now`.
+    #[cold]
+    #[inline(never)]
+    fn tell_gap(&self, now: u64) {
+        let ticks = self.clock.take_gap();
+        self.writer.stream().place(now, EventId::ClockGap, ticks, 0);
+    }
+
+    /// An event that is not recorded is lost if only a reader was in the way.
+    #[cold]
+    fn refuse(&self, state: State) {
+        if state.on() && state.enabled() && state.frozen() {
+            add(&self.lost, 1);
+        }
+    }
+
+    /// Something happened while the gate was closed, in [parts](Event::parts): whether it is open now, so
+    /// that it can be recorded.
+    #[cold]
+    #[inline(never)]
+    fn closed(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+        id: EventId,
+        first: u64,
+    ) -> bool {
+        let gate = &hot.gate;
+        if !self.wake(hot, config) {
+            return false;
+        }
+        let function = first as usize;
+        let enter = matches!(id, EventId::EnterFar | EventId::EnterFarFrom);
+        let triggers = enter && function != 0 && function == gate.trigger();
+        #[cfg(feature = "cost")]
+        if triggers {
+            self.measure(hot);
+        }
+        let open = self.masked(|| {
+            let state = gate.state();
+            if gate.open() {
+                return true;
+            }
+            self.writer.follow(id, first);
+            // Before there is a clock, or while the recorder is being set up.
+            if gate.turns() == 0 && config.flags & START_ON != 0 {
+                add(&self.lost, 1);
+            }
+            let on = state.enabled() && triggers && !state.on();
+            if on {
+                self.turn_inside(gate, true, Cause::Function);
+            }
+            // A trigger itself, too, if a dump is being read.
+            self.refuse(if on { gate.state() } else { state });
+            if state.enabled() && id == EventId::ExitFar && function == gate.stopper() {
+                // Also while a dump is being read, though it cannot be marked in the trace then.
+                self.turn_inside(gate, false, Cause::Function);
+            }
+            gate.open()
+        });
+        open == Some(true)
+    }
+
+    /// [`turn_inside`](Self::turn_inside) from outside.
+    #[inline(never)]
+    fn turn_outside(&self, gate: &Gate, on: bool, cause: Cause) {
+        self.masked(|| self.turn_inside(gate, on, cause));
+    }
+
+    /// Turns recording on or off, inside, and marks it in the trace.
+    fn turn_inside(&self, gate: &Gate, on: bool, cause: Cause) {
+        let state = gate.state();
+        if state.on() == on || state.fresh() || state.failed() {
+            return;
+        }
+        let now = self.now();
+        if on {
+            self.writer.ask_thread();
+            // Nothing that is recorded spans the doubt of the time before.
+            self.clock.take_gap();
+        }
+        if !state.frozen() {
+            // What was lost before is told by this packet.
+            self.settle();
+            if self.clock.doubtful() {
+                self.tell_gap(now);
+            }
+            self.writer.tell_recording(now, on, cause);
+        }
+        gate.turn(on);
+        self.missed();
+    }
+
+    /// The gate is not as it was, masked: hooks come by, and events may be missing before what they record.
+    #[inline(never)]
+    fn missed(&self) {
+        self.writer.stream().miss();
+        self.hold_items();
+    }
+
+    /// Reads the counter, inside.
+    #[inline(always)]
+    fn counter(&self) -> u32 {
+        match self.config.get() {
+            // SAFETY: the program names a counter that may be read at any time.
+            Some(config) if !config.counter.is_null() => unsafe { self.port.read(config.counter) },
+            Some(Config {
+                clock: Some(clock), ..
+            }) => {
+                // SAFETY: the program gives a function that may be called from any context.
+                unsafe { clock() }
+            }
+            _ => self.port.counter(),
+        }
+    }
+
+    /// The stream and table, to be looked at while nobody records.
+    pub fn writer(&self) -> &Writer<P> {
+        &self.writer
+    }
+
+    /// The processor.
+    pub fn port(&self) -> &P {
+        &self.port
+    }
+
+    /// Why the recorder is not set up, as one word ([`Fault::name`]).
+    pub fn fault(&self) -> Option<&'static str> {
+        Fault::name(self.fault.get())
+    }
+
+    /// How many hooks from inside a hook there were.
+    pub fn refused(&self) -> u32 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// How many events were lost that no packet tells of yet: the buffers were held still, there was
+    /// no clock yet, or a hook was refused.
+    pub fn lost(&self) -> u32 {
+        let refused = self.refused().wrapping_sub(self.refused_told.get());
+        self.lost.load(Ordering::Relaxed).wrapping_add(refused)
+    }
+
+    /// Tells the stream what was lost beside it, for its packets to say.
+    fn settle(&self) {
+        let refused = self.refused();
+        let more = refused.wrapping_sub(self.refused_told.replace(refused));
+        let lost = self.lost.swap_plain(0).wrapping_add(more);
+        self.writer.stream().add_discarded(lost);
+    }
+}
+
+/// Takes a counter's value, for counters that only one context writes at a time.
+trait SwapPlain {
+    fn swap_plain(&self, value: u32) -> u32;
+}
+
+impl SwapPlain for AtomicU32 {
+    fn swap_plain(&self, value: u32) -> u32 {
+        let old = self.load(Ordering::Relaxed);
+        self.store(value, Ordering::Relaxed);
+        old
+    }
+}

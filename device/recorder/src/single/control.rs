@@ -1,0 +1,264 @@
+//! What the link may ask of the recorder of one processor.
+
+use kymo_wire::event::EventId;
+use kymo_wire::link::{Identity, Mode};
+
+use super::{Single, SinglePort};
+use crate::config::Config;
+use crate::hot::Hot;
+use crate::identity::identity;
+use crate::items::{Ring, Work};
+use crate::link::{Control, Refusal, SCRATCH_BYTES, Status, Subject, later};
+
+/// What the link sees.
+pub(super) struct Handle<P: 'static> {
+    pub hot: &'static Hot,
+    pub single: &'static Single<P>,
+    pub config: &'static Config,
+}
+
+impl<P: SinglePort> Handle<P> {
+    /// Nobody is writing to the buffer where it would be forgotten.
+    fn clearable(&self) -> Result<(), Refusal> {
+        self.ready()?;
+        if self.single.writer.stream().is_reserved() {
+            return Err(Refusal::Busy);
+        }
+        Ok(())
+    }
+
+    /// The ring of a stream of items: they count on from the stream of events, which is 0.
+    fn ring(&self, stream: u16) -> Option<&'static Ring<P>> {
+        self.single
+            .rings
+            .iter()
+            .nth(usize::from(stream).checked_sub(1)?)
+    }
+
+    fn ready(&self) -> Result<(), Refusal> {
+        let state = self.hot.gate.state();
+        if state.fresh() || state.failed() {
+            return Err(Refusal::NotSetUp);
+        }
+        Ok(())
+    }
+}
+
+impl<P: SinglePort + 'static> Control for Handle<P> {
+    fn now(&self) -> u64 {
+        let single = self.single;
+        let now = single.masked(|| single.now());
+        now.unwrap_or(0)
+    }
+
+    fn hz(&self) -> u64 {
+        self.config.clock_hz
+    }
+
+    fn identity(&self) -> Identity {
+        let mut identity = identity::<P>(self.config, self.single.build_id());
+        identity.mode = self.single.writer.stream().mode();
+        identity.capabilities.stream = true;
+        match self.single.rate(self.config) {
+            Ok(rate) => {
+                identity.clock_bits = rate.bits();
+                identity.capabilities.sure_clock = rate.sure();
+            }
+            Err(_) => identity.capabilities.sure_clock = false,
+        }
+        identity
+    }
+
+    fn status(&self) -> Status {
+        let state = self.hot.gate.state();
+        let single = self.single;
+        let profile = single.writer.profile();
+        let mut figures = single.writer.stream().figures();
+        figures.discarded = figures.discarded.wrapping_add(single.lost());
+        Status {
+            enabled: state.enabled() && !state.failed(),
+            on: state.on(),
+            mode: single.writer.stream().mode(),
+            figures,
+            functions: profile.functions(),
+            slots: profile.slots(),
+            no_slot: profile.losses().no_slot,
+            refused: single.refused(),
+            clock_gaps: single.clock.gaps(),
+            error: single.fault(),
+        }
+    }
+
+    fn enable(&self, enabled: bool) {
+        let was = self.single.port.mask();
+        self.hot.gate.command(enabled);
+        self.single.writer.stream().miss();
+        self.single.port.unmask(was);
+    }
+
+    fn turn(&self, on: bool) {
+        self.single.turn(self.hot, self.config, on);
+    }
+
+    fn sets(&self) -> (usize, usize) {
+        (self.hot.gate.trigger(), self.hot.gate.stopper())
+    }
+
+    fn set_sets(&self, trigger: usize, stopper: usize) {
+        self.single
+            .set_sets(self.hot, self.config, Some(trigger), Some(stopper));
+    }
+
+    fn set_mode(&self, mode: Mode) -> Result<(), Refusal> {
+        self.clearable()?;
+        let single = self.single;
+        single.clear_with(&self.hot.gate, || single.writer.stream().set_mode(mode));
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<(), Refusal> {
+        self.clearable()?;
+        self.single.clear_with(&self.hot.gate, || {});
+        Ok(())
+    }
+
+    fn freeze(&self, subject: Subject) -> Result<(), Refusal> {
+        self.ready()?;
+        let single = self.single;
+        if subject == Subject::Profile {
+            let profile = single.writer.profile();
+            if !profile.exists() {
+                return Err(Refusal::NoProfile);
+            }
+            // The context that clears it has been interrupted by this one.
+            if !profile.is_kept() {
+                return Err(Refusal::Busy);
+            }
+        }
+        single.masked(|| {
+            self.hot.gate.freeze(true);
+            single.settle();
+            let now = single.now();
+            single.writer.stream().seal();
+            single.rings.work(Work::Seal, || now);
+            single.metadata.seal(true);
+            single.port.link().frozen_at.set(now);
+        });
+        Ok(())
+    }
+
+    fn thaw(&self) {
+        let single = self.single;
+        single.masked(|| {
+            single.settle();
+            single.metadata.seal(false);
+            self.hot.gate.freeze(false);
+        });
+    }
+
+    fn chunk<'a>(
+        &'a self,
+        subject: Subject,
+        n: u32,
+        scratch: &'a mut [u8; SCRATCH_BYTES],
+    ) -> Option<&'a [u8]> {
+        let writer = &self.single.writer;
+        match (subject, n) {
+            // SAFETY: what is added to sealed metadata stands behind what is read.
+            (Subject::Trace, 0) => Some(unsafe { self.single.metadata.packet() }),
+            (Subject::Trace, n) => {
+                let rings = &self.single.rings;
+                // SAFETY: the gate is frozen, and rings and stream are sealed.
+                unsafe {
+                    match (n - 1).checked_sub(rings.kept()) {
+                        None => rings.packet(n - 1),
+                        Some(n) => writer.stream().buffer().packet(n),
+                    }
+                }
+            }
+            (Subject::Profile, n) => {
+                let profile = writer.profile();
+                let recorded = profile.recorded(self.single.port.link().frozen_at.get());
+                profile.chunk(n, self.config.clock_hz, recorded, scratch)
+            }
+        }
+    }
+
+    fn can_stream(&self) -> bool {
+        self.ready().is_ok()
+    }
+
+    fn flush(&self) -> bool {
+        let single = self.single;
+        let flushed = single.masked(|| {
+            single.settle();
+            single.writer.stream().seal();
+            let now = single.now();
+            single.rings.work(Work::Seal, || now);
+        });
+        flushed.is_some()
+    }
+
+    fn streams(&self) -> u16 {
+        1 + self.single.rings.iter().count() as u16
+    }
+
+    fn waiting(&self, stream: u16, n: u32) -> Option<&[u8]> {
+        match self.ring(stream) {
+            Some(ring) => ring.waiting(n),
+            // SAFETY: in stream mode the link is the only reader, and it is in one place at a time;
+            // it releases no packet that it still looks at.
+            None => unsafe { self.single.writer.stream().buffer().waiting(n) },
+        }
+    }
+
+    fn release(&self, stream: u16) {
+        match self.ring(stream) {
+            Some(ring) => ring.release(),
+            // SAFETY: as above; the link releases what it has seen waiting.
+            None => unsafe { self.single.writer.stream().buffer().release() },
+        }
+    }
+
+    fn facts(&self) -> u32 {
+        self.single.metadata.state()
+    }
+
+    fn seal_facts(&self, sealed: bool) {
+        let single = self.single;
+        single.masked(|| single.metadata.seal(sealed));
+    }
+
+    fn sealed_facts(&self) -> &[u8] {
+        // SAFETY: what is added to sealed metadata stands behind what is read.
+        unsafe { self.single.metadata.packet() }
+    }
+
+    fn wall_clock(&self, ticks: u64, ns: u64, uncertainty: u32) -> bool {
+        let (single, hz) = (self.single, self.hz());
+        let recorded = single.masked(|| {
+            let now = single.time(&self.hot.gate)?;
+            let ns = later(ns, ticks, now, hz);
+            let (id, uncertainty) = (EventId::WallClock, uncertainty as usize);
+            single.writer.stream().place(now, id, ns, uncertainty);
+            Some(())
+        });
+        recorded.flatten().is_some()
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        if let Some(send) = self.config.send {
+            // SAFETY: the program gives a function that takes bytes and their number.
+            unsafe { send(bytes.as_ptr(), bytes.len()) };
+        }
+    }
+
+    fn reboot(&self) -> Refusal {
+        if let Some(reboot) = self.config.reboot {
+            self.hot.gate.shut();
+            // SAFETY: the program gives a function that restarts the machine.
+            unsafe { reboot() };
+        }
+        Refusal::NoReboot
+    }
+}

@@ -1,0 +1,61 @@
+//! The link of the recorder of one processor: it is apart, so that a program that never calls a function
+//! of the link's has none of its code and memory.
+
+use super::{Single, SinglePort};
+use crate::config::Config;
+use crate::hot::Hot;
+
+/// What other functions than the link's own call of it: its tick at a time, if one is given. Returns
+/// whether a host takes packets out.
+pub(super) type Listen<P> =
+    fn(&'static Single<P>, &'static Hot, &'static Config, Option<u64>) -> bool;
+
+impl<P: SinglePort> Single<P> {
+    /// The link has a tick from now on.
+    fn listen(&self) {
+        self.listening.set(Some(Self::tick_link));
+    }
+
+    fn tick_link(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+        now: Option<u64>,
+    ) -> bool {
+        let link = self.port.link();
+        let streaming = link.is_streaming();
+        if let Some(now) = now
+            && (hot.gate.state().frozen() || streaming)
+        {
+            link.tick(now, config.tick_hz, &self.handle(hot, config));
+        }
+        streaming
+    }
+
+    /// Whether a host takes packets out.
+    pub(super) fn is_streaming(&'static self, hot: &'static Hot, config: &'static Config) -> bool {
+        let listening = self.listening.get();
+        listening.is_some_and(|listen| listen(self, hot, config, None))
+    }
+
+    /// A byte arrived from the host.
+    pub fn receive(&self, hot: &'static Hot, byte: u8) {
+        if hot.gate.state().alive() {
+            self.listen();
+            self.port.link().receive(byte);
+        }
+    }
+
+    /// Does what the host asked for.
+    pub fn poll(&'static self, hot: &'static Hot, config: &'static Config) {
+        if self.wake(hot, config) {
+            self.listen();
+            self.port.link().poll(&self.handle(hot, config));
+        }
+    }
+
+    /// Whether a [poll](Self::poll) would have something to do.
+    pub fn pending(&'static self, hot: &'static Hot, config: &'static Config) -> bool {
+        hot.gate.state().alive() && self.port.link().is_pending(&self.handle(hot, config))
+    }
+}

@@ -1,0 +1,67 @@
+//! What the recorder needs of a processor.
+
+use crate::Target;
+use crate::cost::Hooks;
+use crate::encode::Quick;
+use crate::hot::Cursor;
+use crate::link::Link;
+
+/// What the recorder needs of the processor. None of it may be instrumented.
+pub trait SinglePort: Target {
+    /// Masks interrupts; returns what [`unmask`](Self::unmask) needs to bring back what was.
+    #[inline(always)]
+    fn mask(&self) -> usize {
+        Self::hold()
+    }
+    /// Brings back what was before the [`mask`](Self::mask) that returned `was`.
+    #[inline(always)]
+    fn unmask(&self, was: usize) {
+        Self::let_go(was);
+    }
+    /// Finds a counter of the processor's own that counts now; returns after how many ticks it
+    /// begins again. `None` if there is none.
+    fn find_counter(&self) -> Option<u64>;
+    /// The hooks as the program calls them, so that their cost can be measured; `None` if nobody
+    /// calls them.
+    fn hooks(&self) -> Option<&'static Hooks> {
+        None
+    }
+    /// Reads the counter that [`find_counter`](Self::find_counter) found. It counts up.
+    fn counter(&self) -> u32;
+    /// Where that counter is, if reading its 32 bits from there is all there is to it.
+    fn counter_address(&self) -> Option<*const u32>;
+    /// Finds a counter of 32 bits that can be read at an address, and sees to it that it runs; nothing
+    /// else will do.
+    fn find_register(&self) -> Option<*const u32> {
+        let turn = self.find_counter()?;
+        self.counter_address().filter(|_| turn == 1 << 32)
+    }
+    /// Whether a hook may strike while interrupts are masked (from a fault, an NMI) where the counter is
+    /// read at an address, and is to be refused then. That takes some instructions more, and is in
+    /// vain where hooks in assembly do not see it.
+    const GUARDED: bool = true;
+    /// Whether [`store`](Self::store) does anything.
+    const QUICK: bool = false;
+    /// Masks interrupts for a moment, and stores a record if all is as it was when it was made, the time
+    /// is less than 2^16 ticks from the last record's, and `limit` is above the record's `end`: false if
+    /// not.
+    ///
+    /// # Safety
+    /// The record was made for this cursor, whose counter is there, and whose limit leaves room.
+    #[inline(always)]
+    unsafe fn store(cursor: &Cursor, record: &mut Quick) -> bool {
+        let (_, _) = (cursor, record);
+        false
+    }
+    /// The link, apart from the recorder so that programs without one need no memory for it.
+    fn link(&self) -> &Link;
+    /// Reads a counter of 32 bits.
+    ///
+    /// # Safety
+    /// It is there.
+    #[inline(always)]
+    unsafe fn read(&self, counter: *const u32) -> u32 {
+        // SAFETY: by this function's contract.
+        unsafe { counter.read_volatile() }
+    }
+}

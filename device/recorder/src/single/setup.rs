@@ -1,0 +1,261 @@
+//! The first thing a recorder does: taking the program's configuration, or saying what is wrong with
+//! it.
+
+use core::ffi::c_void;
+
+use kymo_wire::event::{Cause, WordSize};
+
+use super::{Single, SinglePort};
+use crate::clock::Rate;
+use crate::config::{CONFIG_VERSION, Config, START_ON};
+use crate::encode::SetupError;
+use crate::hot::Hot;
+use crate::identity::{build_id, functions, mode};
+use crate::profile::TableError;
+use crate::retained::Place;
+
+/// Why the recorder is not set up. (No number is 0: that is no fault.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fault {
+    /// `kymo_config.version` is not that of this library.
+    Version = 1,
+    /// There is no event buffer.
+    NoBuffer,
+    /// It, or a packet, is not aligned.
+    BufferAlignment,
+    /// A packet is too small or too large.
+    PacketSize,
+    /// The buffer has not room for whole packets, or for two.
+    BufferSize,
+    /// There are too few shadow stacks, or too many.
+    ShadowStacks,
+    /// They have too few frames.
+    ShadowDepth,
+    /// The memory of the profile table is unusable.
+    ProfileMemory,
+    /// No clock counts (yet).
+    NoClock,
+    /// `clock_hz` or `clock_bits` is out of range.
+    Rate,
+    /// `cpu_count` is more than the library was built for.
+    Cpus,
+    /// A profile table is wanted of several CPUs.
+    ProfileOnCpus,
+}
+
+/// What `status` says of each, from 1 on.
+const NAMES: [&str; 12] = [
+    "config_version",
+    "no_buffer",
+    "buffer_alignment",
+    "packet_size",
+    "buffer_size",
+    "shadow_stacks",
+    "shadow_depth",
+    "profile_memory",
+    "no_clock",
+    "clock_rate",
+    "cpu_count",
+    "profile_on_cpus",
+];
+
+impl Fault {
+    /// The word for the fault of this number; `None` if it is 0.
+    pub fn name(number: u8) -> Option<&'static str> {
+        let at = usize::from(number).checked_sub(1)?;
+        NAMES.get(at).copied()
+    }
+}
+
+impl From<SetupError> for Fault {
+    fn from(error: SetupError) -> Self {
+        match error {
+            SetupError::NoBuffer => Self::NoBuffer,
+            SetupError::Alignment => Self::BufferAlignment,
+            SetupError::PacketSize => Self::PacketSize,
+            SetupError::BufferSize => Self::BufferSize,
+        }
+    }
+}
+
+impl From<TableError> for Fault {
+    fn from(error: TableError) -> Self {
+        match error {
+            TableError::Stacks => Self::ShadowStacks,
+            TableError::Depth => Self::ShadowDepth,
+            TableError::Memory => Self::ProfileMemory,
+        }
+    }
+}
+
+impl<P: SinglePort + 'static> Single<P> {
+    /// Whether RAM is initialized, so that the recorder may be touched. Sets it up if it is not yet; without
+    /// a clock the next call tries again.
+    #[inline(never)]
+    pub(super) fn wake(&'static self, hot: &'static Hot, config: &'static Config) -> bool {
+        let state = hot.gate.state();
+        if state.alive() && state.fresh() {
+            self.set_up(hot, config);
+        }
+        state.alive()
+    }
+
+    #[cold]
+    fn set_up(&'static self, hot: &'static Hot, config: &'static Config) {
+        let gate = &hot.gate;
+        let done = self.masked(|| {
+            if !gate.claim() {
+                return false;
+            }
+            self.config.set(Some(config));
+            let result = self.try_set_up(hot, config);
+            self.fault
+                .set(result.map_or_else(|fault| fault as u8, |()| 0));
+            let again = result == Err(Fault::NoClock);
+            gate.set_up(result.is_err() && !again, again);
+            result.is_ok()
+        });
+        if done == Some(true) {
+            #[cfg(feature = "cost")]
+            self.measure(hot);
+            if config.flags & START_ON != 0 {
+                self.turn_outside(gate, true, Cause::Build);
+            }
+        }
+    }
+
+    fn try_set_up(&self, hot: &'static Hot, config: &'static Config) -> Result<(), Fault> {
+        let gate = &hot.gate;
+        if config.version != CONFIG_VERSION {
+            return Err(Fault::Version);
+        }
+        let rate = self.rate(config)?;
+        self.clock.set_up(&rate, 0);
+        // It begins where the counter stands.
+        self.advance();
+        // SAFETY: the program gives its buffers to the recorder, and describes them truly.
+        unsafe {
+            self.writer.stream().set_up(
+                &hot.cursor,
+                (config.buffer.cast(), config.buffer_size),
+                config.packet_size,
+                0,
+                functions(config),
+            )?;
+        }
+        // SAFETY: as above.
+        unsafe { self.writer.set_up(config) };
+        self.writer.stream().set_mode(mode(config));
+        if config.slot_count != 0 && !cfg!(feature = "profile") {
+            return Err(Fault::ProfileMemory);
+        }
+        if config.slot_count != 0 {
+            // SAFETY: as above.
+            unsafe {
+                self.writer.profile().set_up(
+                    config.slots.cast(),
+                    config.slot_count,
+                    config.frames.cast(),
+                    config.shadow_stacks,
+                    config.shadow_depth,
+                )?;
+            }
+        }
+        if cfg!(feature = "metadata") && !config.metadata.is_null() {
+            // SAFETY: as above.
+            unsafe {
+                self.metadata
+                    .set_up(config.metadata.cast(), config.metadata_size, 0)?;
+            }
+            self.metadata.build_id(0, self.build_id());
+            self.metadata.clock(0, rate.hz, rate.bits());
+        }
+        let counter = self.fast_counter(config, &rate);
+        self.hot_clock.set(counter.is_some());
+        hot.cursor.counter.set(counter.unwrap_or_default());
+        self.writer.allow_fast(counter.is_some());
+        let retained = self.retained().load(self.build_id());
+        let built = |function: Option<crate::config::Function>| {
+            function.map_or(0, |function| function as usize)
+        };
+        match retained {
+            Some(retained) => {
+                gate.set_trigger(retained.trigger as usize);
+                gate.set_stopper(retained.stopper as usize);
+            }
+            None => {
+                gate.set_trigger(built(config.trigger));
+                gate.set_stopper(built(config.stopper));
+            }
+        }
+        Ok(())
+    }
+
+    /// How the clock counts, by the configuration or as the processor says.
+    pub(super) fn rate(&self, config: &Config) -> Result<Rate, Fault> {
+        let turn = match config.clock {
+            _ if !config.counter.is_null() => 1 << 32,
+            Some(_) if (8..=32).contains(&config.clock_bits) => 1 << config.clock_bits,
+            Some(_) => return Err(Fault::Rate),
+            None => self.port.find_counter().ok_or(Fault::NoClock)?,
+        };
+        if config.clock_hz == 0 {
+            return Err(Fault::Rate);
+        }
+        Ok(Rate::of_turn(config.clock_hz, turn, config.tick_hz))
+    }
+
+    /// The counter that the fast path can read: one of 32 bits whose place is known, on a target
+    /// whose cursor keeps so many bits of the time.
+    fn fast_counter(&self, config: &Config, rate: &Rate) -> Option<*const u32> {
+        if rate.bits() != 32 || P::LAYOUT.word != WordSize::Bits32 {
+            None
+        } else if !config.counter.is_null() {
+            Some(config.counter)
+        } else if config.clock.is_some() {
+            None
+        } else {
+            self.port.counter_address()
+        }
+    }
+
+    /// The build id of the program; empty if it names none.
+    pub(super) fn build_id(&self) -> &'static [u8] {
+        let note = self
+            .config
+            .get()
+            .map_or(core::ptr::null(), |config| config.build_id_note);
+        // SAFETY: the program says that its note is there, or null.
+        unsafe { note_at(note) }.map_or(&[], build_id)
+    }
+
+    /// Where trigger and stopper are kept over a reboot.
+    pub(super) fn retained(&self) -> Place {
+        if !cfg!(feature = "retained") {
+            // SAFETY: there is no place.
+            return unsafe { Place::new(core::ptr::null_mut()) };
+        }
+        let at = self
+            .config
+            .get()
+            .map_or(core::ptr::null_mut(), |config| config.retained);
+        // SAFETY: the program gives this memory to the recorder, or none.
+        unsafe { Place::new(at.cast()) }
+    }
+}
+
+/// The note at an address, as far as it can reach: a header, a name and an id of 32 bytes.
+///
+/// # Safety
+/// `at` is null or points to a note.
+pub(crate) unsafe fn note_at(at: *const c_void) -> Option<&'static [u8]> {
+    if at.is_null() {
+        return None;
+    }
+    // SAFETY: a note has a header of 12 bytes, of which the second word is its length.
+    let length = unsafe { at.cast::<u32>().add(1).read_unaligned() };
+    let length = 16 + length.min(32) as usize;
+    // SAFETY: by the note's own words.
+    Some(unsafe { core::slice::from_raw_parts(at.cast(), length) })
+}

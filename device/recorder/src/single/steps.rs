@@ -1,0 +1,139 @@
+//! How one processor records: each step with interrupts masked, and no longer than that.
+
+use super::{Single, SinglePort};
+use crate::encode::{Driver, Found, Need, Quick, Record};
+use crate::hot::{Cursor, Hot, low};
+use kymo_wire::event::EventId;
+
+/// More bytes than a [`ClockGap`](EventId::ClockGap) needs.
+const GAP: u32 = 24;
+
+/// The steps of one event.
+pub(super) struct Steps<'a, P: 'static> {
+    pub single: &'a Single<P>,
+    pub hot: &'a Hot,
+}
+
+impl<P: SinglePort + 'static> Single<P> {
+    /// The low bits of the time, masked; `None` if this is inside a hook, or there is something to be
+    /// told first.
+    #[inline(always)]
+    fn low_time(&self, cursor: &Cursor) -> Option<usize> {
+        let counter = cursor.counter.get();
+        if counter.is_null() {
+            self.other_time()
+        } else if P::GUARDED {
+            // SAFETY: the counter is there.
+            self.inside_quietly(|| unsafe { self.port.read(counter) } as usize)
+        } else {
+            // SAFETY: as above.
+            Some(unsafe { self.port.read(counter) } as usize)
+        }
+    }
+
+    /// The same where the time is not a counter's that is read at an address.
+    #[inline(never)]
+    fn other_time(&self) -> Option<usize> {
+        let now = self.inside_quietly(|| self.now())?;
+        (!self.clock.doubtful()).then_some(low::<P>(now))
+    }
+
+    /// Runs `inside`, masked; `None` if this is already inside, which is not counted.
+    #[inline(always)]
+    fn inside_quietly<R>(&self, inside: impl FnOnce() -> R) -> Option<R> {
+        if self.inside.get() {
+            return None;
+        }
+        self.inside.set(true);
+        let result = inside();
+        self.inside.set(false);
+        Some(result)
+    }
+
+    /// Gives a record room, masked.
+    #[inline(always)]
+    fn room_inside(&self, hot: &Hot, need: Need) -> Found {
+        let now = self.now();
+        let gap = if self.clock.doubtful() { GAP } else { 0 };
+        let need = Need {
+            bytes: need.bytes + gap,
+            ..need
+        };
+        let found = self.writer.stream().make_room(now, need);
+        if self.clock.doubtful() && hot.cursor.limit() != 0 {
+            self.put_gap(&hot.cursor, now);
+        }
+        found
+    }
+
+    /// Marks in the trace that the clock is uncertain before `now`, if there is room; else what comes
+    /// next looks for some.
+    #[cold]
+    #[inline(never)]
+    fn put_gap(&self, cursor: &Cursor, now: u64) {
+        let record = Record::new::<P>(EventId::ClockGap, self.clock.gap(), 0);
+        // SAFETY: the cursor is the stream's, and nobody else is inside.
+        if unsafe { record.store::<P>(cursor, low::<P>(now)) } {
+            self.clock.take_gap();
+        } else {
+            cursor.close();
+        }
+    }
+}
+
+impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
+    #[inline(always)]
+    fn attempt(&self, put: impl FnOnce(usize) -> bool) -> bool {
+        let was = self.single.port.mask();
+        let done = match self.single.low_time(&self.hot.cursor) {
+            Some(now) => put(now),
+            None => false,
+        };
+        self.single.port.unmask(was);
+        done
+    }
+
+    #[inline(always)]
+    fn is_quick(&self) -> bool {
+        P::QUICK && !self.hot.cursor.counter.get().is_null()
+    }
+
+    #[inline(always)]
+    fn quick(&self, cursor: &Cursor, record: &mut Quick) -> bool {
+        // SAFETY: the counter is there, and the cursor is the stream's, where there is memory below its
+        // limit; the record was made for it.
+        P::QUICK && unsafe { P::store(cursor, record.settle()) }
+    }
+
+    #[inline(never)]
+    fn room(&self, need: Need) -> Found {
+        let Self { single, hot } = self;
+        let was = single.port.mask();
+        let found = match hot.gate.open() {
+            true => single.inside_quietly(|| single.room_inside(hot, need)),
+            false => None,
+        };
+        single.port.unmask(was);
+        found.unwrap_or(Found::Shut)
+    }
+
+    #[inline(always)]
+    fn apart<R>(&self, work: impl FnOnce() -> R) -> R {
+        let was = self.single.port.mask();
+        let result = work();
+        self.single.port.unmask(was);
+        result
+    }
+
+    fn now(&self) -> u64 {
+        self.single
+            .inside_quietly(|| self.single.now())
+            .unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn whole(&self, now: usize) -> u64 {
+        let stream = self.single.writer.stream();
+        self.apart(|| stream.whole(now))
+    }
+}

@@ -1,0 +1,67 @@
+//! Records that a thread fills in place ([`crate::block`]).
+
+use core::sync::atomic::Ordering;
+
+use super::{Lane, ThreadPort};
+use crate::gate::Gate;
+
+impl<P: ThreadPort> Lane<P> {
+    /// Reserves a record of so many bytes in the stream of the lane's own thread, and returns where
+    /// they go; null if it is not to be recorded now, or cannot be (then it is counted). A signal
+    /// handler that interrupts a hook cannot.
+    #[inline(never)]
+    pub fn reserve(&self, port: &P, gate: &Gate, length: usize) -> *mut u8 {
+        if self.inside.load(Ordering::Relaxed) {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return core::ptr::null_mut();
+        }
+        self.enter(port);
+        let state = gate.state();
+        if !state.open() {
+            self.refuse(state);
+            return core::ptr::null_mut();
+        }
+        self.owned.written();
+        let now = self.time(port, gate);
+        let data = self.writer.stream().reserve_block(now, length);
+        self.leave(port, gate);
+        data.unwrap_or(core::ptr::null_mut())
+    }
+
+    /// Finishes a reserved record, with this type; 0 is none, and the record is discarded. By the
+    /// thread, or the handler, that reserved it.
+    ///
+    /// # Safety
+    /// `data` came from [`reserve`](Self::reserve), is not null, and is used for the last time.
+    pub unsafe fn commit(&self, port: &P, gate: &Gate, data: *mut u8, kind: u16) {
+        if kind == 0 {
+            // SAFETY: by this function's contract.
+            return unsafe { self.discard(port, gate, data) };
+        }
+        // SAFETY: by this function's contract. It touches nothing that hooks do, but for the count of
+        // reserved records, which only the thread changes.
+        unsafe { self.writer.stream().commit_block(data, kind) };
+    }
+
+    /// Takes a reserved record back; where something was recorded since, it stays as unfinished.
+    ///
+    /// # Safety
+    /// As of [`commit`](Self::commit).
+    pub unsafe fn discard(&self, port: &P, gate: &Gate, data: *mut u8) {
+        let again = self.inside.load(Ordering::Relaxed);
+        if !again {
+            self.enter(port);
+        }
+        // Under a reader, or an interrupted hook, nothing can be taken back.
+        if again || gate.state().frozen() {
+            self.writer.stream().buffer().unpin();
+        } else {
+            self.owned.written();
+            // SAFETY: by this function's contract, and the thread is inside.
+            unsafe { self.writer.stream().discard_block(data) };
+        }
+        if !again {
+            self.leave(port, gate);
+        }
+    }
+}

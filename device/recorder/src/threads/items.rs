@@ -1,0 +1,163 @@
+//! Items of a thread: a ring for itself, and one for each signal handler that comes between.
+//!
+//! A handler that interrupts its thread in the middle of an item cannot write to the same ring, and
+//! need not wait: it takes the next one, as producers of different interrupt levels do on a
+//! microcontroller. The streams are merged by time when they are read. Handlers that are nested more
+//! deeply than there are rings count their items as lost. (A handler that leaves by `siglongjmp` in
+//! the middle of an item takes a ring with it.)
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence, fence};
+
+use super::{Lane, ThreadPort};
+use crate::gate::Gate;
+use crate::items::{Cursor, Drained, Item, Moment, Ring, Timed};
+use kymo_wire::event::PacketHeader;
+use kymo_wire::link::Mode;
+
+/// How many rings a thread may come to have.
+const LEVELS: usize = 3;
+
+/// The rings of a thread. They have no memory before they are used.
+#[derive(Debug)]
+pub struct Levels<P> {
+    levels: [Level<P>; LEVELS],
+    /// Items of handlers that found no ring.
+    lost: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Level<P> {
+    /// The thread, or a handler, is writing to this ring.
+    busy: AtomicBool,
+    ring: Ring<P>,
+}
+
+impl<P: ThreadPort> Levels<P> {
+    pub(super) const fn new() -> Self {
+        Self {
+            levels: [const {
+                Level {
+                    busy: AtomicBool::new(false),
+                    ring: Ring::empty(),
+                }
+            }; LEVELS],
+            lost: AtomicU32::new(0),
+        }
+    }
+
+    pub(super) fn busy(&self) -> bool {
+        self.levels
+            .iter()
+            .any(|level| level.busy.load(Ordering::Acquire))
+    }
+
+    /// Closes what is open at `now`, for a reader; and tells what found no ring.
+    pub(super) fn seal(&self, now: u64) {
+        for level in &self.levels {
+            level.ring.seal(now);
+        }
+        let [Level { ring, .. }, ..] = &self.levels;
+        ring.lose(self.lost.swap(0, Ordering::Relaxed) as usize);
+    }
+
+    /// Forgets all items. For a reader, while the thread is held off.
+    pub fn clear(&self, mode: Mode) {
+        self.lost.store(0, Ordering::Relaxed);
+        for level in self.levels.iter().filter(|level| level.ring.usable()) {
+            level.ring.set_mode(mode);
+            level.ring.clear();
+        }
+    }
+
+    /// How many packets are kept, of all rings.
+    pub fn kept(&self) -> u32 {
+        self.levels.iter().map(|level| level.ring.kept()).sum()
+    }
+
+    /// The `n`th of them, ring by ring and oldest first.
+    ///
+    /// # Safety
+    /// The lane is sealed, and its thread held off as long as the slice is used.
+    pub unsafe fn packet(&self, n: u32) -> Option<&[u8]> {
+        let mut n = n;
+        for Level { ring, .. } in &self.levels {
+            let kept = ring.kept();
+            if n < kept {
+                // SAFETY: by this function's contract.
+                return unsafe { ring.packet(n) };
+            }
+            n -= kept;
+        }
+        None
+    }
+
+    /// The ring of this stream's number, if it is one of these.
+    pub fn ring(&self, stream: u16) -> Option<&Ring<P>> {
+        let rings = self.levels.iter().map(|level| &level.ring);
+        rings
+            .filter(|ring| ring.usable())
+            .find(|ring| ring.number() == stream)
+    }
+
+    /// Whether a packet has been begun and not closed. Anybody may ask.
+    pub fn has_open(&self) -> bool {
+        self.levels.iter().any(|level| level.ring.is_open())
+    }
+
+    /// How many items have been produced. Anybody may ask.
+    pub fn produced(&self) -> u32 {
+        let produced = self
+            .levels
+            .iter()
+            .map(|level| level.ring.figures().produced);
+        produced.fold(0, u32::wrapping_add)
+    }
+
+    /// Gives the thread its own items ([`Ring::drain`]), without those of handlers that came between.
+    pub fn drain(&self, cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
+        let [Level { ring, .. }, ..] = &self.levels;
+        ring.drain(cursor, out)
+    }
+}
+
+impl<P: ThreadPort> Lane<P> {
+    /// The rings of items.
+    pub fn items(&self) -> &Levels<P> {
+        &self.items
+    }
+
+    /// Produces items of the lane's own thread that share one time and stay together. `equip` gives a
+    /// ring its memory when it is first used.
+    pub fn produce(&self, port: &P, gate: &Gate, items: &[Item], equip: impl FnOnce(&Ring<P>)) {
+        let free = |level: &&Level<P>| !level.busy.load(Ordering::Relaxed);
+        let Some(level) = self.items.levels.iter().find(free) else {
+            self.items
+                .lost
+                .fetch_add(items.len() as u32, Ordering::Relaxed);
+            return;
+        };
+        level.busy.store(true, Ordering::Relaxed);
+        if port.fenced() {
+            fence(Ordering::SeqCst);
+        }
+        compiler_fence(Ordering::SeqCst);
+        // As for events: who says that it is busy before it looks at the gate is waited for, or sees
+        // that a reader is at work.
+        let state = gate.state();
+        if state.open() {
+            if !level.ring.usable() {
+                equip(&level.ring);
+            }
+            let moment = || Moment {
+                isr_depth: self.writer.stream().isr_depth.get(),
+                thread: self.writer.stream().thread(),
+                flags: PacketHeader::FLAG_THREAD,
+            };
+            level.ring.produce(port.now(), items, moment);
+        } else if state.frozen() {
+            level.ring.lose(items.len());
+        }
+        compiler_fence(Ordering::SeqCst);
+        level.busy.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,554 @@
+//! What one event does to a stream and a table: the part that all drivers share.
+
+use core::cell::Cell;
+use core::hint::black_box;
+
+use kymo_wire::event::{Cause, EventId};
+
+use crate::config::{
+    CALL_SITES, Config, PROMOTE_ISR, PROMOTE_NOTHING, PROMOTE_SWITCHED_IN, PROMOTE_SWITCHED_OUT,
+    Promotion,
+};
+use crate::encode::{Alone, Driver, Store, Stream};
+use crate::gate::code;
+use crate::profile::{Moment, Profile};
+use crate::{Edge, Event, Target};
+
+/// The stream and the accumulators of one CPU or thread, and what is known of it: its thread, the
+/// interrupts that it serves. For one context at a time.
+///
+/// (In this order what is used most takes the shortest instructions of a small processor.)
+#[cfg_attr(target_pointer_width = "32", repr(C))]
+#[derive(Debug)]
+pub struct Writer<T> {
+    /// The program tells of its thread switches, so there is no need to ask at every event.
+    told: Cell<bool>,
+    /// The driver has a fast path, and nothing against its use.
+    fast: Cell<bool>,
+    /// Call sites are recorded.
+    sites: Cell<bool>,
+    /// It has been turned off since it was turned on.
+    was_off: Cell<bool>,
+    /// A bit for each hash of a promoted function: most functions are told apart by it alone.
+    promoted: Cell<u32>,
+    current_thread: Cell<Option<unsafe extern "C" fn() -> usize>>,
+    promotions: Cell<Option<&'static [Promotion]>>,
+    /// The thread that ran when recording was turned off: the last that the stream tells of.
+    off_thread: Cell<usize>,
+    stream: Stream<T>,
+    profile: Profile<T>,
+    /// The interrupts that are being served, the outermost first: as many as the stream's
+    /// `isr_depth` says, as far as there is room.
+    served: [Cell<u16>; SERVED],
+}
+
+/// How many nested interrupts are known by their numbers: as many as a Cortex-M with four bits of
+/// priority can nest.
+const SERVED: usize = 16;
+
+/// Stands for an interrupt whose number is not known because too many are nested. On no architecture
+/// is it an interrupt's.
+const UNKNOWN_IRQ: u16 = 0;
+
+impl<T: Target> Writer<T> {
+    /// Where the stream's count of discarded events is, in bytes from the beginning: 4 bytes.
+    pub const DISCARDED_OFFSET: usize =
+        core::mem::offset_of!(Self, stream) + Stream::<T>::DISCARDED_OFFSET;
+
+    /// Without memory. All zero.
+    pub const fn new() -> Self {
+        Self {
+            stream: Stream::new(),
+            profile: Profile::new(),
+            promotions: Cell::new(None),
+            promoted: Cell::new(0),
+            sites: Cell::new(false),
+            current_thread: Cell::new(None),
+            off_thread: Cell::new(0),
+            was_off: Cell::new(false),
+            told: Cell::new(false),
+            fast: Cell::new(false),
+            served: [const { Cell::new(0) }; SERVED],
+        }
+    }
+
+    /// The packets.
+    pub fn stream(&self) -> &Stream<T> {
+        &self.stream
+    }
+
+    /// The table of functions.
+    pub fn profile(&self) -> &Profile<T> {
+        &self.profile
+    }
+
+    /// Takes promotions and the current thread from the program's configuration. The memory of
+    /// stream and table is given to them by themselves.
+    ///
+    /// # Safety
+    /// `config.promotions` points to `config.promotion_count` of them, for good, and
+    /// `config.current_thread` may be called from any context.
+    pub unsafe fn set_up(&self, config: &Config) {
+        if cfg!(feature = "promotions") && !config.promotions.is_null() {
+            // SAFETY: by this function's contract.
+            let promotions = unsafe {
+                core::slice::from_raw_parts(config.promotions, config.promotion_count as usize)
+            };
+            self.promotions.set(Some(promotions));
+            self.promoted.set(
+                promotions
+                    .iter()
+                    .filter_map(|promotion| promotion.function)
+                    .fold(0, |bits, function| bits | bit(code(function as usize))),
+            );
+        }
+        self.sites.set(config.flags & CALL_SITES != 0);
+        self.current_thread.set(config.current_thread);
+        self.ask_thread();
+        self.choose_path();
+    }
+
+    /// Lets usual entries and exits take the fast path, as far as the program's wishes allow it.
+    pub fn allow_fast(&self, fast: bool) {
+        self.fast.set(fast);
+        self.choose_path();
+    }
+
+    /// The fast path knows no tables, and asks nobody.
+    fn choose_path(&self) {
+        let asks = self.current_thread.get().is_some() && !self.told.get();
+        let plain =
+            self.promoted.get() == 0 && !self.profile.exists() && !asks && !self.keep_sites();
+        self.stream.set_fast(self.fast.get() && plain);
+    }
+
+    /// Which way entries and exits go from here: a number that is another one whenever they begin to
+    /// go another way, and never 0.
+    #[cfg(feature = "cost")]
+    pub(crate) fn way(&self) -> u8 {
+        1 | u8::from(self.told.get()) << 1 | u8::from(self.fast.get()) << 2
+    }
+
+    /// Whether the program tells of its switches.
+    #[cfg(feature = "cost")]
+    pub(crate) fn is_told(&self) -> bool {
+        self.told.get()
+    }
+
+    /// The program tells of its switches from now on.
+    #[inline(always)]
+    fn be_told(&self, driver: &impl Driver) {
+        if !self.told.get() {
+            driver.apart(|| {
+                self.told.set(true);
+                self.choose_path();
+            });
+        }
+    }
+
+    /// Records call sites too.
+    fn keep_sites(&self) -> bool {
+        self.sites.get()
+    }
+
+    /// Records an event at `now`, in the stream and in the table, where nobody comes in between.
+    /// `function`s have no Thumb bit.
+    pub fn record(&self, now: u64, event: Event) {
+        self.record_by(&Alone::at(&self.stream, now), event);
+    }
+
+    /// Records an event, in the stream and in the table; false if the driver says that nothing is to be
+    /// recorded. `function`s have no Thumb bit.
+    #[inline(always)]
+    pub(crate) fn record_by(&self, driver: &impl Driver, event: Event) -> bool {
+        match event {
+            Event::Enter(function) => self.call(driver, Edge::Enter, function, 0),
+            Event::EnterFrom { function, caller } => {
+                self.call(driver, Edge::Enter, function, caller)
+            }
+            Event::Exit(function) => self.call(driver, Edge::Exit, function, 0),
+            Event::Recording { on, cause } => {
+                self.tell_recording(driver.now(), on, cause);
+                true
+            }
+            _ => {
+                let (id, first, second) = event.parts::<T>();
+                self.other(driver, id, first, second)
+            }
+        }
+    }
+
+    /// Records an entry, from the place `caller` if that is not 0, or an exit; the result as of
+    /// [`record_by`](Self::record_by).
+    #[inline(always)]
+    pub(crate) fn call(
+        &self,
+        driver: &impl Driver,
+        edge: Edge,
+        function: usize,
+        caller: usize,
+    ) -> bool {
+        if cfg!(feature = "promotions")
+            && self.promoted.get() & bit(function) != 0
+            && let Some(promotion) = self.promotion(function)
+        {
+            return self.promote(driver, edge, function, caller, promotion);
+        }
+        if !self.told.get() && self.current_thread.get().is_some() {
+            self.notice_thread(driver);
+        }
+        self.plain_call(driver, edge, function, caller)
+    }
+
+    #[inline(always)]
+    fn plain_call(&self, driver: &impl Driver, edge: Edge, function: usize, caller: usize) -> bool {
+        match edge {
+            Edge::Enter => self.enter(driver, function, caller),
+            Edge::Exit => self.exit(driver, function),
+        }
+    }
+
+    #[inline(never)]
+    fn enter(&self, driver: &impl Driver, function: usize, caller: usize) -> bool {
+        let caller = if self.keep_sites() { caller } else { 0 };
+        let (kept, moment) = (self.profile.is_kept(), Cell::new(None));
+        let ready = || moment.set(self.moment(driver, kept));
+        let recorded = match self.stream.enter(driver, function, caller, ready) {
+            Ok(recorded) => recorded,
+            Err((id, first, second)) => self.put(driver, id, first, second, Some(&moment)),
+        };
+        let Some(now) = recorded else {
+            return false;
+        };
+        match &moment.into_inner() {
+            Some(moment) => self.profile.enter_at(moment, now, function),
+            None if kept => self.profile.lose_call(),
+            None => {}
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn exit(&self, driver: &impl Driver, function: usize) -> bool {
+        let (kept, moment) = (self.profile.is_kept(), Cell::new(None));
+        let ready = || moment.set(self.moment(driver, kept));
+        let recorded = match self.stream.exit(driver, function, ready) {
+            Ok(recorded) => recorded,
+            Err((id, first, second)) => self.put(driver, id, first, second, Some(&moment)),
+        };
+        let Some(now) = recorded else {
+            return false;
+        };
+        if let Some(moment) = &moment.into_inner() {
+            self.profile.exit_at(moment, now, function);
+        }
+        true
+    }
+
+    /// What the table has to know of the moment at which a call is recorded, if it is kept.
+    #[inline(always)]
+    fn moment(&self, driver: &impl Driver, kept: bool) -> Option<Moment> {
+        if !kept {
+            return None;
+        }
+        if self.profile.is_idle() {
+            self.run_thread(driver);
+        }
+        self.profile.moment()
+    }
+
+    /// The thread that is known runs, as nobody did.
+    #[cold]
+    #[inline(never)]
+    fn run_thread(&self, driver: &impl Driver) {
+        driver.apart(|| self.profile.switched_in(driver.now(), self.stream.thread()));
+    }
+
+    #[cold]
+    fn promotion(&self, function: usize) -> Option<&'static Promotion> {
+        let is = |promotion: &&Promotion| {
+            promotion
+                .function
+                .is_some_and(|it| code(it as usize) == function)
+        };
+        self.promotions.get()?.iter().find(is)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn promote(
+        &self,
+        driver: &impl Driver,
+        edge: Edge,
+        function: usize,
+        caller: usize,
+        promotion: &Promotion,
+    ) -> bool {
+        let enter = matches!(edge, Edge::Enter);
+        let irq = promotion.irq.into();
+        match promotion.kind {
+            kind @ (PROMOTE_SWITCHED_IN | PROMOTE_SWITCHED_OUT) if enter => {
+                driver.apart(|| self.ask_thread());
+                let id = match kind {
+                    PROMOTE_SWITCHED_IN => EventId::SwitchedIn,
+                    _ => EventId::SwitchedOut,
+                };
+                self.other(driver, id, self.stream.thread() as u64, 0)
+            }
+            PROMOTE_SWITCHED_IN | PROMOTE_SWITCHED_OUT | PROMOTE_NOTHING => true,
+            PROMOTE_ISR if enter => {
+                self.other(driver, EventId::IsrEnter, irq, 0)
+                    && self.plain_call(driver, edge, function, caller)
+            }
+            PROMOTE_ISR => {
+                self.plain_call(driver, edge, function, caller)
+                    && self.other(driver, EventId::IsrExitNamed, irq, 0)
+            }
+            _ => self.plain_call(driver, edge, function, caller),
+        }
+    }
+
+    /// Records what is neither an entry nor an exit ([`Event::parts`]); the result as of
+    /// [`record_by`](Self::record_by).
+    #[inline(always)]
+    pub(crate) fn other(
+        &self,
+        driver: &impl Driver,
+        id: EventId,
+        first: u64,
+        second: usize,
+    ) -> bool {
+        self.put(driver, id, first, second, None).is_some()
+    }
+
+    /// The same of anything but a usual entry or exit; of these with `moment`, to be kept up to date.
+    /// Returns the time.
+    #[inline(never)]
+    fn put(
+        &self,
+        driver: &impl Driver,
+        id: EventId,
+        first: u64,
+        second: usize,
+        moment: Option<&Cell<Option<Moment>>>,
+    ) -> Option<u64> {
+        let id = match id {
+            EventId::IsrExitNamed if self.innermost() == Some(first as u16) => EventId::IsrExit,
+            EventId::SwitchedIn | EventId::SwitchedOut => {
+                self.be_told(driver);
+                id
+            }
+            _ => id,
+        };
+        let follows = (EventId::Context as u8..=EventId::IsrExitNamed as u8).contains(&(id as u8));
+        let kept = self.profile.is_kept();
+        let ready = || {
+            if let Some(moment) = moment {
+                moment.set(self.moment(driver, kept));
+            }
+        };
+        let accounted = kept && moment.is_none();
+        // Worked out here: a compiler would do it where interrupts are held off.
+        let more = black_box(follows || accounted);
+        let also = |now| {
+            if more {
+                if accounted {
+                    self.account_other(self.stream.whole(now), id, first);
+                }
+                self.follow_parts(id, first);
+            }
+        };
+        let quick = |id| {
+            if accounted && self.tells_table(id) {
+                return None;
+            }
+            self.follow_quickly(id, first)
+        };
+        self.stream
+            .other(driver, (id, first, second), ready, quick, also)
+    }
+
+    /// What [`follow`](Self::follow) does after a record of this id, as a single store, if it is one.
+    #[inline(always)]
+    fn follow_quickly(&self, id: EventId, first: u64) -> Option<Store> {
+        let depth = &self.stream.isr_depth;
+        match id {
+            EventId::SwitchedIn | EventId::SwitchedInNear => {
+                Some(Store::of(self.stream.thread_place(), first as usize))
+            }
+            EventId::SwitchedOut | EventId::SwitchedOutNamed => {
+                Some(Store::of(self.stream.thread_place(), 0))
+            }
+            EventId::Context if first as usize != self.stream.thread() => None,
+            EventId::IsrEnter | EventId::IsrEnterWide => {
+                // An interrupt that puts its own number here records something, and then this is done
+                // again.
+                if let Some(served) = self.served.get(usize::from(depth.get())) {
+                    served.set(first as u16);
+                }
+                Some(Store::of_level(depth, depth.get().saturating_add(1)))
+            }
+            EventId::IsrExit | EventId::IsrExitNamed => {
+                Some(Store::of_level(depth, depth.get().saturating_sub(1)))
+            }
+            _ => Some(Store::NOTHING),
+        }
+    }
+
+    /// Whether the table must know of a record of this id.
+    #[inline(always)]
+    fn tells_table(&self, id: EventId) -> bool {
+        !matches!(
+            id,
+            EventId::Marker | EventId::NamedMarker | EventId::WallClock
+        )
+    }
+
+    #[inline(never)]
+    fn account_other(&self, now: u64, id: EventId, first: u64) {
+        let thread = first as usize;
+        let profile = &self.profile;
+        match id {
+            EventId::SwitchedIn => profile.switched_in(now, thread),
+            EventId::SwitchedOut => profile.switched_out(now),
+            EventId::Context if thread != self.stream.thread() => profile.switched_in(now, thread),
+            EventId::IsrEnter => profile.isr_enter(now),
+            EventId::IsrExit | EventId::IsrExitNamed => profile.isr_exit(now),
+            EventId::Setjmp => profile.set_jump(now, self.stream.thread(), thread),
+            EventId::Longjmp => profile.jump(now, self.stream.thread(), thread),
+            _ => {}
+        }
+    }
+
+    /// The number of the interrupt that is being served, if any is and it is known.
+    fn innermost(&self) -> Option<u16> {
+        let level = self.stream.isr_depth.get().checked_sub(1)?;
+        self.served.get(usize::from(level)).map(Cell::get)
+    }
+
+    /// Records that recording is on, or off, at `now`, where nobody comes in between. Where it is on,
+    /// also the interrupts that began before: what comes next is theirs, not the thread's. A packet that
+    /// begins with this says that it begins outside of them.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn tell_recording(&self, now: u64, on: bool, cause: Cause) {
+        let (id, first, second) = Event::Recording { on, cause }.parts::<T>();
+        self.tell_switch(now, on);
+        let depth = self.stream.isr_depth.get();
+        if on {
+            self.stream.isr_depth.set(0);
+        }
+        self.stream.place(now, id, first, second);
+        if self.profile.is_kept() {
+            self.profile.record(now, on);
+        }
+        if on {
+            self.stream.part();
+            self.stream.forget_isrs();
+            for level in 0..depth {
+                let irq = self.served.get(usize::from(level));
+                self.begin_again(now, irq.map_or(UNKNOWN_IRQ, Cell::get));
+            }
+        }
+    }
+
+    /// Where threads were switched while recording was off, no record tells who goes on with it.
+    #[cold]
+    #[inline(never)]
+    fn tell_switch(&self, now: u64, on: bool) {
+        let thread = self.stream.thread();
+        if !on {
+            self.off_thread.set(thread);
+            self.was_off.set(true);
+        } else if self.was_off.replace(false) && thread != 0 && thread != self.off_thread.get() {
+            self.stream.place(now, EventId::Context, thread as u64, 0);
+        }
+    }
+
+    /// Records that an interrupt that began before is being served.
+    fn begin_again(&self, now: u64, irq: u16) {
+        let id = match u8::try_from(irq) {
+            Ok(_) => EventId::IsrEnter,
+            Err(_) => EventId::IsrEnterWide,
+        };
+        self.stream.place(now, id, irq.into(), 0);
+        if self.profile.is_kept() {
+            self.profile.isr_enter(now);
+        }
+        let depth = &self.stream.isr_depth;
+        depth.set(depth.get().saturating_add(1));
+    }
+
+    /// Keeps up with threads and interrupts: also while nothing is recorded, so that packets say
+    /// the truth as soon as something is.
+    pub fn follow_event(&self, event: Event) {
+        let (id, first, _) = event.parts::<T>();
+        self.follow(id, first);
+    }
+
+    /// The same of an event in [parts](Event::parts).
+    pub(crate) fn follow(&self, id: EventId, first: u64) {
+        if matches!(id, EventId::SwitchedIn | EventId::SwitchedOut) && !self.told.replace(true) {
+            self.choose_path();
+        }
+        self.follow_parts(id, first);
+    }
+
+    #[inline(always)]
+    fn follow_parts(&self, id: EventId, first: u64) {
+        let depth = &self.stream.isr_depth;
+        match id {
+            EventId::SwitchedIn | EventId::Context => self.stream.set_thread(first as usize),
+            EventId::SwitchedOut => self.stream.set_thread(0),
+            EventId::IsrEnter => {
+                if let Some(served) = self.served.get(usize::from(depth.get())) {
+                    served.set(first as u16);
+                }
+                depth.set(depth.get().saturating_add(1));
+            }
+            EventId::IsrExit | EventId::IsrExitNamed => {
+                depth.set(depth.get().saturating_sub(1));
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks the program which thread runs, if it can tell, and returns what is known then.
+    pub fn ask_thread(&self) -> usize {
+        if let Some(current_thread) = self.current_thread.get() {
+            // SAFETY: by the contract of `set_up`.
+            self.stream.set_thread(unsafe { current_thread() });
+        }
+        self.stream.thread()
+    }
+
+    /// Where the program does not tell of switches: sees them by asking.
+    #[cold]
+    #[inline(never)]
+    fn notice_thread(&self, driver: &impl Driver) {
+        let before = self.stream.thread();
+        let thread = driver.apart(|| {
+            if self.stream.isr_depth.get() != 0 {
+                return before;
+            }
+            let thread = self.ask_thread();
+            self.stream.set_thread(before);
+            thread
+        });
+        if thread != before {
+            self.other(driver, EventId::Context, thread as u64, 0);
+        }
+    }
+}
+
+impl<T: Target> Default for Writer<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The bit of a function among 32.
+#[inline(always)]
+fn bit(function: usize) -> u32 {
+    1 << ((function >> 2 ^ function >> 7) & 31)
+}

@@ -1,0 +1,18 @@
+//! Tells which hooks the library has (`kymo_assembly`: those in `device/arch`).
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rustc-check-cfg=cfg(kymo_assembly)");
+    let target = std::env::var("TARGET").unwrap_or_default();
+    let portable = std::env::var_os("CARGO_FEATURE_PORTABLE").is_some();
+    // Armv6-M, and the base line of Armv8-M, lack most of the instructions.
+    let known = [
+        "thumbv7m-",
+        "thumbv7em-",
+        "thumbv8m.main-",
+        "x86_64-unknown-linux-",
+    ];
+    if !portable && known.iter().any(|known| target.starts_with(known)) {
+        println!("cargo:rustc-cfg=kymo_assembly");
+    }
+}

@@ -1,0 +1,270 @@
+//! The recorder of a bare-metal program (or one under an RTOS) on one processor.
+
+#[cfg(target_arch = "arm")]
+use kymo_arch_cortex_m::CortexM as Processor;
+#[cfg(any(target_arch = "riscv32", target_arch = "riscv64"))]
+use kymo_arch_riscv::Riscv as Processor;
+use kymo_recorder::config::{Config, note};
+#[cfg(kymo_assembly)]
+use kymo_recorder::gate::code;
+use kymo_recorder::hot::Hot;
+use kymo_recorder::items::{Cursor, Drained, Item, Timed};
+use kymo_recorder::single::{Section, Single};
+use kymo_recorder::{Edge, Event};
+use kymo_wire::event::{EventId, Layout, MetadataType};
+use kymo_wire::note::NOTE_BYTES;
+
+/// What hooks look at first: in `.data`, so that the gate stays shut until start-up code has copied
+/// that. Hooks in assembly find it by its name; and a debugger that reads RAM finds the end of the
+/// newest packet there: see `.note.kymo`.
+#[unsafe(export_name = "kymo_hot")]
+static HOT: Hot = Hot::new(&raw const HOT);
+
+/// Everything else: in `.bss`.
+#[unsafe(export_name = "kymo_recorder")]
+static RECORDER: Single<Processor> = Single::new(Processor::new());
+
+/// An ELF note, aligned as one must be.
+#[repr(C, align(4))]
+struct Note([u8; NOTE_BYTES]);
+
+/// How to read the packets without the program's help.
+#[used]
+#[unsafe(link_section = ".note.kymo")]
+static NOTE: Note = Note(note(Layout::NATIVE, Single::<Processor>::KEPT));
+
+// SAFETY: `kymo.h` has the same declaration; a test compares the structures.
+unsafe extern "C" {
+    /// The program's.
+    static kymo_config: Config;
+}
+
+/// The program's configuration.
+#[inline(always)]
+fn config() -> &'static Config {
+    // SAFETY: the program defines it, as a constant.
+    unsafe { &kymo_config }
+}
+
+/// Stops here: there is nobody to tell.
+pub fn abort() -> ! {
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+/// Something happened that is no call.
+#[inline(always)]
+pub fn hook(event: Event) {
+    let (id, first, second) = event.parts::<Processor>();
+    say(first, second, id);
+}
+
+/// The same in parts: what an event is made of is known where it is made, and takes no code there.
+#[inline(never)]
+fn say(first: u64, second: usize, id: EventId) {
+    RECORDER.say(&HOT, config(), (id, first, second));
+}
+
+/// A function was entered or left.
+#[inline(always)]
+pub fn call(edge: Edge, function: usize, caller: usize) {
+    RECORDER.call(&HOT, config(), edge, function, caller);
+}
+
+/// What hooks in assembly leave to this: all that is not usual.
+#[cfg(kymo_assembly)]
+extern "C" fn slow_enter(function: usize, call_site: usize) {
+    if RECORDER.turn_packet(&HOT) {
+        // SAFETY: the compiler's hook called this with the same arguments.
+        return unsafe { __cyg_profile_func_enter(function, call_site) };
+    }
+    RECORDER.open_call(&HOT, config(), Edge::Enter, code(function), call_site);
+}
+
+/// The same of exits.
+#[cfg(kymo_assembly)]
+extern "C" fn slow_exit(function: usize, call_site: usize) {
+    if RECORDER.turn_packet(&HOT) {
+        // SAFETY: as above.
+        return unsafe { __cyg_profile_func_exit(function, call_site) };
+    }
+    RECORDER.open_call(&HOT, config(), Edge::Exit, code(function), 0);
+}
+
+#[cfg(all(kymo_assembly, feature = "depth"))]
+kymo_arch_cortex_m::hooks!(counting, HOT, slow_enter, slow_exit);
+
+#[cfg(all(kymo_assembly, not(feature = "depth")))]
+kymo_arch_cortex_m::hooks!(plain, HOT, slow_enter, slow_exit);
+
+/// Opens or closes the gate, nestable.
+#[inline(never)]
+pub fn enable(enabled: bool) {
+    RECORDER.enable(&HOT, enabled);
+}
+
+/// Turns recording on or off.
+#[inline(never)]
+pub fn turn(on: bool) {
+    RECORDER.turn(&HOT, config(), on);
+}
+
+/// Sets trigger and stopper; what is `None` stays.
+#[inline(always)]
+pub fn set_sets(trigger: Option<usize>, stopper: Option<usize>) {
+    if let Some(function) = trigger {
+        set(function, false);
+    }
+    if let Some(function) = stopper {
+        set(function, true);
+    }
+}
+
+/// Sets the trigger, or the stopper.
+#[inline(never)]
+fn set(function: usize, stopper: bool) {
+    let function = |set: bool| set.then_some(function);
+    RECORDER.set_sets(&HOT, config(), function(!stopper), function(stopper));
+}
+
+/// Forgets events and table.
+pub fn clear() {
+    RECORDER.clear(&HOT, config());
+}
+
+/// Names a thread.
+#[inline(always)]
+pub fn thread_name(thread: usize, name: &[u8]) {
+    describe(thread, name, MetadataType::ThreadName);
+}
+
+/// Names an interrupt.
+#[inline(always)]
+pub fn isr_name(irq: u16, name: &[u8]) {
+    describe(irq.into(), name, MetadataType::IsrName);
+}
+
+#[inline(never)]
+fn describe(number: usize, name: &[u8], kind: MetadataType) {
+    RECORDER.describe(&HOT, config(), kind, number as u64, name);
+}
+
+/// The periodic tick.
+pub fn tick() {
+    RECORDER.tick(&HOT, config());
+}
+
+/// A byte arrived from the host.
+pub fn receive(byte: u8) {
+    RECORDER.receive(&HOT, byte);
+}
+
+/// Does what the host asked for.
+pub fn poll() {
+    RECORDER.poll(&HOT, config());
+}
+
+/// Whether a poll would have something to do.
+pub fn pending() -> bool {
+    RECORDER.pending(&HOT, config())
+}
+
+/// A ring of items.
+pub type Ring = kymo_recorder::items::Ring<Processor>;
+
+/// An address of the program's, for the assembler.
+#[cfg(target_pointer_width = "32")]
+macro_rules! address_of {
+    ($name:literal) => {
+        concat!(".4byte ", $name)
+    };
+}
+
+/// An address of the program's, for the assembler.
+#[cfg(target_pointer_width = "64")]
+macro_rules! address_of {
+    ($name:literal) => {
+        concat!(".8byte ", $name)
+    };
+}
+
+// The program's ring of items, if it has one: a weak reference, which Rust cannot express.
+core::arch::global_asm!(
+    ".weak kymo_items",
+    ".pushsection .rodata.kymo_items_address,\"a\"",
+    ".balign 8",
+    ".globl kymo_items_address",
+    ".hidden kymo_items_address",
+    "kymo_items_address:",
+    address_of!("kymo_items"),
+    ".popsection",
+);
+
+// SAFETY: the assembly above defines the word.
+unsafe extern "C" {
+    static kymo_items_address: *const Ring;
+}
+
+/// The ring that the program defines for all items, if it does.
+fn items() -> Option<&'static Ring> {
+    // SAFETY: the linker made it the address of the program's ring, or null.
+    unsafe { kymo_items_address.as_ref() }
+}
+
+/// Produces items that share one time.
+pub fn produce(section: Section, these: &[Item]) {
+    if let Some(ring) = items() {
+        produce_in(ring, section, these);
+    }
+}
+
+/// Produces an item.
+pub fn produce_one(section: Section, item: Item) {
+    if let Some(ring) = items() {
+        RECORDER.produce_one(&HOT, config(), ring, section, item);
+    }
+}
+
+/// Produces items in a certain ring.
+pub fn produce_in(ring: &'static Ring, section: Section, these: &[Item]) {
+    RECORDER.produce(&HOT, config(), ring, section, these);
+}
+
+/// A producer in assembly, of the program's own, stored an item at the end of a packet.
+pub fn landed(ring: &'static Ring) {
+    RECORDER.landed(&HOT, config(), ring, None);
+}
+
+/// The same of ours.
+///
+/// # Safety
+/// The ring is there for good.
+#[cfg(all(kymo_assembly, target_arch = "arm"))]
+unsafe extern "C" fn put_landed(ring: *const Ring) {
+    // SAFETY: by this function's contract; only the address of the counter is taken.
+    let (ring, counter) = unsafe { (&*ring, &raw const kymo_counter) };
+    RECORDER.landed(&HOT, config(), ring, Some(counter));
+}
+
+#[cfg(all(kymo_assembly, target_arch = "arm"))]
+kymo_arch_cortex_m::items!(Ring, put_landed);
+
+/// Gives the items behind `cursor`.
+pub fn drain(cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
+    items().map_or_else(Drained::default, |ring| ring.drain(cursor, out))
+}
+
+/// Reserves a record of so many bytes; null if there is none.
+pub fn reserve(length: usize) -> *mut u8 {
+    RECORDER.reserve(&HOT, config(), length)
+}
+
+/// Finishes a reserved record, with this type; 0: discards it.
+///
+/// # Safety
+/// As of [`Single::commit`].
+pub unsafe fn commit(data: *mut u8, kind: u16) {
+    // SAFETY: by this function's contract.
+    unsafe { RECORDER.commit(data, kind) };
+}

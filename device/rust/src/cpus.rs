@@ -1,0 +1,184 @@
+//! The recorder of a bare-metal program on several processors.
+
+use kymo_arch_aarch64::Aarch64;
+use kymo_recorder::config::{Config, note};
+use kymo_recorder::cpus::{CpuItems, Cpus};
+use kymo_recorder::gate::Gate;
+use kymo_recorder::hot::Hot;
+use kymo_recorder::items::{Cursor, Drained, Item, Timed};
+use kymo_recorder::single::Section;
+use kymo_recorder::{Edge, Event};
+use kymo_wire::event::Layout;
+use kymo_wire::note::NOTE_BYTES;
+
+/// How many CPUs there may be. Each takes a KiB of RAM, used or not.
+const MAX_CPUS: usize = 16;
+
+/// On cache lines of its own: all CPUs read it at every event.
+#[repr(C, align(128))]
+struct Alone<T>(T);
+
+/// What hooks look at first: in `.data`, so that the gate stays shut until start-up code has copied
+/// that. (The cursors are the CPUs'.)
+static HOT: Alone<Hot> = Alone(Hot::new(&raw const HOT.0));
+/// Its only part that is used.
+static GATE: &Gate = &HOT.0.gate;
+
+/// Everything else: in `.bss`.
+#[unsafe(export_name = "kymo_recorder")]
+static RECORDER: Cpus<Aarch64, MAX_CPUS> = Cpus::new(Aarch64::new());
+
+/// An ELF note, aligned as one must be.
+#[repr(C, align(4))]
+struct Note([u8; NOTE_BYTES]);
+
+/// How to read the packets without the program's help.
+#[used]
+#[unsafe(link_section = ".note.kymo")]
+static NOTE: Note = Note(note(Layout::NATIVE, Cpus::<Aarch64, MAX_CPUS>::KEPT));
+
+// SAFETY: `kymo.h` has the same declaration; a test compares the structures.
+unsafe extern "C" {
+    /// The program's.
+    static kymo_config: Config;
+}
+
+/// The CPU that calls this records from now on, as `number`.
+pub fn cpu_start(number: u16) -> bool {
+    // SAFETY: the program defines it, as a constant.
+    let config = unsafe { &kymo_config };
+    // SAFETY: the linker made it the address of the program's memory for items, or null.
+    let items = unsafe { kymo_cpu_items_address.as_ref() };
+    RECORDER.start(GATE, config, items, number)
+}
+
+// The program's memory for items, if it wants any: a weak reference, which Rust cannot express.
+core::arch::global_asm!(
+    // Not `.weak`: link-time optimization may have put the program's definition into the same module.
+    ".weakref kymo_cpu_items_if_any, kymo_cpu_items",
+    ".pushsection .rodata.kymo_cpu_items_address,\"a\"",
+    ".balign 8",
+    ".globl kymo_cpu_items_address",
+    ".hidden kymo_cpu_items_address",
+    "kymo_cpu_items_address:",
+    ".8byte kymo_cpu_items_if_any",
+    ".popsection",
+);
+
+// SAFETY: the assembly above defines the word.
+unsafe extern "C" {
+    static kymo_cpu_items_address: *const CpuItems;
+}
+
+/// A ring of items.
+pub type Ring = kymo_recorder::items::Ring<Aarch64>;
+
+/// Produces items of this CPU that share one time. Interrupts are masked for it, whoever masks them
+/// besides.
+pub fn produce(_section: Section, items: &[Item]) {
+    RECORDER.produce(GATE, items);
+}
+
+/// Produces one.
+pub fn produce_one(section: Section, item: Item) {
+    produce(section, &[item]);
+}
+
+/// Gives this CPU its items behind `cursor`.
+pub fn drain(cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
+    RECORDER.drain(cursor, out)
+}
+
+/// Reserves a record of so many bytes in this CPU's stream; null if there is none.
+pub fn reserve(length: usize) -> *mut u8 {
+    RECORDER.reserve(GATE, length)
+}
+
+/// Finishes a reserved record, with this type; 0: discards it.
+///
+/// # Safety
+/// As of [`Cpus::commit`].
+pub unsafe fn commit(data: *mut u8, kind: u16) {
+    // SAFETY: by this function's contract.
+    unsafe { RECORDER.commit(GATE, data, kind) };
+}
+
+/// Stops here: there is nobody to tell.
+pub fn abort() -> ! {
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+/// Something happened that is no call.
+pub fn hook(event: Event) {
+    RECORDER.hook(GATE, event);
+}
+
+/// A function was entered or left.
+#[inline(always)]
+pub fn call(edge: Edge, function: usize, caller: usize) {
+    RECORDER.call(GATE, edge, function, caller);
+}
+
+/// Opens or closes the gate, nestable.
+pub fn enable(enabled: bool) {
+    RECORDER.enable(GATE, enabled);
+}
+
+/// Turns recording on or off.
+pub fn turn(on: bool) {
+    RECORDER.turn(GATE, on);
+}
+
+/// Sets trigger and stopper; what is `None` stays.
+pub fn set_sets(trigger: Option<usize>, stopper: Option<usize>) {
+    RECORDER.set_sets(GATE, trigger, stopper);
+}
+
+/// Forgets events.
+pub fn clear() {
+    RECORDER.clear(GATE);
+}
+
+/// Names a thread.
+pub fn thread_name(thread: usize, name: &[u8]) {
+    RECORDER.describe(GATE, |metadata, now| {
+        metadata.thread_name(now, thread, name);
+    });
+}
+
+/// Names an interrupt.
+pub fn isr_name(irq: u16, name: &[u8]) {
+    RECORDER.describe(GATE, |metadata, now| metadata.isr_name(now, irq, name));
+}
+
+/// This CPU's periodic tick.
+pub fn tick() {
+    RECORDER.tick(GATE);
+}
+
+/// A byte arrived from the host.
+pub fn receive(byte: u8) {
+    RECORDER.receive(GATE, byte);
+}
+
+/// Whether there is something to do for [`poll`].
+pub fn pending() -> bool {
+    RECORDER.pending(GATE)
+}
+
+/// Does what the host asked for.
+pub fn poll() {
+    RECORDER.poll(GATE);
+}
+
+/// Closes the packet that this CPU has open, in stream mode.
+pub fn flush() {
+    RECORDER.flush(GATE);
+}
+
+/// Gives `take` packets that have been closed, in stream mode.
+pub fn take_packets(take: impl FnMut(u16, &[u8])) -> u32 {
+    RECORDER.take_packets(GATE, take)
+}

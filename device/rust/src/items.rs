@@ -1,0 +1,425 @@
+//! Items: events of the shape that RTEMS records, with an id and a word of data.
+//!
+//! `kymo_items.h` has the whole story. A program for bare metal says once how many packets there are
+//! to be, with [`items!`](macro@crate::items); on Linux every thread that produces gets as many. On bare
+//! AArch64 each CPU has a ring (`cpu_items!`).
+//!
+//! ```no_run
+//! kymo::items!(8);
+//! # fn main() {
+//! kymo::items::produce(kymo::items::USER, 42);
+//! # }
+//! ```
+
+use core::ffi::{c_char, c_void};
+use core::mem::size_of;
+
+pub use kymo_recorder::items::{Cursor, Drained, Item, Timed};
+pub use kymo_recorder::single::Section;
+pub use kymo_wire::items::{Name, USER, id};
+
+use crate::system;
+#[cfg(target_os = "none")]
+pub use crate::system::Ring;
+
+/// So many items can be produced at once at most: what a packet holds.
+pub const AT_ONCE: usize = if size_of::<usize>() == 4 { 121 } else { 336 };
+
+/// How many words [`produce_list`] takes.
+const LIST: usize = 16;
+
+/// Memory for a ring of items on bare metal: `N` packets.
+#[cfg(target_os = "none")]
+#[cfg_attr(target_pointer_width = "32", repr(C, align(1024)))]
+#[cfg_attr(target_pointer_width = "64", repr(C, align(4096)))]
+#[derive(Debug)]
+pub struct Packets<const N: usize>(core::cell::UnsafeCell<[[u8; Ring::PACKET]; N]>);
+
+// SAFETY: only the recorder uses what is inside, under its own rules.
+#[cfg(target_os = "none")]
+unsafe impl<const N: usize> Sync for Packets<N> {}
+
+#[cfg(target_os = "none")]
+impl<const N: usize> Packets<N> {
+    /// All zero.
+    pub const fn new() -> Self {
+        Self(core::cell::UnsafeCell::new([[0; Ring::PACKET]; N]))
+    }
+
+    /// Its address.
+    pub const fn get(&'static self) -> *mut u8 {
+        self.0.get().cast()
+    }
+}
+
+#[cfg(target_os = "none")]
+impl<const N: usize> Default for Packets<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The memory of all CPUs' rings: see [`cpu_items!`](macro@crate::cpu_items).
+#[cfg(all(target_arch = "aarch64", target_os = "none"))]
+pub use kymo_recorder::cpus::CpuItems;
+
+/// Gives each of so many CPUs a ring of so many packets (at least 2) of items, once in a program.
+#[cfg(all(target_arch = "aarch64", target_os = "none"))]
+#[macro_export]
+macro_rules! cpu_items {
+    ($cpus:literal, $packets:literal) => {
+        #[allow(non_upper_case_globals)]
+        #[unsafe(no_mangle)]
+        static kymo_cpu_items: $crate::items::CpuItems = {
+            static PACKETS: $crate::items::Packets<{ $cpus * $packets }> =
+                $crate::items::Packets::new();
+            $crate::items::CpuItems {
+                memory: PACKETS.get(),
+                packets: $packets,
+                cpus: $cpus,
+            }
+        };
+    };
+}
+
+/// Defines the ring of items, once in a program, with so many packets (at least 2).
+#[cfg(all(target_os = "none", not(target_arch = "aarch64")))]
+#[macro_export]
+macro_rules! items {
+    ($packets:literal) => {
+        // What `kymo_ring_put` reads, if the linker script does not say otherwise.
+        #[cfg(target_arch = "arm")]
+        core::arch::global_asm!(".weak kymo_counter", ".set kymo_counter, 0xE0001004");
+        #[allow(non_upper_case_globals)]
+        #[unsafe(no_mangle)]
+        static kymo_items: $crate::items::Ring = {
+            static PACKETS: $crate::items::Packets<$packets> = $crate::items::Packets::new();
+            // SAFETY: it is for good, aligned by its type, and nobody else's.
+            unsafe { $crate::items::Ring::new(PACKETS.get(), $packets, 0) }
+        };
+    };
+}
+
+/// Says how many packets of items each thread gets, once in a program (at least 2).
+#[cfg(not(target_os = "none"))]
+#[macro_export]
+macro_rules! items {
+    ($packets:literal) => {
+        #[allow(non_upper_case_globals)]
+        #[unsafe(no_mangle)]
+        static kymo_items_packets: u32 = $packets;
+    };
+}
+
+/// Produces an item.
+pub fn produce(id: u16, data: usize) {
+    let id = id.into();
+    system::produce_one(Section::Open, Item { id, data });
+}
+
+/// Produces items that share one time and stay together: no other comes between them, and they are in
+/// one packet. More than [`AT_ONCE`] are not recorded, and counted.
+pub fn produce_n(section: Section, items: &[Item]) {
+    system::produce(section, items);
+}
+
+/// An item, and behind it up to 16 words with the ids from `first` on, all of one time.
+pub fn produce_list(item: Item, first: u32, words: &[usize]) {
+    let mut items = [item; LIST + 1];
+    let mut count = 1;
+    for ((to, word), id) in items.iter_mut().skip(1).zip(words).zip(first..) {
+        *to = Item { id, data: *word };
+        count += 1;
+    }
+    produce_n(Section::Open, items.get(..count).unwrap_or(&[]));
+}
+
+/// Text under one id, repeated for each word of it; character k of a word is in its bits 8k and up.
+/// At most [`AT_ONCE`] words.
+pub fn text(id: u16, text: &[u8]) {
+    pieces(text.chunks(size_of::<usize>()).take(AT_ONCE), |word| Item {
+        id: id.into(),
+        data: little(word),
+    });
+}
+
+/// A block of memory: its address, its length, then its words. One of more than 16 words comes in
+/// several such blocks.
+///
+/// # Safety
+/// There are `length` bytes at `address` that may be read.
+pub unsafe fn memory(address: *const u8, length: usize) {
+    // SAFETY: by this function's contract.
+    unsafe { block(id::MEMORY, address, length) }
+}
+
+/// A set of registers as it was saved at an address.
+///
+/// # Safety
+/// There are `length` bytes at `address` that may be read.
+pub unsafe fn registers(address: *const u8, length: usize) {
+    // SAFETY: by this function's contract.
+    unsafe { block(id::REGISTERS, address, length) }
+}
+
+/// How many words of a block are recorded at once, with interrupts masked all the while.
+const BLOCK: usize = 16;
+
+/// Words of memory under an id, behind address and length.
+///
+/// # Safety
+/// There are `length` bytes at `address` that may be read.
+unsafe fn block(id: u16, address: *const u8, length: usize) {
+    let mut done = 0;
+    while done < length {
+        let bytes = (length - done).min(BLOCK * size_of::<usize>());
+        let from = address.wrapping_add(done);
+        let mut items = [Item {
+            id: id.into(),
+            data: 0,
+        }; BLOCK + 2];
+        let [first, second, words @ ..] = &mut items;
+        *first = Item {
+            id: id::ADDRESS.into(),
+            data: from as usize,
+        };
+        *second = Item {
+            id: id::LENGTH.into(),
+            data: bytes,
+        };
+        for (i, word) in words.iter_mut().enumerate() {
+            let mut raw = [0; size_of::<usize>()];
+            let at = i * raw.len();
+            let rest = bytes.saturating_sub(at).min(raw.len());
+            for (k, byte) in raw.iter_mut().enumerate().take(rest) {
+                // SAFETY: `at + k` is below `bytes`, so within the block. It may change meanwhile.
+                *byte = unsafe { from.add(at + k).read_volatile() };
+            }
+            word.data = usize::from_ne_bytes(raw);
+        }
+        let count = 2 + bytes.div_ceil(size_of::<usize>());
+        produce_n(Section::Open, items.get(..count).unwrap_or(&[]));
+        done += bytes;
+    }
+}
+
+/// Produces one item for each word, sixteen of one time.
+fn pieces<'a>(words: impl Iterator<Item = &'a [u8]>, item: impl Fn(&[u8]) -> Item) {
+    let mut items = [Item { id: 0, data: 0 }; LIST];
+    let mut count = 0;
+    for word in words {
+        if let Some(to) = items.get_mut(count) {
+            *to = item(word);
+            count += 1;
+        }
+        if count == LIST {
+            produce_n(Section::Open, &items);
+            count = 0;
+        }
+    }
+    produce_n(Section::Open, items.get(..count).unwrap_or(&[]));
+}
+
+/// Bytes as a word, the first one lowest.
+fn little(bytes: &[u8]) -> usize {
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |word, byte| word << 8 | usize::from(*byte))
+}
+
+/// Gives the items behind `cursor`, in order, as many as fit into `out`: each that was produced is
+/// given once or counted as lost once. On Linux those of the calling thread, on bare AArch64 those of the
+/// CPU.
+pub fn drain(cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
+    system::drain(cursor, out)
+}
+
+/// One item.
+#[unsafe(no_mangle)]
+pub extern "C" fn kymo_produce(id: u32, data: usize) {
+    system::produce_one(Section::Open, Item { id, data });
+}
+
+/// Two items of one time.
+#[unsafe(no_mangle)]
+pub extern "C" fn kymo_produce_2(id_0: u32, data_0: usize, id_1: u32, data_1: usize) {
+    produce_n(Section::Open, &pair(id_0, data_0, id_1, data_1));
+}
+
+/// Any items of one time.
+///
+/// # Safety
+/// `items` points to `count` of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_produce_n(items: *const Item, count: usize) {
+    // SAFETY: by this function's contract.
+    produce_n(Section::Open, unsafe { slice(items, count) });
+}
+
+/// One item, where interrupts are masked.
+#[unsafe(no_mangle)]
+pub extern "C" fn kymo_produce_critical(id: u32, data: usize) {
+    system::produce_one(Section::Critical, Item { id, data });
+}
+
+/// Two items of one time, where interrupts are masked.
+#[unsafe(no_mangle)]
+pub extern "C" fn kymo_produce_2_critical(id_0: u32, data_0: usize, id_1: u32, data_1: usize) {
+    produce_n(Section::Critical, &pair(id_0, data_0, id_1, data_1));
+}
+
+/// Any items of one time, where interrupts are masked.
+///
+/// # Safety
+/// `items` points to `count` of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_produce_n_critical(items: *const Item, count: usize) {
+    // SAFETY: by this function's contract.
+    produce_n(Section::Critical, unsafe { slice(items, count) });
+}
+
+/// An item and words with rising ids.
+///
+/// # Safety
+/// `words` points to `count` of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_produce_list(
+    id: u32,
+    data: usize,
+    first_id: u32,
+    words: *const usize,
+    count: usize,
+) {
+    // SAFETY: by this function's contract.
+    produce_list(Item { id, data }, first_id, unsafe { slice(words, count) });
+}
+
+/// Text under an id.
+///
+/// # Safety
+/// `string` is NUL-terminated, or null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_text(id: u32, string: *const c_char) {
+    if !string.is_null() {
+        // SAFETY: by this function's contract.
+        text(
+            id as u16,
+            unsafe { core::ffi::CStr::from_ptr(string) }.to_bytes(),
+        );
+    }
+}
+
+/// A block of memory.
+///
+/// # Safety
+/// There are `length` bytes at `address`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_memory(address: *const c_void, length: usize) {
+    // SAFETY: by this function's contract.
+    unsafe { memory(address.cast(), length) }
+}
+
+/// A set of registers.
+///
+/// # Safety
+/// There are `length` bytes at `saved`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_registers(saved: *const c_void, length: usize) {
+    // SAFETY: by this function's contract.
+    unsafe { registers(saved.cast(), length) }
+}
+
+/// The items behind a cursor.
+///
+/// # Safety
+/// `items` points to room for `count` of them, and `cursor` to a cursor, all zero at first, that nobody
+/// else uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_items_drain(
+    cursor: *mut Cursor,
+    items: *mut Timed,
+    count: usize,
+) -> Drained {
+    if cursor.is_null() || (items.is_null() && count != 0) {
+        return Drained::default();
+    }
+    let out = if count == 0 {
+        &mut []
+    } else {
+        // SAFETY: by this function's contract; any bytes are an item.
+        unsafe { core::slice::from_raw_parts_mut(items, count) }
+    };
+    // SAFETY: by this function's contract.
+    drain(unsafe { &mut *cursor }, out)
+}
+
+/// Produces into a ring of one level of interrupts.
+///
+/// # Safety
+/// `ring` was defined by `KYMO_RING`, and `items` points to `count` items.
+#[cfg(all(target_os = "none", not(target_arch = "aarch64")))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_ring_produce(ring: *const Ring, items: *const Item, count: usize) {
+    // SAFETY: by this function's contract.
+    if let Some(ring) = unsafe { ring.as_ref() } {
+        // SAFETY: as above.
+        system::produce_in(ring, Section::Own, unsafe { slice(items, count) });
+    }
+}
+
+/// One item, into a ring.
+///
+/// # Safety
+/// `ring` was defined by `KYMO_RING`.
+#[cfg(all(target_os = "none", not(target_arch = "aarch64"), not(kymo_assembly)))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_ring_put(ring: *const Ring, id: u32, data: usize) {
+    // SAFETY: by this function's contract.
+    if let Some(ring) = unsafe { ring.as_ref() } {
+        system::produce_in(ring, Section::Open, &[Item { id, data }]);
+    }
+}
+
+/// One item, into a ring that only one level of interrupts (or the threads alone) uses.
+///
+/// # Safety
+/// `ring` was defined by `KYMO_RING`, and that is so.
+#[cfg(all(target_os = "none", not(target_arch = "aarch64"), not(kymo_assembly)))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_ring_put_own(ring: *const Ring, id: u32, data: usize) {
+    // SAFETY: by this function's contract.
+    if let Some(ring) = unsafe { ring.as_ref() } {
+        system::produce_in(ring, Section::Own, &[Item { id, data }]);
+    }
+}
+
+/// A producer in assembly stored an item at the end of a packet.
+///
+/// # Safety
+/// `ring` was defined by `KYMO_RING`.
+#[cfg(all(target_os = "none", not(target_arch = "aarch64")))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_item_landed(ring: *const Ring) {
+    // SAFETY: by this function's contract.
+    if let Some(ring) = unsafe { ring.as_ref() } {
+        system::landed(ring);
+    }
+}
+
+fn pair(id_0: u32, data_0: usize, id_1: u32, data_1: usize) -> [Item; 2] {
+    let (first, second) = ((id_0, data_0), (id_1, data_1));
+    [first, second].map(|(id, data)| Item { id, data })
+}
+
+/// What a C program passes.
+///
+/// # Safety
+/// `first` points to `count` elements, or `count` is 0.
+unsafe fn slice<'a, E>(first: *const E, count: usize) -> &'a [E] {
+    if first.is_null() || count == 0 {
+        return &[];
+    }
+    // SAFETY: by this function's contract.
+    unsafe { core::slice::from_raw_parts(first, count) }
+}

@@ -1,0 +1,287 @@
+//! The recorder of a Linux process, and when it starts and saves by itself.
+
+use core::ffi::CStr;
+
+use kymo_arch_linux::process::Process;
+use kymo_arch_linux::sys;
+use kymo_recorder::config::{Config, Kept, note};
+use kymo_recorder::gate::{Gate, Look};
+use kymo_recorder::hot::Hot;
+use kymo_recorder::items::{Cursor, Drained, Item, Timed};
+use kymo_recorder::single::Section;
+use kymo_recorder::{Edge, Event};
+use kymo_wire::event::{Cause, Layout};
+use kymo_wire::note::NOTE_BYTES;
+
+/// The gate: in initialized memory. (The cursors are the threads'.)
+static HOT: Hot = Hot::new(&raw const HOT);
+/// Its only part that is used.
+static GATE: &Gate = &HOT.gate;
+/// Everything else: in memory that is all zero.
+static PROCESS: Process = Process::new();
+
+// The program's configuration if it has one: a weak reference, which Rust cannot express.
+core::arch::global_asm!(
+    ".weak kymo_config",
+    ".pushsection .data.rel.ro.kymo_config_address,\"aw\"",
+    ".balign 8",
+    ".globl kymo_config_address",
+    ".hidden kymo_config_address",
+    "kymo_config_address:",
+    kymo_arch_linux::address_of!("kymo_config"),
+    ".popsection",
+);
+
+// The same of how many packets of items it wants.
+core::arch::global_asm!(
+    ".weak kymo_items_packets",
+    ".pushsection .data.rel.ro.kymo_items_packets_address,\"aw\"",
+    ".balign 8",
+    ".globl kymo_items_packets_address",
+    ".hidden kymo_items_packets_address",
+    "kymo_items_packets_address:",
+    kymo_arch_linux::address_of!("kymo_items_packets"),
+    ".popsection",
+);
+
+/// An ELF note, aligned as one must be.
+#[repr(C, align(4))]
+struct Note([u8; NOTE_BYTES]);
+
+/// How to read the packets without the program's help.
+#[used]
+#[unsafe(link_section = ".note.kymo")]
+static NOTE: Note = Note(note(Layout::NATIVE, Kept::NOWHERE));
+
+// SAFETY: the assembly above defines the word, and the C library `abort`.
+unsafe extern "C" {
+    static kymo_config_address: *const Config;
+    static kymo_items_packets_address: *const u32;
+    #[link_name = "abort"]
+    fn c_abort() -> !;
+}
+
+/// Ends the process.
+pub fn abort() -> ! {
+    // SAFETY: it takes nothing.
+    unsafe { c_abort() }
+}
+
+/// A function was entered or left by the calling thread.
+#[inline(always)]
+pub fn call(edge: Edge, function: usize, caller: usize) {
+    match (GATE.look(), edge) {
+        (Look::Open, _) if GATE.open() => PROCESS.call(GATE, edge, function, caller),
+        (Look::Open, _) => closed(edge.of(function, caller)),
+        (Look::Armed, Edge::Enter) if function == GATE.trigger() => {
+            closed(edge.of(function, caller))
+        }
+        _ => {}
+    }
+}
+
+/// The hooks that the compiler calls, in assembly, for what is usual.
+#[cfg(kymo_assembly)]
+pub mod fast {
+    use kymo_arch_linux::hooks;
+    use kymo_recorder::Edge;
+
+    use super::{GATE, HOT, PROCESS};
+
+    hooks!(HOT, call, inside, come_back);
+
+    /// What the assembly leaves undone before anything has happened.
+    fn call(edge: Edge, function: usize, caller: usize) {
+        super::call(edge, function, caller);
+    }
+
+    /// What it leaves undone when the thread is inside.
+    fn inside(edge: Edge, function: usize, caller: usize) {
+        PROCESS.call_inside(GATE, edge, function, caller);
+    }
+
+    /// What it leaves undone behind the record.
+    fn come_back() {
+        PROCESS.come_back(GATE);
+    }
+}
+
+/// Something else happened in the calling thread.
+pub fn hook(event: Event) {
+    if GATE.open() {
+        PROCESS.hook(GATE, event);
+    } else {
+        closed(event);
+    }
+}
+
+/// Something happened while the gate was closed.
+#[cold]
+#[inline(never)]
+fn closed(event: Event) {
+    if GATE.state().fresh() {
+        set_up();
+    }
+    PROCESS.closed(GATE, event);
+}
+
+/// Sets the recorder up, if it is not yet.
+fn set_up() {
+    // SAFETY: the linker made it the address of the program's number, or null.
+    if let Some(packets) = unsafe { kymo_items_packets_address.as_ref() } {
+        PROCESS.set_item_packets(*packets);
+    }
+    // SAFETY: the linker made it the address of the program's configuration, or null.
+    PROCESS.set_up(GATE, unsafe { kymo_config_address.as_ref() });
+}
+
+/// The recorder, set up.
+pub fn process() -> &'static Process {
+    if GATE.state().fresh() {
+        set_up();
+    }
+    &PROCESS
+}
+
+/// Why a recording could not be saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SaveError {
+    /// The system's error number. `EBUSY` also if another dump is going on, or if one thread's
+    /// recording had to be left out because the thread does not leave its hook.
+    pub errno: i32,
+}
+
+impl core::fmt::Display for SaveError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "the recording was not saved whole: error {}", self.errno)
+    }
+}
+
+impl core::error::Error for SaveError {}
+
+/// Writes all that was recorded so far to a file that `kymo` takes. Recording goes on.
+///
+/// # Errors
+/// Why it could not be written, or not wholly.
+pub fn save(path: &CStr) -> Result<(), SaveError> {
+    let result = process().save(GATE, path.to_bytes_with_nul());
+    result.map_err(|sys::Errno(errno)| SaveError { errno })
+}
+
+/// Sets the recorder up before the program's own constructors, so that its clock is measured from
+/// the beginning. (What runs still earlier does it by its first hook.)
+#[used]
+#[unsafe(link_section = ".init_array.00101")]
+static AT_START: extern "C" fn() = {
+    extern "C" fn start() {
+        process();
+    }
+    start
+};
+
+/// Saves to the file that `KYMO_OUTPUT` names, after the program's own destructors. A fork of the
+/// process adds its number to the name, so as not to write over its parent's file.
+#[used]
+#[unsafe(link_section = ".fini_array.00101")]
+static AT_END: extern "C" fn() = {
+    extern "C" fn end() {
+        if let Some(path) = sys::environment(b"KYMO_OUTPUT\0").filter(|path| !path.is_empty()) {
+            process().save_at_exit(GATE, path);
+        }
+    }
+    end
+};
+
+/// Opens or closes the gate, nestable.
+pub fn enable(enabled: bool) {
+    if enabled {
+        GATE.enable();
+    } else {
+        GATE.disable();
+    }
+}
+
+/// Turns recording on or off.
+pub fn turn(on: bool) {
+    process().turn(GATE, on, Cause::Command);
+}
+
+/// Sets trigger and stopper; what is `None` stays.
+pub fn set_sets(trigger: Option<usize>, stopper: Option<usize>) {
+    process();
+    if let Some(trigger) = trigger {
+        GATE.set_trigger(trigger);
+    }
+    if let Some(stopper) = stopper {
+        GATE.set_stopper(stopper);
+    }
+}
+
+/// Forgets events and table.
+pub fn clear() {
+    process().clear(GATE);
+}
+
+/// Names a thread.
+pub fn thread_name(thread: usize, name: &[u8]) {
+    process().thread_name(thread, name);
+}
+
+/// Names an interrupt.
+pub fn isr_name(irq: u16, name: &[u8]) {
+    process().isr_name(irq, name);
+}
+
+/// The clock needs no tick here.
+pub fn tick() {}
+
+/// A byte arrived from the host.
+pub fn receive(byte: u8) {
+    PROCESS.receive(byte);
+}
+
+/// Does what the host asked for.
+pub fn poll() {
+    process().poll(GATE);
+}
+
+/// Whether a poll would have something to do.
+pub fn pending() -> bool {
+    process().pending(GATE)
+}
+
+/// Produces items in the calling thread that share one time. It has rings of its own, so nobody has
+/// to be kept out.
+pub fn produce(_section: Section, items: &[Item]) {
+    if GATE.state().fresh() {
+        set_up();
+    }
+    PROCESS.produce(GATE, items);
+}
+
+/// Produces an item in the calling thread.
+pub fn produce_one(section: Section, item: Item) {
+    produce(section, &[item]);
+}
+
+/// Gives the calling thread its items behind `cursor`.
+pub fn drain(cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
+    process().drain(cursor, out)
+}
+
+/// Reserves a record of so many bytes in the calling thread's stream; null if there is none.
+pub fn reserve(length: usize) -> *mut u8 {
+    if GATE.state().fresh() {
+        set_up();
+    }
+    PROCESS.reserve(GATE, length)
+}
+
+/// Finishes a reserved record, with this type; 0: discards it.
+///
+/// # Safety
+/// As of [`Process::commit`].
+pub unsafe fn commit(data: *mut u8, kind: u16) {
+    // SAFETY: by this function's contract.
+    unsafe { PROCESS.commit(GATE, data, kind) };
+}

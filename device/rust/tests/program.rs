@@ -1,0 +1,77 @@
+//! A Rust program that records itself.
+
+use std::ffi::CString;
+use std::path::Path;
+
+use kymo::{Buffer, Config};
+use kymo_device_tests::{Kind, packets};
+use kymo_wire::link::Identity;
+
+static PROMOTIONS: [kymo::Promotion; 0] = [];
+/// Not used on Linux, but a program for both may give it.
+static NAMES: Buffer<512> = Buffer::new();
+
+kymo::config!(Config {
+    version: kymo::CONFIG_VERSION,
+    buffer_size: 1 << 16,
+    packet_size: 1024,
+    metadata: NAMES.get(),
+    metadata_size: 512,
+    promotions: PROMOTIONS.as_ptr(),
+    ..Config::EMPTY
+});
+
+fn work(depth: u32) {
+    let _call = kymo::call(work as *const () as usize);
+    if depth > 0 {
+        work(depth - 1);
+    }
+}
+
+#[test]
+fn a_rust_program_records_itself() {
+    work(1);
+    kymo::on();
+    work(2);
+    kymo::disable();
+    work(1);
+    kymo::enable();
+    kymo::named_marker(c"half", 2);
+    kymo::off();
+    work(1);
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rust.kymo");
+    let file = CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero in the path");
+    kymo::save(&file).expect("it is saved");
+    let bytes = std::fs::read(&path).expect("it was saved");
+    let end = bytes
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .expect("a line of text");
+    let line = String::from_utf8_lossy(&bytes[..end]);
+    let identity = Identity::parse(&line).expect("the identity");
+    let kinds: Vec<Kind> = packets(&bytes[end + 1..], identity.layout, identity.text_base)
+        .into_iter()
+        .flat_map(|packet| packet.records)
+        .map(|record| record.kind)
+        .filter(|kind| !matches!(kind, Kind::Metadata { .. }))
+        .collect();
+    let function = work as *const () as u64;
+    let (enter, exit) = (Kind::Enter(function), Kind::Exit(function));
+    let recording = |on| Kind::Recording { on, cause: 2 };
+    let mut expected = vec![recording(true)];
+    expected.extend([enter.clone(), enter.clone(), enter]);
+    expected.extend([exit.clone(), exit.clone(), exit]);
+    let Kind::NamedMarker { name, .. } = kinds[7] else {
+        panic!("no marker: {:?}", kinds[7]);
+    };
+    expected.push(Kind::NamedMarker { name, value: 2 });
+    expected.push(recording(false));
+    assert_eq!(kinds, expected);
+
+    kymo::clear();
+    kymo::save(&file).expect("it is saved");
+    let cleared = std::fs::metadata(&path).expect("it was saved").len();
+    assert!(cleared < bytes.len() as u64);
+    let error = kymo::save(c"/nowhere/at/all").expect_err("there is no such folder");
+    assert_eq!(error.errno, 2);
+}

@@ -1,0 +1,192 @@
+//! Programs for a Cortex-M that an emulator executes: built, run to their end, and what they said.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub use crate::equipment::device;
+
+/// Whether compiler and emulator are installed, and Rust's library for the targets; says what is
+/// not.
+///
+/// # Panics
+/// In CI, when something is missing.
+pub fn equipped(targets: &[&'static str]) -> bool {
+    crate::equipment::equipped(&["arm-none-eabi-gcc", "qemu-system-arm"], targets)
+}
+
+/// Longer than any of the programs takes on a slow and busy machine; a hang is noticed.
+const PATIENCE: Duration = Duration::from_secs(4 * 3600);
+
+/// The Rust target of the programs.
+pub const TARGET: &str = "thumbv7em-none-eabihf";
+
+/// Builds `libkymo.a` with these features, in a folder of their own.
+///
+/// # Panics
+/// When that fails.
+pub fn library(folder: &Path, features: &str) -> PathBuf {
+    build_library(folder, &["-p", "kymo-c", "--features", features]).join("libkymo.a")
+}
+
+/// Builds `libkymo_minimal.a`, in a folder of its own.
+///
+/// # Panics
+/// When that fails.
+pub fn minimal_library(folder: &Path) -> PathBuf {
+    build_library(folder, &["-p", "kymo-minimal"]).join("libkymo_minimal.a")
+}
+
+/// Builds a library, and returns the folder in which it is.
+fn build_library(folder: &Path, options: &[&str]) -> PathBuf {
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--profile", "small"])
+        .args(options)
+        .args(["--target", TARGET, "--target-dir"])
+        .arg(folder)
+        .current_dir(device())
+        .status()
+        .expect("cargo runs");
+    assert!(status.success(), "the library builds");
+    folder.join(TARGET).join("small")
+}
+
+/// A program for a Cortex-M4.
+#[derive(Debug)]
+pub struct Program {
+    elf: PathBuf,
+}
+
+impl Program {
+    /// Compiles one of `tests/programs` with these options, and links it with `libraries`.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn build(folder: &Path, source: &str, options: &[&str], libraries: &[&Path]) -> Self {
+        let programs = device().join("tests/programs");
+        std::fs::create_dir_all(folder).expect("the folder can be made");
+        let elf = folder.join(source).with_extension("elf");
+        let output = Command::new("arm-none-eabi-gcc")
+            // The library's calling convention, but nobody switches the FPU on.
+            .args([
+                "-mcpu=cortex-m4",
+                "-mthumb",
+                "-mfloat-abi=hard",
+                "-mfpu=fpv4-sp-d16",
+            ])
+            .args([
+                "-mgeneral-regs-only",
+                "-O2",
+                "-g",
+                "-nostdlib",
+                "-ffreestanding",
+            ])
+            .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror"])
+            .args(["-ffunction-sections", "-Wl,--gc-sections", "-I"])
+            .arg(device().join("c/include"))
+            .args(options)
+            .arg("-T")
+            .arg(programs.join("board.ld"))
+            .arg(programs.join(source))
+            .args(libraries)
+            .args(["-lgcc", "-o"])
+            .arg(&elf)
+            .output()
+            .expect("the compiler runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        Self { elf }
+    }
+
+    /// The addresses of its functions, by their names, without the bit that tells the instruction
+    /// set.
+    ///
+    /// # Panics
+    /// When they can't be read.
+    pub fn functions(&self) -> BTreeMap<String, u64> {
+        let output = Command::new("arm-none-eabi-nm").arg(&self.elf).output();
+        let output = output.expect("nm runs").stdout;
+        let function = |line: &str| {
+            let mut words = line.split_whitespace();
+            let address = u64::from_str_radix(words.next()?, 16).ok()?;
+            (words.next()?.eq_ignore_ascii_case("t"))
+                .then_some((words.next()?.to_owned(), address & !1))
+        };
+        String::from_utf8_lossy(&output)
+            .lines()
+            .filter_map(function)
+            .collect()
+    }
+
+    /// Runs it to its end, in `folder`, where files that it writes go.
+    ///
+    /// # Panics
+    /// When it does not end by itself, saying so.
+    pub fn run(&self, folder: &Path) -> Said {
+        let said = folder.join("said.txt");
+        let file = std::fs::File::create(&said).expect("a file can be made");
+        let mut qemu = Command::new("qemu-system-arm")
+            .args(["-M", "mps2-an386", "-icount", "shift=6", "-singlestep"])
+            .args(["-display", "none", "-monitor", "none", "-serial", "stdio"])
+            .args(["-semihosting-config", "enable=on,target=native", "-kernel"])
+            .arg(&self.elf)
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(file)
+            .spawn()
+            .expect("QEMU runs");
+        let started = Instant::now();
+        while qemu.try_wait().expect("QEMU runs").is_none() {
+            if started.elapsed() > PATIENCE {
+                let _ = qemu.kill();
+                let _ = qemu.wait();
+                panic!("still running after {PATIENCE:?}");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let said = Said::parse(&std::fs::read_to_string(&said).expect("it said something"));
+        assert!(said.ended, "{said:?}");
+        said
+    }
+}
+
+/// What a program said: lines of a name and a number.
+#[derive(Debug, Default)]
+pub struct Said {
+    numbers: BTreeMap<String, u32>,
+    /// The offsets at which interrupts struck in the code that was watched.
+    pub struck: Vec<u32>,
+    ended: bool,
+}
+
+impl Said {
+    fn parse(text: &str) -> Self {
+        let mut said = Self::default();
+        for line in text.lines() {
+            match line.split_once(' ') {
+                None => said.ended = line == "end",
+                Some((name, number)) => {
+                    let number = number.parse().expect("a number");
+                    if name == "struck" {
+                        said.struck.push(number);
+                    } else {
+                        said.numbers.insert(name.to_owned(), number);
+                    }
+                }
+            }
+        }
+        said
+    }
+
+    /// What it said of this.
+    ///
+    /// # Panics
+    /// When it said nothing.
+    pub fn number(&self, name: &str) -> u32 {
+        *self
+            .numbers
+            .get(name)
+            .unwrap_or_else(|| panic!("nothing was said of {name}: {self:?}"))
+    }
+}

@@ -1,0 +1,22 @@
+//! What the tests of the recorder share: a decoder that knows the format only from its
+//! description, mock processors, random events, and a host's side of the link.
+//!
+//! The decoder works bit by bit, as CTF 1.8 defines bit fields, and uses none of the functions that
+//! the recorder encodes with: a mistake would have to be made twice to go unseen.
+
+mod board;
+mod decode;
+pub mod emulator;
+mod equipment;
+mod host;
+mod items;
+mod mock;
+mod random;
+
+pub use board::Board;
+pub use decode::{Kind, Packet, Record, UNKNOWN, packets};
+pub use equipment::{device, equipped};
+pub use host::Host;
+pub use items::ItemPacket;
+pub use mock::{Layouts, Mock, Strike, config, hot, layout, leak};
+pub use random::Random;

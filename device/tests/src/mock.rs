@@ -1,0 +1,208 @@
+//! Processors that exist only in tests.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+
+use kymo_recorder::Target;
+use kymo_recorder::config::{CONFIG_VERSION, Config};
+use kymo_recorder::hot::Hot;
+use kymo_recorder::link::Link;
+use kymo_recorder::single::SinglePort;
+use kymo_recorder::threads::ThreadPort;
+use kymo_wire::event::{ByteOrder, Layout, Shape, WordSize};
+
+/// Where a mock's counter seems to be.
+const COUNTER: *const u32 = std::ptr::without_provenance(4);
+
+/// The layouts that are tested: type-level numbers.
+pub trait Layouts {
+    /// The layout.
+    const LAYOUT: Layout;
+}
+
+macro_rules! layouts {
+    ($($(#[$doc:meta])* $name:ident: $shape:ident $word:ident $order:ident $shift:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct $name;
+        impl Layouts for $name {
+            const LAYOUT: Layout = Layout {
+                shape: Shape::$shape,
+                word: WordSize::$word,
+                order: ByteOrder::$order,
+                function_shift: $shift,
+            };
+        }
+    )*};
+}
+
+/// The layouts.
+pub mod layout {
+    use super::*;
+    layouts! {
+        /// A Cortex-M.
+        Small: Compact Bits32 Little 1;
+        /// A 32-bit PowerPC.
+        SmallBig: Compact Bits32 Big 2;
+        /// A PC.
+        Large: Wide Bits64 Little 0;
+        /// A 64-bit big-endian machine.
+        LargeBig: Wide Bits64 Big 2;
+    }
+}
+
+/// Something that strikes when the recorder calls the port.
+pub type Strike = Box<dyn FnMut(&'static str)>;
+
+/// A processor: its counter counts when it is told to, and an "interrupt" can be made to strike
+/// wherever the recorder calls it and interrupts are not masked.
+pub struct Mock<L> {
+    /// The whole time; the counter shows the low part of it.
+    pub time: Cell<u64>,
+    /// After how many ticks the counter begins again; 0: there is no counter.
+    pub turn: Cell<u64>,
+    /// How much time passes at each reading.
+    pub step: Cell<u64>,
+    /// How deeply interrupts are masked.
+    pub masked: Cell<usize>,
+    /// Strikes at `mask` (before it masks), `unmask` (after it unmasks); and at `counter` like an
+    /// NMI, masked or not.
+    pub strike: RefCell<Option<Strike>>,
+    link: Link,
+    layout: PhantomData<L>,
+}
+
+impl<L> Default for Mock<L> {
+    fn default() -> Self {
+        Self {
+            time: Cell::new(1000),
+            turn: Cell::new(1 << 32),
+            step: Cell::new(1),
+            masked: Cell::new(0),
+            strike: RefCell::new(None),
+            link: Link::new(),
+            layout: PhantomData,
+        }
+    }
+}
+
+impl<L> std::fmt::Debug for Mock<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mock").finish_non_exhaustive()
+    }
+}
+
+impl<L> Mock<L> {
+    /// Lets what strikes strike; it does not interrupt itself.
+    fn struck(&self, place: &'static str) {
+        let strike = self.strike.borrow_mut().take();
+        if let Some(mut strike) = strike {
+            strike(place);
+            let mut back = self.strike.borrow_mut();
+            if back.is_none() {
+                *back = Some(strike);
+            }
+        }
+    }
+}
+
+impl<L> Mock<L> {
+    /// Counts on, and returns where the counter stands then.
+    fn count(&self) -> u32 {
+        self.struck("counter");
+        self.time.set(self.time.get() + self.step.get());
+        (self.time.get() % self.turn.get()) as u32
+    }
+}
+
+impl<L: Layouts> Target for Mock<L> {
+    const LAYOUT: Layout = L::LAYOUT;
+}
+
+impl<L: Layouts> SinglePort for Mock<L> {
+    fn link(&self) -> &Link {
+        &self.link
+    }
+
+    fn mask(&self) -> usize {
+        if self.masked.get() == 0 {
+            self.struck("mask");
+        }
+        self.masked.replace(self.masked.get() + 1)
+    }
+
+    fn unmask(&self, was: usize) {
+        self.masked.set(was);
+        if was == 0 {
+            self.struck("unmask");
+        }
+    }
+
+    fn find_counter(&self) -> Option<u64> {
+        Some(self.turn.get()).filter(|turn| *turn != 0)
+    }
+
+    fn counter_address(&self) -> Option<*const u32> {
+        Some(COUNTER)
+    }
+
+    unsafe fn read(&self, counter: *const u32) -> u32 {
+        assert_eq!(counter, COUNTER);
+        self.count()
+    }
+
+    fn counter(&self) -> u32 {
+        assert_ne!(
+            self.masked.get(),
+            0,
+            "the clock is read with interrupts masked"
+        );
+        self.count()
+    }
+}
+
+/// A thread of a process: signals strike where the clock is read, before and after it is.
+impl<L: Layouts + 'static> ThreadPort for Mock<L> {
+    fn now(&self) -> u64 {
+        self.struck("before");
+        self.time.set(self.time.get() + self.step.get());
+        let now = self.time.get();
+        self.struck("after");
+        now
+    }
+
+    fn fenced(&self) -> bool {
+        self.struck("inside");
+        true
+    }
+}
+
+/// A gate and a cursor that know where they are.
+pub fn hot() -> &'static Hot {
+    let place = Box::leak(Box::new(MaybeUninit::uninit()));
+    let this: *const Hot = place.as_ptr();
+    place.write(Hot::new(this))
+}
+
+/// For good.
+pub fn leak<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+/// A configuration with a buffer of `packets` packets of `packet_size` bytes, text from 0x1000 on,
+/// and the port's own clock at 1 MHz.
+pub fn config(packets: u32, packet_size: u32) -> Config {
+    let words = |bytes: u32| Box::leak(vec![0u64; bytes as usize / 8].into_boxed_slice());
+    Config {
+        version: CONFIG_VERSION,
+        buffer: words(packets * packet_size).as_mut_ptr().cast(),
+        buffer_size: packets * packet_size,
+        packet_size,
+        metadata: words(1024).as_mut_ptr().cast(),
+        metadata_size: 1024,
+        text_base: std::ptr::without_provenance(0x1000),
+        clock_hz: 1_000_000,
+        ..Config::EMPTY
+    }
+}

@@ -1,0 +1,623 @@
+//! What is recorded is what is read, in every layout, by either path, however full the buffer is.
+
+use std::collections::BTreeMap;
+
+use kymo_device_tests::layout::{Large, LargeBig, Small, SmallBig};
+use kymo_device_tests::{Kind, Layouts, Mock, Packet, Random, Record, leak, packets};
+use kymo_recorder::Event;
+use kymo_recorder::encode::{Functions, SetupError, Stream};
+use kymo_recorder::hot::{Cursor, low};
+use kymo_wire::event::{Cause, EventId, Form, Layout, WordSize};
+use kymo_wire::link::Mode;
+
+const TEXT_BASE: u64 = 0x1_0000;
+
+/// A stream, and its cursor.
+struct Recorder<L> {
+    stream: Stream<Mock<L>>,
+    cursor: &'static Cursor,
+    layout: Layout,
+    /// How many events the fast path has written.
+    usual: std::cell::Cell<usize>,
+}
+
+fn recorder<L: Layouts>(buffer: u32, packet: u32, mode: Mode) -> Recorder<L> {
+    let words = vec![0u64; buffer as usize / 8].leak();
+    let recorder = Recorder {
+        stream: Stream::new(),
+        cursor: leak(Cursor::new()),
+        layout: L::LAYOUT,
+        usual: std::cell::Cell::new(0),
+    };
+    let memory = (words.as_mut_ptr().cast(), buffer);
+    // SAFETY: the memory is new and leaked.
+    unsafe {
+        recorder
+            .stream
+            .set_up(recorder.cursor, memory, packet, 3, functions(0))
+    }
+    .expect("the sizes are right");
+    recorder.stream.set_mode(mode);
+    recorder
+}
+
+fn functions(shift: u32) -> Functions {
+    Functions {
+        text_base: TEXT_BASE as usize,
+        shift,
+    }
+}
+
+impl<L: Layouts> Recorder<L> {
+    /// As a driver does: the fast path first, if it is open.
+    fn record(&self, now: u64, event: Event) {
+        let low = low::<Mock<L>>(now);
+        // The driver's tick sees to this.
+        if now - self.stream.last().min(now) > 1 << 31 {
+            self.stream.suspend();
+        }
+        // SAFETY: the cursor is that of the stream, which has memory below its end.
+        let done = unsafe {
+            match event {
+                Event::Enter(function) => self.cursor.enter::<Mock<L>>(low, function),
+                Event::Exit(function) => {
+                    self.cursor.exit::<Mock<L>>(low)
+                        || self.cursor.exit_named::<Mock<L>>(low, function)
+                }
+                _ => false,
+            }
+        };
+        if done {
+            self.usual.set(self.usual.get() + 1);
+            return;
+        }
+        self.stream.record(now, event);
+        // What a writer does, for the stream to know it.
+        match event {
+            Event::SwitchedIn(thread) | Event::Context { thread, .. } => {
+                self.stream.set_thread(thread);
+            }
+            Event::SwitchedOut(_) => self.stream.set_thread(0),
+            _ => {}
+        }
+    }
+
+    /// All packets, as they would be sent.
+    fn read(&self) -> Vec<Packet> {
+        self.stream.seal();
+        let mut bytes = Vec::new();
+        let mut n = 0;
+        // SAFETY: the stream is sealed, and nobody writes.
+        while let Some(packet) = unsafe { self.stream.buffer().packet(n) } {
+            bytes.extend_from_slice(packet);
+            n += 1;
+        }
+        packets(&bytes, self.layout, TEXT_BASE)
+    }
+}
+
+fn records(packets: &[Packet]) -> Vec<Record> {
+    packets.iter().flat_map(|p| p.records.clone()).collect()
+}
+
+/// A random time after `now`: mostly soon, sometimes exactly where a time field turns over.
+fn later<L: Layouts>(random: &mut Random, now: u64) -> u64 {
+    let forms = [
+        Form::ExitShort,
+        Form::EnterShort,
+        Form::ExitLong,
+        Form::EnterLong,
+        Form::Other,
+    ];
+    let distance = match random.below(20) {
+        0 => 0,
+        n @ 1..=5 => {
+            let bits = L::LAYOUT.shape.time_bits(forms[n as usize - 1]);
+            (1 << bits) - random.below(3)
+        }
+        6 if random.one_in(10) => random.below(1 << 41),
+        7 if random.one_in(40) => (1 << 56) - random.below(3),
+        8 => random.below(1 << 26),
+        _ => random.below(150),
+    };
+    now.wrapping_add(distance)
+}
+
+/// What calls there are, and which thread runs: events that could have happened.
+#[derive(Default)]
+struct Program {
+    stack: Vec<u64>,
+    interrupts: Vec<u16>,
+    thread: u64,
+}
+
+/// A random event, and how it is to be read.
+fn event<L: Layouts>(random: &mut Random, program: &mut Program) -> (Event, Kind) {
+    let layout = L::LAYOUT;
+    let word_mask = match layout.word {
+        WordSize::Bits32 => u64::from(u32::MAX),
+        WordSize::Bits64 => u64::MAX,
+    };
+    let reach = |bits: u32| 1u64 << (bits + u32::from(layout.function_shift));
+    let near = reach(layout.shape.function_bits(Form::EnterShort));
+    let far = reach(layout.shape.function_bits(Form::EnterLong));
+    let named = reach(layout.shape.named_bits());
+    let step = 1 << layout.function_shift;
+    let function = match random.below(24) {
+        0 => TEXT_BASE + near,
+        1 => TEXT_BASE + near - step,
+        2 => TEXT_BASE + far,
+        3 => TEXT_BASE + far - step,
+        4 => (TEXT_BASE + named) & word_mask,
+        5 => TEXT_BASE + named - step,
+        6 => TEXT_BASE - step,
+        7 => TEXT_BASE,
+        8 => random.number() & word_mask,
+        9 => TEXT_BASE + random.below(far),
+        _ => TEXT_BASE + random.below(near) / step * step,
+    };
+    let value = random.number();
+    let word = value & word_mask;
+    // Threads lie near to each other, mostly.
+    let thread = match random.below(4) {
+        0 => word,
+        1 => 0x2000_0000 + (0x7FFF + random.below(3)) * 4,
+        2 => 0x2000_0000 + random.below(64),
+        _ => 0x2000_0000 - random.below(8) * 4,
+    };
+    match random.below(60) {
+        0 => {
+            let (priority, mode) = (value as i16, (value >> 16) as u16);
+            let thread = if random.one_in(2) {
+                program.thread
+            } else {
+                thread
+            };
+            program.thread = thread;
+            let kind = Kind::Context {
+                thread,
+                priority,
+                mode,
+            };
+            let event = Event::Context {
+                thread: thread as usize,
+                priority,
+                mode,
+            };
+            (event, kind)
+        }
+        1 => {
+            program.thread = thread;
+            (Event::SwitchedIn(thread as usize), Kind::SwitchedIn(thread))
+        }
+        2 => {
+            let thread = if random.one_in(3) {
+                thread
+            } else {
+                program.thread
+            };
+            program.thread = 0;
+            (
+                Event::SwitchedOut(thread as usize),
+                Kind::SwitchedOut(thread),
+            )
+        }
+        3 => {
+            let irq = (value >> random.below(16)) as u16;
+            program.interrupts.push(irq);
+            (Event::IsrEnter(irq), Kind::IsrEnter(irq))
+        }
+        4 => {
+            let irq = program.interrupts.pop().unwrap_or(value as u16);
+            (Event::IsrExit(irq), Kind::IsrExit(irq))
+        }
+        5 => (Event::Marker(value as u32), Kind::Marker(value as u32)),
+        6 => {
+            let (name, value) = (word, (value >> 7) as u32);
+            let event = Event::NamedMarker {
+                name: name as usize,
+                value,
+            };
+            (event, Kind::NamedMarker { name, value })
+        }
+        7 => (Event::ClockGap { ticks: value }, Kind::ClockGap(value)),
+        8 => {
+            let on = value & 1 != 0;
+            let cause = Cause::from_number((value >> 1) as u8 % 3).expect("there are three");
+            let kind = Kind::Recording {
+                on,
+                cause: cause as u8,
+            };
+            (Event::Recording { on, cause }, kind)
+        }
+        9 => (Event::Setjmp(word as usize), Kind::Setjmp(word)),
+        10 => {
+            program
+                .stack
+                .truncate(random.below(1 + program.stack.len() as u64) as usize);
+            (Event::Longjmp(word as usize), Kind::Longjmp(word))
+        }
+        11 => {
+            let (ns, uncertainty) = (value, (value >> 13) as u32);
+            let event = Event::WallClock { ns, uncertainty };
+            (event, Kind::WallClock { ns, uncertainty })
+        }
+        n if n % 2 == 0 => {
+            program.stack.push(function);
+            (Event::Enter(function as usize), Kind::Enter(function))
+        }
+        _ => {
+            let function = program.stack.pop().unwrap_or(function);
+            (Event::Exit(function as usize), Kind::Exit(function))
+        }
+    }
+}
+
+/// Random events on a buffer; checks all that must hold of what is read. Returns how often each id
+/// was found.
+fn random_run<L: Layouts>(seed: u64, mode: Mode, fast: bool) -> BTreeMap<u8, usize> {
+    let mut random = Random::new(seed);
+    let packet = 128 + 8 * random.below(40) as u32;
+    let places = 2 + random.below(20) as u32;
+    let recorder = recorder::<L>(packet * places, packet, mode);
+    recorder.stream.set_fast(fast);
+    let mut now = random.number() >> random.below(64);
+    let mut expected = Vec::new();
+    let mut program = Program::default();
+    for _ in 0..random.below(2000) {
+        let next = later::<L>(&mut random, now);
+        // The whole clock has 64 bits; it does not turn over.
+        now = next.max(now);
+        let (event, kind) = event::<L>(&mut random, &mut program);
+        recorder.record(now, event);
+        expected.push(Record { time: now, kind });
+    }
+    let figures = recorder.stream.figures();
+    let packets = recorder.read();
+    let found = records(&packets);
+    let name = std::any::type_name::<L>();
+    match mode {
+        Mode::Overwrite => {
+            assert_eq!(figures.discarded, 0, "{name} seed {seed}");
+            assert!(
+                expected.ends_with(&found),
+                "{name} seed {seed}: not the newest events"
+            );
+        }
+        Mode::Fixed | Mode::Stream => {
+            assert_eq!(
+                figures.discarded as usize,
+                expected.len() - found.len(),
+                "{name} seed {seed}"
+            );
+            assert!(
+                expected.starts_with(&found),
+                "{name} seed {seed}: not the oldest events"
+            );
+            if let Some(last) = packets.last()
+                && mode == Mode::Fixed
+            {
+                assert_eq!(last.discarded, figures.discarded);
+            }
+        }
+    }
+    assert!(fast || recorder.usual.get() == 0);
+    assert!(!fast || recorder.usual.get() != 0 || expected.len() < 100);
+    let first = figures.packets - packets.len() as u32;
+    for (n, packet) in packets.iter().enumerate() {
+        assert_eq!(packet.sequence, first + n as u32, "{name} seed {seed}");
+        assert_eq!(packet.cpu, 3);
+        assert!(!packet.records.is_empty(), "an empty packet");
+    }
+    if figures.packets <= places && figures.discarded == 0 {
+        assert_eq!(found, expected, "{name} seed {seed}: nothing had to go");
+    }
+    // A buffer of the size that was needed holds everything.
+    let needed = u32::try_from(figures.needed).expect("small runs");
+    let needed = needed.max(2 * packet);
+    let larger = self::recorder::<L>(needed, packet, Mode::Fixed);
+    for record in &expected {
+        larger.record(record.time, event_of(&record.kind));
+    }
+    assert_eq!(
+        larger.stream.figures().discarded,
+        0,
+        "{name} seed {seed} {mode:?}"
+    );
+    let packets = larger.read();
+    assert_eq!(records(&packets), expected);
+    let mut ids = BTreeMap::new();
+    for (id, count) in packets.iter().flat_map(|packet| &packet.ids) {
+        *ids.entry(*id).or_default() += count;
+    }
+    ids
+}
+
+/// The event that is read as `kind`.
+fn event_of(kind: &Kind) -> Event {
+    match *kind {
+        Kind::Enter(address) => Event::Enter(address as usize),
+        Kind::Exit(address) => Event::Exit(address as usize),
+        Kind::Context {
+            thread,
+            priority,
+            mode,
+        } => Event::Context {
+            thread: thread as usize,
+            priority,
+            mode,
+        },
+        Kind::SwitchedIn(thread) => Event::SwitchedIn(thread as usize),
+        Kind::SwitchedOut(thread) => Event::SwitchedOut(thread as usize),
+        Kind::IsrEnter(irq) => Event::IsrEnter(irq),
+        Kind::IsrExit(irq) => Event::IsrExit(irq),
+        Kind::Marker(value) => Event::Marker(value),
+        Kind::NamedMarker { name, value } => Event::NamedMarker {
+            name: name as usize,
+            value,
+        },
+        Kind::ClockGap(ticks) => Event::ClockGap { ticks },
+        Kind::Recording { on, cause } => Event::Recording {
+            on,
+            cause: Cause::from_number(cause).expect("it was one"),
+        },
+        Kind::Setjmp(buffer) => Event::Setjmp(buffer as usize),
+        Kind::Longjmp(buffer) => Event::Longjmp(buffer as usize),
+        Kind::EnterFrom { .. } | Kind::Block { .. } => unreachable!("other tests have these"),
+        Kind::WallClock { ns, uncertainty } => Event::WallClock { ns, uncertainty },
+        Kind::Metadata { .. } => unreachable!("no stream but one has metadata"),
+    }
+}
+
+#[test]
+fn random_events_read_back_in_every_layout() {
+    let mut ids = BTreeMap::new();
+    for seed in 0..25 {
+        for mode in [Mode::Overwrite, Mode::Fixed, Mode::Stream] {
+            for fast in [false, true] {
+                for found in [
+                    random_run::<Small>(seed, mode, fast),
+                    random_run::<SmallBig>(seed, mode, fast),
+                    random_run::<Large>(seed, mode, fast),
+                    random_run::<LargeBig>(seed, mode, fast),
+                ] {
+                    for (id, count) in found {
+                        *ids.entry(id).or_default() += count;
+                    }
+                }
+            }
+        }
+    }
+    let others = [
+        // Interrupts are told to the stream by its writer.
+        EventId::IsrExit,
+        EventId::EnterFrom,
+        EventId::EnterFarFrom,
+        EventId::Metadata,
+        EventId::Block,
+    ];
+    for id in EventId::ALL {
+        let found: usize = ids.get(&(id as u8)).copied().unwrap_or(0);
+        assert_eq!(found == 0, others.contains(&id), "{id:?}: {found}");
+    }
+}
+
+/// The bytes that `events` take behind a first record.
+fn bytes_of<L: Layouts>(fast: bool, events: &[(u64, Event)]) -> u32 {
+    let recorder = recorder::<L>(8192, 4096, Mode::Fixed);
+    recorder.stream.set_fast(fast);
+    recorder.record(0, Event::Marker(0));
+    let before = recorder.stream.figures().bytes;
+    let mut now = 0;
+    for &(after, event) in events {
+        now += after;
+        recorder.record(now, event);
+    }
+    recorder.stream.figures().bytes - before
+}
+
+#[test]
+fn records_are_as_short_as_they_can_be() {
+    let enter = Event::Enter(0x1_0000);
+    let exit = Event::Exit(0x1_0000);
+    for fast in [false, true] {
+        let small = |events: &[_]| bytes_of::<Small>(fast, events);
+        assert_eq!(small(&[(255, enter), (127, exit)]), 3 + 1);
+        assert_eq!(small(&[(256, enter), (128, exit)]), 4 + 2);
+        assert_eq!(small(&[(4095, enter), (8191, exit)]), 4 + 2);
+        assert_eq!(small(&[(4096, enter), (8192, exit)]), 8 + 3 + 8 + 1);
+        let at = |number: usize| Event::Enter(0x1_0000 + (number << 1));
+        assert_eq!(small(&[(255, at((1 << 13) - 1))]), 3);
+        assert_eq!(small(&[(0, at(1 << 13))]), 4);
+        assert_eq!(small(&[(4096, at((1 << 17) - 1))]), 8 + 4);
+        assert_eq!(small(&[(65535, at(1 << 17))]), 3 + 4);
+        assert_eq!(small(&[(65536, at(1 << 17))]), 8 + 3 + 4);
+        // Its enter is not in the packet.
+        assert_eq!(small(&[(65535, exit)]), 3 + 3);
+        let far = Event::Exit(0x1_0000 + (1 << 25));
+        assert_eq!(small(&[(65535, far)]), 3 + 4);
+        let switch = [
+            (0, Event::SwitchedIn(0x2000)),
+            (9, Event::SwitchedOut(0x2000)),
+        ];
+        assert_eq!(small(&switch), 3 + 4 + 3);
+        assert_eq!(small(&[(0, Event::IsrEnter(255))]), 4);
+        assert_eq!(small(&[(0, Event::IsrEnter(256))]), 5);
+        assert_eq!(small(&[(0, Event::Marker(7))]), 7);
+
+        let large = |events: &[_]| bytes_of::<Large>(fast, events);
+        let turn = |bits: u32| 1u64 << bits;
+        assert_eq!(large(&[(turn(21) - 1, enter), (turn(15) - 1, exit)]), 6 + 2);
+        assert_eq!(large(&[(turn(21), enter), (turn(15), exit)]), 8 + 4);
+        assert_eq!(large(&[(turn(29) - 1, enter), (turn(29) - 1, exit)]), 8 + 4);
+        assert_eq!(large(&[(turn(29), enter), (turn(29), exit)]), 8 + 6 + 8 + 2);
+        let at = |number: usize| Event::Enter(0x1_0000 + number);
+        assert_eq!(large(&[(0, at(1 << 24))]), 8);
+        assert_eq!(large(&[(0, at(1 << 32))]), 6 + 8);
+    }
+}
+
+#[test]
+fn a_switch_to_a_neighbour_of_the_first_thread_takes_eight_bytes() {
+    let recorder = recorder::<Small>(8192, 4096, Mode::Fixed);
+    recorder.record(0, Event::SwitchedIn(0x2000_1000));
+    recorder.stream.seal();
+    recorder.record(1, Event::Marker(0));
+    let before = recorder.stream.figures().bytes;
+    recorder.record(2, Event::SwitchedOut(0x2000_1000));
+    recorder.record(3, Event::SwitchedIn(0x2000_1000 - (1 << 17)));
+    assert_eq!(recorder.stream.figures().bytes - before, 8);
+    recorder.record(4, Event::SwitchedOut(0x2000_1000 - (1 << 17)));
+    recorder.record(5, Event::SwitchedIn(0x2000_1000 + (1 << 17)));
+    assert_eq!(recorder.stream.figures().bytes - before, 8 + 3 + 7);
+}
+
+#[test]
+fn functions_that_are_linked_far_apart_have_small_numbers() {
+    let recorder = Recorder::<Small> {
+        stream: Stream::new(),
+        cursor: leak(Cursor::new()),
+        layout: Layout {
+            function_shift: 4,
+            ..Small::LAYOUT
+        },
+        usual: std::cell::Cell::new(0),
+    };
+    let words = vec![0u64; 512].leak();
+    let memory = (words.as_mut_ptr().cast(), 4096);
+    // SAFETY: the memory is new and leaked.
+    unsafe {
+        recorder
+            .stream
+            .set_up(recorder.cursor, memory, 1024, 0, functions(4))
+    }
+    .expect("the sizes are right");
+    recorder.stream.set_fast(true);
+    recorder.record(0, Event::Marker(0));
+    let before = recorder.stream.figures().bytes;
+    let last = TEXT_BASE as usize + 0x1_FFF0;
+    recorder.record(1, Event::Enter(last));
+    assert_eq!(recorder.stream.figures().bytes - before, 3);
+    recorder.record(2, Event::Enter(last - 8));
+    assert_eq!(
+        recorder.stream.figures().bytes - before,
+        3 + 7,
+        "what is not aligned has no number"
+    );
+    recorder.record(3, Event::Exit(last - 8));
+    recorder.record(4, Event::Exit(last));
+    recorder.record(5, Event::Exit(last - 8));
+    let kinds: Vec<Kind> = records(&recorder.read())
+        .into_iter()
+        .map(|record| record.kind)
+        .collect();
+    let (last, odd) = (last as u64, last as u64 - 8);
+    assert_eq!(
+        kinds[1..],
+        [
+            Kind::Enter(last),
+            Kind::Enter(odd),
+            Kind::Exit(odd),
+            Kind::Exit(last),
+            Kind::Exit(odd)
+        ]
+    );
+}
+
+#[test]
+fn an_exit_is_named_only_where_its_enter_is_not_known() {
+    let recorder = recorder::<Small>(32 << 10, 2048, Mode::Fixed);
+    recorder.stream.set_fast(true);
+    let (main, work) = (0x1_0100, 0x1_0200);
+    let named = |events: &[Event]| {
+        let before = recorder.read().len();
+        recorder.record(1, Event::Enter(main));
+        recorder.record(1, Event::Enter(work));
+        for event in events {
+            recorder.record(1, *event);
+        }
+        recorder.record(1, Event::Exit(work));
+        recorder.record(1, Event::Exit(main));
+        let packet = recorder.read().split_off(before).remove(0);
+        let kinds: Vec<Kind> = packet.records.into_iter().map(|r| r.kind).collect();
+        assert!(kinds.ends_with(&[Kind::Exit(work as u64), Kind::Exit(main as u64)]));
+        packet.ids.get(&4).copied().unwrap_or(0)
+    };
+    let context = |thread| Event::Context {
+        thread,
+        priority: 1,
+        mode: 0,
+    };
+    let recording = |on| Event::Recording {
+        on,
+        cause: Cause::Command,
+    };
+    assert_eq!(named(&[]), 0);
+    assert_eq!(named(&[Event::Setjmp(8)]), 0);
+    assert_eq!(named(&[Event::IsrEnter(3), Event::IsrExit(3)]), 0);
+    assert_eq!(named(&[Event::Longjmp(8)]), 2);
+    assert_eq!(named(&[Event::SwitchedIn(0x2000)]), 2);
+    assert_eq!(named(&[context(0x2000)]), 0, "the same thread");
+    assert_eq!(named(&[context(0x3000)]), 2);
+    assert_eq!(named(&[Event::SwitchedOut(0x3000)]), 2);
+    assert_eq!(named(&[recording(true)]), 2);
+    assert_eq!(named(&[recording(false)]), 0);
+}
+
+#[test]
+fn time_that_goes_back_stands_still_and_is_counted() {
+    let stream = recorder::<Large>(4096, 1024, Mode::Overwrite);
+    stream.record(1000, Event::Marker(1));
+    stream.record(900, Event::Enter(0x1_0000));
+    stream.record(1001, Event::Marker(2));
+    let times: Vec<u64> = records(&stream.read()).iter().map(|r| r.time).collect();
+    assert_eq!(times, [1000, 1000, 1001]);
+    assert_eq!(stream.stream.figures().backward, 1);
+}
+
+#[test]
+fn recording_goes_on_in_a_new_packet_after_a_dump() {
+    let stream = recorder::<Small>(4096, 1024, Mode::Overwrite);
+    stream.record(1, Event::Marker(1));
+    assert_eq!(records(&stream.read()).len(), 1);
+    stream.stream.add_discarded(5);
+    stream.record(2, Event::Marker(2));
+    let packets = stream.read();
+    assert_eq!(records(&packets).len(), 2, "a dump takes nothing away");
+    let discarded: Vec<u32> = packets.iter().map(|p| p.discarded).collect();
+    assert_eq!(discarded, [0, 5], "the loss stands where it happened");
+    stream.stream.clear();
+    assert_eq!(stream.read(), []);
+    stream.record(3, Event::Marker(3));
+    assert_eq!(stream.read()[0].sequence, 0);
+    assert_eq!(stream.stream.figures().discarded, 0);
+}
+
+#[test]
+fn unusable_buffers_are_refused() {
+    let words = vec![0u64; 1024].leak();
+    let buffer: *mut u8 = words.as_mut_ptr().cast();
+    for (at, size, packet, error) in [
+        (std::ptr::null_mut(), 1024, 512, SetupError::NoBuffer),
+        (buffer.wrapping_add(4), 1024, 512, SetupError::Alignment),
+        (buffer, 1024, 500, SetupError::Alignment),
+        (buffer, 1024, 0, SetupError::PacketSize),
+        (buffer, 1024, 120, SetupError::PacketSize),
+        (buffer, 512, 512, SetupError::BufferSize),
+        (buffer, 1280, 512, SetupError::BufferSize),
+    ] {
+        let stream = Stream::<Mock<Small>>::new();
+        // SAFETY: the memory is leaked; where it is not there the call fails.
+        let result = unsafe {
+            let cursor = leak(Cursor::new());
+            stream.set_up(cursor, (at, size), packet, 0, functions(0))
+        };
+        assert_eq!(result, Err(error));
+        stream.record(1, Event::Marker(1));
+        assert_eq!(
+            stream.figures().discarded,
+            1,
+            "without memory all is lost, and counted"
+        );
+    }
+}

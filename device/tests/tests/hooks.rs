@@ -1,0 +1,126 @@
+//! The hooks of x86-64 in assembly: a signal at each of their instructions, and the same calls as the
+//! hooks in Rust.
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use common::{build, build_with, compilers, library, portable_library, raw_file};
+use kymo_device_tests::{Kind, Packet};
+
+/// Runs a program and returns what it printed as `NAME ADDRESS NUMBER`, and its recording.
+fn record(program: &Path) -> (BTreeMap<String, (u64, u64)>, Vec<Packet>) {
+    let file = program.with_extension("kymo");
+    let output = Command::new(program)
+        .env("KYMO_OUTPUT", &file)
+        .output()
+        .expect("the program runs");
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).expect("the program prints text");
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let address = u64::from_str_radix(words[1].trim_start_matches("0x"), 16);
+        let number = words[2].parse().expect("a number");
+        (words[0].to_owned(), (address.expect("an address"), number))
+    };
+    (text.lines().map(line).collect(), raw_file(&file).1)
+}
+
+#[test]
+fn a_signal_at_any_instruction_loses_and_mixes_nothing() {
+    for compiler in compilers() {
+        let program = build(compiler, "stepped", &["-finstrument-functions"]);
+        let (printed, packets) = record(&program);
+        let (leaf, leaves) = printed["leaf"];
+        let (struck, strikes) = printed["struck"];
+        assert!(strikes > 250, "only {strikes} signals, by {compiler}");
+        assert!(packets.iter().all(|packet| packet.discarded == 0));
+        let records = packets.iter().flat_map(|packet| &packet.records);
+        let records: Vec<_> = records
+            // The time of day comes when it is due.
+            .filter(|record| !matches!(record.kind, Kind::Metadata { .. } | Kind::WallClock { .. }))
+            .collect();
+        assert!(records.is_sorted_by_key(|record| record.time));
+        // What a handler leaves stands together, and without it there is one call after the other.
+        let kinds: Vec<&Kind> = records.iter().map(|record| &record.kind).collect();
+        let handled = [
+            Kind::IsrEnter(5),
+            Kind::Enter(struck),
+            Kind::Exit(struck),
+            Kind::IsrExit(5),
+        ];
+        let (mut calls, mut handlers, mut at) = (Vec::new(), 0, 0);
+        while at < kinds.len() {
+            if kinds[at] == &handled[0] {
+                let stands = kinds.get(at..at + 4).expect("a handler ends");
+                assert!(stands.iter().copied().eq(&handled), "{stands:?}");
+                handlers += 1;
+                at += 4;
+            } else {
+                calls.push(kinds[at]);
+                at += 1;
+            }
+        }
+        assert_eq!(handlers, strikes);
+        let calls: Vec<_> = calls
+            .into_iter()
+            .filter(|kind| matches!(kind, Kind::Enter(_) | Kind::Exit(_)))
+            .collect();
+        let expected = (0..leaves).flat_map(|_| [Kind::Enter(leaf), Kind::Exit(leaf)]);
+        assert!(calls.into_iter().cloned().eq(expected), "by {compiler}");
+    }
+}
+
+/// The enters and exits of a recording, as distances from `main`.
+fn edges(packets: &[Packet], main: u64) -> Vec<(bool, u64)> {
+    let records = packets.iter().flat_map(|packet| &packet.records);
+    let edge = |kind: &Kind| match kind {
+        Kind::Enter(function) => Some((true, function.wrapping_sub(main))),
+        Kind::Exit(function) => Some((false, function.wrapping_sub(main))),
+        _ => None,
+    };
+    records.filter_map(|record| edge(&record.kind)).collect()
+}
+
+#[test]
+fn assembly_records_what_rust_records() {
+    // Not all calls, but every way that a hook can take: see the program.
+    let flags = ["-finstrument-functions"];
+    let [fast, portable] = [library(), portable_library()].map(|library| {
+        let program = build_with(library, "gcc", "paths", &flags);
+        let (printed, packets) = record(&program);
+        assert!(packets.iter().all(|packet| packet.discarded == 0));
+        edges(&packets, printed["main"].0)
+    });
+    assert!(fast.len() > 10_000, "{} enters and exits", fast.len());
+    assert_eq!(fast, portable);
+}
+
+/// How many instructions a function takes up to its first return, the return included: what it
+/// executes where no branch is taken.
+fn straight_path(program: &Path, function: &str) -> usize {
+    let output = Command::new("objdump")
+        .args(["-d", "--no-show-raw-insn"])
+        .arg(format!("--disassemble={function}"))
+        .arg(program)
+        .output()
+        .expect("objdump comes with the compiler");
+    let text = String::from_utf8(output.stdout).expect("a disassembly is text");
+    let mut instructions = text.lines().filter_map(|line| line.split(":\t").nth(1));
+    let returned = instructions.position(|instruction| instruction.starts_with("ret"));
+    returned.expect("the function returns") + 1
+}
+
+#[test]
+fn a_recorded_entry_or_exit_takes_few_instructions() {
+    let program = build("gcc", "paths", &["-finstrument-functions"]);
+    let enter = straight_path(&program, "__cyg_profile_func_enter");
+    let exit = straight_path(&program, "__cyg_profile_func_exit");
+    println!("instructions: enter {enter}, exit {exit}");
+    assert!((20..=42).contains(&enter), "enter: {enter} instructions");
+    assert!((20..=42).contains(&exit), "exit: {exit} instructions");
+}

@@ -1,0 +1,167 @@
+//! What has to be right at the moment at which recording is turned on, and when all is forgotten.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use kymo_device_tests::{Kind, config, leak};
+use kymo_recorder::Event;
+use kymo_recorder::config::{Config, START_ON};
+
+use super::{Device, MAIN, WORK, enter, exit, function, recording};
+
+#[test]
+fn a_trigger_in_an_interrupt_is_the_interrupt_s() {
+    let words = |count: usize| vec![0u64; count].leak().as_mut_ptr();
+    let device = Device::new(Config {
+        trigger: function(WORK),
+        slots: words(6 * 8).cast(),
+        slot_count: 8,
+        frames: words(5 * 2 * 8).cast(),
+        shadow_stacks: 2,
+        shadow_depth: 8,
+        ..config(16, 1024)
+    });
+    device.hook(Event::SwitchedIn(5));
+    device.enter(MAIN);
+    // One that has ended, and two that have not.
+    device.hook(Event::IsrEnter(20));
+    device.hook(Event::IsrExit(20));
+    device.hook(Event::IsrEnter(21));
+    device.hook(Event::IsrEnter(22));
+    device.enter(WORK);
+    device.exit(WORK);
+    device.hook(Event::IsrExit(22));
+    device.hook(Event::IsrExit(21));
+    device.exit(MAIN);
+    assert_eq!(
+        device.kinds(),
+        [
+            recording(true, 1),
+            Kind::IsrEnter(21),
+            Kind::IsrEnter(22),
+            enter(WORK),
+            exit(WORK),
+            Kind::IsrExit(22),
+            Kind::IsrExit(21),
+            exit(MAIN),
+        ]
+    );
+    // The table knows it too: only the thread's exit has no entry.
+    assert_eq!(device.single.writer().profile().losses().unmatched, 1);
+
+    // More than anybody nests: all are told, the innermost without their numbers.
+    let device = Device::new(config(16, 1024));
+    for irq in 1..=20 {
+        device.hook(Event::IsrEnter(irq));
+    }
+    device.single.turn(device.hot, device.config, true);
+    let told = (1..=16).chain([0; 4]).map(Kind::IsrEnter);
+    let expected: Vec<Kind> = [recording(true, 2)].into_iter().chain(told).collect();
+    assert_eq!(device.kinds(), expected);
+    device.hook(Event::IsrExit(20));
+    device.single.turn(device.hot, device.config, false);
+    device.single.turn(device.hot, device.config, true);
+    let again = device.kinds().len() - expected.len() - 2;
+    assert_eq!(again, 1 + 19, "and again after the next time");
+}
+
+#[test]
+fn doubt_of_the_clock_before_recording_is_on_is_not_in_the_trace() {
+    let device = Device::new(Config {
+        flags: START_ON,
+        tick_hz: 1000,
+        ..config(16, 1024)
+    });
+    let port = device.port;
+    port.turn.set(1 << 16);
+    port.step.set(0);
+    let late = |ticks: u64| port.time.set(port.time.get() + ticks);
+    let turn = |on| device.single.turn(device.hot, device.config, on);
+    device.enter(MAIN);
+    device.single.tick(device.hot, device.config);
+    turn(false);
+    // Twice late while nothing is recorded.
+    late(9000);
+    device.single.tick(device.hot, device.config);
+    late(9000);
+    turn(true);
+    device.enter(WORK);
+    // Late before it is turned off: what is recorded spans it.
+    late(9500);
+    turn(false);
+    assert_eq!(
+        device.kinds(),
+        [
+            recording(true, 0),
+            enter(MAIN),
+            recording(false, 2),
+            recording(true, 2),
+            enter(WORK),
+            Kind::ClockGap(9500),
+            recording(false, 2),
+        ]
+    );
+    for byte in b"status\r" {
+        device.single.receive(device.hot, *byte);
+    }
+    thread_local!(static SENT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
+    extern "C" fn send(bytes: *const u8, count: usize) {
+        // SAFETY: the recorder gives a slice.
+        let bytes = unsafe { std::slice::from_raw_parts(bytes, count) };
+        SENT.with_borrow_mut(|sent| sent.extend(bytes));
+    }
+    let talking = leak(Config {
+        send: Some(send),
+        ..config(16, 1024)
+    });
+    device.single.poll(device.hot, talking);
+    let status = String::from_utf8(SENT.take()).expect("text");
+    assert!(status.contains(" clock_gaps=3"), "{status}");
+}
+
+#[test]
+fn a_trigger_that_strikes_during_a_clear_is_whole_and_nothing_is_lost() {
+    // At the nth of the points at which the clear calls the port; for every n there is.
+    let mut points = 0;
+    for n in 0.. {
+        let words = |count: usize| vec![0u64; count].leak().as_mut_ptr();
+        let device = Device::new(Config {
+            trigger: function(WORK),
+            slots: words(6 * 8).cast(),
+            slot_count: 8,
+            frames: words(5 * 2 * 8).cast(),
+            shadow_stacks: 2,
+            shadow_depth: 8,
+            ..config(16, 1024)
+        });
+        device.enter(MAIN);
+        let count = Rc::new(Cell::new(0));
+        let counter = count.clone();
+        device.strike(move |place| {
+            if place != "counter" && counter.replace(counter.get() + 1) == n {
+                device.hook(Event::IsrEnter(16));
+                device.enter(WORK);
+            }
+        });
+        device.single.clear(device.hot, device.config);
+        device.port.strike.borrow_mut().take();
+        if count.get() <= n {
+            break;
+        }
+        points += 1;
+        device.exit(WORK);
+        device.hook(Event::IsrExit(16));
+        assert_eq!(device.single.lost(), 0, "point {n}");
+        assert_eq!(device.read()[0].discarded, 0, "point {n}");
+        let begin = [recording(true, 1), Kind::IsrEnter(16), enter(WORK)];
+        let end = [exit(WORK), Kind::IsrExit(16)];
+        // Before the packets went it is forgotten like all else, and recording stays on.
+        let whole = if n == 0 {
+            end.to_vec()
+        } else {
+            [&begin[..], &end].concat()
+        };
+        assert_eq!(device.kinds(), whole, "point {n}");
+    }
+    assert_eq!(points, 4, "before and after the packets go, and the table");
+}

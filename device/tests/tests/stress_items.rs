@@ -1,0 +1,54 @@
+//! A ring of items that three levels of interrupts write at once, and a drain that reads it meanwhile:
+//! interrupts strike between any two instructions, and every item is looked at.
+
+use std::path::Path;
+
+use kymo_device_tests::emulator::{Program, Said, TARGET, equipped, library};
+
+/// Runs `ring.c`, with so many items of the lowest level; the interrupts' are a hundred times as many.
+fn ring(records: u32) -> Said {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("stress_items")
+        .join(records.to_string());
+    let library = library(&folder.with_file_name("library"), "");
+    let records = format!("-DRECORDS={records}");
+    let options = [records.as_str(), "-Wl,--defsym=kymo_counter=0x40028018"];
+    let program = Program::build(&folder, "ring.c", &options, &[&library]);
+    program.run(&folder)
+}
+
+fn check(said: &Said, at_least: u32) {
+    let number = |name| said.number(name);
+    assert!(number("records") >= at_least, "{said:?}");
+    assert!(number("low") > 100 && number("high") > 100);
+    // Given once or counted once, and that is what is missing.
+    assert_eq!((number("wrong"), number("backward")), (0, 0), "{said:?}");
+    assert_eq!(
+        number("got") + number("lost"),
+        number("records"),
+        "{said:?}"
+    );
+    assert_eq!(number("missing"), number("lost"), "{said:?}");
+    assert!(number("lost") > 0, "the ring went round: {said:?}");
+    // When interrupts have ended there is an end to what is read.
+    assert_eq!(number("stuck"), 0, "{said:?}");
+    // At every instruction of the producer up to the one that masks, and its return.
+    for offset in [0, 2, 6, 28] {
+        assert!(said.struck.contains(&offset), "{offset}: {said:?}");
+    }
+}
+
+#[test]
+fn a_ring_that_is_read_while_interrupts_write_loses_and_repeats_nothing_unsaid() {
+    if equipped(&[TARGET]) {
+        check(&ring(3_000), 100_000);
+    }
+}
+
+#[test]
+#[ignore = "takes long"]
+fn a_million_items_are_read_while_interrupts_write() {
+    if equipped(&[TARGET]) {
+        check(&ring(30_000), 1_000_000);
+    }
+}

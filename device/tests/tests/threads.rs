@@ -1,0 +1,293 @@
+//! A thread's lane: signals at every point of a hook, and readers.
+
+use std::cell::Cell;
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use kymo_device_tests::layout::Large;
+use kymo_device_tests::{Kind, Mock, Packet, hot, leak, packets};
+use kymo_recorder::encode::Functions;
+use kymo_recorder::gate::Gate;
+use kymo_recorder::threads::{Lane, Lanes, SIDE_EVENTS, ThreadPort};
+use kymo_recorder::{Edge, Event, Target};
+use kymo_wire::event::Layout;
+
+#[derive(Clone, Copy)]
+struct Thread {
+    gate: &'static Gate,
+    lane: &'static Lane<Mock<Large>>,
+    port: &'static Mock<Large>,
+}
+
+fn new_lane<P: ThreadPort>() -> &'static Lane<P> {
+    let lane = leak(Lane::new());
+    let buffer = vec![0u64; 1 << 11].leak();
+    let memory = (buffer.as_mut_ptr().cast(), 1 << 14);
+    let functions = Functions {
+        text_base: 0x1000,
+        shift: 0,
+    };
+    // SAFETY: the memory is new and leaked.
+    unsafe {
+        lane.writer()
+            .stream()
+            .set_up(lane.cursor(), memory, 1 << 10, 0, functions)
+    }
+    .expect("the sizes are right");
+    lane.writer().allow_fast(true);
+    lane
+}
+
+/// An open gate.
+fn open() -> &'static Gate {
+    let gate = &hot().gate;
+    assert!(gate.claim());
+    gate.set_up(false, false);
+    gate.turn(true);
+    gate
+}
+
+fn read<P: ThreadPort>(lane: &Lane<P>) -> Vec<Packet> {
+    // SAFETY: nobody records: there is one thread, or the gate is frozen and the lane was seen
+    // outside. (A thread that comes later goes inside, sees the gate, and leaves.)
+    unsafe { lane.seal(u64::MAX >> 8) };
+    let mut bytes = Vec::new();
+    let mut n = 0;
+    // SAFETY: as above.
+    while let Some(packet) = unsafe { lane.writer().stream().buffer().packet(n) } {
+        bytes.extend_from_slice(packet);
+        n += 1;
+    }
+    packets(&bytes, Mock::<Large>::LAYOUT, 0x1000)
+}
+
+impl Thread {
+    fn new() -> Self {
+        Self {
+            gate: open(),
+            lane: new_lane(),
+            port: leak(Mock::default()),
+        }
+    }
+
+    fn call(self, edge: Edge, function: usize) {
+        self.lane.call(self.port, self.gate, edge, function, 0);
+    }
+
+    /// A handler of signal `irq`, with a call in it.
+    fn handler(self, irq: u16) {
+        self.lane.hook(self.port, self.gate, Event::IsrEnter(irq));
+        self.call(Edge::Enter, 0x2000);
+        self.call(Edge::Exit, 0x2000);
+        self.lane.hook(self.port, self.gate, Event::IsrExit(irq));
+    }
+
+    fn strike(self, strike: impl FnMut(&'static str) + 'static) {
+        *self.port.strike.borrow_mut() = Some(Box::new(strike));
+    }
+
+    fn kinds(self) -> Vec<Kind> {
+        let records: Vec<_> = read(self.lane)
+            .into_iter()
+            .flat_map(|p| p.records)
+            .collect();
+        assert!(records.is_sorted_by_key(|record| record.time));
+        records.into_iter().map(|record| record.kind).collect()
+    }
+}
+
+/// What a handler leaves, without what cut into it.
+fn handled(irq: u16) -> [Kind; 4] {
+    [
+        Kind::IsrEnter(irq),
+        Kind::Enter(0x2000),
+        Kind::Exit(0x2000),
+        Kind::IsrExit(irq),
+    ]
+}
+
+/// Takes out what handler `irq` left, which stands together.
+fn take_out(kinds: &mut Vec<Kind>, irq: u16, point: (usize, usize)) {
+    let begin = kinds
+        .iter()
+        .position(|kind| *kind == Kind::IsrEnter(irq))
+        .unwrap_or_else(|| panic!("the handler is recorded; struck at {point:?}"));
+    let taken: Vec<Kind> = kinds.splice(begin..begin + 4, []).collect();
+    assert_eq!(taken, handled(irq), "struck at {point:?}");
+}
+
+/// Runs two calls with signal 1 striking at the `n`th point, and signal 2 at the `m`th point of
+/// what follows from there. False if there is no such point.
+fn struck_at(n: usize, m: usize) -> bool {
+    let thread = Thread::new();
+    let struck = Rc::new(Cell::new(false));
+    let (did, mut left) = (struck.clone(), n);
+    thread.strike(move |_| {
+        if left > 0 {
+            left -= 1;
+            return;
+        }
+        left = usize::MAX;
+        let (did, mut left) = (did.clone(), m);
+        // From now on the second signal waits for its point.
+        thread.strike(move |_| {
+            if left > 0 {
+                left -= 1;
+            } else {
+                left = usize::MAX;
+                did.set(true);
+                thread.handler(2);
+            }
+        });
+        thread.handler(1);
+    });
+    for function in [0x1100, 0x1200] {
+        thread.call(Edge::Enter, function);
+        thread.call(Edge::Exit, function);
+    }
+    thread.port.strike.borrow_mut().take();
+    // What came behind the last hook's last look is found by the next.
+    thread.call(Edge::Enter, 0x1300);
+    if !struck.get() {
+        return false;
+    }
+    let mut kinds = thread.kinds();
+    take_out(&mut kinds, 2, (n, m));
+    take_out(&mut kinds, 1, (n, m));
+    let calls = [
+        Kind::Enter(0x1100),
+        Kind::Exit(0x1100),
+        Kind::Enter(0x1200),
+        Kind::Exit(0x1200),
+        Kind::Enter(0x1300),
+    ];
+    assert_eq!(kinds, calls, "struck at {n}, {m}");
+    true
+}
+
+#[test]
+fn signals_at_any_point_and_signals_in_signals_are_recorded_in_order() {
+    // Miri takes a second for what otherwise takes none.
+    let step = if cfg!(miri) { 5 } else { 1 };
+    let mut pairs = 0;
+    for n in (0..13).step_by(step) {
+        for m in (0..).step_by(step) {
+            if !struck_at(n, m) {
+                break;
+            }
+            pairs += 1;
+        }
+    }
+    assert!(pairs > 150 / step / step, "only {pairs} pairs of points");
+}
+
+#[test]
+fn more_signals_than_the_side_buffer_holds_are_counted() {
+    let thread = Thread::new();
+    let mut once = true;
+    thread.strike(move |place| {
+        if place == "after" && std::mem::take(&mut once) {
+            for _ in 0..SIDE_EVENTS + 9 {
+                thread.call(Edge::Enter, 0x2000);
+            }
+        }
+    });
+    thread.call(Edge::Enter, 0x1100);
+    thread.port.strike.borrow_mut().take();
+    assert_eq!(thread.kinds().len(), SIDE_EVENTS + 1);
+    assert_eq!(thread.lane.writer().stream().figures().discarded, 9);
+}
+
+#[test]
+fn a_frozen_gate_is_seen_from_inside_and_what_waits_is_not_lost() {
+    let thread = Thread::new();
+    thread.call(Edge::Enter, 0x1100);
+    // The reader freezes when the writer has said that it is inside, but has not looked yet.
+    let mut once = true;
+    thread.strike(move |place| {
+        if place == "inside" && std::mem::take(&mut once) {
+            thread.gate.freeze(true);
+        }
+    });
+    thread.call(Edge::Exit, 0x1100);
+    thread.port.strike.borrow_mut().take();
+    assert!(!thread.lane.inside());
+    assert_eq!(thread.lane.lost(), 1);
+    assert_eq!(thread.kinds(), [Kind::Enter(0x1100)]);
+    thread.gate.freeze(false);
+    thread.call(Edge::Enter, 0x1200);
+    let packets = read(thread.lane);
+    assert_eq!(packets.len(), 2);
+    assert_eq!(thread.lane.lost(), 0);
+    assert_eq!(packets[1].records[0].kind, Kind::Enter(0x1200));
+    assert_eq!(packets.iter().map(|p| p.discarded).max(), Some(1));
+}
+
+/// A real clock for real threads.
+struct Real;
+
+impl Target for Real {
+    const LAYOUT: Layout = Mock::<Large>::LAYOUT;
+}
+
+impl ThreadPort for Real {
+    fn now(&self) -> u64 {
+        use std::sync::OnceLock;
+        static START: OnceLock<Instant> = OnceLock::new();
+        START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    }
+
+    fn fenced(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_reader_finds_whole_packets_while_threads_record() {
+    let gate = open();
+    let lanes: &'static Lanes<Real> = leak(Lanes::new());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let lane = new_lane::<Real>();
+            assert!(lanes.number().is_some());
+            lanes.add(lane);
+            let stop = &stop;
+            scope.spawn(move || {
+                let mut function = 0x1000;
+                while !stop.load(Ordering::Relaxed) {
+                    function = 0x1000 + (function + 16) % 0x1_0000;
+                    lane.call(&Real, gate, Edge::Enter, function, 0);
+                    lane.call(&Real, gate, Edge::Exit, function, 0);
+                }
+            });
+        }
+        let deadline = Instant::now() + Duration::from_secs(3600);
+        let mut rounds = 0;
+        // An assertion that fails must not leave the threads running.
+        let result = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            while rounds < if cfg!(miri) { 2 } else { 20 } && Instant::now() < deadline {
+                gate.freeze(true);
+                std::sync::atomic::fence(Ordering::SeqCst);
+                let mut records = 0;
+                for lane in lanes.iter() {
+                    while lane.inside() {
+                        std::thread::yield_now();
+                    }
+                    // The decoder asserts that everything is whole and in order of time.
+                    let packets = read(lane);
+                    let sequences: Vec<u32> = packets.iter().map(|p| p.sequence).collect();
+                    assert!(sequences.windows(2).all(|pair| pair[1] == pair[0] + 1));
+                    records += packets.iter().map(|p| p.records.len()).sum::<usize>();
+                }
+                gate.freeze(false);
+                rounds += usize::from(records > 0);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        assert!(result.is_ok() && rounds > 0, "{rounds} rounds with records");
+    });
+}

@@ -1,0 +1,263 @@
+//! The bodies of the fuzz targets: one function each, which takes any bytes and must come back.
+//!
+//! A body is ordinary code. cargo-fuzz feeds it for hours (`cargo +nightly fuzz run TARGET`); the
+//! tests of this crate feed it the seeds in `corpus/`, recordings made on the spot, and what
+//! becomes of both when bytes are changed, cut out, and put twice: in seconds, on stable Rust,
+//! with every `cargo test`. A file on which a target failed is replayed by
+//! `cargo run --bin TARGET FILE`.
+//!
+//! What a body checks, besides that nothing panics and everything ends, stands with it.
+
+use kymo_read::native::{Dump, RawFile, open_dump, write_raw};
+use kymo_read::{OpenOptions, Source, Summary};
+use kymo_wire::event::{Layout, PacketHeader, Shape, WordSize};
+use kymo_wire::link::{Command, Frame, Identity};
+
+mod seeds;
+
+pub use seeds::{identity, recording};
+
+/// A fuzz target's body.
+pub type Body = fn(&[u8]);
+
+/// All bodies with the names of their targets.
+pub const ALL: [(&str, Body); 12] = [
+    ("wire", wire),
+    ("receiver", receiver),
+    ("splitter", splitter),
+    ("zephyr_line", zephyr_line),
+    ("raw", raw),
+    ("dump", dump),
+    ("metadata", metadata),
+    ("metadata2", metadata2),
+    ("stream", stream),
+    ("profile", profile),
+    ("symbols", symbols),
+    ("zephyr_dump", zephyr_dump),
+];
+
+/// Runs a body over the files named on the command line.
+///
+/// # Errors
+/// If one of them cannot be read.
+pub fn replay(body: Body) -> std::io::Result<()> {
+    for file in std::env::args_os().skip(1) {
+        body(&std::fs::read(file)?);
+    }
+    Ok(())
+}
+
+/// Frames, commands, identity lines and packet heads, from any bytes: what parses is written the
+/// same way again.
+pub fn wire(data: &[u8]) {
+    let mut bytes = data.to_vec();
+    if let Some(frame) = Frame::decode(&mut bytes) {
+        let mut wire = [0; kymo_wire::link::frame::MAX_WIRE];
+        let length = frame
+            .encode(&mut wire)
+            .expect("a frame that arrived can be sent");
+        let mut again = wire[1..length - 1].to_vec();
+        assert_eq!(Frame::decode(&mut again), Some(frame));
+    }
+    let _ = Command::parse(data);
+    if let Some(identity) = std::str::from_utf8(data).ok().and_then(Identity::parse) {
+        assert_eq!(Identity::parse(&identity.to_string()), Some(identity));
+    }
+    for word in [WordSize::Bits32, WordSize::Bits64] {
+        let layout = Layout {
+            word,
+            ..Layout::NATIVE
+        };
+        if let Some(header) = PacketHeader::read(layout, data) {
+            let mut head = [0; PacketHeader::MAX_BYTES];
+            let size = header
+                .write(layout, &mut head)
+                .expect("the room for any head");
+            assert_eq!(head.get(..size), data.get(..size));
+        }
+    }
+}
+
+/// What a target hears: whatever it is, the next commands that arrive whole are understood.
+pub fn receiver(data: &[u8]) {
+    kymo_recorder::link::check_receiver(data);
+}
+
+/// The bytes of a link: every one comes out once, however they are cut up.
+pub fn splitter(data: &[u8]) {
+    kymo_link::fuzz_splitter(data);
+}
+
+/// The bytes of a line to a target of Zephyr's: text and dumps, every byte once.
+pub fn zephyr_line(data: &[u8]) {
+    kymo_link::zephyr::fuzz_sorter(data);
+}
+
+/// A raw file: what is kept of it reads back as the same events, without damage.
+pub fn raw(data: &[u8]) {
+    let Ok(file) = RawFile::from_bytes("fuzz", data.to_vec()) else {
+        return;
+    };
+    let options = OpenOptions::default();
+    let Ok(mut source) = file.clone().into_source(&options) else {
+        return;
+    };
+    kept_is_what_was_read(&file.dump(), &mut *source);
+}
+
+/// A dump of which parts never arrived, in any layout: the first byte chooses the layout, the next
+/// four say what is missing.
+pub fn dump(data: &[u8]) {
+    let Some((&[choice, a, b, c, d], bytes)) = data.split_first_chunk() else {
+        return;
+    };
+    let mut identity = seeds::identity();
+    identity.layout = Layout {
+        shape: if choice & 1 == 0 {
+            Shape::Compact
+        } else {
+            Shape::Wide
+        },
+        word: if choice & 2 == 0 {
+            WordSize::Bits32
+        } else {
+            WordSize::Bits64
+        },
+        order: if choice & 4 == 0 {
+            kymo_wire::event::ByteOrder::Little
+        } else {
+            kymo_wire::event::ByteOrder::Big
+        },
+        function_shift: choice >> 3 & 7,
+    };
+    let first = u64::from(a) * 8;
+    let second = first + u64::from(b) + u64::from(c) * 8;
+    let missing = [first..first + u64::from(b), second..second + u64::from(d)];
+    let options = OpenOptions {
+        fields: choice & 64 == 0,
+        ..OpenOptions::default()
+    };
+    let mut source = open_dump(&identity, bytes.to_vec(), &missing, "fuzz", &options)
+        .expect("the identity is good");
+    let dump = Dump {
+        identity: &identity,
+        bytes,
+        missing: &missing,
+        target: "fuzz",
+    };
+    kept_is_what_was_read(&dump, &mut *source);
+}
+
+/// Writes `dump` as a raw file and holds that against `source`, which reads the same dump.
+fn kept_is_what_was_read(dump: &Dump<'_>, source: &mut dyn Source) {
+    let summary = Summary::of(source);
+    let mut kept = Vec::new();
+    let written = write_raw(&mut kept, dump).expect("memory takes everything");
+    let file = RawFile::from_bytes("kept", kept).expect("what we write begins with an identity");
+    let mut source = file
+        .into_source(&OpenOptions::default())
+        .expect("as good as it was");
+    let again = Summary::of(&mut *source);
+    assert_eq!(again.events, summary.events);
+    assert_eq!(again.errors, []);
+    assert_eq!(written.damage.is_empty(), summary.errors.is_empty());
+}
+
+/// Metadata of CTF 1.8, plain or in packets: what was understood means the same when it is written again.
+pub fn metadata(data: &[u8]) {
+    kymo_ctf::fuzzing::metadata(data);
+}
+
+/// Metadata of CTF 2, likewise: fragments, whatever the input begins with.
+pub fn metadata2(data: &[u8]) {
+    let separator: &[u8] = if data.starts_with(&[0x1e]) {
+        b""
+    } else {
+        b"\x1e"
+    };
+    kymo_ctf::fuzzing::metadata(&[separator, data].concat());
+}
+
+/// CTF metadata, a zero byte, and a stream: all fields of all events up to the first error.
+pub fn stream(data: &[u8]) {
+    // An event takes a bit at least.
+    assert!(kymo_ctf::fuzzing::stream(data) <= data.len() as u64 * 8);
+}
+
+/// A profile table: no more functions come out than bytes went in for.
+pub fn profile(data: &[u8]) {
+    if let Ok(table) = kymo_read::profile_table::decode(data) {
+        assert!(table.functions.len() * 40 <= data.len());
+    }
+}
+
+/// Symbols from an ELF file or from text: every function is found by its own address, and the
+/// questions that a trace asks have answers.
+pub fn symbols(data: &[u8]) {
+    let symbols = if data.starts_with(b"\x7fELF") {
+        kymo_symbols::Symbols::from_elf(data).ok()
+    } else {
+        let text = String::from_utf8_lossy(data);
+        kymo_symbols::Symbols::from_text(&text).ok()
+    };
+    let Some(symbols) = symbols else {
+        return;
+    };
+    for function in symbols.functions().take(100) {
+        let address = function.address();
+        assert!(symbols.function_at(address).is_some(), "{address}");
+        let _ = (
+            symbols.location(address),
+            symbols.frames(address),
+            symbols.string_at(address),
+        );
+        let _ = symbols.by_name(function.name());
+    }
+    let _ = (symbols.build_id(), symbols.similar("main"));
+}
+
+/// What a target with Zephyr's instrumentation sent: every byte of a dump is a record, damage, or a mark,
+/// and its end is found at the same place while the bytes come.
+pub fn zephyr_dump(data: &[u8]) {
+    let hints = kymo_zephyr::Hints::default();
+    if let Ok(profile) = kymo_read::zephyr::decode_profile("fuzz", data, &hints) {
+        assert!(profile.functions.len() * 13 <= data.len());
+    }
+    let options = OpenOptions::default();
+    if let Ok(mut source) = kymo_read::zephyr::open_bytes("fuzz", data.to_vec(), &options) {
+        let summary = Summary::of(&mut *source);
+        // The shortest record is an entry of a profile.
+        assert!(summary.events * 13 <= data.len() as u64);
+        assert!(summary.errors.len() as u64 <= summary.gaps);
+    }
+    let Some(layout) = kymo_zephyr::detect(data, &hints) else {
+        return;
+    };
+    let mut at = 0;
+    let mut end = None;
+    for piece in kymo_zephyr::Walk::new(data, layout) {
+        at += match piece {
+            kymo_zephyr::Piece::Record { bytes, .. } => bytes.len(),
+            kymo_zephyr::Piece::Damage { bytes, .. } | kymo_zephyr::Piece::Cut { bytes, .. } => {
+                bytes
+            }
+            kymo_zephyr::Piece::End(found) => {
+                end = Some(found);
+                found.behind - found.at
+            }
+        };
+    }
+    assert_eq!(at, end.map_or(data.len(), |end| end.behind));
+    let step = if data.len().is_multiple_of(2) { 61 } else { 1 };
+    let mut scanner = kymo_zephyr::Scanner::new(hints);
+    let came = (0..=data.len()).step_by(step).chain([data.len()]);
+    let found = came
+        .map(|length| data.get(..length).unwrap_or_default())
+        .find_map(|came| scanner.advance(came))
+        .or_else(|| scanner.silent(data));
+    // A scanner may see another layout in what has come when it has to choose.
+    if scanner.layout() == Some(layout) {
+        let at = |end: Option<kymo_zephyr::End>| end.map(|end| end.at);
+        assert_eq!(at(found), at(end), "in steps of {step}");
+    }
+}

@@ -1,0 +1,126 @@
+//! A recording to begin with: mutations of something real reach further than any bytes.
+
+use kymo_wire::event::{ByteOrder, EventId, Form, Layout, PacketHeader, Shape, WordSize};
+use kymo_wire::link::{Capabilities, Identity, Mode};
+use kymo_wire::packet::EVENT_STREAM;
+
+const LAYOUT: Layout = Layout {
+    shape: Shape::Compact,
+    word: WordSize::Bits32,
+    order: ByteOrder::Little,
+    function_shift: 1,
+};
+
+/// A small microcontroller.
+pub fn identity() -> Identity {
+    Identity {
+        protocol: kymo_wire::link::PROTOCOL,
+        layout: LAYOUT,
+        clock_hz: 25_000_000,
+        clock_bits: 32,
+        buffer_bytes: 4096,
+        packet_bytes: 256,
+        streams: 2,
+        mode: Mode::Overwrite,
+        text_base: 0x0800_0000,
+        capabilities: Capabilities::default(),
+        build_id: ([7; 32], 20),
+    }
+}
+
+/// The packets of two streams of that microcontroller, with every kind of record.
+pub fn recording() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for cpu in 0..2 {
+        for sequence in 0..4 {
+            bytes.extend(packet(cpu, sequence));
+        }
+    }
+    bytes
+}
+
+fn packet(cpu: u16, sequence: u32) -> Vec<u8> {
+    let shape = LAYOUT.shape;
+    let begin = u64::from(sequence) * 200_000;
+    let mut bytes = vec![0; LAYOUT.header_bytes()];
+    let mut time = begin;
+    for function in 0..20 {
+        for form in [
+            Form::EnterShort,
+            Form::ExitShort,
+            Form::EnterLong,
+            Form::ExitLong,
+        ] {
+            time += 17;
+            let function = function * u32::from(shape.function_bits(form) > 0);
+            let record = shape.call_record(ByteOrder::Little, form, time, function);
+            bytes.extend(&record.to_le_bytes()[..shape.bytes(form)]);
+        }
+    }
+    for id in EventId::ALL {
+        let payload: &[u8] = match id {
+            EventId::Enter | EventId::Exit | EventId::EnterLong | EventId::Time => continue,
+            EventId::SwitchedOut | EventId::IsrExit => &[],
+            EventId::IsrEnter => &[3],
+            EventId::SwitchedInNear
+            | EventId::IsrEnterWide
+            | EventId::IsrExitNamed
+            | EventId::Recording => &[1, 0],
+            EventId::ExitNamed => &[1, 0, 0],
+            EventId::EnterFrom => &[1, 0, 0, 9, 0, 0, 32],
+            EventId::Context | EventId::NamedMarker | EventId::EnterFarFrom | EventId::ClockGap => {
+                &[1, 0, 0, 32, 2, 0, 0, 0]
+            }
+            // In 2023, to a millisecond.
+            EventId::WallClock => &[0, 0, 0, 0, 0, 0x9D, 0x97, 0x17, 0x40, 0x42, 0x0F, 0],
+            // The name of thread 1 is "a".
+            EventId::Metadata => &[1, 0, 8, 0, 1, 0, 0, 0, b'a', 0, 0, 0],
+            EventId::Block => &[1, 0, 3, 0, 1, 2, 3],
+            EventId::EnterFar
+            | EventId::ExitFar
+            | EventId::SwitchedIn
+            | EventId::SwitchedOutNamed
+            | EventId::Marker
+            | EventId::Setjmp
+            | EventId::Longjmp => &[1, 0, 0, 32],
+        };
+        time += 5;
+        let header = shape.other_header(ByteOrder::Little, id, time);
+        bytes.extend(&header.to_le_bytes()[..shape.bytes(Form::Other)]);
+        bytes.extend_from_slice(payload);
+    }
+    time += 100_000;
+    bytes.extend(Shape::time_record(ByteOrder::Little, time).to_le_bytes());
+    let bits = bytes.len() as u32 * 8;
+    let header = PacketHeader {
+        stream: EVENT_STREAM,
+        sequence,
+        begin,
+        end: time,
+        content_bits: bits,
+        packet_bits: bits,
+        discarded: sequence / 2,
+        cpu,
+        isr_depth: 0,
+        flags: 0,
+        thread: 0x2000_0000,
+    };
+    header.write(LAYOUT, &mut bytes);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A seed that is damaged from the start reaches nothing.
+    #[test]
+    fn the_recording_is_whole() {
+        let options = kymo_read::OpenOptions::default();
+        let mut source =
+            kymo_read::native::open_dump(&identity(), recording(), &[], "seed", &options).unwrap();
+        let summary = kymo_read::Summary::of(&mut *source);
+        assert_eq!(summary.errors, []);
+        assert_eq!(summary.events, 2 * 4 * (80 + EventId::ALL.len() as u64 - 3));
+    }
+}

@@ -1,0 +1,151 @@
+//! Enters and exits, and how they find each other.
+
+use kymo_event::{Addr, Time};
+
+use super::Calls;
+use super::step::{Callee, Doubt, How, Repair, Step};
+use super::track::Match;
+
+impl Calls {
+    /// Opens a call.
+    pub(super) fn enter(
+        &mut self,
+        track: usize,
+        function: Addr,
+        call_site: Option<Addr>,
+        time: Time,
+        out: &mut impl FnMut(Step<'_>),
+    ) {
+        let deep = self.tracks[track].depth() >= self.options.max_depth as usize;
+        if deep || self.tracks[track].hides() {
+            self.counts.too_deep += 1;
+            return self.tracks[track].hide(function);
+        }
+        let call = self.next_call();
+        let begin = self.tracks[track].begin(call, Callee::Function(function), time, call_site);
+        out(Step::Begin(begin));
+    }
+
+    /// Closes the call that an exit belongs to, with all that is open above it.
+    pub(super) fn exit(
+        &mut self,
+        lane: usize,
+        mut track: usize,
+        function: Option<Addr>,
+        time: Time,
+        out: &mut impl FnMut(Step<'_>),
+    ) {
+        if let Some(before) = self.crosses(lane, track, function) {
+            let depth = self.tracks[before].depth() - 1;
+            return self.close(before, depth, time, |_| How::Returned, out);
+        }
+        self.lanes[lane].crossed = None;
+        let mut found = self.tracks[track].find(function);
+        if found == Match::Nothing
+            && let Some(function) = function
+            && let Some(level) = self.interrupted(lane, function)
+        {
+            // A handler was left by `longjmp`: what it interrupted goes on.
+            self.end_interrupts(lane, level, time, unfinished, out);
+            track = self.lanes[lane].running().unwrap_or(track);
+            found = self.tracks[track].find(Some(function));
+        }
+        match found {
+            Match::Hidden => {}
+            Match::Open(index) => {
+                self.close(track, index + 1, time, unfinished, out);
+                self.close(track, index, time, |_| How::Returned, out);
+            }
+            Match::Nothing => {
+                // It began before the trace, or in the last loss. What began later and is still
+                // open was called by it, and ended with it.
+                let first = self.tracks[track].entered_since_loss();
+                self.close(track, first, time, |_| How::Repaired(Repair::Unwound), out);
+                let callee = function.map_or(Callee::Unknown, Callee::Function);
+                self.orphan(track, callee, time, out);
+            }
+        }
+    }
+
+    /// The track of which an exit is the innermost call's, although another one is at work: code that
+    /// switches threads. `None` if it is of the one at work, or may be.
+    fn crosses(&self, lane: usize, track: usize, function: Option<Addr>) -> Option<usize> {
+        let found = &self.lanes[lane];
+        let (before, function) = (found.crossed?, function?);
+        let ours = before == track || self.tracks[track].has_open(function);
+        if ours || self.tracks[before].innermost() != Some(Callee::Function(function)) {
+            return None;
+        }
+        // The thread at work may have entered the same function before the trace began; but not if
+        // that has seen it enter others, which would lie within, or if it is none.
+        let seen = self.tracks[track].depth() > self.tracks[track].entered_since_loss();
+        let nobody = [Some(track), Some(before)].contains(&found.nobody);
+        (seen || nobody).then_some(before)
+    }
+
+    /// How many interrupts go on when one of those below the innermost, or the thread, that has the
+    /// function open is what runs; `None` if none of them has it open.
+    fn interrupted(&self, lane: usize, function: Addr) -> Option<usize> {
+        let found = &self.lanes[lane];
+        let below = found.interrupts.split_last()?.1;
+        let holds = |track: &usize| self.tracks[*track].has_open(function);
+        if let Some(level) = below.iter().rposition(holds) {
+            return Some(level + 1);
+        }
+        found.thread.filter(holds).map(|_| 0)
+    }
+
+    /// Tells of an exit without a call.
+    pub(super) fn orphan(
+        &mut self,
+        track: usize,
+        callee: Callee,
+        time: Time,
+        out: &mut impl FnMut(Step<'_>),
+    ) {
+        self.counts.orphans += 1;
+        let call = self.next_call();
+        out(Step::End(self.tracks[track].orphan(call, callee, time)));
+    }
+
+    /// Closes calls, the innermost first, until `depth` are left.
+    pub(super) fn close(
+        &mut self,
+        track: usize,
+        depth: usize,
+        time: Time,
+        how: impl Fn(Doubt) -> How,
+        out: &mut impl FnMut(Step<'_>),
+    ) {
+        while self.tracks[track].depth() > depth {
+            let Some(end) = self.tracks[track].end(time, &how) else {
+                return;
+            };
+            let count = match end.how {
+                How::Returned => {
+                    self.counts.doubtful += u64::from(end.doubt.any());
+                    let clock = end.doubt.clock && !end.doubt.loss;
+                    self.counts.doubtful_time += u64::from(clock);
+                    &mut self.counts.returned
+                }
+                How::Repaired(Repair::Unwound) => &mut self.counts.unwound,
+                How::Repaired(Repair::Lost) => &mut self.counts.lost,
+                How::Jumped => &mut self.counts.jumped,
+                How::RecordingOff => &mut self.counts.recording_off,
+                How::Open => &mut self.counts.open,
+                How::Orphan => &mut self.counts.orphans,
+            };
+            *count += 1;
+            out(Step::End(end));
+        }
+    }
+}
+
+/// How a call ended whose caller returned: its exit was lost, if events were, or there was none.
+pub(super) fn unfinished(doubt: Doubt) -> How {
+    How::Repaired(if doubt.loss {
+        Repair::Lost
+    } else {
+        Repair::Unwound
+    })
+}

@@ -1,0 +1,167 @@
+//! Where tracks run: one at a time.
+
+use std::collections::VecDeque;
+
+use kymo_event::{Cpu, StreamId, ThreadId, Time};
+
+use super::step::{CallId, Callee};
+
+/// Who is at work on a processor (or in a thread with a stream of its own), and since when.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub key: LaneKey,
+    /// The thread that its stream belongs to.
+    pub owner: Option<ThreadId>,
+    /// The stream that its last event stood in.
+    pub stream: StreamId,
+    /// The time of its last event; `None` before the first, and while recording is off.
+    pub last: Option<Time>,
+    /// The track of the thread that has it.
+    pub thread: Option<usize>,
+    /// Whether that is only what was so before a loss. Events that name no thread are not taken for
+    /// its then.
+    pub unsure: bool,
+    /// The track of the thread that was switched out, until another one is switched in.
+    pub left: Option<usize>,
+    /// The track that had it before, until something else than the ends of that one's calls is heard
+    /// of: who switches threads enters as one and leaves as the other.
+    pub crossed: Option<usize>,
+    /// The track of what runs without a thread.
+    pub nobody: Option<usize>,
+    /// The tracks of the interrupts that are being served, the innermost last.
+    pub interrupts: Vec<usize>,
+    /// How many more are being served that are nested too deep.
+    pub hidden: u64,
+    /// How many are being served, below all others, whose beginning was lost. Which they are is
+    /// not known, so until they end `nobody` is at work, and not the thread.
+    pub unseen: u32,
+    /// Whether events are missing between its last event and its next.
+    pub in_gap: bool,
+    /// Whether the trace has told that its clock steps back before the next event.
+    pub told: bool,
+    /// Who was charged with its time lately.
+    pub charges: Charges,
+}
+
+/// How many charges are remembered. Timers that run ahead do so for some hundreds of events.
+const CHARGES: usize = 1024;
+
+/// Time that passed on a lane between two events, and whose it was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Charge {
+    /// The track; `None` if nobody's.
+    pub track: Option<usize>,
+    /// How long, in nanoseconds.
+    pub passed: i64,
+    /// How long the track had run when it had.
+    pub until: i64,
+    /// The innermost call that was open on it, and what it was of.
+    pub call: Option<(CallId, Callee)>,
+}
+
+/// Who was charged with a lane's time, the latest last: what a clock charges too much while it is ahead
+/// is given back to whom it was charged when it steps back, and that may be another one than runs then.
+#[derive(Debug, Default)]
+pub(super) struct Charges(VecDeque<Charge>);
+
+impl Charges {
+    /// Takes note of a charge.
+    pub fn add(&mut self, charge: Charge) {
+        if charge.passed == 0 {
+            return;
+        }
+        if self.0.len() >= CHARGES {
+            self.0.pop_front();
+        }
+        self.0.push_back(charge);
+    }
+
+    /// Takes back what a clock has charged too much that now steps back by so much: each part as the
+    /// charge that it was. What is more than is remembered was charged to nobody who is known.
+    ///
+    /// A clock goes ahead at once, and then at its pace: the latest charge that is as long as the step
+    /// is when it did. If none is, it is taken off the latest ones.
+    pub fn take_back(&mut self, mut step: i64, mut from: impl FnMut(Charge)) {
+        if let Some(ahead) = self.0.iter().rposition(|charge| charge.passed >= step) {
+            return self.take(ahead, step, &mut from);
+        }
+        while step > 0
+            && let Some(last) = self.0.len().checked_sub(1)
+        {
+            let passed = step.min(self.0[last].passed);
+            self.take(last, passed, &mut from);
+            step -= passed;
+        }
+    }
+
+    /// Takes back a part of one charge.
+    fn take(&mut self, index: usize, part: i64, from: &mut impl FnMut(Charge)) {
+        let charge = self.0[index];
+        for later in self.0.iter_mut().skip(index) {
+            if later.track == charge.track {
+                later.until -= part;
+            }
+        }
+        if charge.passed == part {
+            self.0.remove(index);
+        } else {
+            self.0[index].passed -= part;
+        }
+        from(Charge {
+            passed: part,
+            ..charge
+        });
+    }
+
+    /// What was charged before says nothing of what follows.
+    pub fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// What tells lanes apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum LaneKey {
+    Cpu(Cpu),
+    Stream(StreamId),
+}
+
+impl Lane {
+    pub fn new(key: LaneKey, owner: Option<ThreadId>, stream: StreamId) -> Self {
+        Self {
+            key,
+            owner,
+            stream,
+            last: None,
+            thread: None,
+            unsure: false,
+            left: None,
+            crossed: None,
+            nobody: None,
+            interrupts: Vec::new(),
+            hidden: 0,
+            unseen: 0,
+            in_gap: false,
+            told: false,
+            charges: Charges::default(),
+        }
+    }
+
+    /// The track that has the processor.
+    pub fn running(&self) -> Option<usize> {
+        let below = if self.unseen > 0 {
+            self.nobody
+        } else {
+            self.thread
+        };
+        self.interrupts.last().copied().or(below)
+    }
+
+    /// The processor, if it is one.
+    pub const fn cpu(&self) -> Option<Cpu> {
+        match self.key {
+            LaneKey::Cpu(cpu) => Some(cpu),
+            LaneKey::Stream(_) => None,
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The call stack of one track.
+
+use kymo_event::{Addr, Duration, Time};
+
+use crate::hash::FastMap;
+
+use super::lane::Charge;
+use super::step::{Begin, CallId, Callee, Doubt, End, How, TrackId, TrackInfo};
+
+/// A track, and what is open on it.
+#[derive(Debug)]
+pub(super) struct Track {
+    pub id: TrackId,
+    pub info: TrackInfo,
+    /// How long it has had a processor, in nanoseconds, as far as the trace tells: its clock may step
+    /// back, and this with it.
+    ran: i64,
+    /// The processor (as an index of lanes) that a thread has.
+    pub on: Option<usize>,
+    /// The one that it had last.
+    pub last_on: Option<usize>,
+    /// What is open, the outermost call first.
+    frames: Vec<Frame>,
+    /// How often a function is open: tells recursion, and whether an exit has its call here,
+    /// without a walk through the frames.
+    open: FastMap<Addr, u32>,
+    /// Calls that are deeper than the frames may go.
+    hidden: u64,
+    /// The functions of these calls.
+    hidden_functions: FastMap<Addr, u64>,
+    /// Where jumps lead, by the environment.
+    marks: FastMap<Addr, Mark>,
+    /// What has befallen the track.
+    seen: Mishaps,
+}
+
+/// Where a `longjmp` leads.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    /// How many calls were open.
+    depth: usize,
+    /// The innermost of them, which called `setjmp`; `None` if none was. If another call has its
+    /// place now, the mark is void.
+    call: Option<CallId>,
+}
+
+/// More environments than calls can be open are only there if marks are void.
+const MARKS: usize = 1 << 16;
+
+/// How many there have been since the track began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mishaps {
+    losses: u32,
+    clocks: u32,
+}
+
+/// An open call.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    call: CallId,
+    callee: Callee,
+    begin: Time,
+    /// How long the track had run when it began.
+    ran: i64,
+    /// The durations of the calls that it made and that ended.
+    callees: Duration,
+    /// What had befallen the track when it began: the difference to now is its doubt.
+    before: Mishaps,
+    /// How many losses there had been when it last was surely open.
+    alive: u32,
+}
+
+/// What became of an exit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Match {
+    /// It belongs to the open call of this index; what is above it is to be closed first.
+    Open(usize),
+    /// It belongs to a call that is too deep to be followed.
+    Hidden,
+    /// Nothing of this name is open.
+    Nothing,
+}
+
+impl Mark {
+    /// Whether the call that set it is still open, and with it all further out.
+    fn holds(&self, frames: &[Frame]) -> bool {
+        match self.depth.checked_sub(1) {
+            None => true,
+            Some(top) => frames.get(top).map(|frame| frame.call) == self.call,
+        }
+    }
+}
+
+impl Track {
+    pub fn new(id: TrackId, info: TrackInfo) -> Self {
+        Self {
+            id,
+            info,
+            ran: 0,
+            on: None,
+            last_on: None,
+            frames: Vec::new(),
+            open: FastMap::default(),
+            hidden: 0,
+            hidden_functions: FastMap::default(),
+            marks: FastMap::default(),
+            seen: Mishaps::default(),
+        }
+    }
+
+    /// Lets it have had its processor for so many nanoseconds more: how long that is by now, and
+    /// the innermost call that had it.
+    pub fn charge(&mut self, passed: i64) -> (i64, Option<(CallId, Callee)>) {
+        self.ran = self.ran.saturating_add(passed);
+        let innermost = self.frames.last();
+        (self.ran, innermost.map(|frame| (frame.call, frame.callee)))
+    }
+
+    /// Takes a charge back: that time did not pass. Gives the call that has it if that has ended, and
+    /// can't be changed any more.
+    pub fn give_back(&mut self, charge: Charge) -> Option<(CallId, Callee)> {
+        self.ran = self.ran.saturating_sub(charge.passed);
+        let mut frames = self.frames.iter_mut().rev();
+        // What began later had run that long less when it began.
+        let open_then = frames.find_map(|frame| {
+            if frame.ran < charge.until {
+                return Some(frame);
+            }
+            frame.ran = frame.ran.saturating_sub(charge.passed);
+            None
+        });
+        let (call, callee) = charge.call?;
+        if let Some(frame) = open_then {
+            if frame.call == call {
+                return None;
+            }
+            let passed = charge.passed.unsigned_abs();
+            frame.callees = Duration(frame.callees.0.saturating_sub(passed));
+        }
+        Some((call, callee))
+    }
+
+    /// How many calls are open.
+    pub fn depth(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Opens a call.
+    pub fn begin(
+        &mut self,
+        call: CallId,
+        callee: Callee,
+        time: Time,
+        call_site: Option<Addr>,
+    ) -> Begin {
+        let begin = Begin {
+            track: self.id,
+            call,
+            callee,
+            time,
+            depth: self.frames.len() as u32,
+            call_site,
+        };
+        if let Callee::Function(function) = callee {
+            *self.open.entry(function).or_default() += 1;
+        }
+        self.frames.push(Frame {
+            call,
+            callee,
+            begin: time,
+            ran: self.ran,
+            callees: Duration(0),
+            before: self.seen,
+            alive: self.seen.losses,
+        });
+        begin
+    }
+
+    /// Takes note of a call that is too deep.
+    pub fn hide(&mut self, function: Addr) {
+        self.hidden += 1;
+        *self.hidden_functions.entry(function).or_default() += 1;
+    }
+
+    /// Whether calls are open that are too deep to be followed.
+    pub const fn hides(&self) -> bool {
+        self.hidden > 0
+    }
+
+    /// Finds the call that an exit belongs to. An exit that does not name its function belongs to
+    /// the innermost call.
+    pub fn find(&mut self, function: Option<Addr>) -> Match {
+        if self.hidden > 0 && self.unhide(function) {
+            return Match::Hidden;
+        }
+        let wanted = function.map(Callee::Function);
+        let Some(top) = self.frames.len().checked_sub(1) else {
+            return Match::Nothing;
+        };
+        let fits = |frame: &Frame| match wanted {
+            Some(wanted) => frame.callee == wanted,
+            None => !matches!(frame.callee, Callee::Interrupt(_)),
+        };
+        if self.frames.last().is_some_and(fits) {
+            return Match::Open(top);
+        }
+        match function {
+            Some(function) if self.open.contains_key(&function) => {
+                let index = self.frames.iter().rposition(fits);
+                index.map_or(Match::Nothing, Match::Open)
+            }
+            _ => Match::Nothing,
+        }
+    }
+
+    /// What was called last, and is open.
+    pub fn innermost(&self) -> Option<Callee> {
+        self.frames.last().map(|frame| frame.callee)
+    }
+
+    /// Whether a function is open.
+    pub fn has_open(&self, function: Addr) -> bool {
+        self.open.contains_key(&function)
+    }
+
+    /// Whether the exit is that of a hidden call. An exit of a function that is none of them shows
+    /// that they are all gone.
+    fn unhide(&mut self, function: Option<Addr>) -> bool {
+        let Some(function) = function else {
+            self.hidden -= 1;
+            if self.hidden == 0 {
+                self.hidden_functions.clear();
+            }
+            return true;
+        };
+        if let Some(count) = self.hidden_functions.get_mut(&function) {
+            *count -= 1;
+            if *count == 0 {
+                self.hidden_functions.remove(&function);
+            }
+            self.hidden -= 1;
+            return true;
+        }
+        self.forget_hidden();
+        false
+    }
+
+    /// Remembers that a jump with `env` leads to here.
+    pub fn mark(&mut self, env: Addr) {
+        if self.hidden > 0 {
+            // Where it leads is not followed, and where another of the same place led is over.
+            self.marks.remove(&env);
+            return;
+        }
+        if self.marks.len() >= MARKS && !self.marks.contains_key(&env) {
+            let frames = &self.frames;
+            self.marks.retain(|_, mark| mark.holds(frames));
+            if self.marks.len() >= MARKS {
+                return;
+            }
+        }
+        let mark = Mark {
+            depth: self.frames.len(),
+            call: self.frames.last().map(|frame| frame.call),
+        };
+        self.marks.insert(env, mark);
+    }
+
+    /// How many calls a jump with `env` leaves open; `None` if that is not known.
+    pub fn jump_target(&self, env: Addr) -> Option<usize> {
+        let mark = self.marks.get(&env)?;
+        mark.holds(&self.frames).then_some(mark.depth)
+    }
+
+    /// Gives up the calls that are too deep to be followed.
+    pub fn forget_hidden(&mut self) {
+        self.hidden = 0;
+        self.hidden_functions.clear();
+    }
+
+    /// Closes the innermost call.
+    pub fn end(&mut self, time: Time, how: impl FnOnce(Doubt) -> How) -> Option<End> {
+        let frame = self.frames.pop()?;
+        self.forget_hidden();
+        let wall = time.since(frame.begin);
+        let ran = self.ran.saturating_sub(frame.ran);
+        let duration = Duration(u64::try_from(ran).unwrap_or(0));
+        let doubt = Doubt {
+            loss: frame.before.losses != self.seen.losses,
+            // Clocks of two processors that disagree show only here.
+            clock: frame.before.clocks != self.seen.clocks
+                || wall.is_none_or(|wall| wall < duration),
+        };
+        let how = how(doubt);
+        if how == How::Returned && doubt.loss {
+            self.confirm();
+        }
+        if let Some(caller) = self.frames.last_mut() {
+            caller.callees += duration;
+        }
+        Some(End {
+            track: self.id,
+            call: frame.call,
+            callee: frame.callee,
+            time,
+            depth: self.frames.len() as u32,
+            begin: Some(frame.begin),
+            wall: Some(wall.unwrap_or_default()),
+            duration: Some(duration),
+            self_time: Some(duration - frame.callees),
+            how,
+            doubt,
+            recursive: self.release(frame.callee),
+        })
+    }
+
+    /// Counts a function as closed; whether it is still open further out.
+    fn release(&mut self, callee: Callee) -> bool {
+        let Callee::Function(function) = callee else {
+            return false;
+        };
+        let Some(count) = self.open.get_mut(&function) else {
+            return false;
+        };
+        *count -= 1;
+        let more = *count > 0;
+        if !more {
+            self.open.remove(&function);
+        }
+        more
+    }
+
+    /// The end of a call that nobody saw begin.
+    pub fn orphan(&self, call: CallId, callee: Callee, time: Time) -> End {
+        let recursive = match callee {
+            Callee::Function(function) => self.has_open(function),
+            Callee::Interrupt(_) | Callee::Unknown => false,
+        };
+        End {
+            track: self.id,
+            call,
+            callee,
+            time,
+            depth: self.frames.len() as u32,
+            begin: None,
+            wall: None,
+            duration: None,
+            self_time: None,
+            how: How::Orphan,
+            doubt: Doubt::default(),
+            recursive,
+        }
+    }
+
+    /// The index of the first call of those that were all entered since the last loss; the number
+    /// of calls if there is none. An interrupt is not counted among them: it ends by itself.
+    pub fn entered_since_loss(&self) -> usize {
+        let since = self.frames.iter().rev().take_while(|frame| {
+            frame.before.losses == self.seen.losses && !matches!(frame.callee, Callee::Interrupt(_))
+        });
+        self.frames.len() - since.count()
+    }
+
+    /// Puts everything that is open in doubt, and tells the index of the first call that nothing
+    /// has been heard of for more than `survived` losses.
+    pub fn lose(&mut self, survived: u32) -> Option<usize> {
+        self.seen.losses = self.seen.losses.wrapping_add(1);
+        let now = self.seen.losses;
+        self.frames
+            .iter()
+            .position(|frame| now.wrapping_sub(frame.alive) > survived)
+    }
+
+    /// Puts the times of everything that is open in doubt.
+    pub fn doubt_clock(&mut self) {
+        self.seen.clocks = self.seen.clocks.wrapping_add(1);
+    }
+
+    /// A call that was open before the last loss has been heard of, so its callers are open too.
+    fn confirm(&mut self) {
+        let now = self.seen.losses;
+        for frame in self.frames.iter_mut().rev() {
+            // Below a confirmed call everything is confirmed.
+            if frame.alive == now {
+                break;
+            }
+            frame.alive = now;
+        }
+    }
+}

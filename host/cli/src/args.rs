@@ -1,0 +1,238 @@
+//! What can be asked for: the command line as a whole, and the options that several verbs share.
+//!
+//! The options of a single verb stand in its module, as `Args`. The help of every verb begins with
+//! examples (`before_help`): whoever asks for help wants most of all to see what to type.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::commands;
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kymo",
+    version,
+    about = "Shows what firmware, a kernel or a program really did",
+    before_help = "\
+EXAMPLES
+  kymo status --target tcp:localhost:4000          who is there, what has it recorded?
+  kymo trace --elf firmware.elf -o trace           get the trace of the board on /dev/ttyACM0
+  kymo show trace --elf firmware.elf               its calls, with their durations
+  kymo report trace --elf firmware.elf             which functions took the time
+  kymo info trace                                  is anything missing in it?
+  kymo export -o trace.pftrace trace --elf firmware.elf    for https://ui.perfetto.dev",
+    max_term_width = 100,
+    propagate_version = true,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    /// When to use colours.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true,
+        help_heading = "Global options",
+        display_order = 100
+    )]
+    pub color: Color,
+
+    /// Say on stderr what is being done.
+    #[arg(
+        short,
+        long,
+        global = true,
+        help_heading = "Global options",
+        display_order = 101
+    )]
+    pub verbose: bool,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The verbs. Each has a module in [`commands`], where its options are.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Who the target is, and what it has recorded
+    Status(commands::status::Args),
+    /// Whether the target answers
+    Ping(commands::ping::Args),
+    /// Start the target again
+    Reboot(commands::reboot::Args),
+    /// Tell the target to record or not, to forget, or what to do when its buffer is full
+    #[command(name = "command")]
+    Send(commands::command::Args),
+    /// Get the recording of a target: show it or save it; say when to record
+    Trace(commands::trace::Args),
+    /// Stream from a target into a trace directory, until stopped
+    Record(commands::record::Args),
+    /// The table of functions that the target itself keeps
+    Profile(commands::profile::Args),
+    /// What an input is: format, streams, counts, times, losses, symbols
+    Info(commands::info::Args),
+    /// The trace as text: calls with their durations, or plain events
+    Show(commands::show::Args),
+    /// Which functions took the time: count, total, self, average, min, max
+    Report(commands::report::Args),
+    /// Write the trace as a file for another tool
+    Export(commands::export::Args),
+    /// Print a completion script for a shell
+    Completions(commands::completions::Args),
+    /// Write the manual pages into a directory
+    Man(commands::man::Args),
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless the environment says otherwise (`NO_COLOR`, `CLICOLOR_FORCE`).
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// How to print a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: JSON, one object a line.
+    Json,
+}
+
+/// `--format`, of every verb that prints a table or a listing.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct FormatArgs {
+    /// How to print the result.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: Format,
+}
+
+/// Where names come from: of every verb that shows functions.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Symbols")]
+pub struct SymbolArgs {
+    /// The program's ELF file: names, files and lines. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub elf: Vec<PathBuf>,
+
+    /// A list of symbols where there is no ELF file: output of nm, linker map, System.map or
+    /// kallsyms. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub symbols: Vec<PathBuf>,
+
+    /// Where a Zephyr application was built: its zephyr/zephyr.elf is taken.
+    #[arg(long, value_name = "DIR")]
+    pub build_dir: Option<PathBuf>,
+}
+
+/// The input of the verbs that read a trace.
+#[derive(Args, Clone, Debug)]
+pub struct InputArgs {
+    /// A trace directory, one stream beside its metadata, or a raw file or dump of a Kymo target;
+    /// recognised by its content. With --elf also a dump of the target's memory, from a debugger.
+    /// `-` reads from stdin; tcp:HOST:PORT or a serial port fetches what a live target has recorded.
+    #[arg(value_name = "INPUT")]
+    pub input: PathBuf,
+
+    /// The speed of a live target's serial port in bits a second.
+    #[arg(long, value_name = "BAUD", default_value_t = kymo_link::DEFAULT_BAUD)]
+    pub baud: u32,
+
+    #[command(flatten)]
+    pub memory: MemoryArgs,
+
+    #[command(flatten)]
+    pub ctf: CtfArgs,
+}
+
+impl InputArgs {
+    /// An input of which nothing more is said than where it is.
+    pub fn new(input: PathBuf, memory: MemoryArgs) -> Self {
+        Self {
+            input,
+            baud: kymo_link::DEFAULT_BAUD,
+            memory,
+            ctf: CtfArgs::default(),
+        }
+    }
+}
+
+/// How to read the traces of other tracers.
+#[derive(Args, Clone, Debug, Default)]
+pub struct CtfArgs {
+    /// What the events of another tracer's CTF trace mean: a file that says which are calls, switches,
+    /// interrupts and marks.
+    #[arg(long, value_name = "FILE")]
+    pub mapping: Option<PathBuf>,
+
+    /// The metadata, where INPUT is one stream of a CTF trace and they do not lie side by side.
+    #[arg(long, value_name = "FILE")]
+    pub metadata: Option<PathBuf>,
+}
+
+/// How to read a dump of a target's memory.
+#[derive(Args, Clone, Debug)]
+pub struct MemoryArgs {
+    /// Where the bytes of a memory dump were on the target. Without it the packets in them tell, and
+    /// core files say it themselves.
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    pub memory_address: Option<u64>,
+
+    /// More of the target's memory, where what the recorder has is not in one piece. Repeatable.
+    #[arg(long, value_name = "FILE@ADDRESS", value_parser = placed)]
+    pub memory: Vec<(PathBuf, u64)>,
+}
+
+/// An address: hexadecimal behind `0x`, else decimal.
+fn address(text: &str) -> Result<u64, std::num::ParseIntError> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    }
+}
+
+/// A file, and where in memory its content was.
+fn placed(text: &str) -> Result<(PathBuf, u64), String> {
+    let (file, at) = text
+        .rsplit_once('@')
+        .ok_or("expected FILE@ADDRESS, found no @")?;
+    let at = address(at).map_err(|error| error.to_string())?;
+    Ok((file.into(), at))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_begins_with_examples() {
+        let mut command = Cli::command();
+        assert!(command.render_help().to_string().starts_with("EXAMPLES\n"));
+        let verbs = command.get_subcommands_mut();
+        for verb in verbs.filter(|verb| verb.get_name() != "help") {
+            let help = verb.render_help().to_string();
+            assert!(
+                help.starts_with("EXAMPLES\n"),
+                "{}: {help}",
+                verb.get_name()
+            );
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What `--compensate` means in every verb that has it: where the costs come from, and what is said
+//! of it in the end.
+
+use kymo_analysis::compensation::Compensation;
+use kymo_event::{Duration, Picoseconds, TraceInfo};
+
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::render::count::counted;
+
+/// A compensation for this trace.
+///
+/// # Errors
+/// When the trace does not tell what recording cost.
+pub fn compensation(info: &TraceInfo) -> Result<Compensation, Report> {
+    Compensation::new(info).ok_or_else(|| {
+        Report::new("the trace does not tell what recording cost").help(
+            "Kymo's targets measure that when they start, if they have a clock by then, 1 KiB of \
+             `metadata`, and on Linux no second thread; traces of other tracers can't be compensated",
+        )
+    })
+}
+
+/// Says what was taken off, out of how much, and how often that left less than nothing.
+pub fn remark(
+    compensation: &Compensation,
+    left: Duration,
+    below_zero: u64,
+    what: &str,
+    context: &Context,
+) {
+    let whole = compensation.whole();
+    let taken = whole.cost();
+    if let Some((pair, doubt)) = compensation.pair() {
+        let tick = compensation.tick();
+        context.note(format_args!(
+            "compensated: {} ticks a call (± {}), {} ± {} in all, {} % of the time",
+            hundredths(pair, tick),
+            hundredths(doubt, tick),
+            taken.with_unit(),
+            compensation.bound(whole).with_unit(),
+            percent(taken, left + taken),
+        ));
+    }
+    if below_zero > 0 {
+        context.note(format_args!(
+            "below zero, which the uncertainty of the cost can do, and shown as 0: {}",
+            counted(below_zero, what)
+        ));
+    }
+}
+
+/// A span of time in ticks, with two decimals.
+fn hundredths(span: Picoseconds, tick: Picoseconds) -> String {
+    let hundredths = u128::from(span.0) * 100 / u128::from(tick.0.max(1));
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
+fn percent(part: Duration, whole: Duration) -> String {
+    let hundredths = u128::from(part.0) * 10_000 / u128::from(whole.0.max(1));
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}

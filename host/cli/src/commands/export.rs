@@ -1,0 +1,238 @@
+//! `kymo export`: the trace as a file for another tool.
+
+mod convert;
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use kymo_event::Event;
+use kymo_export::{Destination, ExportError, FORMATS, Format, Options, Shape};
+use kymo_read::{ReadError, Source};
+
+use crate::args::{InputArgs, SymbolArgs};
+use crate::context::Context;
+use crate::diagnostic::{Report, unwritable};
+use crate::filter::{FilterArgs, Selection};
+use crate::input::{Trace, check_apart};
+use crate::target::address_in;
+
+/// The options of `kymo export`.
+#[derive(Debug, clap::Args)]
+#[command(before_help = "\
+EXAMPLES
+  kymo export -o trace.pftrace trace/ --elf firmware.elf    for https://ui.perfetto.dev
+  kymo export -o flame.svg trace/ --elf firmware.elf        a flame graph, for a browser
+  kymo export --to folded trace/ | less                     stacks with their self time
+  kymo export --to ctf recording.kymo                       recording.ctf/, for babeltrace2
+  kymo export --to ctf2 --begin +1s --end +2s lttng/        a second of a CTF trace, as CTF 2
+  kymo export --to ctf --repair -o whole/ cut/              what can be read of a damaged one
+  kymo export -o trace.json tcp:localhost:4000              straight from a target")]
+pub struct Args {
+    #[command(flatten)]
+    input: InputArgs,
+
+    /// The format; without it, the ending of the output's name decides.
+    #[arg(short, long, value_name = "FORMAT", value_parser = formats())]
+    to: Option<String>,
+
+    /// Where to write, a file or a directory as the format has it. Without this, a file goes to
+    /// stdout (`-` says so too), and a directory is INPUT.FORMAT here: trace.ctf of trace/.
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+
+    /// What to call the program in the result; without this, the name of the first ELF file.
+    #[arg(long, value_name = "NAME")]
+    program: Option<String>,
+
+    /// Add up the stacks of all threads, in formats that add up stacks.
+    #[arg(long)]
+    merge_threads: bool,
+
+    /// Go on behind damage in a CTF trace that becomes one (--to ctf or ctf2), and say what is left
+    /// out. Without this, a stream ends where it is damaged.
+    #[arg(long)]
+    repair: bool,
+
+    /// Only what happened in this thread: its id or name, with * and ? as wildcards. Repeatable.
+    #[arg(long, value_name = "THREAD", help_heading = "Which events")]
+    thread: Vec<String>,
+
+    #[command(flatten)]
+    filter: FilterArgs,
+
+    #[command(flatten)]
+    symbols: SymbolArgs,
+}
+
+/// The names of all formats, with what they are.
+fn formats() -> PossibleValuesParser {
+    let formats = FORMATS.iter();
+    PossibleValuesParser::new(
+        formats.map(|format| PossibleValue::new(format.name).help(format.about)),
+    )
+}
+
+/// Writes a saved trace in another format.
+///
+/// # Errors
+/// When the input can't be opened or is damaged, or the result can't be written; what can be read
+/// is written before.
+pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
+    let output = args
+        .output
+        .as_deref()
+        .filter(|path| *path != Path::new("-"));
+    let format = choose(args.to.as_deref(), output)?;
+    let program = args.program.clone().or_else(|| {
+        let elf = args.symbols.elf.first()?;
+        Some(elf.file_stem()?.to_string_lossy().into_owned())
+    });
+    let options = Options {
+        thread_roots: !args.merge_threads,
+        program: program.unwrap_or_else(|| Options::default().program),
+    };
+    let beside = (format.shape == Shape::Directory && args.output.is_none())
+        .then(|| beside(&args.input.input, format));
+    let output = output.or(beside.as_deref());
+    if let Some(output) = output {
+        check_apart(&args.input.input, output)?;
+    }
+    let filter = args.filter.filter(&args.thread);
+    if let Some(version) = convert::version(format)
+        && let Some(traces) = convert::traces(&args.input)?
+        && let Some(output) = output
+    {
+        return convert::run(&traces, version, filter, args.repair, output, context);
+    }
+    if args.repair {
+        let report = Report::new("only a CTF trace of another tracer that becomes CTF is repaired");
+        return Err(report.help("other formats take all that can be read without being asked"));
+    }
+    let mut trace = Trace::open(&args.input, &args.symbols, true, context)?;
+    let selection = Selection::new(filter);
+    write(&mut trace, selection, format, output, &options, context)?;
+    trace.verdict()
+}
+
+/// Where a format of several files goes when it is not said: into a directory here that is named
+/// after the input and the format.
+fn beside(input: &Path, format: &Format) -> PathBuf {
+    let live = address_in(input).is_ok_and(|address| address.is_some());
+    // A directory's name has no ending that a format gave it.
+    let name = if input.is_dir() {
+        input.file_name()
+    } else {
+        input
+            .file_stem()
+            .filter(|_| !live && input != Path::new("-"))
+    };
+    let mut name = name.unwrap_or("trace".as_ref()).to_owned();
+    name.push(".");
+    name.push(format.name);
+    name.into()
+}
+
+fn choose(name: Option<&str>, output: Option<&Path>) -> Result<&'static Format, Report> {
+    let all = "`kymo export --help` lists the formats; choose one with --to";
+    match (name, output) {
+        (Some(name), _) => kymo_export::by_name(name)
+            .ok_or_else(|| Report::new(format_args!("there is no format {name}")).help(all)),
+        (None, Some(path)) => kymo_export::by_path(path).ok_or_else(|| {
+            let path = path.display();
+            Report::new(format_args!("the name {path} does not tell the format")).help(all)
+        }),
+        (None, None) => Err(Report::new("neither a format nor an output is given").help(all)),
+    }
+}
+
+/// The events of a trace that are wanted.
+struct Selected<'a> {
+    source: &'a mut dyn Source,
+    selection: Selection,
+}
+
+impl Iterator for Selected<'_> {
+    type Item = Result<Event, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.source.next() {
+                Ok(Some(event)) if !self.selection.keeps(&event, self.source.info()) => {}
+                next => return next.transpose(),
+            }
+        }
+    }
+}
+
+/// Writes what is wanted of a trace, wherever it came from; `output` is `None` for stdout.
+///
+/// # Errors
+/// When the trace can't be read to its end, or the result can't be written.
+pub fn write(
+    trace: &mut Trace,
+    selection: Selection,
+    format: &Format,
+    output: Option<&Path>,
+    options: &Options,
+    context: &mut Context,
+) -> Result<(), Report> {
+    let destination = match (format.shape, output) {
+        (Shape::File, None) => Destination::Writer(Box::new(context.out().0)),
+        (Shape::File, Some(path)) => {
+            let file = File::create(path).map_err(|error| unwritable(path, &error))?;
+            Destination::Writer(Box::new(file))
+        }
+        (Shape::Directory, Some(path)) => {
+            check_empty(path)?;
+            Destination::Directory(path)
+        }
+        (Shape::Directory, None) => {
+            let name = format.name;
+            return Err(
+                Report::new(format_args!("{name} is a directory of several files"))
+                    .help("give the directory with -o"),
+            );
+        }
+    };
+    let symbols = trace.symbols();
+    let info = trace.info().clone();
+    let mut events = Selected {
+        source: trace.source(),
+        selection,
+    };
+    let result = kymo_export::export(format, &info, &mut events, &symbols, destination, options);
+    let (summary, failure) = match result {
+        Ok(summary) => (summary, None),
+        Err(ExportError::Source { error, summary }) => (summary, Some(trace.unreadable(&error))),
+        Err(error) => return Err(failed(output, error)),
+    };
+    let written = output.map_or(String::new(), |path| format!("{}: ", path.display()));
+    context.note(format_args!("{written}{summary}"));
+    failure.map_or(Ok(()), Err)
+}
+
+/// Files of an earlier export would be part of the new one.
+pub fn check_empty(path: &Path) -> Result<(), Report> {
+    let mut entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unwritable(path, &error)),
+    };
+    if entries.next().is_none() {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(Report::new(format_args!("{path} is not empty"))
+        .help("files that are there already would become part of the result: give a new directory"))
+}
+
+fn failed(output: Option<&Path>, error: ExportError<ReadError>) -> Report {
+    match (error, output) {
+        (ExportError::Write(error), Some(path)) => unwritable(path, &error),
+        (ExportError::Write(error), None) => error.into(),
+        (error, _) => Report::caused_by(&error),
+    }
+}

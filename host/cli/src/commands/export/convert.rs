@@ -1,0 +1,231 @@
+//! `kymo export --to ctf|ctf2` of a trace that is CTF already: its records as they stand.
+//!
+//! Names, fields and values are kept, whatever tracer they are of, so the result means to every tool what the source did. A
+//! recording of Kymo's own is not converted so: what its records mean is written out.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use kymo_ctf::convert::{Conversion, ConvertError, Damage, Select, Summary};
+use kymo_ctf::metadata::Version;
+use kymo_ctf::{CreateError, Event, Message, Messages, Packet};
+use kymo_event::{Cpu, Filter, Time};
+use kymo_export::Format;
+use kymo_read::{CtfTrace, OpenOptions};
+
+use super::check_empty;
+use crate::args::InputArgs;
+use crate::context::Context;
+use crate::diagnostic::{Report, unwritable};
+use crate::input::refused;
+use crate::records::Record;
+use crate::render::count::counted;
+use crate::target::address_in;
+
+/// The version of CTF that a format is, if it is one.
+pub fn version(format: &Format) -> Option<Version> {
+    match format.name {
+        "ctf" => Some(Version::Ctf18),
+        "ctf2" => Some(Version::Ctf2),
+        _ => None,
+    }
+}
+
+/// The traces of an input, if that is CTF and not Kymo's own.
+///
+/// # Errors
+/// When it is CTF that can't be read.
+pub fn traces(input: &InputArgs) -> Result<Option<Vec<CtfTrace>>, Report> {
+    if address_in(&input.input)?.is_some() {
+        return Ok(None);
+    }
+    let options = OpenOptions {
+        metadata: input.ctf.metadata.clone(),
+        ..OpenOptions::default()
+    };
+    kymo_read::ctf_traces(&input.input, &options).map_err(|error| refused(&error))
+}
+
+/// Converts traces into a directory: one into it, several into directories below it that are called as they are.
+///
+/// # Errors
+/// When a trace can't be converted, or is damaged and not to be repaired; what comes before the damage is written.
+pub fn run(
+    traces: &[CtfTrace],
+    version: Version,
+    filter: Filter,
+    repair: bool,
+    output: &Path,
+    context: &mut Context,
+) -> Result<ExitCode, Report> {
+    check_empty(output)?;
+    let filter = if filter.needs_start() {
+        filter.from_start(first_time(traces)?)
+    } else {
+        filter
+    };
+    let mut first_damage = None;
+    for source in traces {
+        let trace = &source.trace;
+        let into = match traces.len() {
+            1 => output.to_owned(),
+            _ => output.join(trace.name()),
+        };
+        let mut conversion = Conversion::new(version);
+        conversion.repair = repair;
+        let mut wanted = Wanted {
+            filter: &filter,
+            source,
+            timeless: false,
+        };
+        let summary = conversion
+            .run(trace, &into, &mut wanted)
+            .map_err(|error| failed(&into, error))?;
+        tell(&into, version, &summary, context);
+        if first_damage.is_none() {
+            first_damage = summary.damage.into_iter().next();
+        }
+    }
+    match first_damage {
+        Some(damage) if !repair => {
+            let Damage { stream, error, .. } = damage;
+            Err(Report::new(format_args!("{stream}: {error}"))
+                .help("what comes before the damage is written; --repair goes on behind it"))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The time of the first event of all traces.
+fn first_time(traces: &[CtfTrace]) -> Result<Time, Report> {
+    let mut first = None;
+    for source in traces {
+        let CtfTrace { trace, origin, .. } = source;
+        let messages = Messages::merge([trace]);
+        let mut messages = messages.map_err(|error| Report::caused_by(&error))?;
+        let timeless: Vec<bool> = trace
+            .stream_names()
+            .map(|name| source.is_timeless(name))
+            .collect();
+        let time = loop {
+            match messages.next_message() {
+                Ok(Some((from, Message::Event(event))))
+                    if timeless.get(from.stream) != Some(&true) =>
+                {
+                    break event.time_ns();
+                }
+                Ok(None) => break None,
+                // Damage is told when it is met in earnest.
+                Ok(Some(_)) | Err(_) => {}
+            }
+        };
+        let time = time.map(|time| Time(time.saturating_sub(*origin)));
+        first = first.into_iter().chain(time).min();
+    }
+    Ok(first.unwrap_or_default())
+}
+
+/// What a filter wants of the records of a trace.
+struct Wanted<'a> {
+    filter: &'a Filter,
+    source: &'a CtfTrace,
+    /// Whether the stream at hand is wanted as a whole: what it tells happened at no moment.
+    timeless: bool,
+}
+
+impl Select for Wanted<'_> {
+    fn stream(&mut self, name: &str) -> bool {
+        self.timeless = self.source.is_timeless(name);
+        self.timeless || self.filter.streams.wants(name)
+    }
+
+    fn span(&self) -> (i64, i64) {
+        if self.timeless {
+            return (i64::MIN, i64::MAX);
+        }
+        let (begin, end) = self.filter.span();
+        let moment = |time: Time| match time.0 {
+            i64::MIN | i64::MAX => time.0,
+            ns => ns.saturating_add(self.source.origin),
+        };
+        (moment(begin), moment(end))
+    }
+
+    fn packet(&mut self, packet: &Packet<'_>) -> bool {
+        let cpu = packet.info().cpu_id;
+        let cpu = cpu.and_then(|cpu| u32::try_from(cpu).ok()).map(Cpu);
+        self.timeless || cpu.is_none() || self.filter.wants_cpu(cpu)
+    }
+
+    fn event(&mut self, event: &Event<'_>) -> bool {
+        let record = Record {
+            event,
+            origin: self.source.origin,
+        };
+        self.timeless || self.filter.wants(&record)
+    }
+}
+
+/// Says on stderr what was written, and what of it is not as it was.
+fn tell(into: &Path, version: Version, summary: &Summary, context: &Context) {
+    for damage in &summary.damage {
+        let Damage {
+            stream,
+            error,
+            kept,
+            ..
+        } = damage;
+        let kept = counted(*kept, "event");
+        let rest = match damage
+            .skipped
+            .and_then(|skipped| Some((skipped.from / 8, skipped.to?)))
+        {
+            Some((from, to)) => format!("bytes {from} to {to} are left out"),
+            None => "the rest of the stream is left out".to_owned(),
+        };
+        context.warn(format_args!(
+            "{stream}: {error}; {kept} of that packet kept, {rest}"
+        ));
+    }
+    let told = summary.damage.len() as u64;
+    if summary.damaged > told {
+        let more = counted(summary.damaged - told, "more place");
+        context.warn(format_args!("{more} of damage like these"));
+    }
+    let path = into.display();
+    let mut parts = vec![
+        counted(summary.events, "event"),
+        counted(summary.streams, "stream"),
+    ];
+    let more = [
+        (summary.left_out, "event", "left out"),
+        (summary.discarded, "event", "known to be lost"),
+        (summary.lost_packets, "packet", "lost"),
+        (
+            summary.mended_times,
+            "packet",
+            "mended whose times did not enclose its events",
+        ),
+        (summary.backward, "step", "back in time"),
+    ];
+    for (count, what, verb) in more {
+        if count > 0 {
+            parts.push(format!("{} {verb}", counted(count, what)));
+        }
+    }
+    for (change, count) in &summary.changes {
+        parts.push(format!("in {version}: {change} ({count})"));
+    }
+    context.note(format_args!("{path}: {}", parts.join(", ")));
+}
+
+fn failed(into: &Path, error: ConvertError) -> Report {
+    match error {
+        ConvertError::Create(CreateError::Io { path, source }) => unwritable(&path, &source),
+        ConvertError::Create(CreateError::Metadata(error)) => {
+            Report::caused(into.display(), &error)
+                .help("`kymo export` to another version of CTF, or to csv or json, takes it")
+        }
+        error => Report::caused(into.display(), &error),
+    }
+}

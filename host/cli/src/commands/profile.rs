@@ -1,0 +1,474 @@
+//! `kymo profile`: the table of functions that the target itself keeps.
+//!
+//! A target without room for a trace still counts. Its table has the columns of `kymo report`, and
+//! over a capture without loss the same numbers; what it could not count it tells. The table of Zephyr's
+//! own instrumentation has only totals.
+
+mod zephyr;
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use kymo_analysis::calls::{self, Callee, Calls, Step};
+use kymo_analysis::profile::Profile;
+use kymo_event::{Addr, Duration};
+use kymo_read::profile_table::{self, FunctionProfile, ProfileTable};
+use kymo_read::{OpenOptions, Saved, Source};
+use kymo_symbols::Symbols;
+use kymo_wire::link::Identity;
+use kymo_wire::profile::TABLE_MAGIC;
+
+use crate::args::{Format, FormatArgs, InputArgs, MemoryArgs, SymbolArgs};
+use crate::averages::Averages;
+use crate::context::Context;
+use crate::diagnostic::{Report, unwritable};
+use crate::input::{Trace, is_pipe, name_of, open, refused};
+use crate::names::Names;
+use crate::render::count::{are, counted};
+use crate::render::duration::Human;
+use crate::render::json::Object;
+use crate::render::palette::Palette;
+use crate::render::table::{Align, Table};
+use crate::target::{
+    Either, Live, TargetArgs, USUAL_WAIT_SECONDS, What, address_in, incomplete, trace_info,
+};
+
+/// How many functions are shown where it is not said.
+const FUNCTIONS: usize = 100;
+
+/// More than the line takes that says who sent a kept table.
+const LINE_MAX: u64 = 4096;
+
+/// The options of `kymo profile`.
+#[derive(Debug, clap::Args)]
+#[command(before_help = "\
+EXAMPLES
+  kymo profile --elf firmware.elf                  the board on /dev/ttyACM0
+  kymo profile -n 20 --target tcp:localhost:4000   the first twenty functions
+  kymo profile --reboot --elf firmware.elf         from the start of the program on
+  kymo profile -o table.profile                    keep the table as the target sent it
+  kymo profile table.profile --elf firmware.elf    and look at it later")]
+pub struct Args {
+    /// A kept table, or a saved trace, in the place of a target.
+    #[arg(value_name = "INPUT", conflicts_with_all = ["target", "serial", "reboot"])]
+    input: Option<PathBuf>,
+
+    /// Show the first N functions, those with the most total time; 0 for all.
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        default_value_t = FUNCTIONS,
+        default_missing_value = "100"
+    )]
+    number: usize,
+
+    /// Reboot the target first, and wait until its recording ends.
+    #[arg(short, long)]
+    reboot: bool,
+
+    /// How long to wait for that, in seconds; a target of Zephyr's does not tell of its end, and has all
+    /// of that time [default: 10; of Zephyr's: 2].
+    #[arg(long, value_name = "SECONDS", requires = "reboot")]
+    wait: Option<u64>,
+
+    /// Keep the table in this file, as the target sent it, with who sent it.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    format: FormatArgs,
+
+    #[command(flatten)]
+    target: TargetArgs,
+
+    #[command(flatten)]
+    symbols: SymbolArgs,
+
+    #[command(flatten)]
+    memory: MemoryArgs,
+}
+
+/// Shows the table of a target, or of what was saved.
+///
+/// # Errors
+/// When the target does not answer or has no table, or the input is none.
+pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
+    let Some(path) = &args.input else {
+        return live(args, &args.target, context);
+    };
+    match address_in(path)? {
+        Some(address) => live(args, &args.target.with_address(address), context),
+        None => saved(args, path, context),
+    }
+}
+
+/// The table that a target sends.
+fn live(args: &Args, target: &TargetArgs, context: &mut Context) -> Result<ExitCode, Report> {
+    let mut live = match target.recognise(context)? {
+        Either::Kymo(live) => live,
+        Either::Zephyr(live) => return zephyr::live(args, *live, context),
+    };
+    if !live.identity.capabilities.profile {
+        return Err(Report::new("this target keeps no profile table").help(
+            "give kymo_config slots and frames to keep it in, or use `kymo trace` and `kymo report`",
+        ));
+    }
+    let symbols = args.symbols.load(&trace_info(&live.identity), context)?;
+    if args.reboot {
+        live.reboot(context)?;
+        let longest = args.wait.unwrap_or(USUAL_WAIT_SECONDS);
+        live.wait_for_capture(std::time::Duration::from_secs(longest), context)?;
+    }
+    let bytes = table_of(&mut live, context)?;
+    if let Some(path) = &args.output {
+        keep(path, &live.identity, &bytes).map_err(|error| unwritable(path, &error))?;
+        let size = counted(bytes.len() as u64, "byte");
+        context.note(format_args!("{}: {size}", path.display()));
+    }
+    let table = decode(&bytes, &live.name())?;
+    show_table(args, &table, &symbols, context)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Fetches the table; a part of one is of no use.
+fn table_of(live: &mut Live, context: &Context) -> Result<Vec<u8>, Report> {
+    let dump = live.fetch(What::Profile, context)?;
+    match incomplete(&dump) {
+        None => Ok(dump.bytes),
+        Some(report) => Err(Report::new(report.message())
+            .help("a part of a table says nothing: nothing was kept; try again")),
+    }
+}
+
+/// The table in a file, or that of a saved trace.
+fn saved(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Report> {
+    if args.output.is_some() {
+        return Err(Report::new("--output keeps the table of a live target")
+            .help("copy the file, or convert a trace with `kymo export`"));
+    }
+    if is_pipe(path) {
+        return piped(args, path, context);
+    }
+    if let Some(table) = zephyr::kept(path) {
+        return zephyr::show(args, &table, context);
+    }
+    if let Some((identity, bytes)) = kept_table(path) {
+        return show_kept(args, path, &identity, &bytes, context);
+    }
+    let input = InputArgs::new(path.to_owned(), args.memory.clone());
+    let source = open(&input, &args.symbols, false, context)?;
+    of_trace(args, path, source, context)
+}
+
+/// The same of what comes through a pipe and can be looked at only once.
+fn piped(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Report> {
+    let options = OpenOptions {
+        fields: false,
+        program: args.symbols.elf.first().cloned(),
+        ..OpenOptions::default()
+    };
+    let source = match kymo_read::saved(path) {
+        Ok(Saved::Zephyr(bytes)) => {
+            let name = name_of(path);
+            if let Some(table) = zephyr::table_in(&name, &bytes) {
+                return zephyr::show(args, &table, context);
+            }
+            kymo_read::zephyr::open_bytes(&name, bytes, &options)
+        }
+        Ok(Saved::Raw(file)) => {
+            let dump = file.dump();
+            if is_table(dump.bytes) {
+                return show_kept(args, path, dump.identity, dump.bytes, context);
+            }
+            file.into_source(&options)
+        }
+        Err(error) => Err(error),
+    };
+    let source = source.map_err(|error| refused(&error))?;
+    of_trace(args, path, source, context)
+}
+
+/// Shows a table that was kept.
+fn show_kept(
+    args: &Args,
+    path: &Path,
+    identity: &Identity,
+    bytes: &[u8],
+    context: &mut Context,
+) -> Result<ExitCode, Report> {
+    let table = decode(bytes, &name_of(path))?;
+    let symbols = args.symbols.load(&trace_info(identity), context)?;
+    show_table(args, &table, &symbols, context)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the table that a target would have kept of what a trace tells.
+fn of_trace(
+    args: &Args,
+    path: &Path,
+    source: Box<dyn Source>,
+    context: &mut Context,
+) -> Result<ExitCode, Report> {
+    context.note("worked out from a trace: the target's own table is not in it");
+    let mut trace = Trace::new(name_of(path), source, &args.symbols, context)?;
+    let mut calls = Calls::new(trace.info(), calls::Options::default());
+    let mut profile = Profile::new();
+    let mut averages = Averages::default();
+    let mut add = |step: Step<'_>| {
+        profile.add(&step);
+        averages.add(&step);
+    };
+    let read = trace.for_each(|event| {
+        calls.push(event, &mut add);
+        Ok(())
+    });
+    calls.finish(&mut add);
+    let mut rows: Vec<Row> = profile
+        .rows()
+        .filter_map(|(callee, row)| match callee {
+            Callee::Function(address) if row.count > 0 => Some(Row {
+                address,
+                count: row.count,
+                total: row.total,
+                self_time: row.self_time,
+                average: Some(averages.of(callee, row, Duration(0))),
+                min: row.min,
+                max: row.max,
+            }),
+            _ => None,
+        })
+        .collect();
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.total), row.address));
+    show_rows(args, &rows, &trace.symbols(), context)?;
+    if rows.is_empty() && trace.info().format == kymo_read::zephyr::FORMAT {
+        context.note("a dump without calls is what a target sends that was dumped before");
+    }
+    let counts = calls.counts();
+    let unsure = counts.unwound + counts.lost + counts.doubtful + counts.orphans + counts.open;
+    if unsure > 0 {
+        context.note(format_args!(
+            "the begin or end of {} is not certain; `kymo report` shows whose",
+            counted(unsure, "call")
+        ));
+    }
+    read?;
+    trace.verdict()
+}
+
+/// A table that was kept, and whose it is; `None` for any other file. Raw files of traces begin with
+/// the same line.
+fn kept_table(path: &Path) -> Option<(Identity, Vec<u8>)> {
+    let mut file = BufReader::new(File::open(path).ok()?);
+    let mut line = Vec::new();
+    file.by_ref()
+        .take(LINE_MAX)
+        .read_until(b'\n', &mut line)
+        .ok()?;
+    let identity = Identity::parse(std::str::from_utf8(&line).ok()?)?;
+    let mut bytes = vec![0; 4];
+    file.read_exact(&mut bytes).ok()?;
+    if !is_table(&bytes) {
+        return None;
+    }
+    file.read_to_end(&mut bytes).ok()?;
+    Some((identity, bytes))
+}
+
+/// Whether these are the bytes of a table, in either order of bytes.
+fn is_table(bytes: &[u8]) -> bool {
+    bytes.first_chunk().is_some_and(|magic| {
+        [u32::from_le_bytes(*magic), u32::from_be_bytes(*magic)].contains(&TABLE_MAGIC)
+    })
+}
+
+/// Whether a file is a kept table.
+pub fn is_kept_table(path: &Path) -> bool {
+    // What comes through a pipe could not be read again.
+    path.is_file() && kept_table(path).is_some()
+}
+
+/// Keeps a table.
+fn keep(path: &Path, identity: &Identity, table: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    writeln!(file, "{identity}")?;
+    file.write_all(table)
+}
+
+fn decode(bytes: &[u8], name: &str) -> Result<ProfileTable, Report> {
+    profile_table::decode(bytes).map_err(|error| {
+        Report::caused(name, &error)
+            .help("the firmware and the command `kymo` may be of different releases")
+    })
+}
+
+/// One line of the table.
+struct Row {
+    address: Addr,
+    count: u64,
+    total: Duration,
+    self_time: Duration,
+    /// The average of its calls; `None` where that is not known.
+    average: Option<Duration>,
+    min: Duration,
+    max: Duration,
+}
+
+fn show_table(
+    args: &Args,
+    table: &ProfileTable,
+    symbols: &Symbols,
+    context: &mut Context,
+) -> Result<(), Report> {
+    let rows: Vec<Row> = table
+        .functions
+        .iter()
+        .map(|function| Row {
+            address: function.address,
+            count: function.count,
+            total: function.total,
+            self_time: function.self_time,
+            average: average(function),
+            min: function.min,
+            max: function.max,
+        })
+        .collect();
+    show_rows(args, &rows, symbols, context)?;
+    if rows.iter().any(|row| row.average.is_none()) {
+        context.note(
+            "AVG is - where a function calls itself: the target counts such time once in TOTAL, so \
+             the average of all its calls is not known (`kymo report` of a trace has it)",
+        );
+    }
+    for (calls, why) in [
+        (table.no_slot, "no slot was free, give kymo_config more"),
+        (
+            table.too_deep,
+            "nested too deeply, or without a shadow stack; give kymo_config more frames",
+        ),
+    ] {
+        if calls > 0 {
+            let calls = are(calls, "call");
+            context.warn(format_args!("{calls} not in the table: {why}"));
+        }
+    }
+    if table.unmatched > 0 {
+        context.note(format_args!(
+            "the begin or end of {} was not seen: what longjmp left is counted all the same, that in \
+             which recording began or ended is not",
+            counted(table.unmatched, "call")
+        ));
+    }
+    context.detail(format_args!(
+        "{} of {} slots are taken; recorded for {}",
+        table.functions.len(),
+        table.slots,
+        table.recorded.with_unit()
+    ));
+    Ok(())
+}
+
+fn show_rows(
+    args: &Args,
+    rows: &[Row],
+    symbols: &Symbols,
+    context: &mut Context,
+) -> Result<(), Report> {
+    let names = Names::new(symbols);
+    // The share of each is of what all of them did, also of those that are not shown.
+    let whole = rows
+        .iter()
+        .fold(Duration(0), |sum, row| sum + row.self_time);
+    let shown = first(rows, args.number);
+    let (out, palette) = context.out();
+    match args.format.format {
+        Format::Text => text(out, palette, shown, whole, &names)?,
+        Format::Json => {
+            for row in shown {
+                json(out, row, &names, symbols)?;
+            }
+        }
+    }
+    if shown.len() < rows.len() {
+        let more = counted((rows.len() - shown.len()) as u64, "more function");
+        context.note(format_args!("{more}: -n shows more"));
+    }
+    if rows.is_empty() {
+        context.note("the table is empty: nothing was recorded yet (`kymo status` tells more)");
+    }
+    names.remark(context);
+    Ok(())
+}
+
+/// The rows that are shown: the first so many, or all for 0.
+fn first<T>(rows: &[T], number: usize) -> &[T] {
+    rows.get(..number).filter(|_| number > 0).unwrap_or(rows)
+}
+
+fn text(
+    out: &mut dyn Write,
+    palette: &Palette,
+    rows: &[Row],
+    whole: Duration,
+    names: &Names<'_>,
+) -> io::Result<()> {
+    let mut table = Table::new([
+        ("COUNT", Align::Right),
+        ("TOTAL", Align::Right),
+        ("SELF", Align::Right),
+        ("SELF %", Align::Right),
+        ("AVG", Align::Right),
+        ("MIN", Align::Right),
+        ("MAX", Align::Right),
+        ("FUNCTION", Align::Left),
+    ]);
+    for row in rows {
+        table.row([
+            row.count.to_string(),
+            Human(row.total).to_string(),
+            Human(row.self_time).to_string(),
+            percent(row.self_time, whole),
+            row.average
+                .map_or("-".to_owned(), |average| Human(average).to_string()),
+            Human(row.min).to_string(),
+            Human(row.max).to_string(),
+            names.function(row.address).to_string(),
+        ]);
+    }
+    table.write(out, palette)
+}
+
+/// The average of a function's calls, rounded down, from what a target keeps. It counts recursion
+/// once in the total, and says where there was some. So does an average below the shortest call.
+fn average(function: &FunctionProfile) -> Option<Duration> {
+    let average = Duration(function.total.0.checked_div(function.count).unwrap_or(0));
+    (!function.recursive && average >= function.min).then_some(average)
+}
+
+/// A share in percent with two decimals, rounded down.
+fn percent(part: Duration, whole: Duration) -> String {
+    let hundredths = u128::from(part.0) * 10_000 / u128::from(whole.0.max(1));
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
+/// A function on one line, with the members of `kymo report`.
+fn json(out: &mut dyn Write, row: &Row, names: &Names<'_>, symbols: &Symbols) -> io::Result<()> {
+    let mut object = Object::begin(out)?;
+    object.member("function", &*names.function(row.address))?;
+    object.member("count", row.count)?;
+    object.member("total_ns", row.total.0)?;
+    object.member("self_ns", row.self_time.0)?;
+    object.member("min_ns", row.min.0)?;
+    object.member("max_ns", row.max.0)?;
+    object.member("avg_ns", row.average.map(|average| average.0))?;
+    object.member("address", row.address.0)?;
+    if let Some(location) = symbols.location(row.address) {
+        object.member("file", &location.file)?;
+        object.member("line", location.line)?;
+    }
+    object.end()?;
+    out.write_all(b"\n")
+}

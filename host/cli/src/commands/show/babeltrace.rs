@@ -1,0 +1,149 @@
+//! `kymo show --format babeltrace`: any CTF trace in the text layout of babeltrace2, for eyes and scripts
+//! that know it.
+//!
+//! This goes by the records as they stand, not by the event model: every field is there, spelt as
+//! babeltrace2 spells it (with `--clock-seconds --no-delta --fields=all`). What was lost or is damaged is told
+//! on stderr, as babeltrace2 does.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use kymo_ctf::text::Layout;
+use kymo_ctf::{GapKind, Messages, Run, Trace};
+use kymo_event::{Filter, Time};
+
+use crate::args::InputArgs;
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::records::{Record, stream_name};
+
+/// How much is written at a time, in bytes.
+const CHUNK: usize = 1 << 16;
+/// Bytes of the line that comes when that is nearly full, as a rule.
+const LINE: usize = 1 << 12;
+
+/// Writes the events that are wanted.
+///
+/// # Errors
+/// When the input is no CTF trace, or damaged; what can be read is written before.
+pub fn show(
+    input: &InputArgs,
+    mut filter: Filter,
+    context: &mut Context,
+) -> Result<ExitCode, Report> {
+    let traces = open(input)?;
+    let refuse = |error| Report::caused_by(&error);
+    let mut messages = Messages::merge(&traces).map_err(refuse)?;
+    let layouts = Layout::of(&traces);
+    let wanted: Vec<Vec<bool>> = traces
+        .iter()
+        .map(|trace| {
+            let names = trace.stream_names();
+            names.map(|name| filter.streams.wants(name)).collect()
+        })
+        .collect();
+    let everything = filter.is_everything();
+    let mut damage = None;
+    let mut lines = Vec::with_capacity(CHUNK + LINE);
+    let mut started = false;
+    loop {
+        let (origin, run) = match messages.next_run() {
+            Ok(Some(next)) => next,
+            Ok(None) => break,
+            Err(error) => {
+                let origin = error.origin;
+                let stream = stream_name(&traces, origin.trace, origin.stream);
+                damage.get_or_insert_with(|| format!("{stream}: {}", error.error));
+                // What is behind the damage is as good as what was before it.
+                if let Ok(Some(skipped)) = messages.skip(origin)
+                    && let Some(to) = skipped.to
+                {
+                    let from = skipped.from / 8;
+                    context.warn(format_args!(
+                        "{stream}: bytes {from} to {to} are passed over"
+                    ));
+                }
+                continue;
+            }
+        };
+        let streams = wanted.get(origin.trace);
+        if streams.and_then(|streams| streams.get(origin.stream)) != Some(&true) {
+            continue;
+        }
+        match run {
+            Run::Packet(_) => {}
+            Run::Gap(gap) => {
+                let what = match gap.kind {
+                    GapKind::Events => "events discarded",
+                    GapKind::Packets => "packets lost",
+                };
+                let count = gap.count.map_or("some".to_owned(), |n| n.to_string());
+                let stream = stream_name(&traces, origin.trace, origin.stream);
+                context.warn(format_args!("{stream}: {count} {what}"));
+            }
+            Run::Events(events) => {
+                let Some(layout) = layouts.get(origin.trace) else {
+                    continue;
+                };
+                for event in events {
+                    if !started {
+                        started = true;
+                        let first = event.time_ns().unwrap_or_default();
+                        filter = filter.from_start(Time(first));
+                    }
+                    let record = Record {
+                        event: &event,
+                        origin: 0,
+                    };
+                    if everything || filter.wants(&record) {
+                        layout.event(&mut lines, &event);
+                        lines.push(b'\n');
+                    }
+                    if lines.len() >= CHUNK {
+                        context.out().0.write_all(&lines)?;
+                        lines.clear();
+                    }
+                }
+            }
+        }
+    }
+    context.out().0.write_all(&lines)?;
+    context.out().0.flush()?;
+    match damage {
+        None => Ok(ExitCode::SUCCESS),
+        Some(first) => Err(Report::new(first).help("all that could be read was given")),
+    }
+}
+
+/// The CTF traces that an input is.
+fn open(input: &InputArgs) -> Result<Vec<Trace>, Report> {
+    let path = &input.input;
+    let refuse = |error| {
+        let report = Report::caused_by(&error);
+        report.help(
+            "babeltrace's layout is for CTF; `kymo trace -o DIR FILE` makes that of a raw file",
+        )
+    };
+    let named = input.ctf.metadata.is_some();
+    let folder = kymo_read::folder_of_metadata(path).filter(|_| !named);
+    if path.is_dir() || folder.is_some() {
+        return Trace::open_all(folder.unwrap_or(path)).map_err(refuse);
+    }
+    let beside = path.with_file_name("metadata");
+    let metadata = input.ctf.metadata.as_deref().unwrap_or(&beside);
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    let file = if path != Path::new("-") {
+        path.clone()
+    } else if input.ctf.metadata.is_some() {
+        PathBuf::from("/dev/stdin")
+    } else {
+        return Err(
+            Report::new("what comes from stdin is one stream of a CTF trace")
+                .help("--metadata FILE says where its metadata is"),
+        );
+    };
+    let stream = (name.to_string_lossy().into_owned(), file);
+    Ok(vec![
+        Trace::open_streams(metadata, [stream]).map_err(refuse)?,
+    ])
+}

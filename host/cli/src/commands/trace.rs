@@ -1,0 +1,464 @@
+//! `kymo trace`: gets the recording of a target, shows it or saves it; and says when to record.
+//!
+//! A saved recording can stand in the place of the target, so that what was fetched once can be
+//! shown or converted with the same options.
+
+mod zephyr;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kymo_event::Addr;
+use kymo_export::{Format as ExportFormat, Options, Shape};
+use kymo_read::native::{self, WriteError, Written, write_raw, write_trace};
+use kymo_read::{OpenError, Saved};
+use kymo_symbols::Symbols;
+use kymo_wire::link::Command;
+
+use crate::args::{Format, FormatArgs, InputArgs, MemoryArgs, SymbolArgs};
+use crate::commands::export;
+use crate::commands::show::{self, ViewArgs};
+use crate::context::Context;
+use crate::diagnostic::{Report, unwritable};
+use crate::filter::Selection;
+use crate::input::{Trace, check_apart, open_memory, refused};
+use crate::recording;
+use crate::render::count::counted;
+use crate::target::{
+    Either, Live, TargetArgs, USUAL_WAIT_SECONDS, address_in, explain, incomplete, one_function,
+    set_text, trace_info,
+};
+
+/// Where `--perfetto` writes where no output is given.
+const PERFETTO_OUTPUT: &str = "perfetto.json";
+
+/// Where `--export-tef` writes where no output is given.
+const TEF_OUTPUT: &str = "trace_event.json";
+
+/// The formats that Perfetto opens.
+const PERFETTO_FORMATS: [&str; 2] = ["perfetto", "trace-event"];
+
+/// The ending of raw files.
+const RAW_EXTENSION: &str = "kymo";
+
+/// How many damaged places are listed one by one.
+const DAMAGE_LISTED: usize = 5;
+
+/// The options of `kymo trace`. What is `-e` elsewhere is `--export-tef` here, as it is in zaru.
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("events", |events| events.short(None)))]
+#[command(before_help = "\
+EXAMPLES
+  kymo trace --elf firmware.elf                       show what the board on /dev/ttyACM0 recorded
+  kymo trace --target tcp:localhost:4000 -o trace     save it as a CTF trace directory
+  kymo trace -o trace.pftrace                         save it for https://ui.perfetto.dev
+  kymo trace --couple main --reboot --elf firmware.elf    from main's begin to its end, from reset
+  kymo trace --list --elf firmware.elf                when does it record?
+  kymo trace -e -o trace.json --elf build/zephyr/zephyr.elf    Zephyr's own instrumentation, too
+  kymo trace recording.kymo -o trace                  the same with what was saved before
+  kymo trace ram.bin --elf firmware.elf -o trace      and with the memory of a board that has crashed")]
+pub struct Args {
+    /// A saved recording in the place of a target: a raw file, a trace directory, or with --elf a dump of
+    /// a target's memory.
+    #[arg(
+        value_name = "INPUT",
+        conflicts_with_all = ["target", "serial", "reboot", "list", "trigger", "stopper", "couple"]
+    )]
+    input: Option<PathBuf>,
+
+    /// Reboot the target and wait until its recording ends (see --wait), then get it.
+    #[arg(short, long)]
+    reboot: bool,
+
+    /// List trigger and stopper, and get nothing.
+    #[arg(short, long, conflicts_with_all = ["output", "perfetto", "export_tef"])]
+    list: bool,
+
+    /// Record from the entry of this function on: its name, its address (0x...), or none (0 says so
+    /// too). It is set at once and kept over a reboot; what was recorded before is cleared. A target of
+    /// Zephyr's can't clear: it is set for what follows the next reboot, and nothing is got without
+    /// --reboot.
+    #[arg(short, long, value_name = "FUNCTION")]
+    trigger: Option<String>,
+
+    /// Record until this function returns.
+    #[arg(short, long, value_name = "FUNCTION")]
+    stopper: Option<String>,
+
+    /// Record from the entry of this function until it returns: trigger and stopper in one.
+    #[arg(short, long, value_name = "FUNCTION", conflicts_with_all = ["trigger", "stopper"])]
+    couple: Option<String>,
+
+    /// After a reboot or a new trigger, how long to wait for the recording to end, in seconds; a target
+    /// of Zephyr's does not tell of its end, and has all of that time [default: 10; of Zephyr's: 2].
+    #[arg(long, value_name = "SECONDS")]
+    wait: Option<u64>,
+
+    /// Save as trace-event JSON, which Perfetto opens too: perfetto.json, or what --output says.
+    #[arg(short, long)]
+    perfetto: bool,
+
+    /// Save as trace-event JSON: trace_event.json, or what --output says.
+    #[arg(short, long, conflicts_with = "perfetto")]
+    export_tef: bool,
+
+    /// Show the names of C++ as in the source. Kymo always does; scripts that were written for zaru say
+    /// so.
+    #[arg(short, long)]
+    demangle: bool,
+
+    /// Save instead of showing. NAME.pftrace is for Perfetto, NAME.json trace-event JSON, NAME.svg
+    /// a flame graph (and so on, as for kymo export), NAME.kymo a raw file, anything else a CTF
+    /// trace directory.
+    #[arg(short, long, value_name = "NAME")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    view: ViewArgs,
+
+    #[command(flatten)]
+    format: FormatArgs,
+
+    #[command(flatten)]
+    target: TargetArgs,
+
+    #[command(flatten)]
+    symbols: SymbolArgs,
+
+    #[command(flatten)]
+    memory: MemoryArgs,
+}
+
+/// What becomes of the recording.
+enum Output<'a> {
+    /// It is shown.
+    Show,
+    /// A CTF trace directory.
+    Directory(&'a Path),
+    /// The packets as they are, with who sent them.
+    Raw(&'a Path),
+    /// A file for another tool.
+    Export(&'static ExportFormat, &'a Path),
+}
+
+/// Gets a recording, and shows or saves it.
+///
+/// # Errors
+/// When the target does not answer, the recording is not whole, or it can't be written; what
+/// arrived is shown or saved before.
+pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
+    let output = if args.export_tef {
+        trace_event(args.output.as_deref())?
+    } else {
+        choose(args.output.as_deref(), args.perfetto)?
+    };
+    let Some(path) = &args.input else {
+        return live(args, &args.target, &output, context);
+    };
+    match address_in(path)? {
+        Some(address) => live(args, &args.target.with_address(address), &output, context),
+        None => saved(args, path, &output, context),
+    }
+}
+
+/// The output of `--export-tef`: one format, whatever the name, unless that is another's.
+fn trace_event(output: Option<&Path>) -> Result<Output<'_>, Report> {
+    let path = output.unwrap_or(Path::new(TEF_OUTPUT));
+    let tef = kymo_export::by_path(Path::new(TEF_OUTPUT));
+    let other =
+        kymo_export::by_path(path).filter(|format| tef.is_none_or(|tef| format.name != tef.name));
+    match (tef, other) {
+        (Some(tef), None) if !is_raw(path) => Ok(Output::Export(tef, path)),
+        _ => Err(Report::new(format_args!(
+            "--export-tef contradicts the name {}, which is that of another format",
+            path.display()
+        ))
+        .help("leave --export-tef out, or give --output a name that ends with .json")),
+    }
+}
+
+/// Whether a name is that of a raw file.
+fn is_raw(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|ending| ending == RAW_EXTENSION)
+}
+
+/// What an output's name means.
+///
+/// # Errors
+/// When the name says that it is not for Perfetto, and `--perfetto` that it is.
+fn choose(output: Option<&Path>, perfetto: bool) -> Result<Output<'_>, Report> {
+    let trace_event = || kymo_export::by_path(Path::new(PERFETTO_OUTPUT));
+    let Some(path) = output else {
+        return Ok(match trace_event().filter(|_| perfetto) {
+            Some(format) => Output::Export(format, Path::new(PERFETTO_OUTPUT)),
+            None => Output::Show,
+        });
+    };
+    let raw = is_raw(path);
+    let format = kymo_export::by_path(path).filter(|format| format.shape == Shape::File);
+    let other = format.is_some_and(|format| !PERFETTO_FORMATS.contains(&format.name));
+    if perfetto && (raw || other) {
+        return Err(Report::new(format_args!(
+            "--perfetto contradicts the name {}, which is not for Perfetto",
+            path.display()
+        ))
+        .help("leave --perfetto out, or give --output a name that ends with .json or .pftrace"));
+    }
+    if raw {
+        return Ok(Output::Raw(path));
+    }
+    Ok(
+        match format.or_else(|| trace_event().filter(|_| perfetto)) {
+            Some(format) => Output::Export(format, path),
+            None => Output::Directory(path),
+        },
+    )
+}
+
+/// The recording of a live target.
+fn live(
+    args: &Args,
+    target: &TargetArgs,
+    output: &Output<'_>,
+    context: &mut Context,
+) -> Result<ExitCode, Report> {
+    let mut live = match target.recognise(context)? {
+        Either::Kymo(live) => live,
+        Either::Zephyr(live) => return zephyr::live(args, *live, output, context),
+    };
+    recording::check(&live)?;
+    let symbols = Arc::new(args.symbols.load(&trace_info(&live.identity), context)?);
+    let changed = set(args, &mut live, &symbols, context)?;
+    if args.reboot {
+        live.reboot(context)?;
+    }
+    if args.list {
+        return list(&mut live, &symbols, context);
+    }
+    if args.reboot || changed {
+        let longest = args.wait.unwrap_or(USUAL_WAIT_SECONDS);
+        live.wait_for_capture(Duration::from_secs(longest), context)?;
+    }
+    let dump = recording::fetch(&mut live, context)?;
+    let name = live.name();
+    let recording = native::Dump {
+        identity: &dump.identity,
+        bytes: &dump.bytes,
+        missing: &dump.missing,
+        target: &name,
+    };
+    let result = match output {
+        Output::Directory(path) => directory(path, &recording, &symbols, context),
+        Output::Raw(path) => raw(path, &recording, context),
+        Output::Show | Output::Export(..) => {
+            let mut trace = Trace::of_dump(name, dump, symbols, needs_fields(args, output))?;
+            return show_or_export(args, output, &mut trace, context);
+        }
+    };
+    match incomplete(&dump) {
+        // Why pieces are missing says more than that they are.
+        Some(report) => Err(report),
+        None => result,
+    }
+}
+
+/// A recording that was saved.
+fn saved(
+    args: &Args,
+    path: &Path,
+    output: &Output<'_>,
+    context: &mut Context,
+) -> Result<ExitCode, Report> {
+    match output {
+        Output::Show => {}
+        Output::Directory(to) | Output::Raw(to) | Output::Export(_, to) => check_apart(path, to)?,
+    }
+    if let Output::Directory(_) | Output::Raw(_) = output {
+        return match kymo_read::saved(path) {
+            Ok(Saved::Zephyr(bytes)) => zephyr::saved(args, path, bytes, output, context),
+            Ok(Saved::Raw(file)) => keep(&file.dump(), output, args, context),
+            Err(OpenError::Unknown { .. }) if path.is_file() && !args.symbols.elf.is_empty() => {
+                let memory = open_memory(path, &args.memory, &args.symbols, context)?;
+                keep(&memory.dump(), output, args, context)
+            }
+            Err(_) if path.is_dir() => Err(Report::new(format_args!(
+                "{} is a trace directory already",
+                path.display()
+            ))
+            .help("copy it, or give --output the name of another format")),
+            Err(error) => Err(refused(&error)),
+        };
+    }
+    let input = InputArgs::new(path.to_owned(), args.memory.clone());
+    let mut trace = Trace::open(&input, &args.symbols, needs_fields(args, output), context)?;
+    show_or_export(args, output, &mut trace, context)
+}
+
+/// Keeps what was saved in one form in another.
+fn keep(
+    dump: &native::Dump<'_>,
+    output: &Output<'_>,
+    args: &Args,
+    context: &mut Context,
+) -> Result<ExitCode, Report> {
+    let symbols = args.symbols.load(&trace_info(dump.identity), context)?;
+    match output {
+        Output::Raw(to) => raw(to, dump, context),
+        Output::Directory(to) => directory(to, dump, &symbols, context),
+        Output::Show | Output::Export(..) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Whether what is done with the events needs all that was recorded of them.
+fn needs_fields(args: &Args, output: &Output<'_>) -> bool {
+    matches!(output, Output::Export(..)) || args.view.events || args.format.format == Format::Json
+}
+
+/// Tells the target when to record; whether anything was changed.
+fn set(args: &Args, live: &mut Live, symbols: &Symbols, context: &Context) -> Result<bool, Report> {
+    let trigger = args.trigger.as_ref().or(args.couple.as_ref());
+    let stopper = args.stopper.as_ref().or(args.couple.as_ref());
+    // Both names are looked up before anything is changed.
+    let identity = live.identity;
+    let find = |name: Option<&String>| {
+        name.map(|name| one_function(symbols, name, &identity, context))
+            .transpose()
+    };
+    let (trigger, stopper) = (find(trigger)?, find(stopper)?);
+    if trigger.is_none() && stopper.is_none() {
+        return Ok(false);
+    }
+    // While it is disabled the new trigger cannot fire: what it begins would be cleared.
+    let commands = [
+        Some(Command::Disable),
+        Some(Command::Off),
+        trigger.map(|Addr(address)| Command::Trigger(address)),
+        stopper.map(|Addr(address)| Command::Stopper(address)),
+        Some(Command::Clear),
+    ];
+    let mut send = |command: Command| {
+        context.detail(format_args!("sending {command}"));
+        live.target.command(command).map_err(explain)
+    };
+    let armed = commands
+        .into_iter()
+        .flatten()
+        .try_for_each(|command| send(command).map(drop));
+    // Whatever became of the others: a target that stays disabled would look dead.
+    let enabled = send(Command::Enable);
+    armed.map_err(|report| {
+        let report =
+            report.help("trigger and stopper may be half changed: see `kymo trace --list`");
+        match &enabled {
+            Ok(_) => report,
+            Err(_) => report.help("the target may be left disabled: `kymo command enable`"),
+        }
+    })?;
+    enabled.map(|_| true).map_err(|report| {
+        report.help("trigger and stopper are set, but the target may be left disabled: `kymo command enable`")
+    })
+}
+
+/// Lists trigger and stopper.
+fn list(live: &mut Live, symbols: &Symbols, context: &mut Context) -> Result<ExitCode, Report> {
+    let sets = live.target.sets().map_err(explain)?;
+    let (out, _) = context.out();
+    writeln!(out, "trigger: {}", set_text(symbols, sets.trigger))?;
+    writeln!(out, "stopper: {}", set_text(symbols, sets.stopper))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows a trace, or writes it for another tool.
+fn show_or_export(
+    args: &Args,
+    output: &Output<'_>,
+    trace: &mut Trace,
+    context: &mut Context,
+) -> Result<ExitCode, Report> {
+    if let Output::Export(format, path) = output {
+        let elf = args.symbols.elf.first().and_then(|elf| elf.file_stem());
+        let options = match elf {
+            Some(program) => Options {
+                program: program.to_string_lossy().into_owned(),
+                ..Options::default()
+            },
+            None => Options::default(),
+        };
+        let all = Selection::default();
+        export::write(trace, all, format, Some(path), &options, context)?;
+    } else {
+        show::show(trace, &args.view, args.format.format, context)?;
+    }
+    trace.verdict()
+}
+
+/// Saves packets as a CTF trace directory.
+fn directory(
+    path: &Path,
+    recording: &native::Dump<'_>,
+    symbols: &Symbols,
+    context: &Context,
+) -> Result<ExitCode, Report> {
+    let functions: Vec<_> = symbols
+        .functions()
+        .map(|function| (function.address(), function.name()))
+        .collect();
+    let replaced = path.join("metadata").exists();
+    let written = write_trace(path, recording, functions).map_err(|error| {
+        let report = Report::caused_by(&error);
+        match error {
+            WriteError::Occupied { .. } => report.help("give --output a new directory"),
+            _ => report.help("give --output a place that you may write to"),
+        }
+    })?;
+    if replaced {
+        context.note(format_args!(
+            "{}: the trace that was there is replaced",
+            path.display()
+        ));
+    }
+    saved_as(path, &written, context)
+}
+
+/// Saves packets as a raw file.
+fn raw(path: &Path, recording: &native::Dump<'_>, context: &Context) -> Result<ExitCode, Report> {
+    let failed = |error: io::Error| unwritable(path, &error);
+    let file = File::create(path).map_err(failed)?;
+    let written = write_raw(io::BufWriter::new(file), recording).map_err(failed)?;
+    saved_as(path, &written, context)
+}
+
+/// Says what was saved, and what could not be.
+fn saved_as(path: &Path, written: &Written, context: &Context) -> Result<ExitCode, Report> {
+    let packets: u64 = written.streams.iter().map(|stream| stream.packets).sum();
+    let bytes: u64 = written.streams.iter().map(|stream| stream.bytes).sum();
+    context.note(format_args!(
+        "{}: {} of {}, {}",
+        path.display(),
+        counted(packets, "packet"),
+        counted(written.streams.len() as u64, "stream"),
+        counted(bytes, "byte")
+    ));
+    if written.damage.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    for damage in written.damage.iter().take(DAMAGE_LISTED) {
+        context.warn(format_args!(
+            "at offset {} of the dump: {}",
+            damage.offset, damage.message
+        ));
+    }
+    let places = match written.damage.len() {
+        1 => "1 place of the recording is".to_owned(),
+        many => format!("{many} places of the recording are"),
+    };
+    Err(Report::new(format_args!(
+        "{places} damaged and could not be saved whole"
+    ))
+    .help("the rest was saved; `kymo info` of it lists what is missing"))
+}

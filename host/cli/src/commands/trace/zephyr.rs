@@ -1,0 +1,209 @@
+//! `kymo trace` of a target that runs Zephyr's own instrumentation, and of dumps saved from one.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use kymo_link::zephyr::{Dump, Set, Status};
+use kymo_read::OpenOptions;
+use kymo_symbols::Symbols;
+use kymo_zephyr::Kind;
+
+use super::{Args, Output, needs_fields, show_or_export};
+use crate::commands::export;
+use crate::context::Context;
+use crate::diagnostic::{Report, unwritable};
+use crate::filter::Selection;
+use crate::input::{Trace, name_of, refused};
+use crate::target::{
+    LiveZephyr, ZEPHYR_WAIT_SECONDS, incomplete_zephyr, one_pointer, pointer_text,
+};
+
+/// The format of trace directories.
+const DIRECTORY: &str = "ctf";
+
+/// The recording of a live target.
+pub fn live(
+    args: &Args,
+    mut live: LiveZephyr,
+    output: &Output<'_>,
+    context: &mut Context,
+) -> Result<ExitCode, Report> {
+    let status = live.status()?;
+    if !status.trace {
+        return Err(no_trace(status));
+    }
+    let symbols = Arc::new(args.symbols.load(&LiveZephyr::info(), context)?);
+    let changed = set(args, &mut live, status, &symbols, context)?;
+    if args.reboot {
+        reboot(&mut live, changed, context)?;
+    }
+    if args.list || (changed && !args.reboot) {
+        list(&mut live, &symbols, context)?;
+        if changed && !args.reboot {
+            context.note(
+                "what it has recorded was recorded before that, and it can't clear it: `kymo trace \
+                 --reboot` gets what it records from a new start on",
+            );
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Firmware that dumps whenever its buffer is full is listened to for as long as it is wanted.
+    let usual = args.reboot.then_some(ZEPHYR_WAIT_SECONDS);
+    if let Some(seconds) = args.wait.or(usual) {
+        live.wait(seconds, context)?;
+    }
+    let dumps = live.fetch(Kind::Trace, context)?;
+    if dumps.iter().all(|dump| dump.body.is_empty()) {
+        context.note(
+            "the dump is empty: has the target been dumped since it started? or was its trigger not \
+             entered (`kymo trace --list`)? `kymo trace --reboot` looks from a new start on",
+        );
+    }
+    if let Output::Raw(path) = output {
+        keep(path, &dumps, context)?;
+        return match incomplete_zephyr(&dumps) {
+            Some(report) => Err(report),
+            None => Ok(ExitCode::SUCCESS),
+        };
+    }
+    let fields = needs_fields(args, output);
+    let mut trace = Trace::of_zephyr(live.name(), &dumps, symbols, fields)?;
+    finish(args, output, &mut trace, context)
+}
+
+/// Why there is no trace to get.
+fn no_trace(status: Status) -> Report {
+    let report = Report::new("this target records no calls");
+    let report = report.help("build it with CONFIG_INSTRUMENTATION_MODE_CALLGRAPH");
+    if status.profile {
+        report.help("it keeps a table of functions: `kymo profile`")
+    } else {
+        report
+    }
+}
+
+/// Tells the target when to record; whether anything was changed.
+fn set(
+    args: &Args,
+    live: &mut LiveZephyr,
+    status: Status,
+    symbols: &Symbols,
+    context: &Context,
+) -> Result<bool, Report> {
+    let trigger = args.trigger.as_ref().or(args.couple.as_ref());
+    let stopper = args.stopper.as_ref().or(args.couple.as_ref());
+    if trigger.is_none() && stopper.is_none() {
+        return Ok(false);
+    }
+    let before = live.sets()?;
+    // Both names are looked up before anything is changed.
+    let find = |name: Option<&String>| {
+        name.map(|name| one_pointer(symbols, name, before, context))
+            .transpose()
+    };
+    let wanted = [
+        (Set::Trigger, find(trigger)?),
+        (Set::Stopper, find(stopper)?),
+    ];
+    for (set, pointer) in wanted {
+        if let Some(pointer) = pointer {
+            live.set(set, pointer, context).map_err(|report| {
+                report.help("trigger and stopper may be half changed: see `kymo trace --list`")
+            })?;
+        }
+    }
+    if status.retained == Some(false) {
+        context.note(
+            "this target keeps trigger and stopper only until it is rebooted: it has no retained \
+             memory (CONFIG_INSTRUMENTATION_DYNAMIC_TRIGGER)",
+        );
+    }
+    Ok(true)
+}
+
+/// Starts the target again. One that was just set has to be as it was.
+fn reboot(live: &mut LiveZephyr, changed: bool, context: &Context) -> Result<(), Report> {
+    let before = if changed { Some(live.sets()?) } else { None };
+    live.reboot(context)?;
+    if let Some(before) = before
+        && live.sets()? != before
+    {
+        context.warn(
+            "the target has not kept trigger and stopper over the reboot: it records with those it \
+             was built with (`kymo trace --list`)",
+        );
+    }
+    Ok(())
+}
+
+/// Lists trigger and stopper.
+fn list(live: &mut LiveZephyr, symbols: &Symbols, context: &mut Context) -> Result<(), Report> {
+    let sets = live.sets()?;
+    let (out, _) = context.out();
+    writeln!(out, "trigger: {}", pointer_text(symbols, sets.trigger))?;
+    writeln!(out, "stopper: {}", pointer_text(symbols, sets.stopper))?;
+    Ok(())
+}
+
+/// Keeps dumps as the target sent them.
+fn keep(path: &Path, dumps: &[Dump], context: &Context) -> Result<(), Report> {
+    let bytes: Vec<u8> = dumps.iter().flat_map(Dump::as_sent).collect();
+    keep_bytes(path, &bytes, context)
+}
+
+fn keep_bytes(path: &Path, bytes: &[u8], context: &Context) -> Result<(), Report> {
+    fs::write(path, bytes).map_err(|error| unwritable(path, &error))?;
+    context.note(format_args!(
+        "{}: {} bytes, as the target sent them",
+        path.display(),
+        bytes.len()
+    ));
+    Ok(())
+}
+
+/// A saved dump, of which these are the bytes, to a file or directory.
+pub fn saved(
+    args: &Args,
+    path: &Path,
+    bytes: Vec<u8>,
+    output: &Output<'_>,
+    context: &mut Context,
+) -> Result<ExitCode, Report> {
+    if let Output::Raw(to) = output {
+        keep_bytes(to, &bytes, context)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let options = OpenOptions {
+        program: args.symbols.elf.first().cloned(),
+        ..OpenOptions::default()
+    };
+    let name = name_of(path);
+    let source = kymo_read::zephyr::open_bytes(&name, bytes, &options);
+    let source = source.map_err(|error| refused(&error))?;
+    let mut trace = Trace::new(name, source, &args.symbols, context)?;
+    finish(args, output, &mut trace, context)
+}
+
+/// Shows a trace, or writes it where it is wanted.
+fn finish(
+    args: &Args,
+    output: &Output<'_>,
+    trace: &mut Trace,
+    context: &mut Context,
+) -> Result<ExitCode, Report> {
+    let (Output::Directory(path), Some(format)) = (output, kymo_export::by_name(DIRECTORY)) else {
+        return show_or_export(args, output, trace, context);
+    };
+    let options = kymo_export::Options::default();
+    export::write(
+        trace,
+        Selection::default(),
+        format,
+        Some(path),
+        &options,
+        context,
+    )?;
+    trace.verdict()
+}

@@ -1,0 +1,144 @@
+//! Failures as the user sees them.
+//!
+//! Libraries return errors that say what they expected, what they found and where. A [`Report`]
+//! joins that with what only the verb knows (which file, what was being done) and with advice.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Why a verb could not do what was asked for: one message, and what to do about it.
+///
+/// Printed as `error: MESSAGE` and a `help: ADVICE` line for each advice; the exit code is 2.
+#[derive(Clone, Debug)]
+pub struct Report {
+    message: String,
+    help: Vec<String>,
+    closed_pipe: bool,
+}
+
+impl Report {
+    /// A failure with this message: lower case, no full stop, the thing that it is about first.
+    pub fn new(message: impl Display) -> Self {
+        Self {
+            message: message.to_string(),
+            help: Vec::new(),
+            closed_pipe: false,
+        }
+    }
+
+    /// A failure of `doing` something, and the error with all its causes behind it.
+    pub fn caused(doing: impl Display, error: &(dyn Error + 'static)) -> Self {
+        Self::new(format_args!("{doing}: {}", with_causes(error)))
+    }
+
+    /// A failure that the error and its causes tell by themselves.
+    pub fn caused_by(error: &(dyn Error + 'static)) -> Self {
+        Self::new(with_causes(error))
+    }
+
+    /// Adds a line of advice: what to do, as a sentence without a full stop.
+    #[must_use]
+    pub fn help(mut self, advice: impl Display) -> Self {
+        self.help.push(advice.to_string());
+        self
+    }
+
+    /// What went wrong.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The advice, line by line.
+    pub fn help_lines(&self) -> &[String] {
+        &self.help
+    }
+
+    /// Whether the reader of our output went away, as `head` does: nothing to complain about.
+    pub fn is_closed_pipe(&self) -> bool {
+        self.closed_pipe
+    }
+}
+
+/// An error and its causes, from the outermost inwards. Some errors repeat their cause in their own
+/// text: that is not said twice.
+fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !message.ends_with(&text) {
+            message.push_str(": ");
+            message.push_str(&text);
+        }
+        cause = error.source();
+    }
+    message
+}
+
+/// An error while writing results. Other operations give their path with [`Report::caused`].
+impl From<io::Error> for Report {
+    fn from(error: io::Error) -> Self {
+        let closed_pipe = error.kind() == io::ErrorKind::BrokenPipe;
+        Self {
+            closed_pipe,
+            ..Self::new(format_args!("cannot write the result: {error}"))
+                .help("is the disk full, or was the output closed?")
+        }
+    }
+}
+
+/// The failure to write an output file or directory.
+pub fn unwritable(path: &Path, error: &io::Error) -> Report {
+    Report::caused(format_args!("cannot write {}", path.display()), error)
+        .help("is there such a directory, and may you write to it?")
+}
+
+/// Prints what the command line parser has to say: help and version on stdout (exit code 0), an
+/// error with advice on stderr (exit code 2).
+pub fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A closed pipe is no error, and another failure to print help has nowhere to go.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render().to_string();
+    let text = text.replace(
+        "For more information, try '--help'.",
+        "help: '--help' shows examples and all options",
+    );
+    eprint!("{text}");
+    ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_joined_and_not_repeated() {
+        #[derive(Debug)]
+        struct Outer(io::Error);
+        impl Display for Outer {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "header unreadable: {}", self.0)
+            }
+        }
+        impl Error for Outer {
+            fn source(&self) -> Option<&(dyn Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let report = Report::caused("trace.kymo", &Outer(io::Error::other("no luck"))).help("try");
+        assert_eq!(report.message(), "trace.kymo: header unreadable: no luck");
+        assert_eq!(report.help_lines(), ["try"]);
+    }
+
+    #[test]
+    fn a_closed_pipe_is_told_apart() {
+        assert!(Report::from(io::Error::from(io::ErrorKind::BrokenPipe)).is_closed_pipe());
+        assert!(!Report::from(io::Error::from(io::ErrorKind::StorageFull)).is_closed_pipe());
+    }
+}

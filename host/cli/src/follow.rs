@@ -1,0 +1,301 @@
+//! A trace that is still coming: from a live target, or from a directory that `kymo record` writes.
+//!
+//! It waits like a pipe does. Whenever nothing more is there at the moment, what was written so far is
+//! handed on ([`Moment::Pause`]), so that whoever reads our output sees everything at once.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use kymo_event::{Event, TraceInfo};
+use kymo_link::Cancel;
+use kymo_read::OpenOptions;
+use kymo_read::native::{Live as LiveTrace, Tail};
+use kymo_symbols::Symbols;
+
+use crate::args::SymbolArgs;
+use crate::context::{Context, Remarks};
+use crate::diagnostic::Report;
+use crate::input::{Events, Moment, refused};
+use crate::live_stream::{self, Ended, Go, Sink, StreamArgs};
+use crate::recording;
+use crate::target::{Interruptible, Live, TargetArgs, explain, trace_info};
+
+/// How many packets may wait to be shown, before the target has to wait.
+const WAITING: usize = 64;
+
+/// After how long a silence nothing is held back any longer to be merged with other streams.
+const SILENCE: Duration = Duration::from_millis(250);
+
+/// How often a directory is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A trace that is still coming.
+pub struct Follow {
+    live: LiveTrace,
+    symbols: Arc<Symbols>,
+    feeder: Feeder,
+    remarks: Remarks,
+    /// How many processors' clocks are known to be corrected.
+    corrected: usize,
+}
+
+/// Where packets come from.
+enum Feeder {
+    /// A thread that talks to the target. It ends when the user has seen enough, or the target is gone.
+    Target {
+        packets: Receiver<Vec<u8>>,
+        thread: Option<JoinHandle<Result<Ended, Report>>>,
+    },
+    /// A directory, which is looked at until the user has seen enough.
+    Directory { tail: Tail, cancel: Interruptible },
+}
+
+/// What a look for more came to.
+enum Fed {
+    /// There was more.
+    More,
+    /// There was none for a while.
+    Silence,
+    /// There will not be any.
+    End,
+}
+
+impl Follow {
+    /// Follows a live target.
+    ///
+    /// # Errors
+    /// When it does not answer, or cannot stream.
+    pub fn target(
+        target: TargetArgs,
+        stream: StreamArgs,
+        symbols: &SymbolArgs,
+        fields: bool,
+        context: &Context,
+    ) -> Result<Self, Report> {
+        let mut connected = target.connect(context)?;
+        recording::check(&connected)?;
+        live_stream::check(&connected)?;
+        let told = connected.target.tell_time().map_err(explain)?;
+        let symbols = Arc::new(symbols.load(&trace_info(&connected.identity), context)?);
+        let live = LiveTrace::of_target(
+            &connected.identity,
+            &connected.name(),
+            live_stream::origin(told, &connected.identity),
+            &OpenOptions {
+                fields,
+                ..OpenOptions::default()
+            },
+        );
+        let live = live.map_err(|error| refused(&error))?;
+        let (sender, packets) = sync_channel(WAITING);
+        let remarks = context.remarks().clone();
+        let drain = move || drain(connected, &target, stream, sender, &remarks);
+        let thread = Some(std::thread::spawn(drain));
+        let feeder = Feeder::Target { packets, thread };
+        Self::begin(live, symbols, feeder, context.remarks())
+    }
+
+    /// Follows a directory.
+    ///
+    /// # Errors
+    /// When it is no recording of a target.
+    pub fn directory(
+        path: &Path,
+        symbols: &SymbolArgs,
+        fields: bool,
+        context: &Context,
+    ) -> Result<Self, Report> {
+        let opened = Tail::open(
+            path,
+            &OpenOptions {
+                fields,
+                ..OpenOptions::default()
+            },
+        );
+        let (tail, live) = opened.map_err(|error| refused(&error))?;
+        let symbols = Arc::new(symbols.load(live.info(), context)?);
+        let cancel = Interruptible::new()?;
+        let feeder = Feeder::Directory { tail, cancel };
+        Self::begin(live, symbols, feeder, context.remarks())
+    }
+
+    /// Waits until it is known which streams there are: what is shown depends on it.
+    fn begin(
+        live: LiveTrace,
+        symbols: Arc<Symbols>,
+        feeder: Feeder,
+        remarks: &Remarks,
+    ) -> Result<Self, Report> {
+        let mut follow = Self {
+            live,
+            symbols,
+            feeder,
+            remarks: remarks.clone(),
+            corrected: 0,
+        };
+        while !follow.live.info().streams.iter().any(|s| !s.timeless) {
+            if let Fed::End = follow.feed(SILENCE)? {
+                break;
+            }
+        }
+        Ok(follow)
+    }
+
+    /// Looks for more packets, and waits for them at most so long.
+    fn feed(&mut self, wait: Duration) -> Result<Fed, Report> {
+        match &mut self.feeder {
+            Feeder::Target { packets, .. } => match packets.recv_timeout(wait) {
+                Ok(packet) => {
+                    self.live.push(packet);
+                    Ok(Fed::More)
+                }
+                Err(RecvTimeoutError::Timeout) => Ok(Fed::Silence),
+                Err(RecvTimeoutError::Disconnected) => Ok(Fed::End),
+            },
+            Feeder::Directory { tail, cancel } => {
+                let mut waited = Duration::ZERO;
+                loop {
+                    let fed = tail.feed(&mut self.live);
+                    if fed.map_err(|error| Report::caused("the recording", &error))? {
+                        return Ok(Fed::More);
+                    }
+                    if cancel.flag().is_cancelled() {
+                        return Ok(Fed::End);
+                    }
+                    if waited >= wait {
+                        return Ok(Fed::Silence);
+                    }
+                    std::thread::sleep(LOOK_EVERY);
+                    waited += LOOK_EVERY;
+                }
+            }
+        }
+    }
+
+    /// How it ended, once there is no more.
+    ///
+    /// # Errors
+    /// Why it ended although the user had not seen enough, or damage that was met.
+    pub fn verdict(mut self) -> Result<(), Report> {
+        if let Feeder::Target { packets, thread } = &mut self.feeder {
+            // The thread may be waiting to give one more.
+            while packets.try_recv().is_ok() {}
+            if let Some(thread) = thread.take() {
+                let ended = thread
+                    .join()
+                    .map_err(|_| Report::new("the conversation with the target broke off"))??;
+                if let Some(report) = ended.failure {
+                    return Err(report);
+                }
+            }
+        }
+        match self.live.info().damage.first() {
+            Some(damage) => Err(Report::new(format_args!(
+                "a packet in {} could not be read: {}",
+                damage.stream, damage.message
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Follow {
+    /// Says of which clocks it is known by now that they differ: events that were shown before are where
+    /// their own clocks had them.
+    fn tell_corrections(&mut self) {
+        let corrections = &self.live.info().clock_corrections;
+        for correction in corrections.get(self.corrected..).unwrap_or(&[]) {
+            self.remarks.note(format_args!(
+                "times of CPU {} are corrected from here on to the clock of CPU {}, by {} ns (± {} ns)",
+                correction.cpu.0, correction.reference.0, correction.last_ns, correction.uncertainty_ns
+            ));
+        }
+        self.corrected = self.corrected.max(corrections.len());
+    }
+}
+
+impl Events for Follow {
+    fn info(&self) -> &TraceInfo {
+        self.live.info()
+    }
+
+    fn symbols(&self) -> Arc<Symbols> {
+        Arc::clone(&self.symbols)
+    }
+
+    fn walk(
+        &mut self,
+        each: &mut dyn FnMut(Moment<'_>) -> Result<(), Report>,
+    ) -> Result<(), Report> {
+        let mut all = false;
+        loop {
+            while let Some(mut event) = self.live.next(all) {
+                label(&mut event, &self.symbols);
+                each(Moment::Event(&event))?;
+            }
+            if all {
+                // What was held back has been given.
+                each(Moment::Pause)?;
+            }
+            let mut fed = self.feed(Duration::ZERO)?;
+            self.tell_corrections();
+            if let Fed::Silence = fed {
+                each(Moment::Pause)?;
+                fed = self.feed(SILENCE)?;
+            }
+            match fed {
+                Fed::More => all = false,
+                Fed::Silence => all = true,
+                Fed::End if all => return Ok(()),
+                Fed::End => all = true,
+            }
+        }
+    }
+}
+
+/// Gives a named marker its name.
+fn label(event: &mut Event, symbols: &Symbols) {
+    kymo_read::label_marker(event, &|address| symbols.string_at(address));
+}
+
+/// The thread that talks to a target.
+fn drain(
+    mut live: Live,
+    target: &TargetArgs,
+    stream: StreamArgs,
+    packets: SyncSender<Vec<u8>>,
+    remarks: &Remarks,
+) -> Result<Ended, Report> {
+    let mut sink = Channel {
+        packets,
+        cancel: live.cancel.flag().clone(),
+    };
+    live_stream::run(&mut live, target, stream, &mut sink, remarks)
+}
+
+/// Hands packets over.
+struct Channel {
+    packets: SyncSender<Vec<u8>>,
+    cancel: Cancel,
+}
+
+impl Sink for Channel {
+    fn packet(&mut self, packet: &[u8]) -> Result<Go, Report> {
+        // Nobody takes it when the one who reads our output has gone.
+        Ok(match self.packets.send(packet.to_vec()) {
+            Ok(()) => Go::On,
+            Err(_) => Go::Away,
+        })
+    }
+
+    fn pause(&mut self) -> Result<Go, Report> {
+        Ok(if self.cancel.is_cancelled() {
+            Go::Enough
+        } else {
+            Go::On
+        })
+    }
+}

@@ -1,0 +1,571 @@
+//! The trace that a verb works on, with its symbols.
+//!
+//! All verbs that read a trace do the same before and after their own work: open the input, find
+//! names for its functions and check that they are of the same build, go through the events, and
+//! say in the end what could not be read. That is here.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use kymo_event::{Event, TraceInfo};
+use kymo_link::Dump;
+use kymo_link::zephyr::Dump as ZephyrDump;
+use kymo_read::native::{self, MemoryDump};
+use kymo_read::{OpenError, OpenOptions, ReadError, Source};
+use kymo_symbols::{Program, Symbols, UnmarkedJumps};
+use kymo_zephyr::Kind;
+
+use crate::args::{InputArgs, MemoryArgs, SymbolArgs};
+use crate::commands::profile::is_kept_table;
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::mapping;
+use crate::recording;
+use crate::target::{
+    Either, LiveZephyr, TargetArgs, address_in, incomplete, incomplete_zephyr, trace_info,
+};
+
+/// Where the build of a Zephyr application leaves its ELF file, seen from its own directory.
+const DEFAULT_ELF: &str = "build/zephyr/zephyr.elf";
+
+/// Where that file is in the directory of the build.
+const BUILT_ELF: &str = "zephyr/zephyr.elf";
+
+/// The format of Kymo's own recordings, whose exits need not name their functions. Those of others,
+/// whatever program they are of, tell all that they tell themselves.
+const FORMAT: &str = "kymo";
+
+/// The section of a program that says how to read what it left in memory.
+const NOTE: &str = ".note.kymo";
+
+/// Events that are to be shown, wherever they come from.
+pub trait Events {
+    /// What is known of the trace so far.
+    fn info(&self) -> &TraceInfo;
+
+    /// The names of its functions.
+    fn symbols(&self) -> Arc<Symbols>;
+
+    /// Goes through all events.
+    ///
+    /// # Errors
+    /// The first of `each`, or that of reading; what could be read was given to `each` before.
+    fn walk(
+        &mut self,
+        each: &mut dyn FnMut(Moment<'_>) -> Result<(), Report>,
+    ) -> Result<(), Report>;
+}
+
+/// What going through events comes to.
+#[derive(Clone, Copy, Debug)]
+pub enum Moment<'a> {
+    /// An event.
+    Event(&'a Event),
+    /// There will be more, but not now: what was written should be seen.
+    Pause,
+}
+
+/// A trace, and names for what is in it.
+pub struct Trace {
+    /// What messages call it.
+    name: String,
+    source: Box<dyn Source>,
+    symbols: Arc<Symbols>,
+    /// Why it is not all that a live target had.
+    incomplete: Option<Report>,
+}
+
+impl Trace {
+    /// Opens a saved trace, or fetches what a live target has recorded, and its symbols. With `fields`, events carry their fields as recorded.
+    /// Decoding them takes half of the time; without, only events of other tracers have them, of
+    /// which nothing else is known.
+    ///
+    /// # Errors
+    /// When the input is no trace, the target does not answer, or a file of symbols can't be read.
+    pub fn open(
+        input: &InputArgs,
+        symbols: &SymbolArgs,
+        fields: bool,
+        context: &Context,
+    ) -> Result<Self, Report> {
+        let path = &input.input;
+        if let Some(address) = address_in(path)? {
+            let target = TargetArgs::at(address, input.baud);
+            return Self::fetch(&target, symbols, fields, context);
+        }
+        let mut source = open(input, symbols, fields, context)?;
+        // What came through a pipe can't be opened again.
+        let again = path.is_file() || path.is_dir();
+        if !fields && again && source.info().format != "kymo" {
+            source = open(input, symbols, true, context)?;
+        }
+        Self::new(name_of(&input.input), source, symbols, context)
+    }
+
+    /// Fetches what a live target has recorded.
+    fn fetch(
+        target: &TargetArgs,
+        symbols: &SymbolArgs,
+        fields: bool,
+        context: &Context,
+    ) -> Result<Self, Report> {
+        let mut live = match target.recognise(context)? {
+            Either::Kymo(live) => live,
+            Either::Zephyr(mut live) => {
+                let symbols = Arc::new(symbols.load(&LiveZephyr::info(), context)?);
+                let dumps = live.fetch(Kind::Trace, context)?;
+                return Self::of_zephyr(live.name(), &dumps, symbols, fields);
+            }
+        };
+        recording::check(&live)?;
+        let symbols = Arc::new(symbols.load(&trace_info(&live.identity), context)?);
+        let dump = recording::fetch(&mut live, context)?;
+        Self::of_dump(live.name(), dump, symbols, fields)
+    }
+
+    /// The trace in what a target sent; if that is not all that it had, the
+    /// [`verdict`](Self::verdict) is why.
+    ///
+    /// # Errors
+    /// When there is no trace in it.
+    pub fn of_dump(
+        name: String,
+        dump: Dump,
+        symbols: Arc<Symbols>,
+        fields: bool,
+    ) -> Result<Self, Report> {
+        let incomplete = incomplete(&dump);
+        let (identity, options) = (
+            dump.identity,
+            OpenOptions {
+                fields,
+                ..OpenOptions::default()
+            },
+        );
+        let source = native::open_dump(&identity, dump.bytes, &dump.missing, &name, &options);
+        let source =
+            source.map_err(|error| incomplete.clone().unwrap_or_else(|| refused(&error)))?;
+        Ok(Self {
+            incomplete,
+            ..Self::with_symbols(name, source, symbols)
+        })
+    }
+
+    /// The trace in the dumps of a target that runs Zephyr's own instrumentation; if those are not all
+    /// that it had, the [`verdict`](Self::verdict) is why.
+    ///
+    /// # Errors
+    /// When there is no trace in them.
+    pub fn of_zephyr(
+        name: String,
+        dumps: &[ZephyrDump],
+        symbols: Arc<Symbols>,
+        fields: bool,
+    ) -> Result<Self, Report> {
+        let incomplete = incomplete_zephyr(dumps);
+        let bytes = dumps.iter().flat_map(ZephyrDump::as_sent).collect();
+        let options = OpenOptions {
+            fields,
+            ..OpenOptions::default()
+        };
+        let source = kymo_read::zephyr::open_bytes(&name, bytes, &options);
+        let source =
+            source.map_err(|error| incomplete.clone().unwrap_or_else(|| refused(&error)))?;
+        Ok(Self {
+            incomplete,
+            ..Self::with_symbols(name, source, symbols)
+        })
+    }
+
+    /// A trace that comes from elsewhere; `name` is what messages call it.
+    ///
+    /// # Errors
+    /// When a file of symbols can't be read.
+    pub fn new(
+        name: String,
+        source: Box<dyn Source>,
+        symbols: &SymbolArgs,
+        context: &Context,
+    ) -> Result<Self, Report> {
+        let symbols = Arc::new(symbols.load(source.info(), context)?);
+        Ok(Self::with_symbols(name, source, symbols))
+    }
+
+    /// A trace whose symbols are known already: those of a live target are needed before there is
+    /// a trace.
+    fn with_symbols(name: String, source: Box<dyn Source>, symbols: Arc<Symbols>) -> Self {
+        let strings = Arc::clone(&symbols);
+        let source = kymo_read::label_markers(source, move |address| strings.string_at(address));
+        Self {
+            name,
+            source: Box::new(source),
+            symbols,
+            incomplete: None,
+        }
+    }
+
+    /// What is known of the trace so far.
+    pub fn info(&self) -> &TraceInfo {
+        self.source.info()
+    }
+
+    /// The names of its functions.
+    pub fn symbols(&self) -> Arc<Symbols> {
+        Arc::clone(&self.symbols)
+    }
+
+    /// The events themselves, for what wants to read them on its own.
+    pub fn source(&mut self) -> &mut dyn Source {
+        &mut self.source
+    }
+
+    /// Goes through all events.
+    ///
+    /// # Errors
+    /// The first of `each`, or that of reading; what could be read was given to `each` before.
+    pub fn for_each(
+        &mut self,
+        mut each: impl FnMut(&Event) -> Result<(), Report>,
+    ) -> Result<(), Report> {
+        while let Some(event) = self
+            .source
+            .next()
+            .map_err(|error| self.unreadable(&error))?
+        {
+            each(&event)?;
+        }
+        Ok(())
+    }
+
+    /// The failure of reading on.
+    pub fn unreadable(&self, error: &ReadError) -> Report {
+        Report::caused(&self.name, error).help("what was read before is shown")
+    }
+
+    /// Whether the input was whole, once it is read to its end.
+    ///
+    /// # Errors
+    /// When parts of it were damaged or did not arrive: what is not was shown, but a script has to
+    /// know.
+    pub fn verdict(&self) -> Result<ExitCode, Report> {
+        // Why pieces are missing says more than that they are.
+        if let Some(report) = &self.incomplete {
+            return Err(report.clone());
+        }
+        let damage = &self.info().damage;
+        let Some(first) = damage.first() else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        let more = match damage.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        Err(Report::new(format_args!(
+            "{}: damaged in {} at offset {}: {}{more}",
+            self.name, first.stream, first.offset, first.message
+        ))
+        .help("all that could be read was given; `kymo info` lists every damaged place"))
+    }
+}
+
+impl Events for Trace {
+    fn info(&self) -> &TraceInfo {
+        self.info()
+    }
+
+    fn symbols(&self) -> Arc<Symbols> {
+        self.symbols()
+    }
+
+    fn walk(
+        &mut self,
+        each: &mut dyn FnMut(Moment<'_>) -> Result<(), Report>,
+    ) -> Result<(), Report> {
+        self.for_each(|event| each(Moment::Event(event)))
+    }
+}
+
+/// Why an input is no trace.
+pub struct Refused {
+    /// For the user.
+    pub report: Report,
+    /// Where in the input the fault lies, in bytes from its start; 0 where it is the whole input.
+    pub offset: u64,
+}
+
+/// A fault of the whole input.
+impl From<Report> for Refused {
+    fn from(report: Report) -> Self {
+        Self { report, offset: 0 }
+    }
+}
+
+impl From<Refused> for Report {
+    fn from(refused: Refused) -> Self {
+        refused.report
+    }
+}
+
+/// Opens a saved trace, or with the program's ELF file a dump of the memory that has one in it.
+///
+/// # Errors
+/// When it is none.
+pub fn open(
+    input: &InputArgs,
+    symbols: &SymbolArgs,
+    fields: bool,
+    context: &Context,
+) -> Result<Box<dyn Source>, Refused> {
+    let (path, memory) = (&input.input, &input.memory);
+    if is_kept_table(path) {
+        let name = path.display();
+        let report = Report::new(format_args!("{name} is a profile table, not a trace"));
+        return Err(report
+            .help(format_args!("`kymo profile {name}` shows it"))
+            .into());
+    }
+    let options = OpenOptions {
+        fields,
+        mapping: input
+            .ctf
+            .mapping
+            .as_deref()
+            .map(mapping::read)
+            .transpose()?,
+        metadata: input.ctf.metadata.clone(),
+        program: symbols.elf.first().cloned(),
+    };
+    let refuse = |error: OpenError| Refused {
+        report: refused(&error),
+        offset: error.offset(),
+    };
+    if memory.memory_address.is_none() {
+        match kymo_read::open(path, &options) {
+            Err(OpenError::Unknown { .. }) if !symbols.elf.is_empty() && path.is_file() => {}
+            Ok(source) if input.ctf.mapping.is_some() && source.info().format == FORMAT => {
+                let report = Report::new("--mapping is for traces of other tracers");
+                return Err(report.help("what Kymo's events mean is known").into());
+            }
+            result => return result.map_err(refuse),
+        }
+    }
+    let dump = open_memory(path, memory, symbols, context)?;
+    dump.into_source(&options).map_err(refuse)
+}
+
+/// Opens a dump of a target's memory, and says what of the recording it lacks.
+///
+/// # Errors
+/// When there is none in it, or no ELF file that tells where.
+pub fn open_memory(
+    path: &Path,
+    memory: &MemoryArgs,
+    symbols: &SymbolArgs,
+    context: &Context,
+) -> Result<MemoryDump, Report> {
+    let Some((first, others)) = symbols.elf.split_first() else {
+        return Err(
+            Report::new("a dump of a target's memory can't be read alone")
+                .help("give the program's ELF file with --elf"),
+        );
+    };
+    let program = |path| Program::open(path).map_err(|error| Report::caused_by(&error));
+    // A boot loader's may be among them.
+    let mut found = program(first)?;
+    for other in others {
+        if found.section(NOTE).is_none() {
+            found = program(other)?;
+        }
+    }
+    let dump = MemoryDump::open(path, &found, memory.memory_address, &memory.memory);
+    let dump = dump.map_err(|error| {
+        let report = refused(&error);
+        match error {
+            OpenError::Memory { .. } => report.help(
+                "is it the ELF file of this very program, and are the recorder's buffers in the dump? \
+                 --memory-address says where a dump begins, --memory adds others",
+            ),
+            _ => report,
+        }
+    })?;
+    for remark in dump.remarks() {
+        context.warn(format_args!("{}: {remark}", path.display()));
+    }
+    Ok(dump)
+}
+
+/// Why an input is refused, with advice.
+pub fn refused(error: &OpenError) -> Report {
+    let report = Report::caused_by(error);
+    match error {
+        OpenError::Io { path, .. } if !path.exists() => report.help(
+            "give a trace directory or a raw file; `kymo trace -o DIR` makes one from a target",
+        ),
+        OpenError::Io { .. } => report.help("may you read it, and is it a file or a directory?"),
+        OpenError::Mapping(_) => {
+            report.help("`kymo show --events` lists the events of the trace with their fields")
+        }
+        OpenError::Empty { .. } => report.help("was the recording stopped before it was written?"),
+        OpenError::Identity { .. } => report.help(
+            "the first line of a raw file is the target's answer to `identify`; transfer the file \
+             again, in binary mode",
+        ),
+        OpenError::Memory { .. } => report,
+        _ => report.help(
+            "kymo reads trace directories (CTF), the raw files of its targets, with --elf dumps of their \
+             memory, and dumps of Zephyr's instrumentation; symbols are given with --elf",
+        ),
+    }
+}
+
+/// Whether an input is a pipe, which can be read only once.
+pub fn is_pipe(path: &Path) -> bool {
+    path == Path::new("-") || (path.exists() && !path.is_file() && !path.is_dir())
+}
+
+/// Makes sure that an output is not the input, which would be gone before it is read.
+///
+/// # Errors
+/// When it is, under whatever name.
+pub fn check_apart(input: &Path, output: &Path) -> Result<(), Report> {
+    if input == Path::new("-") || !same_file(input, output) {
+        return Ok(());
+    }
+    let output = output.display();
+    Err(Report::new(format_args!(
+        "{output} is the input itself: it is left as it is"
+    ))
+    .help("give --output another name"))
+}
+
+/// Whether two paths lead to one file; that can have several names, of which links are the least.
+#[cfg(unix)]
+fn same_file(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let file = |path| {
+        let found = std::fs::metadata(path).ok()?;
+        Some((found.dev(), found.ino()))
+    };
+    file(one).is_some_and(|one| file(other) == Some(one))
+}
+
+/// Whether two paths lead to one file.
+#[cfg(not(unix))]
+fn same_file(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| path.canonicalize().ok();
+    place(one).is_some_and(|one| place(other) == Some(one))
+}
+
+/// What messages call an input.
+pub fn name_of(path: &Path) -> String {
+    if path == Path::new("-") {
+        "stdin".to_owned()
+    } else {
+        path.display().to_string()
+    }
+}
+
+impl SymbolArgs {
+    /// Whether any file was given.
+    pub fn any(&self) -> bool {
+        !self.elf.is_empty() || !self.symbols.is_empty() || self.build_dir.is_some()
+    }
+
+    /// Reads the files of symbols, for a trace of which `info` is known.
+    ///
+    /// Says on stderr when one is of another build than the traced program, and when the program
+    /// jumps without the trace telling. Without any file, the ELF that a Zephyr build leaves is taken if
+    /// its build id is the trace's, or if the trace is of Zephyr's own instrumentation, which has none.
+    /// Names that the trace itself carries come last.
+    ///
+    /// # Errors
+    /// When a file can't be read or is no file of symbols.
+    pub fn load(&self, info: &TraceInfo, context: &Context) -> Result<Symbols, Report> {
+        let mut symbols = Symbols::new();
+        let mut others = Vec::new();
+        let mut same = false;
+        let built = self.build_dir.as_ref().map(|dir| dir.join(BUILT_ELF));
+        for path in self.elf.iter().chain(&self.symbols).chain(&built) {
+            let file = Symbols::open(path).map_err(|error| {
+                Report::caused_by(&error).help(
+                    "--elf takes the program's ELF file, --symbols the output of nm, a linker \
+                     map, System.map or kallsyms",
+                )
+            })?;
+            let count = file.functions().count();
+            context.detail(format_args!("{}: {count} functions", path.display()));
+            if let (Some(of_file), Some(traced)) = (file.build_id(), &info.build_id) {
+                same |= of_file == traced;
+                if of_file != traced {
+                    others.push((path, hex(of_file)));
+                }
+            }
+            symbols.merge(file);
+        }
+        if let (false, Some(traced)) = (same, &info.build_id) {
+            for (path, found) in others {
+                context.warn(format_args!(
+                    "{} is another build than the traced program: its build id is {found}, the \
+                     trace says {}; names may be wrong",
+                    path.display(),
+                    hex(traced)
+                ));
+            }
+        }
+        let default = Path::new(DEFAULT_ELF);
+        if symbols.is_empty() && info.format == kymo_read::zephyr::FORMAT && default.exists() {
+            match Symbols::open(default) {
+                Ok(file) => {
+                    context.note(format_args!(
+                        "names are taken from {DEFAULT_ELF}; the target does not tell its build, so \
+                         make sure that it runs that one (--elf names another)"
+                    ));
+                    symbols = file;
+                }
+                Err(error) => context.warn(Report::caused_by(&error).message()),
+            }
+        }
+        if symbols.is_empty() && info.build_id.is_some() && default.exists() {
+            match Symbols::open(default) {
+                Ok(file) if file.build_id() == info.build_id.as_deref() => {
+                    context.detail(format_args!("names are taken from {DEFAULT_ELF}"));
+                    symbols = file;
+                }
+                Ok(_) => context.detail(format_args!("{DEFAULT_ELF} is another build: not used")),
+                Err(error) => context.warn(Report::caused_by(&error).message()),
+            }
+        }
+        if info.format == FORMAT
+            && let Some(jumps) = symbols.unmarked_jumps()
+        {
+            context.warn(unmarked(jumps));
+        }
+        if let Some(text_base) = info.text_base {
+            symbols.set_text_base(text_base);
+        }
+        if !info.functions.is_empty() {
+            symbols.merge(Symbols::from_functions(&info.functions));
+        }
+        Ok(symbols)
+    }
+}
+
+/// What a program's jumps do to its traces, and what mends it.
+fn unmarked(jumps: &UnmarkedJumps) -> String {
+    let functions = jumps.functions().join(" and ");
+    let mend = jumps.options().map_or(
+        "there are no marks for this processor".to_owned(),
+        |options| format!("link the program with {options} (see kymo.h)"),
+    );
+    format!(
+        "the program calls {functions} without a mark in the trace: calls that the jump leaves \
+         seem to go on, and those that end after it may be misnamed up to the end of the packet; \
+         {mend}"
+    )
+}
+
+/// Bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

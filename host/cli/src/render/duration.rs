@@ -1,0 +1,146 @@
+//! Durations and times in a width that does not change, so that columns stay columns.
+//!
+//! A duration has a unit close to its size and three decimals: ` 12.345 us`. There is no smaller
+//! unit, for in microseconds the decimals are the nanoseconds, and ` 0.800 us` next to ` 1.200 us`
+//! is compared by eye. From a thousand seconds on whole seconds remain; what still doesn't fit makes
+//! its column wider, never wrong.
+
+use std::fmt;
+
+use kymo_event::{Duration, Time};
+
+/// The width of a duration: `999.999 us`.
+pub const WIDTH: usize = 10;
+
+/// Shows a duration, padded on the left to [`WIDTH`].
+///
+/// It is never shown longer than it is: digits that don't fit are cut off, so 999 999 ns are
+/// `999.999 us` and not a rounded millisecond.
+#[derive(Clone, Copy, Debug)]
+pub struct Human(pub Duration);
+
+impl Human {
+    /// Adds it to a text.
+    pub fn push(self, out: &mut String) {
+        let ns = self.0.0;
+        let (thousandths, unit) = match ns {
+            0..1_000_000 => (ns, " us"),
+            1_000_000..1_000_000_000 => (ns / 1_000, " ms"),
+            1_000_000_000..1_000_000_000_000 => (ns / 1_000_000, "  s"),
+            _ => {
+                push_number(out, ns / 1_000_000_000, 7, b' ');
+                return out.push_str("  s");
+            }
+        };
+        push_number(out, thousandths / 1_000, 3, b' ');
+        out.push('.');
+        push_number(out, thousandths % 1_000, 3, b'0');
+        out.push_str(unit);
+    }
+}
+
+impl fmt::Display for Human {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.push(&mut text);
+        f.write_str(&text)
+    }
+}
+
+/// Adds a number to a text, filled up on its left to a width. A trace has millions of lines with
+/// several numbers each, and the formatting of the standard library takes most of their time.
+fn push_number(out: &mut String, mut number: u64, width: usize, fill: u8) {
+    let mut digits = [fill; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    let first = first.min(digits.len().saturating_sub(width));
+    let text = digits.get(first..).unwrap_or(&[]);
+    // Digits and what fills up are ASCII.
+    out.push_str(std::str::from_utf8(text).unwrap_or_default());
+}
+
+/// Shows a moment as seconds with nine decimals, padded on the left to 15 columns: enough for
+/// days. With `origin` as zero it counts from there.
+#[derive(Clone, Copy, Debug)]
+pub struct Seconds {
+    /// The moment.
+    pub time: Time,
+    /// What counts as zero.
+    pub origin: Time,
+}
+
+impl Seconds {
+    /// Adds it to a text.
+    pub fn push(self, out: &mut String) {
+        let ns = i128::from(self.time.0) - i128::from(self.origin.0);
+        // Two times of 64 bits are not further apart than 64 bits without a sign.
+        let apart = ns.unsigned_abs() as u64;
+        let (whole, rest) = (apart / 1_000_000_000, apart % 1_000_000_000);
+        if ns < 0 {
+            out.push_str(&format!("{:>5}", format_args!("-{whole}").to_string()));
+        } else {
+            push_number(out, whole, 5, b' ');
+        }
+        out.push('.');
+        push_number(out, rest, 9, b'0');
+    }
+}
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.push(&mut text);
+        f.write_str(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_one_width() {
+        let shown = |ns| Human(Duration(ns)).to_string();
+        assert_eq!(shown(0), "  0.000 us");
+        assert_eq!(shown(999), "  0.999 us");
+        assert_eq!(shown(1_000), "  1.000 us");
+        assert_eq!(shown(999_999), "999.999 us");
+        assert_eq!(shown(1_000_000), "  1.000 ms");
+        assert_eq!(shown(12_345_678), " 12.345 ms");
+        assert_eq!(shown(999_999_999), "999.999 ms");
+        assert_eq!(shown(61_000_000_000), " 61.000  s");
+        assert_eq!(shown(3_600_000_000_000), "   3600  s");
+        for ns in [
+            0,
+            1,
+            999,
+            1_000,
+            54_321,
+            999_999,
+            1_000_000,
+            4_200_000_000_000,
+        ] {
+            assert_eq!(shown(ns).len(), WIDTH, "{ns}");
+        }
+        assert_eq!(shown(u64::MAX), "18446744073  s");
+    }
+
+    #[test]
+    fn seconds_go_to_both_sides_of_zero() {
+        let shown = |time, origin| {
+            let (time, origin) = (Time(time), Time(origin));
+            Seconds { time, origin }.to_string()
+        };
+        assert_eq!(shown(1_500_000_000, 0), "    1.500000000");
+        assert_eq!(shown(-1, 0), "   -0.000000001");
+        assert_eq!(shown(5, 5), "    0.000000000");
+        assert_eq!(shown(i64::MAX, i64::MIN), "18446744073.709551615");
+    }
+}

@@ -1,0 +1,165 @@
+//! The trace as a plain list: one line for each event, with its fields as recorded.
+//!
+//! ```text
+//!        TIME [s]  CPU  THREAD  EVENT
+//!     0.000012000    0  main    enter: lua_pcall (function = 0x8001230)
+//!     0.000012400    0  main    isr_enter: irq = 15
+//! ```
+
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
+
+use kymo_event::{Cpu, Event, EventKind, ThreadId, TraceInfo};
+
+use super::palette::Palette;
+use super::threads::{ThreadNames, cut};
+use super::times::Times;
+use super::tree::FunctionName;
+
+/// The widest that the column of threads gets.
+const WIDEST: usize = 20;
+
+/// Writes events as lines. See the [module](self).
+pub struct Listing<'a> {
+    out: &'a mut dyn Write,
+    palette: Palette,
+    function: &'a FunctionName<'a>,
+    names: ThreadNames,
+    threads: HashMap<ThreadId, String>,
+    width: usize,
+    cpus: bool,
+    times: Times,
+    /// The line that is being made: in parts it would take longer to write than to make.
+    line: String,
+}
+
+impl<'a> Listing<'a> {
+    /// A listing that writes to `out`; `info` tells which threads and processors there are, and
+    /// `times` how times are shown.
+    pub fn new(
+        out: &'a mut dyn Write,
+        palette: &Palette,
+        info: &TraceInfo,
+        function: &'a FunctionName<'a>,
+        times: Times,
+    ) -> Self {
+        let names = ThreadNames::new(info);
+        let threads = info
+            .threads
+            .iter()
+            .map(|(id, name)| (*id, names.name(*id, Some(name))));
+        Self {
+            threads: threads.collect(),
+            width: names.widest().clamp(6, WIDEST),
+            cpus: info.streams.iter().any(|stream| stream.cpu.is_some()),
+            out,
+            palette: *palette,
+            function,
+            names,
+            times,
+            line: String::new(),
+        }
+    }
+
+    /// Writes the headings of the columns.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn heading(&mut self) -> io::Result<()> {
+        let heading = self.palette.heading;
+        let cpu = if self.cpus { "  CPU" } else { "" };
+        let width = self.width;
+        let (time, thread) = (self.times.heading(), "THREAD");
+        writeln!(
+            self.out,
+            "{heading}{time}{cpu}  {thread:<width$}  EVENT{heading:#}"
+        )
+    }
+
+    /// Hands on what is written.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// Writes an event.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn event(&mut self, event: &Event) -> io::Result<()> {
+        if let EventKind::ThreadName { thread, name } = &event.kind {
+            self.threads
+                .insert(*thread, self.names.name(*thread, Some(name)));
+        }
+        self.times.meet(event.time, Some(event.stream));
+        self.line.clear();
+        // Writing to a string cannot fail.
+        let _ = self.line(event);
+        self.out.write_all(self.line.as_bytes())
+    }
+
+    fn line(&mut self, event: &Event) -> fmt::Result {
+        let line = &mut self.line;
+        self.times.push(event.time, line);
+        if self.cpus {
+            match event.cpu {
+                Some(Cpu(cpu)) => write!(line, "  {cpu:>3}")?,
+                None => line.push_str("    -"),
+            }
+        }
+        let thread = match event.thread {
+            None => "-".to_owned(),
+            Some(thread) => match self.threads.get(&thread) {
+                Some(name) => cut(name, self.width),
+                None => cut(&self.names.name(thread, None), self.width),
+            },
+        };
+        let (actor, width) = (self.palette.actor, self.width);
+        write!(line, "  {actor}{thread:<width$}{actor:#}  ")?;
+        if let EventKind::Gap(gap) = &event.kind {
+            let warning = self.palette.warning;
+            write!(line, "{warning}~~~~~~ {gap} ~~~~~~{warning:#}")?;
+            // A gap of which no record tells has nothing more to show.
+            if event.name.is_empty() {
+                line.push('\n');
+                return Ok(());
+            }
+            line.push_str("  ");
+        }
+        line.push_str(&event.name);
+        let function = match event.kind {
+            EventKind::Enter { function, .. } => Some(function),
+            EventKind::Exit { function } => function,
+            _ => None,
+        };
+        let style = self.palette.function;
+        match (function, event.fields.as_slice()) {
+            (None, []) => {}
+            (None, _) => line.push_str(": "),
+            (Some(function), []) => {
+                let name = (self.function)(function);
+                write!(line, ": {style}{name}{style:#}")?;
+            }
+            (Some(function), _) => {
+                let name = (self.function)(function);
+                write!(line, ": {style}{name}{style:#} (")?;
+            }
+        }
+        for (i, field) in event.fields.iter().enumerate() {
+            if i > 0 {
+                line.push_str(", ");
+            }
+            line.push_str(&field.name);
+            line.push_str(" = ");
+            write!(line, "{}", field.value)?;
+        }
+        line.push_str(match (function, event.fields.as_slice()) {
+            (Some(_), [_, ..]) => ")\n",
+            _ => "\n",
+        });
+        Ok(())
+    }
+}

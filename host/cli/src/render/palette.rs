@@ -1,0 +1,66 @@
+//! The colours, by what they mean.
+//!
+//! A text that is written with the plain palette has no escape sequences at all, so nothing needs
+//! to filter them out of the output of a long trace.
+
+use anstream::stream::RawStream;
+use anstyle::{AnsiColor, Effects, Style};
+
+use crate::args::Color;
+
+/// A style for each kind of text. `{style}` begins it and `{style:#}` ends it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Palette {
+    /// `error:` and what could not be read.
+    pub error: Style,
+    /// `warning:`, gaps, orphans, repairs: whatever is not as it should be.
+    pub warning: Style,
+    /// `note:` and `help:`.
+    pub note: Style,
+    /// What stands back: comments, closing names, addresses.
+    pub dim: Style,
+    /// Column headings.
+    pub heading: Style,
+    /// Functions.
+    pub function: Style,
+    /// Threads, CPUs, interrupts: who runs.
+    pub actor: Style,
+    /// Markers of the program.
+    pub marker: Style,
+}
+
+impl Palette {
+    /// No colours.
+    pub const PLAIN: Self = Self {
+        error: Style::new(),
+        warning: Style::new(),
+        note: Style::new(),
+        dim: Style::new(),
+        heading: Style::new(),
+        function: Style::new(),
+        actor: Style::new(),
+        marker: Style::new(),
+    };
+
+    /// The sixteen colours that every terminal has, as its user set them.
+    pub const ANSI: Self = Self {
+        error: AnsiColor::Red.on_default().effects(Effects::BOLD),
+        warning: AnsiColor::Yellow.on_default().effects(Effects::BOLD),
+        note: AnsiColor::Cyan.on_default().effects(Effects::BOLD),
+        dim: Style::new().effects(Effects::DIMMED),
+        heading: Style::new().effects(Effects::BOLD),
+        function: AnsiColor::Green.on_default(),
+        actor: AnsiColor::Blue.on_default(),
+        marker: AnsiColor::Magenta.on_default(),
+    };
+
+    /// What `color` means for this stream.
+    pub fn choose(color: Color, stream: &impl RawStream) -> Self {
+        let colored = match color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => anstream::AutoStream::choice(stream) != anstream::ColorChoice::Never,
+        };
+        if colored { Self::ANSI } else { Self::PLAIN }
+    }
+}

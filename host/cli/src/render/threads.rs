@@ -1,0 +1,90 @@
+//! What to call threads.
+
+use kymo_event::{ThreadId, TraceInfo};
+
+/// Tells threads apart: by their names where these are enough, else by name and number.
+#[derive(Debug)]
+pub struct ThreadNames {
+    /// Whether threads are known by small numbers (of Linux), and not by addresses.
+    decimal: bool,
+    /// Whether names never tell threads apart: a system's processes give their threads what names they like.
+    all_ambiguous: bool,
+    /// Names that several threads have, in alphabetical order.
+    ambiguous: Vec<String>,
+    widest: usize,
+}
+
+impl ThreadNames {
+    /// The names of a trace's threads, as far as they are known beforehand.
+    pub fn new(info: &TraceInfo) -> Self {
+        let mut names: Vec<&str> = info.threads.iter().map(|(_, name)| name.as_str()).collect();
+        names.sort_unstable();
+        let pairs = names.iter().zip(names.iter().skip(1));
+        let twice = pairs.filter(|(one, other)| one == other);
+        let mut ambiguous: Vec<String> = twice.map(|(name, _)| (*name).to_owned()).collect();
+        ambiguous.dedup();
+        let mut threads = Self {
+            decimal: info.numbered_threads
+                || info.streams.iter().any(|stream| stream.thread.is_some()),
+            all_ambiguous: info.numbered_threads,
+            ambiguous,
+            widest: 0,
+        };
+        let named = info
+            .threads
+            .iter()
+            .map(|(id, name)| threads.name(*id, Some(name)));
+        threads.widest = named.map(|name| name.chars().count()).max().unwrap_or(10);
+        threads
+    }
+
+    /// What to call a thread: its name; with its number where it shares the name, and that alone
+    /// where it has none.
+    pub fn name(&self, thread: ThreadId, name: Option<&str>) -> String {
+        let number = || {
+            if self.decimal {
+                thread.0.to_string()
+            } else {
+                thread.to_string()
+            }
+        };
+        match name {
+            None | Some("") => number(),
+            Some(name) if self.is_shared(name) => format!("{name}:{}", number()),
+            Some(name) => name.to_owned(),
+        }
+    }
+
+    fn is_shared(&self, name: &str) -> bool {
+        if self.all_ambiguous {
+            return true;
+        }
+        let known = |other: &String| other.as_str().cmp(name);
+        self.ambiguous.binary_search_by(known).is_ok()
+    }
+
+    /// The width of the longest name, in characters.
+    pub fn widest(&self) -> usize {
+        self.widest
+    }
+
+    /// Whether a user means this thread by one of the names or numbers (decimal or `0x...`) that
+    /// were given.
+    pub fn is_one_of(thread: Option<ThreadId>, name: Option<&str>, wanted: &[String]) -> bool {
+        wanted.iter().any(|wanted| {
+            name == Some(wanted)
+                || thread.is_some_and(|id| *wanted == id.0.to_string() || *wanted == id.to_string())
+        })
+    }
+}
+
+/// A text cut to a width; a `~` in the end says that there was more.
+pub fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars()
+        .take(width.saturating_sub(1))
+        .chain(['~'])
+        .collect()
+}

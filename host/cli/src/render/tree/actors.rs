@@ -1,0 +1,201 @@
+//! Who runs: the threads and interrupts of a tree, their names, and which of them each stream
+//! shows at the moment.
+
+use std::collections::HashMap;
+
+use kymo_analysis::calls::{TrackId, TrackInfo, TrackKind};
+use kymo_event::{Cpu, StreamId, TraceInfo};
+
+use crate::render::threads::{ThreadNames, cut};
+
+/// The column of actors is as wide as its longest name, within these limits.
+const WIDTHS: std::ops::RangeInclusive<usize> = 6..=20;
+
+/// A track as the tree sees it.
+#[derive(Debug)]
+pub struct Actor {
+    /// Thread or interrupt.
+    pub kind: TrackKind,
+    /// How many calls are open.
+    pub open: u32,
+    /// The indentation of its outermost call: an interrupt continues what it interrupts.
+    pub base: u32,
+    /// The depth of the outermost call that is wanted, where only some functions are.
+    pub root: Option<u32>,
+    /// What to call it, unlike any other.
+    pub name: String,
+    /// The name cut or filled up to the width of the column.
+    pub cell: String,
+    /// What the trace calls it, where several threads can share a name.
+    own_name: Option<String>,
+    cpu: Option<Cpu>,
+    /// Where it acted last.
+    stream: StreamId,
+    /// For an interrupt that is being served: what it interrupts.
+    interrupts: Option<TrackId>,
+}
+
+/// All tracks, and what is running.
+#[derive(Debug)]
+pub struct Actors {
+    by_track: Vec<Option<Actor>>,
+    /// By stream: the track that acts.
+    acting: HashMap<StreamId, TrackId>,
+    /// By stream: the thread that has the processor.
+    running: HashMap<StreamId, TrackId>,
+    stream_cpus: Vec<Option<Cpu>>,
+    threads: ThreadNames,
+    width: usize,
+}
+
+impl Actors {
+    /// Nobody has acted yet.
+    pub fn new(info: &TraceInfo) -> Self {
+        let threads = ThreadNames::new(info);
+        let interrupts = info.interrupts.iter().map(|(_, name)| name.as_str());
+        let widest = interrupts.map(|name| name.chars().count()).max();
+        let width = widest.unwrap_or(0).max(threads.widest());
+        Self {
+            by_track: Vec::new(),
+            acting: HashMap::new(),
+            running: HashMap::new(),
+            stream_cpus: info.streams.iter().map(|stream| stream.cpu).collect(),
+            threads,
+            width: width.clamp(*WIDTHS.start(), *WIDTHS.end()),
+        }
+    }
+
+    /// The width of the column.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Takes what is known of a track.
+    pub fn know(&mut self, track: TrackId, info: &TrackInfo) {
+        let name = match info.kind {
+            TrackKind::Thread { thread: None } => "-".to_owned(),
+            TrackKind::Thread { thread: Some(id) } => self.threads.name(id, info.name.as_deref()),
+            TrackKind::Interrupt { irq, .. } => {
+                info.name.clone().unwrap_or_else(|| format!("irq {irq}"))
+            }
+        };
+        let cell = format!("{:<width$}", cut(&name, self.width), width = self.width);
+        let index = track.0 as usize;
+        if self.by_track.len() <= index {
+            self.by_track.resize_with(index + 1, || None);
+        }
+        match &mut self.by_track[index] {
+            Some(actor) => {
+                actor.name = name;
+                actor.cell = cell;
+                actor.own_name.clone_from(&info.name);
+            }
+            unknown => {
+                *unknown = Some(Actor {
+                    kind: info.kind,
+                    open: 0,
+                    base: 0,
+                    root: None,
+                    name,
+                    cell,
+                    own_name: info.name.clone(),
+                    cpu: info.cpu,
+                    stream: info.stream,
+                    interrupts: None,
+                });
+            }
+        }
+    }
+
+    /// What is known of a track.
+    pub fn get(&self, track: TrackId) -> Option<&Actor> {
+        self.by_track.get(track.0 as usize)?.as_ref()
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, track: TrackId) -> Option<&mut Actor> {
+        self.by_track.get_mut(track.0 as usize)?.as_mut()
+    }
+
+    /// The processor of a track, or that of the stream that it acts in.
+    pub fn cpu(&self, track: TrackId, stream: StreamId) -> Option<Cpu> {
+        let of_track = self.get(track).and_then(|actor| actor.cpu);
+        of_track.or_else(|| self.stream_cpu(stream))
+    }
+
+    /// The processor that a stream belongs to, if it belongs to one.
+    pub fn stream_cpu(&self, stream: StreamId) -> Option<Cpu> {
+        *self.stream_cpus.get(stream.0 as usize)?
+    }
+
+    /// A track does something in a stream.
+    pub fn came_up(&mut self, stream: StreamId, track: TrackId) {
+        self.acting.insert(stream, track);
+        if let Some(actor) = self.get_mut(track) {
+            actor.stream = stream;
+        }
+    }
+
+    /// The stream in which a track acted last.
+    pub fn last_stream(&self, track: TrackId) -> StreamId {
+        self.get(track).map_or(StreamId(0), |actor| actor.stream)
+    }
+
+    /// An interrupt begins in a stream: it continues the indentation of what acts there.
+    pub fn interrupt(&mut self, stream: StreamId, track: TrackId) {
+        let interrupted = self
+            .acting
+            .get(&stream)
+            .copied()
+            .filter(|acting| *acting != track);
+        let base = interrupted.and_then(|interrupted| self.get(interrupted));
+        let (base, wanted) = base.map_or((0, false), |actor| {
+            let open = actor.open.saturating_sub(actor.root.unwrap_or(0));
+            (actor.base.saturating_add(open), actor.root.is_some())
+        });
+        if let Some(actor) = self.get_mut(track) {
+            actor.base = base;
+            actor.interrupts = interrupted;
+            // What cuts into a wanted call is wanted.
+            actor.root = wanted.then_some(0);
+        }
+    }
+
+    /// An interrupt ends in a stream, and what it interrupted goes on.
+    pub fn resume(&mut self, stream: StreamId, track: TrackId) {
+        let interrupted = self
+            .get_mut(track)
+            .and_then(|actor| actor.interrupts.take());
+        if let Some(interrupted) = interrupted {
+            self.acting.insert(stream, interrupted);
+        }
+    }
+
+    /// A thread gets the processor of a stream; gives the one that had it before.
+    pub fn switch(&mut self, stream: StreamId, track: TrackId) -> Option<TrackId> {
+        self.acting.insert(stream, track);
+        self.running.insert(stream, track)
+    }
+
+    /// Whether there is any thread of these names or numbers.
+    pub fn any_is_one_of(&self, wanted: &[String]) -> bool {
+        let mut tracks = (0..).map(TrackId).take(self.by_track.len());
+        tracks.any(|track| self.is_one_of(track, wanted))
+    }
+
+    /// Whether a thread, or the one that an interrupt cuts into, is among these names or numbers.
+    pub fn is_one_of(&self, track: TrackId, wanted: &[String]) -> bool {
+        let Some(actor) = self.get(track) else {
+            return false;
+        };
+        match actor.kind {
+            TrackKind::Thread { thread } => {
+                wanted.contains(&actor.name)
+                    || ThreadNames::is_one_of(thread, actor.own_name.as_deref(), wanted)
+            }
+            TrackKind::Interrupt { .. } => actor
+                .interrupts
+                .is_some_and(|interrupted| self.is_one_of(interrupted, wanted)),
+        }
+    }
+}

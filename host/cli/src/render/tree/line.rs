@@ -1,0 +1,91 @@
+//! One line of the tree, from its columns to its end.
+
+use std::fmt::Write;
+
+use anstyle::Style;
+use kymo_event::{Duration, Time};
+
+use crate::render::duration::{Human, WIDTH};
+use crate::render::times::Times;
+
+/// A line that is being written, or waits to be.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Line {
+    text: String,
+    /// Where the column of the duration begins, in bytes.
+    duration: usize,
+}
+
+/// What stands behind a call that opens a block.
+const OPENING: &str = " {";
+/// Behind one that is a line.
+const LEAF: &str = ";";
+/// Behind one that is a line although it called others, which are not shown.
+const FOLDED: &str = " { ... }";
+
+impl Line {
+    /// A line with a time, and nothing in the column of durations.
+    pub fn new(time: Time, times: &Times) -> Self {
+        let mut text = String::with_capacity(96);
+        times.push(time, &mut text);
+        text.push_str("  ");
+        let duration = text.len();
+        text.extend(std::iter::repeat_n(' ', WIDTH + 1));
+        Self { text, duration }
+    }
+
+    /// Fills in the duration; with a doubt, marked as possibly wrong.
+    pub fn set_duration(&mut self, duration: Duration, doubt: bool) {
+        let mut column = String::with_capacity(WIDTH + 1);
+        Human(duration).push(&mut column);
+        column.push(if doubt { '?' } else { ' ' });
+        let range = self.duration..self.duration + WIDTH + 1;
+        self.text.replace_range(range, &column);
+    }
+
+    /// Adds text as it is.
+    pub fn push(&mut self, text: &str) -> &mut Self {
+        self.text.push_str(text);
+        self
+    }
+
+    /// Adds text in a style.
+    pub fn paint(&mut self, style: Style, text: &str) -> &mut Self {
+        if style.is_plain() {
+            self.text.push_str(text);
+        } else {
+            // Writing to a string can't fail.
+            let _ = write!(self.text, "{style}{text}{style:#}");
+        }
+        self
+    }
+
+    /// Adds levels of indentation.
+    pub fn indent(&mut self, levels: u32) -> &mut Self {
+        for _ in 0..levels {
+            self.text.push_str("  ");
+        }
+        self
+    }
+
+    /// Makes the line of a call the beginning of a block.
+    pub fn open(&mut self) {
+        self.text.push_str(OPENING);
+    }
+
+    /// Makes a line that was the beginning of a block the whole call; `folded` if there was
+    /// something in the block that is not shown.
+    pub fn close(&mut self, folded: bool) -> &mut Self {
+        if self.text.ends_with(OPENING) {
+            self.text.truncate(self.text.len() - OPENING.len());
+        }
+        self.push(if folded { FOLDED } else { LEAF })
+    }
+
+    /// The whole line with its end, and without spaces before that.
+    pub fn finish(mut self) -> String {
+        self.text.truncate(self.text.trim_end_matches(' ').len());
+        self.text.push('\n');
+        self.text
+    }
+}

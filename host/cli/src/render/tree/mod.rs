@@ -1,0 +1,517 @@
+//! The trace as text that looks like C: calls with their nesting and their durations.
+//!
+//! ```text
+//!        TIME [s]    DURATION  CPU  THREAD   CALLS
+//!     0.000012000                0  main     | lua_pcall() {
+//!     0.000013000    1.250 us    0  main     |   luaD_call();
+//!     0.000015000                0  SysTick  |   ==> SysTick (irq 15) {
+//!     0.000015100    0.900 us    0  SysTick  |     tick();
+//!     0.000016200    1.200 us    0  SysTick  |   } <== SysTick
+//!     0.000017000    3.800 us    0  main     | } /* lua_pcall */
+//! ```
+//!
+//! A line stands at the moment at which it begins to be true: a call that is one line at its
+//! beginning, `}` at the end. Every actor (thread, interrupt) has its own indentation; an interrupt
+//! continues that of what it interrupts. Whatever the trace does not tell for sure is a comment or
+//! has a mark: a `?` behind a duration says that it may be wrong, because something was lost or
+//! the end of the call was inferred.
+//!
+//! Whether a call is one line (`f();`) is known only when the next thing happens. [`Tree`] looks
+//! ahead for that by one step in each stream, and keeps back what happens in other streams
+//! meanwhile so that lines stay in the order of time ([`queue`]).
+
+mod actors;
+mod line;
+mod queue;
+
+use std::io::{self, Write};
+use std::rc::Rc;
+
+use anstyle::Style;
+use kymo_analysis::calls::{Begin, Callee, End, How, Repair, Step, TrackId};
+use kymo_event::{Addr, Cpu, Event, EventKind, StreamId, Time, TraceInfo};
+
+use super::duration::WIDTH;
+use super::palette::Palette;
+use super::times::Times;
+use actors::{Actor, Actors};
+use line::Line;
+use queue::Queue;
+
+/// How to show a trace.
+#[derive(Clone, Debug, Default)]
+pub struct TreeOptions {
+    /// Leave out the function's name at its return.
+    pub no_annotation: bool,
+    /// Show calls down to this nesting only, counted from the outermost that is shown.
+    pub depth: Option<u32>,
+    /// Show durations by the clock on the wall, instead of the time in which the call's thread had
+    /// its processor.
+    pub wall: bool,
+    /// Show only what happens within calls of these functions; everything if empty.
+    pub functions: Vec<Addr>,
+    /// Show only threads of these names or numbers, and the interrupts that cut into them;
+    /// everything if empty.
+    pub threads: Vec<String>,
+    /// What times are shown as.
+    pub times: Times,
+}
+
+/// Gives the name of the function that begins at an address.
+pub type FunctionName<'a> = dyn Fn(Addr) -> Rc<str> + 'a;
+
+/// Writes steps as text. See the [module](self).
+pub struct Tree<'a> {
+    out: &'a mut dyn Write,
+    palette: Palette,
+    names: &'a FunctionName<'a>,
+    options: TreeOptions,
+    actors: Actors,
+    queue: Queue,
+    /// Whether there is a column for the processor: not where streams belong to threads.
+    cpus: bool,
+    /// Whether the trace is in our own format, where an event without a meaning of its own is
+    /// bookkeeping: for the listing of events.
+    native: bool,
+}
+
+/// Where and when a line belongs.
+#[derive(Clone, Copy)]
+struct Place {
+    time: Time,
+    cpu: Option<Cpu>,
+    track: Option<TrackId>,
+    /// Levels of indentation.
+    indent: u32,
+}
+
+impl<'a> Tree<'a> {
+    /// A tree that writes to `out`; `info` tells which threads and processors there are.
+    pub fn new(
+        out: &'a mut dyn Write,
+        palette: &Palette,
+        info: &TraceInfo,
+        names: &'a FunctionName<'a>,
+        options: TreeOptions,
+    ) -> Self {
+        Self {
+            out,
+            palette: *palette,
+            names,
+            options,
+            actors: Actors::new(info),
+            queue: Queue::default(),
+            cpus: info.streams.iter().any(|stream| stream.cpu.is_some()),
+            native: info.format == "kymo",
+        }
+    }
+
+    /// Writes the headings of the columns.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn heading(&mut self) -> io::Result<()> {
+        let heading = self.palette.heading;
+        let cpu = if self.cpus { "  CPU" } else { "" };
+        writeln!(
+            self.out,
+            "{heading}{}  {:>WIDTH$} {cpu}  {:<actor$}  CALLS{heading:#}",
+            self.options.times.heading(),
+            "DURATION",
+            "THREAD",
+            actor = self.actors.width(),
+        )
+    }
+
+    /// Takes a step that follows from an event of `stream`; from none, at the end of the trace.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn step(&mut self, stream: Option<StreamId>, step: &Step<'_>) -> io::Result<()> {
+        // What happens to a call in other streams' events, or after them, happens where it was
+        // seen last: recording goes off on all processors at once.
+        let stream = match (step, stream) {
+            (Step::End(end), _) if !ends_by_itself(end.how) => self.actors.last_stream(end.track),
+            (_, Some(stream)) => stream,
+            (_, None) => return Ok(()),
+        };
+        match step {
+            Step::Begin(Begin { time, .. })
+            | Step::End(End { time, .. })
+            | Step::State { time, .. } => self.options.times.meet(*time, None),
+            Step::Event { event, .. } => {
+                self.options.times.meet(event.time, Some(event.stream));
+            }
+            _ => {}
+        }
+        match step {
+            Step::Track { track, info } => {
+                self.actors.know(*track, info);
+                Ok(())
+            }
+            Step::Begin(begin) => self.begin(stream, begin),
+            Step::End(end) => self.end(stream, end),
+            Step::State {
+                track,
+                time,
+                cpu,
+                running: true,
+                recorded,
+            } => self.switch(stream, *track, *time, *cpu, *recorded),
+            Step::Event { track, event } => self.event(stream, *track, event),
+            // A thread that loses its processor is shown when another one gets it.
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what was kept back. To be called when the trace is at its end.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.queue.settle_all();
+        self.drain()
+    }
+
+    /// Hands on what is written, as far as it is not kept back.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// Whether there was a thread that is to be shown.
+    pub fn met_thread(&self) -> bool {
+        self.options.threads.is_empty() || self.actors.any_is_one_of(&self.options.threads)
+    }
+
+    fn begin(&mut self, stream: StreamId, begin: &Begin) -> io::Result<()> {
+        if matches!(begin.callee, Callee::Interrupt(_)) {
+            self.actors.interrupt(stream, begin.track);
+        }
+        self.actors.came_up(stream, begin.track);
+        let wanted = self.wanted_function(begin.callee);
+        let Some(actor) = self.actors.get_mut(begin.track) else {
+            return Ok(());
+        };
+        actor.open = begin.depth.saturating_add(1);
+        if wanted && actor.root.is_none() {
+            actor.root = Some(begin.depth);
+        }
+        let Some(indent) = self.indent(begin.track, begin.depth) else {
+            return Ok(());
+        };
+        let place = Place {
+            time: begin.time,
+            cpu: self.cpu(begin.track, stream),
+            track: Some(begin.track),
+            indent,
+        };
+        let mut line = self.line(place);
+        self.callee(&mut line, begin.callee, begin.track);
+        line.open();
+        self.queue.hold(stream, begin.call, line);
+        self.drain()
+    }
+
+    fn end(&mut self, stream: StreamId, end: &End) -> io::Result<()> {
+        self.actors.came_up(stream, end.track);
+        let indent = self.indent(end.track, end.depth);
+        if let Some(actor) = self.actors.get_mut(end.track) {
+            actor.open = end.depth;
+            if actor.root == Some(end.depth) && !self.options.functions.is_empty() {
+                actor.root = None;
+            }
+        }
+        if matches!(end.callee, Callee::Interrupt(_)) {
+            self.actors.resume(stream, end.track);
+        }
+        let Some(indent) = indent else {
+            return Ok(());
+        };
+        let place = Place {
+            time: end.time,
+            cpu: self.cpu(end.track, stream),
+            track: Some(end.track),
+            indent,
+        };
+        let duration = if self.options.wall {
+            end.wall
+        } else {
+            end.duration
+        };
+        let doubt = end.doubt.any() || matches!(end.how, How::Repaired(_));
+        // What it called is not shown, but that it did is.
+        let deep = end.self_time != end.duration;
+        if let Some(line) = self.queue.release(stream, end.call) {
+            line.close(deep);
+            if let Some(duration) = duration {
+                line.set_duration(duration, doubt);
+            }
+            if let Some(remark) = remark(end.how) {
+                let warning = self.palette.warning;
+                line.push("  ").paint(warning, &format!("/* {remark} */"));
+            }
+        } else {
+            let mut line = self.line(place);
+            if let Some(duration) = duration {
+                line.set_duration(duration, doubt);
+            }
+            self.closing(&mut line, end);
+            self.queue.push(stream, line);
+        }
+        self.drain()
+    }
+
+    /// What stands at the end of a call of several lines.
+    fn closing(&self, line: &mut Line, end: &End) {
+        let Palette {
+            dim,
+            warning,
+            actor,
+            ..
+        } = self.palette;
+        let remark = remark(end.how);
+        if end.how != How::Open {
+            line.push("}");
+        }
+        if let Callee::Interrupt(_) = end.callee {
+            let name = self.actor_name(end.track);
+            line.push(" <== ").paint(actor, name);
+            if let Some(remark) = remark {
+                line.push("  ").paint(warning, &format!("/* {remark} */"));
+            }
+            return;
+        }
+        // Nobody can tell from the indentation what an orphan or an open call is.
+        let alone = matches!(end.how, How::Orphan | How::Open);
+        let named = alone || !self.options.no_annotation;
+        let function = self.function_name(end.callee);
+        let space = if end.how == How::Open { "" } else { " " };
+        match (named, remark) {
+            (true, Some(remark)) => line
+                .push(space)
+                .paint(warning, &format!("/* {function}: {remark} */")),
+            (true, None) => line.push(space).paint(dim, &format!("/* {function} */")),
+            (false, Some(remark)) => line.push(space).paint(warning, &format!("/* {remark} */")),
+            (false, None) => line,
+        };
+    }
+
+    fn switch(
+        &mut self,
+        stream: StreamId,
+        track: TrackId,
+        time: Time,
+        cpu: Option<Cpu>,
+        recorded: bool,
+    ) -> io::Result<()> {
+        let before = self.actors.switch(stream, track);
+        // The first thread of a stream is told by the column.
+        let Some(before) = before.filter(|before| *before != track) else {
+            return Ok(());
+        };
+        if !self.involved(track) && !self.involved(before) {
+            return Ok(());
+        }
+        let place = Place {
+            time,
+            cpu: cpu.or_else(|| self.cpu(track, stream)),
+            track: Some(track),
+            indent: 0,
+        };
+        let style = self.palette.actor;
+        let inferred = if recorded { "" } else { " (no record of it)" };
+        let text = format!(
+            "------ {} => {}{inferred} ------",
+            self.actor_name(before),
+            self.actor_name(track)
+        );
+        self.push(stream, place, style, &text)
+    }
+
+    fn event(&mut self, stream: StreamId, track: Option<TrackId>, event: &Event) -> io::Result<()> {
+        let Palette {
+            warning,
+            marker,
+            dim,
+            ..
+        } = self.palette;
+        let (style, text) = match &event.kind {
+            EventKind::Gap(gap) => (warning, format!("~~~~~~ {gap} ~~~~~~")),
+            EventKind::Recording { on, cause } => {
+                let on = if *on { "on" } else { "off" };
+                (dim, format!("/* recording {on} ({}) */", cause.name()))
+            }
+            EventKind::Marker {
+                label: Some(label),
+                value,
+            } => (marker, format!("/* {}: {value} */", comment(label))),
+            EventKind::Marker { label: None, value } => (marker, format!("/* marker {value} */")),
+            EventKind::Other | EventKind::Time if self.native => return Ok(()),
+            EventKind::Other | EventKind::Time | EventKind::Ready { .. } => {
+                let mut text = event.name.to_string();
+                for (i, field) in event.fields.iter().enumerate() {
+                    let separator = if i == 0 { ":" } else { "," };
+                    text.push_str(&format!("{separator} {} = {}", field.name, field.value));
+                }
+                (dim, format!("/* {} */", comment(&text)))
+            }
+            // Names are in their column already; priorities are for the listing of events.
+            _ => return Ok(()),
+        };
+        let open = track.and_then(|track| self.indent(track, self.actors.get(track)?.open));
+        let indent = match (&event.kind, open) {
+            // What is missing or switched on and off concerns all that is shown.
+            (EventKind::Gap(_) | EventKind::Recording { .. }, _) => 0,
+            (_, Some(open)) => open,
+            (_, None) if track.is_none() && self.unfiltered() => 0,
+            (_, None) => return Ok(()),
+        };
+        // What is lost on a processor may have been of any thread.
+        let of_cpu = self.cpus && matches!(event.kind, EventKind::Gap(_));
+        let place = Place {
+            time: event.time,
+            cpu: event.cpu.or_else(|| self.actors.stream_cpu(stream)),
+            track: track.filter(|_| !of_cpu),
+            indent,
+        };
+        self.push(stream, place, style, &text)
+    }
+
+    fn push(&mut self, stream: StreamId, place: Place, style: Style, text: &str) -> io::Result<()> {
+        let mut line = self.line(place);
+        line.paint(style, text);
+        self.queue.push(stream, line);
+        self.drain()
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        while let Some(line) = self.queue.pop() {
+            self.out.write_all(line.finish().as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The beginning of a line: its columns, as far as they are known, and its indentation.
+    fn line(&self, place: Place) -> Line {
+        let mut line = Line::new(place.time, &self.options.times);
+        if self.cpus {
+            match place.cpu {
+                Some(cpu) => line.push(&format!("  {:>3}", cpu.0)),
+                None => line.push("    -"),
+            };
+        }
+        line.push("  ");
+        match place.track.and_then(|track| self.actors.get(track)) {
+            Some(actor) => line.paint(self.palette.actor, &actor.cell),
+            None => line.push(&" ".repeat(self.actors.width())),
+        };
+        line.push("  | ").indent(place.indent);
+        line
+    }
+
+    /// The indentation of something at `depth` of a track, if it is to be shown.
+    fn indent(&self, track: TrackId, depth: u32) -> Option<u32> {
+        let actor = self.actors.get(track)?;
+        let within = depth.checked_sub(self.root(actor)?)?;
+        let too_deep = self
+            .options
+            .depth
+            .is_some_and(|most| actor.base + within >= most);
+        (!too_deep && self.shown(track)).then(|| actor.base.saturating_add(within))
+    }
+
+    /// The depth of the outermost call that is shown, if one is open.
+    fn root(&self, actor: &Actor) -> Option<u32> {
+        if self.options.functions.is_empty() {
+            Some(0)
+        } else {
+            actor.root
+        }
+    }
+
+    fn unfiltered(&self) -> bool {
+        self.options.functions.is_empty() && self.options.threads.is_empty()
+    }
+
+    fn wanted_function(&self, callee: Callee) -> bool {
+        matches!(callee, Callee::Function(address) if self.options.functions.contains(&address))
+    }
+
+    /// Whether a track's thread is wanted; for an interrupt, that of what it interrupts.
+    fn shown(&self, track: TrackId) -> bool {
+        self.options.threads.is_empty() || self.actors.is_one_of(track, &self.options.threads)
+    }
+
+    /// Whether something of a track is being shown.
+    fn involved(&self, track: TrackId) -> bool {
+        let root = self.actors.get(track).and_then(|actor| self.root(actor));
+        root.is_some() && self.shown(track)
+    }
+
+    fn cpu(&self, track: TrackId, stream: StreamId) -> Option<Cpu> {
+        self.actors.cpu(track, stream)
+    }
+
+    /// A callee as it is called: `f()`, `==> SysTick (irq 15)`.
+    fn callee(&self, line: &mut Line, callee: Callee, track: TrackId) {
+        let Palette {
+            function, actor, ..
+        } = self.palette;
+        if let Callee::Interrupt(irq) = callee {
+            let name = self.actor_name(track);
+            let number = format!("irq {irq}");
+            line.push("==> ").paint(actor, name);
+            if *name != number {
+                line.push(&format!(" ({number})"));
+            }
+            return;
+        }
+        let name = self.function_name(callee);
+        line.paint(function, &name);
+        // A demangled C++ name has its parameters already.
+        if !name.ends_with(')') {
+            line.push("()");
+        }
+    }
+
+    fn actor_name(&self, track: TrackId) -> &str {
+        self.actors.get(track).map_or("", |actor| &actor.name)
+    }
+
+    fn function_name(&self, callee: Callee) -> Rc<str> {
+        match callee {
+            Callee::Function(address) => (self.names)(address),
+            _ => "an unknown function".into(),
+        }
+    }
+}
+
+/// Whether the event from which an end follows is one of its own thread.
+fn ends_by_itself(how: How) -> bool {
+    match how {
+        How::Returned | How::Orphan | How::Jumped | How::Repaired(Repair::Unwound) => true,
+        How::RecordingOff | How::Open | How::Repaired(Repair::Lost) => false,
+    }
+}
+
+/// What is remarkable about the end of a call.
+fn remark(how: How) -> Option<&'static str> {
+    match how {
+        How::Returned => None,
+        How::Jumped => Some("left by longjmp"),
+        How::Repaired(Repair::Unwound) => Some("unwound by a jump"),
+        How::Repaired(Repair::Lost) => Some("its return is lost"),
+        How::RecordingOff => Some("recording went off"),
+        How::Open => Some("still open"),
+        How::Orphan => Some("entered before"),
+    }
+}
+
+/// Text of the program, fit to stand in a comment on one line.
+fn comment(text: &str) -> String {
+    text.replace("*/", "* /")
+        .replace(|c: char| c.is_control(), " ")
+}

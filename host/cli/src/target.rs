@@ -1,0 +1,592 @@
+//! The live target that a verb talks to.
+//!
+//! All verbs that talk to a target do the same before and after their own work: find out which one
+//! is meant, open the way to it, find out whether it is a Kymo target or one that runs Zephyr's own
+//! instrumentation, show what its program writes to the same line, and tell the user in good words
+//! what went wrong. That is here.
+
+mod words;
+mod zephyr;
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use kymo_event::{Addr, TraceInfo};
+use kymo_link::zephyr::Target as ZephyrTarget;
+use kymo_link::{
+    Address, AddressError, Cancel, DEFAULT_BAUD, Device, Dump, Progress, Target, Timeouts,
+};
+use kymo_symbols::{Function, Symbols};
+use kymo_wire::link::{Identity, Mode};
+
+use crate::context::{Context, Remarks};
+use crate::diagnostic::Report;
+use crate::input::hex;
+use crate::names;
+use crate::render::count::counted;
+
+pub use words::{explain, incomplete};
+pub use zephyr::{LiveZephyr, ZEPHYR_WAIT_SECONDS, incomplete_zephyr, one_pointer, pointer_text};
+
+/// The serial port that is meant where none is given: the first board on USB.
+const DEFAULT_SERIAL: &str = "/dev/ttyACM0";
+
+/// How long a verb waits for a capture to end where it is not said.
+pub const USUAL_WAIT_SECONDS: u64 = 10;
+
+/// How often a capture that is waited for is looked at.
+const CAPTURE_POLL: Duration = Duration::from_millis(100);
+
+/// The environment variable that says how many times as long as usual a target is waited for.
+const PATIENCE_VARIABLE: &str = "KYMO_PATIENCE";
+
+/// The exit code of a process that ctrl-C ended, as shells have it.
+const INTERRUPTED: i32 = 130;
+
+/// What to do where a target's trigger or stopper is no function that is known.
+const NO_SUCH_FUNCTION: &str = "is that the ELF file of the program that runs there? A function's address as 0x and \
+     hexadecimal digits will do, too";
+
+/// What a target speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Protocol {
+    /// What the target answers to tells.
+    Auto,
+    /// Kymo's.
+    Kymo,
+    /// That of Zephyr's instrumentation subsystem.
+    Zephyr,
+    /// That of Zephyr's tracing subsystem, which takes two commands and answers nothing.
+    ZephyrTracing,
+}
+
+/// Which target, of every verb that talks to one.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Target")]
+pub struct TargetArgs {
+    /// The target: a serial port, or tcp:HOST:PORT (a serial server, a UART of QEMU's).
+    #[arg(long, value_name = "TARGET", conflicts_with = "serial")]
+    target: Option<Address>,
+
+    /// The target's serial port [default: /dev/ttyACM0].
+    #[arg(long, value_name = "PORT")]
+    serial: Option<Address>,
+
+    /// The speed of the serial port in bits a second.
+    #[arg(long, value_name = "BAUD", default_value_t = DEFAULT_BAUD)]
+    baud: u32,
+
+    /// Show what the program writes to the same line, on stderr.
+    #[arg(long)]
+    console: bool,
+
+    /// What the target speaks: found out by a question that harms none of them, unless it is said.
+    #[arg(long, value_name = "PROTOCOL", default_value = "auto")]
+    protocol: Protocol,
+}
+
+impl TargetArgs {
+    /// The same with a target that was named in another place.
+    pub fn with_address(&self, address: Address) -> Self {
+        Self {
+            target: Some(address),
+            ..self.clone()
+        }
+    }
+
+    /// A target at an address, its serial port at this speed.
+    pub const fn at(address: Address, baud: u32) -> Self {
+        Self {
+            target: Some(address),
+            serial: None,
+            baud,
+            console: false,
+            protocol: Protocol::Auto,
+        }
+    }
+
+    /// What the target speaks, if the user says so.
+    pub const fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Where the target is reached.
+    pub fn address(&self) -> Address {
+        let given = self.target.clone().or_else(|| self.serial.clone());
+        given
+            .unwrap_or_else(|| Address::serial(DEFAULT_SERIAL))
+            .with_baud(self.baud)
+    }
+
+    /// Opens the way to the target and asks who it is: for what only Kymo targets do.
+    ///
+    /// # Errors
+    /// When it can't be reached, or what answers is no Kymo target.
+    pub fn connect(&self, context: &Context) -> Result<Live, Report> {
+        if !matches!(self.protocol, Protocol::Auto | Protocol::Kymo) {
+            return Err(Report::new("only Kymo targets do this").help("leave --protocol out"));
+        }
+        let cancel = Interruptible::new()?;
+        let bar = ProgressBar::hidden();
+        let (target, identity) = self.open(&bar, context.remarks())?;
+        Ok(Live {
+            target,
+            identity,
+            cancel,
+            bar,
+        })
+    }
+
+    /// Opens the way to the target and finds out what it is.
+    ///
+    /// # Errors
+    /// When it can't be reached, or what answers is nothing that is known.
+    pub fn recognise(&self, context: &Context) -> Result<Either, Report> {
+        let zephyr = |target: ZephyrTarget, cancel, bar| {
+            context.detail(format_args!(
+                "{} runs Zephyr's own instrumentation",
+                target.address()
+            ));
+            Either::Zephyr(Box::new(LiveZephyr::new(target, cancel, bar)))
+        };
+        let bar = ProgressBar::hidden();
+        match self.protocol {
+            Protocol::Kymo => self
+                .connect(context)
+                .map(|live| Either::Kymo(Box::new(live))),
+            Protocol::Auto => {
+                let cancel = Interruptible::new()?;
+                let target = self.reach_unknown(&bar, context.remarks())?;
+                match target.recognise().map_err(explain)? {
+                    Device::Zephyr(target) => Ok(zephyr(*target, cancel, bar)),
+                    Device::Kymo(mut target) => {
+                        let identity = target.identity().map_err(explain)?;
+                        context.detail(format_args!("{} answers: {identity}", target.address()));
+                        Ok(Either::Kymo(Box::new(Live {
+                            target: *target,
+                            identity,
+                            cancel,
+                            bar,
+                        })))
+                    }
+                }
+            }
+            Protocol::Zephyr => {
+                let cancel = Interruptible::new()?;
+                let mut target = self.reach_unknown(&bar, context.remarks())?.into_zephyr();
+                target.greet().map_err(explain)?;
+                Ok(zephyr(target, cancel, bar))
+            }
+            Protocol::ZephyrTracing => Err(Report::new(
+                "Zephyr's tracing takes no commands but enable and disable, and answers nothing",
+            )
+            .help("`kymo command enable --protocol zephyr-tracing` makes it send its stream")),
+        }
+    }
+
+    /// Opens the way once more to a target that was lost.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), and when another program answers.
+    pub fn reach(&self, live: &mut Live, remarks: &Remarks) -> Result<(), Report> {
+        live.target.hang_up();
+        let (target, identity) = self.open(&live.bar, remarks)?;
+        if !same_program(&live.identity, &identity) {
+            return Err(
+                Report::new("the target runs another program now").help("begin a new recording")
+            );
+        }
+        live.target = target;
+        Ok(())
+    }
+
+    fn open(&self, bar: &ProgressBar, remarks: &Remarks) -> Result<(Target, Identity), Report> {
+        let mut target = self.reach_unknown(bar, remarks)?;
+        let identity = target.identify().map_err(explain)?;
+        remarks.detail(format_args!("{} answers: {identity}", target.address()));
+        Ok((target, identity))
+    }
+
+    /// Opens the way to a target, whatever it is. Nothing is sent yet.
+    fn reach_unknown(&self, bar: &ProgressBar, remarks: &Remarks) -> Result<Target, Report> {
+        let address = self.address();
+        remarks.detail(format_args!("opening {address}"));
+        let mut target = Target::open(&address, timeouts()?).map_err(explain)?;
+        if self.console {
+            let bar = bar.clone();
+            target.set_console(move |text| {
+                // There is nowhere to complain about stderr.
+                bar.suspend(|| {
+                    let _ = io::stderr().lock().write_all(text);
+                });
+            });
+        }
+        Ok(target)
+    }
+}
+
+/// How long to wait for the target: as usual, times [`patience`].
+pub fn timeouts() -> Result<Timeouts, Report> {
+    patience().map(|factor| Timeouts::default().times(factor))
+}
+
+/// How many times as long as usual to wait, as the environment says, for what is slow by a factor that
+/// nobody can guess (an emulator on a machine that is busy).
+pub fn patience() -> Result<u32, Report> {
+    let Some(factor) = std::env::var_os(PATIENCE_VARIABLE) else {
+        return Ok(1);
+    };
+    match factor.to_str().and_then(|factor| factor.parse().ok()) {
+        Some(factor @ 1..=1000) => Ok(factor),
+        _ => {
+            let found = factor.display();
+            let message = format!("{PATIENCE_VARIABLE} must be 1 to 1000, but is {found}");
+            Err(Report::new(message))
+        }
+    }
+}
+
+/// The live target that an input names all the same: `kymo trace tcp:localhost:4000` and
+/// `kymo trace /dev/ttyUSB0` mean what they look like.
+///
+/// # Errors
+/// When it looks like an address and is none.
+pub fn address_in(input: &Path) -> Result<Option<Address>, Report> {
+    let Some(name) = input.to_str() else {
+        return Ok(None);
+    };
+    let prefixes = ["tcp:", "socket://", "serial:"];
+    let prefixed = prefixes.iter().any(|prefix| name.starts_with(prefix));
+    if !prefixed && !is_device(input) {
+        return Ok(None);
+    }
+    name.parse().map(Some).map_err(|error: AddressError| {
+        Report::caused_by(&error)
+            .help("targets are tcp:HOST:PORT or a serial port; a file of such a name is ./NAME")
+    })
+}
+
+/// Whether a path is a device that is read byte by byte: a serial port, as a rule.
+#[cfg(unix)]
+fn is_device(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device())
+}
+
+/// Serial ports have no paths here.
+#[cfg(not(unix))]
+fn is_device(_: &Path) -> bool {
+    false
+}
+
+/// A live target of either kind.
+pub enum Either {
+    /// A Kymo target.
+    Kymo(Box<Live>),
+    /// A target that runs Zephyr's own instrumentation.
+    Zephyr(Box<LiveZephyr>),
+}
+
+/// A target that has said who it is.
+pub struct Live {
+    /// The target itself.
+    pub target: Target,
+    /// What it said.
+    pub identity: Identity,
+    /// What ctrl-C sets while something is waited for.
+    pub cancel: Interruptible,
+    bar: ProgressBar,
+}
+
+/// Whether two identities are of one program: packets of the one can stand behind those of the other.
+fn same_program(one: &Identity, other: &Identity) -> bool {
+    one.build_id() == other.build_id()
+        && one.layout == other.layout
+        && one.text_base == other.text_base
+        && one.clock_hz == other.clock_hz
+}
+
+/// What is known of any trace of a target.
+pub fn trace_info(identity: &Identity) -> TraceInfo {
+    let build_id = identity.build_id();
+    TraceInfo {
+        format: "kymo".to_owned(),
+        build_id: (!build_id.is_empty()).then(|| build_id.to_vec()),
+        text_base: Some(Addr(identity.text_base)),
+        clock_hz: Some(identity.clock_hz),
+        ..TraceInfo::default()
+    }
+}
+
+/// What of a target is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Its recorded events.
+    Trace,
+    /// Its profile table.
+    Profile,
+}
+
+impl Live {
+    /// What to call the target.
+    pub fn name(&self) -> String {
+        self.target.address().to_string()
+    }
+
+    /// Starts the target again and waits until it answers.
+    ///
+    /// # Errors
+    /// When it refuses, or does not come back.
+    pub fn reboot(&mut self, context: &Context) -> Result<(), Report> {
+        context.detail("rebooting the target");
+        self.identity = self.target.reboot(self.cancel.flag()).map_err(explain)?;
+        context.detail(format_args!("it is back: {}", self.identity));
+        Ok(())
+    }
+
+    /// Waits until a capture that has just been begun is over: recording went off again, or the
+    /// buffer is full. After `longest`, or a ctrl-C, it has lasted long enough, whatever it is; that
+    /// is said.
+    ///
+    /// # Errors
+    /// When the target stops answering.
+    pub fn wait_for_capture(&mut self, longest: Duration, context: &Context) -> Result<(), Report> {
+        let has = u64::from(self.identity.buffer_bytes);
+        let sets = self.target.sets().map_err(explain)?;
+        let deadline = Instant::now() + longest;
+        loop {
+            let status = self.target.status().map_err(explain)?;
+            let begun = status.on || status.bytes > 0;
+            let full = match status.mode {
+                Mode::Fixed | Mode::Stream => status.discarded > 0 || status.needed > has,
+                // With a stopper the end is what is wanted; without one there is none.
+                Mode::Overwrite => sets.stopper.is_none() && status.needed > has,
+            };
+            if full || (begun && !status.on) {
+                context.detail("the capture is complete");
+                return Ok(());
+            }
+            if !begun && sets.trigger.is_none() {
+                context.note(
+                    "the target does not record, and no trigger would make it: set one with \
+                     --trigger, or let it record at once with `kymo command on`",
+                );
+                return Ok(());
+            }
+            if self.cancel.flag().is_cancelled() {
+                context.note(
+                    "no longer waiting: this is what there is so far (ctrl-C again ends this too)",
+                );
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                let waited = longest.as_secs();
+                if begun {
+                    context.note(format_args!(
+                        "still recording after {waited} s; this is what there is so far"
+                    ));
+                } else {
+                    context.warn(format_args!(
+                        "the trigger was not entered within {waited} s; is it compiled with the \
+                         hooks, and is it called? (--wait waits longer)"
+                    ));
+                }
+                return Ok(());
+            }
+            self.target
+                .listen(CAPTURE_POLL, self.cancel.flag())
+                .map_err(explain)?;
+        }
+    }
+
+    /// Fetches a dump, with a progress bar where somebody watches. Says on stderr what had to be
+    /// sent twice.
+    ///
+    /// # Errors
+    /// When nothing of it arrived.
+    pub fn fetch(&mut self, what: What, context: &Context) -> Result<Dump, Report> {
+        if context.progress_visible() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        // The template is a constant and right; a wrong one would only look plain.
+        if let Ok(style) = ProgressStyle::with_template(
+            "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}",
+        ) {
+            self.bar.set_style(style);
+        }
+        let bar = self.bar.clone();
+        let mut progress = |progress: Progress| {
+            bar.set_length(progress.total.unwrap_or(progress.bytes));
+            bar.set_position(progress.bytes);
+            if progress.resent > 0 {
+                bar.set_message(format!("{} sent again", progress.resent));
+            }
+        };
+        // A ctrl-C that ended a wait does not break off what was waited for.
+        let cancel = match self.cancel.flag() {
+            used if used.is_cancelled() => Cancel::new(),
+            fresh => fresh.clone(),
+        };
+        let result = match what {
+            What::Trace => self.target.dump_trace(&mut progress, &cancel),
+            What::Profile => self.target.dump_profile(&mut progress, &cancel),
+        };
+        self.bar.finish_and_clear();
+        self.bar.set_draw_target(ProgressDrawTarget::hidden());
+        let dump = result.map_err(explain)?;
+        // From here on ctrl-C ends the program as usual.
+        self.cancel.disarm();
+        if dump.damaged > 0 || dump.resent > 0 {
+            context.note(format_args!(
+                "{}; {} of the dump sent again",
+                counted(dump.damaged, "damaged frame"),
+                counted(dump.resent, "piece")
+            ));
+        }
+        Ok(dump)
+    }
+}
+
+/// The address that a user means by a function's name, by an address (`0x...`) or by `none`.
+///
+/// A name is of use only with the symbols of the program that runs there. An address is the user's
+/// own affair, but one at which no function begins is remarked upon.
+///
+/// # Errors
+/// When there is no such function, there are several, or the symbols are of another build.
+pub fn one_function(
+    symbols: &Symbols,
+    wanted: &str,
+    identity: &Identity,
+    context: &Context,
+) -> Result<Addr, Report> {
+    if wanted == "none" || wanted == "0" {
+        return Ok(Addr(0));
+    }
+    let other_build = symbols
+        .build_id()
+        .filter(|found| !identity.build_id().is_empty() && *found != identity.build_id());
+    if let Some(digits) = wanted.strip_prefix("0x") {
+        let address = u64::from_str_radix(digits, 16).map(Addr).map_err(|_| {
+            Report::new(format_args!("{wanted} is no address"))
+                .help("give a function's name, its address as 0x and hexadecimal digits, or none")
+        })?;
+        if other_build.is_none() && !symbols.is_empty() {
+            check_start(symbols, address, identity, context);
+        }
+        return Ok(address);
+    }
+    if let Some(found) = other_build {
+        return Err(Report::new(format_args!(
+            "where {wanted} is in the target is not known: the symbols are of build {}, the target \
+             runs build {}",
+            hex(found),
+            build_id_text(identity)
+        ))
+        .help(
+            "give the ELF file of the program that runs there with --elf, or the function's address \
+             as 0x and hexadecimal digits",
+        ));
+    }
+    let found = names::by_name(symbols, wanted, NO_SUCH_FUNCTION)?;
+    match found.as_slice() {
+        [one] => Ok(one.address()),
+        several => {
+            let report = Report::new(format_args!(
+                "{wanted} is the name of {} functions: give the address of the one that you mean",
+                several.len()
+            ));
+            Err(several
+                .iter()
+                .fold(report, |report, function| report.help(place(function))))
+        }
+    }
+}
+
+/// Warns where no function begins at an address: neither trigger nor stopper would ever match.
+fn check_start(symbols: &Symbols, address: Addr, identity: &Identity, context: &Context) {
+    // Bits that functions of this processor don't have are those of a mode (Thumb).
+    let shift = u32::from(identity.layout.function_shift);
+    let start = address.0.checked_shr(shift).unwrap_or(0) << shift.min(63);
+    match symbols.function_at(address) {
+        Some(function) if function.address().0 == start => {}
+        Some(function) => context.warn(format_args!(
+            "no function begins at {address}, it is inside of {}: it may never be entered there",
+            place(&function)
+        )),
+        None => context.warn(format_args!(
+            "no function is known at {address}: it may never be entered"
+        )),
+    }
+}
+
+/// A function's address, name and place in the source.
+fn place(function: &Function<'_>) -> String {
+    let (address, name) = (function.address(), function.name());
+    match function.location() {
+        Some(location) => format!("{address}  {name}  {location}"),
+        None => format!("{address}  {name}"),
+    }
+}
+
+/// The name and place of the function that a target has been told of; `none` for none.
+pub fn set_text(symbols: &Symbols, set: Option<Addr>) -> String {
+    let Some(address) = set else {
+        return "none".to_owned();
+    };
+    match symbols.function_at(address) {
+        Some(function) if function.address() == address => place(&function),
+        _ => address.to_string(),
+    }
+}
+
+/// A build id for people; many programs have none.
+pub fn build_id_text(identity: &Identity) -> String {
+    match identity.build_id() {
+        [] => "none".to_owned(),
+        build_id => hex(build_id),
+    }
+}
+
+/// Turns the first ctrl-C into a flag while something is waited for. The second one, or one when
+/// nothing is waited for, ends the program as usual.
+pub struct Interruptible {
+    flag: Cancel,
+    armed: Arc<AtomicBool>,
+}
+
+impl Interruptible {
+    /// Catches ctrl-C (and the signals that ask a process to end) from here on.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn new() -> Result<Self, Report> {
+        let (flag, armed) = (Cancel::new(), Arc::new(AtomicBool::new(true)));
+        let handler = {
+            let (flag, armed) = (flag.clone(), Arc::clone(&armed));
+            move || {
+                if flag.is_cancelled() || !armed.load(Ordering::Relaxed) {
+                    std::process::exit(INTERRUPTED);
+                }
+                flag.cancel();
+            }
+        };
+        ctrlc::set_handler(handler)
+            .map_err(|error| Report::caused("cannot watch for ctrl-C", &error))?;
+        Ok(Self { flag, armed })
+    }
+
+    /// The flag.
+    pub const fn flag(&self) -> &Cancel {
+        &self.flag
+    }
+
+    /// From here on ctrl-C ends the program.
+    fn disarm(&self) {
+        self.armed.store(false, Ordering::Relaxed);
+    }
+}

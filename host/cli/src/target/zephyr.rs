@@ -1,0 +1,311 @@
+//! A live target that runs Zephyr's own instrumentation.
+//!
+//! It tells less than a Kymo target: not whether it records, how much there is, or which build it is.
+//! And it is changed by being asked: after a dump it records nothing until it is rebooted. All verbs
+//! that talk to one say so in the same words, from here.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use kymo_event::{Addr, TraceInfo};
+use kymo_link::zephyr::{Dump, Ended, Set, Status, Target};
+use kymo_link::{Cancel, Progress, Sets};
+use kymo_symbols::{Function, Symbols};
+use kymo_zephyr::Kind;
+
+use super::{Interruptible, explain, place};
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::names;
+
+/// How long such a target is left alone between a reboot and the dump where it is not said: it does not
+/// tell when a recording is over.
+pub const ZEPHYR_WAIT_SECONDS: u64 = 2;
+
+/// A live target that runs Zephyr's own instrumentation.
+pub struct LiveZephyr {
+    target: Target,
+    cancel: Interruptible,
+    bar: ProgressBar,
+}
+
+impl LiveZephyr {
+    /// A target that has shown what it is.
+    pub const fn new(target: Target, cancel: Interruptible, bar: ProgressBar) -> Self {
+        Self {
+            target,
+            cancel,
+            bar,
+        }
+    }
+
+    /// What to call the target.
+    pub fn name(&self) -> String {
+        self.target.address().to_string()
+    }
+
+    /// What is known of any trace of such a target.
+    pub fn info() -> TraceInfo {
+        TraceInfo {
+            format: kymo_read::zephyr::FORMAT.to_owned(),
+            ..TraceInfo::default()
+        }
+    }
+
+    /// Asks for a sign of life.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn ping(&mut self) -> Result<(), Report> {
+        self.target.ping().map_err(explain)
+    }
+
+    /// Asks what the firmware was built to do.
+    ///
+    /// # Errors
+    /// When the target stops answering.
+    pub fn status(&mut self) -> Result<Status, Report> {
+        self.target.status().map_err(explain)
+    }
+
+    /// Asks for trigger and stopper, as pointers: those to Thumb code are odd.
+    ///
+    /// # Errors
+    /// When the target stops answering.
+    pub fn sets(&mut self) -> Result<Sets, Report> {
+        self.target.sets().map_err(explain)
+    }
+
+    /// Sets trigger or stopper, or disables it, and makes sure that the target has it.
+    ///
+    /// # Errors
+    /// When it hasn't, or stops answering.
+    pub fn set(
+        &mut self,
+        set: Set,
+        pointer: Option<Addr>,
+        context: &Context,
+    ) -> Result<(), Report> {
+        let address = pointer.unwrap_or_default();
+        context.detail(format_args!("setting the {} to {address}", set.name()));
+        self.target.set(set, pointer).map_err(explain)
+    }
+
+    /// Starts the target again and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub fn reboot(&mut self, context: &Context) -> Result<(), Report> {
+        context.detail("rebooting the target");
+        let rebooted = self.target.reboot(self.cancel.flag()).map_err(explain)?;
+        if rebooted.heard {
+            context.detail("it is back");
+        } else {
+            context.note(
+                "the target answers, but it was not heard to start: that is right if it was built \
+                 without a boot banner, else it may not have rebooted",
+            );
+        }
+        Ok(())
+    }
+
+    /// Leaves the target alone for a while, or until a ctrl-C.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub fn wait(&mut self, seconds: u64, context: &Context) -> Result<(), Report> {
+        context.detail(format_args!("waiting for {seconds} s"));
+        self.target
+            .listen(Duration::from_secs(seconds), self.cancel.flag())
+            .map_err(explain)
+    }
+
+    /// Fetches a dump, and those that came unasked, the oldest first. Says that it was the last.
+    ///
+    /// # Errors
+    /// When nothing of it arrived.
+    pub fn fetch(&mut self, kind: Kind, context: &Context) -> Result<Vec<Dump>, Report> {
+        if context.progress_visible() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        // The template is a constant and right; a wrong one would only look plain.
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {bytes} {bytes_per_sec} {msg}") {
+            self.bar.set_style(style);
+        }
+        self.bar.set_message("the target does not say of how many");
+        let bar = self.bar.clone();
+        let mut progress = |progress: Progress| bar.set_position(progress.bytes);
+        // A ctrl-C that ended a wait does not break off what was waited for.
+        let cancel = match self.cancel.flag() {
+            used if used.is_cancelled() => Cancel::new(),
+            fresh => fresh.clone(),
+        };
+        let result = self.target.dump(kind, &mut progress, &cancel);
+        self.bar.finish_and_clear();
+        self.bar.set_draw_target(ProgressDrawTarget::hidden());
+        let dumps = result.map_err(explain)?;
+        // From here on ctrl-C ends the program as usual.
+        self.cancel.disarm();
+        let (wanted, others): (Vec<Dump>, Vec<Dump>) = dumps
+            .into_iter()
+            .partition(|dump| !dump.unasked || dump.kind().is_none_or(|found| found == kind));
+        if !others.is_empty() {
+            context.warn(format_args!(
+                "{} dumps of the other kind that the target sent unasked are not kept",
+                others.len()
+            ));
+        }
+        let unasked = wanted.iter().filter(|dump| dump.unasked).count();
+        if unasked > 0 {
+            let often = match unasked {
+                1 => "once".to_owned(),
+                many => format!("{many} times"),
+            };
+            context.note(format_args!(
+                "the target's buffer was full {often} meanwhile: what it sent then stands before the \
+                 rest"
+            ));
+        }
+        context.note(
+            "the target records nothing more now until it is rebooted (`kymo reboot`): that is how \
+             Zephyr's instrumentation dumps",
+        );
+        Ok(wanted)
+    }
+}
+
+/// Why dumps are not all that a target had; `None` if they are.
+pub fn incomplete_zephyr(dumps: &[Dump]) -> Option<Report> {
+    let dump = dumps.iter().find(|dump| !dump.is_whole())?;
+    let bytes = dump.body.len();
+    let kept = "what arrived is kept and marked where something is missing";
+    let gone = "the target has forgotten what it sent: record anew with `kymo trace --reboot`";
+    Some(match &dump.ended {
+        Ended::Whole => return None,
+        Ended::OutOfStep => {
+            Report::new("bytes of the dump were lost, or others got in between, on the way")
+                .help(kept)
+                .help("a console that another processor writes to does that; so does a bad line")
+        }
+        Ended::Cut => Report::new(format_args!(
+            "the dump breaks off after {bytes} bytes, and the target goes on: did it start again?"
+        ))
+        .help(kept)
+        .help(gone),
+        Ended::Silent { waited } => Report::new(format_args!(
+            "the target fell silent for {:.1} s in the middle of the dump: {bytes} bytes arrived",
+            waited.as_secs_f64()
+        ))
+        .help(kept)
+        .help(gone),
+        Ended::Cancelled => {
+            Report::new(format_args!("broken off: {bytes} bytes arrived")).help(kept)
+        }
+        Ended::Disconnected(error) => {
+            Report::new(format_args!("{error}: {bytes} bytes arrived")).help(kept)
+        }
+        Ended::TooLong => Report::new(format_args!(
+            "the dump was broken off: {bytes} bytes are more than any target holds"
+        ))
+        .help(kept),
+    })
+}
+
+/// The pointer that a user means by a function's name, by an address (`0x...`), or by `none` (which is
+/// `None`).
+///
+/// The target compares whole pointers, so those to Thumb code need their bit. An ELF file tells of it;
+/// where the symbols don't, a pointer that the target has already does.
+///
+/// # Errors
+/// When there is no such function, or there are several.
+pub fn one_pointer(
+    symbols: &Symbols,
+    wanted: &str,
+    sets: Sets,
+    context: &Context,
+) -> Result<Option<Addr>, Report> {
+    if wanted == "none" || wanted == "0" {
+        return Ok(None);
+    }
+    if let Some(digits) = wanted.strip_prefix("0x") {
+        let address = u64::from_str_radix(digits, 16).map(Addr).map_err(|_| {
+            Report::new(format_args!("{wanted} is no address"))
+                .help("give a function's name, its address as 0x and hexadecimal digits, or none")
+        })?;
+        if address == Addr(0) {
+            return Ok(None);
+        }
+        return Ok(Some(match symbols.function_at(address) {
+            Some(function) if function.address() == address => pointer_to(&function, sets, context),
+            // Whoever gives the bit knows why.
+            Some(function) if function.address().0 | 1 == address.0 => address,
+            Some(function) => {
+                context.warn(format_args!(
+                    "no function begins at {address}, it is inside of {}: it may never be entered \
+                     there",
+                    place(&function)
+                ));
+                address
+            }
+            None => {
+                if !symbols.is_empty() {
+                    context.warn(format_args!(
+                        "no function is known at {address}: it may never be entered"
+                    ));
+                }
+                Addr(address.0 | u64::from(has_thumb(sets)))
+            }
+        }));
+    }
+    match names::by_name(symbols, wanted, super::NO_SUCH_FUNCTION)?.as_slice() {
+        [one] => Ok(Some(pointer_to(one, sets, context))),
+        several => {
+            let report = Report::new(format_args!(
+                "{wanted} is the name of {} functions: give the address of the one that you mean",
+                several.len()
+            ));
+            Err(several
+                .iter()
+                .fold(report, |report, function| report.help(place(function))))
+        }
+    }
+}
+
+/// The pointer to a function.
+fn pointer_to(function: &Function<'_>, sets: Sets, context: &Context) -> Addr {
+    if let Some(pointer) = function.pointer() {
+        return pointer;
+    }
+    let address = function.address();
+    if has_thumb(sets) {
+        return Addr(address.0 | 1);
+    }
+    if sets.trigger.or(sets.stopper).is_none() {
+        context.warn(format_args!(
+            "these symbols do not tell whether {} is Thumb code, as all of a Cortex-M's is: then the \
+             target needs its address as {:#x}; give the ELF file, or that address",
+            function.name(),
+            address.0 | 1
+        ));
+    }
+    address
+}
+
+/// Whether what the target is set to is Thumb code.
+fn has_thumb(sets: Sets) -> bool {
+    let mut pointers = [sets.trigger, sets.stopper].into_iter().flatten();
+    pointers.any(|pointer| pointer.0 & 1 == 1)
+}
+
+/// The name and place of the function that a pointer leads to; `none` for none.
+pub fn pointer_text(symbols: &Symbols, pointer: Option<Addr>) -> String {
+    let Some(pointer) = pointer else {
+        return "none".to_owned();
+    };
+    match symbols.function_at(pointer) {
+        Some(function) if function.address().0 | 1 == pointer.0 | 1 => place(&function),
+        _ if symbols.is_empty() => pointer.to_string(),
+        _ => format!("{pointer} (no function of these symbols begins there)"),
+    }
+}

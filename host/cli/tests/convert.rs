@@ -1,0 +1,164 @@
+//! `kymo export --to ctf|ctf2` of traces that are CTF: what they mean stays, whole, in part, and mended.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// The command, with the fixtures as its directory.
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kymo"))
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data"))
+        .env("NO_COLOR", "1")
+        .args(arguments)
+        .output()
+        .expect("it runs")
+}
+
+/// Runs it, and gives what it says beside the result.
+fn done(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    said
+}
+
+/// The events and gaps of a trace.
+fn shown(trace: &str, more: &[&str]) -> Vec<Value> {
+    let mut arguments = vec!["show", "--events", "--format", "json", trace];
+    arguments.extend(more);
+    let output = run(&arguments);
+    let lines = output.stdout.split(|byte| *byte == b'\n');
+    let lines = lines.filter(|line| !line.is_empty());
+    lines
+        .map(|line| serde_json::from_slice(line).expect("every line is JSON"))
+        .collect()
+}
+
+/// A CTF trace that is no recording of Kymo's own: an export.
+fn exported(scratch: &Path) -> String {
+    let path = scratch.join("ctf");
+    let path = path.to_str().expect("UTF-8").to_owned();
+    done(&[
+        "export",
+        "--to",
+        "ctf",
+        "-o",
+        &path,
+        "--symbols",
+        "demo.nm",
+        "demo",
+    ]);
+    path
+}
+
+#[test]
+fn what_events_mean_stays_in_both_versions() {
+    let scratch = tempfile::tempdir().expect("scratch folder");
+    let source = exported(scratch.path());
+    let before = shown(&source, &[]);
+    assert!(before.len() > 40, "{}", before.len());
+    for format in ["ctf", "ctf2"] {
+        let into = scratch.path().join(format!("again.{format}"));
+        let into = into.to_str().expect("UTF-8");
+        let said = done(&["export", "--to", format, "-o", into, &source]);
+        assert!(said.contains(" events, "), "{said}");
+        assert_eq!(shown(into, &[]), before, "{format}");
+        let metadata = fs::read(Path::new(into).join("metadata")).expect("metadata");
+        let start: &[u8] = if format == "ctf" {
+            b"/* CTF 1.8"
+        } else {
+            b"\x1e{"
+        };
+        assert!(metadata.starts_with(start), "{format}");
+    }
+}
+
+#[test]
+fn a_part_is_what_show_shows_of_the_whole() {
+    let scratch = tempfile::tempdir().expect("scratch folder");
+    let source = exported(scratch.path());
+    let selections: [&[&str]; 5] = [
+        &["--begin", "+3us", "--end", "1.03ms"],
+        &["--event", "en*", "--drop-event", "enter_from"],
+        &["--where", "function == 0x8000024"],
+        &["--where", "function >= 0x8000034", "--begin", "1.01ms"],
+        &["--thread", "0x20000200"],
+    ];
+    for (number, selection) in selections.into_iter().enumerate() {
+        let into = scratch.path().join(number.to_string());
+        let into = into.to_str().expect("UTF-8");
+        let mut arguments = vec!["export", "--to", "ctf2", "-o", into, &source];
+        arguments.extend(selection);
+        done(&arguments);
+        // What was lost is told behind the event before it, which may be another one now; and what happened at no
+        // moment (at 0) is always there.
+        let events = |lines: Vec<Value>| -> Vec<Value> {
+            let lines = lines.into_iter();
+            let events = lines.filter(|line| line["type"] == "event");
+            events.filter(|line| line["time_ns"] != 0).collect()
+        };
+        let (found, wanted) = (events(shown(into, &[])), events(shown(&source, selection)));
+        assert!(!wanted.is_empty(), "{selection:?}");
+        assert_eq!(found, wanted, "{selection:?}");
+    }
+}
+
+#[test]
+fn a_cut_trace_is_an_error_unless_it_is_to_be_repaired() {
+    let scratch = tempfile::tempdir().expect("scratch folder");
+    let source = exported(scratch.path());
+    let streams = fs::read_dir(&source).expect("a directory");
+    let names = streams.map(|entry| entry.expect("an entry").path());
+    let cut = names
+        .filter(|path| path.file_name() != Some("metadata".as_ref()))
+        .max_by_key(|path| fs::metadata(path).expect("a file").len())
+        .expect("a stream");
+    let bytes = fs::read(&cut).expect("a stream");
+    fs::write(&cut, &bytes[..bytes.len() - 5]).expect("own file");
+    let into = |name: &str| {
+        scratch
+            .path()
+            .join(name)
+            .to_str()
+            .expect("UTF-8")
+            .to_owned()
+    };
+
+    let output = run(&["export", "--to", "ctf", "-o", &into("as it is"), &source]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("help: what comes before the damage is written; --repair"),
+        "{said}"
+    );
+
+    let said = done(&[
+        "export",
+        "--to",
+        "ctf",
+        "--repair",
+        "-o",
+        &into("whole"),
+        &source,
+    ]);
+    assert!(said.contains("of that packet kept"), "{said}");
+    // The result is whole, and tells the loss.
+    let output = run(&["info", "--format", "json", &into("whole")]);
+    assert_eq!(output.status.code(), Some(0));
+    let info: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(info["errors"], Value::Array(Vec::new()));
+    assert!(info["lost"].is_null(), "{info}");
+}
+
+#[test]
+fn only_what_becomes_ctf_is_repaired() {
+    let output = run(&["export", "--to", "csv", "--repair", "demo"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.starts_with("error: only a CTF trace of another tracer"),
+        "{said}"
+    );
+}

@@ -1,0 +1,448 @@
+//! One file of a trace after the other, packet by packet.
+//!
+//! A packet is begun when its first wanted event comes, so that a part of a trace has no packets with nothing in them;
+//! one that was empty stays, as it says that nothing happened. What was lost before a packet is told by the next one that
+//! is written.
+
+use super::adapt::Extras;
+use super::tokens::{Collect, Tokens};
+use super::{Conversion, ConvertError, Damage, Select, Summary};
+use crate::error::{FieldError, WriteError};
+use crate::metadata::Scope;
+use crate::read::{Event, Gap, GapKind, Message, Packet, PacketInfo, Skipped, StreamReader};
+use crate::write::{StreamFile, StreamWriter, TraceWriter};
+
+/// A packet is ended when it is as large as this, in bytes: readers hold one, and so does the writer.
+const MAX_PACKET: u64 = 1 << 20;
+
+/// Streams of one file that are written at once: each has a file open.
+const MAX_OUTPUTS: usize = 256;
+
+/// Places of damage that are remembered one by one.
+const MAX_DAMAGE: usize = 1_000;
+
+/// What is needed for all streams.
+pub(super) struct Converter<'c> {
+    pub conversion: Conversion,
+    pub writer: &'c mut TraceWriter,
+    pub extras: &'c [[Extras; 3]],
+    pub summary: Summary,
+    /// The first and last time that are wanted of the file at hand.
+    pub span: (i64, i64),
+    /// Whether the packets of the source have numbers.
+    pub numbered: bool,
+    /// Which classes of streams there are in the result.
+    pub used: Vec<bool>,
+}
+
+/// What tells the streams in one file apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key {
+    class: usize,
+    instance: Option<u64>,
+    cpu: Option<u64>,
+}
+
+impl Key {
+    const fn of(info: &PacketInfo) -> Self {
+        Self {
+            class: info.stream_class,
+            instance: info.stream_instance,
+            cpu: info.cpu_id,
+        }
+    }
+}
+
+/// A stream that is being written.
+struct Output {
+    key: Key,
+    writer: StreamWriter<StreamFile>,
+    /// The fields of the last packet's context that are not the writer's.
+    context: Tokens<'static>,
+    /// Whether it holds something.
+    begun: bool,
+    /// Whether a packet is open, and the last time that was written.
+    open: bool,
+    last: u64,
+    /// The end that the last packet states, which is not written before the beginning of the next one is known: packets of
+    /// some tracers overlap.
+    end: Option<u64>,
+    /// Discarded events so far.
+    discarded: u64,
+    /// What the next packet is to tell of losses.
+    waiting_packets: u64,
+    waiting_events: u64,
+    /// Whether there is a loss behind its last packet.
+    untold: bool,
+}
+
+/// The packet that is being read.
+struct Current {
+    output: usize,
+    info: PacketInfo,
+    /// Whether its events may be wanted, and whether its time is.
+    selected: bool,
+    in_time: bool,
+    /// Whether any of its events has been written, and how many have been read.
+    written: bool,
+    read: u64,
+    /// Events that are wanted.
+    kept: u64,
+    /// Its end, as far as it is within what is wanted.
+    end: Option<u64>,
+}
+
+/// The streams of one file.
+#[derive(Default)]
+struct Outputs {
+    list: Vec<Output>,
+    current: Option<Current>,
+    /// Losses that were told before their packet.
+    gaps: Vec<Gap>,
+    /// Packets lost to damage, and the stream that was damaged.
+    damaged: u64,
+    last: Option<usize>,
+}
+
+impl Converter<'_> {
+    /// Converts a file.
+    pub fn stream(
+        &mut self,
+        name: &str,
+        mut reader: StreamReader,
+        select: &mut dyn Select,
+    ) -> Result<(), ConvertError> {
+        let mut outputs = Outputs::default();
+        let mut tokens = Tokens::default();
+        let result = loop {
+            let message = match reader.next_message() {
+                Ok(Some(message)) => message,
+                Ok(None) => break self.finish(&mut outputs),
+                Err(error) => {
+                    let begun = outputs.current.as_ref();
+                    let begun = begun.filter(|it| it.info.number == error.packet);
+                    let kept = begun.map_or(0, |it| it.kept);
+                    // One that had not begun is told by the hole in the numbers, where there are any, if another follows.
+                    let told = begun.is_none() && self.numbered;
+                    if let Err(error) = self.end_packet(&mut outputs) {
+                        break Err(error);
+                    }
+                    let skipped = match self.conversion.repair {
+                        true => reader.skip().ok().flatten(),
+                        false => None,
+                    };
+                    let goes_on = matches!(skipped, Some(Skipped { to: Some(_), .. }));
+                    outputs.damaged += u64::from(!(told && goes_on));
+                    self.summary.damaged += 1;
+                    if self.summary.damage.len() < MAX_DAMAGE {
+                        self.summary.damage.push(Damage {
+                            stream: name.to_owned(),
+                            error,
+                            skipped,
+                            kept,
+                        });
+                    }
+                    if !goes_on {
+                        break self.finish(&mut outputs);
+                    }
+                    continue;
+                }
+            };
+            let result = match message {
+                Message::Gap(gap) => self
+                    .end_packet(&mut outputs)
+                    .map(|()| outputs.gaps.push(gap)),
+                Message::Packet(packet) => self.packet(&mut outputs, name, &packet, select),
+                Message::Event(event) => {
+                    let room = std::mem::take(&mut tokens);
+                    match self.event(&mut outputs, &event, room.recycle(), select) {
+                        Ok(used) => {
+                            tokens = used.recycle();
+                            Ok(())
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+            };
+            if result.is_err() {
+                break result;
+            }
+        };
+        result.map_err(|source| ConvertError::Write {
+            stream: name.to_owned(),
+            source,
+        })
+    }
+
+    /// Whether any moment between two, of which either may be unknown, is wanted.
+    fn wants(&self, from: Option<i64>, to: Option<i64>) -> bool {
+        let (begin, end) = self.span;
+        from.is_none_or(|from| from <= end) && to.is_none_or(|to| to >= begin)
+    }
+
+    fn packet(
+        &mut self,
+        outputs: &mut Outputs,
+        name: &str,
+        packet: &Packet<'_>,
+        select: &mut dyn Select,
+    ) -> Result<(), WriteError> {
+        self.end_packet(outputs)?;
+        let info = *packet.info();
+        let key = Key::of(&info);
+        let index = match outputs.list.iter().position(|it| it.key == key) {
+            Some(index) => index,
+            None => {
+                if outputs.list.len() == MAX_OUTPUTS {
+                    // If it goes on, that is another file.
+                    let oldest = outputs.list.remove(0);
+                    self.finish_output(oldest)?;
+                }
+                let mut writer = self.writer.stream(key.class, name)?;
+                if let Some(instance) = key.instance {
+                    writer = writer.instance(instance);
+                }
+                outputs.list.push(Output {
+                    key,
+                    writer,
+                    context: Tokens::default(),
+                    begun: false,
+                    open: false,
+                    last: info.begin_ticks.unwrap_or(0),
+                    end: None,
+                    discarded: 0,
+                    // Numbers that don't begin at 0 are of packets that were overwritten.
+                    waiting_packets: info.seq_num.unwrap_or(0),
+                    waiting_events: 0,
+                    untold: false,
+                });
+                outputs.list.len() - 1
+            }
+        };
+        let ns = |ticks: Option<u64>| packet.clock()?.nanoseconds(ticks?);
+        let selected = select.packet(packet);
+        let in_time = self.wants(packet.begin_ns(), packet.end_ns());
+        outputs.last = Some(index);
+        let damaged = std::mem::take(&mut outputs.damaged);
+        let Some(output) = outputs.list.get_mut(index) else {
+            return Ok(());
+        };
+        let left_out = !selected || !in_time;
+        if left_out && !output.begun {
+            output.waiting_packets = 0;
+        }
+        if selected && damaged > 0 {
+            output.lose(damaged, 0);
+        }
+        for gap in outputs.gaps.drain(..) {
+            if !selected || !self.wants(ns(gap.from_ticks), ns(gap.to_ticks)) {
+                continue;
+            }
+            match gap.kind {
+                GapKind::Packets => {
+                    // Half of all numbers is what readers take for a number that went back.
+                    output.lose(gap.count.unwrap_or(1 << 63), 0);
+                    let count = gap.count.unwrap_or(1);
+                    self.summary.lost_packets = self.summary.lost_packets.saturating_add(count);
+                }
+                GapKind::Events => {
+                    let count = gap.count.unwrap_or(1);
+                    output.lose(0, count);
+                    self.summary.discarded = self.summary.discarded.saturating_add(count);
+                }
+            }
+        }
+        let mut collect = Collect::new(Tokens::default(), self.conversion.version);
+        if let Some([header, context, _]) = self.extras.get(key.class) {
+            collect.scope(Some(header));
+            packet.visit(Scope::PacketHeader, &mut collect);
+            collect.scope(Some(context));
+            packet.visit(Scope::PacketContext, &mut collect);
+        }
+        let within = packet.end_ns().is_none_or(|end| end <= self.span.1);
+        output.context = collect.finish().into_owned();
+        outputs.current = Some(Current {
+            output: index,
+            info,
+            selected,
+            in_time,
+            written: false,
+            read: 0,
+            kept: 0,
+            end: info.end_ticks.filter(|_| within),
+        });
+        Ok(())
+    }
+
+    /// Writes an event if it is wanted. `tokens` is room for its fields.
+    fn event<'e>(
+        &mut self,
+        outputs: &mut Outputs,
+        event: &Event<'e>,
+        tokens: Tokens<'e>,
+        select: &mut dyn Select,
+    ) -> Result<Tokens<'e>, WriteError> {
+        let Some(current) = &mut outputs.current else {
+            return Ok(tokens);
+        };
+        current.read += 1;
+        let time = event.time_ns();
+        if !current.selected || !self.wants(time, time) || !select.event(event) {
+            self.summary.left_out += 1;
+            return Ok(tokens);
+        }
+        let Some(output) = outputs.list.get_mut(current.output) else {
+            return Ok(tokens);
+        };
+        current.kept += 1;
+        let mut collect = Collect::new(tokens, self.conversion.version);
+        if let Some([.., header]) = self.extras.get(output.key.class) {
+            collect.scope(Some(header));
+            event.visit(Scope::EventHeader, &mut collect);
+        }
+        for scope in [
+            Scope::StreamEventContext,
+            Scope::EventContext,
+            Scope::EventFields,
+        ] {
+            collect.scope(None);
+            event.visit(scope, &mut collect);
+        }
+        let tokens = collect.finish();
+        let ticks = event.ticks().unwrap_or(0);
+        if output.begun && ticks < output.last {
+            self.summary.backward += 1;
+        }
+        if output.open && output.writer.packet_size() >= MAX_PACKET {
+            output.end_packet(output.last);
+        }
+        if !output.open {
+            // The first event may be before the beginning (barectf before 2.3.1); the beginning may be left out.
+            let first = !current.written;
+            let begin = current
+                .info
+                .begin_ticks
+                .filter(|_| first && !self.is_cut(event));
+            if begin.is_some_and(|begin| begin > ticks) {
+                self.summary.mended_times += 1;
+            }
+            output.begin_packet(begin.map_or(ticks, |begin| begin.min(ticks)))?;
+        }
+        current.written = true;
+        self.mark(output.key.class);
+        match output
+            .writer
+            .event_with(event.class_index(), ticks, tokens.items())
+        {
+            Err(WriteError::Field {
+                error: FieldError::Time { .. },
+                ..
+            }) => {
+                // Too long after the last, or before it: that takes another packet.
+                output.end_packet(output.last.max(ticks));
+                output.begin_packet(ticks)?;
+                let class = event.class_index();
+                output.writer.event_with(class, ticks, tokens.items())?;
+            }
+            result => result?,
+        }
+        output.last = ticks;
+        self.summary.events += 1;
+        Ok(tokens)
+    }
+
+    /// Whether the packet of an event begins before what is wanted.
+    fn is_cut(&self, event: &Event<'_>) -> bool {
+        let begin = event.packet().begin_ns();
+        begin.is_some_and(|begin| begin < self.span.0)
+    }
+
+    fn mark(&mut self, class: usize) {
+        if let Some(used) = self.used.get_mut(class) {
+            *used = true;
+        }
+    }
+
+    /// Ends the packet that is being read.
+    fn end_packet(&mut self, outputs: &mut Outputs) -> Result<(), WriteError> {
+        let Some(current) = outputs.current.take() else {
+            return Ok(());
+        };
+        let Some(output) = outputs.list.get_mut(current.output) else {
+            return Ok(());
+        };
+        if current.selected && current.in_time && current.read == 0 {
+            let begin = current.info.begin_ticks.unwrap_or(output.last);
+            output.begin_packet(begin.max(output.last))?;
+            self.mark(output.key.class);
+        }
+        if output.open {
+            // Events behind the end (LTTng before 2.11), or an end of 0 (a crash): it is behind the last event.
+            let end = current.end.unwrap_or(output.last);
+            if end < output.last {
+                self.summary.mended_times += 1;
+            }
+            output.end_packet(end.max(output.last));
+        }
+        Ok(())
+    }
+
+    /// Ends all streams of a file. A loss behind the last event is told by a packet without events.
+    fn finish(&mut self, outputs: &mut Outputs) -> Result<(), WriteError> {
+        self.end_packet(outputs)?;
+        let damaged = outputs.last.and_then(|last| outputs.list.get_mut(last));
+        if let Some(output) = damaged
+            && outputs.damaged > 0
+        {
+            output.lose(outputs.damaged, 0);
+        }
+        let mut outputs = outputs.list.drain(..);
+        outputs.try_for_each(|output| self.finish_output(output))
+    }
+
+    fn finish_output(&mut self, mut output: Output) -> Result<(), WriteError> {
+        if output.untold {
+            output.begin_packet(output.end.unwrap_or(output.last))?;
+            output.end_packet(output.last);
+            self.mark(output.key.class);
+        }
+        output.write_packet(None)?;
+        self.summary.streams += u64::from(output.begun);
+        output.writer.finish().map(|_| ())
+    }
+}
+
+impl Output {
+    /// Notes a loss behind the last packet.
+    const fn lose(&mut self, packets: u64, events: u64) {
+        self.waiting_packets = self.waiting_packets.wrapping_add(packets);
+        self.waiting_events = self.waiting_events.saturating_add(events);
+        self.untold = true;
+    }
+
+    /// Begins a packet, which tells what was lost before it.
+    fn begin_packet(&mut self, ticks: u64) -> Result<(), WriteError> {
+        self.write_packet(Some(ticks))?;
+        self.writer
+            .skip_packets(std::mem::take(&mut self.waiting_packets));
+        let events = std::mem::take(&mut self.waiting_events);
+        self.discarded = self.discarded.wrapping_add(events);
+        self.writer.begin_packet_with(ticks, self.context.items())?;
+        (self.open, self.begun, self.untold, self.last) = (true, true, false, ticks);
+        Ok(())
+    }
+
+    /// Ends it.
+    const fn end_packet(&mut self, ticks: u64) {
+        (self.open, self.end) = (false, Some(ticks));
+    }
+
+    /// Writes the packet that has ended, no further than to the beginning of the next one.
+    fn write_packet(&mut self, next: Option<u64>) -> Result<(), WriteError> {
+        let Some(end) = self.end.take() else {
+            return Ok(());
+        };
+        let end = next.map_or(end, |next| end.min(next)).max(self.last);
+        self.writer.end_packet(end, self.discarded)
+    }
+}

@@ -1,0 +1,101 @@
+//! What fragments say besides the layout: identities, and attributes as text.
+//!
+//! Attributes can hold anything, so their text is kept, and taken apart where LTTng's are looked for or added.
+
+use super::json::{self, Data, Json, quoted};
+use super::{LEVELS, Object};
+use crate::error::{MetadataError, MetadataErrorKind as Kind};
+use crate::metadata::About;
+
+/// Whose attributes those of LTTng are.
+const LTTNG: &str = "lttng.org,2009";
+
+/// Attributes as text, if there are any.
+pub(super) fn attributes(json: &Json) -> Option<String> {
+    let mut text = String::new();
+    json.write(&mut text);
+    (text != "{}").then_some(text)
+}
+
+/// What LTTng says of an event in its attributes: log level and EMF URI, and what is left without those.
+pub(super) fn lttng(about: &Object<'_>) -> (Option<i64>, Option<String>, Option<String>) {
+    let (mut level, mut uri) = (None, None);
+    let Some(mut json) = about.get("attributes").cloned() else {
+        return (None, None, None);
+    };
+    if let Data::Object(all) = &mut json.data {
+        all.retain_mut(|(name, own)| match &mut own.data {
+            Data::Object(own) if name == LTTNG => {
+                own.retain(|(name, value)| match (name.as_str(), &value.data) {
+                    ("log-level", Data::Text(text)) => {
+                        let index = LEVELS.iter().position(|level| level == text);
+                        level = index.and_then(|index| i64::try_from(index).ok());
+                        level.is_none()
+                    }
+                    ("emf-uri", Data::Text(text)) => {
+                        uri = Some(text.clone());
+                        false
+                    }
+                    _ => true,
+                });
+                !own.is_empty()
+            }
+            _ => true,
+        });
+    }
+    (level, uri, attributes(&json))
+}
+
+/// The properties by which a fragment tells what it is.
+pub(super) fn properties(about: &About) -> Result<Vec<String>, MetadataError> {
+    let names = [
+        ("namespace", &about.namespace),
+        ("name", &about.name),
+        ("uid", &about.uid),
+    ];
+    let names = names.into_iter();
+    let names =
+        names.filter_map(|(key, text)| Some(format!("\"{key}\": {}", quoted(text.as_ref()?))));
+    let mut properties: Vec<String> = names.collect();
+    if let Some(text) = &about.attributes {
+        let mut value = String::new();
+        parse(text)?.write(&mut value);
+        properties.push(format!("\"attributes\": {value}"));
+    }
+    Ok(properties)
+}
+
+/// The text of attributes taken apart: what is no object would make the fragment around it another.
+fn parse(text: &str) -> Result<Json, MetadataError> {
+    let json = json::read(text, 0, text.len()).map_err(|error| error.kind.nowhere())?;
+    match json.data {
+        Data::Object(_) => Ok(json),
+        _ => Err(Kind::Unsupported("attributes that are no JSON object").nowhere()),
+    }
+}
+
+/// Attributes with LTTng's added to them.
+pub(super) fn with_lttng(
+    text: Option<&str>,
+    more: Vec<(&str, String)>,
+) -> Result<String, MetadataError> {
+    let mut json = parse(text.unwrap_or("{}"))?;
+    if let Data::Object(all) = &mut json.data {
+        if !all.iter().any(|(name, _)| name == LTTNG) {
+            let (data, offset) = (Data::Object(Vec::new()), 0);
+            all.push((LTTNG.to_owned(), Json { data, offset }));
+        }
+        let own = all.iter_mut().find(|(name, _)| name == LTTNG);
+        let Some(Data::Object(own)) = own.map(|(_, own)| &mut own.data) else {
+            return Err(Kind::Unsupported("attributes of LTTng that are no JSON object").nowhere());
+        };
+        let more = more.into_iter().map(|(name, text)| {
+            let (data, offset) = (Data::Text(text), 0);
+            (name.to_owned(), Json { data, offset })
+        });
+        own.extend(more);
+    }
+    let mut text = String::new();
+    json.write(&mut text);
+    Ok(text)
+}

@@ -1,0 +1,96 @@
+//! What remains of a [flat program](super::flat) when only some of its fields are asked for: their operations, and those
+//! by which the place moves on to them.
+
+use super::flat::Op;
+use crate::metadata::Scope;
+
+/// A field that is asked for, with its number among them.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// The scope at whose top it is; without, the innermost that has it.
+    pub scope: Option<Scope>,
+    pub name: Box<str>,
+    pub number: u16,
+}
+
+/// Operations for the fields that are asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Picks {
+    pub ops: Box<[Op]>,
+    /// For each field that the operations show, which of those that are asked for it is, if it is one.
+    pub numbers: Box<[Option<u16>]>,
+}
+
+impl Picks {
+    /// What remains of the program of whole events. `None` if it has variants: then it depends on the event where a field is.
+    pub fn of(ops: &[Op], wanted: &[Wanted]) -> Option<Self> {
+        if ops.iter().any(|op| matches!(op, Op::Variant { .. })) {
+            return None;
+        }
+        let (mut scope, mut depth) = (Scope::EventHeader, 0u32);
+        let mut found: Vec<Option<(Scope, usize)>> = vec![None; wanted.len()];
+        for (place, op) in ops.iter().enumerate() {
+            match op {
+                Op::Scope(of) => scope = *of,
+                Op::Begin { .. } => depth += 1,
+                Op::End(_) => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            let name = value(op).filter(|_| depth == 0);
+            let mut asked = wanted.iter().zip(&mut found);
+            let asked = asked.find(|(wanted, _)| {
+                Some(&*wanted.name) == name && wanted.scope.is_none_or(|it| it == scope)
+            });
+            // The scopes come from the outside in.
+            if let Some((_, found)) = asked
+                && found.is_none_or(|(before, _)| before < scope)
+            {
+                *found = Some((scope, place));
+            }
+        }
+        let places = || found.iter().filter_map(|found| Some(found.as_ref()?.1));
+        let number = |place: usize| {
+            let mut all = wanted.iter().zip(&found);
+            let found = all.find(|(_, found)| found.is_some_and(|(_, it)| it == place))?;
+            Some(found.0.number)
+        };
+        let (mut kept, mut numbers) = (Vec::new(), Vec::new());
+        let needed = places().max().map_or(0, |last| last + 1);
+        for (place, op) in ops.iter().enumerate().take(needed) {
+            let number = number(place);
+            match op {
+                // On the way to others.
+                Op::String { .. } | Op::Text { .. } | Op::Blob { .. } | Op::Integer { .. } => {}
+                Op::Align { .. } => {}
+                Op::Array { skip, elements, .. } => {
+                    let (skip, elements) = (*skip, elements.clone());
+                    kept.push(Op::Pass { skip, elements });
+                    continue;
+                }
+                _ if number.is_none() => continue,
+                _ => {}
+            }
+            kept.push(op.clone());
+            if value(op).is_some() {
+                numbers.push(number);
+            }
+        }
+        Some(Self {
+            ops: kept.into(),
+            numbers: numbers.into(),
+        })
+    }
+}
+
+/// The name of the single value that an operation shows.
+fn value(op: &Op) -> Option<&str> {
+    match op {
+        Op::Number { name, .. }
+        | Op::Integer { name, .. }
+        | Op::Float { name, .. }
+        | Op::String { name, .. }
+        | Op::Text { name, .. }
+        | Op::Blob { name, .. } => Some(name),
+        _ => None,
+    }
+}

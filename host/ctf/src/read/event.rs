@@ -1,0 +1,525 @@
+//! What a consumer sees of packets and events: views that borrow from the reader until it moves on.
+
+use std::sync::{Arc, LazyLock};
+
+use super::flat::Place;
+use super::stream::{EventRecord, NO_TIME, StreamReader};
+use super::value::Value;
+use super::walk::{Container, Sink, number};
+use crate::metadata::{Clock, Encoding, EventClass, Mappings, Metadata, Scope, StreamClass};
+use crate::plan::leads::Lead;
+use crate::plan::{IntegerNode, Meaning, Plan};
+
+/// Is told every field of a scope in order. Elements of arrays have no names.
+pub trait Visitor<'a> {
+    /// A field without others in it.
+    fn value(&mut self, name: &'a str, value: Value<'a>);
+
+    /// A field with others in it begins; a scope itself does not count.
+    fn begin(&mut self, name: &'a str, container: Container) {
+        let _ = (name, container);
+    }
+
+    /// The field that began last ends.
+    fn end(&mut self, container: Container) {
+        let _ = container;
+    }
+
+    /// The fields of a scope follow: told by [`Event::visit_all`] and [`Event::visit_body`], which go through several.
+    fn scope(&mut self, scope: Scope) {
+        let _ = scope;
+    }
+
+    /// Asked before each field: whether there is any use in going on.
+    fn wants_more(&self) -> bool {
+        true
+    }
+}
+
+/// Passes a walk on to a [`Visitor`].
+pub(super) struct Visit<'v, V> {
+    pub visitor: &'v mut V,
+}
+
+/// The value of a mere number.
+#[inline(always)]
+pub(super) fn integer(node: &IntegerNode, value: u64) -> Value<'_> {
+    Value::Integer {
+        value: number(node, value),
+        class: &node.class,
+        mappings: node.mappings.as_deref(),
+    }
+}
+
+impl<'a, V: Visitor<'a>> Sink<'a> for Visit<'_, V> {
+    const FIELDS: bool = true;
+
+    fn wants_more(&self) -> bool {
+        self.visitor.wants_more()
+    }
+
+    #[inline(always)]
+    fn scope(&mut self, scope: Scope) {
+        self.visitor.scope(scope);
+    }
+
+    #[inline(always)]
+    fn number(&mut self, name: &'a str, node: &'a IntegerNode, value: u64) {
+        self.visitor.value(name, integer(node, value));
+    }
+
+    fn integer(&mut self, name: &'a str, node: &'a IntegerNode, value: u64, size: u32) {
+        static NONE: LazyLock<Mappings> = LazyLock::new(Mappings::default);
+        let mappings = node.mappings.as_deref();
+        let value = match node.meaning {
+            Meaning::Number => integer(node, value),
+            Meaning::Boolean => Value::Boolean(value != 0),
+            Meaning::Bits => Value::Bits {
+                value,
+                size,
+                flags: mappings.unwrap_or(&NONE),
+            },
+        };
+        self.visitor.value(name, value);
+    }
+
+    fn blob(&mut self, name: &'a str, bytes: &'a [u8], media_type: &'a str) {
+        self.visitor.value(name, Value::Blob { bytes, media_type });
+    }
+
+    fn absent(&mut self, name: &'a str) {
+        self.visitor.value(name, Value::Absent);
+    }
+
+    fn float(&mut self, name: &'a str, value: f64, size: u32) {
+        self.visitor.value(name, Value::Float { value, size });
+    }
+
+    fn text(&mut self, name: &'a str, bytes: &'a [u8], encoding: Encoding) {
+        self.visitor.value(name, Value::Text { bytes, encoding });
+    }
+
+    fn begin(&mut self, name: &'a str, container: Container) {
+        self.visitor.begin(name, container);
+    }
+
+    fn end(&mut self, container: Container) {
+        self.visitor.end(container);
+    }
+}
+
+/// Takes the first field of a name at the top of a scope.
+struct Find<'n, 'a> {
+    name: &'n str,
+    depth: u32,
+    found: Option<Value<'a>>,
+}
+
+impl<'a> Visitor<'a> for Find<'_, 'a> {
+    fn value(&mut self, name: &'a str, value: Value<'a>) {
+        if self.depth == 0 && self.found.is_none() && name == self.name {
+            self.found = Some(value);
+        }
+    }
+
+    fn begin(&mut self, _: &'a str, _: Container) {
+        self.depth += 1;
+    }
+
+    fn end(&mut self, _: Container) {
+        self.depth -= 1;
+    }
+
+    fn wants_more(&self) -> bool {
+        self.found.is_none()
+    }
+}
+
+/// What a packet says about itself. Times are in ticks of the clock of its stream class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PacketInfo {
+    /// Number of the packet in the stream, from 0.
+    pub number: u64,
+    /// Where it begins, in bytes from the start of the stream.
+    pub offset: u64,
+    /// Size with padding, in bits; `None` when it reaches to the end of the stream.
+    pub size: Option<u64>,
+    /// Size without padding, in bits; `None` likewise.
+    pub content_size: Option<u64>,
+    /// Position of its class in [`Metadata::streams`].
+    pub stream_class: usize,
+    /// Which stream of the class, if the packet header says.
+    pub stream_instance: Option<u64>,
+    /// Clock value at its beginning.
+    pub begin_ticks: Option<u64>,
+    /// Clock value at its end.
+    pub end_ticks: Option<u64>,
+    /// Its number in the stream as the tracer counted.
+    pub seq_num: Option<u64>,
+    /// Events that the stream had dropped by its end, a counter that may wrap.
+    pub events_discarded: Option<u64>,
+    /// The CPU on which its events happened.
+    pub cpu_id: Option<u64>,
+    /// Its header has the UUID of another trace. That happens in traces put together from several, and does no harm as
+    /// long as their metadata are alike.
+    pub foreign: bool,
+}
+
+/// A packet of a stream.
+#[derive(Debug, Clone, Copy)]
+pub struct Packet<'a> {
+    pub(super) reader: &'a StreamReader,
+}
+
+impl<'a> Packet<'a> {
+    /// What the packet says about itself.
+    #[must_use]
+    pub fn info(&self) -> &'a PacketInfo {
+        &self.reader.packet
+    }
+
+    /// The metadata of the trace.
+    #[must_use]
+    pub fn metadata(&self) -> &'a Metadata {
+        self.reader.plan.metadata()
+    }
+
+    /// The class of the stream.
+    #[must_use]
+    pub fn stream_class(&self) -> &'a StreamClass {
+        self.reader.class()
+    }
+
+    /// The clock of the stream.
+    #[must_use]
+    pub fn clock(&self) -> Option<&'a Clock> {
+        self.reader.clock()
+    }
+
+    /// Time of the beginning in nanoseconds from the clock's origin.
+    #[must_use]
+    pub fn begin_ns(&self) -> Option<i64> {
+        self.clock()?.nanoseconds(self.info().begin_ticks?)
+    }
+
+    /// Time of the end in nanoseconds from the clock's origin.
+    #[must_use]
+    pub fn end_ns(&self) -> Option<i64> {
+        self.clock()?.nanoseconds(self.info().end_ticks?)
+    }
+
+    /// Shows the fields of the packet's header or context to a visitor; another scope has none here.
+    pub fn visit<V: Visitor<'a>>(&self, scope: Scope, visitor: &mut V) {
+        if let Some((program, start)) = self.reader.packet_program(scope) {
+            self.reader
+                .show_head(program, scope, start, &mut Visit { visitor });
+        }
+    }
+
+    /// The plan that it is decoded by.
+    #[inline(always)]
+    pub(crate) fn plan(&self) -> &'a Arc<Plan> {
+        &self.reader.plan
+    }
+
+    /// Where the fields of the context begin.
+    #[inline(always)]
+    pub(crate) fn context(&self) -> (Place<'a, 'a>, u64) {
+        self.reader.context_place()
+    }
+
+    /// The field of the packet context with this name, at its top.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Value<'a>> {
+        let mut find = Find {
+            name,
+            depth: 0,
+            found: None,
+        };
+        self.visit(Scope::PacketContext, &mut find);
+        find.found
+    }
+}
+
+/// Events of one packet, one after the other in time: cheap to go through, as many times as one likes.
+#[derive(Debug, Clone, Copy)]
+pub struct Events<'a> {
+    reader: &'a StreamReader,
+    records: &'a [EventRecord],
+    /// Number of the first one in the packet.
+    first: u64,
+}
+
+impl<'a> Events<'a> {
+    #[inline(always)]
+    pub(super) const fn new(
+        reader: &'a StreamReader,
+        records: &'a [EventRecord],
+        first: u64,
+    ) -> Self {
+        Self {
+            reader,
+            records,
+            first,
+        }
+    }
+
+    /// How many there are: at least one.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "it never is")]
+    pub const fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The packet that holds them.
+    #[must_use]
+    pub const fn packet(&self) -> Packet<'a> {
+        Packet {
+            reader: self.reader,
+        }
+    }
+
+    /// The events in order.
+    #[must_use]
+    #[inline]
+    pub fn iter(&self) -> EventIter<'a> {
+        EventIter {
+            reader: self.reader,
+            records: self.records.iter(),
+            next: self.first,
+        }
+    }
+}
+
+impl<'a> IntoIterator for Events<'a> {
+    type Item = Event<'a>;
+    type IntoIter = EventIter<'a>;
+
+    #[inline]
+    fn into_iter(self) -> EventIter<'a> {
+        self.iter()
+    }
+}
+
+/// Goes through [`Events`].
+#[derive(Debug, Clone)]
+pub struct EventIter<'a> {
+    reader: &'a StreamReader,
+    records: std::slice::Iter<'a, EventRecord>,
+    next: u64,
+}
+
+impl<'a> Iterator for EventIter<'a> {
+    type Item = Event<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Event<'a>> {
+        let record = self.records.next()?;
+        self.next += 1;
+        Some(Event::new(self.reader, record, self.next - 1))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.records.size_hint()
+    }
+}
+
+impl ExactSizeIterator for EventIter<'_> {}
+
+/// An event of a stream.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'a> {
+    reader: &'a StreamReader,
+    record: &'a EventRecord,
+    /// Its number in the packet.
+    number: u64,
+}
+
+impl<'a> Event<'a> {
+    #[inline(always)]
+    pub(super) const fn new(
+        reader: &'a StreamReader,
+        record: &'a EventRecord,
+        number: u64,
+    ) -> Self {
+        Self {
+            reader,
+            record,
+            number,
+        }
+    }
+
+    /// What is known of it, and by whom.
+    #[inline(always)]
+    pub(super) const fn parts(&self) -> (&'a StreamReader, &'a EventRecord) {
+        (self.reader, self.record)
+    }
+
+    /// The class of the event.
+    #[must_use]
+    pub fn class(&self) -> &'a EventClass {
+        self.reader.event_class(self.record)
+    }
+
+    /// Position of the class in [`StreamClass::events`].
+    #[must_use]
+    #[inline]
+    pub const fn class_index(&self) -> usize {
+        self.record.parts.class as usize
+    }
+
+    /// The name of the event.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        &self.class().name
+    }
+
+    /// The packet that holds it.
+    #[must_use]
+    pub const fn packet(&self) -> Packet<'a> {
+        Packet {
+            reader: self.reader,
+        }
+    }
+
+    /// Its number in the packet, from 0.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Where it begins, in bits from the start of the stream.
+    #[must_use]
+    pub const fn offset(&self) -> u64 {
+        self.reader.packet.offset * 8 + self.record.start - self.record.padding as u64
+    }
+
+    /// The size that it takes in the packet, with the padding before it, in bits.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        u64::from(self.record.end) + u64::from(self.record.padding)
+    }
+
+    /// When it happened, in ticks of the clock of its stream class.
+    #[must_use]
+    #[inline]
+    pub fn ticks(&self) -> Option<u64> {
+        self.reader.clock().map(|_| self.record.ticks)
+    }
+
+    /// When it happened, in nanoseconds from the clock's origin.
+    #[must_use]
+    #[inline]
+    pub fn time_ns(&self) -> Option<i64> {
+        Some(self.record.time).filter(|time| *time != NO_TIME)
+    }
+
+    /// Where the fields behind the header begin.
+    #[inline(always)]
+    pub(crate) fn body(&self) -> (Place<'a, 'a>, u64) {
+        self.reader.body_place(self.record)
+    }
+
+    /// Shows the fields of one scope to a visitor, packet header and context included.
+    #[inline]
+    pub fn visit<V: Visitor<'a>>(&self, scope: Scope, visitor: &mut V) {
+        let mut visit = Visit { visitor };
+        if scope == Scope::EventHeader {
+            let ops = self.reader.lead(self.record).and_then(Lead::header);
+            if self.reader.show_led(self.record, ops, &mut visit) {
+                return;
+            }
+        }
+        match self.reader.event_program(self.record, scope) {
+            Some((program, start)) => self.reader.show_event(program, scope, start, &mut visit),
+            None => self.packet().visit(scope, visitor),
+        }
+    }
+
+    /// Shows all fields of the event to a visitor: header, contexts, payload. Quicker than one by one.
+    #[inline]
+    pub fn visit_all<V: Visitor<'a>>(&self, visitor: &mut V) {
+        visitor.scope(Scope::EventHeader);
+        let ops = self.reader.lead(self.record).and_then(Lead::all);
+        if !self
+            .reader
+            .show_led(self.record, ops, &mut Visit { visitor })
+        {
+            self.visit(Scope::EventHeader, visitor);
+            self.visit_body(visitor);
+        }
+    }
+
+    /// The same without the header, which holds nothing that [`ticks`](Self::ticks) and [`class`](Self::class) do not say.
+    #[inline]
+    pub fn visit_body<V: Visitor<'a>>(&self, visitor: &mut V) {
+        const SCOPES: [Scope; 3] = [
+            Scope::StreamEventContext,
+            Scope::EventContext,
+            Scope::EventFields,
+        ];
+        let mut visit = Visit { visitor };
+        let ops = self.reader.lead(self.record).and_then(Lead::body);
+        if self.reader.show_led(self.record, ops, &mut visit)
+            || self.reader.show_body(self.record, &mut visit)
+        {
+            return;
+        }
+        for scope in SCOPES {
+            if let Some((program, start)) = self.reader.event_program(self.record, scope) {
+                visit.visitor.scope(scope);
+                self.reader.show_event(program, scope, start, &mut visit);
+            }
+        }
+    }
+
+    /// The field with this name at the top of the payload, or else of the event's contexts and header.
+    ///
+    /// A field that holds others has no single value: [`visit`](Self::visit) shows it.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Value<'a>> {
+        const INSIDE_OUT: [Scope; 4] = [
+            Scope::EventFields,
+            Scope::EventContext,
+            Scope::StreamEventContext,
+            Scope::EventHeader,
+        ];
+        INSIDE_OUT
+            .into_iter()
+            .find_map(|scope| self.field_of(scope, name))
+    }
+
+    /// The field with this name at the top of one scope.
+    #[must_use]
+    pub fn field_of(&self, scope: Scope, name: &str) -> Option<Value<'a>> {
+        let mut find = Find {
+            name,
+            depth: 0,
+            found: None,
+        };
+        self.visit(scope, &mut find);
+        find.found
+    }
+}
+
+/// Something that a stream lost, at its place in the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// What was lost.
+    pub kind: GapKind,
+    /// How many; `None` when the sequence number went backward, so that nobody knows.
+    pub count: Option<u64>,
+    /// The end of the packet before, in ticks; `None` for what was lost before the first packet.
+    pub from_ticks: Option<u64>,
+    /// For lost packets the beginning of the packet behind the gap, for discarded events its end, in ticks.
+    pub to_ticks: Option<u64>,
+}
+
+/// What a stream can lose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum GapKind {
+    /// Whole packets: their sequence numbers are missing.
+    Packets,
+    /// Events that the tracer had no room for.
+    Events,
+}

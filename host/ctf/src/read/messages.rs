@@ -1,0 +1,225 @@
+//! Merging streams by time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::stream::{Message, Run, Skipped, StreamReader};
+use super::trace::Trace;
+use crate::error::{DecodeError, OpenError, StreamError};
+
+/// Bytes that all streams together may hold in their windows, as long as that leaves each a useful amount.
+const MEMORY: usize = 16 << 20;
+/// Least and most bytes that a stream reads at once.
+const CHUNK: std::ops::RangeInclusive<usize> = (16 << 10)..=(256 << 10);
+
+/// Which stream a message came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Origin {
+    /// Position of the trace among those that are merged.
+    pub trace: usize,
+    /// Position of the stream in its trace.
+    pub stream: usize,
+}
+
+/// The messages of any number of streams in the order of their times.
+///
+/// Each stream is taken as it is: where its own time goes backward, so does that of the whole. At equal times streams
+/// come in the order in which they were given. What has no time comes as soon as it is met.
+#[derive(Debug)]
+pub struct Messages {
+    readers: Vec<(Origin, StreamReader)>,
+    /// The streams that have something, by the time of it, but for the current one.
+    queue: BinaryHeap<Reverse<(i64, usize)>>,
+    /// The stream whose turn it was last.
+    current: Option<usize>,
+    /// Up to which time that stream's events come before those of all others.
+    limit: i64,
+    /// Streams that have not been started, or go on behind damage; the next one last.
+    waiting: Vec<usize>,
+}
+
+/// Readers of all streams of several traces, which together take a bounded amount of memory.
+pub(super) fn readers<'t>(
+    traces: impl IntoIterator<Item = &'t Trace>,
+) -> Result<Vec<(Origin, StreamReader)>, OpenError> {
+    let traces: Vec<&Trace> = traces.into_iter().collect();
+    let count: usize = traces.iter().map(|trace| trace.stream_names().len()).sum();
+    let chunk = (MEMORY / count.max(1)).clamp(*CHUNK.start(), *CHUNK.end());
+    let mut readers = Vec::with_capacity(count);
+    for (index, trace) in traces.iter().enumerate() {
+        for stream in 0..trace.stream_names().len() {
+            if let Some(input) = trace.stream(stream)? {
+                let reader = StreamReader::with_chunk(trace.plan().clone(), input, chunk);
+                readers.push((
+                    Origin {
+                        trace: index,
+                        stream,
+                    },
+                    reader,
+                ));
+            }
+        }
+    }
+    Ok(readers)
+}
+
+impl Messages {
+    /// Merges all streams of several traces.
+    ///
+    /// # Errors
+    /// When a stream cannot be opened.
+    pub fn merge<'t>(traces: impl IntoIterator<Item = &'t Trace>) -> Result<Self, OpenError> {
+        let readers = readers(traces)?;
+        Ok(Self {
+            waiting: (0..readers.len()).rev().collect(),
+            readers,
+            queue: BinaryHeap::new(),
+            current: None,
+            limit: i64::MAX,
+        })
+    }
+
+    /// The next message, with the stream that it came from; `None` when all streams are at their end.
+    ///
+    /// # Errors
+    /// What is wrong with a stream. That stream gives nothing more, unless the damage is [skipped](Self::skip); calling
+    /// again goes on with the others.
+    #[inline]
+    pub fn next_message(&mut self) -> Result<Option<(Origin, Message<'_>)>, StreamError> {
+        let Some(index) = self.turn()? else {
+            return Ok(None);
+        };
+        let reader = self.readers.get_mut(index);
+        Ok(reader.and_then(|(origin, reader)| Some((*origin, reader.take_one()?))))
+    }
+
+    /// The same with as many events at once as come before those of any other stream.
+    ///
+    /// # Errors
+    /// Those of [`next_message`](Self::next_message).
+    #[inline]
+    pub fn next_run(&mut self) -> Result<Option<(Origin, Run<'_>)>, StreamError> {
+        let Some(index) = self.turn()? else {
+            return Ok(None);
+        };
+        let (limit, reader) = (self.limit, self.readers.get_mut(index));
+        Ok(reader.and_then(|(origin, reader)| Some((*origin, reader.take(limit)?))))
+    }
+
+    /// Calls `told` for each message, in order: the quickest way through a trace.
+    ///
+    /// # Errors
+    /// What is wrong with a stream; what `told` was called for is done. Calling again goes on as
+    /// [`next_message`](Self::next_message) does.
+    pub fn for_each(
+        &mut self,
+        mut told: impl FnMut(Origin, Message<'_>),
+    ) -> Result<(), StreamError> {
+        while let Some(mut index) = self.turn()? {
+            // While only events come, streams take turns right here.
+            while let Some((origin, reader)) = self.readers.get_mut(index) {
+                match reader.take(self.limit) {
+                    Some(Run::Packet(packet)) => told(*origin, Message::Packet(packet)),
+                    Some(Run::Gap(gap)) => told(*origin, Message::Gap(gap)),
+                    Some(Run::Events(events)) => {
+                        for event in events {
+                            told(*origin, Message::Event(event));
+                        }
+                    }
+                    None => {}
+                }
+                let (Some(time), Some(first)) = (reader.next_time(), self.queue.peek_mut()) else {
+                    break;
+                };
+                if time > self.limit {
+                    let mut first = first;
+                    let Reverse(next) = std::mem::replace(&mut *first, Reverse((time, index)));
+                    drop(first);
+                    index = self.take_turn(next.1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The stream whose turn it is, which is ready.
+    #[inline(always)]
+    fn turn(&mut self) -> Result<Option<usize>, StreamError> {
+        // Nearly always: one more event of the same stream.
+        if let Some(index) = self.current
+            && let Some((_, reader)) = self.readers.get(index)
+            && reader.next_time().is_some_and(|time| time <= self.limit)
+        {
+            return Ok(Some(index));
+        }
+        self.find_turn()
+    }
+
+    fn find_turn(&mut self) -> Result<Option<usize>, StreamError> {
+        if let Some(index) = self.current.take()
+            && let Some(time) = self.ready(index)?
+        {
+            if time <= self.limit {
+                self.current = Some(index);
+                return Ok(Some(index));
+            }
+            // Its place in the queue is the one that becomes free.
+            let next = match self.queue.peek_mut() {
+                Some(mut first) => std::mem::replace(&mut *first, Reverse((time, index))),
+                None => Reverse((time, index)),
+            };
+            return Ok(Some(self.take_turn(next.0.1)));
+        }
+        while let Some(index) = self.waiting.pop() {
+            if let Some(time) = self.ready(index)? {
+                self.queue.push(Reverse((time, index)));
+            }
+        }
+        let next = self.queue.pop();
+        Ok(next.map(|Reverse((_, index))| self.take_turn(index)))
+    }
+
+    /// It is the turn of the stream `index`, which has been taken from the queue.
+    #[inline(always)]
+    fn take_turn(&mut self, index: usize) -> usize {
+        self.current = Some(index);
+        self.limit = match self.queue.peek() {
+            None => i64::MAX,
+            // At equal times the stream that was given first comes first.
+            Some(Reverse((time, other))) if index < *other => *time,
+            Some(Reverse((time, _))) => time.saturating_sub(1),
+        };
+        index
+    }
+
+    /// Finds what comes next in a stream.
+    #[inline]
+    fn ready(&mut self, index: usize) -> Result<Option<i64>, StreamError> {
+        let Some((origin, reader)) = self.readers.get_mut(index) else {
+            return Ok(None);
+        };
+        reader.ready().map_err(|error: DecodeError| StreamError {
+            origin: *origin,
+            error,
+        })
+    }
+
+    /// After an error of a stream: lets it go on behind the damage, and tells what was left out.
+    ///
+    /// `None` if there was no error. See [`StreamReader::skip`].
+    ///
+    /// # Errors
+    /// The stream cannot be read.
+    pub fn skip(&mut self, origin: Origin) -> Result<Option<Skipped>, StreamError> {
+        let mut readers = self.readers.iter_mut().enumerate();
+        let Some((index, (_, reader))) = readers.find(|(_, (it, _))| *it == origin) else {
+            return Ok(None);
+        };
+        let skipped = reader.skip();
+        let skipped = skipped.map_err(|error| StreamError { origin, error })?;
+        if skipped.is_some_and(|skipped| skipped.to.is_some()) {
+            self.waiting.push(index);
+        }
+        Ok(skipped)
+    }
+}

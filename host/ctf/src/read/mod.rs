@@ -1,0 +1,23 @@
+//! Reading traces: from metadata to a plan, from bytes to events.
+
+pub(crate) mod bits;
+mod event;
+pub(crate) mod flat;
+mod messages;
+mod parallel;
+mod projection;
+mod stream;
+mod trace;
+mod value;
+mod walk;
+mod window;
+
+pub use event::{Event, EventIter, Events, Gap, GapKind, Packet, PacketInfo, Visitor};
+pub use messages::{Messages, Origin};
+pub use parallel::{Parallel, Told};
+pub use projection::Projection;
+
+pub use stream::{Message, Resume, Run, Skipped, StreamReader};
+pub use trace::Trace;
+pub use value::Value;
+pub use walk::Container;

@@ -1,0 +1,570 @@
+//! Decoding one stream: packets, the events in them, and what is missing between them.
+
+mod packet;
+mod quick;
+mod show;
+mod skip;
+
+use std::cell::Cell;
+use std::io::Read;
+use std::sync::Arc;
+
+use packet::Previous;
+use quick::Batch;
+pub use skip::{Resume, Skipped};
+
+use super::bits::{Cursor, Stop};
+use super::event::{Event, Events, Gap, Packet, PacketInfo};
+use super::walk::{Sink, Walk};
+use super::window::{Shortage, Window};
+use crate::error::{DecodeError, DecodeErrorKind as Kind};
+use crate::metadata::{Clock, EventClass, Role, Scope, StreamClass, Uuid};
+use crate::plan::leads::Parts;
+use crate::plan::{IntegerNode, Plan};
+
+/// Bytes that a reader on its own reads at once.
+const CHUNK: usize = 256 << 10;
+
+/// One thing that a stream tells. It borrows from the reader until that moves on.
+#[derive(Debug, Clone, Copy)]
+pub enum Message<'a> {
+    /// A packet begins.
+    Packet(Packet<'a>),
+    /// Something is missing before the packet that comes next.
+    Gap(Gap),
+    /// An event.
+    Event(Event<'a>),
+}
+
+/// The messages that come next in a stream, with all events at once that are known to come one after the other. It borrows
+/// from the reader until that moves on.
+#[derive(Debug, Clone, Copy)]
+pub enum Run<'a> {
+    /// A packet begins.
+    Packet(Packet<'a>),
+    /// Something is missing before the packet that comes next.
+    Gap(Gap),
+    /// Events of one packet: at least one.
+    Events(Events<'a>),
+}
+
+/// What comes next that is no event.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Packet,
+    Gap(Gap),
+}
+
+/// An event as far as it had to be decoded. Positions are in bits: that of the event from the start of the packet, those of
+/// its parts from there (an event is not larger than memory).
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct EventRecord {
+    /// The time in nanoseconds, or [`NO_TIME`].
+    pub time: i64,
+    /// The clock, of streams that have one.
+    pub ticks: u64,
+    pub start: u64,
+    /// Its class, and where its contexts and payload begin.
+    pub parts: Parts,
+    pub end: u32,
+    /// How much padding before it was taken in.
+    pub padding: u16,
+    /// The number of its lead, or [`NO_LEAD`].
+    pub lead: u16,
+}
+
+/// The event was decoded by the walk.
+const NO_LEAD: u16 = u16::MAX;
+
+/// Stands for the time of an event whose stream has no clock, or one that nobody can convert: it comes at once.
+pub(super) const NO_TIME: i64 = i64::MIN;
+
+/// Values of the fields that have roles.
+#[derive(Debug, Clone, Copy, Default)]
+struct Roles {
+    magic: Option<u64>,
+    stream_id: Option<u64>,
+    stream_instance: Option<u64>,
+    packet_size: Option<u64>,
+    content_size: Option<u64>,
+    begin: Option<u64>,
+    end: Option<u64>,
+    discarded: Option<u64>,
+    sequence: Option<u64>,
+    cpu: Option<u64>,
+    event_id: Option<u64>,
+}
+
+/// Takes times, ids and sizes out of a walk.
+struct Decode<'s> {
+    clocks: &'s mut [u64],
+    roles: Roles,
+    /// The UUID of the trace, and whether a packet header had another one.
+    uuid: Option<Uuid>,
+    foreign: bool,
+    /// Times may step back.
+    steps_back: bool,
+}
+
+impl<'a> Sink<'a> for Decode<'_> {
+    const FIELDS: bool = false;
+
+    #[inline]
+    fn integer(&mut self, _: &'a str, node: &'a IntegerNode, value: u64, size: u32) {
+        let class = &node.class;
+        if let Some(role) = class.role {
+            let roles = &mut self.roles;
+            let place = match role {
+                Role::Magic => &mut roles.magic,
+                Role::StreamId => &mut roles.stream_id,
+                Role::StreamInstanceId => &mut roles.stream_instance,
+                Role::PacketSize => &mut roles.packet_size,
+                Role::ContentSize => &mut roles.content_size,
+                Role::TimestampBegin => &mut roles.begin,
+                Role::TimestampEnd => &mut roles.end,
+                Role::EventsDiscarded => &mut roles.discarded,
+                Role::PacketSeqNum => &mut roles.sequence,
+                Role::CpuId => &mut roles.cpu,
+                Role::EventId => &mut roles.event_id,
+            };
+            *place = Some(value);
+            if role == Role::TimestampEnd {
+                return;
+            }
+        }
+        if let Some(clock) = class.clock
+            && let Some(clock) = self.clocks.get_mut(clock.0 as usize)
+        {
+            let next = if self.steps_back {
+                Clock::approach
+            } else {
+                Clock::follow
+            };
+            *clock = next(*clock, value, size);
+        }
+    }
+
+    fn uuid(&mut self, bytes: &'a [u8]) {
+        self.foreign |= self.uuid.is_some_and(|uuid| uuid.0 != *bytes);
+    }
+}
+
+/// Reads one stream of packets.
+///
+/// Its memory does not grow with the stream: it holds a chunk of bytes, in any case a whole event.
+#[derive(Debug)]
+pub struct StreamReader {
+    pub(super) plan: Arc<Plan>,
+    window: Window,
+    pub(super) packet: PacketInfo,
+    /// The bytes of the packet's header and context, which stay when the window moves on.
+    head: Vec<u8>,
+    /// Where in the packet its context starts, in bits.
+    context_start: u64,
+    /// The packet is open: position of the next event (0 before its head has been taken in), and where the content ends
+    /// (`u64::MAX`: with the stream).
+    open: bool,
+    at: u64,
+    content_end: u64,
+    /// Where in the packet the stream ends, once that is known.
+    data_end: Option<u64>,
+    /// Events of this packet that have been given out.
+    events: u64,
+    /// Packets begun.
+    packets: u64,
+    clocks: Vec<u64>,
+    /// The clocks as they were before the event at hand, for when it has to be decoded again.
+    saved: Vec<u64>,
+    slots: Vec<Cell<Option<u64>>>,
+    batch: Batch,
+    /// What comes next, if it is not in the batch.
+    pending: Option<Step>,
+    previous: Vec<Previous>,
+    /// What is to be told before the events of the packet.
+    gaps: [Option<Gap>; 2],
+    announce: bool,
+    /// Nothing more is to come, unless the damage is [skipped](Self::skip).
+    failed: bool,
+    /// The error that made an end, until it is skipped.
+    error: Option<DecodeError>,
+}
+
+impl StreamReader {
+    /// A reader of the packets that `input` gives.
+    #[must_use]
+    pub fn new(plan: Arc<Plan>, input: impl Read + Send + 'static) -> Self {
+        Self::of(plan, Box::new(input))
+    }
+
+    /// Likewise, of an input that is in a box already.
+    pub(crate) fn of(plan: Arc<Plan>, input: Box<dyn Read + Send>) -> Self {
+        Self::with_chunk(plan, input, CHUNK)
+    }
+
+    pub(super) fn with_chunk(plan: Arc<Plan>, input: Box<dyn Read + Send>, chunk: usize) -> Self {
+        let clocks = vec![0; plan.metadata().clocks.len()];
+        let slots = vec![Cell::new(None); plan.slots];
+        Self {
+            window: Window::new(input, chunk),
+            packet: PacketInfo::default(),
+            head: Vec::new(),
+            context_start: 0,
+            open: false,
+            at: 0,
+            content_end: 0,
+            data_end: None,
+            events: 0,
+            packets: 0,
+            saved: clocks.clone(),
+            clocks,
+            slots,
+            batch: Batch::new(),
+            pending: None,
+            previous: Vec::new(),
+            gaps: [None; 2],
+            announce: false,
+            failed: false,
+            error: None,
+            plan,
+        }
+    }
+
+    /// The next thing in the stream, `None` at its end.
+    ///
+    /// # Errors
+    /// What is wrong with the packet or event that would come next. Nothing comes after an error, unless the damage is
+    /// [skipped](Self::skip).
+    pub fn next_message(&mut self) -> Result<Option<Message<'_>>, DecodeError> {
+        Ok(match self.ready()? {
+            Some(_) => self.take_one(),
+            None => None,
+        })
+    }
+
+    /// The same with as many events at once as have been decoded: the quick way through a stream.
+    ///
+    /// ```
+    /// # use kymo_ctf::{DecodeError, Run, StreamReader};
+    /// /// How many events there are of each class.
+    /// fn count(reader: &mut StreamReader) -> Result<Vec<u64>, DecodeError> {
+    ///     let mut counts = Vec::new();
+    ///     while let Some(run) = reader.next_run()? {
+    ///         if let Run::Events(events) = run {
+    ///             for event in events {
+    ///                 let class = event.class_index();
+    ///                 counts.resize(counts.len().max(class + 1), 0);
+    ///                 counts[class] += 1;
+    ///             }
+    ///         }
+    ///     }
+    ///     Ok(counts)
+    /// }
+    /// # let plan = kymo_ctf::Plan::new(kymo_ctf::metadata::Metadata::new(kymo_ctf::metadata::ByteOrder::Little)).unwrap();
+    /// # assert_eq!(count(&mut StreamReader::new(plan.into(), std::io::empty())), Ok(vec![]));
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`next_message`](Self::next_message).
+    pub fn next_run(&mut self) -> Result<Option<Run<'_>>, DecodeError> {
+        Ok(match self.ready()? {
+            Some(_) => self.take(i64::MAX),
+            None => None,
+        })
+    }
+
+    /// Takes the end of the stream for none: more of it may have come since it was met, at the end of a
+    /// packet. (For who follows a trace that is still being written. An end in the middle of a packet is
+    /// an error, and remains one.)
+    pub fn go_on(&mut self) {
+        self.window.go_on();
+    }
+
+    /// Finds what comes next, and tells its time in nanoseconds ([`NO_TIME`] if it has none), by which streams are merged;
+    /// `None` at the end of the stream.
+    #[inline(always)]
+    pub(super) fn ready(&mut self) -> Result<Option<i64>, DecodeError> {
+        match self.batch.next_time() {
+            Some(time) => Ok(Some(time)),
+            None => self.find_next(),
+        }
+    }
+
+    /// The time of the next event, if that has been decoded.
+    #[inline(always)]
+    pub(super) fn next_time(&self) -> Option<i64> {
+        self.batch.next_time()
+    }
+
+    /// What [`ready`](Self::ready) found, with the events behind it whose time is not later than `limit`.
+    #[inline(always)]
+    pub(super) fn take(&mut self, limit: i64) -> Option<Run<'_>> {
+        let Some(range) = self.batch.take(limit) else {
+            return Some(match self.pending.take()? {
+                Step::Packet => Run::Packet(Packet { reader: self }),
+                Step::Gap(gap) => Run::Gap(gap),
+            });
+        };
+        let first = self.events;
+        self.events += range.len() as u64;
+        let records = self.batch.records(range);
+        Some(Run::Events(Events::new(self, records, first)))
+    }
+
+    /// What [`ready`](Self::ready) found.
+    #[inline(always)]
+    pub(super) fn take_one(&mut self) -> Option<Message<'_>> {
+        let Some(index) = self.batch.take_one() else {
+            return Some(match self.pending.take()? {
+                Step::Packet => Message::Packet(Packet { reader: self }),
+                Step::Gap(gap) => Message::Gap(gap),
+            });
+        };
+        self.events += 1;
+        let record = self.batch.record(index)?;
+        Some(Message::Event(Event::new(self, record, self.events - 1)))
+    }
+
+    #[inline(never)]
+    fn find_next(&mut self) -> Result<Option<i64>, DecodeError> {
+        if self.failed {
+            return Ok(None);
+        }
+        if self.pending.is_none() {
+            if self.open && !self.announce && self.decode_batch() {
+                return Ok(self.batch.next_time());
+            }
+            match self.step() {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(error) => {
+                    (self.error, self.failed) = (Some(error), true);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Some(match &self.pending {
+            Some(step) => self.time(step).unwrap_or(NO_TIME),
+            None => self.batch.next_time().unwrap_or(NO_TIME),
+        }))
+    }
+
+    /// Finds what comes next by the walk: it is then pending, or an event, which is all of the batch. `false` at the end.
+    fn step(&mut self) -> Result<bool, DecodeError> {
+        loop {
+            if let Some(gap) = self.gaps.iter_mut().find_map(Option::take) {
+                self.pending = Some(Step::Gap(gap));
+                return Ok(true);
+            }
+            if std::mem::take(&mut self.announce) {
+                self.pending = Some(Step::Packet);
+                return Ok(true);
+            }
+            if self.open && self.next_event()? {
+                return Ok(true);
+            }
+            if self.open {
+                self.close_packet()?;
+            }
+            if !self.open_packet()? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The time of what is no event, for merging, in nanoseconds.
+    fn time(&self, step: &Step) -> Option<i64> {
+        let ticks = match step {
+            Step::Packet => self.packet.begin_ticks,
+            Step::Gap(gap) => gap.from_ticks.or(self.packet.begin_ticks),
+        };
+        self.clock()?.nanoseconds(ticks?)
+    }
+
+    fn error(&self, kind: Kind, at: u64) -> DecodeError {
+        let offset = self.packet.offset.saturating_mul(8).saturating_add(at);
+        DecodeError {
+            kind,
+            offset,
+            packet: self.packets.saturating_sub(1),
+            event: self.events,
+        }
+    }
+
+    /// Where decoding has to stop: at the end of the content or of the stream.
+    fn limit(&self) -> u64 {
+        self.content_end.min(self.data_end.unwrap_or(u64::MAX))
+    }
+
+    /// Gets the bytes up to bit `upto` of the packet, from bit `keep` on, or notes that the stream ends before.
+    fn fill(&mut self, keep: u64, upto: u64) -> Result<(), DecodeError> {
+        let first = self.packet.offset + keep / 8;
+        let behind = self.packet.offset.saturating_add(upto.div_ceil(8));
+        match self.window.fill(first, behind) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                self.data_end = Some(
+                    self.window
+                        .end()
+                        .saturating_sub(self.packet.offset)
+                        .saturating_mul(8),
+                );
+                Ok(())
+            }
+            Err(Shortage::Io(kind)) => Err(self.error(Kind::Io(kind), keep)),
+            Err(Shortage::TooLarge(limit)) => Err(self.error(Kind::TooLarge { limit }, keep)),
+        }
+    }
+
+    /// The error of a walk; one that reached beyond the content where the stream ends early is told as that.
+    fn fault(&self, kind: Kind, at: u64) -> DecodeError {
+        match (kind, self.data_end) {
+            (Kind::BeyondContent { .. }, Some(end))
+                if end < self.content_end && self.content_end != u64::MAX =>
+            {
+                self.error(
+                    Kind::Truncated {
+                        missing: self.content_end - end,
+                    },
+                    end,
+                )
+            }
+            _ => self.error(kind, at),
+        }
+    }
+
+    /// Decodes the next event of the packet; `false` when there is none.
+    fn next_event(&mut self) -> Result<bool, DecodeError> {
+        self.saved.copy_from_slice(&self.clocks);
+        if self.content_end == u64::MAX && self.data_end.is_none() {
+            // Only the end of the stream ends such a packet: see whether that is here.
+            self.fill(self.at, self.at.saturating_add(1))?;
+        }
+        loop {
+            if self.at >= self.limit() {
+                if let Some(end) = self
+                    .data_end
+                    .filter(|end| *end < self.content_end && self.content_end != u64::MAX)
+                {
+                    return Err(self.error(
+                        Kind::Truncated {
+                            missing: self.content_end - end,
+                        },
+                        end,
+                    ));
+                }
+                return Ok(false);
+            }
+            match self.decode_event() {
+                Ok(()) => return Ok(true),
+                Err(Stop::Fault(kind, at)) => return Err(self.fault(kind, at)),
+                Err(Stop::More(upto)) => {
+                    self.clocks.copy_from_slice(&self.saved);
+                    self.fill(self.at, upto)?;
+                }
+            }
+        }
+    }
+
+    fn decode_event(&mut self) -> Result<(), Stop> {
+        let plan: &Plan = &self.plan;
+        let Some(stream) = plan.streams.get(self.packet.stream_class) else {
+            return Ok(());
+        };
+        let (bytes, first) = self.window.from(self.packet.offset);
+        let origin = (first - self.packet.offset) * 8;
+        let limit = self.content_end.min(self.data_end.unwrap_or(u64::MAX));
+        let mut cursor = Cursor::new(bytes, origin, self.at, limit, plan.mixed);
+        let mut decode = Decode {
+            clocks: &mut self.clocks,
+            roles: Roles::default(),
+            uuid: plan.metadata.uuid,
+            foreign: false,
+            steps_back: stream.steps_back,
+        };
+        let mut walk = Walk {
+            plan,
+            slots: &self.slots,
+            scope: Scope::EventHeader,
+            empties: Cell::new(0),
+        };
+        let start = cursor.at;
+        if let Some(program) = stream.event_header {
+            walk.node(program.skip, "", &mut cursor, &mut decode)?;
+        }
+        let (mut ticks, mut time) = (0, NO_TIME);
+        if let Some(clock) = stream.clock {
+            ticks = decode.clocks.get(clock.0 as usize).copied().unwrap_or(0);
+            let clock = plan.metadata.clocks.get(clock.0 as usize);
+            time = clock
+                .and_then(|clock| clock.nanoseconds(ticks))
+                .unwrap_or(NO_TIME);
+        }
+        let class = match decode.roles.event_id {
+            Some(id) => stream.event(id),
+            None => (!stream.events.is_empty()).then_some(0),
+        }
+        .ok_or_else(|| {
+            let found = decode.roles.event_id.unwrap_or(0);
+            Stop::Fault(Kind::UnknownEvent { found }, start)
+        })?;
+        let stream_context = cursor.at;
+        if let Some(program) = stream.event_context {
+            walk.scope = Scope::StreamEventContext;
+            walk.node(program.skip, "", &mut cursor, &mut decode)?;
+        }
+        let mut own = [cursor.at; 2];
+        if let Some(event) = stream.events.get(class) {
+            if let Some(program) = event.context {
+                walk.scope = Scope::EventContext;
+                walk.node(program.skip, "", &mut cursor, &mut decode)?;
+            }
+            own[1] = cursor.at;
+            if let Some(program) = event.fields {
+                walk.scope = Scope::EventFields;
+                walk.node(program.skip, "", &mut cursor, &mut decode)?;
+            }
+        }
+        let end = cursor.at;
+        if end == start {
+            return Err(Stop::Fault(Kind::EmptyEvent, start));
+        }
+        // An event fits into memory, so its bits can be counted in 32.
+        let within = |at: u64| u32::try_from(at - start).unwrap_or(u32::MAX);
+        self.batch.hold(EventRecord {
+            time,
+            ticks,
+            start,
+            parts: Parts {
+                class: u32::try_from(class).unwrap_or(u32::MAX),
+                starts: [stream_context, own[0], own[1]].map(within),
+            },
+            end: within(end),
+            padding: 0,
+            lead: NO_LEAD,
+        });
+        self.at = end;
+        Ok(())
+    }
+
+    pub(super) fn class(&self) -> &StreamClass {
+        static NONE: StreamClass = StreamClass::new(0);
+        self.plan
+            .metadata
+            .streams
+            .get(self.packet.stream_class)
+            .unwrap_or(&NONE)
+    }
+
+    pub(super) fn event_class(&self, record: &EventRecord) -> &EventClass {
+        static NONE: EventClass = EventClass::new(0, String::new());
+        self.class()
+            .events
+            .get(record.parts.class as usize)
+            .unwrap_or(&NONE)
+    }
+
+    pub(super) fn clock(&self) -> Option<&Clock> {
+        let clock = self.plan.streams.get(self.packet.stream_class)?.clock?;
+        self.plan.metadata.clocks.get(clock.0 as usize)
+    }
+}

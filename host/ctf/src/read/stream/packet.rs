@@ -1,0 +1,252 @@
+//! The beginning and end of packets: sizes, times, and what is missing since the packet before.
+
+use std::cell::Cell;
+
+use super::super::bits::{Cursor, Stop};
+use super::super::event::{Gap, GapKind, PacketInfo};
+use super::super::walk::Walk;
+use super::{Decode, Roles, StreamReader};
+use crate::error::{DecodeError, DecodeErrorKind as Kind};
+use crate::metadata::Scope;
+use crate::plan::Plan;
+
+/// The number at the start of every packet of a trace whose metadata has a field for it.
+pub(super) const MAGIC: u64 = 0xc1fc_1fc1;
+/// Streams whose last packet is remembered, of those that share one file.
+const MAX_INSTANCES: usize = 256;
+/// The last packet of one of the streams in a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Previous {
+    class: usize,
+    instance: Option<u64>,
+    cpu: Option<u64>,
+    end: Option<u64>,
+    sequence: Option<u64>,
+    discarded: Option<u64>,
+}
+
+impl StreamReader {
+    /// Starts the packet behind the last one; `false` at the end of the stream.
+    pub(super) fn open_packet(&mut self) -> Result<bool, DecodeError> {
+        let offset = self
+            .packet
+            .offset
+            .saturating_add(self.packet.size.unwrap_or(0) / 8);
+        self.packet = PacketInfo {
+            offset,
+            number: self.packets,
+            ..PacketInfo::default()
+        };
+        (self.content_end, self.data_end, self.events, self.at) = (u64::MAX, None, 0, 0);
+        self.fill(0, 8)?;
+        if self.data_end == Some(0) {
+            let missing = offset.saturating_sub(self.window.end()).saturating_mul(8);
+            // The stream ends in the padding of the packet before.
+            return if missing > 0 {
+                Err(self.error(Kind::Truncated { missing }, 0))
+            } else {
+                Ok(false)
+            };
+        }
+        self.packets += 1;
+        let (roles, foreign, stream, end) = loop {
+            match self.packet_head() {
+                Ok(found) => break found,
+                Err(Stop::Fault(kind, at)) => return Err(self.fault(kind, at)),
+                Err(Stop::More(upto)) => self.fill(0, upto)?,
+            }
+        };
+        self.packet.stream_class = stream;
+        self.packet.foreign = foreign;
+        self.packet.stream_instance = roles.stream_instance;
+        self.packet.begin_ticks = roles.begin;
+        self.packet.end_ticks = roles.end;
+        self.packet.seq_num = roles.sequence;
+        self.packet.events_discarded = roles.discarded;
+        self.packet.cpu_id = roles.cpu;
+        self.set_sizes(roles, end)?;
+        self.at = end;
+        self.find_gaps();
+        (self.open, self.announce) = (true, true);
+        Ok(true)
+    }
+
+    /// Decodes the header and context of a packet: the roles in them, the stream class, and where they end.
+    fn packet_head(&mut self) -> Result<(Roles, bool, usize, u64), Stop> {
+        let plan: &Plan = &self.plan;
+        self.clocks.fill(0);
+        let (bytes, first) = self.window.from(self.packet.offset);
+        let origin = (first - self.packet.offset) * 8;
+        let mut cursor = Cursor::new(
+            bytes,
+            origin,
+            0,
+            self.data_end.unwrap_or(u64::MAX),
+            plan.mixed,
+        );
+        let mut decode = Decode {
+            clocks: &mut self.clocks,
+            roles: Roles::default(),
+            uuid: plan.metadata.uuid,
+            foreign: false,
+            steps_back: false,
+        };
+        if let Some(program) = plan.packet_header {
+            let walk = Walk {
+                plan,
+                slots: &self.slots,
+                scope: Scope::PacketHeader,
+                empties: Cell::new(0),
+            };
+            walk.node(program.skip, "", &mut cursor, &mut decode)?;
+        }
+        if let Some(found) = decode.roles.magic.filter(|magic| *magic != MAGIC) {
+            return Err(Stop::Fault(Kind::Magic { found }, 0));
+        }
+        let streams = &plan.metadata.streams;
+        let index = match decode.roles.stream_id {
+            Some(id) => streams.iter().position(|stream| stream.id == id),
+            None => (!streams.is_empty()).then_some(0),
+        };
+        let stream = index.and_then(|index| Some((index, plan.streams.get(index)?)));
+        let Some((index, stream)) = stream else {
+            let found = decode.roles.stream_id.unwrap_or(0);
+            return Err(Stop::Fault(Kind::UnknownStream { found }, 0));
+        };
+        self.context_start = cursor.at;
+        if let Some(program) = stream.packet_context {
+            let walk = Walk {
+                plan,
+                slots: &self.slots,
+                scope: Scope::PacketContext,
+                empties: Cell::new(0),
+            };
+            walk.node(program.skip, "", &mut cursor, &mut decode)?;
+        }
+        let length = usize::try_from(cursor.at.div_ceil(8)).unwrap_or(usize::MAX);
+        self.head.clear();
+        self.head
+            .extend_from_slice(bytes.get(..length).unwrap_or(bytes));
+        Ok((decode.roles, decode.foreign, index, cursor.at))
+    }
+
+    /// Checks and notes the sizes that the packet states. One of them stands for both; without any it is the last packet.
+    fn set_sizes(&mut self, roles: Roles, head: u64) -> Result<(), DecodeError> {
+        let Some(content) = roles.content_size.or(roles.packet_size) else {
+            return Ok(());
+        };
+        let packet = roles.packet_size.unwrap_or(content);
+        if !packet.is_multiple_of(8) || content > packet || content < head {
+            return Err(self.error(
+                Kind::PacketSize {
+                    packet,
+                    content,
+                    least: head,
+                },
+                0,
+            ));
+        }
+        self.packet.size = Some(packet);
+        self.packet.content_size = Some(content);
+        self.content_end = content;
+        Ok(())
+    }
+
+    /// Compares the packet's counters with those of the packet before of the same stream.
+    fn find_gaps(&mut self) {
+        let Some(stream) = self.plan.streams.get(self.packet.stream_class) else {
+            return;
+        };
+        let packet = &self.packet;
+        let now = Previous {
+            class: packet.stream_class,
+            instance: packet.stream_instance,
+            cpu: packet.cpu_id,
+            end: packet.end_ticks,
+            sequence: packet.seq_num,
+            discarded: packet.events_discarded,
+        };
+        let same = |it: &&mut Previous| {
+            (it.class, it.instance, it.cpu) == (now.class, now.instance, now.cpu)
+        };
+        let before = self
+            .previous
+            .iter_mut()
+            .find(same)
+            .map(|it| std::mem::replace(it, now));
+        if before.is_none() {
+            if self.previous.len() == MAX_INSTANCES {
+                self.previous.remove(0);
+            }
+            self.previous.push(now);
+        }
+        let from_ticks = before.and_then(|before| before.end);
+        if let (Some(before), Some(now)) = (before.and_then(|before| before.sequence), now.sequence)
+        {
+            let mask = u64::MAX >> (64 - stream.sequence_size.max(1));
+            let lost = now.wrapping_sub(before).wrapping_sub(1) & mask;
+            // More than half of the numbers gone means that it went backward: another run, or packets out of order.
+            let count = (lost <= mask / 2).then_some(lost);
+            if lost != 0 {
+                let gap = Gap {
+                    kind: GapKind::Packets,
+                    count,
+                    from_ticks,
+                    to_ticks: packet.begin_ticks,
+                };
+                self.gaps[0] = Some(gap);
+            }
+        }
+        if let Some(now) = now.discarded {
+            let mask = u64::MAX >> (64 - stream.discarded_size.max(1));
+            let before = before.and_then(|before| before.discarded).unwrap_or(0);
+            let lost = now.wrapping_sub(before) & mask;
+            if lost != 0 {
+                let count = Some(lost);
+                self.gaps[1] = Some(Gap {
+                    kind: GapKind::Events,
+                    count,
+                    from_ticks,
+                    to_ticks: packet.end_ticks,
+                });
+            }
+        }
+    }
+
+    /// Ends the packet. Where its size is not known, it is everything up to here.
+    pub(super) fn close_packet(&mut self) -> Result<(), DecodeError> {
+        self.open = false;
+        self.mend_end();
+        let size = *self
+            .packet
+            .size
+            .get_or_insert(self.limit().saturating_add(7) & !7);
+        if let Some(end) = self.data_end.filter(|end| *end < size) {
+            return Err(self.error(
+                Kind::Truncated {
+                    missing: size - end,
+                },
+                end,
+            ));
+        }
+        Ok(())
+    }
+
+    /// Moves the end that the packet states behind its last event: packets of some tracers end before that (LTTng before
+    /// 2.11), or say nothing (0, after a crash). What is lost behind it begins there.
+    fn mend_end(&mut self) {
+        let packet = &self.packet;
+        let here = (packet.stream_class, packet.stream_instance, packet.cpu_id);
+        let mut previous = self.previous.iter_mut();
+        let own = previous.find(|it| (it.class, it.instance, it.cpu) == here);
+        if let Some(end) = own
+            .and_then(|it| it.end.as_mut())
+            .filter(|_| self.events > 0)
+            && let Some(clock) = self.plan.streams.get(here.0).and_then(|it| it.clock)
+            && let Some(last) = self.clocks.get(clock.0 as usize)
+        {
+            // The clock stands where the last event left it.
+            *end = (*last).max(*end);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Showing the fields of packets and events, which have been decoded before: by flat programs where there are any, otherwise
+//! by a walk over the nodes.
+
+use std::cell::Cell;
+
+use super::super::bits::Cursor;
+use super::super::flat;
+use super::super::walk::{Sink, Walk};
+use super::{EventRecord, StreamReader};
+use crate::metadata::Scope;
+use crate::plan::flat::Op;
+use crate::plan::leads::Lead;
+use crate::plan::{IntegerNode, Program};
+
+impl StreamReader {
+    /// The programs of a packet's scope, and where it starts.
+    pub(in crate::read) fn packet_program(&self, scope: Scope) -> Option<(Program, u64)> {
+        match scope {
+            Scope::PacketHeader => Some((self.plan.packet_header?, 0)),
+            Scope::PacketContext => {
+                let stream = self.plan.streams.get(self.packet.stream_class)?;
+                Some((stream.packet_context?, self.context_start))
+            }
+            _ => None,
+        }
+    }
+
+    /// The programs of an event's scope, and where it starts.
+    #[inline]
+    pub(in crate::read) fn event_program(
+        &self,
+        record: &EventRecord,
+        scope: Scope,
+    ) -> Option<(Program, u64)> {
+        let stream = self.plan.streams.get(self.packet.stream_class)?;
+        let event = || stream.events.get(record.parts.class as usize);
+        let [stream_context, context, fields] = record.parts.starts;
+        let (program, part) = match scope {
+            Scope::EventHeader => (stream.event_header?, 0),
+            Scope::StreamEventContext => (stream.event_context?, stream_context),
+            Scope::EventContext => (event()?.context?, context),
+            Scope::EventFields => (event()?.fields?, fields),
+            Scope::PacketHeader | Scope::PacketContext => return None,
+        };
+        Some((program, record.start + u64::from(part)))
+    }
+
+    /// Shows fields of the packet's header or context, which have been decoded before.
+    pub(in crate::read) fn show_head<'a, S: Sink<'a>>(
+        &'a self,
+        program: Program,
+        scope: Scope,
+        start: u64,
+        sink: &mut S,
+    ) {
+        let place = self.place(&self.head, 0);
+        if !self.show(place, self.flat(program), start, sink) {
+            self.walk_again(&self.head, 0, program, scope, start, sink);
+        }
+    }
+
+    /// Shows fields of a scope of an event, which have been decoded before.
+    #[inline]
+    pub(in crate::read) fn show_event<'a, S: Sink<'a>>(
+        &'a self,
+        program: Program,
+        scope: Scope,
+        start: u64,
+        sink: &mut S,
+    ) {
+        let (bytes, base) = self.window.held();
+        let place = self.place(bytes, self.packet.offset.wrapping_sub(base).wrapping_mul(8));
+        if !self.show(place, self.flat(program), start, sink) {
+            let (bytes, first) = self.window.from(self.packet.offset);
+            let origin = (first - self.packet.offset) * 8;
+            self.walk_again(bytes, origin, program, scope, start, sink);
+        }
+    }
+
+    /// What is known of an event.
+    #[inline(always)]
+    pub(in crate::read) fn lead(&self, record: &EventRecord) -> Option<&Lead> {
+        let stream = self.plan.streams.get(self.packet.stream_class)?;
+        stream.leads.as_ref()?.get(record.lead)
+    }
+
+    /// Runs a program of a lead of this event, or a part of one.
+    #[inline]
+    pub(in crate::read) fn show_led<'a, S: Sink<'a>>(
+        &'a self,
+        record: &EventRecord,
+        ops: Option<&'a [Op]>,
+        sink: &mut S,
+    ) -> bool {
+        let Some(ops) = ops else { return false };
+        let (bytes, base) = self.window.held();
+        let place = self.place(bytes, self.packet.offset.wrapping_sub(base).wrapping_mul(8));
+        self.show(place, Some(ops), record.start, sink)
+    }
+
+    /// Gives the plain numbers with which a program of a lead of this event begins to `taken`: how many there are.
+    #[inline(always)]
+    pub(in crate::read) fn numbers<'a>(
+        &'a self,
+        record: &EventRecord,
+        ops: &'a [Op],
+        taken: &mut impl FnMut(&'a IntegerNode, u64),
+    ) -> Option<usize> {
+        let (bytes, base) = self.window.held();
+        let place = self.place(bytes, self.packet.offset.wrapping_sub(base).wrapping_mul(8));
+        place.numbers(ops, record.start, taken)
+    }
+
+    /// Shows all that follows an event's header, of one without a lead, if there is a program for that.
+    pub(in crate::read) fn show_body<'a, S: Sink<'a>>(
+        &'a self,
+        record: &EventRecord,
+        sink: &mut S,
+    ) -> bool {
+        let stream = self.plan.streams.get(self.packet.stream_class);
+        let event = stream.and_then(|it| it.events.get(record.parts.class as usize));
+        let ops = event.and_then(|event| event.body.as_deref());
+        let (bytes, base) = self.window.held();
+        let place = self.place(bytes, self.packet.offset.wrapping_sub(base).wrapping_mul(8));
+        let start = record.start + u64::from(record.parts.starts[0]);
+        self.show(place, ops, start, sink)
+    }
+
+    /// Where the fields of an event begin that follow its header, for programs of other kinds.
+    #[inline(always)]
+    pub(in crate::read) fn body_place<'a>(
+        &'a self,
+        record: &EventRecord,
+    ) -> (flat::Place<'a, 'a>, u64) {
+        let (bytes, base) = self.window.held();
+        let packet = self.packet.offset.wrapping_sub(base).wrapping_mul(8);
+        let start = record.start + u64::from(record.parts.starts[0]);
+        (self.place(bytes, packet), start)
+    }
+
+    /// Where the fields of the packet context begin, likewise.
+    #[inline(always)]
+    pub(in crate::read) fn context_place(&self) -> (flat::Place<'_, '_>, u64) {
+        (self.place(&self.head, 0), self.context_start)
+    }
+
+    #[inline(always)]
+    fn place<'a>(&'a self, bytes: &'a [u8], packet: u64) -> flat::Place<'a, 'a> {
+        flat::Place {
+            plan: &self.plan,
+            slots: &self.slots,
+            bytes,
+            packet,
+        }
+    }
+
+    /// Shows fields by a flat program, if there is one.
+    #[inline(always)]
+    fn show<'a, S: Sink<'a>>(
+        &'a self,
+        place: flat::Place<'a, 'a>,
+        program: Option<&'a [Op]>,
+        start: u64,
+        sink: &mut S,
+    ) -> bool {
+        let Some(ops) = program else { return false };
+        let done = place.show(ops, start, sink);
+        debug_assert!(done.is_some(), "decoded before");
+        true
+    }
+
+    /// A flat program of the plan.
+    fn flat(&self, program: Program) -> Option<&[Op]> {
+        Some(self.plan.flat.get(program.flat? as usize)?)
+    }
+
+    /// Walks over fields that have been decoded before.
+    fn walk_again<'a, S: Sink<'a>>(
+        &'a self,
+        bytes: &'a [u8],
+        origin: u64,
+        program: Program,
+        scope: Scope,
+        start: u64,
+        sink: &mut S,
+    ) {
+        let end = origin + bytes.len() as u64 * 8;
+        let mut cursor = Cursor::new(bytes, origin, start, end, false);
+        let walk = Walk {
+            plan: &self.plan,
+            slots: &self.slots,
+            scope,
+            empties: Cell::new(0),
+        };
+        let done = walk.scope(program.full, &mut cursor, sink);
+        // Decoding has been through the same bytes with the same plan, so there is nothing left to go wrong.
+        debug_assert!(done.is_ok(), "{done:?}");
+    }
+}

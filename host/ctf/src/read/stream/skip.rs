@@ -1,0 +1,160 @@
+//! Going on behind damage.
+//!
+//! A packet is decoded from its beginning, so what follows an error in it is lost up to the next packet. That begins where
+//! the damaged packet says that it ends, if it got as far as saying so and a packet is indeed there; otherwise at the next
+//! magic number, if packets of the trace begin with one; otherwise nobody knows.
+
+use super::super::window::Shortage;
+use super::StreamReader;
+use super::packet::MAGIC;
+use crate::error::{DecodeError, DecodeErrorKind as Kind};
+use crate::metadata::{ByteOrder, FieldClass, Form, Role};
+
+/// Bytes that are looked through for a magic number at once.
+const STEP: u64 = 64 << 10;
+
+/// A part of a stream that was given up after an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Skipped {
+    /// What was wrong.
+    pub error: DecodeError,
+    /// Number of the damaged packet in the stream, from 0.
+    pub packet: u64,
+    /// Where the skipped part begins, in bits from the start of the stream: all before it has been given out.
+    pub from: u64,
+    /// Where it ends and reading goes on, in bytes from the start of the stream; `None` when nothing behind the error can
+    /// be read.
+    pub to: Option<u64>,
+    /// How the place to go on was found.
+    pub resume: Resume,
+}
+
+/// How the place behind damage was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Resume {
+    /// The damaged packet says that it ends there.
+    PacketSize,
+    /// A magic number was found there. Bytes in the damaged packet may look like one; then another error follows.
+    Magic,
+    /// There is none: the stream ends, or does not tell packets apart.
+    End,
+}
+
+impl StreamReader {
+    /// After an error: moves to the packet behind the damage and tells what was left out. `None` if there was no error.
+    ///
+    /// What follows is told as always: packets that were left out as a whole show as a gap in the sequence numbers, if the
+    /// stream has any.
+    ///
+    /// ```no_run
+    /// # fn read(mut reader: kymo_ctf::StreamReader) -> Result<(), kymo_ctf::DecodeError> {
+    /// loop {
+    ///     match reader.next_message() {
+    ///         Ok(Some(message)) => println!("{message:?}"),
+    ///         Ok(None) => break,
+    ///         Err(_) => println!("lost: {:?}", reader.skip()?),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The input cannot be read. Then the stream is at its end.
+    pub fn skip(&mut self) -> Result<Option<Skipped>, DecodeError> {
+        let Some(error) = self.error.take() else {
+            return Ok(None);
+        };
+        let from = self.packet.offset.saturating_mul(8).saturating_add(self.at);
+        let (to, resume) = match error.kind {
+            Kind::Io(_) => (None, Resume::End),
+            _ => self.next_packet(from / 8)?,
+        };
+        if let Some(to) = to {
+            self.failed = false;
+            self.open = false;
+            self.announce = false;
+            self.gaps = [None; 2];
+            self.pending = None;
+            (self.packet.offset, self.packet.size) = (to, Some(0));
+        }
+        Ok(Some(Skipped {
+            error,
+            packet: error.packet,
+            from,
+            to,
+            resume,
+        }))
+    }
+
+    /// The place of the packet behind the damaged one, of which the bytes up to `given` have been used.
+    fn next_packet(&mut self, given: u64) -> Result<(Option<u64>, Resume), DecodeError> {
+        let start = self.packet.offset;
+        let magic = self.magic();
+        if let Some(size) = self.packet.size.filter(|size| *size > 0) {
+            let next = start.saturating_add(size / 8);
+            match self.hold(given, next.saturating_add(4))? {
+                // It cannot be held to look back into it, so take its word.
+                None => return Ok((Some(next), Resume::PacketSize)),
+                Some(true) if magic.is_none_or(|magic| self.stands_at(next, magic)) => {
+                    return Ok((Some(next), Resume::PacketSize));
+                }
+                // The stream ends with the packet, or says that it does and something else.
+                Some(false) if self.window.end() >= next => {
+                    return Ok((Some(next), Resume::PacketSize));
+                }
+                Some(_) => {}
+            }
+        }
+        let Some(magic) = magic else {
+            return Ok((None, Resume::End));
+        };
+        let mut at = given.max(start.saturating_add(1));
+        loop {
+            let more = self.hold(at, at.saturating_add(STEP))?;
+            let (bytes, first) = self.window.from(at);
+            if let Some(index) = bytes.windows(4).position(|four| four == magic) {
+                return Ok((Some(first + index as u64), Resume::Magic));
+            }
+            if more != Some(true) {
+                return Ok((None, Resume::End));
+            }
+            // The beginning of a number may be at the end.
+            at = (first + bytes.len() as u64).saturating_sub(3);
+        }
+    }
+
+    /// Gets the bytes of the stream from `keep` to `upto` into memory: whether the stream has them; `None` if they are too
+    /// many.
+    fn hold(&mut self, keep: u64, upto: u64) -> Result<Option<bool>, DecodeError> {
+        match self.window.fill(keep, upto) {
+            Ok(all) => Ok(Some(all)),
+            Err(Shortage::TooLarge(_)) => Ok(None),
+            Err(Shortage::Io(kind)) => Err(self.error(Kind::Io(kind), 0)),
+        }
+    }
+
+    fn stands_at(&self, place: u64, magic: [u8; 4]) -> bool {
+        let (bytes, first) = self.window.from(place);
+        first == place && bytes.starts_with(&magic)
+    }
+
+    /// The bytes with which every packet begins, if the metadata says so.
+    fn magic(&self) -> Option<[u8; 4]> {
+        let first = self
+            .plan
+            .metadata()
+            .packet_header
+            .as_ref()?
+            .members
+            .first()?;
+        let FieldClass::Integer(class) = &first.class else {
+            return None;
+        };
+        let plain = (class.role, class.size, class.form) == (Some(Role::Magic), 32, Form::Fixed);
+        plain.then(|| match class.byte_order {
+            ByteOrder::Little => (MAGIC as u32).to_le_bytes(),
+            ByteOrder::Big => (MAGIC as u32).to_be_bytes(),
+        })
+    }
+}

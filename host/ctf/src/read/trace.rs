@@ -1,0 +1,266 @@
+//! Traces: metadata with its streams, on disk or in memory.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::messages::Messages;
+use super::stream::StreamReader;
+use crate::error::{MetadataError, OpenError};
+use crate::metadata::{Metadata, Warning};
+use crate::plan::Plan;
+
+/// Levels of directories below the one given in which traces are looked for: LTTng nests four.
+const MAX_LEVELS: u32 = 8;
+
+/// Where the bytes of a stream are.
+#[derive(Debug, Clone)]
+enum Source {
+    File(PathBuf),
+    Memory(Arc<[u8]>),
+}
+
+/// A trace: metadata and the streams that follow it.
+///
+/// Streams are opened when [`messages`](Self::messages) is called, so a trace can be read any number of times.
+#[derive(Debug)]
+pub struct Trace {
+    plan: Arc<Plan>,
+    name: String,
+    streams: Vec<(String, Source)>,
+    warnings: Vec<Warning>,
+}
+
+/// Bytes in memory as a reader.
+struct Shared {
+    bytes: Arc<[u8]>,
+    at: usize,
+}
+
+impl Read for Shared {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut rest = self.bytes.get(self.at..).unwrap_or(&[]);
+        let read = rest.read(buffer)?;
+        self.at += read;
+        Ok(read)
+    }
+}
+
+impl Trace {
+    /// Opens the trace in a directory: a file `metadata`, and streams in all the other files of the directory.
+    ///
+    /// Names that start with a dot are left out, and so are directories (LTTng's `index` among them).
+    ///
+    /// # Errors
+    /// When there is no such directory, no metadata, or metadata that is wrong.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let directory = directory.as_ref();
+        Self::open_named(directory, String::new())
+    }
+
+    /// Opens all traces in a directory and the directories below it, as LTTng leaves them.
+    ///
+    /// # Errors
+    /// When there is none, or any of them cannot be opened.
+    pub fn open_all(directory: impl AsRef<Path>) -> Result<Vec<Self>, OpenError> {
+        let directory = directory.as_ref();
+        let mut traces = Vec::new();
+        find_traces(directory, String::new(), MAX_LEVELS, &mut traces)?;
+        if traces.is_empty() {
+            return Err(OpenError::NoTrace {
+                path: directory.to_owned(),
+            });
+        }
+        Ok(traces)
+    }
+
+    fn open_named(directory: &Path, name: String) -> Result<Self, OpenError> {
+        let streams = entries(directory)?
+            .into_iter()
+            .filter(|(name, path)| name != "metadata" && path.is_file())
+            .map(|(name, path)| (name, Source::File(path)))
+            .collect();
+        Self::with_metadata(&directory.join("metadata"), name, streams)
+    }
+
+    fn with_metadata(
+        path: &Path,
+        name: String,
+        streams: Vec<(String, Source)>,
+    ) -> Result<Self, OpenError> {
+        let bytes = fs::read(path).map_err(|source| OpenError::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+        let parsed = Metadata::parse(&bytes)
+            .and_then(|parsed| Ok((Plan::new(parsed.metadata)?, parsed.warnings)));
+        let (plan, warnings) = parsed.map_err(|source| OpenError::Metadata {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            plan: Arc::new(plan),
+            name,
+            streams,
+            warnings,
+        })
+    }
+
+    /// Opens streams that lie apart from their metadata, each with a name.
+    ///
+    /// # Errors
+    /// When the metadata cannot be read, or is wrong.
+    pub fn open_streams(
+        metadata: impl AsRef<Path>,
+        streams: impl IntoIterator<Item = (String, PathBuf)>,
+    ) -> Result<Self, OpenError> {
+        let streams = streams.into_iter();
+        let streams = streams.map(|(name, path)| (name, Source::File(path)));
+        Self::with_metadata(metadata.as_ref(), String::new(), streams.collect())
+    }
+
+    /// A trace that is in memory: metadata as the file would be, and streams with names.
+    ///
+    /// A stream may hold packets of several streams, one after the other, as a dump of a target's buffers does.
+    ///
+    /// # Errors
+    /// When the metadata is wrong.
+    pub fn from_memory<N: Into<String>, B: Into<Arc<[u8]>>>(
+        metadata: &[u8],
+        streams: impl IntoIterator<Item = (N, B)>,
+    ) -> Result<Self, MetadataError> {
+        let parsed = Metadata::parse(metadata)?;
+        let mut trace = Self::from_plan(Arc::new(Plan::new(parsed.metadata)?), streams);
+        trace.warnings = parsed.warnings;
+        Ok(trace)
+    }
+
+    /// A trace in memory whose metadata has been compiled already.
+    pub fn from_plan<N: Into<String>, B: Into<Arc<[u8]>>>(
+        plan: Arc<Plan>,
+        streams: impl IntoIterator<Item = (N, B)>,
+    ) -> Self {
+        let streams = streams.into_iter();
+        let streams = streams
+            .map(|(name, bytes)| (name.into(), Source::Memory(bytes.into())))
+            .collect();
+        Self {
+            plan,
+            name: String::new(),
+            streams,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The metadata.
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata {
+        self.plan.metadata()
+    }
+
+    /// The compiled metadata, for further readers and writers.
+    #[must_use]
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// Where the trace was found, as a path below the directory that was given; empty for that itself.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What in the metadata was not understood and left out.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// The names of the streams: of their files.
+    pub fn stream_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.streams.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// All streams of the trace, merged by time.
+    ///
+    /// # Errors
+    /// When a stream cannot be opened.
+    pub fn messages(&self) -> Result<Messages, OpenError> {
+        Messages::merge([self])
+    }
+
+    /// A reader of one stream alone, by its position; `None` if there are fewer.
+    ///
+    /// # Errors
+    /// When the stream cannot be opened.
+    pub fn reader(&self, index: usize) -> Result<Option<StreamReader>, OpenError> {
+        let input = self.stream(index)?;
+        Ok(input.map(|input| StreamReader::new(Arc::clone(&self.plan), input)))
+    }
+
+    /// Opens a stream by its position.
+    pub(crate) fn stream(&self, index: usize) -> Result<Option<Box<dyn Read + Send>>, OpenError> {
+        Ok(match self.streams.get(index) {
+            Some((_, Source::File(path))) => {
+                let file = File::open(path).map_err(|source| OpenError::Io {
+                    path: path.clone(),
+                    source,
+                })?;
+                Some(Box::new(file))
+            }
+            Some((_, Source::Memory(bytes))) => Some(Box::new(Shared {
+                bytes: Arc::clone(bytes),
+                at: 0,
+            })),
+            None => None,
+        })
+    }
+}
+
+/// What a directory holds, by name, without what is hidden.
+fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>, OpenError> {
+    let fail = |source| OpenError::Io {
+        path: directory.to_owned(),
+        source,
+    };
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(directory).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with('.') {
+            entries.push((name, entry.path()));
+        }
+    }
+    entries.sort();
+    Ok(entries)
+}
+
+fn find_traces(
+    directory: &Path,
+    name: String,
+    levels: u32,
+    traces: &mut Vec<Trace>,
+) -> Result<(), OpenError> {
+    let entries = entries(directory)?;
+    if entries
+        .iter()
+        .any(|(name, path)| name == "metadata" && path.is_file())
+    {
+        traces.push(Trace::open_named(directory, name.clone())?);
+    }
+    if let Some(levels) = levels.checked_sub(1) {
+        for (entry, path) in entries
+            .iter()
+            .filter(|(entry, path)| entry != "index" && path.is_dir())
+        {
+            let below = if name.is_empty() {
+                entry.clone()
+            } else {
+                format!("{name}/{entry}")
+            };
+            find_traces(path, below, levels, traces)?;
+        }
+    }
+    Ok(())
+}

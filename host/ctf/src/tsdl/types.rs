@@ -1,0 +1,504 @@
+//! TSDL's types: specifiers, declarators, aliases and scopes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::lexer::TokenKind;
+use super::parser::Parser;
+use crate::error::{MetadataError, MetadataErrorKind as Kind};
+use crate::metadata::{
+    Choice, Encoding, EnumerationClass, FieldClass, FloatClass, IntegerClass, Location, Mapping,
+    Mappings, StringClass, StructClass, Value64, VariantClass, is_keyword,
+};
+
+/// Levels of nesting that are accepted: far above what tracers write, far below what would exhaust the stack.
+pub(crate) const MAX_DEPTH: u32 = 64;
+/// Parts (field classes) that all types may expand to. An alias is copied into each of its uses, so 30 lines can ask for a
+/// billion.
+pub(crate) const MAX_PARTS: u32 = 1 << 19;
+
+/// A type while it is being parsed: with what it costs to copy.
+#[derive(Debug, Clone)]
+pub(super) struct Typed {
+    pub class: FieldClass,
+    /// Field classes in it, itself included.
+    pub parts: u32,
+    /// Levels of nesting, its own included.
+    pub depth: u32,
+}
+
+impl Typed {
+    fn leaf(class: impl Into<FieldClass>) -> Self {
+        Self {
+            class: class.into(),
+            parts: 1,
+            depth: 1,
+        }
+    }
+}
+
+/// The types declared in one block. `struct x`, `variant x`, `enum x` and `x` are different names.
+#[derive(Debug, Default)]
+pub(super) struct Names(pub HashMap<String, Typed>);
+
+/// The words that C combines into the names of its types.
+fn is_c_type_word(word: &str) -> bool {
+    matches!(
+        word,
+        "void"
+            | "char"
+            | "short"
+            | "int"
+            | "long"
+            | "float"
+            | "double"
+            | "signed"
+            | "unsigned"
+            | "_Bool"
+            | "_Complex"
+            | "_Imaginary"
+            | "const"
+    )
+}
+
+impl Parser<'_> {
+    /// Whether a declaration of a type name starts here, rather than a field.
+    pub(super) fn at_alias(&self) -> bool {
+        matches!(self.word(), Some("typealias" | "typedef"))
+    }
+
+    /// `typealias TYPE := NAME;` or `typedef TYPE NAME, ...;`
+    pub(super) fn alias(&mut self) -> Result<(), MetadataError> {
+        let typealias = self.word() == Some("typealias");
+        self.advance();
+        let base = self.type_specifier()?;
+        if typealias {
+            // The left side may have an abstract declarator: `typealias integer {...} [4] := four`.
+            let typed = self.lengths(base)?;
+            self.mark(":=")?;
+            let offset = self.offset();
+            let mut name = String::new();
+            while let TokenKind::Word(word) = self.kind() {
+                let tag = matches!(word.as_str(), "struct" | "variant" | "enum")
+                    && matches!(self.kind_at(1), TokenKind::Word(_));
+                if is_keyword(word) && !is_c_type_word(word) && !tag {
+                    return self.unexpected("a type name");
+                }
+                push_word(&mut name, word);
+                self.advance();
+            }
+            self.stars(&mut name);
+            if name.is_empty() {
+                return self.unexpected("a type name");
+            }
+            let typed = self.lengths(typed)?;
+            self.declare(name, typed, offset)?;
+        } else {
+            loop {
+                let (name, offset) = self.declared_name()?;
+                self.copied(base.parts)?;
+                let typed = self.lengths(base.clone())?;
+                self.declare(name, typed, offset)?;
+                if !self.accept(",") {
+                    break;
+                }
+            }
+        }
+        self.mark(";")
+    }
+
+    fn stars(&mut self, name: &mut String) {
+        while self.kind() == &TokenKind::Mark("*") {
+            push_word(name, "*");
+            self.advance();
+        }
+    }
+
+    fn declare(&mut self, name: String, typed: Typed, offset: usize) -> Result<(), MetadataError> {
+        match self.scopes.last_mut() {
+            Some(scope) if !scope.0.contains_key(&name) => {
+                scope.0.insert(name, typed);
+                Ok(())
+            }
+            _ => Err(self.error_at(offset, Kind::Duplicate("type name"))),
+        }
+    }
+
+    /// A copy of the type called `name`, from the innermost scope that has one.
+    fn look_up(&mut self, name: &str) -> Result<Option<Typed>, MetadataError> {
+        let Some(found) = self
+            .scopes
+            .iter()
+            .rev()
+            .find_map(|scope| scope.0.get(name))
+            .cloned()
+        else {
+            return Ok(None);
+        };
+        self.copied(found.parts)?;
+        Ok(Some(found))
+    }
+
+    /// Counts a type that is copied: wherever a short text can ask for many copies.
+    pub(super) fn copied(&mut self, parts: u32) -> Result<(), MetadataError> {
+        self.parts = self.parts.saturating_add(parts);
+        if self.parts > MAX_PARTS {
+            return Err(self.error(Kind::Size(MAX_PARTS)));
+        }
+        Ok(())
+    }
+
+    /// A type: `integer {...}`, `struct ...`, `unsigned long`, `uint8_t`, ...
+    pub(super) fn type_specifier(&mut self) -> Result<Typed, MetadataError> {
+        if self.nesting >= MAX_DEPTH {
+            return Err(self.error(Kind::Depth(MAX_DEPTH)));
+        }
+        self.nesting += 1;
+        let typed = match self.word() {
+            Some("integer") => self.integer(),
+            Some("floating_point") => self.float(),
+            Some("string") => self.string(),
+            Some("enum") => self.enumeration(),
+            Some("struct") => self.structure(),
+            Some("variant") => self.variant(),
+            Some(_) => self.named_type(),
+            None => self.unexpected("a type"),
+        };
+        self.nesting -= 1;
+        typed
+    }
+
+    fn named_type(&mut self) -> Result<Typed, MetadataError> {
+        let offset = self.offset();
+        let mut name = String::new();
+        while let Some(word) = self.word() {
+            let first = name.is_empty();
+            if is_c_type_word(word) || (first && !is_keyword(word)) || name == "const" {
+                let word = word.to_owned();
+                push_word(&mut name, &word);
+                self.advance();
+                if !is_c_type_word(&word) {
+                    break;
+                }
+            } else {
+                break;
+            }
+        }
+        let plain = name.clone();
+        self.stars(&mut name);
+        if let Some(typed) = self.look_up(&name)? {
+            return Ok(typed);
+        }
+        // `const` says nothing about layout: an alias without it will do.
+        let without = plain.trim_start_matches("const ");
+        if plain == name
+            && without != name
+            && let Some(typed) = self.look_up(without)?
+        {
+            return Ok(typed);
+        }
+        Err(self.error_at(offset, Kind::UnknownType))
+    }
+
+    fn integer(&mut self) -> Result<Typed, MetadataError> {
+        let start = self.offset();
+        self.advance();
+        let attributes = self.attributes(&[
+            "size",
+            "align",
+            "signed",
+            "byte_order",
+            "base",
+            "encoding",
+            "map",
+        ])?;
+        let (mut size, mut align) = (None, None);
+        let mut class = IntegerClass::unsigned(8, self.byte_order);
+        for (name, value) in &attributes {
+            match *name {
+                "size" => size = Some(self.size_attribute("size", value)?),
+                "align" => align = Some(self.align_attribute(value)?),
+                "signed" => class.signed = self.flag_attribute("signed", value)?,
+                "byte_order" => class.byte_order = self.byte_order_attribute(value)?,
+                "base" => class.base = self.base_attribute(value)?,
+                "encoding" => class.encoding = self.encoding_attribute(value)?,
+                _ => class.clock = Some(self.map_attribute(value)?),
+            }
+        }
+        let Some(size) = size else {
+            return Err(self.error_at(start, Kind::Missing("attribute size of integer")));
+        };
+        if size > 64 {
+            return Err(self.error_at(start, Kind::Unsupported("integer of more than 64 bits")));
+        }
+        class.size = size;
+        class.align = align.unwrap_or(if size.is_multiple_of(8) { 8 } else { 1 });
+        Ok(Typed::leaf(class))
+    }
+
+    fn float(&mut self) -> Result<Typed, MetadataError> {
+        let start = self.offset();
+        self.advance();
+        let attributes = self.attributes(&["exp_dig", "mant_dig", "byte_order", "align"])?;
+        let (mut exponent, mut mantissa, mut align, mut byte_order) =
+            (None, None, None, self.byte_order);
+        for (name, value) in &attributes {
+            match *name {
+                "exp_dig" => exponent = Some(self.size_attribute("exp_dig", value)?),
+                "mant_dig" => mantissa = Some(self.size_attribute("mant_dig", value)?),
+                "align" => align = Some(self.align_attribute(value)?),
+                _ => byte_order = self.byte_order_attribute(value)?,
+            }
+        }
+        let size = match (exponent, mantissa) {
+            (Some(5), Some(11)) => 16,
+            (Some(8), Some(24)) => 32,
+            (Some(11), Some(53)) => 64,
+            (None, _) => {
+                return Err(
+                    self.error_at(start, Kind::Missing("attribute exp_dig of floating_point"))
+                );
+            }
+            (_, None) => {
+                return Err(
+                    self.error_at(start, Kind::Missing("attribute mant_dig of floating_point"))
+                );
+            }
+            _ => {
+                return Err(self.error_at(
+                    start,
+                    Kind::Unsupported("floating point number other than binary16/32/64"),
+                ));
+            }
+        };
+        Ok(Typed::leaf(FloatClass {
+            size,
+            reversed: false,
+            align: align.unwrap_or(8),
+            byte_order,
+        }))
+    }
+
+    fn string(&mut self) -> Result<Typed, MetadataError> {
+        self.advance();
+        let mut encoding = Encoding::Utf8;
+        if self.kind() == &TokenKind::Mark("{") {
+            for (_, value) in &self.attributes(&["encoding"])? {
+                encoding = self.encoding_attribute(value)?;
+            }
+        }
+        Ok(Typed::leaf(StringClass { encoding }))
+    }
+
+    /// `enum [NAME] [: INTEGER] { ... }` or `enum NAME`.
+    fn enumeration(&mut self) -> Result<Typed, MetadataError> {
+        let (name, offset) = self.tag_name("enum");
+        let base = if self.accept(":") {
+            Some(self.type_specifier()?)
+        } else {
+            None
+        };
+        if self.kind() != &TokenKind::Mark("{") {
+            return match name {
+                Some(name) if base.is_none() => self.look_up_tag(&name, offset),
+                _ => self.unexpected("{"),
+            };
+        }
+        let base = match base {
+            Some(base) => base,
+            None => self
+                .look_up("int")?
+                .ok_or_else(|| self.error_at(offset, Kind::UnknownType))?,
+        };
+        let FieldClass::Integer(integer) = base.class else {
+            return Err(self.error_at(
+                offset,
+                Kind::Syntax {
+                    expected: "an integer type",
+                    found: "another type",
+                },
+            ));
+        };
+        let mappings = Arc::new(Mappings::new(self.mappings(integer)?));
+        let typed = Typed::leaf(EnumerationClass { integer, mappings });
+        self.declare_tag(name, &typed, offset)?;
+        Ok(typed)
+    }
+
+    fn mappings(&mut self, integer: IntegerClass) -> Result<Vec<Mapping>, MetadataError> {
+        self.mark("{")?;
+        let mut list = Vec::new();
+        let mut next: i128 = 0;
+        while !self.accept("}") {
+            let offset = self.offset();
+            let label = match self.kind() {
+                TokenKind::Word(label) | TokenKind::Text(label) => label.clone(),
+                _ => return self.unexpected("a label"),
+            };
+            self.advance();
+            let (mut first, mut last) = (next, next);
+            if self.accept("=") {
+                first = self.signed_number()?;
+                last = if self.accept("...") {
+                    self.signed_number()?
+                } else {
+                    first
+                };
+            }
+            next = last + 1;
+            let value = |value: i128| in_range(value, integer).ok_or(Kind::EnumerationRange);
+            match (value(first), value(last)) {
+                (Ok(low), Ok(high)) if first <= last => list.push(Mapping {
+                    label,
+                    first: low,
+                    last: high,
+                }),
+                _ => return Err(self.error_at(offset, Kind::EnumerationRange)),
+            }
+            if !self.accept(",") {
+                self.mark("}")?;
+                break;
+            }
+        }
+        if list.is_empty() {
+            self.unexpected("a label")
+        } else {
+            Ok(list)
+        }
+    }
+
+    /// `struct [NAME] { ... } [align(N)]` or `struct NAME`.
+    fn structure(&mut self) -> Result<Typed, MetadataError> {
+        let (name, offset) = self.tag_name("struct");
+        if self.kind() != &TokenKind::Mark("{") {
+            return match name {
+                Some(mut name) => {
+                    self.stars(&mut name);
+                    self.look_up_tag(&name, offset)
+                }
+                None => self.unexpected("{"),
+            };
+        }
+        let (members, parts, depth) = self.members()?;
+        let mut min_align = 1;
+        if self.word() == Some("align") {
+            self.advance();
+            self.mark("(")?;
+            let value = self.attribute_value()?;
+            min_align = self.align_attribute(&value)?;
+            self.mark(")")?;
+        }
+        let typed = Typed {
+            class: StructClass { min_align, members }.into(),
+            parts,
+            depth,
+        };
+        self.declare_tag(name, &typed, offset)?;
+        Ok(typed)
+    }
+
+    /// `variant [NAME] [<TAG>] { ... }` or `variant NAME [<TAG>]`.
+    fn variant(&mut self) -> Result<Typed, MetadataError> {
+        let (name, offset) = self.tag_name("variant");
+        let mut tag = Location {
+            path: String::new(),
+            route: None,
+            offset,
+            targets: Vec::new(),
+        };
+        if self.accept("<") {
+            tag.offset = self.offset();
+            tag.path = self.path()?;
+            self.check_field_path(&tag.path, tag.offset, "enumeration")?;
+            self.mark(">")?;
+        }
+        if self.kind() == &TokenKind::Mark("{") {
+            let (options, parts, depth) = self.members()?;
+            if options.is_empty() {
+                return Err(self.error_at(offset, Kind::Variant("without options")));
+            }
+            let typed = Typed {
+                class: VariantClass {
+                    tag,
+                    choice: Choice::Labels,
+                    options,
+                }
+                .into(),
+                parts,
+                depth,
+            };
+            self.declare_tag(name, &typed, offset)?;
+            return Ok(typed);
+        }
+        let Some(name) = name else {
+            return self.unexpected("{");
+        };
+        let mut typed = self.look_up_tag(&name, offset)?;
+        if let FieldClass::Variant(class) = &mut typed.class
+            && !tag.path.is_empty()
+        {
+            if !class.tag.path.is_empty() {
+                return Err(self.error_at(tag.offset, Kind::Duplicate("tag of a variant")));
+            }
+            class.tag = tag;
+        }
+        Ok(typed)
+    }
+
+    /// The name after `struct`, `variant` or `enum`, prefixed with that word.
+    fn tag_name(&mut self, what: &str) -> (Option<String>, usize) {
+        let offset = self.offset();
+        self.advance();
+        match self.word() {
+            Some(word) if !is_keyword(word) => {
+                let name = format!("{what} {word}");
+                self.advance();
+                (Some(name), offset)
+            }
+            _ => (None, offset),
+        }
+    }
+
+    fn declare_tag(
+        &mut self,
+        name: Option<String>,
+        typed: &Typed,
+        offset: usize,
+    ) -> Result<(), MetadataError> {
+        match name {
+            Some(name) => {
+                self.copied(typed.parts)?;
+                self.declare(name, typed.clone(), offset)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn look_up_tag(&mut self, name: &str, offset: usize) -> Result<Typed, MetadataError> {
+        self.look_up(name)?
+            .ok_or_else(|| self.error_at(offset, Kind::UnknownType))
+    }
+}
+
+fn push_word(name: &mut String, word: &str) {
+    if !name.is_empty() {
+        name.push(' ');
+    }
+    name.push_str(word);
+}
+
+/// `value` as a value of `integer`, if it fits.
+fn in_range(value: i128, integer: IntegerClass) -> Option<Value64> {
+    if integer.signed {
+        let half = 1i128 << (integer.size - 1);
+        i64::try_from(value)
+            .ok()
+            .filter(|_| (-half..half).contains(&value))
+            .map(Value64::Signed)
+    } else {
+        u64::try_from(value)
+            .ok()
+            .filter(|_| value < 1i128 << integer.size)
+            .map(Value64::Unsigned)
+    }
+}

@@ -1,0 +1,281 @@
+//! Events and what they mean.
+
+use std::borrow::Cow;
+
+use crate::{Addr, Cpu, Duration, Field, Irq, RecordingCost, StreamId, ThreadId, Time};
+
+/// One thing that happened, or one thing that is known to be missing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// When. Events of one stream come in the order in which they were recorded, and their times
+    /// do not go back unless the source's did ([`Gap::TimeBackward`] comes before such a one).
+    pub time: Time,
+    /// The stream it stands in.
+    pub stream: StreamId,
+    /// The processor it happened on, if known.
+    pub cpu: Option<Cpu>,
+    /// The thread that ran at that moment, if known; inside an interrupt handler, the interrupted
+    /// one. Of a switch out, the thread that lost the CPU; of a switch in, the one that got it.
+    pub thread: Option<ThreadId>,
+    /// What it means.
+    pub kind: EventKind,
+    /// Of an exit: its record says itself which function it leaves. A target that leaves that to
+    /// nesting writes such a record where nesting would not tell, and it costs more.
+    pub named: bool,
+    /// What the source calls it.
+    pub name: Cow<'static, str>,
+    /// Its fields, as the source has them, where they say more than `kind`.
+    pub fields: Vec<Field>,
+}
+
+/// What an event means.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A function was entered.
+    Enter {
+        /// Where it begins.
+        function: Addr,
+        /// The address after the call in the caller, where the source records it.
+        call_site: Option<Addr>,
+    },
+    /// A function was left.
+    Exit {
+        /// Where it begins; `None` where the source leaves it to nesting.
+        function: Option<Addr>,
+    },
+    /// The event's thread got its processor.
+    SwitchedIn,
+    /// The event's thread lost its processor.
+    SwitchedOut,
+    /// A thread that waited could go on from here, as soon as it gets a processor. The event's thread, or
+    /// an interrupt that cuts into it, saw to that.
+    Ready {
+        /// Which.
+        thread: ThreadId,
+    },
+    /// An interrupt handler began on the event's CPU (or thread, for signals).
+    IsrEnter {
+        /// Which.
+        irq: Irq,
+    },
+    /// An interrupt handler ended.
+    IsrExit {
+        /// Which, where the source says so.
+        irq: Option<Irq>,
+    },
+    /// The program says something.
+    Marker {
+        /// What it is called, if it has a name.
+        label: Option<String>,
+        /// Its value.
+        value: u64,
+    },
+    /// The name of a thread is known from here on (and holds for the past as well).
+    ThreadName {
+        /// Whose.
+        thread: ThreadId,
+        /// The name.
+        name: String,
+    },
+    /// The name of an interrupt is known.
+    IsrName {
+        /// Whose.
+        irq: Irq,
+        /// The name.
+        name: String,
+    },
+    /// What recording costs is known.
+    Costs(Vec<RecordingCost>),
+    /// The priority or mode of the event's thread, where the source tells it.
+    Context {
+        /// The priority, in the target's own order.
+        priority: i32,
+        /// The mode, as the architecture numbers it.
+        mode: u32,
+    },
+    /// Recording was turned on or off: what lies between off and on is not lost, it was not wanted.
+    Recording {
+        /// Whether it is on from here.
+        on: bool,
+        /// Why.
+        cause: RecordingCause,
+    },
+    /// The event's thread marked where a `longjmp` of this environment is to lead.
+    SetJmp {
+        /// The address of its `jmp_buf`.
+        env: Addr,
+    },
+    /// The event's thread goes back to where it called `setjmp` with this environment: the calls
+    /// that it has made since are left without an exit.
+    LongJmp {
+        /// The address of its `jmp_buf`.
+        env: Addr,
+    },
+    /// The time of day at the moment of this event.
+    WallClock {
+        /// Nanoseconds since 1970-01-01 00:00 UTC.
+        unix_ns: u64,
+        /// By how many nanoseconds that may be wrong, either way; 0 if that is not known.
+        uncertainty_ns: u32,
+    },
+    /// Nothing: a record of its own for the time of the next one, which is too far from the record before
+    /// to say it itself.
+    Time,
+    /// Something is missing or uncertain here.
+    Gap(Gap),
+    /// Anything else: its name and fields tell.
+    Other,
+}
+
+/// Why recording was turned on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RecordingCause {
+    /// The build said so.
+    Build,
+    /// The trigger or stopper function.
+    Function,
+    /// A command or a call of the program's.
+    Command,
+    /// The source does not say.
+    Unknown,
+}
+
+impl RecordingCause {
+    /// The word for it in outputs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Build => "build",
+            Self::Function => "function",
+            Self::Command => "command",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A loss, with its place and size. It stands in its stream just behind the last event before the
+/// loss, with the time of that event.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Gap {
+    /// The target could not record this many events between here and the next event of the
+    /// stream.
+    Discarded {
+        /// How many; `None` if the source does not say.
+        events: Option<u64>,
+    },
+    /// Packets with an unknown number of events are missing (overwritten, or lost on the way).
+    LostPackets {
+        /// How many; `None` if the source does not say.
+        packets: Option<u64>,
+    },
+    /// The beginning of the stream was overwritten: events before the first one existed.
+    Overwritten {
+        /// How many packets.
+        packets: u64,
+    },
+    /// Behind lost events: so many interrupt handlers are being served from here on whose
+    /// beginnings are among what was lost. (It stands where the source says so, not at the last
+    /// event before the loss.)
+    InInterrupt {
+        /// How many, nested in each other.
+        depth: u32,
+    },
+    /// The clock is uncertain here.
+    Clock(ClockGap),
+    /// The source's time goes back at the next event.
+    TimeBackward {
+        /// By how much.
+        by: Duration,
+    },
+    /// Bytes that could not be read.
+    Damage {
+        /// Where they begin, in the stream's file or dump.
+        offset: u64,
+        /// How many were passed over; 0 where some never came, `None` for all the rest.
+        bytes: Option<u64>,
+        /// Why.
+        message: String,
+    },
+}
+
+/// An uncertainty of the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockGap {
+    /// At least this much time passed since the event before; maybe whole turns of the counter
+    /// more.
+    pub at_least: Duration,
+}
+
+impl Gap {
+    /// One word for it, in outputs for programs.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Discarded { .. } => "discarded",
+            Self::LostPackets { .. } => "lost_packets",
+            Self::Overwritten { .. } => "overwritten",
+            Self::InInterrupt { .. } => "in_interrupt",
+            Self::Clock(_) => "clock",
+            Self::TimeBackward { .. } => "time_backward",
+            Self::Damage { .. } => "damage",
+        }
+    }
+
+    /// How many events are missing, as far as that is known; 0 where none are (clock, time)
+    /// or the gap before has told.
+    pub const fn lost_events(&self) -> Option<u64> {
+        match self {
+            Self::Discarded { events } => *events,
+            Self::LostPackets { .. } | Self::Overwritten { .. } | Self::Damage { .. } => None,
+            // The loss before it has counted the events.
+            Self::Clock(_) | Self::TimeBackward { .. } | Self::InInterrupt { .. } => Some(0),
+        }
+    }
+}
+
+/// A sentence for people.
+impl std::fmt::Display for Gap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let plural = |n: u64| if n == 1 { "" } else { "s" };
+        match self {
+            Self::Discarded { events: Some(n) } => write!(f, "{n} event{} discarded", plural(*n)),
+            Self::Discarded { events: None } => f.write_str("events discarded"),
+            Self::LostPackets { packets: Some(n) } => write!(f, "{n} packet{} lost", plural(*n)),
+            Self::LostPackets { packets: None } => f.write_str("packets lost"),
+            Self::Overwritten { packets } => {
+                write!(
+                    f,
+                    "{packets} earlier packet{} overwritten",
+                    plural(*packets)
+                )
+            }
+            Self::InInterrupt { depth } => write!(
+                f,
+                "inside {depth} interrupt handler{} whose beginning was lost",
+                plural(u64::from(*depth))
+            ),
+            Self::Clock(gap) => write!(
+                f,
+                "clock uncertain: at least {} passed, maybe turns of the counter more",
+                gap.at_least.with_unit()
+            ),
+            Self::TimeBackward { by } => write!(f, "time goes back by {}", by.with_unit()),
+            Self::Damage {
+                offset,
+                bytes: Some(0),
+                message,
+            } => write!(f, "damage at offset {offset}: {message}"),
+            Self::Damage {
+                offset,
+                bytes: Some(bytes),
+                message,
+            } => write!(f, "{bytes} bytes at offset {offset} passed over: {message}"),
+            Self::Damage {
+                offset, message, ..
+            } => write!(
+                f,
+                "the rest from offset {offset} could not be read: {message}"
+            ),
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Comparisons of fields with values: `ret < 0`, `comm == "idle"`, `state ~ RUN*`.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Operand, Pattern, Subject};
+
+/// How a field is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// `==` or `=`.
+    Equal,
+    /// `!=`.
+    Unequal,
+    /// `<`.
+    Less,
+    /// `<=`.
+    AtMost,
+    /// `>`.
+    Greater,
+    /// `>=`.
+    AtLeast,
+    /// `~`: the text or label is one that the value, a [`Pattern`], stands for.
+    Like,
+}
+
+/// The signs of relations; those that begin alike with the longest first.
+const SIGNS: [(&str, Relation); 8] = [
+    ("==", Relation::Equal),
+    ("!=", Relation::Unequal),
+    ("<=", Relation::AtMost),
+    (">=", Relation::AtLeast),
+    ("<", Relation::Less),
+    (">", Relation::Greater),
+    ("=", Relation::Equal),
+    ("~", Relation::Like),
+];
+
+/// The value that a field is compared with. What it is is seen from how it is written; the text
+/// stands for itself where the field is text or has a label.
+#[derive(Clone, Debug, PartialEq)]
+struct Constant {
+    text: String,
+    /// The number, unless the text was quoted.
+    number: Option<Number>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Number {
+    Integer(i128),
+    Real(f64),
+}
+
+/// A comparison of a field with a value.
+///
+/// It does not hold for an event that has no such field, whatever the relation, nor where text is
+/// compared with a number. Text is compared in the order of its characters' numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    /// Where the field is: names separated by dots.
+    field: String,
+    relation: Relation,
+    constant: Constant,
+}
+
+/// Why a text is no [`Condition`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConditionError {
+    /// There is no relation in it.
+    NoRelation {
+        /// The whole text.
+        found: String,
+    },
+    /// No field stands before the relation, or no value behind it.
+    Incomplete {
+        /// What is missing.
+        expected: &'static str,
+        /// The whole text.
+        found: String,
+    },
+}
+
+impl fmt::Display for ConditionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRelation { found } => write!(
+                f,
+                "expected FIELD OP VALUE, with OP one of == != < <= > >= ~, found {found:?}"
+            ),
+            Self::Incomplete { expected, found } => {
+                write!(f, "expected {expected}, found {found:?}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConditionError {}
+
+impl FromStr for Condition {
+    type Err = ConditionError;
+
+    /// Reads `FIELD OP VALUE`. A value in double quotes is text, also where it looks like a number.
+    fn from_str(text: &str) -> Result<Self, ConditionError> {
+        let signs = SIGNS.iter().enumerate();
+        let first = signs
+            .filter_map(|(rank, (sign, relation))| Some((text.find(sign)?, rank, sign, *relation)))
+            .min_by_key(|(place, rank, ..)| (*place, *rank));
+        let Some((place, _, sign, relation)) = first else {
+            let found = text.to_owned();
+            return Err(ConditionError::NoRelation { found });
+        };
+        let (field, rest) = text.split_at(place);
+        let value = rest.get(sign.len()..).unwrap_or_default().trim();
+        let field = field.trim();
+        let missing = |expected| {
+            let found = text.to_owned();
+            Err(ConditionError::Incomplete { expected, found })
+        };
+        if field.is_empty() {
+            return missing("the name of a field before the relation");
+        }
+        if value.is_empty() {
+            return missing("a value behind the relation");
+        }
+        Ok(Self {
+            field: field.to_owned(),
+            relation,
+            constant: Constant::new(value),
+        })
+    }
+}
+
+impl Constant {
+    fn new(text: &str) -> Self {
+        let quoted = text
+            .strip_prefix('"')
+            .and_then(|text| text.strip_suffix('"'));
+        if let Some(text) = quoted {
+            return Self {
+                text: text.to_owned(),
+                number: None,
+            };
+        }
+        let real = || text.parse().ok().map(Number::Real);
+        Self {
+            text: text.to_owned(),
+            number: integer(text).map(Number::Integer).or_else(real),
+        }
+    }
+
+    /// The order of a field's value and this one.
+    fn compare(&self, value: &Operand<'_>) -> Option<Ordering> {
+        match value {
+            Operand::Integer(value) => self.compare_number(*value),
+            Operand::Label(label, value) => match self.number {
+                Some(_) => self.compare_number(*value),
+                None => Some((*label).cmp(self.text.as_str())),
+            },
+            Operand::Real(value) => match self.number? {
+                Number::Integer(number) => value.partial_cmp(&(number as f64)),
+                Number::Real(number) => value.partial_cmp(&number),
+            },
+            Operand::Bool(value) => match self.text.as_str() {
+                "true" | "1" => Some(value.cmp(&true)),
+                "false" | "0" => Some(value.cmp(&false)),
+                _ => None,
+            },
+            Operand::Text(text) => Some((**text).cmp(self.text.as_str())),
+        }
+    }
+
+    fn compare_number(&self, value: i128) -> Option<Ordering> {
+        match self.number? {
+            Number::Integer(number) => Some(value.cmp(&number)),
+            Number::Real(number) => (value as f64).partial_cmp(&number),
+        }
+    }
+}
+
+/// Decimal, or hexadecimal with `0x`, with a sign or without.
+fn integer(text: &str) -> Option<i128> {
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text),
+    };
+    if digits.starts_with(['+', '-']) {
+        return None;
+    }
+    let number = match digits.strip_prefix("0x") {
+        Some(digits) if !digits.starts_with(['+', '-']) => i128::from_str_radix(digits, 16),
+        Some(_) => return None,
+        None => digits.parse::<i128>(),
+    };
+    number.ok()?.checked_mul(sign)
+}
+
+impl Condition {
+    /// The path of the field that it asks for.
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// Whether it holds for an event.
+    #[must_use]
+    pub fn holds<S: Subject + ?Sized>(&self, subject: &S) -> bool {
+        let Some(value) = subject.field(&self.field) else {
+            return false;
+        };
+        if self.relation == Relation::Like {
+            let pattern = Pattern::new(self.constant.text.as_str());
+            return match &value {
+                Operand::Text(text) => pattern.matches(text),
+                Operand::Label(label, _) => pattern.matches(label),
+                Operand::Integer(_) | Operand::Real(_) | Operand::Bool(_) => false,
+            };
+        }
+        let Some(order) = self.constant.compare(&value) else {
+            return false;
+        };
+        match self.relation {
+            Relation::Equal => order.is_eq(),
+            Relation::Unequal => order.is_ne(),
+            Relation::Less => order.is_lt(),
+            Relation::AtMost => order.is_le(),
+            Relation::Greater => order.is_gt(),
+            Relation::AtLeast => order.is_ge(),
+            Relation::Like => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::*;
+    use crate::{Cpu, ThreadId, Time};
+
+    /// An event with one field, `x`.
+    struct One(Operand<'static>);
+
+    impl Subject for One {
+        fn time(&self) -> Option<Time> {
+            None
+        }
+        fn name(&self) -> &str {
+            "one"
+        }
+        fn cpu(&self) -> Option<Cpu> {
+            None
+        }
+        fn thread(&self) -> Option<ThreadId> {
+            None
+        }
+        fn thread_name(&self) -> Option<Cow<'_, str>> {
+            None
+        }
+        fn field(&self, path: &str) -> Option<Operand<'_>> {
+            (path == "x").then(|| self.0.clone())
+        }
+    }
+
+    #[test]
+    fn comparisons_go_by_what_the_field_is() {
+        let integer = |number| Operand::Integer(number);
+        let text = |text| Operand::Text(Cow::Borrowed(text));
+        let cases = [
+            (integer(-5), "x < 0", true),
+            (integer(-5), "x<-4", true),
+            (integer(16), "x == 0x10", true),
+            (integer(16), "x = 16", true),
+            (integer(16), "x >= 16.5", false),
+            (
+                integer(i128::from(u64::MAX)),
+                "x > 18446744073709551614",
+                true,
+            ),
+            (integer(1), "x == one", false),
+            (integer(1), "x != one", false),
+            (integer(1), "y != 2", false),
+            (Operand::Real(0.5), "x <= 0.5", true),
+            (Operand::Real(0.5), "x > 0", true),
+            (Operand::Real(f64::NAN), "x != 0", false),
+            (Operand::Bool(true), "x == true", true),
+            (Operand::Bool(false), "x != 1", true),
+            (text("idle"), "x == idle", true),
+            (text("idle"), "x == \"idle\"", true),
+            (text("7"), "x == 7", true),
+            (text("idle"), "x ~ i*e", true),
+            (text("a<b"), "x == a<b", true),
+            (Operand::Label("RUN", 3), "x == RUN", true),
+            (Operand::Label("RUN", 3), "x == 3", true),
+            (Operand::Label("3", 4), "x == \"3\"", true),
+            (Operand::Label("RUN", 3), "x ~ R?N", true),
+            (integer(3), "x ~ 3", false),
+        ];
+        for (value, condition, expected) in cases {
+            let parsed: Condition = condition.parse().unwrap();
+            assert_eq!(
+                parsed.holds(&One(value.clone())),
+                expected,
+                "{value:?} {condition}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_comparison_is_refused_with_a_reason() {
+        for text in ["x", "", "x 5", "< 5", "x <", "x == "] {
+            let error = text.parse::<Condition>().unwrap_err().to_string();
+            assert!(error.starts_with("expected "), "{text}: {error}");
+        }
+    }
+}

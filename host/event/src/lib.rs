@@ -1,0 +1,30 @@
+//! The event model: what every source of a trace becomes, and all that an analysis or an export
+//! needs to know.
+//!
+//! A source (a Kymo target, a CTF trace, another tool's format) gives a [`TraceInfo`] and then
+//! [`Event`]s in the order of time. What an event *means* is its [`EventKind`]; what it was *called*
+//! in the source and which fields it had are kept beside it, so that a listing can show the record
+//! as it stands. Losses are events too ([`Gap`]): they have a place in time and a size, and an
+//! analysis that ignores them has to do so on purpose.
+//!
+//! This crate depends on nothing, so that anything can depend on it.
+#![forbid(unsafe_code)]
+
+mod cost;
+mod event;
+mod field;
+mod filter;
+mod trace;
+mod units;
+mod wall;
+
+pub use cost::{Recorded, RecordingCost};
+pub use event::{ClockGap, Event, EventKind, Gap, RecordingCause};
+pub use field::{Field, Value};
+pub use filter::{
+    Bound, Choice, Condition, ConditionError, Filter, Operand, Pattern, Relation, Subject,
+    ThreadChoice,
+};
+pub use trace::{ClockCorrection, Damage, Function, StreamInfo, TraceInfo};
+pub use units::{Addr, Cpu, Duration, Irq, Picoseconds, StreamId, ThreadId, Ticks, Time};
+pub use wall::{Date, Moment, WallClock};

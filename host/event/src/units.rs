@@ -1,0 +1,173 @@
+//! Newtypes for the numbers that must not be mixed up.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $format:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $format, self.0)
+            }
+        }
+    };
+}
+
+number!(
+    /// A moment: nanoseconds since the origin of the trace's clock (the target's start, or the
+    /// Unix epoch where the source knows it). Can be negative, as CTF's clock offsets can.
+    Time(i64), "{}"
+);
+number!(
+    /// A span of time in nanoseconds.
+    Duration(u64), "{}"
+);
+number!(
+    /// A span of time in picoseconds, for averages of what takes a few ticks: seven months fit.
+    Picoseconds(u64), "{}"
+);
+number!(
+    /// A reading of, or a distance on, a target's own counter.
+    Ticks(u64), "{}"
+);
+number!(
+    /// A run-time address on the target. Addresses of Thumb code are even: the mode bit is taken
+    /// off where an address enters the model.
+    Addr(u64), "{:#x}"
+);
+number!(
+    /// A processor, counted from 0.
+    Cpu(u32), "{}"
+);
+number!(
+    /// A thread, as the target identifies it: often the address of its control block.
+    ThreadId(u64), "{:#x}"
+);
+number!(
+    /// An interrupt, as the architecture counts (on Cortex-M the exception number; on Linux the
+    /// signal).
+    Irq(u32), "{}"
+);
+number!(
+    /// A stream of the trace: an index into [`TraceInfo::streams`](crate::TraceInfo::streams).
+    StreamId(u32), "{}"
+);
+
+impl Addr {
+    /// A stand-in for the address of a function of which a trace tells the name alone: the `index`th.
+    ///
+    /// It begins with the letters "kymo", where no processor has code; the trace's
+    /// [`functions`](crate::TraceInfo::functions) give its name.
+    pub const fn stand_in(index: u32) -> Self {
+        // Some bytes long, as functions are.
+        Self(0x6b79_6d6f_0000_0000 + ((index as u64) << 4))
+    }
+}
+
+impl Time {
+    /// The time from `earlier` to this one; `None` if that lies in the future of this one.
+    pub fn since(self, earlier: Self) -> Option<Duration> {
+        u64::try_from(i128::from(self.0) - i128::from(earlier.0))
+            .ok()
+            .map(Duration)
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Self;
+
+    /// Stops at the end of time.
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add_unsigned(duration.0))
+    }
+}
+
+impl Add for Duration {
+    type Output = Self;
+
+    /// Stops at the largest duration.
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Duration {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Duration {
+    /// For sentences: in a unit close to its size, with as many decimals as it needs (`800 ns`,
+    /// `12.5 us`, `4 ms`). Nothing is rounded.
+    pub fn with_unit(self) -> String {
+        let (one, width, unit) = match self.0 {
+            0..1_000 => (1, 0, "ns"),
+            1_000..1_000_000 => (1_000, 3, "us"),
+            1_000_000..1_000_000_000 => (1_000_000, 6, "ms"),
+            _ => (1_000_000_000, 9, "s"),
+        };
+        let (whole, rest) = (self.0 / one, self.0 % one);
+        if rest == 0 {
+            return format!("{whole} {unit}");
+        }
+        let decimals = format!("{rest:0width$}");
+        format!("{whole}.{} {unit}", decimals.trim_end_matches('0'))
+    }
+}
+
+impl Sub for Duration {
+    type Output = Self;
+
+    /// Stops at zero.
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Ticks {
+    /// This many ticks in nanoseconds, rounded down, as far as they fit.
+    pub fn to_ns(self, hz: u64) -> u64 {
+        let ns = u128::from(self.0) * 1_000_000_000 / u128::from(hz.max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_in_sentences_have_fitting_units() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_050, "1.05 us"),
+            (4_000_000, "4 ms"),
+            (1_000_001, "1.000001 ms"),
+            (61_500_000_000, "61.5 s"),
+            (u64::MAX, "18446744073.709551615 s"),
+        ] {
+            assert_eq!(Duration(ns).with_unit(), text);
+        }
+    }
+
+    #[test]
+    fn time_stops_at_its_ends() {
+        assert_eq!(Time(5).since(Time(-5)), Some(Duration(10)));
+        assert_eq!(Time(-5).since(Time(5)), None);
+        assert_eq!(
+            Time(i64::MAX).since(Time(i64::MIN)),
+            Some(Duration(u64::MAX))
+        );
+        assert_eq!(Time(i64::MAX) + Duration(1), Time(i64::MAX));
+        assert_eq!(Duration(1) - Duration(2), Duration(0));
+        assert_eq!(Ticks(25_000_000).to_ns(25_000_000), 1_000_000_000);
+        assert_eq!(Ticks(u64::MAX).to_ns(1), u64::MAX);
+        assert_eq!(Ticks(1).to_ns(0), 1_000_000_000);
+    }
+}

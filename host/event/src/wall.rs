@@ -1,0 +1,178 @@
+//! The time of day: what a trace's own clock was worth on a clock on the wall.
+
+use crate::Time;
+
+/// A moment on two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    /// On the trace's.
+    pub time: Time,
+    /// Nanoseconds since 1970-01-01 00:00 UTC.
+    pub unix_ns: i64,
+}
+
+/// The time of day by the clock of a trace: moments of which both are known, and a straight line
+/// from one to the next.
+///
+/// Clocks of processors are off by some parts in a million, cheap ones by a percent. Where two moments
+/// disagree by more, the time of day was set in between: then the first holds until the second.
+///
+/// The default knows of no moment: the trace's clock is a clock on the wall itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WallClock {
+    /// In the order of their times.
+    moments: Vec<Moment>,
+}
+
+impl WallClock {
+    /// By how many parts in a hundred a clock may be off before it is taken to have been set.
+    const OFF: i128 = 5;
+
+    /// The clock that shows these times; `None` if there are none. Of several for one time the first
+    /// holds.
+    pub fn new(moments: impl IntoIterator<Item = Moment>) -> Option<Self> {
+        let mut moments: Vec<_> = moments.into_iter().collect();
+        moments.sort_by_key(|moment| moment.time);
+        moments.dedup_by_key(|moment| moment.time);
+        (!moments.is_empty()).then_some(Self { moments })
+    }
+
+    /// The moments that it goes by, in the order of their times.
+    pub fn moments(&self) -> &[Moment] {
+        &self.moments
+    }
+
+    /// Whether one clock went as the other between two moments, about.
+    pub fn in_step(one: Moment, other: Moment) -> bool {
+        let (own, wall) = apart(one, other);
+        own > 0 && (wall - own).abs() <= own * Self::OFF / 100
+    }
+
+    /// The time of day at a time, in nanoseconds since 1970-01-01 00:00 UTC.
+    pub fn unix_ns(&self, time: Time) -> i64 {
+        let behind = self.moments.partition_point(|moment| moment.time <= time);
+        let next = self.moments.get(behind);
+        let Some(last) = self.moments.get(behind.saturating_sub(1)) else {
+            return time.0;
+        };
+        let since = i128::from(time.0) - i128::from(last.time.0);
+        let passed = match next {
+            Some(next) if behind > 0 && Self::in_step(*last, *next) => {
+                let (own, wall) = apart(*last, *next);
+                since * wall / own
+            }
+            _ => since,
+        };
+        let ns = i128::from(last.unix_ns) + passed;
+        ns.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+}
+
+/// From one moment to the other, by either clock.
+fn apart(one: Moment, other: Moment) -> (i128, i128) {
+    (
+        i128::from(other.time.0) - i128::from(one.time.0),
+        i128::from(other.unix_ns) - i128::from(one.unix_ns),
+    )
+}
+
+/// Shows a time of day as people and programs write it (RFC 3339), in UTC with nanoseconds:
+/// `2026-11-21T17:20:00.000000001Z`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Date(
+    /// Nanoseconds since 1970-01-01 00:00 UTC.
+    pub i64,
+);
+
+impl std::fmt::Display for Date {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (seconds, ns) = (
+            self.0.div_euclid(1_000_000_000),
+            self.0.rem_euclid(1_000_000_000),
+        );
+        let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        let (year, month, day) = civil(days);
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ns:09}Z"
+        )
+    }
+}
+
+/// The date so many days after 1970-01-01, by the Gregorian calendar. Years are counted from March,
+/// so that the day that is sometimes missing is the last one; 400 of them have 146,097 days.
+const fn civil(days: i64) -> (i64, i64, i64) {
+    // 1970-01-01 is day 719,468 of that count from the year 0.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    (era * 400 + year + next, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: i64 = 1_000_000_000;
+
+    fn clock(moments: &[(i64, i64)]) -> WallClock {
+        let moments = moments.iter().map(|(time, unix_ns)| Moment {
+            time: Time(*time),
+            unix_ns: *unix_ns,
+        });
+        WallClock::new(moments).unwrap()
+    }
+
+    #[test]
+    fn between_moments_it_goes_as_they_do() {
+        // 100 parts in a million fast.
+        let clock = clock(&[(10 * S, 1000 * S), (20 * S, 1010 * S + 1_000_000)]);
+        assert_eq!(clock.unix_ns(Time(10 * S)), 1000 * S);
+        assert_eq!(clock.unix_ns(Time(15 * S)), 1005 * S + 500_000);
+        assert_eq!(clock.unix_ns(Time(20 * S)), 1010 * S + 1_000_000);
+        // Outside as the trace's own.
+        assert_eq!(clock.unix_ns(Time(0)), 990 * S);
+        assert_eq!(clock.unix_ns(Time(25 * S)), 1015 * S + 1_000_000);
+        assert_eq!(clock.unix_ns(Time(i64::MIN)), i64::MIN + 990 * S);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_jumps_where_that_is_known() {
+        for jump in [-500 * S, 500 * S] {
+            let clock = clock(&[(0, 1000 * S), (10 * S, 1010 * S + jump)]);
+            assert_eq!(clock.unix_ns(Time(10 * S - 1)), 1010 * S - 1);
+            assert_eq!(clock.unix_ns(Time(10 * S)), 1010 * S + jump);
+        }
+        assert_eq!(WallClock::new([]), None);
+        let twice = clock(&[(5, 7), (5, 9), (1, 3)]);
+        assert_eq!(twice.moments().len(), 2);
+        assert_eq!(twice.unix_ns(Time(5)), 7);
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00.000000007Z"),
+            (951_782_399, "2000-02-28T23:59:59.000000007Z"),
+            (951_782_400, "2000-02-29T00:00:00.000000007Z"),
+            (951_868_800, "2000-03-01T00:00:00.000000007Z"),
+            (1_709_164_800, "2024-02-29T00:00:00.000000007Z"),
+            (1_795_281_605, "2026-11-21T17:20:05.000000007Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000000007Z"),
+            (-1, "1969-12-31T23:59:59.000000007Z"),
+        ] {
+            assert_eq!(Date(seconds * S + 7).to_string(), text);
+        }
+        assert_eq!(Date(i64::MAX).to_string(), "2262-04-11T23:47:16.854775807Z");
+        assert_eq!(Date(i64::MIN).to_string(), "1677-09-21T00:12:43.145224192Z");
+    }
+}

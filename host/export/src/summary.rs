@@ -1,0 +1,164 @@
+//! What became of a trace on its way into another tool's file.
+//!
+//! Another tool's file can seldom say all that a trace says, and a viewer shows a repaired call
+//! much like a whole one. So every export also returns numbers, for the command line to show.
+
+use kymo_analysis::calls::Counts;
+use kymo_analysis::steady::SteadyCounts;
+use kymo_event::{Event, EventKind};
+
+/// What an export took, and what it had to leave out or change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Events taken, gaps not counted.
+    pub events: u64,
+    /// Gaps taken.
+    pub gaps: u64,
+    /// Events that the gaps say are missing, as far as they say so.
+    pub lost_events: u64,
+    /// Gaps that hide an unknown number of events.
+    pub unknown_losses: u64,
+    /// Calls that were closed by inference.
+    pub repaired: u64,
+    /// Exits of calls whose beginning is not in the trace.
+    pub orphans: u64,
+    /// Calls that had not ended when the trace did.
+    pub open: u64,
+    /// Calls that had not ended when recording was turned off.
+    pub recording_off: u64,
+    /// Calls so deep that they were not followed; their time is their caller's.
+    pub too_deep: u64,
+    /// Things that were put later than they were recorded, because the format can't go back in time.
+    pub held: u64,
+    /// Things that were put earlier than they were recorded, because the clock was ahead then.
+    pub moved: u64,
+    /// Nanoseconds added to every time, because the format has no time before its origin.
+    pub shifted_ns: u64,
+    /// Things that the format has no place for.
+    pub left_out: u64,
+}
+
+impl Summary {
+    /// Counts an event of the source.
+    pub(crate) fn take(&mut self, event: &Event) {
+        if let EventKind::Gap(gap) = &event.kind {
+            self.gaps += 1;
+            match gap.lost_events() {
+                Some(events) => self.lost_events = self.lost_events.saturating_add(events),
+                None => self.unknown_losses += 1,
+            }
+        } else {
+            self.events += 1;
+        }
+    }
+
+    /// Takes over what was done to the times of a clock that stepped back.
+    pub(crate) fn count_steps(&mut self, counts: &SteadyCounts) {
+        self.moved = counts.moved;
+    }
+
+    /// Takes over what the reconstruction of calls counted.
+    pub(crate) fn count_calls(&mut self, counts: &Counts) {
+        self.repaired = counts.unwound + counts.lost;
+        self.orphans = counts.orphans;
+        self.open = counts.open;
+        self.recording_off = counts.recording_off;
+        self.too_deep = counts.too_deep;
+    }
+}
+
+/// One line for people: only what there is.
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let count = |n: u64, one: &str, more: &str| {
+            let what = if n == 1 { one } else { more };
+            format!("{n} {what}")
+        };
+        f.write_str(&count(self.events, "event", "events"))?;
+        for (n, one, more) in [
+            (self.gaps, "gap", "gaps"),
+            (
+                self.lost_events,
+                "event known to be lost",
+                "events known to be lost",
+            ),
+            (
+                self.unknown_losses,
+                "loss of unknown size",
+                "losses of unknown size",
+            ),
+            (
+                self.repaired,
+                "call closed by inference",
+                "calls closed by inference",
+            ),
+            (
+                self.orphans,
+                "exit of a call that was not seen to begin",
+                "exits of calls that were not seen to begin",
+            ),
+            (
+                self.open,
+                "call still open at the end",
+                "calls still open at the end",
+            ),
+            (
+                self.recording_off,
+                "call still open when recording was turned off",
+                "calls still open when recording was turned off",
+            ),
+            (
+                self.too_deep,
+                "call too deep to follow",
+                "calls too deep to follow",
+            ),
+            (
+                self.held,
+                "time held because it went back",
+                "times held because they went back",
+            ),
+            (
+                self.moved,
+                "event moved back by as much as the clock was ahead",
+                "events moved back by as much as the clock was ahead",
+            ),
+            (
+                self.shifted_ns,
+                "ns added to every time",
+                "ns added to every time",
+            ),
+            (
+                self.left_out,
+                "thing the format has no place for",
+                "things the format has no place for",
+            ),
+        ] {
+            if n != 0 {
+                write!(f, ", {}", count(n, one, more))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_what_there_is_and_nothing_else() {
+        let mut summary = Summary {
+            events: 2,
+            ..Summary::default()
+        };
+        assert_eq!(summary.to_string(), "2 events");
+        summary.gaps = 1;
+        summary.lost_events = 37;
+        summary.left_out = 1;
+        assert_eq!(
+            summary.to_string(),
+            "2 events, 1 gap, 37 events known to be lost, 1 thing the format has no place for"
+        );
+    }
+}

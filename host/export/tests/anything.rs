@@ -1,0 +1,137 @@
+//! Whatever the events are, an export is well-formed: timelines are balanced, named and in order,
+//! and nothing panics.
+
+mod common;
+
+use common::timeline::expected_calls;
+use common::{Trace, proto, traces};
+use kymo_event::{
+    ClockGap, Cpu, Duration, Event, EventKind, Gap, Irq, RecordingCause, StreamId, ThreadId, Time,
+};
+use proptest::prelude::*;
+
+fn kind() -> impl Strategy<Value = EventKind> {
+    let function = || prop::sample::select(vec![traces::A, traces::B, traces::C, traces::ODD]);
+    let irq = || (15_u32..18).prop_map(Irq);
+    prop_oneof![
+        8 => function().prop_map(|function| EventKind::Enter { function, call_site: None }),
+        8 => function().prop_map(|function| EventKind::Exit { function: Some(function) }),
+        1 => Just(EventKind::Exit { function: None }),
+        2 => Just(EventKind::SwitchedIn),
+        2 => Just(EventKind::SwitchedOut),
+        2 => irq().prop_map(|irq| EventKind::IsrEnter { irq }),
+        2 => irq().prop_map(|irq| EventKind::IsrExit { irq: Some(irq) }),
+        1 => Just(EventKind::IsrExit { irq: None }),
+        1 => (any::<Option<String>>(), any::<u64>())
+            .prop_map(|(label, value)| EventKind::Marker { label, value }),
+        1 => any::<bool>().prop_map(|on| EventKind::Recording { on, cause: RecordingCause::Function }),
+        1 => (0_u64..3).prop_map(|thread| EventKind::ThreadName {
+            thread: ThreadId(thread),
+            name: "late".to_owned(),
+        }),
+        1 => irq().prop_map(|irq| EventKind::IsrName { irq, name: "late".to_owned() }),
+        1 => gap().prop_map(EventKind::Gap),
+    ]
+}
+
+fn gap() -> impl Strategy<Value = Gap> {
+    prop_oneof![
+        any::<Option<u64>>().prop_map(|events| Gap::Discarded { events }),
+        any::<Option<u64>>().prop_map(|packets| Gap::LostPackets { packets }),
+        any::<u64>().prop_map(|packets| Gap::Overwritten { packets }),
+        any::<u32>().prop_map(|depth| Gap::InInterrupt { depth }),
+        any::<u64>().prop_map(|ns| Gap::Clock(ClockGap {
+            at_least: Duration(ns)
+        })),
+        any::<u64>().prop_map(|ns| Gap::TimeBackward { by: Duration(ns) }),
+    ]
+}
+
+/// A trace of any events. Mostly time goes on by little; now and then it goes back, or far away.
+fn trace() -> impl Strategy<Value = Trace> {
+    let step = prop_oneof![20 => 0_i64..50, 1 => -100_i64..0, 1 => any::<i64>()];
+    let place = (
+        0_u32..3,
+        prop::option::of(0_u32..2),
+        prop::option::of(0_u64..3),
+    );
+    let event = (step, place, kind());
+    prop::collection::vec(event, 0..120).prop_map(|events| {
+        let mut trace = traces::empty();
+        let mut time = 0_i64;
+        for (step, (stream, cpu, thread), kind) in events {
+            time = time.saturating_add(step);
+            trace.events.push(Event {
+                time: Time(time),
+                stream: StreamId(stream),
+                cpu: cpu.map(Cpu),
+                thread: thread.map(ThreadId),
+                kind,
+                named: false,
+                name: "any".into(),
+                fields: Vec::new(),
+            });
+        }
+        trace
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
+
+    #[test]
+    fn perfetto_is_well_formed(trace in trace()) {
+        let perfetto = proto::read(&trace.export("perfetto").0);
+        perfetto.timeline.check();
+        prop_assert_eq!(perfetto.timeline.calls().len(), expected_calls(&trace).len());
+        for state in &perfetto.states {
+            prop_assert!(perfetto.threads.contains_key(&state.tid));
+        }
+    }
+
+    #[test]
+    fn trace_event_json_is_well_formed(trace in trace()) {
+        let timeline = common::json::read(&trace.export("trace-event").0);
+        timeline.check();
+        prop_assert_eq!(timeline.calls().len(), expected_calls(&trace).len());
+    }
+
+    #[test]
+    fn ctf_can_be_read(trace in trace()) {
+        let directory = tempfile::tempdir().unwrap();
+        trace.export_to("ctf", directory.path());
+        let told = |event: &&Event| {
+            !matches!(
+                event.kind,
+                EventKind::Gap(
+                    Gap::Discarded { events: Some(_) } | Gap::LostPackets { packets: Some(_) }
+                )
+            )
+        };
+        let read = kymo_ctf::Trace::open(directory.path()).unwrap();
+        let mut messages = read.messages().unwrap();
+        let mut events = 0;
+        while let Some((_, message)) = messages.next_message().unwrap() {
+            events += usize::from(matches!(message, kymo_ctf::Message::Event(_)));
+        }
+        prop_assert_eq!(events, trace.events.iter().filter(told).count());
+    }
+
+    #[test]
+    fn lists_have_a_line_for_every_event(trace in trace()) {
+        let lines = |format| trace.export(format).0.iter().filter(|&&byte| byte == b'\n').count();
+        prop_assert_eq!(lines("json"), trace.events.len());
+        prop_assert_eq!(lines("csv"), trace.events.len() + 1);
+    }
+
+    #[test]
+    fn stacks_are_lines_of_frames_and_time(trace in trace()) {
+        let (bytes, _) = trace.export("folded");
+        let mut seen = std::collections::BTreeSet::new();
+        for line in std::str::from_utf8(&bytes).unwrap().lines() {
+            let (stack, time) = line.rsplit_once(' ').unwrap();
+            prop_assert!(time.parse::<u64>().unwrap() > 0);
+            prop_assert!(seen.insert(stack.to_owned()), "{} twice", stack);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Where a target is reached: what a user types for it, taken apart.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// The speed of a serial port, in bits a second, where none is given.
+pub const DEFAULT_BAUD: u32 = 115_200;
+
+/// Where a target is reached.
+///
+/// Written as `tcp:HOST:PORT` (an IPv6 host in brackets; `socket://HOST:PORT`, as pyserial and with it
+/// Zephyr's scripts have it, is the same), or as the path or name of a serial port (`/dev/ttyACM0`,
+/// `COM3`), with `serial:` before it or not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A TCP port: a serial server, or a UART of QEMU's.
+    Tcp {
+        /// The name or number of the host, without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A serial port of this machine.
+    Serial {
+        /// Its device.
+        path: PathBuf,
+        /// Its speed in bits a second.
+        baud: u32,
+    },
+}
+
+/// Why a text is no [`Address`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{given}` is no address of a target: {problem}")]
+pub struct AddressError {
+    /// What was given.
+    pub given: String,
+    /// What is wrong with it.
+    pub problem: &'static str,
+}
+
+impl Address {
+    /// The serial port at `path`, with [`DEFAULT_BAUD`].
+    pub fn serial(path: impl AsRef<Path>) -> Self {
+        Self::Serial {
+            path: path.as_ref().to_owned(),
+            baud: DEFAULT_BAUD,
+        }
+    }
+
+    /// The same address with another speed; a TCP connection has none and stays as it is.
+    #[must_use]
+    pub fn with_baud(self, speed: u32) -> Self {
+        match self {
+            Self::Serial { path, .. } => Self::Serial { path, baud: speed },
+            tcp @ Self::Tcp { .. } => tcp,
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    /// Reads an address as a user writes it. A serial port gets [`DEFAULT_BAUD`]; whether it
+    /// exists is not looked at.
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let error = |problem| AddressError {
+            given: text.to_owned(),
+            problem,
+        };
+        let tcp = text
+            .strip_prefix("tcp:")
+            .or_else(|| text.strip_prefix("socket://"));
+        let Some(rest) = tcp else {
+            let path = text.strip_prefix("serial:").unwrap_or(text);
+            return if path.is_empty() {
+                Err(error("expected tcp:HOST:PORT or a serial port"))
+            } else {
+                Ok(Self::serial(path))
+            };
+        };
+        let (host, port) = rest
+            .rsplit_once(':')
+            .ok_or_else(|| error("expected a port behind the host, as in tcp:localhost:4000"))?;
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        if bare.is_none() && host.contains(':') {
+            return Err(error(
+                "expected an IPv6 host in brackets, as in tcp:[::1]:4000",
+            ));
+        }
+        let host = bare.unwrap_or(host);
+        if host.is_empty() {
+            return Err(error(
+                "expected a host before the port, as in tcp:localhost:4000",
+            ));
+        }
+        match port.parse() {
+            Ok(port) if port != 0 => Ok(Self::Tcp {
+                host: host.to_owned(),
+                port,
+            }),
+            _ => Err(error("expected a port from 1 to 65535")),
+        }
+    }
+}
+
+/// As [`FromStr`] takes it; the speed of a serial port is left out.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "tcp:[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "tcp:{host}:{port}"),
+            Self::Serial { path, .. } => path.display().fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_read_back() {
+        for text in ["tcp:localhost:4000", "tcp:[::1]:1", "/dev/ttyACM0", "COM3"] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!(address.to_string(), text);
+        }
+        assert_eq!(
+            "socket://localhost:4000".parse::<Address>(),
+            "tcp:localhost:4000".parse()
+        );
+        assert_eq!(
+            "serial:/dev/ttyS0".parse(),
+            Ok(Address::serial("/dev/ttyS0"))
+        );
+        assert_eq!(
+            Address::serial("x").with_baud(9600),
+            Address::Serial {
+                path: "x".into(),
+                baud: 9600
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, part) in [
+            ("tcp:4000", "port behind the host"),
+            ("tcp::4000", "host before the port"),
+            ("tcp:a:0", "1 to 65535"),
+            ("tcp:a:65536", "1 to 65535"),
+            ("tcp:::1:4000", "brackets"),
+            ("", "serial port"),
+            ("serial:", "serial port"),
+        ] {
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

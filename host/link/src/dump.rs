@@ -1,0 +1,295 @@
+//! A dump: what a target has recorded, fetched piece by piece.
+//!
+//! Pieces arrive in any order and some arrive twice or never; [`Pieces`] keeps what came and knows
+//! what is missing. The conversation that fetches them is in [`Target`](crate::Target).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use kymo_wire::link::crc::crc32;
+use kymo_wire::link::{DATA_BYTES, Identity};
+
+/// Tells a transfer that it should stop; clones are the same flag. For a signal handler to set.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// A flag that is not set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the flag, for good.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is set.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How far a dump has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes that have arrived.
+    pub bytes: u64,
+    /// Bytes of the whole dump, once the target has said so.
+    pub total: Option<u64>,
+    /// Pieces that came because they were asked for again.
+    pub resent: u64,
+}
+
+/// How a dump ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Everything arrived, and its checksum is the target's.
+    Whole,
+    /// Everything arrived whole piece by piece, but twice the checksum of it all was not the
+    /// target's: its buffer changed during the transfer.
+    Changed,
+    /// The user broke it off.
+    Cancelled,
+    /// The target fell silent.
+    Silent {
+        /// For how long it had been silent when the host gave up.
+        waited: Duration,
+    },
+    /// The target sent what it was asked for without what is missing, again and again.
+    Incomplete,
+    /// The target refused to send a piece again; its reason.
+    Refused(String),
+    /// The connection was lost; what the system said.
+    Disconnected(String),
+}
+
+/// What a target sent of its recording.
+#[derive(Clone, Debug)]
+pub struct Dump {
+    /// Who sent it, as asked just before.
+    pub identity: Identity,
+    /// The bytes, up to the last one that arrived; zeros where a piece is missing before that.
+    pub bytes: Vec<u8>,
+    /// How many bytes the whole dump has, if the target came to say so.
+    pub total: Option<u64>,
+    /// Which bytes of the dump did not arrive, in order.
+    pub missing: Vec<Range<u64>>,
+    /// How it ended.
+    pub ended: Ended,
+    /// Frames that arrived damaged.
+    pub damaged: u64,
+    /// Pieces that came because they were asked for again.
+    pub resent: u64,
+}
+
+impl Dump {
+    /// Whether it is all that the target had.
+    pub fn is_whole(&self) -> bool {
+        self.ended == Ended::Whole
+    }
+}
+
+/// How many pieces may be missing before one that is taken: what is given out has zeros in their
+/// places, and a target that is out of its mind must not fill the memory with those.
+const MAX_AHEAD: usize = 1 << 16;
+
+/// The size of a whole dump and what is needed to check it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Bytes.
+    pub(crate) bytes: u64,
+    /// Pieces.
+    pub(crate) pieces: u32,
+}
+
+impl Extent {
+    /// That of a dump of so many bytes; `None` if the pieces do not fit them.
+    pub(crate) fn new(bytes: u64, pieces: u64) -> Option<Self> {
+        let right = bytes.div_ceil(DATA_BYTES as u64) == pieces;
+        let pieces = u32::try_from(pieces).ok()?;
+        right.then_some(Self { bytes, pieces })
+    }
+}
+
+/// The pieces of a dump that have arrived.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    /// What arrived, in the order of arrival.
+    arrived: Vec<u8>,
+    /// Where in `arrived` each piece stands, and how long it is.
+    places: BTreeMap<u32, (usize, usize)>,
+    /// The first piece that is not there: looking for it anew each time would take longer and
+    /// longer.
+    front: u32,
+    /// The size of the whole, once known.
+    extent: Option<Extent>,
+    /// The checksum of the whole, once known.
+    crc: Option<u32>,
+}
+
+impl Pieces {
+    /// Whether the size of the whole is known.
+    pub(crate) fn extent(&self) -> Option<Extent> {
+        self.extent
+    }
+
+    /// Whether nothing has arrived.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// How many bytes have arrived.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.arrived.len() as u64
+    }
+
+    /// The target said how long the dump is.
+    pub(crate) fn set_extent(&mut self, extent: Extent) {
+        self.extent = Some(extent);
+    }
+
+    /// The target said what the checksum of the dump is.
+    pub(crate) fn set_crc(&mut self, crc: u32) {
+        self.crc = Some(crc);
+    }
+
+    /// Takes a piece; whether it is new. A piece of the wrong length is not taken: it would put
+    /// all others in the wrong place. Nor is one that is far ahead of all others; it can be asked
+    /// for later.
+    pub(crate) fn insert(&mut self, number: u32, bytes: &[u8]) -> bool {
+        let fits = match self.extent {
+            Some(extent) => {
+                let start = u64::from(number) * DATA_BYTES as u64;
+                bytes.len() as u64 == extent.bytes.saturating_sub(start).min(DATA_BYTES as u64)
+            }
+            None => bytes.len() <= DATA_BYTES,
+        };
+        let near = number as usize <= self.places.len() + MAX_AHEAD;
+        if !fits || !near || bytes.is_empty() || self.places.contains_key(&number) {
+            return false;
+        }
+        self.places
+            .insert(number, (self.arrived.len(), bytes.len()));
+        self.arrived.extend_from_slice(bytes);
+        while self.places.contains_key(&self.front) {
+            self.front = self.front.saturating_add(1);
+        }
+        true
+    }
+
+    /// The first missing pieces that stand together, as far as the size of the whole is known.
+    pub(crate) fn first_missing(&self) -> Option<Range<u32>> {
+        self.missing_pieces().next()
+    }
+
+    /// Whether the checksum is known that tells if the whole is right. Nothing needs none.
+    pub(crate) fn has_crc(&self) -> bool {
+        self.crc.is_some() || self.extent.is_some_and(|extent| extent.bytes == 0)
+    }
+
+    /// Runs of missing pieces, in order.
+    fn missing_pieces(&self) -> impl Iterator<Item = Range<u32>> {
+        let end = self.extent.map_or(0, |extent| extent.pieces);
+        let mut next = self.front;
+        let mut gaps = self
+            .places
+            .range(next..)
+            .map(|(number, _)| *number)
+            .chain(std::iter::once(end))
+            .map(move |number| {
+                let gap = next..number.min(end);
+                next = number.saturating_add(1);
+                gap
+            })
+            .filter(|gap| !gap.is_empty());
+        std::iter::from_fn(move || gaps.next())
+    }
+
+    /// Puts the pieces in order: the bytes with zeros where a piece is missing, the size of the
+    /// whole, the missing ranges, and whether the checksum is right (or unknown).
+    pub(crate) fn assemble(&self) -> (Vec<u8>, Option<u64>, Vec<Range<u64>>, bool) {
+        let mut bytes = Vec::with_capacity(self.arrived.len());
+        let mut missing = Vec::new();
+        for (&number, &(at, length)) in &self.places {
+            let start = number as usize * DATA_BYTES;
+            if start > bytes.len() {
+                missing.push(bytes.len() as u64..start as u64);
+            }
+            bytes.resize(start, 0);
+            bytes.extend_from_slice(self.arrived.get(at..at + length).unwrap_or(&[]));
+        }
+        let total = self.extent.map(|extent| extent.bytes);
+        if let Some(total) = total.filter(|total| *total > bytes.len() as u64) {
+            missing.push(bytes.len() as u64..total);
+        }
+        let right = self.crc.is_none_or(|crc| crc == crc32(&bytes));
+        (bytes, total, missing, right)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(present: &[u32], bytes: u64) -> Pieces {
+        let mut pieces = Pieces::default();
+        let extent = Extent::new(bytes, bytes.div_ceil(240)).unwrap();
+        pieces.set_extent(extent);
+        for &number in present {
+            let length = (bytes - u64::from(number) * 240).min(240) as usize;
+            assert!(pieces.insert(number, &vec![number as u8 + 1; length]));
+        }
+        pieces
+    }
+
+    #[test]
+    fn missing_pieces_are_known_in_any_order_of_arrival() {
+        let all = pieces(&[4, 2, 0], 1000);
+        assert_eq!(all.missing_pieces().collect::<Vec<_>>(), [1..2, 3..4],);
+        let (bytes, total, missing, _) = all.assemble();
+        assert_eq!(bytes.len(), 1000);
+        assert_eq!(total, Some(1000));
+        assert_eq!(missing, [240..480, 720..960]);
+        assert_eq!((bytes[0], bytes[240], bytes[480], bytes[999]), (1, 0, 3, 5));
+
+        let cut = pieces(&[0], 1000);
+        assert_eq!(cut.first_missing(), Some(1..5));
+        let (bytes, _, missing, _) = cut.assemble();
+        assert_eq!(bytes.len(), 240);
+        assert_eq!(missing.first(), Some(&(240..1000)));
+
+        assert_eq!(pieces(&[], 0).first_missing(), None);
+        assert!(pieces(&[], 0).has_crc());
+        assert_eq!(pieces(&[], 1).first_missing(), Some(0..1));
+    }
+
+    #[test]
+    fn pieces_that_do_not_fit_are_not_taken() {
+        let mut some = pieces(&[0], 1000);
+        assert!(!some.insert(0, &[9; 240]), "twice");
+        assert!(!some.insert(1, &[9; 239]), "too short");
+        assert!(!some.insert(5, &[9; 240]), "past the end");
+        assert!(!some.insert(u32::MAX, &[9; 240]), "far past the end");
+        assert!(some.insert(4, &[9; 40]));
+        let mut endless = Pieces::default();
+        assert!(!endless.insert(u32::MAX, &[9; 240]));
+        assert!(endless.insert(1, &[9; 240]));
+        assert_eq!(Extent::new(241, 1), None);
+        assert_eq!(Extent::new(u64::MAX, u64::MAX / 240 + 1), None);
+    }
+
+    #[test]
+    fn the_checksum_decides() {
+        let mut some = pieces(&[0, 1], 300);
+        assert!(!some.has_crc());
+        some.set_crc(0);
+        assert!(!some.assemble().3);
+        let crc = crc32(&some.assemble().0);
+        some.set_crc(crc);
+        assert!(some.assemble().3);
+    }
+}

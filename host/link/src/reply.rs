@@ -1,0 +1,219 @@
+//! What replies say: `key=value` words, taken apart.
+//!
+//! A target may say more than this host knows: words that are not known are passed over, so that
+//! an older host understands a newer target. What is needed and not there is an error.
+
+use std::fmt;
+use std::str::FromStr;
+
+use kymo_event::Addr;
+use kymo_wire::link::Mode;
+
+/// Why a reply says not what it has to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {expected}, found {found:?}")]
+pub struct ReplyError {
+    /// What the reply should hold.
+    pub expected: String,
+    /// The reply.
+    pub found: String,
+}
+
+/// The words of a reply.
+pub(crate) struct Words<'a>(pub(crate) &'a str);
+
+impl<'a> Words<'a> {
+    /// The value of `key`, if it is there.
+    fn find(&self, key: &str) -> Option<&'a str> {
+        self.0
+            .split_ascii_whitespace()
+            .filter_map(|word| word.split_once('='))
+            .find_map(|(name, value)| (name == key).then_some(value))
+    }
+
+    /// The value of `key`, which must be there and be what `parse` takes.
+    fn get<T>(
+        &self,
+        key: &str,
+        kind: &str,
+        parse: impl Fn(&'a str) -> Option<T>,
+    ) -> Result<T, ReplyError> {
+        self.find(key).and_then(parse).ok_or_else(|| ReplyError {
+            expected: format!("{key}=<{kind}>"),
+            found: self.0.to_owned(),
+        })
+    }
+
+    /// The number `key`.
+    pub(crate) fn number(&self, key: &str) -> Result<u64, ReplyError> {
+        self.get(key, "number", |value| value.parse().ok())
+    }
+
+    /// The truth value `key`.
+    fn flag(&self, key: &str) -> Result<bool, ReplyError> {
+        self.get(key, "0 or 1", |value| match value {
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
+        })
+    }
+
+    /// The address `key`; 0 is none.
+    fn address(&self, key: &str) -> Result<Option<Addr>, ReplyError> {
+        self.get(key, "hexadecimal address", |value| {
+            let digits = value.strip_prefix("0x")?;
+            let address = u64::from_str_radix(digits, 16).ok()?;
+            Some((address != 0).then_some(Addr(address)))
+        })
+    }
+}
+
+/// The state of a target's gate and buffer: the reply to `status`.
+///
+/// Bytes and counts are since the last `clear` (or start). Of several streams, counts are sums, and
+/// bytes are those of the stream that needs most: each has a buffer of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Whether events may be recorded at all.
+    pub enabled: bool,
+    /// Whether they are recorded now (between trigger and stopper, or by command).
+    pub on: bool,
+    /// What happens when the buffer is full.
+    pub mode: Mode,
+    /// Bytes of the buffer that hold events.
+    pub used: u64,
+    /// Bytes that everything recorded so far would have taken: more than the buffer has when not
+    /// everything could be kept.
+    pub needed: u64,
+    /// Bytes of packets recorded.
+    pub bytes: u64,
+    /// Events that could not be recorded.
+    pub discarded: u64,
+    /// Packets in the buffer.
+    pub packets: u64,
+    /// Functions in the profile table, where there is one.
+    pub functions: Option<u64>,
+    /// How many functions the profile table can hold, where there is one.
+    pub slots: Option<u64>,
+    /// Calls that found no place in the profile table, where there is one.
+    pub no_slot: Option<u64>,
+    /// Frames and lines that arrived at the target damaged.
+    pub damaged: u64,
+    /// Bytes from the host that the target had no room for, if it says.
+    pub lost_bytes: Option<u64>,
+    /// Hooks that were called from inside a hook, and not recorded, if it says.
+    pub refused: Option<u64>,
+    /// Times that the target's clock went back, if it says.
+    pub backward: Option<u64>,
+    /// Why the recorder could not be set up, if that is so.
+    pub error: Option<String>,
+}
+
+impl FromStr for Status {
+    type Err = ReplyError;
+
+    /// Reads the text of a reply to `status`.
+    fn from_str(text: &str) -> Result<Self, ReplyError> {
+        // The reason is a sentence, and stands last.
+        let (text, error) = match text.split_once(" error=") {
+            Some((text, error)) => (text, Some(error.to_owned())),
+            None => (text, None),
+        };
+        let words = Words(text);
+        let optional = |key| words.find(key).map(|_| words.number(key)).transpose();
+        Ok(Self {
+            enabled: words.flag("enabled")?,
+            on: words.flag("on")?,
+            mode: words.get("mode", "overwrite, fixed or stream", Mode::from_name)?,
+            used: words.number("used")?,
+            needed: words.number("needed")?,
+            bytes: words.number("bytes")?,
+            discarded: words.number("discarded")?,
+            packets: words.number("packets")?,
+            functions: optional("functions")?,
+            slots: optional("slots")?,
+            no_slot: optional("no_slot")?,
+            damaged: words.number("damaged")?,
+            lost_bytes: optional("lost_bytes")?,
+            refused: optional("refused")?,
+            backward: optional("backward")?,
+            error,
+        })
+    }
+}
+
+/// Trigger and stopper: the reply to `listsets`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sets {
+    /// The function whose entry turns recording on.
+    pub trigger: Option<Addr>,
+    /// The function whose exit turns recording off.
+    pub stopper: Option<Addr>,
+}
+
+impl FromStr for Sets {
+    type Err = ReplyError;
+
+    /// Reads the text of a reply to `listsets`.
+    fn from_str(text: &str) -> Result<Self, ReplyError> {
+        let words = Words(text);
+        Ok(Self {
+            trigger: words.address("trigger")?,
+            stopper: words.address("stopper")?,
+        })
+    }
+}
+
+/// As the target writes it.
+impl fmt::Display for Sets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let or_none = |address: Option<Addr>| address.unwrap_or_default();
+        write!(
+            f,
+            "trigger={} stopper={}",
+            or_none(self.trigger),
+            or_none(self.stopper)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "enabled=1 on=0 mode=fixed used=10 needed=20 bytes=93 discarded=4 \
+                          packets=5 functions=6 slots=7 no_slot=8 damaged=9 future=x";
+
+    #[test]
+    fn a_status_is_read_and_what_lacks_is_named() {
+        let status: Status = STATUS.parse().unwrap();
+        assert!(status.enabled && !status.on);
+        assert_eq!(status.mode, Mode::Fixed);
+        assert_eq!((status.used, status.needed), (10, 20));
+        assert_eq!(status.slots, Some(7));
+        assert_eq!((status.refused, status.error), (None, None));
+        let failed = format!("{STATUS} refused=3 error=the buffer is too small");
+        let status: Status = failed.parse().unwrap();
+        assert_eq!(status.refused, Some(3));
+        assert_eq!(status.error.as_deref(), Some("the buffer is too small"));
+        let without = STATUS.replace("slots=7 ", "");
+        assert_eq!(without.parse::<Status>().unwrap().slots, None);
+        for (from, to, expected) in [
+            ("on=0", "on=2", "on=<0 or 1>"),
+            ("used=10 ", "", "used=<number>"),
+            ("slots=7", "slots=-7", "slots=<number>"),
+        ] {
+            let error = STATUS.replace(from, to).parse::<Status>().unwrap_err();
+            assert_eq!(error.expected, expected);
+        }
+    }
+
+    #[test]
+    fn sets_read_back() {
+        let sets: Sets = "trigger=0x8000100 stopper=0x0".parse().unwrap();
+        assert_eq!(sets.trigger, Some(Addr(0x0800_0100)));
+        assert_eq!(sets.stopper, None);
+        assert_eq!(sets.to_string(), "trigger=0x8000100 stopper=0x0");
+        assert!("trigger=8000100 stopper=0x0".parse::<Sets>().is_err());
+    }
+}

@@ -1,0 +1,227 @@
+//! The pieces of a stream, put together to packets.
+//!
+//! A target that streams sends its packets in numbered pieces ([`kymo_wire::link`]). Pieces get lost
+//! and come again; [`Sequence`] takes them in any order, gives out packets in the order in which the
+//! target sent them, and knows what to say to the target: what has arrived, and what is missing. The
+//! conversation itself is in [`Stream`](crate::Stream).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
+
+use kymo_wire::event::{Layout, PacketHeader};
+use kymo_wire::link::DATA_BYTES;
+
+/// How far ahead of all others a piece may be: a target that is out of its mind must not fill the
+/// memory. What is not taken is asked for again later.
+const MAX_AHEAD: u64 = 1 << 16;
+
+/// Pieces in, packets out.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    layout: Layout,
+    /// The piece that comes next. Counted on where the numbers on the line come round.
+    next: u64,
+    /// Pieces that came before their turn.
+    ahead: BTreeMap<u64, Vec<u8>>,
+    /// What there is of the packet whose pieces are coming, and how long it will be.
+    packet: Vec<u8>,
+    length: usize,
+    /// Packets that are whole.
+    ready: VecDeque<Vec<u8>>,
+    /// Pieces that do not belong to any packet: only a target that does not keep to the protocol
+    /// sends them.
+    stray: u64,
+}
+
+impl Sequence {
+    /// Of a stream whose packets are laid out like this; nothing has come yet.
+    pub(crate) const fn new(layout: Layout) -> Self {
+        Self {
+            layout,
+            next: 0,
+            ahead: BTreeMap::new(),
+            packet: Vec::new(),
+            length: 0,
+            ready: VecDeque::new(),
+            stray: 0,
+        }
+    }
+
+    /// Takes a piece; whether it is new.
+    pub(crate) fn take(&mut self, number: u32, bytes: Vec<u8>) -> bool {
+        let distance = number.wrapping_sub(self.next as u32);
+        if u64::from(distance) > MAX_AHEAD {
+            // It came before, or is too far ahead.
+            return false;
+        }
+        let number = self.next + u64::from(distance);
+        if bytes.is_empty() || bytes.len() > DATA_BYTES || self.ahead.contains_key(&number) {
+            return false;
+        }
+        self.ahead.insert(number, bytes);
+        while let Some(bytes) = self.ahead.remove(&self.next) {
+            self.next += 1;
+            self.append(&bytes);
+        }
+        true
+    }
+
+    /// Takes the piece that comes next.
+    fn append(&mut self, bytes: &[u8]) {
+        if self.packet.is_empty() {
+            let header = PacketHeader::read(self.layout, bytes);
+            let least = self.layout.header_bytes();
+            let length = header.map_or(0, |header| (header.packet_bits / 8) as usize);
+            if length < least {
+                self.stray += 1;
+                return;
+            }
+            self.length = length;
+        }
+        self.packet.extend_from_slice(bytes);
+        if self.packet.len() >= self.length {
+            if self.packet.len() > self.length {
+                self.stray += 1;
+                self.packet.truncate(self.length);
+            }
+            self.ready.push_back(std::mem::take(&mut self.packet));
+        }
+    }
+
+    /// The next packet that is whole.
+    pub(crate) fn pop(&mut self) -> Option<Vec<u8>> {
+        self.ready.pop_front()
+    }
+
+    /// Every piece before this one has arrived: the number as it stands on the line.
+    pub(crate) const fn arrived(&self) -> u32 {
+        self.next as u32
+    }
+
+    /// The first pieces that did not arrive although later ones did.
+    pub(crate) fn missing(&self) -> Option<RangeInclusive<u32>> {
+        let (first, _) = self.ahead.first_key_value()?;
+        Some(self.next as u32..=(first - 1) as u32)
+    }
+
+    /// Pieces that belong to no packet.
+    pub(crate) const fn stray(&self) -> u64 {
+        self.stray
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kymo_wire::event::{ByteOrder, Shape, WordSize};
+
+    use super::*;
+
+    const LAYOUT: Layout = Layout {
+        shape: Shape::Compact,
+        word: WordSize::Bits32,
+        order: ByteOrder::Little,
+        function_shift: 1,
+    };
+
+    fn packet(sequence: u32, length: usize) -> Vec<u8> {
+        let bits = length as u32 * 8;
+        let header = PacketHeader {
+            sequence,
+            packet_bits: bits,
+            content_bits: bits,
+            ..PacketHeader::read(LAYOUT, &blank()).unwrap()
+        };
+        let mut bytes = vec![sequence as u8; length];
+        header.write(LAYOUT, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// A head of nothing.
+    fn blank() -> Vec<u8> {
+        let mut bytes = vec![0; LAYOUT.header_bytes()];
+        bytes[..4].copy_from_slice(&kymo_wire::event::PACKET_MAGIC.to_le_bytes());
+        bytes
+    }
+
+    fn pieces(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let pieces = packets.iter().flat_map(|packet| packet.chunks(DATA_BYTES));
+        pieces.map(<[u8]>::to_vec).collect()
+    }
+
+    #[test]
+    fn packets_come_out_in_order_whatever_the_order_of_their_pieces() {
+        let packets = [
+            packet(0, 44),
+            packet(1, 1000),
+            packet(2, 240),
+            packet(3, 480),
+        ];
+        let pieces = pieces(&packets);
+        assert_eq!(pieces.len(), 1 + 5 + 1 + 2);
+        let orders: [&[usize]; 3] = [
+            &[0, 1, 2, 3, 4, 5, 6, 7, 8],
+            &[8, 7, 6, 5, 4, 3, 2, 1, 0],
+            &[1, 0, 0, 5, 3, 4, 2, 2, 8, 6, 6, 7],
+        ];
+        for order in orders {
+            let mut sequence = Sequence::new(LAYOUT);
+            for &n in order {
+                sequence.take(n as u32, pieces[n].clone());
+            }
+            let out: Vec<_> = std::iter::from_fn(|| sequence.pop()).collect();
+            assert_eq!(out, packets);
+            assert_eq!((sequence.arrived(), sequence.stray()), (9, 0));
+            assert_eq!(sequence.missing(), None);
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_known_and_what_came_is_not_taken_twice() {
+        let pieces = pieces(&[packet(0, 1000), packet(1, 1000)]);
+        let mut sequence = Sequence::new(LAYOUT);
+        assert!(sequence.take(0, pieces[0].clone()));
+        assert!(!sequence.take(0, pieces[0].clone()));
+        assert_eq!(sequence.missing(), None);
+        assert!(sequence.take(4, pieces[4].clone()));
+        assert_eq!(sequence.missing(), Some(1..=3));
+        assert!(sequence.take(2, pieces[2].clone()));
+        assert_eq!(sequence.missing(), Some(1..=1));
+        assert!(!sequence.take(1 << 20, pieces[5].clone()), "far ahead");
+        assert!(!sequence.take(1, Vec::new()));
+        assert_eq!(sequence.arrived(), 1);
+        assert_eq!(sequence.pop(), None);
+    }
+
+    #[test]
+    fn numbers_come_round() {
+        let packets: Vec<_> = (0..6).map(|n| packet(n, 200)).collect();
+        let mut sequence = Sequence::new(LAYOUT);
+        sequence.next = u64::from(u32::MAX) - 2;
+        for (n, packet) in packets.iter().enumerate().rev() {
+            let number = (u32::MAX - 2).wrapping_add(n as u32);
+            assert!(sequence.take(number, packet.clone()));
+            if n > 0 {
+                assert_eq!(
+                    sequence.missing(),
+                    Some(u32::MAX - 2..=number.wrapping_sub(1))
+                );
+            }
+        }
+        assert_eq!(std::iter::from_fn(|| sequence.pop()).count(), 6);
+        assert_eq!(sequence.arrived(), 3);
+    }
+
+    #[test]
+    fn pieces_of_no_packet_are_counted() {
+        let mut sequence = Sequence::new(LAYOUT);
+        sequence.take(0, vec![1; 240]);
+        sequence.take(1, packet(0, 100));
+        // Longer than its head says.
+        let mut long = packet(1, 100);
+        long.push(0);
+        sequence.take(2, long);
+        assert_eq!(sequence.stray(), 2);
+        assert_eq!(sequence.pop(), Some(packet(0, 100)));
+        assert_eq!(sequence.pop(), Some(packet(1, 100)));
+    }
+}

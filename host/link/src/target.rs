@@ -1,0 +1,578 @@
+//! The conversation with a target: who are you, do this, send that.
+
+mod fetch;
+mod recognise;
+mod stream;
+mod text;
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use kymo_wire::link::frame::MAX_WIRE;
+use kymo_wire::link::{Command, Frame, Identity, PROTOCOL};
+
+use crate::splitter::{Piece, Splitter};
+use crate::transport::{self, Transport};
+use crate::zephyr;
+use crate::{Address, Cancel, Dump, LinkError, Progress, ReplyError, Sets, Status};
+pub use recognise::Device;
+use stream::Receiving;
+pub use stream::{Next, Stream, Told};
+pub(crate) use text::Console;
+use text::TextSink;
+
+/// How often a long wait looks at its [`Cancel`] flag.
+const POLL: Duration = Duration::from_millis(50);
+
+/// How much of what an unknown target sends is kept: a fast UART needs a minute for as much.
+const RAW_BYTES: usize = 16 * 1024 * 1024;
+
+/// How many bytes are read at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// How long each kind of wait may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For a TCP connection to be accepted.
+    pub connect: Duration,
+    /// For the answer to one `identify`, before it is asked again. An unknown target is given four
+    /// times as long, but asked again only if what came can only be of a Kymo target.
+    pub identify: Duration,
+    /// For the answer to one command; it is given several times.
+    pub reply: Duration,
+    /// For the next frame of a dump, before what is missing is asked for again.
+    pub stall: Duration,
+    /// For any frame of a dump, before the target is taken for dead.
+    pub silence: Duration,
+    /// For a target to answer again after a reboot.
+    pub reboot: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(3),
+            identify: Duration::from_millis(750),
+            reply: Duration::from_secs(1),
+            stall: Duration::from_secs(1),
+            silence: Duration::from_secs(8),
+            reboot: Duration::from_secs(15),
+        }
+    }
+}
+
+impl Timeouts {
+    /// All after which a target is given up so many times as long: for a target, or a host, that is
+    /// slow or busy. What is missing is asked for after four times as long at most, before the target
+    /// forgets it ([`DUMP_TIMEOUT_MS`](kymo_wire::link::DUMP_TIMEOUT_MS)).
+    #[must_use]
+    pub fn times(self, factor: u32) -> Self {
+        let longer = |time: Duration| time.saturating_mul(factor);
+        Self {
+            connect: longer(self.connect),
+            identify: longer(self.identify),
+            reply: longer(self.reply),
+            stall: self.stall.saturating_mul(factor.min(4)),
+            silence: longer(self.silence),
+            reboot: longer(self.reboot),
+        }
+    }
+}
+
+/// How often a command is given before its target is taken for dead.
+const ATTEMPTS: u32 = 4;
+
+/// A live target.
+pub struct Target {
+    address: Address,
+    timeouts: Timeouts,
+    transport: Box<dyn Transport>,
+    /// What turns bytes into the next three.
+    splitter: Splitter,
+    /// Frames that nobody has looked at yet.
+    inbox: VecDeque<Incoming>,
+    /// The stream that is being received: its pieces do not get into the inbox.
+    receiving: Option<Receiving>,
+    text: TextSink,
+    /// Frames that arrived damaged, since the target was opened.
+    damaged: u64,
+    identity: Option<Identity>,
+    /// The number of the last command.
+    request: u8,
+    buffer: Vec<u8>,
+    /// All bytes that have come, while it is not known whether they are frames at all.
+    raw: Option<Vec<u8>>,
+}
+
+/// Of whom it is asked who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// Of anybody: a second question might harm.
+    Unknown,
+    /// Of a target that was known before it was told to reboot: it hears nothing until it is back.
+    Rebooting,
+}
+
+/// A frame that arrived.
+#[derive(Debug)]
+enum Incoming {
+    Reply {
+        request: u8,
+        ok: bool,
+        text: String,
+    },
+    Data {
+        request: u8,
+        number: u32,
+        bytes: Vec<u8>,
+    },
+    End {
+        request: u8,
+        frames: u32,
+        bytes: u32,
+        crc: u32,
+    },
+}
+
+impl Target {
+    /// Opens the way to a target. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// What kept the port or connection from being opened.
+    pub fn open(address: &Address, timeouts: Timeouts) -> Result<Self, LinkError> {
+        let transport = transport::open(address, timeouts.connect)?;
+        Ok(Self::over(transport, address.clone(), timeouts))
+    }
+
+    /// A target that is reached through `transport`. `address` is what to call it, and what is
+    /// opened again should the transport fail while the target reboots.
+    pub fn over(transport: Box<dyn Transport>, address: Address, timeouts: Timeouts) -> Self {
+        Self {
+            address,
+            timeouts,
+            transport,
+            splitter: Splitter::new(),
+            inbox: VecDeque::new(),
+            receiving: None,
+            text: TextSink::default(),
+            damaged: 0,
+            identity: None,
+            request: 0,
+            buffer: vec![0; READ_BYTES],
+            raw: None,
+        }
+    }
+
+    /// Gives the text that the traced program writes to the line to `console`, as it comes. Without
+    /// this it is dropped.
+    pub fn set_console(&mut self, console: impl FnMut(&[u8]) + Send + 'static) {
+        self.text.console = Some(Box::new(console));
+    }
+
+    /// Closes the connection or port; what is asked of the target from now on fails.
+    ///
+    /// Before the way to a target is opened again, the old one must be closed: a serial port can be opened
+    /// once (and a board that was plugged out and in comes back under another name while somebody holds the
+    /// old one), and many a TCP server, QEMU's among them, serves one connection at a time.
+    pub fn hang_up(&mut self) {
+        self.transport = Box::new(transport::Closed);
+    }
+
+    /// Where the target is reached.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// How many frames have arrived damaged.
+    pub fn damaged(&self) -> u64 {
+        self.damaged
+    }
+
+    /// Asks the target who it is, in text. It is asked again only if a damaged identity came, or a
+    /// Kymo target's complaint of a damaged question: whoever else may be there hears one line.
+    ///
+    /// # Errors
+    /// [`LinkError::NoAnswer`], [`LinkError::NotKymo`], [`LinkError::Zephyr`] or
+    /// [`LinkError::Version`]; or the connection's.
+    pub fn identify(&mut self) -> Result<Identity, LinkError> {
+        let waited = self.timeouts.identify * ATTEMPTS;
+        self.identify_until(Instant::now() + waited, Asked::Unknown, &Cancel::new())?
+            .ok_or_else(|| {
+                let heard = self.text.heard();
+                let address = self.address.clone();
+                if heard.is_empty() && self.damaged == 0 {
+                    LinkError::NoAnswer { address, waited }
+                } else {
+                    LinkError::NotKymo { address, heard }
+                }
+            })
+    }
+
+    /// Who the target is; asks if that is not known yet.
+    ///
+    /// # Errors
+    /// As [`identify`](Self::identify).
+    pub fn identity(&mut self) -> Result<Identity, LinkError> {
+        match self.identity {
+            Some(identity) => Ok(identity),
+            None => self.identify(),
+        }
+    }
+
+    /// Gives a command that is answered by one reply, and returns the reply's text. It is given
+    /// again when no answer comes, so the target may carry it out twice.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] or [`LinkError::TimedOut`]; those of [`identify`](Self::identify) if
+    /// the target has not been identified yet.
+    pub fn command(&mut self, command: Command) -> Result<String, LinkError> {
+        self.identity()?;
+        let request = self.next_request();
+        self.insist(request, command)
+    }
+
+    /// Gives a command until it is answered.
+    fn insist(&mut self, request: u8, command: Command) -> Result<String, LinkError> {
+        let started = Instant::now();
+        for _ in 0..ATTEMPTS {
+            self.send(request, command)?;
+            let deadline = Instant::now() + self.timeouts.reply;
+            if let Some(reply) = self.reply(request, command, deadline)? {
+                return Ok(reply);
+            }
+        }
+        Err(LinkError::TimedOut {
+            command: command.to_string(),
+            waited: started.elapsed(),
+        })
+    }
+
+    /// Asks for the state of gate and buffer.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command), and [`LinkError::Protocol`].
+    pub fn status(&mut self) -> Result<Status, LinkError> {
+        let command = Command::Status;
+        let text = self.command(command)?;
+        text.parse().map_err(|source| protocol(command, source))
+    }
+
+    /// Asks for trigger and stopper.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command), and [`LinkError::Protocol`].
+    pub fn sets(&mut self) -> Result<Sets, LinkError> {
+        let command = Command::ListSets;
+        let text = self.command(command)?;
+        text.parse().map_err(|source| protocol(command, source))
+    }
+
+    /// Makes the target start again and waits until it answers; returns who it is then.
+    ///
+    /// A reboot is not answered, so a command that was lost whole on the way looks like one that
+    /// was carried out at once. One that arrived damaged is noticed, and given again.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`], [`LinkError::TimedOut`] if it does not come back,
+    /// [`LinkError::Cancelled`]; or those of [`command`](Self::command).
+    pub fn reboot(&mut self, cancel: &Cancel) -> Result<Identity, LinkError> {
+        let started = Instant::now();
+        let deadline = started + self.timeouts.reboot;
+        let before = self.status()?.damaged;
+        loop {
+            let request = self.next_request();
+            self.send(request, Command::Reboot)?;
+            let refusal_by = Instant::now() + self.timeouts.reply / 4;
+            match self.reply(request, Command::Reboot, refusal_by) {
+                Err(error) if !error.is_connection() => return Err(error),
+                _ => {}
+            }
+            self.identity = None;
+            let identity = loop {
+                match self.identify_until(deadline, Asked::Rebooting, cancel) {
+                    Ok(Some(identity)) => break identity,
+                    Ok(None) => {
+                        return Err(LinkError::TimedOut {
+                            command: Command::Reboot.to_string(),
+                            waited: started.elapsed(),
+                        });
+                    }
+                    Err(error) if error.is_connection() && Instant::now() < deadline => {
+                        if cancel.is_cancelled() {
+                            return Err(LinkError::Cancelled);
+                        }
+                        std::thread::sleep(POLL);
+                        self.reopen();
+                    }
+                    Err(error) => return Err(error),
+                }
+            };
+            if self.status()?.damaged <= before {
+                return Ok(identity);
+            }
+        }
+    }
+
+    /// Fetches all that the target has recorded. `progress` is called after every piece.
+    ///
+    /// # Errors
+    /// Only when nothing arrived; a transfer that breaks off later gives what it has, and
+    /// [`Dump::ended`] says why it is not more.
+    pub fn dump_trace(
+        &mut self,
+        progress: &mut dyn FnMut(Progress),
+        cancel: &Cancel,
+    ) -> Result<Dump, LinkError> {
+        self.dump(Command::DumpTrace, progress, cancel)
+    }
+
+    /// Fetches the target's profile table ([`kymo_wire::profile`]).
+    ///
+    /// # Errors
+    /// As [`dump_trace`](Self::dump_trace).
+    pub fn dump_profile(
+        &mut self,
+        progress: &mut dyn FnMut(Progress),
+        cancel: &Cancel,
+    ) -> Result<Dump, LinkError> {
+        self.dump(Command::DumpProfile, progress, cancel)
+    }
+
+    /// Listens for `duration`, or until cancelled, and does nothing else: for console text.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn listen(&mut self, duration: Duration, cancel: &Cancel) -> Result<(), LinkError> {
+        let deadline = Instant::now() + duration;
+        while Instant::now() < deadline && !cancel.is_cancelled() {
+            self.receive(deadline)?;
+        }
+        Ok(())
+    }
+}
+
+/// Replies.
+impl Target {
+    /// The number for the next command.
+    fn next_request(&mut self) -> u8 {
+        self.request = self.request.wrapping_add(1);
+        self.request
+    }
+
+    /// Sends a command in a frame.
+    fn send(&mut self, request: u8, command: Command) -> Result<(), LinkError> {
+        let text = command.to_string();
+        let frame = Frame::Command {
+            request,
+            text: text.as_bytes(),
+        };
+        let mut wire = [0; MAX_WIRE];
+        let length = frame.encode(&mut wire).unwrap_or(0);
+        self.write(wire.get(..length).unwrap_or(&[]))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
+        self.transport
+            .write(bytes, self.timeouts.reply)
+            .map_err(|source| self.disconnected(source))
+    }
+
+    fn disconnected(&self, source: io::Error) -> LinkError {
+        LinkError::Disconnected {
+            address: self.address.clone(),
+            source,
+        }
+    }
+
+    /// Waits for the reply to `request`; `None` if it does not come in time.
+    fn reply(
+        &mut self,
+        request: u8,
+        command: Command,
+        deadline: Instant,
+    ) -> Result<Option<String>, LinkError> {
+        loop {
+            while let Some(incoming) = self.inbox.pop_front() {
+                match incoming {
+                    Incoming::Reply {
+                        request: of,
+                        ok,
+                        text,
+                    } if of == request => {
+                        return if ok {
+                            Ok(Some(text))
+                        } else {
+                            Err(refused(command, text))
+                        };
+                    }
+                    // An answer that came too late for its question.
+                    _ => {}
+                }
+            }
+            if Instant::now() >= deadline {
+                self.give_up_frame();
+                return Ok(None);
+            }
+            self.receive(deadline)?;
+        }
+    }
+
+    /// Waits a little, not beyond `deadline`, for bytes and takes them apart into `inbox` and
+    /// console text.
+    fn receive(&mut self, deadline: Instant) -> Result<(), LinkError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let result = self.transport.read(&mut self.buffer, left.min(POLL));
+        let length = result.map_err(|source| self.disconnected(source))?;
+        let bytes = self.buffer.get(..length).unwrap_or(&[]);
+        if let Some(raw) = self.raw.as_mut().filter(|raw| raw.len() < RAW_BYTES) {
+            raw.extend_from_slice(bytes);
+        }
+        let (inbox, text, damaged) = (&mut self.inbox, &mut self.text, &mut self.damaged);
+        let mut sort = |piece: Piece<'_>| sort(piece, inbox, text, damaged);
+        if bytes.is_empty() {
+            self.splitter.flush(&mut sort);
+        } else {
+            self.splitter.push(bytes, &mut sort);
+        }
+        if let Some(receiving) = &mut self.receiving {
+            let arrived = std::mem::take(&mut self.inbox).into_iter();
+            self.inbox = arrived
+                .filter_map(|incoming| receiving.take(incoming))
+                .collect();
+        }
+        Ok(())
+    }
+
+    /// No longer waits for the rest of a frame.
+    fn give_up_frame(&mut self) {
+        let (inbox, text, damaged) = (&mut self.inbox, &mut self.text, &mut self.damaged);
+        self.splitter
+            .give_up_frame(&mut |piece| sort(piece, inbox, text, damaged));
+    }
+
+    /// Asks who the target is until an answer comes or `deadline` has passed.
+    fn identify_until(
+        &mut self,
+        deadline: Instant,
+        asked: Asked,
+        cancel: &Cancel,
+    ) -> Result<Option<Identity>, LinkError> {
+        self.text.expect_identity();
+        let mut ask = true;
+        let result = loop {
+            if Instant::now() >= deadline {
+                break Ok(None);
+            }
+            if std::mem::take(&mut ask)
+                && let Err(error) = self.write(b"identify\r")
+            {
+                break Err(error);
+            }
+            match self.hear_identity(
+                deadline.min(Instant::now() + self.timeouts.identify),
+                cancel,
+            ) {
+                Ok(None) => ask = asked == Asked::Rebooting || self.text.torn(),
+                result => break result,
+            }
+        };
+        self.text.expect_text();
+        let Some(identity) = result? else {
+            return Ok(None);
+        };
+        if identity.protocol != PROTOCOL {
+            return Err(LinkError::Version {
+                address: self.address.clone(),
+                found: identity.protocol,
+            });
+        }
+        self.identity = Some(identity);
+        // Frames from before belong to somebody else's questions.
+        self.inbox.clear();
+        Ok(Some(identity))
+    }
+
+    /// Waits for the answer to one `identify`.
+    fn hear_identity(
+        &mut self,
+        deadline: Instant,
+        cancel: &Cancel,
+    ) -> Result<Option<Identity>, LinkError> {
+        loop {
+            self.receive(deadline)?;
+            if let Some(identity) = self.text.identity.take() {
+                return Ok(Some(identity));
+            }
+            if self.text.zephyr() || self.raw.as_deref().is_some_and(zephyr::complains) {
+                let address = self.address.clone();
+                return Err(LinkError::Zephyr { address });
+            }
+            if cancel.is_cancelled() {
+                return Err(LinkError::Cancelled);
+            }
+            if Instant::now() >= deadline {
+                self.give_up_frame();
+                return Ok(self.text.identity.take());
+            }
+        }
+    }
+
+    /// Opens the transport again; whether that worked shows at the next use.
+    fn reopen(&mut self) {
+        self.hang_up();
+        if let Ok(transport) = transport::open(&self.address, self.timeouts.connect) {
+            self.transport = transport;
+            self.give_up_frame();
+        }
+    }
+}
+
+fn refused(command: Command, reason: String) -> LinkError {
+    LinkError::Refused {
+        command: command.to_string(),
+        reason,
+    }
+}
+
+fn protocol(command: Command, source: ReplyError) -> LinkError {
+    LinkError::Protocol {
+        command: command.to_string(),
+        source,
+    }
+}
+
+/// Puts a piece where it belongs.
+fn sort(piece: Piece<'_>, inbox: &mut VecDeque<Incoming>, text: &mut TextSink, damaged: &mut u64) {
+    match piece {
+        Piece::Text(bytes) => text.take(bytes),
+        Piece::Damaged(_) => *damaged += 1,
+        Piece::Frame(Frame::Reply { request, ok, text }) => inbox.push_back(Incoming::Reply {
+            request,
+            ok,
+            text: String::from_utf8_lossy(text).into_owned(),
+        }),
+        Piece::Frame(Frame::Data {
+            request,
+            number,
+            bytes,
+        }) => inbox.push_back(Incoming::Data {
+            request,
+            number,
+            bytes: bytes.to_vec(),
+        }),
+        Piece::Frame(Frame::End {
+            request,
+            frames,
+            bytes,
+            crc,
+        }) => inbox.push_back(Incoming::End {
+            request,
+            frames,
+            bytes,
+            crc,
+        }),
+        // The splitter does not give these: only hosts send them.
+        Piece::Frame(Frame::Command { .. }) => {}
+    }
+}

@@ -1,0 +1,266 @@
+//! How a dump is fetched: ask for it, collect the pieces, ask again for what did not come.
+//!
+//! One dump takes several requests: the command itself, then a `resend` for each run of missing
+//! pieces. A [`Round`] is one of them. The host moves on to the next when the target says that the
+//! last has come to its end, or when nothing has come for a while; it gives up when the target has
+//! been silent for long, or sends without sending what is missing.
+
+use std::error::Error;
+use std::time::Instant;
+
+use kymo_wire::link::Command;
+
+use super::{Incoming, Target, protocol, refused};
+use crate::dump::{Extent, Pieces};
+use crate::reply::Words;
+use crate::{Cancel, Dump, Ended, LinkError, Progress, ReplyError};
+
+/// How often a round of a dump may bring nothing new before it is given up.
+const IDLE_ROUNDS: u32 = 20;
+
+impl Target {
+    /// Fetches what `command` asks for, a second time if the checksum of it all is wrong.
+    pub(super) fn dump(
+        &mut self,
+        command: Command,
+        progress: &mut dyn FnMut(Progress),
+        cancel: &Cancel,
+    ) -> Result<Dump, LinkError> {
+        self.identify()?;
+        let damaged_before = self.damaged;
+        // Those of a first attempt count too: they took their time.
+        let mut resent = 0;
+        let mut again = true;
+        loop {
+            let mut pieces = Pieces::default();
+            let result = self.fetch(command, &mut pieces, &mut resent, progress, cancel);
+            // Whether or not it hears this, the target goes on after a while.
+            let _ = self.finish_dump();
+            let mut ended = match result {
+                Ok(ended) => ended,
+                Err(error) if pieces.is_empty() => return Err(error),
+                Err(LinkError::Refused { reason, .. }) => Ended::Refused(reason),
+                Err(error) => Ended::Disconnected(with_cause(&error)),
+            };
+            let (bytes, total, missing, right) = pieces.assemble();
+            if ended == Ended::Whole && !right {
+                if std::mem::take(&mut again) {
+                    continue;
+                }
+                ended = Ended::Changed;
+            }
+            let identity = self.identity()?;
+            return Ok(Dump {
+                identity,
+                bytes,
+                total,
+                missing,
+                ended,
+                damaged: self.damaged - damaged_before,
+                resent,
+            });
+        }
+    }
+
+    /// Tells the target that it may go on.
+    fn finish_dump(&mut self) -> Result<(), LinkError> {
+        let request = self.next_request();
+        self.send(request, Command::Done)?;
+        let deadline = Instant::now() + self.timeouts.reply;
+        self.reply(request, Command::Done, deadline)?;
+        Ok(())
+    }
+
+    /// Gives the dump command and collects the pieces, asking again for what does not come.
+    fn fetch(
+        &mut self,
+        command: Command,
+        pieces: &mut Pieces,
+        resent: &mut u64,
+        progress: &mut dyn FnMut(Progress),
+        cancel: &Cancel,
+    ) -> Result<Ended, LinkError> {
+        let mut round = Round {
+            first: self.next_request(),
+            ..Round::default()
+        };
+        round.last = round.first;
+        self.send(round.first, command)?;
+        let started = Instant::now();
+        let mut heard = started;
+        let mut asked = started;
+        let mut idle_rounds = 0;
+        loop {
+            if cancel.is_cancelled() {
+                return if pieces.is_empty() {
+                    Err(LinkError::Cancelled)
+                } else {
+                    Ok(Ended::Cancelled)
+                };
+            }
+            self.receive(asked.max(heard) + self.timeouts.stall)?;
+            while let Some(incoming) = self.inbox.pop_front() {
+                let again = matches!(&incoming, Incoming::Data { request, .. }
+                    if *request != round.first);
+                if round.take(incoming, command, pieces)? {
+                    *resent += u64::from(again);
+                    heard = Instant::now();
+                    progress(Progress {
+                        bytes: pieces.bytes(),
+                        total: pieces.extent().map(|extent| extent.bytes),
+                        resent: *resent,
+                    });
+                }
+            }
+            let missing = pieces.first_missing();
+            if pieces.extent().is_some() && missing.is_none() && pieces.has_crc() {
+                return Ok(Ended::Whole);
+            }
+            let now = Instant::now();
+            if !round.over && now < asked.max(heard) + self.timeouts.stall {
+                continue;
+            }
+            // The target has sent all it was asked for, or it has stopped: ask for what lacks.
+            self.give_up_frame();
+            if now >= heard + self.timeouts.silence {
+                let waited = now - heard;
+                return if pieces.is_empty() {
+                    Err(LinkError::TimedOut {
+                        command: command.to_string(),
+                        waited,
+                    })
+                } else {
+                    Ok(Ended::Silent { waited })
+                };
+            }
+            idle_rounds = if round.news { 0 } else { idle_rounds + 1 };
+            if idle_rounds > IDLE_ROUNDS {
+                return Ok(Ended::Incomplete);
+            }
+            asked = now;
+            if pieces.is_empty() && pieces.extent().is_none() {
+                round.begin(round.first);
+                self.send(round.first, command)?;
+                continue;
+            }
+            // Where only the size or the checksum lacks, any piece will bring it.
+            let range = missing.unwrap_or(0..1);
+            // Numbers come round: that of the announcing reply stays what it is.
+            let request = match self.next_request() {
+                first if first == round.first => self.next_request(),
+                other => other,
+            };
+            round.begin(request);
+            self.send(
+                request,
+                Command::Resend {
+                    first: range.start,
+                    last: range.end - 1,
+                },
+            )?;
+        }
+    }
+}
+
+/// What belongs to a dump while it is being fetched: it takes several requests.
+#[derive(Debug, Default)]
+struct Round {
+    /// The request that began the dump.
+    first: u8,
+    /// The request that is being answered.
+    last: u8,
+    /// Whether the numbers have come round since the first.
+    wrapped: bool,
+    /// Whether its answer has come to its end.
+    over: bool,
+    /// Whether it has brought something new.
+    news: bool,
+}
+
+impl Round {
+    /// Another request has been made.
+    fn begin(&mut self, request: u8) {
+        self.wrapped |= self.since_first(request) < self.since_first(self.last);
+        self.last = request;
+        self.over = false;
+        self.news = false;
+    }
+
+    /// Whether an answer belongs to this dump. Numbers come round after 256 requests, so with more
+    /// of them any number may.
+    fn owns(&self, request: u8) -> bool {
+        self.wrapped || self.since_first(request) <= self.since_first(self.last)
+    }
+
+    /// How many requests there were from the first to this one.
+    const fn since_first(&self, request: u8) -> u8 {
+        request.wrapping_sub(self.first)
+    }
+
+    /// Takes a frame; whether it belongs to the dump.
+    fn take(
+        &mut self,
+        incoming: Incoming,
+        command: Command,
+        pieces: &mut Pieces,
+    ) -> Result<bool, LinkError> {
+        match incoming {
+            Incoming::Reply { request, ok, text } if self.owns(request) => {
+                if !ok {
+                    return Err(refused(command, text));
+                }
+                // Only one reply announces the size. It may come twice, when it was asked for twice.
+                if request == self.first && pieces.extent().is_none() {
+                    pieces.set_extent(extent_of(&text).map_err(|e| protocol(command, e))?);
+                    self.news = true;
+                }
+                Ok(true)
+            }
+            Incoming::Data {
+                request,
+                number,
+                bytes,
+            } if self.owns(request) => {
+                self.news |= pieces.insert(number, &bytes);
+                Ok(true)
+            }
+            Incoming::End {
+                request,
+                frames,
+                bytes,
+                crc,
+            } if self.owns(request) => {
+                let extent = Extent::new(bytes.into(), frames.into()).ok_or_else(|| {
+                    let source = ReplyError {
+                        expected: "an end with as many pieces as its bytes need".to_owned(),
+                        found: format!("{bytes} bytes in {frames} pieces"),
+                    };
+                    protocol(command, source)
+                })?;
+                self.news |= pieces.extent().is_none() || !pieces.has_crc();
+                pieces.set_extent(extent);
+                pieces.set_crc(crc);
+                self.over |= request == self.last;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+/// The size of a dump, from the reply that announces it.
+fn extent_of(text: &str) -> Result<Extent, ReplyError> {
+    let words = Words(text);
+    Extent::new(words.number("bytes")?, words.number("frames")?).ok_or_else(|| ReplyError {
+        expected: "as many frames as the bytes need".to_owned(),
+        found: text.to_owned(),
+    })
+}
+
+/// An error and what the system said of it.
+fn with_cause(error: &LinkError) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,393 @@
+//! Takes what a target sends apart: text here, dumps there.
+//!
+//! Everything that comes goes through here, whatever is being waited for: a target that was built to
+//! sends a dump whenever its buffer is full, in the middle of a conversation. Where a dump ends is
+//! found by the structure of its records; what is to become of one that does not end, somebody has to
+//! decide who knows the time ([`super::Target`]).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use kymo_zephyr::{BEGIN, END, Hints, Kind, Scanner, find_begin};
+
+use super::replies;
+use super::{Dump, Ended};
+
+/// How much text is kept for a reply to be found in: more than comes in a second of a fast UART.
+const TEXT_BYTES: usize = 128 * 1024;
+
+/// How many bytes of a dump are taken: more than any target has memory for that has such a UART.
+const DUMP_BYTES: usize = 256 * 1024 * 1024;
+
+/// A dump that is coming.
+#[derive(Debug)]
+pub(super) struct Coming {
+    body: Vec<u8>,
+    scanner: Scanner,
+    /// Whether it began before one was asked for.
+    unasked: bool,
+}
+
+impl Coming {
+    /// How many bytes have come.
+    pub(super) fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// How many bytes from the start on are understood: records, and damage between them.
+    pub(super) fn understood(&self) -> u64 {
+        let size = self.scanner.layout().map_or(0, |layout| layout.size());
+        self.scanner.records() * size as u64 + self.scanner.damaged()
+    }
+
+    /// Behind what is understood: the last mark with its line end that there is.
+    fn mark(&self, within: Range<usize>) -> Option<usize> {
+        let bytes = self.body.get(within.clone())?;
+        let mark: Vec<u8> = [END, &b"\r\n"[..]].concat();
+        let at = bytes.windows(mark.len()).rposition(|w| w == mark)?;
+        Some(within.start + at)
+    }
+
+    /// Whether something that looks like the end has come, which the records do not agree with.
+    pub(super) fn doubtful(&self) -> bool {
+        self.mark(self.start_of_doubt()..self.body.len()).is_some()
+    }
+
+    /// Where what is not understood begins.
+    fn start_of_doubt(&self) -> usize {
+        usize::try_from(self.understood()).map_or(0, |at| at.min(self.body.len()))
+    }
+}
+
+/// The state of taking a stream of bytes apart.
+#[derive(Debug, Default)]
+pub(super) struct Sorter {
+    /// Text that nobody has taken yet.
+    text: Vec<u8>,
+    /// Up to where no dump begins in it.
+    searched: usize,
+    coming: Option<Coming>,
+    /// Dumps that have come to an end, the oldest first.
+    done: VecDeque<Dump>,
+    /// Of the line end behind a dump's mark: what of it may still come.
+    line_end: &'static [u8],
+    /// Whether a dump has been asked for that has not begun yet.
+    asked: bool,
+    /// Text for which there was no room: it belongs to the console.
+    surplus: Vec<u8>,
+}
+
+impl Sorter {
+    /// Takes the next bytes.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        let mut bytes = bytes.to_vec();
+        while !bytes.is_empty() {
+            bytes = match self.coming.take() {
+                Some(coming) => self.push_dump(coming, bytes),
+                None => self.push_text(bytes),
+            };
+        }
+    }
+
+    /// Text, until a dump begins: gives back what is behind its mark.
+    fn push_text(&mut self, bytes: Vec<u8>) -> Vec<u8> {
+        let mut bytes = bytes.as_slice();
+        while let (Some((expected, rest)), Some(byte)) =
+            (self.line_end.split_first(), bytes.first())
+        {
+            if byte != expected {
+                self.line_end = &[];
+                break;
+            }
+            self.line_end = rest;
+            bytes = bytes.get(1..).unwrap_or_default();
+        }
+        self.text.extend_from_slice(bytes);
+        if let Some(behind) = find_begin(&self.text, self.searched) {
+            let body = self.text.split_off(behind);
+            self.text.truncate(behind.saturating_sub(BEGIN.len()));
+            self.searched = self.text.len();
+            self.coming = Some(Coming {
+                body: Vec::new(),
+                scanner: Scanner::new(Hints::default()),
+                unasked: !std::mem::take(&mut self.asked),
+            });
+            return body;
+        }
+        // The mark may have come half.
+        self.searched = self.text.len().saturating_sub(BEGIN.len());
+        let surplus = self.text.len().saturating_sub(TEXT_BYTES);
+        if surplus > 0 {
+            self.surplus.extend(self.text.drain(..surplus));
+            self.searched = self.searched.saturating_sub(surplus);
+        }
+        Vec::new()
+    }
+
+    /// Bytes of a dump, until it ends: gives back what is behind it.
+    fn push_dump(&mut self, mut coming: Coming, bytes: Vec<u8>) -> Vec<u8> {
+        coming.body.extend_from_slice(&bytes);
+        if !could_be_dump(&coming.body) {
+            // The console printed the mark.
+            self.asked |= !coming.unasked;
+            self.text.extend_from_slice(BEGIN);
+            self.searched = self.text.len();
+            return coming.body;
+        }
+        if let Some(end) = coming.scanner.advance(&coming.body) {
+            let rest = coming.body.split_off(end.behind.min(coming.body.len()));
+            let with_mark = coming.body.len();
+            coming.body.truncate(end.at);
+            self.line_end = match with_mark.saturating_sub(end.at + END.len()) {
+                0 => b"\r\n",
+                1 => b"\n",
+                _ => &[],
+            };
+            let ended = if coming.scanner.damaged() == 0 {
+                Ended::Whole
+            } else {
+                Ended::OutOfStep
+            };
+            self.finish(coming, ended);
+            return rest;
+        }
+        let too_long = coming.body.len() > DUMP_BYTES;
+        self.coming = Some(coming);
+        if too_long {
+            self.end_dump(Ended::TooLong);
+        }
+        Vec::new()
+    }
+
+    fn finish(&mut self, coming: Coming, ended: Ended) {
+        self.done.push_back(Dump {
+            body: coming.body,
+            ended,
+            unasked: coming.unasked,
+        });
+    }
+
+    /// From here on the next dump is one that was asked for.
+    pub(super) fn ask(&mut self) {
+        self.asked = true;
+    }
+
+    /// No dump is expected any more.
+    pub(super) fn no_longer_asked(&mut self) {
+        self.asked = false;
+    }
+
+    /// The dump that is coming.
+    pub(super) fn coming(&self) -> Option<&Coming> {
+        self.coming.as_ref()
+    }
+
+    /// Takes out the dumps that have come to an end.
+    pub(super) fn take_dumps(&mut self) -> Vec<Dump> {
+        self.done.drain(..).collect()
+    }
+
+    /// Whether a dump has come, or is coming.
+    pub(super) fn has_dumps(&self) -> bool {
+        self.coming.is_some() || !self.done.is_empty()
+    }
+
+    /// Whether a dump that was asked for has come to an end.
+    pub(super) fn has_asked(&self) -> bool {
+        self.done.iter().any(|dump| !dump.unasked)
+    }
+
+    /// The dump that is coming ends here, because nothing more comes of it.
+    pub(super) fn end_dump(&mut self, ended: Ended) {
+        let Some(mut coming) = self.coming.take() else {
+            return;
+        };
+        let doubt = coming.start_of_doubt();
+        let ended = match coming.mark(doubt..coming.body.len()) {
+            // What stands behind the mark can only be text.
+            Some(at) => {
+                let text = coming.body.split_off(at + END.len());
+                coming.body.truncate(at);
+                let text = text.strip_prefix(b"\r\n").unwrap_or(&text);
+                self.text.extend_from_slice(text);
+                Ended::OutOfStep
+            }
+            None => ended,
+        };
+        self.finish(coming, ended);
+    }
+
+    /// Looks whether a reply to `ping` stands where the dump's records should: then the dump is over,
+    /// and what is text in it is given back.
+    pub(super) fn end_dump_at_pong(&mut self) -> bool {
+        let Some(coming) = &mut self.coming else {
+            return false;
+        };
+        let doubt = coming.start_of_doubt();
+        let rest = coming.body.get(doubt..).unwrap_or_default();
+        let Some((_, pong)) = replies::pong(rest) else {
+            return false;
+        };
+        let end = doubt + pong.end;
+        let Some(at) = coming.mark(doubt..end) else {
+            // All that can be text before the reply is; the rest was meant to be records.
+            let begin = text_at_end(&coming.body, doubt);
+            let text = coming.body.split_off(begin);
+            self.text.extend_from_slice(&text);
+            self.searched = self.text.len();
+            self.end_dump(Ended::Cut);
+            return true;
+        };
+        let text = coming.body.split_off(at + END.len());
+        let text = text.strip_prefix(b"\r\n").unwrap_or(&text);
+        self.text.extend_from_slice(text);
+        self.searched = self.text.len();
+        coming.body.truncate(at);
+        if let Some(coming) = self.coming.take() {
+            self.finish(coming, Ended::OutOfStep);
+        }
+        true
+    }
+
+    /// The text that has come and nobody has taken.
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Takes a reply out of the text, and gives all that stands before it.
+    pub(super) fn take_reply(&mut self, range: Range<usize>) -> Vec<u8> {
+        let mut before = std::mem::take(&mut self.surplus);
+        before.extend_from_slice(self.text.get(..range.start).unwrap_or_default());
+        let end = range.end.min(self.text.len());
+        self.text.drain(..end);
+        self.searched = self.searched.saturating_sub(end);
+        before
+    }
+
+    /// Takes out all text, but for what may be the first bytes of a dump's mark.
+    pub(super) fn take_text(&mut self) -> Vec<u8> {
+        let kept = (1..BEGIN.len())
+            .rev()
+            .find(|length| {
+                BEGIN
+                    .get(..*length)
+                    .is_some_and(|part| self.text.ends_with(part))
+            })
+            .unwrap_or(0);
+        let end = self.text.len() - kept;
+        self.take_reply(end..end)
+    }
+}
+
+/// Whether this can be what stands behind the mark that begins a dump.
+fn could_be_dump(body: &[u8]) -> bool {
+    match body.first() {
+        None => true,
+        Some(first) if Kind::of(*first).is_some() => true,
+        _ => END.starts_with(body.get(..END.len()).unwrap_or(body)),
+    }
+}
+
+/// Where the text begins that `bytes` end with, at `from` at the earliest.
+fn text_at_end(bytes: &[u8], from: usize) -> usize {
+    let rest = bytes.get(from..).unwrap_or_default();
+    let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | 0x1B | b' '..=b'~');
+    let text = rest.iter().rev().take_while(|byte| is_text(byte)).count();
+    bytes.len() - text
+}
+
+/// The body of the fuzz target for the sorter, which a test runs too: however the bytes are cut up,
+/// nothing panics, and no byte is lost or given out twice. (Which dumps come out may differ: where there
+/// are few records, what has not come yet can't speak against an end.)
+pub fn fuzz_sorter(data: &[u8]) {
+    let cuts = data.first().map_or(1, |first| usize::from(first % 17) + 1);
+    for cut in [cuts, data.len().max(1)] {
+        let (text, dumps) = sort(data, cut);
+        let sent: usize = dumps.iter().map(|dump| dump.as_sent().len()).sum();
+        let given = text.len() + sent;
+        assert!(
+            // The line end behind a mark may be half, or not be there.
+            (data.len()..=data.len() + 2 * dumps.len()).contains(&given),
+            "every byte is given out once: {given} of {}",
+            data.len()
+        );
+    }
+}
+
+/// Sorts `data` fed in pieces of `cut` bytes: the text, and the dumps.
+fn sort(data: &[u8], cut: usize) -> (Vec<u8>, Vec<Dump>) {
+    let mut sorter = Sorter::default();
+    for bytes in data.chunks(cut) {
+        sorter.push(bytes);
+    }
+    sorter.end_dump(Ended::Cancelled);
+    let mut text = sorter.take_text();
+    text.extend_from_slice(sorter.text());
+    (text, sorter.take_dumps())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_sorted(data in prop::collection::vec(any::<u8>(), 0..300)) {
+            fuzz_sorter(&data);
+        }
+
+        #[test]
+        fn marks_anywhere_lose_nothing(
+            parts in prop::collection::vec((0..6_usize, any::<u8>()), 0..40),
+        ) {
+            let mut data = Vec::new();
+            for (part, byte) in parts {
+                let fixed: &[u8] = match part {
+                    0 => BEGIN,
+                    1 => END,
+                    2 => b"\r\n",
+                    3 => b"pong\r\n",
+                    4 => &[0, 1, 1, 1, 8, 2, 2, 2, 8, 0, 0, 0, 0],
+                    _ => &[],
+                };
+                data.extend_from_slice(fixed);
+                data.push(byte);
+            }
+            fuzz_sorter(&data);
+        }
+    }
+
+    #[test]
+    fn a_mark_on_the_console_is_text() {
+        let mut sorter = Sorter::default();
+        for byte in b"a -*-# b\r\n-*-#-*-!\r\nc" {
+            sorter.push(&[*byte]);
+        }
+        assert_eq!(sorter.take_text(), b"a -*-# b\r\nc");
+        let dumps = sorter.take_dumps();
+        assert_eq!(dumps.len(), 1);
+        assert!(dumps[0].is_whole() && dumps[0].body.is_empty() && dumps[0].unasked);
+    }
+
+    #[test]
+    fn half_a_mark_is_not_given_to_the_console() {
+        let mut sorter = Sorter::default();
+        sorter.push(b"abc-*");
+        assert_eq!(sorter.take_text(), b"abc");
+        sorter.push(b"-#-*-!\nd");
+        assert_eq!(sorter.take_text(), b"d");
+        assert_eq!(sorter.take_dumps().len(), 1);
+    }
+
+    #[test]
+    fn endless_text_does_not_fill_the_memory_and_is_not_lost() {
+        let mut sorter = Sorter::default();
+        for _ in 0..100 {
+            sorter.push(&[b'x'; 10_000]);
+            assert!(sorter.text().len() <= TEXT_BYTES);
+        }
+        assert_eq!(sorter.take_text().len(), 1_000_000);
+    }
+}

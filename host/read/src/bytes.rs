@@ -1,0 +1,87 @@
+//! The bytes of an input, wherever they are, as one slice that several streams can share.
+//!
+//! Files are mapped, so that a trace of any size costs no memory of ours and seeking in it is
+//! free. What cannot be mapped (a pipe) is first copied to a temporary file that has no name and
+//! goes away with the process, so that "bounded memory" holds for it too.
+
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use memmap2::Mmap;
+
+/// Bytes that do not change; a clone shares them.
+#[derive(Clone, Debug)]
+pub(crate) struct Bytes(Arc<Inner>);
+
+#[derive(Debug)]
+enum Inner {
+    Map(Mmap),
+    Memory(Vec<u8>),
+}
+
+impl Bytes {
+    /// The content of a regular file.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub(crate) fn of_file(file: &File) -> io::Result<Self> {
+        if file.metadata()?.len() == 0 {
+            return Ok(Self::from(Vec::new()));
+        }
+        // SAFETY: the map is only ever read, as plain bytes, and every use of them checks its
+        // bounds and takes any value; so another process that writes to the file meanwhile can
+        // change what we read but not break us. A file that is cut while it is read ends the
+        // process with SIGBUS: every reader that maps its input has this limit.
+        #[allow(unsafe_code)]
+        let map = unsafe { Mmap::map(file)? };
+        Ok(Self(Arc::new(Inner::Map(map))))
+    }
+
+    /// All that `input` gives until its end, kept on disk.
+    ///
+    /// # Errors
+    /// Those of the operating system: reading, or writing the temporary file.
+    pub(crate) fn spool(input: &mut dyn io::Read) -> io::Result<Self> {
+        let mut file = tempfile::tempfile()?;
+        io::copy(input, &mut file)?;
+        Self::of_file(&file)
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Arc::new(Inner::Memory(bytes)))
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &*self.0 {
+            Inner::Map(map) => map,
+            Inner::Memory(bytes) => bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_pipes_and_memory_look_the_same() {
+        for content in [&b""[..], b"some bytes"] {
+            let path = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(path.path(), content).unwrap();
+            assert_eq!(
+                &*Bytes::of_file(&File::open(path.path()).unwrap()).unwrap(),
+                content
+            );
+            assert_eq!(&*Bytes::spool(&mut &content[..]).unwrap(), content);
+            assert_eq!(&*Bytes::from(content.to_vec()), content);
+        }
+    }
+}

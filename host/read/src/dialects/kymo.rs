@@ -1,0 +1,414 @@
+//! What the events of Kymo's own targets mean ([`EventId`]).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use kymo_ctf::metadata::{Metadata, Scope};
+use kymo_event::{
+    Addr, ClockGap, Cpu, Duration, Event, EventKind, Field, Function, Gap, Irq, Picoseconds,
+    Recorded, RecordingCause, RecordingCost, StreamId, ThreadId, Ticks, Time, Value,
+};
+use kymo_wire::cost::{self as wire, Cost};
+use kymo_wire::event::{Cause, EventId, Layout, MetadataType, WordSize};
+use kymo_wire::packet::EVENT_STREAM;
+
+use super::nesting::Nesting;
+use crate::fields::Collector;
+use crate::native::number;
+
+/// What holds for all streams of a recording.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialect {
+    pub(crate) layout: Layout,
+    /// The run-time address of `function` 0.
+    pub(crate) text_base: u64,
+    pub(crate) clock_hz: u64,
+    /// What the events of the metadata are, by stream class and place in it.
+    pub(crate) ids: Vec<Vec<Option<EventId>>>,
+    /// The functions that the trace names, by address.
+    pub(crate) functions: Arc<[Function]>,
+    /// Whether all events get their fields as recorded, or only those of which the fields say
+    /// what the event's kind does not.
+    pub(crate) fields: bool,
+}
+
+/// What holds for one stream at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    pub(crate) stream: StreamId,
+    pub(crate) cpu: Option<Cpu>,
+    /// The thread that runs.
+    pub(crate) thread: Option<ThreadId>,
+    /// The thread that the packet names, from which others are counted; 0 for none.
+    pub(crate) base: u64,
+    /// What exits without a name leave.
+    pub(crate) nesting: Nesting,
+}
+
+/// Which events of the metadata are ours, by their numbers.
+pub(crate) fn event_ids(metadata: &Metadata) -> Vec<Vec<Option<EventId>>> {
+    let streams = metadata.streams.iter();
+    streams
+        .map(|stream| {
+            let ours = stream.id == u64::from(EVENT_STREAM);
+            let events = stream.events.iter();
+            events
+                .map(|event| {
+                    let id = EventId::from_number(u8::try_from(event.id).ok()?)?;
+                    (ours && id.name() == event.name).then_some(id)
+                })
+                .collect()
+        })
+        .collect()
+}
+
+/// The thread of this number; 0 is none.
+pub(crate) fn thread_id(number: u64) -> Option<ThreadId> {
+    (number != 0).then_some(ThreadId(number))
+}
+
+impl Dialect {
+    /// The event that a record is; `context` follows the switches of threads.
+    pub(crate) fn event(
+        &self,
+        context: &mut Context,
+        time: Time,
+        record: &kymo_ctf::Event<'_>,
+    ) -> Event {
+        let class = self.ids.get(record.packet().info().stream_class);
+        let id = class.and_then(|events| *events.get(record.class_index())?);
+        let running = context.thread;
+        let kind = id
+            .and_then(|id| self.kind(id, context, record))
+            .unwrap_or(EventKind::Other);
+        let keep = self.fields
+            || matches!(
+                id,
+                None | Some(EventId::NamedMarker | EventId::Metadata | EventId::Block)
+            );
+        let fields = if keep {
+            self.fields(id, &kind, record)
+        } else {
+            Vec::new()
+        };
+        Event {
+            time,
+            stream: context.stream,
+            cpu: context.cpu,
+            thread: match id {
+                // The thread that loses the processor, although it does not run any more.
+                Some(EventId::SwitchedOutNamed) => field(record, "thread").and_then(thread_id),
+                Some(EventId::SwitchedIn | EventId::SwitchedInNear | EventId::Context) => {
+                    context.thread
+                }
+                _ => running,
+            },
+            kind,
+            named: matches!(id, Some(EventId::ExitNamed | EventId::ExitFar)),
+            name: match id {
+                Some(id) => Cow::Borrowed(id.name()),
+                None => Cow::Owned(record.name().to_owned()),
+            },
+            fields,
+        }
+    }
+
+    /// What a record means; `None` if a field is not there that would say so.
+    fn kind(
+        &self,
+        id: EventId,
+        context: &mut Context,
+        record: &kymo_ctf::Event<'_>,
+    ) -> Option<EventKind> {
+        let field = |name| field(record, name);
+        let irq = || Some(Irq(u32::try_from(field("irq")?).ok()?));
+        let caller = || Some(self.code(field("caller")?));
+        let nesting = &mut context.nesting;
+        let mut enter = |function, call_site| {
+            nesting.enter(function);
+            EventKind::Enter {
+                function,
+                call_site,
+            }
+        };
+        Some(match id {
+            EventId::Enter | EventId::EnterLong => enter(self.address(field("function")?), None),
+            EventId::EnterFar => enter(self.code(field("address")?), None),
+            EventId::EnterFrom => enter(self.address(field("function")?), Some(caller()?)),
+            EventId::EnterFarFrom => enter(self.code(field("address")?), Some(caller()?)),
+            EventId::Exit => EventKind::Exit {
+                function: nesting.exit(),
+            },
+            EventId::ExitNamed => {
+                nesting.exit_named();
+                self.exit(self.address(field("function")?))
+            }
+            EventId::ExitFar => {
+                nesting.exit_named();
+                self.exit(self.code(field("address")?))
+            }
+            EventId::Time => EventKind::Time,
+            EventId::Block => EventKind::Other,
+            EventId::Context => {
+                context.switch(thread_id(field("thread")?));
+                let priority = record.field_of(Scope::EventFields, "priority")?.as_i64()?;
+                EventKind::Context {
+                    priority: i32::try_from(priority).ok()?,
+                    mode: u32::try_from(field("mode")?).ok()?,
+                }
+            }
+            EventId::SwitchedIn => {
+                context.switch(thread_id(field("thread")?));
+                EventKind::SwitchedIn
+            }
+            EventId::SwitchedInNear => {
+                let offset = record.field_of(Scope::EventFields, "thread_offset")?;
+                let thread = context
+                    .base
+                    .wrapping_add_signed(offset.as_i64()?.wrapping_mul(4));
+                context.switch(thread_id(self.word(thread)));
+                EventKind::SwitchedIn
+            }
+            EventId::SwitchedOut | EventId::SwitchedOutNamed => {
+                context.switch(None);
+                EventKind::SwitchedOut
+            }
+            EventId::IsrEnter | EventId::IsrEnterWide => {
+                let irq = irq()?;
+                nesting.interrupt(irq);
+                EventKind::IsrEnter { irq }
+            }
+            EventId::IsrExit => EventKind::IsrExit {
+                irq: nesting.interrupt_end(None),
+            },
+            EventId::IsrExitNamed => EventKind::IsrExit {
+                irq: nesting.interrupt_end(irq()),
+            },
+            // The name of a named one is in the program's image: `crate::label_markers`.
+            EventId::Marker | EventId::NamedMarker => EventKind::Marker {
+                label: None,
+                value: field("value")?,
+            },
+            EventId::Metadata => self.metadata(field("type")?, &bytes(record))?,
+            EventId::ClockGap => EventKind::Gap(Gap::Clock(ClockGap {
+                at_least: Duration(Ticks(field("ticks")?).to_ns(self.clock_hz)),
+            })),
+            EventId::Recording => {
+                let on = field("on")? != 0;
+                if on {
+                    nesting.turned_on();
+                }
+                EventKind::Recording {
+                    on,
+                    cause: recording_cause(field("cause")?),
+                }
+            }
+            EventId::Setjmp => {
+                let env = Addr(field("jmp_buf")?);
+                nesting.set_jump(env);
+                EventKind::SetJmp { env }
+            }
+            EventId::Longjmp => {
+                let env = Addr(field("jmp_buf")?);
+                nesting.jump(env);
+                EventKind::LongJmp { env }
+            }
+            EventId::WallClock => EventKind::WallClock {
+                unix_ns: field("ns")?,
+                uncertainty_ns: u32::try_from(field("uncertainty")?).ok()?,
+            },
+        })
+    }
+
+    fn exit(&self, function: Addr) -> EventKind {
+        EventKind::Exit {
+            function: Some(function),
+        }
+    }
+
+    fn address(&self, function: u64) -> Addr {
+        // Wider than any `function` field is only what somebody else's metadata declares.
+        let function = u32::try_from(function).unwrap_or(u32::MAX);
+        Addr(self.layout.address(function, self.text_base))
+    }
+
+    /// The address of code, without the Thumb bit.
+    fn code(&self, address: u64) -> Addr {
+        let mode_bits = (1u64 << self.layout.function_shift.min(1)) - 1;
+        Addr(address & !mode_bits)
+    }
+
+    /// A word of the target, out of a computation that may have left it.
+    const fn word(&self, value: u64) -> u64 {
+        match self.layout.word {
+            WordSize::Bits32 => value & 0xFFFF_FFFF,
+            WordSize::Bits64 => value,
+        }
+    }
+
+    fn metadata(&self, kind: u64, value: &[u8]) -> Option<EventKind> {
+        let order = self.layout.order;
+        let name = |from: usize| value.get(from..).map(text);
+        let number = |size: usize| Some(number(order, value.get(..size)?));
+        let word = self.layout.word.bytes();
+        Some(
+            match MetadataType::from_number(u16::try_from(kind).ok()?)? {
+                MetadataType::ThreadName => EventKind::ThreadName {
+                    thread: ThreadId(number(word)?),
+                    name: name(word)?,
+                },
+                MetadataType::IsrName => EventKind::IsrName {
+                    irq: Irq(u32::try_from(number(2)?).ok()?),
+                    name: name(4)?,
+                },
+                MetadataType::Cost => {
+                    let costs = value.chunks_exact(Cost::BYTES);
+                    // Costs of what is not known here are no cost that could be taken off.
+                    let costs = costs.filter_map(|cost| Cost::decode(order, cost));
+                    EventKind::Costs(costs.map(|cost| self.cost(&cost)).collect())
+                }
+                MetadataType::BuildId | MetadataType::Clock => EventKind::Other,
+            },
+        )
+    }
+
+    fn cost(&self, cost: &Cost) -> RecordingCost {
+        let hz = u128::from(self.clock_hz.max(1));
+        let picoseconds = |parts: u32| {
+            let ps = u128::from(parts) * 1_000_000_000_000 / u128::from(Cost::UNIT) / hz;
+            Picoseconds(u64::try_from(ps).unwrap_or(u64::MAX))
+        };
+        let from = match cost.from_bits {
+            0 => 0,
+            bits => Ticks(1u64.checked_shl(bits.into()).unwrap_or(u64::MAX)).to_ns(self.clock_hz),
+        };
+        RecordingCost {
+            recorded: match cost.recorded {
+                wire::Recorded::Enter => Recorded::Enter,
+                wire::Recorded::Exit => Recorded::Exit,
+                wire::Recorded::ExitNamed => Recorded::ExitNamed,
+                wire::Recorded::SwitchedOut => Recorded::SwitchedOut,
+                wire::Recorded::SwitchedIn => Recorded::SwitchedIn,
+                wire::Recorded::IsrEnter => Recorded::IsrEnter,
+                wire::Recorded::IsrExit => Recorded::IsrExit,
+            },
+            from: Duration(from),
+            before: picoseconds(cost.before),
+            after: picoseconds(cost.after),
+            uncertainty: picoseconds(cost.uncertainty.into()),
+        }
+    }
+
+    /// The fields of a record, as recorded; but a function and a thread are shown by their address,
+    /// also where the record leaves it to the reader to know them, and bytes as bytes.
+    fn fields(
+        &self,
+        id: Option<EventId>,
+        kind: &EventKind,
+        record: &kymo_ctf::Event<'_>,
+    ) -> Vec<Field> {
+        let hex = |name: &'static str, value| Field::new(name, Value::Hex(value));
+        match (id, kind) {
+            (Some(EventId::EnterFar | EventId::ExitFar), _) => {}
+            (
+                _,
+                EventKind::Enter { function, .. }
+                | EventKind::Exit {
+                    function: Some(function),
+                },
+            ) => {
+                let mut fields = vec![hex("function", function.0)];
+                fields.extend(self.label(*function).map(|name| Field::new("label", name)));
+                if let EventKind::Enter {
+                    call_site: Some(caller),
+                    ..
+                } = kind
+                {
+                    fields.push(hex("caller", caller.0));
+                }
+                return fields;
+            }
+            (Some(EventId::IsrExit), EventKind::IsrExit { irq: Some(irq) }) => {
+                return vec![Field::new("irq", u64::from(irq.0))];
+            }
+            _ => {}
+        }
+        let mut fields = Collector::of(record, Scope::EventFields);
+        let bytes_in = match id {
+            Some(EventId::Metadata) => "value",
+            Some(EventId::Block) => "data",
+            _ => return fields,
+        };
+        if let Some(field) = fields.iter_mut().find(|field| field.name == bytes_in) {
+            field.value = Value::Bytes(bytes(record));
+        }
+        fields
+    }
+
+    /// What the trace calls the function at an address.
+    fn label(&self, address: Addr) -> Option<&str> {
+        let found = self
+            .functions
+            .binary_search_by_key(&address, |function| function.address);
+        Some(&self.functions.get(found.ok()?)?.name)
+    }
+}
+
+impl Context {
+    /// At the beginning of a stream.
+    pub(crate) fn new(stream: StreamId) -> Self {
+        Self {
+            stream,
+            cpu: None,
+            thread: None,
+            base: 0,
+            nesting: Nesting::default(),
+        }
+    }
+
+    /// This thread runs from here on, or none.
+    fn switch(&mut self, thread: Option<ThreadId>) {
+        self.thread = thread;
+        self.nesting.switch(thread);
+    }
+}
+
+/// The number in a field of the payload.
+fn field(record: &kymo_ctf::Event<'_>, name: &str) -> Option<u64> {
+    record.field_of(Scope::EventFields, name)?.as_u64()
+}
+
+/// The bytes of a metadata record.
+fn bytes(record: &kymo_ctf::Event<'_>) -> Vec<u8> {
+    /// The elements of arrays: they have no names.
+    struct Elements(Vec<u8>);
+    impl<'a> kymo_ctf::Visitor<'a> for Elements {
+        fn value(&mut self, name: &'a str, value: kymo_ctf::Value<'a>) {
+            if name.is_empty() {
+                self.0
+                    .extend(value.as_u64().and_then(|byte| u8::try_from(byte).ok()));
+            }
+        }
+    }
+    let mut elements = Elements(Vec::new());
+    record.visit(Scope::EventFields, &mut elements);
+    elements.0
+}
+
+fn recording_cause(number: u64) -> RecordingCause {
+    match u8::try_from(number).ok().and_then(Cause::from_number) {
+        Some(Cause::Build) => RecordingCause::Build,
+        Some(Cause::Function) => RecordingCause::Function,
+        Some(Cause::Command) => RecordingCause::Command,
+        None => RecordingCause::Unknown,
+    }
+}
+
+/// Text without the zeros that pad it.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(bytes.len());
+    String::from_utf8_lossy(bytes.get(..end).unwrap_or(&[])).into_owned()
+}

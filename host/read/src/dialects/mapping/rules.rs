@@ -1,0 +1,337 @@
+//! A mapping, applied to a trace: its entries, put beside the classes of events that they fit.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kymo_ctf::Trace;
+use kymo_ctf::metadata::{EventClass, FieldClass, Metadata, StreamClass, StructClass};
+use kymo_event::{Addr, Cpu, EventKind, Function, Irq, ThreadId, TraceInfo};
+
+use super::survey;
+use super::{Entry, Mapping, MappingError, Means};
+use crate::dialects::Meaning;
+
+/// What the records of a trace mean by a mapping.
+pub(crate) struct Mapped {
+    mapping: Arc<Mapping>,
+    /// By stream class and place in it: the entry that fits, if one does.
+    rules: Vec<Vec<Option<Rule>>>,
+    /// Functions that have names: by labels, by the names of events, or by text.
+    functions: Vec<Function>,
+    /// The functions that events name by text.
+    by_text: HashMap<String, Addr>,
+    interrupts: HashMap<Irq, String>,
+}
+
+/// What the events of one class mean.
+#[derive(Clone, Debug)]
+struct Rule {
+    /// The number of the entry.
+    entry: usize,
+    /// The function, where the event's name says which.
+    function: Option<Addr>,
+}
+
+impl Mapped {
+    /// Applies a mapping to a trace.
+    ///
+    /// # Errors
+    /// When it does not fit.
+    pub(crate) fn new(mapping: &Arc<Mapping>, trace: &Trace) -> Result<Self, MappingError> {
+        let metadata = trace.metadata();
+        let mut functions = Functions::default();
+        let mut rules = Vec::new();
+        let mut texts = Vec::new();
+        for (class, stream) in metadata.streams.iter().enumerate() {
+            let mut of_stream = Vec::new();
+            for (place, event) in stream.events.iter().enumerate() {
+                let mut entries = mapping.events.iter().enumerate();
+                let found =
+                    entries.find_map(|(i, entry)| Some((i, entry, entry.fits(&event.name)?)));
+                let Some((number, entry, star)) = found else {
+                    of_stream.push(None);
+                    continue;
+                };
+                let mut function = None;
+                for (key, field) in entry.keys() {
+                    let Some(field) = field else { continue };
+                    if field == "*" {
+                        function = Some(functions.named(star));
+                        continue;
+                    }
+                    let Some(found) = find(metadata, stream, event, field) else {
+                        return Err(MappingError::NoField {
+                            event: event.name.clone(),
+                            field: field.to_owned(),
+                        });
+                    };
+                    match found {
+                        FieldClass::Enumeration(labels) if key == "function" => {
+                            for mapping in labels.mappings.list() {
+                                functions.label(mapping.first.as_u64(), &mapping.label);
+                            }
+                        }
+                        class_of_field if key == "function" && is_text(class_of_field) => {
+                            texts.push((class, place, field));
+                        }
+                        _ => {}
+                    }
+                }
+                of_stream.push(Some(Rule {
+                    entry: number,
+                    function,
+                }));
+            }
+            rules.push(of_stream);
+        }
+        if rules.iter().flatten().all(Option::is_none) {
+            let events = metadata.streams.iter().flat_map(|stream| &stream.events);
+            let names: Vec<&str> = events.map(|class| class.name.as_str()).take(8).collect();
+            return Err(MappingError::NoEvent {
+                found: names.join(", "),
+            });
+        }
+        let mut by_text = HashMap::new();
+        if !texts.is_empty() {
+            for name in survey::names(trace, &texts) {
+                by_text.insert(name.clone(), functions.named(&name));
+            }
+        }
+        Ok(Self {
+            mapping: Arc::clone(mapping),
+            rules,
+            functions: functions.list,
+            by_text,
+            interrupts: HashMap::new(),
+        })
+    }
+
+    /// Tells what is known before the events are read.
+    pub(crate) fn describe(&self, info: &mut TraceInfo) {
+        for function in &self.functions {
+            if !info.functions.contains(function) {
+                info.functions.push(function.clone());
+            }
+        }
+        info.functions.sort_by_key(|function| function.address);
+        info.numbered_threads = true;
+    }
+
+    /// What a record means.
+    pub(crate) fn meanings(&mut self, record: &kymo_ctf::Event<'_>, out: &mut Vec<Meaning>) {
+        let class = record.packet().info().stream_class;
+        let rule = self.rules.get(class);
+        let rule = rule.and_then(|events| events.get(record.class_index())?.clone());
+        let mapping = Arc::clone(&self.mapping);
+        let of_any = |field: &Option<String>| number(record, field.as_deref()?);
+        let cpu = of_any(&mapping.cpu).and_then(|cpu| u32::try_from(cpu).ok().map(Cpu));
+        let entry = rule
+            .as_ref()
+            .and_then(|rule| mapping.events.get(rule.entry));
+        let own = entry.and_then(|entry| number(record, entry.thread.as_deref()?));
+        let everywhere = of_any(&mapping.thread);
+        let from = out.len();
+        // Whose name a record tells, or who becomes ready, need not be who runs.
+        let is_other = |means| matches!(means, Means::ThreadName | Means::Ready);
+        let thread = match entry {
+            Some(entry) if is_other(entry.means) => everywhere,
+            _ => own.or(everywhere),
+        };
+        let thread = thread.and_then(thread_id);
+        let kind = match (&rule, entry) {
+            (Some(rule), Some(entry)) => self.kind(rule, entry, record, out),
+            _ => None,
+        };
+        match kind {
+            Some(Said::Kind(kind)) => out.push(Meaning::of(kind).in_thread(thread)),
+            Some(Said::Switched) => {}
+            None => out.push(Meaning::of(EventKind::Other).in_thread(thread)),
+        }
+        for meaning in out.iter_mut().skip(from) {
+            meaning.cpu = cpu;
+        }
+    }
+
+    fn kind(
+        &mut self,
+        rule: &Rule,
+        entry: &Entry,
+        record: &kymo_ctf::Event<'_>,
+        out: &mut Vec<Meaning>,
+    ) -> Option<Said> {
+        let field = |name: &Option<String>| number(record, name.as_deref()?);
+        let irq = || u32::try_from(field(&entry.irq)?).ok().map(Irq);
+        let thread = || thread_id(field(&entry.thread)?);
+        Some(Said::Kind(match entry.means {
+            Means::Enter => EventKind::Enter {
+                function: self.function(rule, entry, record)?,
+                call_site: field(&entry.call_site).map(Addr),
+            },
+            Means::Exit => EventKind::Exit {
+                function: self.function(rule, entry, record),
+            },
+            Means::SwitchedIn => EventKind::SwitchedIn,
+            Means::SwitchedOut => EventKind::SwitchedOut,
+            Means::Ready => EventKind::Ready { thread: thread()? },
+            Means::Switch => {
+                let next = thread_id(field(&entry.to)?);
+                let previous = field(&entry.from).and_then(thread_id);
+                switch(previous, next, out);
+                return Some(Said::Switched);
+            }
+            Means::IsrEnter => {
+                let irq = irq()?;
+                if let Some(name) = text(record, entry.irq_name.as_deref())
+                    && self.interrupts.get(&irq) != Some(&name)
+                {
+                    self.interrupts.insert(irq, name.clone());
+                    out.push(Meaning::besides(EventKind::IsrName { irq, name }));
+                }
+                EventKind::IsrEnter { irq }
+            }
+            Means::IsrExit => EventKind::IsrExit { irq: irq() },
+            Means::Marker => EventKind::Marker {
+                label: text(record, entry.label.as_deref())
+                    .or_else(|| Some(record.name().to_owned())),
+                value: field(&entry.value)
+                    .or_else(|| rounded(record, entry.value.as_deref()?))
+                    .unwrap_or(0),
+            },
+            Means::ThreadName => EventKind::ThreadName {
+                thread: thread()?,
+                name: text(record, entry.thread_name.as_deref())?,
+            },
+        }))
+    }
+
+    /// The function of an enter or exit, if the record tells.
+    fn function(&self, rule: &Rule, entry: &Entry, record: &kymo_ctf::Event<'_>) -> Option<Addr> {
+        if rule.function.is_some() {
+            return rule.function;
+        }
+        let value = value(record, entry.function.as_deref()?)?;
+        match value.as_u64() {
+            Some(number) => Some(Addr(number)),
+            None => self.by_text.get(&*value.text()?).copied(),
+        }
+    }
+}
+
+/// What an entry has made of a record.
+enum Said {
+    Kind(EventKind),
+    /// A switch, which has been told.
+    Switched,
+}
+
+/// A switch of threads: the record is the beginning of the next one, if there is one.
+fn switch(previous: Option<ThreadId>, next: Option<ThreadId>, out: &mut Vec<Meaning>) {
+    let left = Meaning::of(EventKind::SwitchedOut).in_thread(previous);
+    let entered = Meaning::of(EventKind::SwitchedIn).in_thread(next);
+    match (previous, next) {
+        (Some(_), Some(_)) => {
+            out.push(Meaning {
+                is_record: false,
+                ..left
+            });
+            out.push(entered);
+        }
+        (Some(_), None) => out.push(left),
+        (None, Some(_)) => out.push(entered),
+        (None, None) => out.push(Meaning::of(EventKind::Other)),
+    }
+}
+
+/// Functions with names of their own.
+#[derive(Default)]
+struct Functions {
+    list: Vec<Function>,
+    by_name: HashMap<String, Addr>,
+}
+
+impl Functions {
+    /// The function of this name, which has no address.
+    fn named(&mut self, name: &str) -> Addr {
+        if let Some(known) = self.by_name.get(name) {
+            return *known;
+        }
+        let index = u32::try_from(self.by_name.len()).unwrap_or(u32::MAX);
+        let address = Addr::stand_in(index);
+        self.by_name.insert(name.to_owned(), address);
+        self.list.push(Function {
+            address,
+            name: name.to_owned(),
+        });
+        address
+    }
+
+    /// A label of a number.
+    fn label(&mut self, number: Option<u64>, label: &str) {
+        let function = number.map(|number| Function {
+            address: Addr(number),
+            name: label.to_owned(),
+        });
+        self.list.extend(function);
+    }
+}
+
+/// The class of a field, wherever it stands.
+fn find<'m>(
+    metadata: &'m Metadata,
+    stream: &'m StreamClass,
+    event: &'m EventClass,
+    name: &str,
+) -> Option<&'m FieldClass> {
+    let scopes: [Option<&'m StructClass>; 6] = [
+        event.fields.as_ref(),
+        event.context.as_ref(),
+        stream.event_context.as_ref(),
+        stream.event_header.as_ref(),
+        stream.packet_context.as_ref(),
+        metadata.packet_header.as_ref(),
+    ];
+    let mut members = scopes
+        .into_iter()
+        .flatten()
+        .filter_map(|scope| scope.member(name));
+    Some(&members.next()?.class)
+}
+
+/// Whether a field holds text, and not a number.
+fn is_text(class: &FieldClass) -> bool {
+    class.as_integer().is_none()
+        && !matches!(class, FieldClass::Enumeration(_) | FieldClass::Float(_))
+}
+
+/// A field, wherever it stands.
+fn value<'a>(record: &kymo_ctf::Event<'a>, name: &str) -> Option<kymo_ctf::Value<'a>> {
+    let of_packet = || record.packet().field(name);
+    record.field(name).or_else(of_packet)
+}
+
+fn number(record: &kymo_ctf::Event<'_>, name: &str) -> Option<u64> {
+    let value = value(record, name)?;
+    value
+        .as_u64()
+        .or_else(|| value.as_i64().map(i64::cast_unsigned))
+}
+
+/// A floating point number as the nearest integer.
+fn rounded(record: &kymo_ctf::Event<'_>, name: &str) -> Option<u64> {
+    let value = value(record, name)?.as_f64()?;
+    Some((value.round() as i64).cast_unsigned())
+}
+
+/// The text of a field, or the label of a number.
+fn text(record: &kymo_ctf::Event<'_>, name: Option<&str>) -> Option<String> {
+    let value = value(record, name?)?;
+    let label = value.label().map(str::to_owned);
+    label
+        .or_else(|| value.text().map(std::borrow::Cow::into_owned))
+        .or_else(|| value.as_i64().map(|number| number.to_string()))
+}
+
+/// The thread of this number; 0 is none.
+fn thread_id(number: u64) -> Option<ThreadId> {
+    (number != 0).then_some(ThreadId(number))
+}

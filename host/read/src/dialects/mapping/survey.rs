@@ -1,0 +1,42 @@
+//! The names of functions that events give as text, collected before the events are read: who shows a
+//! trace has to know its functions first.
+
+use std::collections::BTreeSet;
+
+use kymo_ctf::{Message, Trace};
+
+/// The most names that are collected. A trace that has more has something else in that field than names.
+const MANY: usize = 1 << 16;
+
+/// The texts in these fields (of a stream class, a place in it, and a name), in alphabetical order.
+pub(super) fn names(trace: &Trace, fields: &[(usize, usize, &str)]) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let Ok(mut messages) = trace.messages() else {
+        return names;
+    };
+    loop {
+        let record = match messages.next_message() {
+            Ok(Some((_, Message::Event(record)))) => record,
+            Ok(Some(_)) => continue,
+            Ok(None) => break,
+            // Whoever reads the events tells what is damaged.
+            Err(_) => continue,
+        };
+        let class = record.packet().info().stream_class;
+        let place = record.class_index();
+        let mut wanted = fields
+            .iter()
+            .filter(|field| (field.0, field.1) == (class, place));
+        let Some(field) = wanted.next() else { continue };
+        let text = record.field(field.2).and_then(|value| value.text());
+        if let Some(text) = text
+            && !names.contains(&*text)
+        {
+            if names.len() == MANY {
+                break;
+            }
+            names.insert(text.into_owned());
+        }
+    }
+    names
+}

@@ -1,0 +1,296 @@
+//! Which function an exit leaves that does not say so, and which interrupt ends.
+//!
+//! Targets name a function at its exit only where a reader cannot know it
+//! ([`kymo_wire::event`], "Exits without a function"). Here the reader's side is kept: in most
+//! packets one stack, forgotten wherever the target forgets; in packets whose exits are never named
+//! ([`FLAG_NESTED`](kymo_wire::packet::PacketHeader::FLAG_NESTED)) one for each thread and handler,
+//! as long as nothing is lost.
+
+use std::collections::HashMap;
+
+use kymo_event::{Addr, Irq, ThreadId};
+
+/// Calls on a stack that are remembered; of deeper ones the exits stay without a name.
+const DEEPEST: usize = 1 << 16;
+
+/// Threads whose stacks are kept, and environments of `setjmp` for each, where no exit is named.
+/// With more, all is forgotten: a hostile trace must not fill the memory.
+const MOST: usize = 1 << 12;
+
+/// Handlers that are remembered.
+const NESTED: usize = 256;
+
+/// What one stream's exits without a name are about.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Nesting {
+    /// The calls of whatever is at work, but for handlers where no exit is named.
+    calls: Stack,
+    /// Where no exit is named: the calls of the handlers being served, and of the threads that
+    /// wait; `nested` tells whether it is so.
+    nested: bool,
+    handlers: Vec<Stack>,
+    waiting: HashMap<Option<ThreadId>, Stack>,
+    thread: Option<ThreadId>,
+    /// The interrupts being served, as far as they are known.
+    interrupts: Vec<Irq>,
+}
+
+/// Calls that were entered and not left.
+#[derive(Clone, Debug, Default)]
+struct Stack {
+    calls: Vec<Addr>,
+    /// How many more there are that are too deep.
+    deeper: u64,
+    /// Where no exit is named: how many calls each environment of `setjmp` leaves.
+    marks: HashMap<Addr, usize>,
+}
+
+impl Stack {
+    fn push(&mut self, function: Addr) {
+        if self.calls.len() < DEEPEST && self.deeper == 0 {
+            self.calls.push(function);
+        } else {
+            self.deeper += 1;
+        }
+    }
+
+    fn pop(&mut self) -> Option<Addr> {
+        match self.deeper.checked_sub(1) {
+            Some(left) => {
+                self.deeper = left;
+                None
+            }
+            None => self.calls.pop(),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.calls.clear();
+        self.deeper = 0;
+        self.marks.clear();
+    }
+}
+
+impl Nesting {
+    /// A packet begins. `nested` tells whether its exits are never named, `lost` whether something
+    /// is missing in front of it, and `thread` who runs.
+    pub(crate) fn packet(&mut self, nested: bool, lost: bool, thread: Option<ThreadId>) {
+        if lost {
+            self.interrupts.clear();
+        }
+        if lost || !nested || !self.nested {
+            self.forget();
+        }
+        self.nested = nested;
+        self.switch(thread);
+    }
+
+    fn forget(&mut self) {
+        self.calls.clear();
+        self.handlers.clear();
+        self.waiting.clear();
+    }
+
+    fn stack(&mut self) -> &mut Stack {
+        self.handlers.last_mut().unwrap_or(&mut self.calls)
+    }
+
+    /// A function is entered.
+    pub(crate) fn enter(&mut self, function: Addr) {
+        self.stack().push(function);
+    }
+
+    /// The innermost function is left: which, if that is known.
+    pub(crate) fn exit(&mut self) -> Option<Addr> {
+        self.stack().pop()
+    }
+
+    /// A function is left that the target names: it knows of no call that could be left otherwise.
+    pub(crate) fn exit_named(&mut self) {
+        self.stack().clear();
+    }
+
+    /// This thread runs from here on, or none.
+    pub(crate) fn switch(&mut self, thread: Option<ThreadId>) {
+        if thread == self.thread {
+            return;
+        }
+        let before = std::mem::replace(&mut self.thread, thread);
+        if !self.nested {
+            return self.calls.clear();
+        }
+        if self.waiting.len() >= MOST {
+            self.waiting.clear();
+        }
+        let calls = self.waiting.remove(&thread).unwrap_or_default();
+        let calls = std::mem::replace(&mut self.calls, calls);
+        self.waiting.insert(before, calls);
+    }
+
+    /// Recording is turned on: what happened before is not known.
+    pub(crate) fn turned_on(&mut self) {
+        self.forget();
+        self.interrupts.clear();
+    }
+
+    /// `setjmp` is called with this environment.
+    pub(crate) fn set_jump(&mut self, env: Addr) {
+        if !self.nested {
+            return;
+        }
+        let stack = self.stack();
+        if stack.marks.len() >= MOST {
+            stack.marks.clear();
+        }
+        if stack.deeper == 0 {
+            stack.marks.insert(env, stack.calls.len());
+        } else {
+            stack.marks.remove(&env);
+        }
+    }
+
+    /// `longjmp` is called with this environment.
+    pub(crate) fn jump(&mut self, env: Addr) {
+        let nested = self.nested;
+        let stack = self.stack();
+        match stack.marks.get(&env).copied() {
+            Some(left) if nested => {
+                stack.calls.truncate(left);
+                stack.deeper = 0;
+            }
+            _ => stack.clear(),
+        }
+    }
+
+    /// A handler begins.
+    pub(crate) fn interrupt(&mut self, irq: Irq) {
+        if self.interrupts.len() >= NESTED {
+            self.interrupts.clear();
+            self.handlers.clear();
+        }
+        self.interrupts.push(irq);
+        if self.nested {
+            self.handlers.push(Stack::default());
+        }
+    }
+
+    /// A handler ends; the innermost if it has no name. Which it is, if that is known.
+    pub(crate) fn interrupt_end(&mut self, irq: Option<Irq>) -> Option<Irq> {
+        let Some(irq) = irq else {
+            self.handlers.pop();
+            return self.interrupts.pop();
+        };
+        if let Some(level) = self.interrupts.iter().rposition(|served| *served == irq) {
+            let inner = self.interrupts.len() - level;
+            self.interrupts.truncate(level);
+            let handlers = self.handlers.len().saturating_sub(inner);
+            self.handlers.truncate(handlers);
+        }
+        Some(irq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Addr = Addr(0xA0);
+    const B: Addr = Addr(0xB0);
+    const ENV: Addr = Addr(0x100);
+    const ONE: Option<ThreadId> = Some(ThreadId(1));
+    const TWO: Option<ThreadId> = Some(ThreadId(2));
+
+    fn nesting(nested: bool) -> Nesting {
+        let mut nesting = Nesting::default();
+        nesting.packet(nested, false, ONE);
+        nesting
+    }
+
+    #[test]
+    fn what_the_target_forgets_is_forgotten() {
+        type Act = fn(&mut Nesting);
+        let forgets: [Act; 5] = [
+            |nesting| nesting.packet(false, false, ONE),
+            |nesting| nesting.switch(TWO),
+            |nesting| nesting.turned_on(),
+            |nesting| nesting.jump(ENV),
+            |nesting| nesting.exit_named(),
+        ];
+        for forget in forgets {
+            let mut nesting = nesting(false);
+            nesting.enter(A);
+            nesting.set_jump(ENV);
+            nesting.enter(B);
+            assert_eq!(nesting.exit(), Some(B));
+            forget(&mut nesting);
+            assert_eq!(nesting.exit(), None);
+        }
+        // The thread that runs anyway and handlers change nothing.
+        let mut nesting = nesting(false);
+        nesting.enter(A);
+        nesting.switch(ONE);
+        nesting.interrupt(Irq(1));
+        nesting.enter(B);
+        assert_eq!(nesting.exit(), Some(B));
+        assert_eq!(nesting.interrupt_end(None), Some(Irq(1)));
+        assert_eq!(nesting.exit(), Some(A));
+    }
+
+    #[test]
+    fn where_no_exit_is_named_threads_and_handlers_have_stacks() {
+        let mut nesting = nesting(true);
+        nesting.enter(A);
+        nesting.interrupt(Irq(1));
+        nesting.enter(B);
+        // The handler switches threads before it ends.
+        nesting.switch(TWO);
+        assert_eq!(nesting.exit(), Some(B));
+        assert_eq!(nesting.interrupt_end(None), Some(Irq(1)));
+        assert_eq!(
+            nesting.exit(),
+            None,
+            "of the second thread nothing is known"
+        );
+        nesting.enter(B);
+        nesting.packet(true, false, TWO);
+        assert_eq!(nesting.exit(), Some(B), "packets change nothing");
+        nesting.switch(ONE);
+        nesting.set_jump(ENV);
+        nesting.enter(B);
+        nesting.enter(B);
+        nesting.jump(ENV);
+        assert_eq!(nesting.exit(), Some(A));
+        nesting.enter(A);
+        nesting.packet(true, true, ONE);
+        assert_eq!(nesting.exit(), None, "something was lost");
+    }
+
+    #[test]
+    fn deep_stacks_and_many_handlers_are_bounded() {
+        let mut nesting = nesting(false);
+        for depth in 0..DEEPEST + 10 {
+            nesting.enter(Addr(depth as u64));
+        }
+        for _ in 0..10 {
+            assert_eq!(nesting.exit(), None);
+        }
+        assert_eq!(nesting.exit(), Some(Addr(DEEPEST as u64 - 1)));
+        for irq in 0..1000 {
+            nesting.interrupt(Irq(irq));
+        }
+        assert_eq!(nesting.interrupt_end(None), Some(Irq(999)));
+        assert!(nesting.interrupts.len() < NESTED);
+        assert_eq!(nesting.interrupt_end(Some(Irq(5000))), Some(Irq(5000)));
+    }
+
+    #[test]
+    fn interrupts_end_by_name_with_what_is_within() {
+        let mut nesting = nesting(true);
+        nesting.enter(A);
+        (1..4).for_each(|irq| nesting.interrupt(Irq(irq)));
+        assert_eq!(nesting.interrupt_end(Some(Irq(2))), Some(Irq(2)));
+        assert_eq!(nesting.interrupt_end(None), Some(Irq(1)));
+        assert_eq!(nesting.exit(), Some(A));
+        assert_eq!(nesting.interrupt_end(None), None);
+    }
+}

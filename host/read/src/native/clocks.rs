@@ -1,0 +1,501 @@
+//! The time of day in a recording, and processors whose clocks differ.
+//!
+//! A target that knows the time of day records it now and then ([`EventId::WallClock`]), each processor
+//! by its own clock. Such a record is a [`Moment`]: the same instant on two clocks. From them follows
+//! what date an event has; and where several processors have them, how far apart their own clocks
+//! are. Events of different processors can be put in order only by one clock, so the times of all
+//! are then made those of the first processor that has moments, by straight lines from moment to
+//! moment. That is done only where clocks differ by more than what the moments are worth: processors
+//! with one clock in common must not be put out of order by how exactly the time of day was read.
+//!
+//! Moments have to be known before the first event is given, so they are looked for beforehand; that
+//! is a walk along the records without reading them.
+
+use kymo_ctf::metadata::Clock;
+use kymo_event::{ClockCorrection, Cpu, Moment, Time, WallClock};
+use kymo_wire::event::{EventId, Layout};
+
+use super::feed::Input;
+use super::packets::{Packet, Piece, Pieces};
+use super::records::{Sizes, Walk, number};
+use super::streams::{StreamKind, StreamNumber, find_streams};
+use super::{Dump, Identity};
+
+/// So many moments of a stream are kept; of more, every second, again and again. More tell nothing.
+const MOST: usize = 1 << 14;
+
+/// What a moment is worth where nothing tells: a time of day from a link or a peripheral clock is
+/// no better as a rule.
+const SUPPOSED_NS: u64 = 1_000_000;
+
+/// A time of day that was recorded, with what it is worth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Recorded {
+    moment: Moment,
+    /// By how many nanoseconds it may be wrong; 0 if nobody said.
+    uncertainty: u64,
+}
+
+/// The times of day in one stream, in their order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Moments(Vec<Recorded>);
+
+impl Moments {
+    /// Looks for them in a stream whose times are those of `clock`.
+    pub(super) fn of_stream(input: &Input, clock: &Clock) -> Self {
+        let Input {
+            layout,
+            bytes,
+            missing,
+            range,
+            number,
+        } = input;
+        let mut pieces = Pieces::new(*layout, bytes, missing)
+            .starting_at(range.start)
+            .heads_only();
+        let mut packets = std::iter::from_fn(|| {
+            while pieces.offset() < range.end {
+                match pieces.next()? {
+                    Piece::Packet(packet)
+                        if number
+                            .is_none_or(|number| number == StreamNumber::of(&packet.header)) =>
+                    {
+                        return Some(packet);
+                    }
+                    _ => {}
+                }
+            }
+            None
+        });
+        Self::find(*layout, bytes, &mut packets, clock)
+    }
+
+    /// Looks for them in packets of a stream, which are among `bytes`.
+    pub(super) fn find(
+        layout: Layout,
+        bytes: &[u8],
+        packets: &mut dyn Iterator<Item = Packet>,
+        clock: &Clock,
+    ) -> Self {
+        let mut found = Self::default();
+        let sizes = Sizes::new(layout, EventId::WallClock);
+        for packet in packets {
+            let content = (packet.header.content_bits / 8) as usize;
+            let content = bytes
+                .get(packet.bytes.start..packet.bytes.end.min(packet.bytes.start + content))
+                .unwrap_or(&[]);
+            if !sizes.find(content) {
+                continue;
+            }
+            let mut walk = Walk::new(layout, &packet.header, content);
+            // What is damaged ends the walk, and is told when the packet is read.
+            while let Ok(Some(id)) = walk.next() {
+                if id != EventId::WallClock {
+                    continue;
+                }
+                if walk.clock > packet.header.end {
+                    break;
+                }
+                let field = |from: usize, to: usize| {
+                    let bytes = walk.payload.get(from..to).unwrap_or(&[]);
+                    number(layout.order, bytes)
+                };
+                if let Some(time) = clock.nanoseconds(walk.clock)
+                    && let Ok(unix_ns) = i64::try_from(field(0, 8))
+                {
+                    found.push(Recorded {
+                        moment: Moment {
+                            time: Time(time),
+                            unix_ns,
+                        },
+                        uncertainty: field(8, 12),
+                    });
+                }
+            }
+        }
+        found.0.sort_by_key(|recorded| recorded.moment.time);
+        found.0.dedup_by_key(|recorded| recorded.moment.time);
+        found
+    }
+
+    /// Takes in what came later.
+    pub(super) fn append(&mut self, later: Self) {
+        for recorded in later.0 {
+            self.push(recorded);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn push(&mut self, recorded: Recorded) {
+        if self.0.len() >= MOST {
+            let mut keep = false;
+            self.0.retain(|_| {
+                keep = !keep;
+                keep
+            });
+        }
+        self.0.push(recorded);
+    }
+
+    fn moments(&self) -> impl Iterator<Item = Moment> {
+        self.0.iter().map(|recorded| recorded.moment)
+    }
+
+    /// The last of them between which nobody has set the time of day: by which two processors
+    /// can be compared.
+    fn last_run(&self) -> Run<'_> {
+        let steps = self.0.windows(2).rev();
+        let in_step = steps.take_while(
+            |pair| matches!(pair, [one, other] if WallClock::in_step(one.moment, other.moment)),
+        );
+        let first = self.0.len().saturating_sub(in_step.count() + 1);
+        Run(self.0.get(first..).unwrap_or(&[]))
+    }
+}
+
+/// When tick 0 was by the clock of a dump, in nanoseconds since 1970 in UTC, if it tells: by that of the
+/// first processor that does.
+pub(super) fn origin(dump: &Dump<'_>) -> Option<i64> {
+    let Identity {
+        layout, clock_hz, ..
+    } = *dump.identity;
+    let clock = Clock::new("", clock_hz);
+    let heads = || dump.pieces().heads_only();
+    find_streams(layout, heads())
+        .into_iter()
+        .filter(|stream| stream.kind != StreamKind::Items)
+        .find_map(|stream| {
+            let mut packets = heads().filter_map(|piece| match piece {
+                Piece::Packet(packet) if StreamNumber::of(&packet.header) == stream.number => {
+                    Some(packet)
+                }
+                _ => None,
+            });
+            let found = Moments::find(layout, dump.bytes, &mut packets, &clock);
+            let Moment { time, unix_ns } = found.last_run().0.first()?.moment;
+            unix_ns.checked_sub(time.0)
+        })
+}
+
+/// Moments of a processor, one clock in step with the other.
+struct Run<'a>(&'a [Recorded]);
+
+impl Run<'_> {
+    /// By how many nanoseconds either clock's reading may be wrong.
+    fn uncertainty(&self) -> u64 {
+        let said = self.0.iter().map(|recorded| recorded.uncertainty);
+        match self.scatter() {
+            // All of them can be wrong in the same way by what is said of the best.
+            Some(scatter) => scatter.max(said.min().unwrap_or(0)),
+            None => match said.max() {
+                None | Some(0) => SUPPOSED_NS,
+                Some(said) => said,
+            },
+        }
+    }
+
+    /// By how much the moments stray from a straight line; `None` if they are too few to tell.
+    fn scatter(&self) -> Option<u64> {
+        let [first, _, _, ..] = self.0 else {
+            return None;
+        };
+        // Distances from the first moment, of which differences are small: exact in floating point.
+        let points: Vec<(f64, f64)> = self
+            .0
+            .iter()
+            .map(|recorded| {
+                let own = i128::from(recorded.moment.time.0) - i128::from(first.moment.time.0);
+                let wall = i128::from(recorded.moment.unix_ns) - i128::from(first.moment.unix_ns);
+                (own as f64, (wall - own) as f64)
+            })
+            .collect();
+        let count = points.len() as f64;
+        let mean_x = points.iter().map(|(x, _)| x).sum::<f64>() / count;
+        let mean_y = points.iter().map(|(_, y)| y).sum::<f64>() / count;
+        let spread: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+        let product: f64 = points
+            .iter()
+            .map(|(x, y)| (x - mean_x) * (y - mean_y))
+            .sum();
+        let slope = product / spread;
+        let strays = points
+            .iter()
+            .map(|(x, y)| (y - mean_y - slope * (x - mean_x)).abs());
+        Some(strays.fold(0.0, f64::max).round() as u64)
+    }
+
+    /// The time by this processor's clock at a time of day.
+    fn time(&self, unix_ns: i64) -> Option<i64> {
+        let points = self
+            .0
+            .iter()
+            .map(|recorded| (recorded.moment.unix_ns, recorded.moment.time.0));
+        Line(points.collect()).at(unix_ns)
+    }
+
+    /// Whether it is of about the same days as another: times of day far from those of the other
+    /// say nothing of it.
+    fn meets(&self, other: &Self) -> bool {
+        let ends = |run: &Self| {
+            let (first, last) = (run.0.first()?, run.0.last()?);
+            Some((
+                i128::from(first.moment.unix_ns),
+                i128::from(last.moment.unix_ns),
+            ))
+        };
+        let (Some((a, b)), Some((c, d))) = (ends(self), ends(other)) else {
+            return false;
+        };
+        let between = (c - b).max(a - d);
+        between <= (b - a + d - c).max(60_000_000_000)
+    }
+}
+
+/// A line through points that rise both ways; beyond its ends it goes on as at them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line(Vec<(i64, i64)>);
+
+impl Line {
+    fn at(&self, x: i64) -> Option<i64> {
+        let points = &self.0;
+        let behind = points.partition_point(|point| point.0 <= x);
+        let from = behind.saturating_sub(1).min(points.len().saturating_sub(2));
+        let one = points.get(from)?;
+        let distance = i128::from(x) - i128::from(one.0);
+        let rise = match points.get(from + 1) {
+            Some(other) => {
+                let run = i128::from(other.0) - i128::from(one.0);
+                let rise = i128::from(other.1) - i128::from(one.1);
+                (distance * rise).div_euclid(run.max(1))
+            }
+            None => distance,
+        };
+        i64::try_from(i128::from(one.1) + rise).ok()
+    }
+}
+
+/// How the times of one processor become those of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Correction(Line);
+
+impl Correction {
+    /// The other processor's time at a time of this one.
+    pub(super) fn apply(&self, time: Time) -> Time {
+        Time(self.0.at(time.0).unwrap_or(time.0))
+    }
+}
+
+/// What follows from the times of day in a recording.
+#[derive(Debug, Default)]
+pub(super) struct Clocks {
+    /// The date of the events, by their times as they are when corrected.
+    pub(super) wall: Option<WallClock>,
+    /// What is corrected, for people.
+    pub(super) said: Vec<ClockCorrection>,
+    /// What is to be corrected, stream by stream.
+    pub(super) corrections: Vec<Option<Correction>>,
+}
+
+impl Clocks {
+    /// Compares the clocks of streams, each with its kind, its processor and its moments.
+    pub(super) fn compare(streams: &[(StreamKind, u16, Moments)]) -> Self {
+        let mut clocks = Self {
+            corrections: streams.iter().map(|_| None).collect(),
+            ..Self::default()
+        };
+        let reference = streams
+            .iter()
+            .filter(|(kind, _, moments)| *kind == StreamKind::Cpu && !moments.0.is_empty())
+            .min_by_key(|(_, number, _)| *number);
+        let Some((_, reference, theirs)) = reference else {
+            // The threads of a process have one clock.
+            let all = streams.iter().flat_map(|(.., moments)| moments.moments());
+            clocks.wall = WallClock::new(all);
+            return clocks;
+        };
+        clocks.wall = WallClock::new(theirs.moments());
+        let theirs = theirs.last_run();
+        for ((kind, number, moments), correction) in streams.iter().zip(&mut clocks.corrections) {
+            let own = moments.last_run();
+            if *kind != StreamKind::Cpu || number == reference || !own.meets(&theirs) {
+                continue;
+            }
+            let points = own.0.iter().filter_map(|recorded| {
+                let Moment { time, unix_ns } = recorded.moment;
+                Some((time.0, theirs.time(unix_ns)?))
+            });
+            let points: Vec<_> = points.collect();
+            let added = |point: Option<&(i64, i64)>| {
+                point.map_or(0, |(own, theirs)| theirs.saturating_sub(*own))
+            };
+            let uncertainty = own.uncertainty().saturating_add(theirs.uncertainty());
+            let differs = |point: &(i64, i64)| added(Some(point)).unsigned_abs() > uncertainty;
+            if !points.iter().any(differs) {
+                continue;
+            }
+            clocks.said.push(ClockCorrection {
+                cpu: Cpu((*number).into()),
+                reference: Cpu((*reference).into()),
+                moments: points.len() as u64,
+                first_ns: added(points.first()),
+                last_ns: added(points.last()),
+                uncertainty_ns: uncertainty,
+            });
+            *correction = Some(Correction(Line(points)));
+        }
+        clocks
+    }
+
+    /// Corrects each stream that tells nothing itself, and follows another, as that one is.
+    pub(super) fn follow(&mut self, leaders: impl Iterator<Item = Option<usize>>) {
+        for (index, leader) in leaders.enumerate() {
+            let correction = leader.and_then(|leader| self.corrections.get(leader)?.clone());
+            if let Some(own) = self.corrections.get_mut(index).filter(|own| own.is_none()) {
+                *own = correction;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: i64 = 1_000_000_000;
+
+    /// Moments of a processor at these seconds of the day's clock, by a clock of its own.
+    fn moments(seconds: impl IntoIterator<Item = i64>, own: impl Fn(i64) -> i64) -> Moments {
+        let recorded = seconds.into_iter().map(|second| Recorded {
+            moment: Moment {
+                time: Time(own(second)),
+                unix_ns: (1_700_000_000 + second) * S,
+            },
+            uncertainty: 0,
+        });
+        Moments(recorded.collect())
+    }
+
+    fn compare(one: Moments, other: Moments) -> Clocks {
+        Clocks::compare(&[
+            (StreamKind::Cpu, 0, one),
+            (StreamKind::Cpu, 1, other),
+            (StreamKind::Metadata, 0xFFFF, Moments::default()),
+        ])
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_and_drifts_is_corrected() {
+        // Two seconds ahead, and 50 parts in a million fast.
+        let fast = |second: i64| second * S + 2 * S + second * 50_000;
+        let clocks = compare(moments(0..10, |second| second * S), moments(0..10, fast));
+        let correction = clocks.corrections[1].as_ref().unwrap();
+        for second in [0, 4, 9, 100] {
+            assert_eq!(correction.apply(Time(fast(second))), Time(second * S));
+        }
+        let half = Time(fast(4) + 500_025_000);
+        assert_eq!(correction.apply(half), Time(4 * S + S / 2));
+        assert_eq!(clocks.corrections[0], None);
+        assert_eq!(clocks.corrections[2], None);
+        let wanted = ClockCorrection {
+            cpu: Cpu(1),
+            reference: Cpu(0),
+            moments: 10,
+            first_ns: -2 * S,
+            last_ns: -2 * S - 9 * 50_000,
+            uncertainty_ns: 0,
+        };
+        assert_eq!(clocks.said, [wanted]);
+        assert_eq!(clocks.wall.unwrap().unix_ns(Time(3 * S)), 1_700_000_003 * S);
+    }
+
+    #[test]
+    fn one_clock_in_common_is_left_alone_however_it_is_read() {
+        let jitter = |second: i64| second * S + (second * 7919) % 5_000;
+        let other = |second: i64| second * S + (second * 104_729) % 5_000;
+        let clocks = compare(moments(0..50, jitter), moments(0..50, other));
+        assert_eq!(clocks.said, []);
+        // With too few to tell how exact they are, a millisecond is not taken for a difference.
+        let clocks = compare(
+            moments([1], |second| second * S),
+            moments([5], |second| second * S + 900_000),
+        );
+        assert_eq!(clocks.said, []);
+        let clocks = compare(
+            moments([1], |second| second * S),
+            moments([5], |second| second * S + 9_000_000),
+        );
+        assert_eq!(clocks.said[0].first_ns, -9_000_000);
+        assert_eq!(clocks.said[0].uncertainty_ns, 2 * SUPPOSED_NS);
+        let correction = clocks.corrections[1].as_ref().unwrap();
+        assert_eq!(correction.apply(Time(9_000_000)), Time(0));
+    }
+
+    #[test]
+    fn what_is_said_of_a_moment_counts() {
+        let mut one = moments([1, 2], |second| second * S);
+        let mut other = moments([1, 2], |second| second * S + 9_000_000);
+        for recorded in one.0.iter_mut().chain(&mut other.0) {
+            recorded.uncertainty = 5_000_000;
+        }
+        assert_eq!(compare(one.clone(), other.clone()).said, []);
+        for recorded in one.0.iter_mut().chain(&mut other.0) {
+            recorded.uncertainty = 4_000_000;
+        }
+        assert_eq!(compare(one, other).said[0].uncertainty_ns, 8_000_000);
+    }
+
+    #[test]
+    fn a_time_of_day_that_was_set_is_no_drift() {
+        // Both learn at second 5 that it is 2023 and not 1970.
+        let set = |offset: i64| {
+            let mut all = moments(0..10, |second| second * S + offset);
+            for recorded in all.0.iter_mut().take(5) {
+                recorded.moment.unix_ns -= 1_700_000_000 * S;
+            }
+            all
+        };
+        let clocks = compare(set(0), set(3 * S));
+        assert_eq!(
+            (clocks.said[0].moments, clocks.said[0].first_ns),
+            (5, -3 * S)
+        );
+        let wall = clocks.wall.unwrap();
+        assert_eq!(wall.unix_ns(Time(S)), S);
+        assert_eq!(wall.unix_ns(Time(6 * S)), 1_700_000_006 * S);
+        // One of them never learns it: nothing can be said.
+        let mut never = set(3 * S);
+        never.0.truncate(5);
+        assert_eq!(compare(set(0), never).said, []);
+    }
+
+    #[test]
+    fn only_processors_are_compared() {
+        let ahead = moments(0..5, |second| second * S + 7 * S);
+        let streams = [
+            (StreamKind::Thread, 0, moments(0..5, |second| second * S)),
+            (StreamKind::Thread, 1, ahead.clone()),
+        ];
+        let clocks = Clocks::compare(&streams);
+        assert_eq!((clocks.said.len(), clocks.corrections.len()), (0, 2));
+        assert!(clocks.wall.is_some());
+        let alone = [
+            (StreamKind::Cpu, 0, Moments::default()),
+            (StreamKind::Cpu, 1, ahead),
+        ];
+        assert_eq!(Clocks::compare(&alone).said, []);
+        assert!(Clocks::compare(&[]).wall.is_none());
+    }
+
+    #[test]
+    fn moments_are_bounded() {
+        let mut all = Moments::default();
+        for recorded in moments(0..100_000, |second| second).0 {
+            all.push(recorded);
+        }
+        assert!(all.0.len() <= MOST && all.0.len() > MOST / 2);
+        assert_eq!(all.0[0].moment.time, Time(0));
+    }
+}

@@ -1,0 +1,121 @@
+//! What a recording says about itself, however it says it.
+//!
+//! A raw file's identity becomes CTF metadata, the same text that a trace directory has; so there
+//! is one way from there on.
+
+use kymo_ctf::metadata::{ByteOrder as CtfOrder, EnvValue, Metadata};
+use kymo_event::{Addr, Function, TraceInfo};
+use kymo_wire::event::{ByteOrder, Layout, Shape, WordSize};
+use kymo_wire::link::PROTOCOL;
+
+use crate::dialects::kymo::{Dialect, event_ids};
+use crate::dialects::{env_text, hex_bytes, labels};
+
+/// All that is needed to read packets.
+#[derive(Clone, Debug)]
+pub(crate) struct Description {
+    pub(crate) dialect: Dialect,
+    pub(crate) build_id: Vec<u8>,
+}
+
+/// The format of packets and metadata that is read here: `tracer_minor` of a trace directory, and the
+/// protocol that an identity tells, which goes with it.
+const VERSION: u32 = PROTOCOL;
+
+/// Refuses recordings of another format.
+pub(super) fn check_version(found: u32) -> Result<(), String> {
+    if found == VERSION {
+        return Ok(());
+    }
+    Err(format!(
+        "expected a recording of format {VERSION}, found one of format {found}"
+    ))
+}
+
+/// Whether this is the metadata of one of our own recordings.
+pub(crate) fn is_native(metadata: &Metadata) -> bool {
+    env_text(metadata, "tracer_name") == Some("kymo")
+}
+
+impl Description {
+    /// What `metadata` says.
+    ///
+    /// # Errors
+    /// What is missing in it, or wrong.
+    pub(crate) fn new(metadata: &Metadata, fields: bool) -> Result<Self, String> {
+        let missing =
+            |name: &str| format!("expected {name} in the environment, found none that is known");
+        let number = |name| match metadata.env(name) {
+            Some(EnvValue::Integer(value)) => u32::try_from(*value).ok(),
+            _ => None,
+        };
+        check_version(number("tracer_minor").unwrap_or(0))?;
+        let layout = Layout {
+            shape: env_text(metadata, "kymo_shape")
+                .and_then(Shape::from_name)
+                .ok_or_else(|| missing("kymo_shape"))?,
+            word: number("kymo_word")
+                .and_then(WordSize::from_bits)
+                .ok_or_else(|| missing("kymo_word"))?,
+            order: match metadata.byte_order {
+                CtfOrder::Little => ByteOrder::Little,
+                CtfOrder::Big => ByteOrder::Big,
+            },
+            function_shift: number("kymo_function_shift")
+                .and_then(|shift| u8::try_from(shift).ok())
+                .filter(|shift| *shift < 8)
+                .ok_or_else(|| missing("kymo_function_shift (0 to 7)"))?,
+        };
+        let text_base = env_text(metadata, "kymo_text_base")
+            .and_then(|text| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok())
+            .ok_or_else(|| missing("kymo_text_base"))?;
+        let clock = metadata
+            .clocks
+            .first()
+            .ok_or("expected a clock, found none")?;
+        if clock.frequency == 0 {
+            return Err("expected a clock with a frequency, found 0".to_owned());
+        }
+        Ok(Self {
+            build_id: env_text(metadata, "kymo_build_id")
+                .and_then(hex_bytes)
+                .unwrap_or_default(),
+            dialect: Dialect {
+                layout,
+                text_base,
+                clock_hz: clock.frequency,
+                ids: event_ids(metadata),
+                functions: functions(metadata, layout, text_base).into(),
+                fields,
+            },
+        })
+    }
+
+    /// What is known of the trace from its description alone.
+    pub(crate) fn info(&self) -> TraceInfo {
+        TraceInfo {
+            format: "kymo".to_owned(),
+            build_id: (!self.build_id.is_empty()).then(|| self.build_id.clone()),
+            text_base: Some(Addr(self.dialect.text_base)),
+            clock_hz: Some(self.dialect.clock_hz),
+            functions: self.dialect.functions.to_vec(),
+            ..TraceInfo::default()
+        }
+    }
+}
+
+/// The functions that the metadata names: the labels of the field `function` where it is widest.
+fn functions(metadata: &Metadata, layout: Layout, text_base: u64) -> Vec<Function> {
+    let mut functions: Vec<_> = labels(metadata, "exit", "function")
+        .into_iter()
+        .filter_map(|(number, label)| {
+            let number = u32::try_from(number).ok()?;
+            Some(Function {
+                address: Addr(layout.address(number, text_base)),
+                name: label.to_owned(),
+            })
+        })
+        .collect();
+    functions.sort_by_key(|function| function.address);
+    functions
+}

@@ -1,0 +1,553 @@
+//! Packets as they come, to events as they come: what `kymo show --follow` reads.
+//!
+//! Each stream's packets go through the same reader as those of a recording that is whole; only that
+//! "no more" means "no more yet". The streams are merged by time as far as that can be: an event is
+//! held back until every other stream has told of a later one, or is so far behind that it has
+//! probably nothing to tell, or nobody wants to wait any longer.
+//!
+//! Processors whose clocks differ are put into one order by the times of day that they have told by now
+//! ([`clocks`](super::clocks)): what was given before stays as it was, and what is known later does not
+//! change a clock again unless it differs by more than that is worth.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kymo_ctf::Plan;
+use kymo_ctf::metadata::Metadata;
+use kymo_event::{Damage, Event, Moment, StreamId, StreamInfo, Time, TraceInfo, WallClock};
+use kymo_wire::event::{Layout, METADATA_STREAM, PacketHeader};
+use kymo_wire::packet::EVENT_STREAM;
+
+use super::Identity;
+use super::clocks::{Clocks, Correction, Moments};
+use super::describe::{Description, check_version, is_native};
+use super::feed::{Input, Notes, PacketNote};
+use super::packets::{Packet, Piece, Pieces};
+use super::record::Newest;
+use super::source::{DAMAGE_LISTED, First, read_names, stream_info, take_origin};
+use super::stream::{RINGS, Stream};
+use super::streams::{StreamKind, StreamNumber};
+use super::write::metadata_text;
+use crate::bytes::Bytes;
+use crate::dialects::kymo::Dialect;
+use crate::{OpenError, OpenOptions};
+
+/// How far a stream may be behind the newest packet of all, in nanoseconds, before it is no longer
+/// waited for: several times as long as a target waits before it sends a packet that is not full.
+const PATIENCE: i64 = 500_000_000;
+
+/// The events of packets that are still coming.
+#[derive(Debug)]
+pub struct Live {
+    plan: Arc<Plan>,
+    dialect: Dialect,
+    info: TraceInfo,
+    parts: Vec<Part>,
+    /// Events of the packet of names, which has no times to be merged by.
+    names: VecDeque<Event>,
+    /// The stream that it makes up, once it has come.
+    names_stream: Option<StreamId>,
+    /// How many events of that packet have been given out: it comes again when it has grown.
+    names_given: usize,
+    /// The end of the newest packet of all.
+    newest: Time,
+}
+
+/// A stream.
+#[derive(Debug)]
+struct Part {
+    kind: StreamKind,
+    /// What its packets hold, and their number.
+    key: (u8, u16),
+    newest: Newest,
+    queue: Queue,
+    stream: Stream,
+    head: Option<Event>,
+    /// The times of day that it has told.
+    moments: Moments,
+    /// What its times are corrected by.
+    correction: Option<Correction>,
+    /// Packets have come since the stream had nothing more to tell.
+    fed: bool,
+}
+
+impl Live {
+    /// The events of a target that said this of itself. `origin` is when tick 0 of its clock was, in
+    /// nanoseconds since 1970 in UTC, if that is known.
+    ///
+    /// # Errors
+    /// [`OpenError::Identity`] if it cannot be that of a recording; `name` is for the message.
+    pub fn of_target(
+        identity: &Identity,
+        name: &str,
+        origin: Option<i64>,
+        options: &OpenOptions,
+    ) -> Result<Self, OpenError> {
+        let described = || {
+            check_version(identity.protocol)?;
+            let text = metadata_text(identity, "", origin, std::iter::empty(), true);
+            let parsed = Metadata::parse(text.as_bytes()).map_err(|error| error.to_string())?;
+            Self::described(parsed.metadata, options)
+        };
+        described().map_err(|message| OpenError::Identity {
+            path: name.into(),
+            message,
+        })
+    }
+
+    fn described(mut metadata: Metadata, options: &OpenOptions) -> Result<Self, String> {
+        let origin = take_origin(&mut metadata).map(|unix_ns| Moment {
+            time: Time(0),
+            unix_ns,
+        });
+        let plan = Plan::new(metadata).map_err(|error| error.to_string())?;
+        let description = Description::new(plan.metadata(), options.fields)?;
+        Ok(Self {
+            info: TraceInfo {
+                wall_clock: WallClock::new(origin),
+                ..description.info()
+            },
+            plan: Arc::new(plan),
+            dialect: description.dialect,
+            parts: Vec::new(),
+            names: VecDeque::new(),
+            names_stream: None,
+            names_given: 0,
+            newest: Time(0),
+        })
+    }
+
+    /// What is known of the trace so far.
+    pub const fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    /// How its packets are laid out.
+    pub const fn layout(&self) -> Layout {
+        self.dialect.layout
+    }
+
+    /// Takes a packet. One that comes again, because a connection was made anew, is known and passed over.
+    /// One that cannot be read is noted as [damage](TraceInfo::damage); its number
+    /// will be missing.
+    pub fn push(&mut self, packet: Vec<u8>) {
+        let layout = self.dialect.layout;
+        let whole = match Pieces::new(layout, &packet, &[]).next() {
+            Some(Piece::Packet(whole @ Packet { cut: None, .. })) => Ok(whole),
+            Some(Piece::Packet(Packet { cut: Some(cut), .. }) | Piece::Damage(cut)) => {
+                Err(cut.fault.to_string())
+            }
+            None => return,
+        };
+        let whole = match whole {
+            Ok(whole) => whole,
+            Err(message) => {
+                if self.info.damage.len() < DAMAGE_LISTED {
+                    self.info.damage.push(Damage {
+                        stream: "link".to_owned(),
+                        offset: 0,
+                        message,
+                    });
+                }
+                return;
+            }
+        };
+        let header = whole.header;
+        if header.cpu == METADATA_STREAM {
+            return self.take_names(packet);
+        }
+        let hz = self.dialect.clock_hz;
+        let end = u128::from(header.end) * 1_000_000_000 / u128::from(hz.max(1));
+        let end = Time(i64::try_from(end).unwrap_or(i64::MAX));
+        let kind = StreamKind::of_file("", Some(&header));
+        let index = self.part(kind, &header);
+        self.look_for_moments(index, whole, &packet, end);
+        let correction = self
+            .parts
+            .get(index)
+            .and_then(|part| part.correction.as_ref());
+        let end = correction.map_or(end, |correction| correction.apply(end));
+        self.newest = self.newest.max(end);
+        if let Some(part) = self.parts.get_mut(index)
+            && !part.newest.has(&header)
+        {
+            part.newest.add(&header);
+            part.queue.push(packet);
+            part.fed = true;
+        }
+    }
+
+    /// Looks for times of day in a packet that ends at `end`, and compares the clocks anew if there are
+    /// any.
+    fn look_for_moments(&mut self, index: usize, packet: Packet, bytes: &[u8], end: Time) {
+        let Some(clock) = self.plan.metadata().clocks.first() else {
+            return;
+        };
+        let layout = self.dialect.layout;
+        let Some(part) = self.parts.get_mut(index) else {
+            return;
+        };
+        if part.kind != StreamKind::Cpu || part.newest.has(&packet.header) {
+            return;
+        }
+        let found = Moments::find(layout, bytes, &mut std::iter::once(packet), clock);
+        if found.is_empty() {
+            return;
+        }
+        part.moments.append(found);
+        let streams = self.parts.iter();
+        let streams = streams.map(|part| (part.kind, part.key.1, part.moments.clone()));
+        let mut clocks = Clocks::compare(&streams.collect::<Vec<_>>());
+        clocks.follow(self.parts.iter().map(|part| {
+            let cpu = u32::from(part.key.1) % RINGS;
+            let leads =
+                |other: &Part| other.kind == StreamKind::Cpu && u32::from(other.key.1) == cpu;
+            // A processor's items go by its clock.
+            (part.kind == StreamKind::Items).then(|| self.parts.iter().position(leads))?
+        }));
+        self.info.wall_clock = self.info.wall_clock.take().or(clocks.wall);
+        let worth = clocks.said.iter().map(|said| said.uncertainty_ns).max();
+        let worth = worth.unwrap_or(0);
+        for (part, correction) in self.parts.iter_mut().zip(clocks.corrections) {
+            let Some(correction) = correction else {
+                continue;
+            };
+            let at = |correction: &Correction| correction.apply(end).0;
+            let known = part.correction.as_ref();
+            if known.is_none_or(|known| at(known).abs_diff(at(&correction)) > worth) {
+                part.stream.correct(correction.clone());
+                part.correction = Some(correction);
+                self.info.clock_corrections.clone_from(&clocks.said);
+            }
+        }
+    }
+
+    /// The place of a packet's stream.
+    fn part(&mut self, kind: StreamKind, header: &PacketHeader) -> usize {
+        let (number, key) = (header.cpu, (header.stream, header.cpu));
+        let known = self
+            .parts
+            .iter()
+            .position(|part| part.kind == kind && part.key == key);
+        if let Some(index) = known {
+            return index;
+        }
+        let name = kind.file_name(number);
+        let first = First {
+            number: StreamNumber::of(header),
+            flags: header.flags,
+            thread: header.thread,
+        };
+        let id = self.add_stream(stream_info(name, kind, &first));
+        let (queue, notes) = (Queue::default(), Notes::default());
+        let feed = Feed {
+            queue: queue.clone(),
+            notes: notes.clone(),
+            packet: Vec::new(),
+            at: 0,
+            offset: 0,
+        };
+        self.parts.push(Part {
+            kind,
+            key,
+            newest: Newest::default(),
+            queue,
+            stream: Stream::over(&self.plan, id, kind, feed, notes),
+            head: None,
+            moments: Moments::default(),
+            correction: None,
+            fed: false,
+        });
+        self.parts.len() - 1
+    }
+
+    /// Takes a stream up among those that are known.
+    fn add_stream(&mut self, info: StreamInfo) -> StreamId {
+        self.info.streams.push(info);
+        let last = self.info.streams.len() - 1;
+        StreamId(u32::try_from(last).unwrap_or(u32::MAX))
+    }
+
+    /// Takes the packet of names, in which those that are known stand before those that are new.
+    fn take_names(&mut self, packet: Vec<u8>) {
+        let input = Input {
+            layout: self.dialect.layout,
+            range: 0..packet.len(),
+            bytes: Bytes::from(packet),
+            missing: Arc::default(),
+            number: None,
+        };
+        let kind = StreamKind::Metadata;
+        let id = match self.names_stream {
+            Some(id) => id,
+            None => {
+                let name = kind.file_name(METADATA_STREAM);
+                let first = First {
+                    number: StreamNumber {
+                        cpu: METADATA_STREAM,
+                        stream: EVENT_STREAM,
+                    },
+                    flags: 0,
+                    thread: 0,
+                };
+                self.add_stream(stream_info(name, kind, &first))
+            }
+        };
+        self.names_stream = Some(id);
+        let stream = || Stream::new(&self.plan, id, kind, input.clone());
+        self.info.threads.clear();
+        self.info.interrupts.clear();
+        read_names(&mut self.info, stream(), &self.dialect);
+        let mut stream = Stream::new(&self.plan, id, kind, input.clone());
+        let mut count = 0;
+        while let Some(event) = stream.next(&self.dialect, &mut |_, _| {}) {
+            count += 1;
+            if count > self.names_given {
+                self.names.push_back(event);
+            }
+        }
+        self.names_given = self.names_given.max(count);
+    }
+
+    /// The next event; `None` if there is none that can be given now. With `all`, what is held back
+    /// to be merged with slower streams is given too.
+    pub fn next(&mut self, all: bool) -> Option<Event> {
+        if let Some(event) = self.names.pop_front() {
+            return Some(event);
+        }
+        let listed = &mut self.info.damage;
+        for part in &mut self.parts {
+            if part.head.is_none() && std::mem::take(&mut part.fed) {
+                part.stream.go_on();
+                part.head = part.stream.next(&self.dialect, &mut |offset, message| {
+                    if listed.len() < DAMAGE_LISTED {
+                        let stream = part.kind.file_name(part.key.1);
+                        listed.push(Damage {
+                            stream,
+                            offset,
+                            message,
+                        });
+                    }
+                });
+                // Where one event is, more may be.
+                part.fed = part.head.is_some();
+            }
+        }
+        let heads = self.parts.iter().enumerate();
+        let (index, time) = heads
+            .filter_map(|(index, part)| Some((index, part.head.as_ref()?.time)))
+            .min_by_key(|(_, time)| *time)?;
+        let waits = self.parts.iter().any(|part| part.head.is_none());
+        if waits && !all && self.newest.0.saturating_sub(time.0) < PATIENCE {
+            return None;
+        }
+        self.parts.get_mut(index)?.head.take()
+    }
+}
+
+/// Packets of a stream that its reader has not taken yet.
+#[derive(Clone, Debug, Default)]
+struct Queue(Arc<Mutex<VecDeque<Vec<u8>>>>);
+
+impl Queue {
+    fn packets(&self) -> MutexGuard<'_, VecDeque<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, packet: Vec<u8>) {
+        self.packets().push_back(packet);
+    }
+}
+
+/// Gives the bytes of a stream's packets, as far as there are any.
+#[derive(Debug)]
+struct Feed {
+    queue: Queue,
+    notes: Notes,
+    /// The packet at hand, and how much of it has been given.
+    packet: Vec<u8>,
+    at: usize,
+    /// Where in the stream the packet begins.
+    offset: usize,
+}
+
+impl Read for Feed {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.packet.len() {
+            let Some(next) = self.queue.packets().pop_front() else {
+                return Ok(0);
+            };
+            self.offset += self.packet.len();
+            (self.packet, self.at) = (next, 0);
+            self.notes.packet(PacketNote {
+                offset: self.offset,
+                cut: false,
+                last: false,
+            });
+        }
+        let mut rest = self.packet.get(self.at..).unwrap_or(&[]);
+        let count = rest.read(out)?;
+        self.at += count;
+        Ok(count)
+    }
+}
+
+/// A trace directory that is being written ([`Recording`](super::Recording)): the packets that are
+/// there, and then those that come.
+#[derive(Debug)]
+pub struct Tail {
+    directory: PathBuf,
+    files: Vec<Followed>,
+    /// The last content of the file of names.
+    names: Vec<u8>,
+}
+
+/// A file of packets that grows.
+#[derive(Debug)]
+struct Followed {
+    name: String,
+    file: File,
+    /// Where the next packet begins.
+    at: u64,
+    /// Its head, once that is there.
+    next: Option<PacketHeader>,
+}
+
+impl Tail {
+    /// Opens the directory; gives what its metadata says, too.
+    ///
+    /// # Errors
+    /// [`OpenError`] if it is no recording of a target of ours.
+    pub fn open(directory: &Path, options: &OpenOptions) -> Result<(Self, Live), OpenError> {
+        let path = directory.join("metadata");
+        let text = fs::read(&path).map_err(|source| OpenError::Io {
+            path: path.clone(),
+            source,
+        })?;
+        let refuse = |message| OpenError::Metadata {
+            path: path.clone(),
+            offset: 0,
+            message,
+        };
+        let parsed = Metadata::parse(&text).map_err(|error| refuse(error.to_string()))?;
+        if !is_native(&parsed.metadata) {
+            let message = "expected a recording of a target of kymo's, found another trace";
+            return Err(refuse(message.to_owned()));
+        }
+        let live = Live::described(parsed.metadata, options).map_err(refuse)?;
+        let tail = Self {
+            directory: directory.to_owned(),
+            files: Vec::new(),
+            names: Vec::new(),
+        };
+        Ok((tail, live))
+    }
+
+    /// Gives packets that have come to `live`, the oldest first, some of them if there are many;
+    /// tells whether there were any.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn feed(&mut self, live: &mut Live) -> io::Result<bool> {
+        /// So much is read before events are looked at.
+        const BATCH: usize = 1 << 20;
+        let layout = live.layout();
+        let mut fed = self.feed_names(live)?;
+        self.find_files()?;
+        let mut batch = 0;
+        while batch < BATCH {
+            for file in &mut self.files {
+                file.look(layout)?;
+            }
+            let oldest = self.files.iter_mut().filter(|file| file.next.is_some());
+            let oldest = oldest.min_by_key(|file| file.next.map(|header| header.begin));
+            let Some(packet) = oldest.map(Followed::take).transpose()?.flatten() else {
+                break;
+            };
+            batch += packet.len();
+            live.push(packet);
+            fed = true;
+        }
+        Ok(fed)
+    }
+
+    /// Gives the packet of names, if it is another one than before.
+    fn feed_names(&mut self, live: &mut Live) -> io::Result<bool> {
+        let name = StreamKind::Metadata.file_name(METADATA_STREAM);
+        let content = match fs::read(self.directory.join(name)) {
+            Ok(content) => content,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let new = content != self.names;
+        if new {
+            self.names.clone_from(&content);
+            live.push(content);
+        }
+        Ok(new)
+    }
+
+    /// Finds the files that have come since the last look.
+    fn find_files(&mut self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.directory)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            let names = StreamKind::Metadata.file_name(METADATA_STREAM);
+            let known = self.files.iter().any(|file| file.name == name);
+            if known || name == "metadata" || name == names || name.starts_with('.') {
+                continue;
+            }
+            self.files.push(Followed {
+                file: File::open(self.directory.join(&name))?,
+                name,
+                at: 0,
+                next: None,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Followed {
+    /// Reads the head of the next packet, if the packet is there as a whole.
+    fn look(&mut self, layout: Layout) -> io::Result<()> {
+        if self.next.is_some() {
+            return Ok(());
+        }
+        let mut head = vec![0; layout.header_bytes()];
+        let there = self.file.metadata()?.len().saturating_sub(self.at);
+        if there < head.len() as u64 {
+            return Ok(());
+        }
+        self.file.seek(SeekFrom::Start(self.at))?;
+        self.file.read_exact(&mut head)?;
+        let header = PacketHeader::read(layout, &head);
+        let header = header.filter(|header| header.packet_bits as usize / 8 >= head.len());
+        let header = header.ok_or_else(|| {
+            let message = format!(
+                "{}: expected a packet at offset {}, found none",
+                self.name, self.at
+            );
+            io::Error::new(io::ErrorKind::InvalidData, message)
+        })?;
+        if u64::from(header.packet_bits / 8) <= there {
+            self.next = Some(header);
+        }
+        Ok(())
+    }
+
+    /// The packet whose head has been read.
+    fn take(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let Some(header) = self.next.take() else {
+            return Ok(None);
+        };
+        let length = header.packet_bits / 8;
+        let mut packet = vec![0; length as usize];
+        self.file.seek(SeekFrom::Start(self.at))?;
+        self.file.read_exact(&mut packet)?;
+        self.at += u64::from(length);
+        Ok(Some(packet))
+    }
+}

@@ -1,0 +1,539 @@
+//! What a target left in its RAM: a dump of the memory, read with the help of the program's ELF file.
+//!
+//! A target that has crashed answers no host. But its packets are there as soon as they are recorded,
+//! and the ELF file says where ([`kymo_wire::note`]). So what a debugger saved of the memory
+//! (`dump binary memory` of GDB, `pmemsave` of QEMU, a core file) becomes what the target would have
+//! sent, and is read like that ([`Dump`]).
+//!
+//! What is different. The newest packet of each stream was not completed: its records reach up to a
+//! place that the recorder keeps, and end with the last of them. Packets are numbered and take places
+//! in turn, so those before the newest are found by going back from it; what else stands in the
+//! buffer (from before a reboot, or from before all was cleared) is none of this recording. And a
+//! plain file does not say where in memory it was: the packets in it tell, by their numbers, in which
+//! places they lie ([`Image::locate`]).
+//!
+//! Losses that the recorder had counted and not told any packet yet are in the newest packet, but for
+//! those of hooks that were refused since it was begun: they are counted elsewhere.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use kymo_symbols::Program;
+use kymo_wire::event::{ByteOrder, EventId, Layout, MetadataType, PacketHeader};
+use kymo_wire::items;
+use kymo_wire::link::{Capabilities, Identity, Mode, PROTOCOL};
+use kymo_wire::note::{NOWHERE, Note, ring};
+
+use super::Dump;
+use super::packets::{checked_header, records_at};
+use super::records::{self, Walk, number};
+use super::source::open_packets;
+use crate::bytes::Bytes;
+use crate::{OpenError, OpenOptions, Source};
+
+mod image;
+#[cfg(test)]
+mod tests;
+
+use image::Image;
+
+/// More rings of items than any program has: a list without an end is damaged.
+const RINGS: usize = 256;
+
+/// More CPUs than any recorder has lanes for.
+const CPUS: u32 = 256;
+
+/// A dump of a target's memory, for whoever wants what it holds and not its events
+/// ([`write_trace`](super::write_trace)).
+#[derive(Clone, Debug)]
+pub struct MemoryDump {
+    path: PathBuf,
+    identity: Identity,
+    packets: Vec<u8>,
+    remarks: Vec<String>,
+}
+
+impl MemoryDump {
+    /// Opens the dump at `path`, of memory that `program` used: a core file, or plain bytes. These were at
+    /// `address`; if that is not known, their content tells. `more` are plain bytes of other parts of
+    /// the memory, and where they were.
+    ///
+    /// # Errors
+    /// [`OpenError`] if it cannot be read, or there is no recording in it that could be found.
+    pub fn open(
+        path: &Path,
+        program: &Program,
+        address: Option<u64>,
+        more: &[(PathBuf, u64)],
+    ) -> Result<Self, OpenError> {
+        let bytes = crate::open::file_bytes(path)?;
+        let others = more
+            .iter()
+            .map(|(path, address)| Ok((crate::open::file_bytes(path)?, *address)))
+            .collect::<Result<Vec<_>, OpenError>>()?;
+        let refuse = |message| OpenError::Memory {
+            path: path.to_owned(),
+            message,
+        };
+        let recorder = Recorder::of(program).map_err(refuse)?;
+        let mut image = Image::new(&bytes, &recorder, address).map_err(refuse)?;
+        for (bytes, address) in &others {
+            image.add(*address, bytes);
+        }
+        let mut found = Found {
+            recorder: &recorder,
+            image: &image,
+            packets: Vec::new(),
+            remarks: Vec::new(),
+        };
+        found.collect();
+        let identity = found.identity().map_err(refuse)?;
+        if found.packets.is_empty() {
+            return Err(refuse(format!(
+                "expected packets in {}, found none: nothing had been recorded, or the dump lacks \
+                 that memory",
+                recorder.place()
+            )));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            identity,
+            packets: found.packets,
+            remarks: found.remarks,
+        })
+    }
+
+    /// Who recorded it, as far as memory and ELF file tell.
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The packets. Offsets in it are not those of the file.
+    pub fn dump(&self) -> Dump<'_> {
+        Dump {
+            identity: &self.identity,
+            bytes: &self.packets,
+            missing: &[],
+            target: self.path.to_str().unwrap_or("memory dump"),
+        }
+    }
+
+    /// What of the recording is not in the dump, for people. It is a gap in the trace, too.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    /// Reads its events.
+    ///
+    /// # Errors
+    /// [`OpenError::Identity`] if what the ELF file says cannot be that of a recording.
+    pub fn into_source(self, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
+        let bytes = Bytes::from(self.packets);
+        open_packets(&self.identity, bytes, 0, &[], options).map_err(|message| {
+            OpenError::Identity {
+                path: self.path,
+                message,
+            }
+        })
+    }
+}
+
+/// What the ELF file says of the recorder.
+struct Recorder {
+    note: Note,
+    layout: Layout,
+    /// Where the first CPU's packets are.
+    buffer: u64,
+    /// The memory of one CPU's packets.
+    buffer_bytes: u32,
+    packet_bytes: u32,
+    cpus: u32,
+    text_base: u64,
+    /// 0 if the metadata says it.
+    clock_hz: u64,
+    /// Null if there are none.
+    metadata: u64,
+    metadata_bytes: u32,
+    /// Where `at_offset` counts from.
+    cursor: Option<u64>,
+    /// Where the other offsets count from.
+    state: Option<u64>,
+}
+
+impl Recorder {
+    fn of(program: &Program) -> Result<Self, String> {
+        let order = if program.is_big_endian() {
+            ByteOrder::Big
+        } else {
+            ByteOrder::Little
+        };
+        let note = program
+            .section(".note.kymo")
+            .ok_or("expected a section .note.kymo in the ELF file, found none")?;
+        let note = Note::read(note, order).ok_or(
+            "expected a note of a version that is known here in .note.kymo, found another",
+        )?;
+        if note.at_offset == NOWHERE {
+            return Err(
+                "expected a program whose packets have a fixed place, found one with threads: its \
+                 recording is saved with kymo_save or KYMO_OUTPUT"
+                    .to_owned(),
+            );
+        }
+        let config = program
+            .variable("kymo_config")
+            .ok_or("expected the symbol kymo_config in the ELF file, found none")?;
+        let field = |offset: u16, size: usize| {
+            let at = config.wrapping_add(offset.into());
+            let bytes = program.bytes_at(at, size);
+            bytes.map(|bytes| number(order, bytes)).ok_or_else(|| {
+                format!("expected kymo_config at {at:#x} in the ELF file, found nothing")
+            })
+        };
+        let word = |offset| field(offset, note.layout.word.bytes());
+        let half = |offset| field(offset, 4).map(|value| value as u32);
+        let mut layout = note.layout;
+        match half(note.function_shift_offset)? {
+            0 => {}
+            shift @ 1..=7 => layout.function_shift = shift as u8,
+            shift => {
+                return Err(format!(
+                    "expected a function_shift of 0 to 7, found {shift}"
+                ));
+            }
+        }
+        let symbol = |name| program.variable(name);
+        let recorder = Self {
+            layout,
+            buffer: word(note.buffer_offset)?,
+            buffer_bytes: half(note.buffer_size_offset)?,
+            packet_bytes: half(note.packet_size_offset)?,
+            cpus: half(note.cpu_count_offset)?.clamp(1, CPUS),
+            text_base: word(note.text_base_offset)?,
+            clock_hz: field(note.clock_hz_offset, 8)?,
+            metadata: word(note.metadata_offset)?,
+            metadata_bytes: half(note.metadata_size_offset)?,
+            cursor: symbol(match note.stride {
+                0 => "kymo_hot",
+                _ => "kymo_recorder",
+            }),
+            state: symbol("kymo_recorder"),
+            note,
+        };
+        if recorder.places() == 0 {
+            return Err(format!(
+                "expected a buffer of whole packets in kymo_config, found {} bytes of {} each",
+                recorder.buffer_bytes, recorder.packet_bytes
+            ));
+        }
+        Ok(recorder)
+    }
+
+    /// How many packets a CPU has room for.
+    const fn places(&self) -> u32 {
+        match self.buffer_bytes.checked_div(self.packet_bytes) {
+            Some(places) if self.packet_bytes as usize >= PacketHeader::MAX_BYTES => places,
+            _ => 0,
+        }
+    }
+
+    /// Where a CPU's packet of this number lies.
+    fn packet_at(&self, cpu: u32, sequence: u32) -> u64 {
+        let buffer = u64::from(cpu) * u64::from(self.buffer_bytes);
+        let packet = u64::from(sequence % self.places().max(1)) * u64::from(self.packet_bytes);
+        self.buffer.wrapping_add(buffer + packet)
+    }
+
+    /// Where something of this CPU is in the recorder, by the offset in the note.
+    fn of_cpu(&self, base: Option<u64>, offset: u32, cpu: u32) -> Option<u64> {
+        let stride = u64::from(self.note.stride) * u64::from(cpu);
+        let at = base?.wrapping_add(u64::from(offset)).wrapping_add(stride);
+        (offset != NOWHERE).then_some(at)
+    }
+
+    /// Where the packets should be, for messages.
+    fn place(&self) -> String {
+        let end = self.packet_at(self.cpus, 0);
+        format!("the buffer at {:#x} to {end:#x}", self.buffer)
+    }
+}
+
+/// What has been found in the memory.
+struct Found<'a> {
+    recorder: &'a Recorder,
+    image: &'a Image<'a>,
+    /// Packets, one behind the other.
+    packets: Vec<u8>,
+    remarks: Vec<String>,
+}
+
+impl Found<'_> {
+    fn collect(&mut self) {
+        self.metadata();
+        for cpu in 0..self.recorder.cpus {
+            self.stream(cpu);
+        }
+        for cpu in 0..self.recorder.cpus {
+            self.rings(cpu);
+        }
+    }
+
+    /// The packet of names, which is always complete.
+    fn metadata(&mut self) {
+        let (at, most) = (self.recorder.metadata, self.recorder.metadata_bytes);
+        if at == 0 {
+            return;
+        }
+        let layout = self.recorder.layout;
+        let header = self.header(at);
+        let length = header.map_or(0, |header| header.content_bits / 8);
+        match self.image.bytes(at, length as usize) {
+            Some(packet) if (layout.header_bytes() as u32..=most).contains(&length) => {
+                self.packets.extend_from_slice(packet);
+            }
+            _ => self.remarks.push(format!(
+                "the names at {at:#x} are not in the dump, or were not written yet"
+            )),
+        }
+    }
+
+    /// The packets of a CPU, the oldest first.
+    fn stream(&mut self, cpu: u32) {
+        let recorder = self.recorder;
+        let places = recorder.places();
+        let address = recorder.of_cpu(recorder.cursor, recorder.note.at_offset, cpu);
+        let at = address.and_then(|address| self.word(address));
+        // Nothing recorded yet.
+        if at == Some(0) {
+            return;
+        }
+        let begin = recorder.packet_at(cpu, 0);
+        let place_of = |at: u64| {
+            let offset = at.checked_sub(begin)?.checked_sub(1)?;
+            let place = u32::try_from(offset / u64::from(recorder.packet_bytes)).ok()?;
+            (place < places).then_some(place)
+        };
+        let newest = match at {
+            Some(at) => place_of(at),
+            None => self.latest(cpu),
+        };
+        let Some((newest, header)) = newest.and_then(|place| {
+            let header = self.header(recorder.packet_at(cpu, place))?;
+            Some((place, header))
+        }) else {
+            if let Some(at) = at {
+                self.remarks.push(format!(
+                    "expected the newest packet of cpu {cpu} before {at:#x}, found none"
+                ));
+            }
+            return;
+        };
+        let kept = header.sequence.saturating_add(1).min(places);
+        for back in (0..kept).rev() {
+            let place = (newest + places - back) % places;
+            let start = recorder.packet_at(cpu, place);
+            let wanted = header.sequence - back;
+            if back == 0 {
+                self.newest(cpu, start, header, at);
+            } else {
+                self.packet(start, wanted, recorder.packet_bytes);
+            }
+        }
+    }
+
+    /// The newest packet, whose records reach to `at`.
+    fn newest(&mut self, cpu: u32, start: u64, mut header: PacketHeader, at: Option<u64>) {
+        let recorder = self.recorder;
+        let layout = recorder.layout;
+        let count = recorder.of_cpu(recorder.state, recorder.note.discarded_offset, cpu);
+        if let Some(count) = count.and_then(|at| self.half(at)) {
+            header.discarded = header.discarded.max(count);
+        }
+        let told = (header.content_bits / 8) as usize;
+        let length = match at.and_then(|at| usize::try_from(at.checked_sub(start)?).ok()) {
+            Some(length) => length,
+            None => {
+                // A packet that was not completed says that it is empty.
+                if told == layout.header_bytes() {
+                    header.flags |= PacketHeader::FLAG_CUT;
+                    self.remarks.push(format!(
+                        "the last events of cpu {cpu} are not shown: where they end stands in {}, \
+                         which is not in the dump",
+                        match recorder.note.stride {
+                            0 => "kymo_hot",
+                            _ => "kymo_recorder",
+                        }
+                    ));
+                }
+                told
+            }
+        };
+        self.complete(start, header, length);
+    }
+
+    /// A packet that may not have been completed, with so many bytes.
+    fn complete(&mut self, start: u64, mut header: PacketHeader, length: usize) {
+        let layout = self.recorder.layout;
+        let Some(content) = self.image.bytes(start, length) else {
+            self.remarks.push(format!(
+                "expected {length} bytes of a packet at {start:#x}, which are not in the dump"
+            ));
+            return;
+        };
+        header.content_bits = (length * 8) as u32;
+        header.packet_bits = header.content_bits;
+        header.end = records::end(layout, &header, content).max(header.end);
+        let from = self.packets.len();
+        self.packets.extend_from_slice(content);
+        if let Some(front) = self.packets.get_mut(from..) {
+            // It has room for a header, or would not have one.
+            let _ = header.write(layout, front);
+        }
+    }
+
+    /// A packet that has been completed, if it is the one of this number; else it has given its place
+    /// to one that was being begun, or is lost, which the numbers of the others tell.
+    fn packet(&mut self, start: u64, wanted: u32, most: u32) {
+        let header = self.header(start);
+        if header.is_some_and(|header| header.sequence != wanted) {
+            return;
+        }
+        // Without a header it is damaged, and told as such.
+        let length = header.map_or(most, |header| (header.content_bits / 8).min(most));
+        if let Some(packet) = self.image.bytes(start, length as usize) {
+            self.packets.extend_from_slice(packet);
+        }
+    }
+
+    /// The place of the latest packet, as far as the packets themselves tell.
+    fn latest(&self, cpu: u32) -> Option<u32> {
+        let recorder = self.recorder;
+        let all = (0..recorder.places()).filter_map(|place| {
+            let header = self.header(recorder.packet_at(cpu, place))?;
+            (header.sequence % recorder.places() == place).then_some((header.begin, place))
+        });
+        all.max().map(|(_, place)| place)
+    }
+
+    /// The rings of items of a CPU.
+    fn rings(&mut self, cpu: u32) {
+        let recorder = self.recorder;
+        let first = recorder.of_cpu(recorder.state, recorder.note.rings_offset, cpu);
+        let mut next = first.and_then(|first| self.word(first)).unwrap_or(0);
+        let mut seen = HashSet::new();
+        while next != 0 && seen.len() < RINGS && seen.insert(next) {
+            let at = next;
+            if self.ring(at).is_none() {
+                self.remarks.push(format!(
+                    "the items of the ring at {at:#x} are not in the dump, or damaged"
+                ));
+            }
+            let link = at.wrapping_add(recorder.note.ring_next_offset.into());
+            next = self.word(link).unwrap_or(0);
+        }
+    }
+
+    /// The packets of a ring, the oldest first; `None` if it is not there as a whole.
+    fn ring(&mut self, ring: u64) -> Option<()> {
+        let layout = self.recorder.layout;
+        let word = layout.word.bytes();
+        let size = items::packet_bytes(layout.word) as u32;
+        let field = |n: usize| ring.wrapping_add((n * word) as u64);
+        let counts = field(ring::PACKETS_WORD);
+        let at = self.word(field(ring::AT_WORD))?;
+        let memory = self.word(field(ring::MEMORY_WORD))?;
+        let places = self.half(counts)?;
+        let sequence = self.half(counts.wrapping_add(ring::SEQUENCE_BYTES as u64))?;
+        let content = self.half(counts.wrapping_add(ring::CONTENT_BYTES as u64))?;
+        if sequence == 0 || places == 0 {
+            return Some(());
+        }
+        let kept = sequence.min(places);
+        for back in (0..kept).rev() {
+            let number = sequence.wrapping_sub(1).wrapping_sub(back);
+            let start = memory.wrapping_add(u64::from(number % places) * u64::from(size));
+            match (back, content) {
+                // It was being begun.
+                (0, 0) => {}
+                (0, ring::OPEN) => {
+                    let header = self.header(start)?;
+                    self.complete(start, header, usize::try_from(at.checked_sub(start)?).ok()?);
+                }
+                _ => self.packet(start, number, size),
+            }
+        }
+        Some(())
+    }
+
+    /// The header of the packet at an address, if there is one.
+    fn header(&self, at: u64) -> Option<PacketHeader> {
+        let layout = self.recorder.layout;
+        let bytes = self.image.bytes(at, items::header_bytes(layout))?;
+        let header = checked_header(layout, bytes).ok()?;
+        (records_at(layout, &header) <= bytes.len()).then_some(header)
+    }
+
+    fn word(&self, at: u64) -> Option<u64> {
+        let layout = self.recorder.layout;
+        let bytes = self.image.bytes(at, layout.word.bytes())?;
+        Some(number(layout.order, bytes))
+    }
+
+    fn half(&self, at: u64) -> Option<u32> {
+        let bytes = self.image.bytes(at, 4)?;
+        Some(number(self.recorder.layout.order, bytes) as u32)
+    }
+
+    /// What the target would have answered.
+    fn identity(&self) -> Result<Identity, String> {
+        let recorder = self.recorder;
+        let told = self.clock();
+        let clock_hz = match recorder.clock_hz {
+            0 => told.map(|(hz, _)| hz).filter(|hz| *hz != 0),
+            hz => Some(hz),
+        };
+        Ok(Identity {
+            protocol: PROTOCOL,
+            layout: recorder.layout,
+            clock_hz: clock_hz.ok_or(
+                "expected clock_hz in kymo_config or in the metadata of the recording, found neither",
+            )?,
+            clock_bits: told.map_or(32, |(_, bits)| bits),
+            buffer_bytes: recorder.buffer_bytes,
+            packet_bytes: recorder.packet_bytes,
+            streams: recorder.cpus,
+            mode: Mode::Overwrite,
+            text_base: recorder.text_base,
+            capabilities: Capabilities {
+                trace: true,
+                ..Capabilities::default()
+            },
+            // The target's own is in the metadata; that of the ELF file may be another build's.
+            build_id: ([0; 32], 0),
+        })
+    }
+
+    /// Ticks a second and bits of the clock, as the metadata tell.
+    fn clock(&self) -> Option<(u64, u32)> {
+        let layout = self.recorder.layout;
+        let header = self.header(self.recorder.metadata)?;
+        let length = (header.content_bits / 8) as usize;
+        let content = self.image.bytes(self.recorder.metadata, length)?;
+        let mut walk = Walk::new(layout, &header, content);
+        while let Ok(Some(id)) = walk.next() {
+            let kind = walk.payload.get(..2).map(|kind| number(layout.order, kind));
+            let value = walk
+                .payload
+                .get(4..)
+                .and_then(|value| value.split_at_checked(8));
+            if id == EventId::Metadata
+                && kind == Some(MetadataType::Clock as u64)
+                && let Some((hz, bits)) = value
+            {
+                let bits = number(layout.order, bits) as u32;
+                return Some((number(layout.order, hz), bits));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,275 @@
+//! A trace directory that is written while the target records.
+//!
+//! Whatever ends the recording, a full disk, a pulled cable, a kill, what is in the directory until
+//! then is a trace that every CTF reader takes: the metadata is there before the first packet,
+//! each packet is appended whole with one write, and the packet of names, which grows, is put in the
+//! place of the one before at once, by renaming.
+//!
+//! A target may send a packet twice (the host's acknowledgement was lost when the connection broke),
+//! and it may have begun anew meanwhile, with another clock and other numbers. Both are recognised by
+//! what the packets' heads say.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use kymo_event::Addr;
+use kymo_wire::event::{Layout, METADATA_STREAM, PacketHeader};
+use kymo_wire::packet::ITEM_STREAM;
+use kymo_wire::{items, metadata};
+
+use super::Identity;
+use super::packets::{Packet, Piece, Pieces};
+use super::records::Walk;
+use super::streams::{StreamKind, StreamNumber};
+use super::write::{WriteError, clear, io_error, metadata_text};
+
+/// So many packets of each stream are remembered, to be recognised when they come again: more than a
+/// target has on the way at a time.
+const REMEMBERED: usize = 64;
+
+/// Writes packets into a trace directory as they come.
+#[derive(Debug)]
+pub struct Recording {
+    directory: PathBuf,
+    identity: Identity,
+    streams: HashMap<StreamNumber, Recorded>,
+    /// The metadata, as long as there are no items.
+    without_items: Option<String>,
+    figures: RecordingFigures,
+}
+
+/// What a recording has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordingFigures {
+    /// Packets that were written.
+    pub packets: u64,
+    /// Bytes that were written, names included.
+    pub bytes: u64,
+    /// Events in them, names not included.
+    pub events: u64,
+    /// Events that the target could not record, as its packets tell.
+    pub discarded: u64,
+    /// Packets that never came, as the numbers of the others tell.
+    pub lost_packets: u64,
+    /// Bytes that were no packet, and were not written.
+    pub refused: u64,
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It was written.
+    Written,
+    /// It had been written before.
+    Known,
+    /// It is none that can be read: it was left out, and counted.
+    Refused,
+    /// The target has begun anew, so that the packet does not belong to this recording. It was not
+    /// written, and none that follow do belong.
+    BegunAnew,
+}
+
+/// A stream of the recording.
+#[derive(Debug)]
+struct Recorded {
+    path: PathBuf,
+    file: File,
+    newest: Newest,
+    /// What the last packet said was discarded up to then.
+    discarded: u32,
+}
+
+impl Recording {
+    /// Begins a recording in `directory`, in the place of a trace that may be there. `origin` is when
+    /// tick 0 of the target's clock was, in nanoseconds since 1970 in UTC, if that is known: then every
+    /// CTF reader shows dates. The rest is as for [`write_trace`](super::write_trace).
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn create<'n>(
+        directory: &Path,
+        identity: &Identity,
+        target: &str,
+        origin: Option<i64>,
+        functions: impl IntoIterator<Item = (Addr, &'n str)>,
+    ) -> Result<Self, WriteError> {
+        clear(directory)?;
+        fs::create_dir_all(directory).map_err(io_error(directory))?;
+        let text = metadata_text(identity, target, origin, functions, false);
+        let mut recording = Self {
+            directory: directory.to_owned(),
+            identity: *identity,
+            streams: HashMap::new(),
+            without_items: None,
+            figures: RecordingFigures::default(),
+        };
+        recording.replace("metadata", text.as_bytes())?;
+        recording.without_items = Some(text);
+        Ok(recording)
+    }
+
+    /// What was written so far, and what is known to be missing.
+    pub const fn figures(&self) -> RecordingFigures {
+        self.figures
+    }
+
+    /// Whose recording it is.
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Takes a packet that came from the target.
+    ///
+    /// # Errors
+    /// [`WriteError`]: the packet is then not in the recording, or not whole.
+    pub fn push(&mut self, packet: &[u8]) -> Result<Taken, WriteError> {
+        let layout = self.identity.layout;
+        let refuse = |figures: &mut RecordingFigures| {
+            figures.refused += packet.len() as u64;
+            Ok(Taken::Refused)
+        };
+        // What the reader would find fault with does not get into the recording.
+        let whole = Pieces::new(layout, packet, &[]).next();
+        let Some(Piece::Packet(Packet {
+            bytes,
+            header,
+            cut: None,
+        })) = whole
+        else {
+            return refuse(&mut self.figures);
+        };
+        if bytes.len() != packet.len() {
+            return refuse(&mut self.figures);
+        }
+        if header.cpu == METADATA_STREAM {
+            let name = StreamKind::Metadata.file_name(header.cpu);
+            self.replace(&name, packet)?;
+            self.figures.packets += 1;
+            self.figures.bytes += packet.len() as u64;
+            return Ok(Taken::Written);
+        }
+        if header.stream == ITEM_STREAM
+            && let Some(mut text) = self.without_items.take()
+        {
+            // Cannot fail: a string takes any text.
+            let _ = metadata::write_items(&mut text, layout);
+            self.replace("metadata", text.as_bytes())?;
+        }
+        let number = StreamNumber::of(&header);
+        let stream = match self.streams.get_mut(&number) {
+            Some(stream) => stream,
+            None => {
+                let stream = Recorded::create(&self.directory, &header)?;
+                self.streams.entry(number).or_insert(stream)
+            }
+        };
+        match stream.place(&header) {
+            Taken::Written => {}
+            other => return Ok(other),
+        }
+        let path = &stream.path;
+        stream.file.write_all(packet).map_err(io_error(path))?;
+        let lost = stream.note(&header);
+        self.figures.packets += 1;
+        self.figures.bytes += packet.len() as u64;
+        self.figures.events += count(layout, &header, packet);
+        self.figures.lost_packets += u64::from(lost.packets);
+        self.figures.discarded += u64::from(lost.events);
+        Ok(Taken::Written)
+    }
+
+    /// Puts a file with this content in the place of the one before, if there is one.
+    fn replace(&self, name: &str, content: &[u8]) -> Result<(), WriteError> {
+        let path = self.directory.join(name);
+        // Readers pass over files whose names begin like this.
+        let new = self.directory.join(format!(".{name}"));
+        fs::write(&new, content).map_err(io_error(&new))?;
+        fs::rename(&new, &path).map_err(io_error(&path))
+    }
+}
+
+/// The newest packets of a stream, to know them when they come again: their numbers, and when they were
+/// begun.
+#[derive(Debug, Default)]
+pub(super) struct Newest(VecDeque<(u32, u64)>);
+
+impl Newest {
+    /// Whether a packet is one of them.
+    pub(super) fn has(&self, header: &PacketHeader) -> bool {
+        self.0.contains(&(header.sequence, header.begin))
+    }
+
+    /// Remembers a packet.
+    pub(super) fn add(&mut self, header: &PacketHeader) {
+        if self.0.len() == REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.push_back((header.sequence, header.begin));
+    }
+}
+
+/// What a packet's head says is missing in front of it.
+struct Lost {
+    packets: u32,
+    events: u32,
+}
+
+impl Recorded {
+    fn create(directory: &Path, header: &PacketHeader) -> Result<Self, WriteError> {
+        let name = StreamKind::of_file("", Some(header)).file_name(header.cpu);
+        let path = directory.join(name);
+        let file = File::create(&path).map_err(io_error(&path))?;
+        Ok(Self {
+            path,
+            file,
+            newest: Newest::default(),
+            discarded: 0,
+        })
+    }
+
+    /// Whether a packet follows those that are there.
+    fn place(&self, header: &PacketHeader) -> Taken {
+        let Some((last, begin)) = self.newest.0.back() else {
+            return Taken::Written;
+        };
+        if self.newest.has(header) {
+            Taken::Known
+        } else if header.sequence.wrapping_sub(*last) > u32::MAX / 2
+            || header.sequence == *last
+            || header.begin < *begin
+        {
+            Taken::BegunAnew
+        } else {
+            Taken::Written
+        }
+    }
+
+    /// Remembers a packet that was written.
+    fn note(&mut self, header: &PacketHeader) -> Lost {
+        let before = self.newest.0.back().map(|(sequence, _)| *sequence);
+        let expected = before.map_or(0, |sequence| sequence.wrapping_add(1));
+        let lost = Lost {
+            packets: before.map_or(0, |_| header.sequence.wrapping_sub(expected)),
+            events: header.discarded.wrapping_sub(self.discarded),
+        };
+        self.newest.add(header);
+        self.discarded = header.discarded;
+        lost
+    }
+}
+
+/// How many events a packet has, whose records are all good.
+fn count(layout: Layout, header: &PacketHeader, packet: &[u8]) -> u64 {
+    if header.stream == ITEM_STREAM {
+        let items = packet.len().saturating_sub(items::header_bytes(layout));
+        return (items / items::item_bytes(layout.word)) as u64;
+    }
+    let mut walk = Walk::new(layout, header, packet);
+    let mut events = 0;
+    while let Ok(Some(_)) = walk.next() {
+        events += 1;
+    }
+    events
+}

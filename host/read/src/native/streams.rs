@@ -1,0 +1,158 @@
+//! Which streams there are in a run of packets.
+
+use std::ops::Range;
+
+use kymo_wire::event::{Layout, METADATA_STREAM, PacketHeader, WordSize};
+use kymo_wire::packet::ITEM_STREAM;
+
+use super::packets::{Packet, Piece, Pieces};
+
+/// What the packets of a stream have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StreamKind {
+    /// What happened on one processor.
+    Cpu,
+    /// What happened in one thread of a process: `cpu_id` only counts.
+    Thread,
+    /// Items of a processor (`cpu_id` modulo 256: its rings may be several), or of a thread.
+    Items,
+    /// Names and other things to be known once.
+    Metadata,
+}
+
+/// What tells a stream's packets from others'. The metadata stream comes last in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct StreamNumber {
+    /// The packets' `cpu_id`.
+    pub(super) cpu: u16,
+    /// Their `stream_id`.
+    pub(super) stream: u8,
+}
+
+impl StreamNumber {
+    /// The stream that a packet is of.
+    pub(super) const fn of(header: &PacketHeader) -> Self {
+        Self {
+            cpu: header.cpu,
+            stream: header.stream,
+        }
+    }
+}
+
+impl StreamKind {
+    /// The name of the file of such a stream in a trace directory.
+    pub fn file_name(self, number: u16) -> String {
+        match self {
+            Self::Cpu => format!("cpu{number}"),
+            Self::Thread => format!("thread-{number}"),
+            Self::Items => format!("items{number}"),
+            Self::Metadata => "target".to_owned(),
+        }
+    }
+
+    /// The kind of a stream with a file of its own: what its first packet says, or else what
+    /// [`file_name`](Self::file_name) has told.
+    pub(super) fn of_file(name: &str, first: Option<&PacketHeader>) -> Self {
+        match first.and_then(Self::of_packet) {
+            Some(kind) => kind,
+            None if name.starts_with("thread-") => Self::Thread,
+            None if name.starts_with("items") => Self::Items,
+            None => Self::Cpu,
+        }
+    }
+
+    /// The kind that a packet tells; a processor's packets say nothing.
+    fn of_packet(header: &PacketHeader) -> Option<Self> {
+        if header.stream == ITEM_STREAM {
+            Some(Self::Items)
+        } else if header.cpu == METADATA_STREAM {
+            Some(Self::Metadata)
+        } else {
+            (header.flags & PacketHeader::FLAG_THREAD != 0).then_some(Self::Thread)
+        }
+    }
+}
+
+/// One stream among the packets of a dump or file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StreamRange {
+    pub(super) number: StreamNumber,
+    pub(super) kind: StreamKind,
+    /// The `flags` of the first packet.
+    pub(super) flags: u8,
+    /// The thread of the first packet; 0 if it says none.
+    pub(super) thread: u64,
+    /// From the first packet to the end of the damage behind the last. Packets of other streams
+    /// may stand in between.
+    pub(super) bytes: Range<usize>,
+}
+
+/// Finds the streams of `pieces`, in the order of their numbers, the metadata stream last.
+///
+/// Packets of a thread's stream say so ([`PacketHeader::FLAG_THREAD`]). Recordings from before there
+/// was that flag have to be guessed at: without it in any packet of a 64-bit target's stream, all
+/// of which were begun by the same thread, the stream is taken for the thread's, as on Linux all
+/// were. Packets of a processor that runs one thread only look the same; then the events are the
+/// same as well, but for the number of the processor.
+pub(super) fn find_streams(layout: Layout, pieces: Pieces<'_>) -> Vec<StreamRange> {
+    let mut streams: Vec<StreamRange> = Vec::new();
+    let mut by_number = std::collections::HashMap::new();
+    // Damage belongs to the stream of the packet before it; in front of all, to the first.
+    let mut current = None;
+    let (start, mut end) = (pieces.offset(), 0);
+    for piece in pieces {
+        match piece {
+            Piece::Packet(packet) => {
+                let Packet { bytes, header, cut } = packet;
+                end = cut.map_or(bytes.end, |cut| cut.bytes.end);
+                let number = StreamNumber::of(&header);
+                let index = *by_number.entry(number).or_insert_with(|| {
+                    streams.push(StreamRange {
+                        number,
+                        flags: header.flags,
+                        kind: StreamKind::of_packet(&header).unwrap_or(
+                            if layout.word == WordSize::Bits64 && header.thread != 0 {
+                                StreamKind::Thread
+                            } else {
+                                StreamKind::Cpu
+                            },
+                        ),
+                        thread: header.thread,
+                        bytes: if streams.is_empty() {
+                            start
+                        } else {
+                            bytes.start
+                        }..end,
+                    });
+                    streams.len() - 1
+                });
+                if let Some(stream) = streams.get_mut(index) {
+                    stream.bytes.end = end;
+                    let guessed = StreamKind::of_packet(&header).is_none();
+                    if guessed && stream.thread != header.thread {
+                        stream.kind = StreamKind::Cpu;
+                    }
+                }
+                current = Some(index);
+            }
+            Piece::Damage(damaged) => {
+                end = damaged.bytes.end;
+                if let Some(stream) = current.and_then(|index| streams.get_mut(index)) {
+                    stream.bytes.end = end;
+                }
+            }
+        }
+    }
+    // Nothing but damage: somebody has to tell of it.
+    if streams.is_empty() && start < end {
+        streams.push(StreamRange {
+            number: StreamNumber { cpu: 0, stream: 0 },
+            flags: 0,
+            kind: StreamKind::Cpu,
+            thread: 0,
+            bytes: start..end,
+        });
+    }
+    streams.sort_by_key(|stream| stream.number);
+    streams
+}

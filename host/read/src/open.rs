@@ -1,0 +1,337 @@
+//! What is this input? Its content decides, never its name.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kymo_ctf::Trace;
+use kymo_ctf::metadata::Metadata;
+use tempfile::NamedTempFile;
+
+use crate::bytes::Bytes;
+use crate::ctf;
+use crate::dialects::export;
+use crate::native::{self, RawFile};
+use crate::zephyr;
+use crate::{Mapping, OpenError, Source};
+
+/// How to read an input.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Whether events carry their fields as recorded. Whoever goes by
+    /// [`EventKind`](kymo_event::EventKind) alone saves half of the time without them. (Rare
+    /// events whose fields say more than their kind have them anyway.)
+    pub fields: bool,
+    /// What the events of a CTF trace mean, where its tracer does not tell. Not for Kymo's own traces.
+    pub mapping: Option<Arc<Mapping>>,
+    /// The metadata of an input that is one stream of a CTF trace, where it does not lie beside it; or of
+    /// the build that a dump of Zephyr's instrumentation comes from.
+    pub metadata: Option<PathBuf>,
+    /// The ELF file of the program that a dump of Zephyr's instrumentation comes from: it knows how wide
+    /// pointers are. Where the bytes leave no choice, they are believed.
+    pub program: Option<PathBuf>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            fields: true,
+            mapping: None,
+            metadata: None,
+            program: None,
+        }
+    }
+}
+
+/// What [`open`] knows, for messages.
+const EXPECTED: &str = "a CTF trace directory, a CTF stream beside its metadata, a raw kymo file, or a dump of Zephyr's \
+     instrumentation";
+
+/// Opens a trace: a trace directory or one above it, one stream of a CTF trace, a raw Kymo file, a dump of
+/// Zephyr's instrumentation subsystem (or a directory with one and the metadata of its build), or with the
+/// path `-` any such file from standard input.
+///
+/// The metadata of a single stream is the file `metadata` beside it, if
+/// [the options](OpenOptions::metadata) name no other.
+///
+/// Several traces below one directory are merged, as LTTng leaves them; but not if one of them is
+/// a recording of Kymo's own: each of those counts time from its own start.
+///
+/// # Errors
+/// [`OpenError`] if the input cannot be read at all, or is nothing that is known here.
+pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
+    if path.is_dir() {
+        return open_directory(path, options);
+    }
+    if let (Some(folder), None) = (folder_of_metadata(path), &options.metadata) {
+        return open_directory(folder, options);
+    }
+    if let Some(metadata) = &options.metadata {
+        return match zephyr::open_described(path, metadata, options)? {
+            Some(source) => Ok(source),
+            None => open_stream(path, metadata, options),
+        };
+    }
+    let bytes = file_bytes(path)?;
+    if native::is_raw(&bytes) {
+        return RawFile::new(path, bytes)?.into_source(options);
+    }
+    match path.parent().map(|folder| folder.join("metadata")) {
+        // A dump beside the metadata of its build, with its marks, is no stream of that.
+        Some(beside) if path.is_file() && beside.is_file() => {
+            match zephyr::open_described(path, &beside, options)? {
+                Some(source) => Ok(source),
+                None => open_stream(path, &beside, options),
+            }
+        }
+        // What has no magic number is recognised last.
+        _ => zephyr::open_shared(path, &bytes, None, options)
+            .ok_or_else(|| unknown_bytes(path, &bytes)),
+    }
+}
+
+/// What a target sent, as it was kept.
+#[derive(Debug)]
+pub enum Saved {
+    /// A raw file of Kymo's: the identity line, then packets, or a profile table.
+    Raw(RawFile),
+    /// Dumps of Zephyr's instrumentation, with whatever came around them.
+    Zephyr(Vec<u8>),
+}
+
+/// Reads what a target sent, for whoever wants the bytes and not (or not only) the events.
+///
+/// Unlike [`open`] and a look of one's own, it reads its input once, so that may be a pipe: with the path
+/// `-` standard input.
+///
+/// # Errors
+/// [`OpenError`] if the input cannot be read, or is no such thing (a directory never is).
+pub fn saved(path: &Path) -> Result<Saved, OpenError> {
+    let bytes = file_bytes(path)?;
+    if native::is_raw(&bytes) {
+        return RawFile::new(path, bytes).map(Saved::Raw);
+    }
+    if zephyr::is_dump(&bytes) {
+        return Ok(Saved::Zephyr(bytes.to_vec()));
+    }
+    Err(unknown_bytes(path, &bytes))
+}
+
+/// A CTF trace whose records stand for themselves.
+#[derive(Debug)]
+pub struct CtfTrace {
+    /// Its metadata and streams.
+    pub trace: Trace,
+    /// The moment that is time 0 in its [events](crate::Source), in nanoseconds by its clock.
+    pub origin: i64,
+}
+
+impl CtfTrace {
+    /// Whether a stream holds only what is to be known once, as [`StreamInfo::timeless`](kymo_event::StreamInfo::timeless).
+    pub fn is_timeless(&self, stream: &str) -> bool {
+        export::is_timeless(self.trace.metadata(), stream)
+    }
+}
+
+/// The folder of a trace, for who names the file `metadata` in it.
+#[must_use]
+pub fn folder_of_metadata(path: &Path) -> Option<&Path> {
+    let folder = path.parent()?;
+    let here = folder.as_os_str().is_empty();
+    let is_metadata = path.file_name()? == "metadata" && path.is_file();
+    is_metadata.then_some(if here { Path::new(".") } else { folder })
+}
+
+/// The CTF traces that an input is, for who wants their records as they stand. `None` if it is something else, among them
+/// recordings of Kymo's own, whose records say little without what [`open`] makes of them.
+///
+/// # Errors
+/// [`OpenError`] if the metadata of a trace cannot be used.
+pub fn ctf_traces(path: &Path, options: &OpenOptions) -> Result<Option<Vec<CtfTrace>>, OpenError> {
+    let folder = folder_of_metadata(path).filter(|_| options.metadata.is_none());
+    let traces = if path.is_dir() || folder.is_some() {
+        let path = folder.unwrap_or(path);
+        if open_dump_in(path, options)?.is_some() {
+            return Ok(None);
+        }
+        match ctf::find(path) {
+            Ok(traces) => traces,
+            Err(OpenError::Unknown { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    } else {
+        let beside = path.parent().map(|folder| folder.join("metadata"));
+        let named = options.metadata.is_some();
+        let metadata = options.metadata.clone().or(beside);
+        let Some(metadata) = metadata.filter(|it| path.is_file() && it.is_file()) else {
+            return Ok(None);
+        };
+        if !named && native::is_raw(&file_bytes(path)?)
+            || zephyr::open_described(path, &metadata, options)?.is_some()
+        {
+            return Ok(None);
+        }
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        let stream = (name.to_string_lossy().into_owned(), path.to_owned());
+        let trace = Trace::open_streams(&metadata, [stream]);
+        vec![trace.map_err(|error| ctf::refusal(path, error))?]
+    };
+    if traces.iter().any(|it| native::is_native(it.metadata())) {
+        return Ok(None);
+    }
+    let traces = traces.into_iter().map(|trace| CtfTrace {
+        origin: export::origin(trace.metadata()).unwrap_or(0),
+        trace,
+    });
+    Ok(Some(traces.collect()))
+}
+
+/// Opens one stream of a CTF trace.
+fn open_stream(
+    path: &Path,
+    metadata: &Path,
+    options: &OpenOptions,
+) -> Result<Box<dyn Source>, OpenError> {
+    let (spooled, file) = if path.is_file() {
+        (None, path.to_owned())
+    } else {
+        let io = |source| OpenError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        // Whoever looks at a stream twice needs it in a place where it stays.
+        let mut spooled = NamedTempFile::new().map_err(io)?;
+        if path == Path::new("-") {
+            io::copy(&mut io::stdin().lock(), &mut spooled).map_err(io)?;
+        } else {
+            let mut pipe = File::open(path).map_err(io)?;
+            io::copy(&mut pipe, &mut spooled).map_err(io)?;
+        }
+        let file = spooled.path().to_owned();
+        (Some(spooled), file)
+    };
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    let trace = Trace::open_streams(metadata, [(name.to_string_lossy().into_owned(), file)]);
+    let trace = trace.map_err(|error| ctf::refusal(path, error))?;
+    if native::is_native(trace.metadata()) {
+        return Err(OpenError::Unknown {
+            path: path.to_owned(),
+            expected: "the directory of a recording of Kymo's",
+            found: "one of its streams".to_owned(),
+        });
+    }
+    ctf::open_traces(path, &[trace], spooled, options)
+}
+
+/// The bytes of a file, a pipe, or with `-` of standard input; at least one.
+pub(crate) fn file_bytes(path: &Path) -> Result<Bytes, OpenError> {
+    let io = |source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let bytes = if path == Path::new("-") {
+        Bytes::spool(&mut io::stdin().lock())
+    } else {
+        let file = File::open(path).map_err(io)?;
+        if file.metadata().map_err(io)?.is_file() {
+            Bytes::of_file(&file)
+        } else {
+            Bytes::spool(&mut &file)
+        }
+    };
+    let bytes = bytes.map_err(io)?;
+    if bytes.is_empty() {
+        return Err(OpenError::Empty {
+            path: path.to_owned(),
+        });
+    }
+    Ok(bytes)
+}
+
+/// The error for a file that begins like nothing that is known.
+pub(crate) fn unknown_bytes(path: &Path, bytes: &[u8]) -> OpenError {
+    if let Some(found) = zephyr::begun(bytes) {
+        return unknown(path, found);
+    }
+    let start = bytes.get(..8).unwrap_or(bytes);
+    unknown(path, format!("bytes that begin with {start:02x?}"))
+}
+
+/// Opens a directory: a trace of our own in it or below it, or traces of others in it or below it.
+fn open_directory(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
+    let file = path.join("metadata");
+    if let Ok(text) = fs::read(&file)
+        && let Ok(parsed) = Metadata::parse(&text)
+        && native::is_native(&parsed.metadata)
+    {
+        return native::open_directory(path, parsed.metadata, options);
+    }
+    if let Some(source) = open_dump_in(path, options)? {
+        return Ok(source);
+    }
+    let traces = ctf::find(path)?;
+    match traces.as_slice() {
+        // A directory around a recording, as `cargo xtask demo` and an unpacked archive leave it.
+        [trace] if native::is_native(trace.metadata()) => {
+            native::open_directory(&path.join(trace.name()), trace.metadata().clone(), options)
+        }
+        all if all.iter().any(|trace| native::is_native(trace.metadata())) => {
+            let place = |trace: &Trace| path.join(trace.name()).display().to_string();
+            Err(OpenError::Several {
+                path: path.to_owned(),
+                traces: all.iter().map(place).collect(),
+            })
+        }
+        all => ctf::open_traces(path, all, None, options),
+    }
+}
+
+/// Opens the dump of Zephyr's instrumentation that lies in a directory beside the metadata of its build;
+/// `None` if the directory is something else.
+fn open_dump_in(path: &Path, options: &OpenOptions) -> Result<Option<Box<dyn Source>>, OpenError> {
+    let metadata = path.join("metadata");
+    if !zephyr::is_metadata(&metadata) {
+        return Ok(None);
+    }
+    let io = |source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(io)? {
+        let file = entry.map_err(io)?.path();
+        if file.is_file() && file != metadata {
+            files.push(file);
+        }
+    }
+    files.sort();
+    let mut dumps = Vec::new();
+    for file in files {
+        match zephyr::open_described(&file, &metadata, options) {
+            Ok(Some(source)) => dumps.push((file, source)),
+            // There is nothing in it.
+            Ok(None) | Err(OpenError::Empty { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if dumps.len() > 1 {
+        return Err(OpenError::Several {
+            path: path.to_owned(),
+            traces: dumps
+                .iter()
+                .map(|(file, _)| file.display().to_string())
+                .collect(),
+        });
+    }
+    Ok(dumps.pop().map(|(_, source)| source))
+}
+
+/// The error for what is none of the formats.
+pub(crate) fn unknown(path: &Path, found: String) -> OpenError {
+    OpenError::Unknown {
+        path: path.to_owned(),
+        expected: EXPECTED,
+        found,
+    }
+}

@@ -1,0 +1,142 @@
+//! What is in a trace, counted in one pass: the answer to `kymo info`.
+
+use kymo_event::{Cpu, Damage, Event, EventKind, Gap, StreamInfo, ThreadId, Time};
+
+use crate::Source;
+
+/// The counts of a whole trace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// The format ([`TraceInfo::format`](kymo_event::TraceInfo::format)).
+    pub format: String,
+    /// Records as they stand in the input.
+    pub events: u64,
+    /// Events that are missing between those that are there; `None` if that is unknown (packets
+    /// were lost or damaged). Events from before the beginning of the trace, which newer ones
+    /// overwrote, are not among them: they are a gap, but nothing is missing *in* the trace.
+    pub lost: Option<u64>,
+    /// Places at which something is missing or uncertain.
+    pub gaps: u64,
+    /// The time of the first event that happened, which those of streams of names did not
+    /// ([`StreamInfo::timeless`]).
+    pub start: Option<Time>,
+    /// The time of the last event that happened.
+    pub end: Option<Time>,
+    /// The same for each stream, in the order of the trace's streams.
+    pub streams: Vec<StreamSummary>,
+    /// What could not be read, also if it ended the reading.
+    pub errors: Vec<Damage>,
+}
+
+/// The counts of one stream. The fields mean what they mean in [`Summary`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StreamSummary {
+    /// What it is called.
+    pub name: String,
+    /// The processor that it belongs to, if it belongs to one.
+    pub cpu: Option<Cpu>,
+    /// The thread that it belongs to, if it belongs to one.
+    pub thread: Option<ThreadId>,
+    /// Records.
+    pub events: u64,
+    /// Missing events; `None` if unknown.
+    pub lost: Option<u64>,
+    /// Places at which something is missing or uncertain.
+    pub gaps: u64,
+    /// The time of the first event.
+    pub start: Option<Time>,
+    /// The time of the last event.
+    pub end: Option<Time>,
+}
+
+impl StreamSummary {
+    fn new(stream: &StreamInfo) -> Self {
+        Self {
+            name: stream.name.clone(),
+            cpu: stream.cpu,
+            thread: stream.thread,
+            lost: Some(0),
+            ..Self::default()
+        }
+    }
+}
+
+impl Summary {
+    /// Reads `source` to its end and counts.
+    ///
+    /// An error that ends the reading does not lose what was counted before: it stands last in
+    /// [`errors`](Self::errors).
+    pub fn of(source: &mut dyn Source) -> Self {
+        let mut summary = Self {
+            lost: Some(0),
+            ..Self::default()
+        };
+        let mut failure = None;
+        loop {
+            match source.next() {
+                Ok(Some(event)) => {
+                    let stream = usize::try_from(event.stream.0).unwrap_or(usize::MAX);
+                    let known = &source.info().streams;
+                    let timeless = known.get(stream).is_some_and(|stream| stream.timeless);
+                    for stream in known.iter().skip(summary.streams.len()) {
+                        summary.streams.push(StreamSummary::new(stream));
+                    }
+                    summary.add(stream, timeless, &event);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        let info = source.info();
+        summary.format.clone_from(&info.format);
+        for stream in info.streams.iter().skip(summary.streams.len()) {
+            summary.streams.push(StreamSummary::new(stream));
+        }
+        summary.errors.clone_from(&info.damage);
+        summary.errors.extend(failure.map(|error| {
+            let message = error.to_string();
+            let crate::ReadError::Io { stream, offset, .. } = error;
+            Damage {
+                stream,
+                offset,
+                message,
+            }
+        }));
+        summary
+    }
+
+    fn add(&mut self, stream: usize, timeless: bool, event: &Event) {
+        let mut unlisted = StreamSummary::default();
+        let stream = self.streams.get_mut(stream).unwrap_or(&mut unlisted);
+        if let EventKind::Gap(gap) = &event.kind {
+            let lost = match gap {
+                Gap::Overwritten { .. } => Some(0),
+                gap => gap.lost_events(),
+            };
+            for (gaps, total) in [
+                (&mut self.gaps, &mut self.lost),
+                (&mut stream.gaps, &mut stream.lost),
+            ] {
+                *gaps += 1;
+                *total = total
+                    .zip(lost)
+                    .map(|(total, lost)| total.saturating_add(lost));
+            }
+        }
+        if !event.name.is_empty() {
+            self.events += 1;
+            stream.events += 1;
+            let whole = (!timeless).then_some((&mut self.start, &mut self.end));
+            for (start, end) in whole
+                .into_iter()
+                .chain([(&mut stream.start, &mut stream.end)])
+            {
+                *start = Some(start.map_or(event.time, |start| start.min(event.time)));
+                *end = Some(end.map_or(event.time, |end| end.max(event.time)));
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! One file of symbols.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::jumps::UnmarkedJumps;
+use crate::lines::{Lines, Location};
+use crate::table::Table;
+
+/// What is known of one program, at its link-time addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Image {
+    /// Its functions.
+    pub table: Table,
+    /// Files and lines, if it is an ELF file.
+    pub lines: Option<Lines>,
+    /// Locations that a list of symbols gives by itself (`nm -l`), by address.
+    pub listed: Vec<(u64, Location)>,
+    /// The build id.
+    pub build_id: Option<Vec<u8>>,
+    /// Where the text starts, and whether the program may have been loaded elsewhere.
+    pub base: Base,
+    /// What to add to a link-time address to get the run-time address, modulo 2^64.
+    pub bias: u64,
+    /// Whether bit 0 of a code address is the Thumb bit.
+    pub thumb: bool,
+    /// The link-time addresses of functions whose code is not Thumb's though other code is; sorted.
+    pub not_thumb: Vec<u64>,
+    /// By what it jumps without the trace telling.
+    pub unmarked_jumps: Option<UnmarkedJumps>,
+    /// What is constant in memory and stands in the file.
+    pub constants: Vec<Constant>,
+    /// The file, as far as it is needed.
+    pub data: Arc<[u8]>,
+}
+
+/// The link-time address that corresponds to the target's `text_base`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Base {
+    /// The program runs where it was linked.
+    #[default]
+    Fixed,
+    /// The program is position-independent; this is its `__executable_start` or, without that
+    /// symbol, the start of what is loaded.
+    Movable(u64),
+}
+
+/// A range of memory that the program cannot change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Constant {
+    /// Its link-time address.
+    pub address: u64,
+    /// Where in the file it stands.
+    pub file: Range<usize>,
+}
+
+impl Image {
+    /// The link-time address that a run-time address stands for.
+    pub fn link_time(&self, run_time: u64) -> u64 {
+        run_time.wrapping_sub(self.bias)
+    }
+
+    /// The run-time address of a link-time address.
+    pub fn run_time(&self, link_time: u64) -> u64 {
+        link_time.wrapping_add(self.bias)
+    }
+
+    /// The link-time address of code, without its mode bit.
+    pub fn code(&self, run_time: u64) -> u64 {
+        let address = self.link_time(run_time);
+        if self.thumb { address & !1 } else { address }
+    }
+
+    /// What a pointer to the function at this link-time address holds at run time, if the file tells. A
+    /// list of symbols without Thumb bits may be of a program that has none, or of a tool that takes
+    /// them off.
+    pub fn pointer(&self, function: u64) -> Option<u64> {
+        let thumb = self.thumb && self.not_thumb.binary_search(&function).is_err();
+        let tells = self.thumb || self.lines.is_some();
+        tells.then_some(self.run_time(function) | u64::from(thumb))
+    }
+
+    /// The file and line of a run-time address of code.
+    pub fn location(&self, run_time: u64) -> Option<Location> {
+        let address = self.code(run_time);
+        let from_lines = self
+            .lines
+            .as_ref()
+            .and_then(|lines| lines.location(address));
+        from_lines.or_else(|| {
+            let index = self
+                .listed
+                .binary_search_by_key(&address, |(at, _)| *at)
+                .ok()?;
+            Some(self.listed.get(index)?.1.clone())
+        })
+    }
+
+    /// The bytes from a run-time address to the end of the constant range that holds it.
+    pub fn constant_bytes(&self, run_time: u64) -> Option<&[u8]> {
+        let address = self.link_time(run_time);
+        self.constants.iter().find_map(|constant| {
+            let skip = usize::try_from(address.checked_sub(constant.address)?).ok()?;
+            let bytes = self.data.get(constant.file.clone())?.get(skip..)?;
+            (!bytes.is_empty()).then_some(bytes)
+        })
+    }
+}

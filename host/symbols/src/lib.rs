@@ -1,0 +1,32 @@
+//! Addresses to functions, files and lines.
+//!
+//! A trace knows addresses; people know names. What connects them comes in several shapes: an ELF
+//! file with or without DWARF, the output of `nm`, a linker map, a kernel's `System.map` or
+//! `/proc/kallsyms`, or the names that the trace itself carries. [`Symbols`] takes any of them, and
+//! several at once (a boot loader and an application), and answers the same questions of all.
+//!
+//! Addresses are run-time addresses everywhere in the interface. Where a program was not loaded
+//! where it was linked (position-independent executables), [`Symbols::set_text_base`] says so once.
+//!
+//! Several symbols can stand at one address (aliases, marks of the linker script). Which of them
+//! names the function does not depend on their order in the file: see [`Function`].
+#![forbid(unsafe_code)]
+
+mod elf;
+mod error;
+mod image;
+mod jumps;
+mod lines;
+mod name;
+mod program;
+mod similar;
+mod symbols;
+mod table;
+mod text;
+
+pub use error::{ElfError, Error, TextError};
+pub use jumps::UnmarkedJumps;
+pub use lines::{DebugInfo, Frame, Location};
+pub use name::demangle;
+pub use program::{Loaded, Program, core_memory};
+pub use symbols::{Function, Symbols};

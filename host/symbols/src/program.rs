@@ -1,0 +1,163 @@
+//! What else than functions an ELF file tells of its program: notes, where its variables are, and
+//! what stands in memory before it runs. For who reads a dump of the memory that it left.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use object::{
+    Endianness, File, Object, ObjectKind, ObjectSection, ObjectSegment, ObjectSymbol, Section,
+    Symbol, SymbolKind,
+};
+
+use crate::elf::MAGIC;
+use crate::error::{ElfError, Error};
+
+/// A linked program, for bare metal: its addresses are those at which it runs.
+#[derive(Clone, Debug)]
+pub struct Program {
+    data: Arc<[u8]>,
+    big_endian: bool,
+    /// Addresses of what is no function.
+    variables: HashMap<Box<str>, u64>,
+    /// Sections by name, in the file.
+    sections: HashMap<Box<str>, Range<usize>>,
+    /// What is loaded from the file, and whereto.
+    loaded: Vec<Loaded>,
+}
+
+/// Bytes of a file that stand in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// Their address in memory.
+    pub address: u64,
+    /// Where in the file they stand.
+    pub file: Range<usize>,
+}
+
+impl Program {
+    /// Reads an ELF file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no ELF file, or damaged.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let data = std::fs::read(path).map_err(|source| Error::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::from_elf(data).map_err(|source| Error::ElfFile {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// Takes the contents of an ELF file.
+    ///
+    /// # Errors
+    /// When it is none, or damaged.
+    pub fn from_elf(data: impl Into<Arc<[u8]>>) -> Result<Self, ElfError> {
+        let data = data.into();
+        if !data.starts_with(&MAGIC) {
+            let found = data.iter().take(MAGIC.len()).copied().collect();
+            return Err(ElfError::NotElf { found });
+        }
+        let file = parse(&data)?;
+        let variable = |symbol: Symbol<'_, '_>| {
+            let is_one = matches!(symbol.kind(), SymbolKind::Data | SymbolKind::Unknown)
+                && symbol.is_definition();
+            let name = symbol.name().ok().filter(|name| is_one && !name.is_empty());
+            name.map(|name| (name.into(), symbol.address()))
+        };
+        let in_file = |section: &Section<'_, '_>| {
+            let (offset, size) = section.file_range()?;
+            range(&data, offset, size)
+        };
+        let big_endian = file.endianness() == Endianness::Big;
+        let variables = file.symbols().filter_map(variable).collect();
+        let sections = file.sections();
+        let sections = sections
+            .filter_map(|section| Some((section.name().ok()?.into(), in_file(&section)?)))
+            .collect();
+        // By sections: a segment may say where it is loaded, not where it is copied to.
+        let loaded = file
+            .sections()
+            .filter(|section| section.address() != 0)
+            .filter_map(|section| {
+                Some(Loaded {
+                    address: section.address(),
+                    file: in_file(&section)?,
+                })
+            })
+            .collect();
+        Ok(Self {
+            big_endian,
+            variables,
+            sections,
+            loaded,
+            data,
+        })
+    }
+
+    /// Whether its numbers begin with their most significant byte.
+    pub const fn is_big_endian(&self) -> bool {
+        self.big_endian
+    }
+
+    /// The content of a section; `None` if there is none of that name, or it has no content.
+    pub fn section(&self, name: &str) -> Option<&[u8]> {
+        self.data.get(self.sections.get(name)?.clone())
+    }
+
+    /// The address of a variable.
+    pub fn variable(&self, name: &str) -> Option<u64> {
+        self.variables.get(name).copied()
+    }
+
+    /// So many bytes of memory as they are before the program runs; `None` where the file does not
+    /// tell.
+    pub fn bytes_at(&self, address: u64, length: usize) -> Option<&[u8]> {
+        self.loaded.iter().find_map(|loaded| {
+            let skip = usize::try_from(address.checked_sub(loaded.address)?).ok()?;
+            let end = skip.checked_add(length)?;
+            self.data.get(loaded.file.clone())?.get(skip..end)
+        })
+    }
+}
+
+/// The memory in a core dump (an ELF file of that kind): where it was, and where in the file it
+/// stands. `None` if it is no core dump.
+///
+/// # Errors
+/// When it is an ELF file, and damaged.
+pub fn core_memory(data: &[u8]) -> Result<Option<Vec<Loaded>>, ElfError> {
+    if !data.starts_with(&MAGIC) {
+        return Ok(None);
+    }
+    let file = parse(data)?;
+    if file.kind() != ObjectKind::Core {
+        return Ok(None);
+    }
+    let segments = file.segments().filter_map(|segment| {
+        let (offset, size) = segment.file_range();
+        Some(Loaded {
+            address: segment.address(),
+            file: range(data, offset, size).filter(|range| !range.is_empty())?,
+        })
+    });
+    Ok(Some(segments.collect()))
+}
+
+fn parse(data: &[u8]) -> Result<File<'_>, ElfError> {
+    File::parse(data).map_err(|error| ElfError::Damaged {
+        bytes: data.len(),
+        message: error.to_string(),
+    })
+}
+
+/// A range of a file, as far as it is there.
+fn range(data: &[u8], offset: u64, size: u64) -> Option<Range<usize>> {
+    let start = usize::try_from(offset).ok()?;
+    let end = start.checked_add(usize::try_from(size).ok()?)?;
+    (start <= data.len()).then(|| start..end.min(data.len()))
+}

@@ -1,0 +1,348 @@
+//! The interface: several files of symbols as one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use kymo_event::Addr;
+
+use crate::error::Error;
+use crate::image::{Base, Image};
+use crate::jumps::UnmarkedJumps;
+use crate::lines::{DebugInfo, Frame, Location};
+use crate::table::{Binding, Candidate, Entry, Table};
+use crate::{ElfError, TextError, elf, name, similar, text};
+
+/// Functions, lines and strings of a program, by run-time address.
+///
+/// Where several files are [merged](Self::merge), the first that knows an address or name answers.
+/// All questions can be asked from several threads at once.
+#[derive(Debug, Default)]
+pub struct Symbols {
+    images: Vec<Image>,
+}
+
+/// A function.
+///
+/// Several symbols at one address are one function. It has the name of the best of them: rather
+/// that of a function than a label, rather global than weak than local, rather with a size than
+/// without, then the one with fewer leading underscores, then the shorter, then the first in the
+/// alphabet. Marks of the linker script (`_stext`) come last.
+#[derive(Clone, Copy, Debug)]
+pub struct Function<'s> {
+    image: &'s Image,
+    entry: &'s Entry,
+}
+
+impl<'s> Function<'s> {
+    /// Where it begins, at run time.
+    pub fn address(&self) -> Addr {
+        Addr(self.image.run_time(self.entry.start))
+    }
+
+    /// What a pointer to it holds: its address, with bit 0 set where its code is Thumb's. `None` where
+    /// that is not known: the `nm` of Arm's tools, for one, takes the bit off.
+    pub fn pointer(&self) -> Option<Addr> {
+        self.image.pointer(self.entry.start).map(Addr)
+    }
+
+    /// Its size in bytes, if the file tells.
+    pub fn size(&self) -> Option<u64> {
+        (self.entry.size > 0).then_some(self.entry.size)
+    }
+
+    /// Its name as the source has it, demangled.
+    pub fn name(&self) -> &'s str {
+        self.entry.name()
+    }
+
+    /// Its name as the linker knows it.
+    pub fn raw_name(&self) -> &'s str {
+        &self.entry.name
+    }
+
+    /// Where it stands in the source: the line of its name, if debug information tells, else that
+    /// of its first instruction.
+    pub fn location(&self) -> Option<Location> {
+        let lines = self.image.lines.as_ref();
+        let declared = lines.and_then(|lines| lines.declaration(self.entry.start));
+        declared.or_else(|| self.image.location(self.address().0))
+    }
+}
+
+impl Symbols {
+    /// Knows nothing: every question is answered with `None`.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads a file, which may be an ELF file or any list of symbols that
+    /// [`from_text`](Self::from_text) takes; which it is follows from its content.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is neither.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let io = |source| Error::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let data = std::fs::read(path).map_err(io)?;
+        if data.starts_with(&elf::MAGIC) {
+            let elf_file = |source| Error::ElfFile {
+                path: path.to_owned(),
+                source,
+            };
+            return Self::from_elf(data).map_err(elf_file);
+        }
+        let text_file = |source| Error::TextFile {
+            path: path.to_owned(),
+            source,
+        };
+        let text = std::str::from_utf8(&data).map_err(|error| {
+            text_file(TextError::NotText {
+                offset: error.valid_up_to(),
+            })
+        })?;
+        Self::from_text(text).map_err(text_file)
+    }
+
+    /// Takes the contents of an ELF file: an executable or a shared object, of any processor.
+    /// Without a symbol table it still tells lines, strings and the build id.
+    ///
+    /// # Errors
+    /// When it is no ELF file, not linked, or damaged.
+    pub fn from_elf(data: impl Into<Arc<[u8]>>) -> Result<Self, ElfError> {
+        let image = elf::read(data.into())?;
+        Ok(Self {
+            images: vec![image],
+        })
+    }
+
+    /// Takes a list of symbols: the output of `nm` (also with `-S`, `-l`, `-C`, `-P`), a map of
+    /// GNU ld, `System.map` or `/proc/kallsyms`.
+    ///
+    /// # Errors
+    /// When nothing in it is a symbol.
+    pub fn from_text(text: &str) -> Result<Self, TextError> {
+        let image = text::read(text)?;
+        Ok(Self {
+            images: vec![image],
+        })
+    }
+
+    /// Takes functions whose run-time addresses and names are known, as a trace gives them
+    /// ([`TraceInfo::functions`](kymo_event::TraceInfo::functions)). How far they reach and what
+    /// lies between them is not known, so only their first addresses are theirs.
+    pub fn from_functions(functions: &[kymo_event::Function]) -> Self {
+        let candidates = functions.iter().map(|function| Candidate {
+            address: function.address.0,
+            size: 0,
+            name: function.name.as_str().into(),
+            function: true,
+            binding: Binding::Global,
+            limit: function.address.0.saturating_add(1),
+        });
+        let table = Table::new(candidates.collect());
+        Self {
+            images: vec![Image {
+                table,
+                ..Image::default()
+            }],
+        }
+    }
+
+    /// Adds what `other` knows, behind what is known already.
+    pub fn merge(&mut self, other: Self) {
+        self.images.extend(other.images);
+    }
+
+    /// Whether nothing was given at all.
+    pub fn is_empty(&self) -> bool {
+        self.images.is_empty()
+    }
+
+    /// Says where the text of the program started at run time
+    /// ([`TraceInfo::text_base`](kymo_event::TraceInfo::text_base)).
+    ///
+    /// It matters for position-independent programs, whose `__executable_start` (or, without that
+    /// symbol, first loaded byte) it is compared with; of several the first is meant. Programs that
+    /// are linked for fixed addresses stay where they are.
+    ///
+    /// Tells whether that can be: programs are loaded at whole pages, so what is moved by less is
+    /// another program, and stays where it was linked.
+    pub fn set_text_base(&mut self, run_time: Addr) -> bool {
+        const PAGE: u64 = 4096;
+        let movable = self.images.iter_mut().find_map(|image| match image.base {
+            Base::Movable(base) => Some((image, base)),
+            Base::Fixed => None,
+        });
+        let Some((image, base)) = movable else {
+            return true;
+        };
+        let bias = run_time.0.wrapping_sub(base);
+        let possible = bias.is_multiple_of(PAGE);
+        image.bias = if possible { bias } else { 0 };
+        possible
+    }
+
+    /// The build id, of the first file that has one.
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.images
+            .iter()
+            .find_map(|image| image.build_id.as_deref())
+    }
+
+    /// Whether files and lines are known: the best that can be said of any of the files.
+    pub fn debug_info(&self) -> DebugInfo {
+        let mut best = DebugInfo::Missing;
+        for lines in self.images.iter().filter_map(|image| image.lines.as_ref()) {
+            match lines.state() {
+                DebugInfo::Present => return DebugInfo::Present,
+                DebugInfo::Missing => {}
+                worse => best = worse,
+            }
+        }
+        best
+    }
+
+    /// By what the program jumps without the trace telling, of the first file for which that is so.
+    /// It is found in ELF files with a symbol table.
+    pub fn unmarked_jumps(&self) -> Option<&UnmarkedJumps> {
+        self.images
+            .iter()
+            .find_map(|image| image.unmarked_jumps.as_ref())
+    }
+
+    /// The function that holds an address.
+    pub fn function_at(&self, address: Addr) -> Option<Function<'_>> {
+        self.images.iter().find_map(|image| {
+            let entry = image.table.at(image.code(address.0))?;
+            Some(Function { image, entry })
+        })
+    }
+
+    /// The file and line of an address of code. Of a call site, which is the address *behind* the
+    /// call, ask for the address before it.
+    pub fn location(&self, address: Addr) -> Option<Location> {
+        self.images
+            .iter()
+            .find_map(|image| image.location(address.0))
+    }
+
+    /// The functions at an address, the innermost inlined one first, the one that really stands
+    /// there last. Without debug information there is at most that one.
+    pub fn frames(&self, address: Addr) -> Vec<Frame> {
+        for image in &self.images {
+            let code = image.code(address.0);
+            let frames = image.lines.as_ref().map(|lines| lines.frames(code));
+            if let Some(frames) = frames.filter(|f| f.iter().any(|f| f.function.is_some())) {
+                return frames;
+            }
+        }
+        let function = self.function_at(address);
+        let frame = function.map(|function| Frame {
+            function: Some(function.name().to_owned()),
+            location: self.location(address),
+        });
+        frame.into_iter().collect()
+    }
+
+    /// All functions, file by file, in the order of their addresses.
+    pub fn functions(&self) -> impl Iterator<Item = Function<'_>> {
+        self.images.iter().flat_map(|image| {
+            image
+                .table
+                .entries()
+                .iter()
+                .map(move |entry| Function { image, entry })
+        })
+    }
+
+    /// The functions that someone may mean by a name, by address. Those for which it is the
+    /// linker's name; if there is none, the source's; if there is none, the source's without
+    /// parameters, and copies that the compiler specialized (`f.constprop.0` for `f`); if there is
+    /// none, the end of a path (`f` for `ns::f`).
+    pub fn by_name(&self, wanted: &str) -> Vec<Function<'_>> {
+        let raw = self.images.iter().flat_map(|image| {
+            let named = image.table.named(wanted);
+            named.map(move |entry| Function { image, entry })
+        });
+        let raw = by_address(raw);
+        if !raw.is_empty() || wanted.is_empty() {
+            return raw;
+        }
+        let whole = self.matching(|full| full == wanted);
+        if !whole.is_empty() {
+            return whole;
+        }
+        let bare = self.matching(|full| {
+            [name::without_parameters(full), name::without_clone(full)].contains(&wanted)
+        });
+        if !bare.is_empty() {
+            return bare;
+        }
+        self.matching(|full| {
+            let path = name::without_parameters(full);
+            path.strip_suffix(wanted)
+                .is_some_and(|rest| rest.ends_with("::"))
+        })
+    }
+
+    /// The functions of which a name in the source's spelling fits, by address.
+    fn matching(&self, fits: impl Fn(&str) -> bool) -> Vec<Function<'_>> {
+        let names = self.images.iter().flat_map(|image| {
+            image
+                .table
+                .names()
+                .map(move |(raw, entry)| (raw, Function { image, entry }))
+        });
+        let matching = names.filter(|(raw, function)| {
+            // Those of aliases are rarely asked for, so they are not kept.
+            if *raw == function.raw_name() {
+                fits(function.name())
+            } else {
+                fits(&name::demangle(raw))
+            }
+        });
+        by_address(matching.map(|(_, function)| function))
+    }
+
+    /// Names that someone may have meant by one that does not exist, best first, at most 5.
+    pub fn similar(&self, wanted: &str) -> Vec<String> {
+        let names = self.functions().map(|function| {
+            let name = name::without_clone(name::without_parameters(function.name()));
+            // Who asks for the last part of a path gets last parts compared.
+            if wanted.contains("::") {
+                name
+            } else {
+                name::last_part(name)
+            }
+        });
+        similar::similar(wanted, names, 5)
+            .into_iter()
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// The constant string at an address: what a named marker's name is. `None` where memory is not
+    /// constant or not in the file, or where no end is found within 4 KiB. Bytes that are not UTF-8
+    /// are replaced.
+    pub fn string_at(&self, address: Addr) -> Option<String> {
+        const LONGEST: usize = 4096;
+        let bytes = self
+            .images
+            .iter()
+            .find_map(|image| image.constant_bytes(address.0))?;
+        let end = bytes.iter().take(LONGEST).position(|byte| *byte == 0)?;
+        Some(String::from_utf8_lossy(bytes.get(..end)?).into_owned())
+    }
+}
+
+/// Each function once, by address; of several files that know one the first's.
+fn by_address<'s>(functions: impl Iterator<Item = Function<'s>>) -> Vec<Function<'s>> {
+    let mut found = BTreeMap::new();
+    for function in functions {
+        found.entry(function.address()).or_insert(function);
+    }
+    found.into_values().collect()
+}

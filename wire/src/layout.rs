@@ -1,0 +1,180 @@
+//! What all records of a target have in common: byte order, width of an address, how functions are
+//! numbered.
+//!
+//! It is a property of the program, not of a record: packets don't say it. The ELF's note does
+//! ([`note`](crate::note)), the link's `identify`, and the metadata.
+
+use crate::event::{Form, Shape};
+use crate::packet::PacketHeader;
+
+/// The order of bytes, and with it of bits, in everything that a target writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ByteOrder {
+    /// Least significant first.
+    Little,
+    /// Most significant first.
+    Big,
+}
+
+impl ByteOrder {
+    /// That of the machine this is compiled for.
+    pub const NATIVE: Self = if cfg!(target_endian = "big") {
+        Self::Big
+    } else {
+        Self::Little
+    };
+
+    /// `le` or `be`, as metadata and the link write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Little => "le",
+            Self::Big => "be",
+        }
+    }
+
+    /// The opposite of [`name`](Self::name).
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "le" => Some(Self::Little),
+            "be" => Some(Self::Big),
+            _ => None,
+        }
+    }
+}
+
+/// How wide a target's addresses are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WordSize {
+    /// 4 bytes.
+    Bits32,
+    /// 8 bytes.
+    Bits64,
+}
+
+impl WordSize {
+    /// That of the machine this is compiled for.
+    pub const NATIVE: Self = if cfg!(target_pointer_width = "64") {
+        Self::Bits64
+    } else {
+        Self::Bits32
+    };
+
+    /// The size in bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Bits32 => 4,
+            Self::Bits64 => 8,
+        }
+    }
+
+    /// The size in bits.
+    pub const fn bits(self) -> u32 {
+        self.bytes() as u32 * 8
+    }
+
+    /// The word size of so many bits.
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        match bits {
+            32 => Some(Self::Bits32),
+            64 => Some(Self::Bits64),
+            _ => None,
+        }
+    }
+}
+
+/// What the packets of a target look like: all that a reader must know besides the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Layout {
+    /// How records share their bits.
+    pub shape: Shape,
+    /// The width of an address.
+    pub word: WordSize,
+    /// The order of bytes.
+    pub order: ByteOrder,
+    /// Functions are numbered by multiples of `1 << function_shift` bytes: what code addresses are
+    /// multiples of (1 for Thumb, 2 for AArch64), or more where the program is linked so.
+    pub function_shift: u8,
+}
+
+impl Layout {
+    /// That of the machine this is compiled for, for programs that align functions no more than the
+    /// architecture does.
+    pub const NATIVE: Self = Self {
+        shape: Shape::NATIVE,
+        word: WordSize::NATIVE,
+        order: ByteOrder::NATIVE,
+        function_shift: if cfg!(target_arch = "arm") {
+            1
+        } else if cfg!(target_arch = "aarch64") {
+            2
+        } else {
+            0
+        },
+    };
+
+    /// The number of the function at `address` where the text starts at `text_base`, if it has one
+    /// of at most `bits` bits: its distance in multiples of `1 << function_shift`. `None` if it
+    /// begins between two of these, or is out of range.
+    #[inline(always)]
+    pub const fn function(self, bits: u32, address: u64, text_base: u64) -> Option<u32> {
+        let distance = match self.word {
+            WordSize::Bits32 => (address as u32).wrapping_sub(text_base as u32) as u64,
+            WordSize::Bits64 => address.wrapping_sub(text_base),
+        };
+        let number = distance >> self.function_shift;
+        if number >> bits == 0 && number << self.function_shift == distance {
+            Some(number as u32)
+        } else {
+            None
+        }
+    }
+
+    /// The address of a function: the opposite of [`function`](Self::function).
+    pub const fn address(self, function: u32, text_base: u64) -> u64 {
+        let address = text_base.wrapping_add((function as u64) << self.function_shift);
+        match self.word {
+            WordSize::Bits32 => address as u32 as u64,
+            WordSize::Bits64 => address,
+        }
+    }
+
+    /// The bytes of a packet header.
+    pub const fn header_bytes(self) -> usize {
+        PacketHeader::WORD_OFFSET + self.word.bytes()
+    }
+
+    /// How many bytes the recorder's fast path may write at once: the longest record is an exit that
+    /// says which function it leaves ([`EventId::ExitNamed`](crate::event::EventId::ExitNamed)),
+    /// whose function is stored by a word.
+    pub const fn fast_bytes(self) -> usize {
+        self.shape.bytes(Form::Other) + 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_out_of_range_or_between_two_numbers_are_told() {
+        let layout = Layout {
+            shape: Shape::Compact,
+            word: WordSize::Bits32,
+            order: ByteOrder::Little,
+            function_shift: 1,
+        };
+        assert_eq!(layout.function(17, 0x0800_0102, 0x0800_0000), Some(0x81));
+        assert_eq!(layout.address(0x81, 0x0800_0000), 0x0800_0102);
+        assert_eq!(layout.function(17, 0x0804_0000, 0x0800_0000), None);
+        assert_eq!(layout.function(17, 0x07FF_FFFE, 0x0800_0000), None);
+        let last = layout.function(17, 0x0803_FFFE, 0x0800_0000);
+        assert_eq!(last, Some(0x1_FFFF));
+        assert_eq!(layout.function(13, 0x0800_4000, 0x0800_0000), None);
+        let aligned = Layout {
+            function_shift: 4,
+            ..layout
+        };
+        assert_eq!(aligned.function(13, 0x0800_4010, 0x0800_0000), Some(0x401));
+        assert_eq!(aligned.function(13, 0x0800_4018, 0x0800_0000), None);
+    }
+}

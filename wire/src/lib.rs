@@ -1,0 +1,25 @@
+//! What a Kymo target and its host agree on.
+//!
+//! Three things cross from one to the other: the *packets* of events that a target keeps in its
+//! buffer ([`packet`], [`event`]), the *frames and commands* of the link that carries them
+//! ([`link`]), and the target's own *profile table* ([`profile`]). Each is defined here once, for
+//! both sides, with no allocation and no dependency, so that the recorder in a Cortex-M0 and the
+//! reader on a workstation cannot drift apart.
+//!
+//! The packets are plain Common Trace Format 1.8: [`metadata`] writes the description that lets
+//! any CTF reader take them.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod cost;
+pub mod event;
+pub mod items;
+mod layout;
+pub mod link;
+pub mod metadata;
+pub mod note;
+pub mod packet;
+pub mod profile;

@@ -1,0 +1,370 @@
+//! What a host can ask of a target.
+//!
+//! A command is one word, some with arguments behind it, separated by spaces. The same words stand
+//! in a line typed at a terminal and in a frame. Words are whole: no prefixes, no case folding.
+
+use core::fmt;
+
+use super::FLUSH_MS;
+
+/// A command, parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// `identify`: who are you? The answer is an [`Identity`](super::Identity).
+    Identify,
+    /// `ping`: answered by `pong`.
+    Ping,
+    /// `status`: the state of gate and buffer, as `key=value` words.
+    Status,
+    /// `reboot`: start again; not answered.
+    Reboot,
+    /// `enable`: events may be recorded.
+    Enable,
+    /// `disable`: nothing is recorded until `enable`.
+    Disable,
+    /// `on`: record from now on, without waiting for the trigger.
+    On,
+    /// `off`: stop recording until the trigger.
+    Off,
+    /// `listsets`: trigger and stopper.
+    ListSets,
+    /// `trigger ADDRESS`: the function whose entry turns recording on; 0 for none.
+    Trigger(u64),
+    /// `stopper ADDRESS`: the function whose exit turns recording off; 0 for none.
+    Stopper(u64),
+    /// `mode overwrite|fixed|stream`: what to do when the buffer is full. Clears the buffer.
+    Mode(Mode),
+    /// `clear`: forget the recorded events and the profile table.
+    Clear,
+    /// `dump_trace`: send all packets.
+    DumpTrace,
+    /// `dump_profile` or `dump_profiler`: send the profile table.
+    DumpProfile,
+    /// `resend FIRST LAST`: send these pieces of the current dump again.
+    Resend {
+        /// The number of the first piece.
+        first: u32,
+        /// The number of the last piece.
+        last: u32,
+    },
+    /// `done`: the current dump has arrived.
+    Done,
+    /// `stream on [MS]`: send packets as they become full, from now on, and every so many
+    /// milliseconds what there is of the newest ([`FLUSH_MS`] where it is not said).
+    StreamOn {
+        /// The milliseconds; 0: full packets only.
+        flush_ms: u32,
+    },
+    /// `stream off`: send what was recorded up to now, and then no more. Asked again until the
+    /// answer says that it is over.
+    StreamOff,
+    /// `ack NUMBER`: of the stream that is going on, every piece before this one has arrived. Answered
+    /// only if there is none.
+    Ack(u32),
+    /// `time`: what does your clock show? The answer is `ticks=N`.
+    Time,
+    /// `wall_clock TICKS NS UNCERTAINTY`: when the target's clock showed `TICKS`, it was `NS` in the
+    /// world; the target records that, for the present moment.
+    WallClock {
+        /// What the target's clock showed.
+        ticks: u64,
+        /// Nanoseconds since 1970 UTC at that moment.
+        ns: u64,
+        /// By how many nanoseconds that may be wrong, either way.
+        uncertainty: u32,
+    },
+}
+
+/// What to do when the buffer is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// The oldest packet gives way.
+    Overwrite,
+    /// What comes now is counted, not kept.
+    Fixed,
+    /// As fixed, but a reader takes packets out while all record, and makes room for new ones.
+    Stream,
+}
+
+impl Mode {
+    /// `overwrite`, `fixed` or `stream`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Overwrite => "overwrite",
+            Self::Fixed => "fixed",
+            Self::Stream => "stream",
+        }
+    }
+
+    /// The opposite of [`name`](Self::name).
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "overwrite" => Some(Self::Overwrite),
+            "fixed" => Some(Self::Fixed),
+            "stream" => Some(Self::Stream),
+            _ => None,
+        }
+    }
+}
+
+/// Why a line is no command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CommandError {
+    /// The first word is none of the commands.
+    Unknown,
+    /// The command needs an argument, or one more.
+    MissingArgument,
+    /// There is more behind the command than it takes.
+    ExtraArgument,
+    /// The argument is no address: hexadecimal digits, `0x` before them or not, of at most 64 bits.
+    NotAnAddress,
+    /// The argument is no decimal number, or too large for its use (most have 32 bits).
+    NotANumber,
+    /// The argument is none of the modes.
+    NotAMode,
+    /// The argument is neither `on` nor `off`.
+    NotASwitch,
+    /// The address is wider than the target's.
+    TooWide,
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "unknown command",
+            Self::MissingArgument => "an argument is missing",
+            Self::ExtraArgument => "too many arguments",
+            Self::NotAnAddress => "expected an address in hexadecimal",
+            Self::NotANumber => "expected a decimal number",
+            Self::NotAMode => "expected overwrite, fixed or stream",
+            Self::NotASwitch => "expected on or off",
+            Self::TooWide => "the address does not fit this target",
+        })
+    }
+}
+
+impl core::error::Error for CommandError {}
+
+impl Command {
+    /// Parses a line without its end. An empty line, or one of spaces, is `Ok(None)`.
+    ///
+    /// # Errors
+    /// What is wrong with the line.
+    pub fn parse(line: &[u8]) -> Result<Option<Self>, CommandError> {
+        let mut words = line
+            .split(|byte| *byte == b' ' || *byte == b'\t')
+            .filter(|word| !word.is_empty());
+        let Some(word) = words.next() else {
+            return Ok(None);
+        };
+        let mut argument = || words.next().ok_or(CommandError::MissingArgument);
+        let command = match word {
+            b"identify" => Self::Identify,
+            b"ping" => Self::Ping,
+            b"status" => Self::Status,
+            b"reboot" => Self::Reboot,
+            b"enable" => Self::Enable,
+            b"disable" => Self::Disable,
+            b"on" => Self::On,
+            b"off" => Self::Off,
+            b"listsets" => Self::ListSets,
+            b"trigger" => Self::Trigger(address(argument()?)?),
+            b"stopper" => Self::Stopper(address(argument()?)?),
+            b"mode" => match argument()? {
+                b"overwrite" => Self::Mode(Mode::Overwrite),
+                b"fixed" => Self::Mode(Mode::Fixed),
+                b"stream" => Self::Mode(Mode::Stream),
+                _ => return Err(CommandError::NotAMode),
+            },
+            b"clear" => Self::Clear,
+            b"dump_trace" => Self::DumpTrace,
+            b"dump_profile" | b"dump_profiler" => Self::DumpProfile,
+            b"resend" => Self::Resend {
+                first: number(argument()?)?,
+                last: number(argument()?)?,
+            },
+            b"done" => Self::Done,
+            b"stream" => match argument()? {
+                b"on" => Self::StreamOn {
+                    flush_ms: match argument() {
+                        Ok(word) => number(word)?,
+                        Err(_) => FLUSH_MS,
+                    },
+                },
+                b"off" => Self::StreamOff,
+                _ => return Err(CommandError::NotASwitch),
+            },
+            b"ack" => Self::Ack(number(argument()?)?),
+            b"time" => Self::Time,
+            b"wall_clock" => Self::WallClock {
+                ticks: number(argument()?)?,
+                ns: number(argument()?)?,
+                uncertainty: number(argument()?)?,
+            },
+            _ => return Err(CommandError::Unknown),
+        };
+        match words.next() {
+            None => Ok(Some(command)),
+            Some(_) => Err(CommandError::ExtraArgument),
+        }
+    }
+}
+
+/// The command as a line without its end: what [`Command::parse`] takes.
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Identify => "identify",
+            Self::Ping => "ping",
+            Self::Status => "status",
+            Self::Reboot => "reboot",
+            Self::Enable => "enable",
+            Self::Disable => "disable",
+            Self::On => "on",
+            Self::Off => "off",
+            Self::ListSets => "listsets",
+            Self::Trigger(address) => return write!(f, "trigger {address:#x}"),
+            Self::Stopper(address) => return write!(f, "stopper {address:#x}"),
+            Self::Mode(mode) => return write!(f, "mode {}", mode.name()),
+            Self::Clear => "clear",
+            Self::DumpTrace => "dump_trace",
+            Self::DumpProfile => "dump_profile",
+            Self::Resend { first, last } => return write!(f, "resend {first} {last}"),
+            Self::Done => "done",
+            Self::StreamOn { flush_ms } => return write!(f, "stream on {flush_ms}"),
+            Self::StreamOff => "stream off",
+            Self::Ack(number) => return write!(f, "ack {number}"),
+            Self::Time => "time",
+            Self::WallClock {
+                ticks,
+                ns,
+                uncertainty,
+            } => return write!(f, "wall_clock {ticks} {ns} {uncertainty}"),
+        })
+    }
+}
+
+fn address(word: &[u8]) -> Result<u64, CommandError> {
+    let digits = word
+        .strip_prefix(b"0x")
+        .or_else(|| word.strip_prefix(b"0X"))
+        .unwrap_or(word);
+    let mut value = 0u64;
+    if digits.is_empty() {
+        return Err(CommandError::NotAnAddress);
+    }
+    for &digit in digits {
+        let digit = (digit as char)
+            .to_digit(16)
+            .ok_or(CommandError::NotAnAddress)?;
+        if value >> 60 != 0 {
+            return Err(CommandError::NotAnAddress);
+        }
+        value = value << 4 | u64::from(digit);
+    }
+    Ok(value)
+}
+
+/// A decimal number that fits the type that is wanted.
+fn number<N: TryFrom<u64>>(word: &[u8]) -> Result<N, CommandError> {
+    let mut value = 0u64;
+    for &digit in word {
+        let digit = (digit as char)
+            .to_digit(10)
+            .ok_or(CommandError::NotANumber)?;
+        value = value
+            .checked_mul(10)
+            .and_then(|value| value.checked_add(digit.into()))
+            .ok_or(CommandError::NotANumber)?;
+    }
+    N::try_from(value).map_err(|_| CommandError::NotANumber)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn every_command_reads_back() {
+        for command in [
+            Command::Identify,
+            Command::Ping,
+            Command::Status,
+            Command::Reboot,
+            Command::Enable,
+            Command::Disable,
+            Command::On,
+            Command::Off,
+            Command::ListSets,
+            Command::Trigger(0x2000_0001),
+            Command::Stopper(u64::MAX),
+            Command::Mode(Mode::Overwrite),
+            Command::Mode(Mode::Fixed),
+            Command::Mode(Mode::Stream),
+            Command::Clear,
+            Command::DumpTrace,
+            Command::DumpProfile,
+            Command::Resend {
+                first: 0,
+                last: u32::MAX,
+            },
+            Command::Done,
+            Command::StreamOn { flush_ms: 250 },
+            Command::StreamOff,
+            Command::Ack(u32::MAX),
+            Command::Time,
+            Command::WallClock {
+                ticks: u64::MAX,
+                ns: 1_792_600_000_000_000_000,
+                uncertainty: 150_000,
+            },
+        ] {
+            let line = command.to_string();
+            assert_eq!(Command::parse(line.as_bytes()), Ok(Some(command)));
+            let longer = std::format!(" {line}  x");
+            assert_eq!(
+                Command::parse(longer.as_bytes()),
+                Err(CommandError::ExtraArgument)
+            );
+        }
+        assert_eq!(
+            Command::parse(b"stream on"),
+            Ok(Some(Command::StreamOn { flush_ms: FLUSH_MS }))
+        );
+        assert_eq!(
+            Command::parse(b"dump_profiler"),
+            Ok(Some(Command::DumpProfile))
+        );
+    }
+
+    #[test]
+    fn nothing_happens_by_accident() {
+        assert_eq!(Command::parse(b""), Ok(None));
+        assert_eq!(Command::parse(b"  \t"), Ok(None));
+        for (line, error) in [
+            (&b"r"[..], CommandError::Unknown),
+            (b"reboo", CommandError::Unknown),
+            (b"REBOOT", CommandError::Unknown),
+            (b"trigger", CommandError::MissingArgument),
+            (b"trigger x", CommandError::NotAnAddress),
+            (b"trigger 0x", CommandError::NotAnAddress),
+            (b"trigger -1", CommandError::NotAnAddress),
+            (b"trigger 10000000000000000", CommandError::NotAnAddress),
+            (b"mode ring", CommandError::NotAMode),
+            (b"resend 1", CommandError::MissingArgument),
+            (b"resend 1 4294967296", CommandError::NotANumber),
+            (b"stream", CommandError::MissingArgument),
+            (b"stream of", CommandError::NotASwitch),
+            (b"stream on soon", CommandError::NotANumber),
+            (
+                b"wall_clock 1 18446744073709551616 0",
+                CommandError::NotANumber,
+            ),
+            (b"wall_clock 1 2 4294967296", CommandError::NotANumber),
+        ] {
+            assert_eq!(Command::parse(line), Err(error), "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Who a target is: its answer to `identify`.
+//!
+//! One line of text, so that a person can read it and so that a host can ask anybody without
+//! sending a byte that could hurt:
+//!
+//! ```text
+//! kymo identify: protocol=2 word=32 order=le shape=compact shift=1 clock_hz=25000000 clock_bits=32
+//!   buffer=65536 packet=1024 streams=1 mode=overwrite text_base=0x0 caps=trace,profile
+//!   build_id=6f12... #1c291ca3
+//! ```
+//!
+//! (on one line). Behind `#` stands the CRC-32 of everything before it, from the `k` on to the
+//! space before `#`: when a console wrote into the middle of the line, the host asks again. Words
+//! that a host does not know it passes over.
+
+use core::fmt;
+
+use super::command::Mode;
+use super::crc::crc32;
+use crate::event::{ByteOrder, Layout, Shape, WordSize};
+
+/// The beginning of the line.
+pub const PREFIX: &str = "kymo identify:";
+
+/// What a target was built to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Capabilities {
+    /// It records events.
+    pub trace: bool,
+    /// It keeps a profile table.
+    pub profile: bool,
+    /// It can reboot by command.
+    pub reboot: bool,
+    /// Trigger and stopper survive a reboot.
+    pub retained: bool,
+    /// The clock's extension to 64 bits is watched over by a periodic tick, or needs none.
+    pub sure_clock: bool,
+    /// It can stream.
+    pub stream: bool,
+}
+
+/// The names of the capabilities on the wire, in the order of the fields.
+const NAMES: [&str; 6] = [
+    "trace",
+    "profile",
+    "reboot",
+    "retained",
+    "sure_clock",
+    "stream",
+];
+
+impl Capabilities {
+    fn flags(self) -> [bool; 6] {
+        [
+            self.trace,
+            self.profile,
+            self.reboot,
+            self.retained,
+            self.sure_clock,
+            self.stream,
+        ]
+    }
+
+    fn parse(words: &str) -> Self {
+        let has = |name| words.split(',').any(|word| word == name);
+        Self {
+            trace: has(NAMES[0]),
+            profile: has(NAMES[1]),
+            reboot: has(NAMES[2]),
+            retained: has(NAMES[3]),
+            sure_clock: has(NAMES[4]),
+            stream: has(NAMES[5]),
+        }
+    }
+}
+
+/// A target's answer to `identify`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The version of the link protocol ([`PROTOCOL`](super::PROTOCOL)).
+    pub protocol: u32,
+    /// How its packets are laid out.
+    pub layout: Layout,
+    /// Ticks of its clock a second.
+    pub clock_hz: u64,
+    /// The bits of the counter behind the clock.
+    pub clock_bits: u32,
+    /// Bytes of one stream's buffer.
+    pub buffer_bytes: u32,
+    /// Bytes of the buffer that a packet takes.
+    pub packet_bytes: u32,
+    /// How many streams can record (CPUs, or threads of a Linux process).
+    pub streams: u32,
+    /// What happens when the buffer is full.
+    pub mode: Mode,
+    /// The run-time address of `function` 0.
+    pub text_base: u64,
+    /// What it can do.
+    pub capabilities: Capabilities,
+    /// The build id of the program, and how many bytes of it count.
+    pub build_id: ([u8; 32], usize),
+}
+
+impl Identity {
+    /// The build id of the program; empty if it has none.
+    pub fn build_id(&self) -> &[u8] {
+        self.build_id.0.get(..self.build_id.1).unwrap_or(&[])
+    }
+
+    /// Finds the identity in a line of text, where it may stand behind other text; `None` if it is not there or
+    /// something wrote into it.
+    pub fn parse(line: &str) -> Option<Self> {
+        let line = &line[line.rfind(PREFIX)?..];
+        let (body, crc) = line.rsplit_once('#')?;
+        let crc = u32::from_str_radix(crc.trim_end(), 16).ok()?;
+        if crc != crc32(body.trim_end_matches(' ').as_bytes()) {
+            return None;
+        }
+        let field = |name: &str| {
+            body.split(' ').find_map(|word| {
+                word.split_once('=')
+                    .filter(|(key, _)| *key == name)
+                    .map(|(_, value)| value)
+            })
+        };
+        let number = |name: &str| field(name)?.parse::<u32>().ok();
+        let mut build_id = ([0; 32], 0);
+        for pair in field("build_id").unwrap_or("").as_bytes().chunks(2) {
+            let pair = core::str::from_utf8(pair).ok()?;
+            *build_id.0.get_mut(build_id.1)? = u8::from_str_radix(pair, 16).ok()?;
+            build_id.1 += 1;
+        }
+        Some(Self {
+            protocol: number("protocol")?,
+            layout: Layout {
+                shape: Shape::from_name(field("shape")?)?,
+                word: WordSize::from_bits(number("word")?)?,
+                order: ByteOrder::from_name(field("order")?)?,
+                function_shift: field("shift")?.parse().ok().filter(|shift| *shift < 8)?,
+            },
+            clock_hz: field("clock_hz")?.parse().ok()?,
+            clock_bits: number("clock_bits")?,
+            buffer_bytes: number("buffer")?,
+            packet_bytes: number("packet")?,
+            streams: number("streams")?,
+            mode: Mode::from_name(field("mode")?)?,
+            text_base: u64::from_str_radix(field("text_base")?.strip_prefix("0x")?, 16).ok()?,
+            capabilities: Capabilities::parse(field("caps")?),
+            build_id,
+        })
+    }
+
+    /// Everything of the line before the checksum.
+    fn body(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        let layout = self.layout;
+        write!(
+            out,
+            "{PREFIX} protocol={} word={} order={} shape={} shift={} clock_hz={} clock_bits={} \
+             buffer={} packet={} streams={} mode={} text_base={:#x} caps=",
+            self.protocol,
+            layout.word.bits(),
+            layout.order.name(),
+            layout.shape.name(),
+            layout.function_shift,
+            self.clock_hz,
+            self.clock_bits,
+            self.buffer_bytes,
+            self.packet_bytes,
+            self.streams,
+            self.mode.name(),
+            self.text_base,
+        )?;
+        let mut comma = "";
+        for (name, set) in NAMES.into_iter().zip(self.capabilities.flags()) {
+            if set {
+                write!(out, "{comma}{name}")?;
+                comma = ",";
+            }
+        }
+        out.write_str(" build_id=")?;
+        for byte in self.build_id() {
+            write!(out, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The whole line, without its end.
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        struct Checksum(super::crc::Crc32);
+        impl fmt::Write for Checksum {
+            fn write_str(&mut self, text: &str) -> fmt::Result {
+                self.0.update(text.as_bytes());
+                Ok(())
+            }
+        }
+        let mut sum = Checksum(super::crc::Crc32::new());
+        self.body(&mut sum)?;
+        self.body(f)?;
+        write!(f, " #{:08x}", sum.0.value())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn it_reads_back_behind_other_text_and_not_when_damaged() {
+        let mut build_id = ([0; 32], 20);
+        build_id.0[..20].copy_from_slice(&[0xA5; 20]);
+        let identity = Identity {
+            protocol: 1,
+            layout: Layout::NATIVE,
+            clock_hz: 2_600_000_000,
+            clock_bits: 64,
+            buffer_bytes: 1 << 20,
+            packet_bytes: 4096,
+            streams: 8,
+            mode: Mode::Fixed,
+            text_base: 0x5555_5555_0000,
+            capabilities: Capabilities {
+                trace: true,
+                retained: true,
+                ..Capabilities::default()
+            },
+            build_id,
+        };
+        let line = identity.to_string();
+        assert_eq!(Identity::parse(&line), Some(identity));
+        let mixed = std::format!("boot okkymo id{line}\r");
+        assert_eq!(Identity::parse(&mixed), Some(identity));
+        for at in 14..line.len() {
+            let torn = std::format!("{}hello{}", &line[..at], &line[at..]);
+            assert_eq!(Identity::parse(&torn), None, "{torn}");
+        }
+        assert_eq!(Identity::parse("kymo identify: #00000000"), None);
+        assert_eq!(Identity::parse(""), None);
+    }
+}

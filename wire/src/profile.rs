@@ -1,0 +1,255 @@
+//! The target's profile table as it crosses the link.
+//!
+//! A target that has no room for a trace still knows, for every function, how often and how long
+//! it ran. The table is sent as a [`TableHeader`] and then one [`Entry`] a function, in no order,
+//! all in the byte order and word size of the target (the header begins with a magic number that
+//! tells the former and a byte that tells the latter). Times are ticks of the target's clock.
+
+use crate::event::{ByteOrder, WordSize};
+
+/// The first four bytes of a table, in the byte order of the target: `KYPF` on a big-endian one.
+pub const TABLE_MAGIC: u32 = 0x4B59_5046;
+
+/// The version of the table's layout.
+pub const TABLE_VERSION: u16 = 1;
+
+/// What precedes the entries.
+///
+/// | offset | type | field |
+/// |---|---|---|
+/// | 0 | u32 | magic |
+/// | 4 | u16 | version |
+/// | 6 | u8 | bytes of an address: 4 or 8 |
+/// | 7 | u8 | 0 |
+/// | 8 | u32 | entries |
+/// | 12 | u32 | slots |
+/// | 16 | u64 | calls without a slot |
+/// | 24 | u64 | calls too deep |
+/// | 32 | u64 | unmatched exits |
+/// | 40 | u64 | ticks a second |
+/// | 48 | u64 | ticks recorded |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TableHeader {
+    /// The order of bytes of the whole table.
+    pub order: ByteOrder,
+    /// The width of an address.
+    pub word: WordSize,
+    /// How many entries follow.
+    pub entries: u32,
+    /// How many the table can hold.
+    pub slots: u32,
+    /// Calls that were not counted because every slot was taken by other functions.
+    pub no_slot: u64,
+    /// Calls that were not counted because the shadow stack of their thread was full, or there
+    /// was no shadow stack left for the thread.
+    pub too_deep: u64,
+    /// Exits without an entry on the shadow stack (entered before recording was on), entries closed
+    /// by the exit of a function further out (`longjmp`; these are in the entries' counts too), and
+    /// calls that were open when recording was turned off (these are not).
+    pub unmatched: u64,
+    /// Ticks a second.
+    pub clock_hz: u64,
+    /// For how many ticks the table has been recording.
+    pub recorded: u64,
+}
+
+impl TableHeader {
+    /// The size in bytes.
+    pub const BYTES: usize = 56;
+
+    /// The header as bytes.
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut out = Out::<{ Self::BYTES }>::new(self.order);
+        out.put(TABLE_MAGIC.into(), 4);
+        out.put(TABLE_VERSION.into(), 2);
+        out.put(self.word.bytes() as u64, 1);
+        out.put(0, 1);
+        out.put(self.entries.into(), 4);
+        out.put(self.slots.into(), 4);
+        for value in [
+            self.no_slot,
+            self.too_deep,
+            self.unmatched,
+            self.clock_hz,
+            self.recorded,
+        ] {
+            out.put(value, 8);
+        }
+        out.bytes
+    }
+
+    /// Reads the header at the front of `bytes`; `None` if they are too few, or the magic number,
+    /// version or word size is none that is defined here.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::BYTES] = bytes.get(..Self::BYTES)?.try_into().ok()?;
+        let order = [ByteOrder::Little, ByteOrder::Big]
+            .into_iter()
+            .find(|&order| get(bytes, 0, 4, order) == u64::from(TABLE_MAGIC))?;
+        if get(bytes, 4, 2, order) != u64::from(TABLE_VERSION) {
+            return None;
+        }
+        Some(Self {
+            order,
+            word: WordSize::from_bits(u32::from(bytes[6]) * 8)?,
+            entries: get(bytes, 8, 4, order) as u32,
+            slots: get(bytes, 12, 4, order) as u32,
+            no_slot: get(bytes, 16, 8, order),
+            too_deep: get(bytes, 24, 8, order),
+            unmatched: get(bytes, 32, 8, order),
+            clock_hz: get(bytes, 40, 8, order),
+            recorded: get(bytes, 48, 8, order),
+        })
+    }
+}
+
+/// What the target knows of one function. Times are ticks.
+///
+/// On the wire: `word address, u32 count, u64 total, u64 self, u64 min, u64 max`, without padding:
+/// 40 or 44 bytes. The highest bit of `total` is [`recursive`](Self::recursive).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// Where the function begins, at run time.
+    pub address: u64,
+    /// Calls that ended.
+    pub count: u32,
+    /// Time in the function and what it called, with recursion counted once, without the time in
+    /// which its thread did not run.
+    pub total: u64,
+    /// Time in the function itself.
+    pub self_time: u64,
+    /// The shortest call.
+    pub min: u64,
+    /// The longest call.
+    pub max: u64,
+    /// Some calls were made while the function ran already: then `total`, which counts their time
+    /// once, is not the sum of all calls.
+    pub recursive: bool,
+}
+
+impl Entry {
+    /// The bit of `total` that says [`recursive`](Self::recursive): no target counts so far.
+    pub const RECURSIVE: u64 = 1 << 63;
+
+    /// The size of the largest entry in bytes.
+    pub const MAX_BYTES: usize = 44;
+
+    /// The size in bytes on a target with such addresses.
+    pub const fn bytes(word: WordSize) -> usize {
+        word.bytes() + 36
+    }
+
+    /// The entry as bytes: the first [`bytes`](Self::bytes) of the array.
+    pub fn to_bytes(&self, word: WordSize, order: ByteOrder) -> [u8; Self::MAX_BYTES] {
+        let mut out = Out::<{ Self::MAX_BYTES }>::new(order);
+        out.put(self.address, word.bytes());
+        out.put(self.count.into(), 4);
+        let mark = if self.recursive { Self::RECURSIVE } else { 0 };
+        for value in [self.total | mark, self.self_time, self.min, self.max] {
+            out.put(value, 8);
+        }
+        out.bytes
+    }
+
+    /// Reads the entry at the front of `bytes`; `None` if they are too few.
+    pub fn read(bytes: &[u8], word: WordSize, order: ByteOrder) -> Option<Self> {
+        let bytes = bytes.get(..Self::bytes(word))?;
+        let rest = word.bytes();
+        let total = get(bytes, rest + 4, 8, order);
+        Some(Self {
+            address: get(bytes, 0, rest, order),
+            count: get(bytes, rest, 4, order) as u32,
+            total: total & !Self::RECURSIVE,
+            self_time: get(bytes, rest + 12, 8, order),
+            min: get(bytes, rest + 20, 8, order),
+            max: get(bytes, rest + 28, 8, order),
+            recursive: total & Self::RECURSIVE != 0,
+        })
+    }
+}
+
+/// Reads `size` bytes at `at`, which the caller knows to be there.
+fn get(bytes: &[u8], at: usize, size: usize, order: ByteOrder) -> u64 {
+    let fold = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
+    let bytes = bytes[at..at + size].iter();
+    match order {
+        ByteOrder::Little => bytes.rev().fold(0, fold),
+        ByteOrder::Big => bytes.fold(0, fold),
+    }
+}
+
+/// Fills an array field by field.
+struct Out<const N: usize> {
+    bytes: [u8; N],
+    at: usize,
+    order: ByteOrder,
+}
+
+impl<const N: usize> Out<N> {
+    fn new(order: ByteOrder) -> Self {
+        Self {
+            bytes: [0; N],
+            at: 0,
+            order,
+        }
+    }
+
+    fn put(&mut self, value: u64, size: usize) {
+        let (little, big) = (value.to_le_bytes(), value.to_be_bytes());
+        self.bytes[self.at..self.at + size].copy_from_slice(match self.order {
+            ByteOrder::Little => &little[..size],
+            ByteOrder::Big => &big[8 - size..],
+        });
+        self.at += size;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_read_back_in_every_layout() {
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            for word in [WordSize::Bits32, WordSize::Bits64] {
+                let header = TableHeader {
+                    order,
+                    word,
+                    entries: 3,
+                    slots: 64,
+                    no_slot: 1 << 40,
+                    too_deep: 2,
+                    unmatched: 3,
+                    clock_hz: 25_000_000,
+                    recorded: u64::MAX,
+                };
+                let bytes = header.to_bytes();
+                assert_eq!(TableHeader::read(&bytes), Some(header));
+                assert_eq!(TableHeader::read(&bytes[..55]), None);
+                for recursive in [false, true] {
+                    let entry = Entry {
+                        address: 0x0800_0101,
+                        count: 9,
+                        total: 1 << 50,
+                        self_time: 77,
+                        min: 1,
+                        max: 1 << 33,
+                        recursive,
+                    };
+                    let bytes = entry.to_bytes(word, order);
+                    let bytes = &bytes[..Entry::bytes(word)];
+                    assert_eq!(Entry::read(bytes, word, order), Some(entry));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_versions_are_refused() {
+        let mut bytes = [0; TableHeader::BYTES];
+        assert_eq!(TableHeader::read(&bytes), None);
+        bytes[..8].copy_from_slice(b"KYPF\0\x02\x04\0");
+        assert_eq!(TableHeader::read(&bytes), None);
+        bytes[5] = 1;
+        assert!(TableHeader::read(&bytes).is_some());
+    }
+}

@@ -1,0 +1,99 @@
+//! Running a program for its processor time and its memory.
+//!
+//! Processor time is what is compared, because a machine that does other things too makes everything take longer from
+//! start to end. Linux keeps it for a process that has ended until somebody asks for its exit code, so it is read then.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::run::{self, Context, Error, Result};
+
+/// What a run took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// Processor time, in nanoseconds; of a program that does not say it itself in steps of 10 ms.
+    pub processor: u64,
+    /// The largest memory, in KiB.
+    pub peak: u64,
+}
+
+/// Runs a program whose output is thrown away.
+///
+/// # Errors
+/// When it cannot be started or fails.
+pub fn measure(command: &mut Command) -> Result<Cost> {
+    let shown = run::line(command);
+    let silent = command.stdin(Stdio::null()).stdout(Stdio::null());
+    let mut child = silent.spawn().context(&shown)?;
+    let cost = follow(&child).context(&shown)?;
+    let status = run::wait(&mut child, run::PATIENCE).context(&shown)?;
+    if !status.success() {
+        return Err(Error::new(format!("{shown}: {status}")));
+    }
+    Ok(cost)
+}
+
+/// Looks at a process until it has ended.
+fn follow(child: &Child) -> Result<Cost> {
+    /// Ticks a second in `/proc/PID/stat`: Linux has never had others for programs.
+    const TICKS: u64 = 100;
+    let folder = format!("/proc/{}", child.id());
+    let mut peak = 0;
+    loop {
+        let status = fs::read_to_string(format!("{folder}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let held = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        peak = peak.max(held.unwrap_or(0));
+        let stat = fs::read_to_string(format!("{folder}/stat")).context("a process's state")?;
+        // The name, in brackets, may hold anything. Behind it: state, and eleven fields on the times.
+        let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
+        let fields: Vec<&str> = behind.split_whitespace().collect();
+        if fields.first() == Some(&"Z") {
+            let ticks = |index: usize| -> Option<u64> { fields.get(index)?.parse().ok() };
+            let ticks = ticks(11)
+                .zip(ticks(12))
+                .map_or(0, |(user, system)| user + system);
+            return Ok(Cost {
+                processor: ticks * (1_000_000_000 / TICKS),
+                peak,
+            });
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The instructions that a program executes, by Valgrind.
+///
+/// # Errors
+/// When it cannot be run, or Valgrind says nothing.
+pub fn instructions(program: &Command) -> Result<u64> {
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+    valgrind.arg(program.get_program()).args(program.get_args());
+    let shown = run::line(&valgrind);
+    let output = valgrind.stdin(Stdio::null()).output().context(&shown)?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    let count = told.lines().find_map(|line| {
+        let (_, count) = line.split_once("Collected : ")?;
+        count.trim().parse().ok()
+    });
+    count
+        .filter(|_| output.status.success())
+        .ok_or_else(|| Error::new(format!("{shown}: {}\n{told}", output.status)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_took_is_known_when_it_has_ended() {
+        let mut busy = Command::new("sh");
+        busy.args(["-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"]);
+        let cost = measure(&mut busy).unwrap();
+        assert!(cost.processor > 0 && cost.peak > 100, "{cost:?}");
+        assert!(measure(Command::new("sh").args(["-c", "exit 3"])).is_err());
+    }
+}

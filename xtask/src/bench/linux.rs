@@ -1,0 +1,180 @@
+//! What a recorded call costs on this machine: nanoseconds, beside what it must cost.
+//!
+//! The floor is to read the counter and store 16 bytes, at entry and at exit (`bench/linux.c`). Times
+//! depend on the machine and on what else it does; so floor and recorder run in turns in one process,
+//! of each the quickest round counts, and what is judged is their ratio. Even that says little of a
+//! machine that is busy, or whose counter is emulated; so it is printed, and an error only where no
+//! machine can be the reason. (What never varies are the instructions, which have budgets.) Where uftrace is installed
+//! the same calls are measured under it too.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::library;
+use crate::run::{self, Context, Error, Result};
+
+/// What a recorded call may cost, as a multiple of the floor.
+const BUDGET: f64 = 1.15;
+
+/// What no busy machine makes of the budget, time and again: only this is an error.
+const LIMIT: f64 = 5.0;
+
+/// How often the whole is measured at most, until it is within the budget.
+const TRIES: u32 = 5;
+
+/// How often floor and recorder take turns.
+const ROUNDS: &str = "400";
+
+/// Nanoseconds a call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Figures {
+    /// Of hooks that do nothing.
+    nothing: f64,
+    /// Of the floor.
+    floor: f64,
+    /// Of Kymo's.
+    kymo: f64,
+}
+
+/// Measures, prints, and compares with the budget.
+///
+/// # Errors
+/// When something can't be built or run, or a call costs far more than the budget allows, where times
+/// mean something.
+pub fn measure() -> Result<()> {
+    let folder = run::target_dir().join("bench/linux");
+    fs::create_dir_all(&folder).context(folder.display())?;
+    let program = folder.join("calls");
+    let mut gcc = gcc(&program);
+    run::run(gcc.arg(library::for_this_machine()?))?;
+    let measure = || Figures::read(&run::output(Command::new(&program).arg(ROUNDS))?);
+    let mut figures = measure()?;
+    for _ in 1..TRIES {
+        if figures.ratio() <= BUDGET {
+            break;
+        }
+        figures = figures.best(measure()?);
+    }
+    println!("\nOn this machine, nanoseconds a call with both hooks, the best of {ROUNDS} rounds:");
+    println!("  {:40} {:6.1}", "hooks that do nothing", figures.nothing);
+    println!(
+        "  {:40} {:6.1}",
+        "floor: counter and 16 bytes, twice", figures.floor
+    );
+    println!(
+        "  {:40} {:6.1}   {:.3} times the floor (at most {BUDGET})",
+        "Kymo, recording",
+        figures.kymo,
+        figures.ratio()
+    );
+    match uftrace(&folder)? {
+        Some(uftrace) => println!("  {:40} {uftrace:6.1}", "uftrace, recording"),
+        None => println!("  uftrace is not installed"),
+    }
+    if figures.ratio() > BUDGET {
+        println!("  BEYOND THE BUDGET in {TRIES} tries: is this machine busy?");
+    }
+    if has_steady_counter() {
+        figures.check()
+    } else {
+        println!("  SKIPPED: no limit, because this machine's counter is not steady");
+        Ok(())
+    }
+}
+
+/// Whether the processor has a counter that Kymo reads by one instruction: elsewhere it asks the kernel
+/// for the time, which takes as long as it takes.
+pub fn has_steady_counter() -> bool {
+    let about = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = about.lines().find(|line| line.starts_with("flags"));
+    let has = |flag| flags.is_some_and(|line| line.split_whitespace().any(|word| word == flag));
+    has("constant_tsc") && has("nonstop_tsc")
+}
+
+/// The compiler, for `bench/linux.c`.
+fn gcc(program: &Path) -> Command {
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
+        .arg(run::root().join("bench/linux.c"))
+        .arg("-I")
+        .arg(run::root().join("device/c/include"))
+        .arg("-o")
+        .arg(program);
+    gcc
+}
+
+/// What the same calls cost under uftrace, where it is installed.
+fn uftrace(folder: &Path) -> Result<Option<f64>> {
+    if !run::succeeds(Command::new("uftrace").arg("--version")) {
+        return Ok(None);
+    }
+    let program = folder.join("calls-uftrace");
+    run::run(gcc(&program).args(["-DOTHER_TRACER", "-pg"]))?;
+    let mut uftrace = Command::new("uftrace");
+    uftrace.args(["record", "-d"]).arg(folder.join("uftrace"));
+    let text = run::output(uftrace.arg(&program).arg("20"))?;
+    number(&text, "other").map(Some)
+}
+
+/// The number in a line `NAME TENTHS`, in whole units.
+fn number(text: &str, name: &str) -> Result<f64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let line = line.ok_or_else(|| Error::new(format!("the program did not print {name}")))?;
+    let tenths: u32 = line.trim().parse().context(line)?;
+    Ok(f64::from(tenths) / 10.0)
+}
+
+impl Figures {
+    fn read(text: &str) -> Result<Self> {
+        Ok(Self {
+            nothing: number(text, "nothing")?,
+            floor: number(text, "floor")?,
+            kymo: number(text, "kymo")?,
+        })
+    }
+
+    fn ratio(self) -> f64 {
+        self.kymo / self.floor
+    }
+
+    /// The least of both.
+    fn best(self, other: Self) -> Self {
+        Self {
+            nothing: self.nothing.min(other.nothing),
+            floor: self.floor.min(other.floor),
+            kymo: self.kymo.min(other.kymo),
+        }
+    }
+
+    fn check(self) -> Result<()> {
+        if self.ratio() <= LIMIT {
+            return Ok(());
+        }
+        Err(Error::new(format!(
+            "a recorded call costs {:.2} times the floor, more than {LIMIT} (the budget is {BUDGET})",
+            self.ratio()
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_read_and_judged() {
+        let figures = Figures::read("nothing 27\nfloor 210\nkymo 231\n").unwrap();
+        assert_eq!(figures.kymo, 23.1);
+        assert!(figures.check().is_ok());
+        let slow = Figures {
+            kymo: 110.0,
+            ..figures
+        };
+        assert!(slow.check().is_err());
+        assert_eq!(slow.best(figures), figures);
+        assert!(Figures::read("floor 210\n").is_err());
+    }
+}

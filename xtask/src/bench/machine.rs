@@ -1,0 +1,242 @@
+//! The processors that the recorder is measured on.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::bench::listing::{Function, Instruction, Listing};
+use crate::bench::log;
+use crate::bench::marks::Bytes;
+use crate::compile::Compiler;
+use crate::run::{self, Context, Result};
+
+/// A processor: how programs are built for it, and run instruction by instruction. Options are given
+/// as in a shell.
+#[derive(Debug)]
+pub struct Machine {
+    /// The Rust target, which names it in the table.
+    pub target: &'static str,
+    /// What the names of its compiler and its other tools begin with.
+    tools: &'static str,
+    options: &'static str,
+    /// The linker script in `bench`, and its options; none for a program of the system.
+    script: Option<(&'static str, &'static str)>,
+    /// The emulator; none for a program of the system, which the processor itself executes.
+    qemu: &'static str,
+    /// What masks interrupts: an instruction's name, and what stands in its operands.
+    mask: (&'static str, &'static str),
+    /// What unmasks them.
+    unmask: (&'static str, &'static str),
+}
+
+/// A program's execution.
+#[derive(Debug)]
+pub struct Run {
+    /// The addresses of the instructions that were executed, in order.
+    pub executed: Vec<u64>,
+    /// What the events of its rows took.
+    pub bytes: Vec<Bytes>,
+}
+
+/// What every emulator is told.
+const QEMU: &str = "-display none -monitor none -serial stdio -singlestep -d exec,nochain";
+
+/// All of them. `-icount` says how many nanoseconds an instruction takes, as a power of two: so that
+/// the clock runs about as fast as the core, as a core's own does.
+pub const MACHINES: [Machine; 6] = [
+    Machine {
+        target: "thumbv7em-none-eabihf",
+        tools: "arm-none-eabi-",
+        options: "-mcpu=cortex-m4 -mthumb -mfloat-abi=hard -mfpu=fpv4-sp-d16 -mgeneral-regs-only",
+        qemu: "qemu-system-arm -M mps2-an386 -semihosting-config enable=on -icount shift=6",
+        ..CORTEX_M
+    },
+    CORTEX_M,
+    // Code for a Cortex-M0, run by a Cortex-M3, which has all of its instructions: QEMU's boards
+    // with a Cortex-M0 have no counter that need not be asked first.
+    Machine {
+        target: "thumbv6m-none-eabi",
+        options: "-mcpu=cortex-m0 -mthumb",
+        ..CORTEX_M
+    },
+    Machine {
+        target: "riscv32imac-unknown-none-elf",
+        tools: "riscv64-unknown-elf-",
+        options: "-march=rv32imac_zicsr -mabi=ilp32 -mcmodel=medany",
+        script: Some((
+            "virt.ld",
+            "-Wl,--defsym=RAM=0x80000000 -Wl,--no-warn-rwx-segments",
+        )),
+        qemu: "qemu-system-riscv32 -M virt -bios none -icount shift=0",
+        mask: ("csrrc", "mstatus"),
+        unmask: ("csrs", "mstatus"),
+    },
+    Machine {
+        target: "aarch64-unknown-none",
+        tools: "aarch64-linux-gnu-",
+        // The compiler is meant for Linux; the program is not.
+        options: "-mcpu=cortex-a72 -mno-outline-atomics -fno-pic -U__linux__",
+        script: Some((
+            "virt.ld",
+            "-Wl,--defsym=RAM=0x40080000 -Wl,--no-warn-rwx-segments -static -no-pie",
+        )),
+        qemu: "qemu-system-aarch64 -M virt -cpu cortex-a72 -nic none -icount shift=3",
+        mask: ("msr", "daifset,"),
+        unmask: ("msr", "daif,"),
+    },
+    Machine {
+        target: "x86_64-unknown-linux-gnu",
+        tools: "",
+        options: "-fno-pie",
+        script: None,
+        qemu: "",
+        // A program masks nothing.
+        mask: ("", ""),
+        unmask: ("", ""),
+    },
+];
+
+const CORTEX_M: Machine = Machine {
+    target: "thumbv7m-none-eabi",
+    tools: "arm-none-eabi-",
+    options: "-mcpu=cortex-m3 -mthumb",
+    script: Some(("arm.ld", "")),
+    qemu: "qemu-system-arm -M mps2-an385 -semihosting-config enable=on -icount shift=6",
+    mask: ("cpsid", "i"),
+    unmask: ("msr", "PRIMASK"),
+};
+
+impl Machine {
+    /// Whether programs run under an operating system.
+    pub fn hosted(&self) -> bool {
+        self.script.is_none()
+    }
+
+    /// The compiler, with the options that say what processor it is.
+    pub fn gcc(&self) -> Command {
+        let mut gcc = Command::new(format!("{}gcc", self.tools));
+        gcc.args(self.options.split_whitespace());
+        gcc
+    }
+
+    /// One of the other tools.
+    pub fn tool(&self, name: &str) -> Command {
+        Command::new(format!("{}{name}", self.tools))
+    }
+
+    /// Builds a program of `sources`, files in `bench`, with `options` more, and `libraries`.
+    pub fn build(
+        &self,
+        name: &str,
+        sources: &[&str],
+        options: &[&str],
+        libraries: &[PathBuf],
+    ) -> Result<PathBuf> {
+        let bench = run::root().join("bench");
+        let folder = run::target_dir().join("bench").join(self.target);
+        std::fs::create_dir_all(&folder).context(folder.display())?;
+        let elf = folder.join(name).with_extension("elf");
+        let mut compiler = Compiler::new(format!("{}gcc", self.tools));
+        compiler
+            .args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror"])
+            .args([
+                "-ffunction-sections",
+                "-fdata-sections",
+                "-Wl,--gc-sections",
+            ])
+            .args(self.options.split_whitespace())
+            .args(options)
+            .include(&run::root().join("device/c/include"));
+        match self.script {
+            Some((script, options)) => {
+                let script = bench.join(script);
+                compiler
+                    .args(["-ffreestanding", "-nostdlib", "-Wl,--build-id=none"])
+                    // There is no loader to care about it.
+                    .args(["-Wl,--no-warn-execstack"])
+                    .args(options.split_whitespace())
+                    .args([format!("-Wl,-T,{}", script.display())])
+                    .args([bench.join("start.S")]);
+            }
+            None => {
+                compiler.args(["-static", "-no-pie"]);
+            }
+        }
+        let mut command = compiler.command();
+        command.args(sources.iter().map(|source| bench.join(source)));
+        run::make(command.args(libraries), &elf)?;
+        Ok(elf)
+    }
+
+    /// Runs a program instruction by instruction; at least `rows`, which are functions of it.
+    ///
+    /// # Errors
+    /// When it can't be run, or its logs can't be read.
+    pub fn execute<'a>(
+        &self,
+        elf: &Path,
+        rows: impl IntoIterator<Item = &'a Function>,
+    ) -> Result<Run> {
+        let log = elf.with_extension("log");
+        let mut words = self.qemu.split_whitespace();
+        let mut addresses = Vec::new();
+        let mut command = match words.next() {
+            Some(program) => {
+                let mut qemu = Command::new(program);
+                qemu.args(words).args(QEMU.split_whitespace());
+                qemu.arg("-D").arg(&log).arg("-kernel");
+                qemu
+            }
+            None => {
+                let step = elf.with_file_name("step");
+                let source = run::root().join("bench/step.c");
+                let mut gcc = Command::new("gcc");
+                run::make(gcc.args(["-O2", "-Wall", "-Wextra"]).arg(&source), &step)?;
+                let mut step = Command::new(step);
+                step.arg(&log);
+                let begins = rows.into_iter().map(|row| format!("{:x}", row.address));
+                addresses.extend(begins);
+                step
+            }
+        };
+        let saved = elf.with_extension("kymo");
+        let _ = std::fs::remove_file(&saved);
+        let printed = run::output(command.arg(elf).args(addresses).env("KYMO_OUTPUT", &saved))?;
+        let bytes = if self.hosted() {
+            // A program without the recorder saves nothing.
+            Bytes::saved(&printed, &std::fs::read(&saved).unwrap_or_default())?
+        } else {
+            Bytes::printed(&printed)
+        };
+        let text = std::fs::read_to_string(&log).context(log.display())?;
+        Ok(Run {
+            executed: log::executed(&text),
+            bytes,
+        })
+    }
+
+    /// The program's disassembly.
+    pub fn list(&self, elf: &Path) -> Result<Listing> {
+        let disassembly = run::output(
+            self.tool("objdump")
+                .args(["-d", "--no-show-raw-insn"])
+                .arg(elf),
+        )?;
+        let symbols = run::output(self.tool("nm").arg("-S").arg(elf))?;
+        Ok(Listing::read(&disassembly, &symbols, self.hosted()))
+    }
+
+    /// Whether interrupts are masked from behind this instruction on.
+    pub fn masks(&self, instruction: &Instruction) -> bool {
+        is(instruction, self.mask)
+    }
+
+    /// Whether interrupts may come again behind this instruction.
+    pub fn unmasks(&self, instruction: &Instruction) -> bool {
+        is(instruction, self.unmask)
+    }
+}
+
+/// Whether an instruction has this name, and this among its operands.
+fn is(instruction: &Instruction, (name, operands): (&str, &str)) -> bool {
+    instruction.name == name && instruction.operands.contains(operands)
+}

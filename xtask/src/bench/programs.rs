@@ -1,0 +1,52 @@
+//! The programs whose rows are counted.
+
+use std::path::PathBuf;
+
+use crate::bench::machine::Machine;
+use crate::library;
+use crate::run::Result;
+use crate::tools::BareRust;
+
+/// Builds every program for a processor.
+pub fn build_all(machine: &Machine) -> Result<Vec<PathBuf>> {
+    let shapes = ["shapes.c", "rtems.c", "empty.c"];
+    let mut programs = vec![machine.build("shapes", &shapes, &[], &[])?];
+    if machine.target.starts_with("thumbv7") {
+        programs.push(machine.build("r9", &["r9.c"], &["-ffixed-r9"], &[])?);
+    }
+    let library = [library(machine)?];
+    // Several processors have no items, and no table.
+    let several = machine.target.starts_with("aarch64");
+    if !several {
+        let counter: &[&str] = match machine.hosted() {
+            true => &[],
+            false => &["-Wl,--defsym=kymo_counter=0x40028018"],
+        };
+        programs.push(machine.build("items", &["items.c"], counter, &library)?);
+        programs.push(machine.build("everything", &["kymo.c"], &["-DEVERYTHING"], &library)?);
+    }
+    for (name, options) in [("calls", &[][..]), ("sites", &["-DSITES"])] {
+        programs.push(machine.build(name, &["kymo.c"], options, &library)?);
+    }
+    if machine.target.starts_with("thumb") {
+        let least = [library::minimal(&BareRust::ensure_for(machine.target)?)?];
+        programs.push(machine.build("least", &["kymo.c"], &["-DLEAST"], &least)?);
+    }
+    if machine.target.starts_with("thumbv7") {
+        // Last, because it takes the place of the other library.
+        let rust = BareRust::ensure_for(machine.target)?;
+        let parts = ["--no-default-features"];
+        let few = [library::for_bare_metal_with(&rust, &parts)?];
+        programs.push(machine.build("minimal", &["kymo.c"], &["-DMINIMAL"], &few)?);
+    }
+    Ok(programs)
+}
+
+/// The recorder, for a processor.
+fn library(machine: &Machine) -> Result<PathBuf> {
+    if machine.hosted() {
+        library::for_this_machine()
+    } else {
+        library::for_bare_metal(&BareRust::ensure_for(machine.target)?)
+    }
+}

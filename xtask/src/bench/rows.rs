@@ -1,0 +1,224 @@
+//! The rows of the table: what they are called, where they can be, and what is demanded of them.
+
+/// Which of a row's calls stands for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// The one with the fewest instructions: the straight path.
+    Shortest,
+    /// The one with the most: where what is meant happens once in many calls.
+    Longest,
+}
+
+/// On which processors a row can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// On all of them.
+    All,
+    /// Not on an Armv6-M, which has no exclusive loads and stores.
+    NotArmv6,
+    /// On Armv7-M alone: the assembly is its.
+    Armv7,
+    /// On any Cortex-M.
+    CortexM,
+    /// Where one processor records for itself, without a system.
+    Bare,
+    /// Not on bare AArch64, whose recorder is made for several processors.
+    NotSeveral,
+}
+
+/// What is demanded of a row; `None`: nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Demand {
+    /// Instructions, on an Armv7-M.
+    pub instructions: Option<u64>,
+    /// Of them with interrupts masked, wherever some are.
+    pub masked: Option<u64>,
+    /// Bytes of an event on average, on 32-bit processors.
+    pub bytes: Option<f64>,
+}
+
+/// A row.
+#[derive(Debug)]
+pub struct Row {
+    /// What the programs in `bench` call it.
+    pub name: &'static str,
+    /// What the table calls it.
+    pub title: &'static str,
+    /// Which call counts.
+    pub pick: Pick,
+    /// How many calls, one behind the other, are one event.
+    pub calls: usize,
+    /// Where it must be.
+    pub on: On,
+    /// What it may cost.
+    pub demand: Demand,
+    /// Not ours: it stands there to be compared with, and has no limit.
+    pub peer: bool,
+}
+
+/// The most instructions that may pass with interrupts masked while one event is recorded.
+const MASKED: u64 = 20;
+
+/// And while a packet is closed and another begun.
+const MASKED_PACKET: u64 = 80;
+
+const NOTHING: Demand = Demand {
+    instructions: None,
+    masked: None,
+    bytes: None,
+};
+
+/// A row to compare with.
+const fn peer(name: &'static str, title: &'static str) -> Row {
+    Row {
+        name,
+        title,
+        pick: Pick::Shortest,
+        calls: 1,
+        on: On::All,
+        demand: NOTHING,
+        peer: true,
+    }
+}
+
+/// One event that is recorded.
+const fn event(name: &'static str, title: &'static str) -> Row {
+    Row {
+        demand: Demand {
+            masked: Some(MASKED),
+            ..NOTHING
+        },
+        peer: false,
+        ..peer(name, title)
+    }
+}
+
+impl Row {
+    /// With at most so many instructions.
+    const fn within(mut self, instructions: u64) -> Self {
+        self.demand.instructions = Some(instructions);
+        self
+    }
+
+    /// In at most so many bytes.
+    const fn bytes(mut self, bytes: f64) -> Self {
+        self.demand.bytes = Some(bytes);
+        self
+    }
+
+    const fn on(mut self, on: On) -> Self {
+        self.on = on;
+        self
+    }
+
+    const fn calls(mut self, calls: usize) -> Self {
+        self.calls = calls;
+        self
+    }
+
+    /// Where a packet is begun: of many calls one is meant.
+    const fn packet(mut self) -> Self {
+        self.pick = Pick::Longest;
+        self.demand.masked = Some(MASKED_PACKET);
+        self
+    }
+
+    /// Whether it must be in the table of this processor, and what is demanded of it there.
+    pub fn demand_on(&self, target: &str) -> Option<Demand> {
+        let armv6 = target.starts_with("thumbv6m");
+        let cortex_m = target.starts_with("thumb");
+        let (hosted, several) = (target.contains("linux"), target.starts_with("aarch64"));
+        let there = match self.on {
+            On::All => true,
+            On::NotArmv6 => !armv6,
+            On::Armv7 => cortex_m && !armv6,
+            On::CortexM => cortex_m,
+            On::Bare => !hosted && !several,
+            On::NotSeveral => !several,
+        };
+        let narrow = cortex_m || target.starts_with("riscv32");
+        there.then_some(Demand {
+            instructions: self.demand.instructions.filter(|_| cortex_m && !armv6),
+            masked: self.demand.masked.filter(|_| !hosted),
+            bytes: self.demand.bytes.filter(|_| narrow),
+        })
+    }
+}
+
+/// All rows, in the order of the table.
+pub const ROWS: &[Row] = &[
+    peer("empty", "empty hook"),
+    peer("rtems_up", "RTEMS 2018, one CPU"),
+    peer("rtems_smp", "RTEMS, several CPUs").on(On::NotArmv6),
+    event("put", "item, interrupts masked")
+        .within(12)
+        .on(On::Bare),
+    event("put_own", "item, ring of one level")
+        .within(9)
+        .on(On::Bare),
+    event("produce_r9", "item, place in a register")
+        .within(6)
+        .on(On::Armv7),
+    event("produce", "item, any clock, gate looked at").on(On::NotSeveral),
+    event("put_packet", "item, packet change")
+        .packet()
+        .on(On::Bare),
+    event("produce_packet", "the same, any clock")
+        .packet()
+        .on(On::NotSeveral),
+    event("enter_least", "enter, smallest library")
+        .within(24)
+        .on(On::CortexM),
+    event("exit_least", "exit, smallest library")
+        .within(24)
+        .on(On::CortexM),
+    event("enter_minimal", "enter, no parts")
+        .within(24)
+        .on(On::Armv7),
+    event("exit_minimal", "exit, no parts")
+        .within(24)
+        .on(On::Armv7),
+    event("enter", "enter, stopper, depth").within(30),
+    event("exit", "exit, stopper, depth").within(30),
+    event("exit_named", "exit, its enter elsewhere").within(30),
+    event("enter_everything", "enter, table and filter").on(On::NotSeveral),
+    event("exit_everything", "exit, table and filter").on(On::NotSeveral),
+    event("enter_sites", "enter, call sites"),
+    event("exit_sites", "exit, call sites"),
+    event("disabled_enter", "enter, disabled").within(4),
+    event("disabled_exit", "exit, disabled").within(4),
+    event("armed_enter", "enter, trigger awaited").within(8),
+    event("armed_exit", "exit, trigger awaited").within(8),
+    event("packet", "packet change").packet(),
+    event("switch_near", "thread switch, out and in")
+        .calls(2)
+        .bytes(8.0),
+    event("switch_far", "thread switch, far thread").calls(2),
+    event("isr_enter", "interrupt entered").bytes(4.0),
+    event("isr_exit", "interrupt left").bytes(4.0),
+    event("marker", "marker").bytes(8.0),
+    event("named_marker", "marker with a name"),
+    event("context", "thread's priority and mode"),
+    event("block", "record in place, 16 bytes")
+        .calls(2)
+        .on(On::NotSeveral),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_demand_holds_where_it_is_meant() {
+        let row = |name| ROWS.iter().find(|row| row.name == name).unwrap();
+        let put = row("put").demand_on("thumbv7em-none-eabihf").unwrap();
+        assert_eq!((put.instructions, put.masked), (Some(12), Some(20)));
+        let put = row("put").demand_on("thumbv6m-none-eabi").unwrap();
+        assert_eq!((put.instructions, put.masked), (None, Some(20)));
+        assert_eq!(row("put").demand_on("aarch64-unknown-none"), None);
+        let marker = row("marker").demand_on("x86_64-unknown-linux-gnu");
+        assert_eq!(marker, Some(NOTHING));
+        let marker = row("marker").demand_on("riscv32imac-unknown-none-elf");
+        assert_eq!(marker.unwrap().bytes, Some(8.0));
+    }
+}

@@ -1,0 +1,252 @@
+//! The recorder's size in a program: code and RAM, linked, with what the program does not use left out.
+
+use std::path::PathBuf;
+
+use crate::bench::machine::Machine;
+use crate::bench::table::{Figure, Line};
+use crate::library;
+use crate::run::{self, Context, Result};
+use crate::tools::BareRust;
+
+/// One way to build and use the library.
+#[derive(Debug)]
+struct Build {
+    /// What the file of what is reached calls it.
+    name: &'static str,
+    /// What the table calls it.
+    title: &'static str,
+    library: Library,
+    /// Options for the C compiler.
+    options: &'static [&'static str],
+    /// Bytes of code and constants that it shall not exceed on a 32-bit processor, if there is a demand.
+    code: Option<u64>,
+    /// The same of RAM, beside buffers and tables.
+    ram: Option<u64>,
+    /// Whether it can be built on all processors: else on a Cortex-M alone.
+    anywhere: bool,
+    /// Whether it has what a recorder for several processors lacks.
+    single: bool,
+}
+
+/// Which library is weighed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Library {
+    /// With all its parts.
+    Whole,
+    /// Built without any.
+    Partless,
+    /// The smallest one.
+    Minimal,
+}
+
+/// What is measured: everything that is linked, but for the code of the program's own functions. Its
+/// configuration and its names, which it would not have without a recorder, are counted.
+const BUILDS: [Build; 4] = [
+    Build {
+        name: "size_all",
+        title: "ALL BUT THE LINK",
+        library: Library::Whole,
+        options: &["-DALL"],
+        code: Some(6 << 10),
+        ram: Some(256),
+        anywhere: true,
+        single: false,
+    },
+    Build {
+        name: "size_items",
+        title: "AND ITEMS, RECORDS IN PLACE",
+        library: Library::Whole,
+        options: &["-DALL", "-DITEMS"],
+        code: None,
+        ram: None,
+        anywhere: true,
+        single: true,
+    },
+    Build {
+        name: "size_hooks",
+        title: "HOOKS ALONE, NO PARTS",
+        library: Library::Partless,
+        options: &[],
+        code: None,
+        ram: Some(256),
+        anywhere: true,
+        single: false,
+    },
+    Build {
+        name: "size_minimal",
+        title: "THE SMALLEST LIBRARY",
+        library: Library::Minimal,
+        options: &["-DMINIMAL"],
+        code: Some(1536),
+        ram: Some(256),
+        anywhere: false,
+        single: false,
+    },
+];
+
+/// Code and RAM, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Size {
+    code: u64,
+    ram: u64,
+}
+
+/// Measures what there is for a processor.
+///
+/// # Errors
+/// When something can't be built.
+pub fn measure(machine: &'static Machine) -> Result<Vec<Line>> {
+    let cortex_m = machine.target.starts_with("thumb");
+    let narrow = cortex_m || machine.target.starts_with("riscv32");
+    let several = machine.target.starts_with("aarch64");
+    let builds = BUILDS.iter();
+    let builds = builds.filter(|build| build.anywhere || cortex_m);
+    let builds = builds.filter(|build| !(build.single && several));
+    let line = |build: &Build| {
+        let size = build.measure(machine)?;
+        let figure = |found, demand: Option<u64>| Figure {
+            found,
+            demand: demand.filter(|_| narrow),
+            watched: true,
+        };
+        let (code, ram) = (figure(size.code, build.code), figure(size.ram, build.ram));
+        Ok(Line {
+            target: machine.target,
+            name: build.name,
+            title: build.title,
+            most: None,
+            figures: [None, None, None, Some(code), Some(ram)],
+        })
+    };
+    builds.map(line).collect()
+}
+
+impl Build {
+    fn measure(&self, machine: &Machine) -> Result<Size> {
+        let library = self.library.build(machine)?;
+        let size = weigh(machine, self.name, self.options, Some(library))?;
+        if !machine.hosted() {
+            return Ok(size);
+        }
+        // What the system puts into every program is not the recorder's.
+        let without = weigh(machine, "size_nothing", &["-DNOTHING"], None)?;
+        Ok(Size {
+            code: size.code.saturating_sub(without.code),
+            ram: size.ram.saturating_sub(without.ram),
+        })
+    }
+}
+
+impl Library {
+    fn build(self, machine: &Machine) -> Result<PathBuf> {
+        let parts: &[&str] = match self {
+            Self::Partless => &["--no-default-features"],
+            Self::Whole | Self::Minimal => &[],
+        };
+        if machine.hosted() {
+            return library::for_this_machine_with(parts);
+        }
+        let rust = BareRust::ensure_for(machine.target)?;
+        match self {
+            Self::Minimal => library::minimal(&rust),
+            Self::Whole | Self::Partless => library::for_bare_metal_with(&rust, parts),
+        }
+    }
+}
+
+/// Code and RAM of a program, without its own functions.
+fn weigh(
+    machine: &Machine,
+    name: &str,
+    options: &[&str],
+    library: Option<PathBuf>,
+) -> Result<Size> {
+    let folder = run::target_dir().join("bench").join(machine.target);
+    std::fs::create_dir_all(&folder).context(folder.display())?;
+    let elf = folder.join(name).with_extension("elf");
+    let bench = run::root().join("bench");
+    let object = elf.with_extension("o");
+    let mut compiler = machine.gcc();
+    compiler
+        .args(["-c", "-Os", "-finstrument-functions"])
+        .args(["-ffunction-sections", "-fdata-sections"])
+        .args(options)
+        .arg("-I")
+        .arg(run::root().join("device/c/include"))
+        .arg(bench.join("sizes.c"));
+    if machine.hosted() {
+        compiler.arg("-fno-pie");
+    } else {
+        compiler.arg("-ffreestanding");
+    }
+    run::make(&mut compiler, &object)?;
+    let own = run::output(machine.tool("size").arg("-A").arg(&object))?;
+    let mut compiler = machine.gcc();
+    compiler.arg("-Wl,--gc-sections").arg(&object);
+    if machine.hosted() {
+        compiler.arg("-no-pie").args(library);
+    } else {
+        compiler
+            .args(["-nostdlib", "-static"])
+            .args(["-Wl,--no-warn-rwx-segments", "-Wl,--no-warn-execstack"])
+            .arg("-Wl,--build-id=none")
+            .arg("-T")
+            .arg(bench.join("sizes.ld"));
+        if machine.target.starts_with("thumb") {
+            // The C library's part, where a program has one, is not the recorder's.
+            compiler.arg("-lc");
+        }
+        compiler.args(library);
+    }
+    run::make(&mut compiler, &elf)?;
+    let listing = run::output(machine.tool("size").arg("-A").arg(&elf))?;
+    let size = Size::read(&listing);
+    Ok(Size {
+        code: size.code.saturating_sub(functions(&own)),
+        ..size
+    })
+}
+
+/// How large the functions are, by the output of `size -A` of an object that has a section for each.
+fn functions(listing: &str) -> u64 {
+    let sections = listing.lines().map(str::split_whitespace);
+    let sizes = sections.filter_map(|mut words| {
+        let own = words.next()?.starts_with(".text");
+        own.then_some(words.next()?.parse::<u64>().ok()?)
+    });
+    sizes.sum()
+}
+
+impl Size {
+    /// Reads the output of `size -A`.
+    fn read(listing: &str) -> Self {
+        let of = |names: &[&str]| -> u64 {
+            let lines = listing.lines().map(str::split_whitespace);
+            let sizes = lines.filter_map(|mut words| {
+                names.contains(&words.next()?).then_some(())?;
+                words.next()?.parse::<u64>().ok()
+            });
+            sizes.sum()
+        };
+        let data = of(&[".data", ".tdata"]);
+        Self {
+            code: of(&[".text", ".rodata", ".data.rel.ro"]) + data,
+            ram: data + of(&[".bss", ".tbss"]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_are_code_or_ram_or_both() {
+        let listing = "section  size  addr\n.text  100  32768\n.data.rel.ro 8 0\n.data  4  0\n\
+                       .bss  20  0\n.own  9999  0\nTotal 10131\n";
+        assert_eq!(Size::read(listing), Size { code: 112, ram: 24 });
+        let listing = "section  size  addr\n.text  0  0\n.text.reset  100  0\n.text.traced 32 0\n\
+                       .rodata.kymo_config  128  0\nTotal 260\n";
+        assert_eq!(functions(listing), 132);
+    }
+}

@@ -1,0 +1,109 @@
+//! What a row of the table cost: the instructions of each call that its function made.
+
+use crate::bench::listing::{Function, Instruction, Listing};
+use crate::bench::machine::Machine;
+use crate::run::{Error, Result};
+
+/// A call: the addresses of its instructions, from the first one of what was called to its return.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call(pub Vec<u64>);
+
+/// The calls that `row` made, each checked against the listing. What is not in that is not of the program: the
+/// kernel's clock, which Linux lays into every process, takes a loop for each second that the counter of
+/// `bench/step.c` is away from the real one.
+///
+/// # Errors
+/// When the log holds something that can't have been executed like that.
+pub fn calls(executed: &[u64], listing: &Listing, row: &Function) -> Result<Vec<Call>> {
+    let inside = |address: u64| (row.address..row.address + row.size).contains(&address);
+    let mut calls = Vec::new();
+    let mut outside: Option<Vec<u64>> = None;
+    let mut returns_to = None;
+    for pair in executed.windows(2) {
+        let &[from, to] = pair else { continue };
+        match &mut outside {
+            None if inside(from) && !inside(to) => {
+                listing.check(from, to)?;
+                // The row's own end leads out of it too, to where it was called.
+                let name = listing.instruction(from).map_or("", |it| it.name.as_str());
+                if name.starts_with("bl") || name.starts_with("call") || name.starts_with("jal") {
+                    returns_to = listing.after(from);
+                    outside = Some(vec![to]);
+                }
+            }
+            None => {}
+            Some(call) => {
+                listing.check(from, to)?;
+                if Some(to) == returns_to {
+                    calls.push(Call(std::mem::take(call)));
+                    outside = None;
+                } else if listing.instruction(to).is_some() {
+                    call.push(to);
+                }
+            }
+        }
+    }
+    if calls.is_empty() {
+        return Err(Error::new(format!("{} called nothing", row.name)));
+    }
+    Ok(calls)
+}
+
+/// Puts so many calls, one behind the other, together to one event.
+///
+/// # Errors
+/// When some are left over.
+pub fn events(calls: Vec<Call>, together: usize) -> Result<Vec<Call>> {
+    if !calls.len().is_multiple_of(together.max(1)) {
+        let what = format!("{} calls, {together} an event", calls.len());
+        return Err(Error::new(what));
+    }
+    let event = |calls: &[Call]| Call(calls.iter().flat_map(|call| call.0.clone()).collect());
+    Ok(calls.chunks(together.max(1)).map(event).collect())
+}
+
+impl Call {
+    /// How many instructions.
+    pub fn instructions(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The longest run of instructions with interrupts masked: from behind the one that masks to
+    /// the one that unmasks, that one included.
+    pub fn masked(&self, listing: &Listing, machine: &Machine) -> usize {
+        let (mut longest, mut since) = (0, None);
+        for (n, address) in self.0.iter().enumerate() {
+            let Some(instruction) = listing.instruction(*address) else {
+                continue;
+            };
+            if machine.masks(instruction) {
+                since = since.or(Some(n));
+            } else if machine.unmasks(instruction)
+                && let Some(since) = since.take()
+            {
+                longest = longest.max(n - since);
+            }
+        }
+        longest
+    }
+
+    /// The first of its instructions that locks memory: an exclusive access, or one that reads, changes
+    /// and writes as one.
+    pub fn locks<'a>(&self, listing: &'a Listing) -> Option<&'a Instruction> {
+        let instructions = self.0.iter().filter_map(|at| listing.instruction(*at));
+        instructions.into_iter().find(|it| it.locks())
+    }
+
+    /// The bytes of the functions that it went through.
+    pub fn code(&self, listing: &Listing) -> u64 {
+        let mut functions: Vec<_> = self
+            .0
+            .iter()
+            .filter_map(|address| listing.function_at(*address))
+            .map(|function| (function.address, function.size))
+            .collect();
+        functions.sort_unstable();
+        functions.dedup();
+        functions.iter().map(|(_, size)| size).sum()
+    }
+}

@@ -1,0 +1,75 @@
+//! `libkymo.a`, the recorder as C programs link it, and the smallest one, `libkymo_minimal.a`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::run::{self, Result};
+use crate::tools::BareRust;
+
+/// Builds the library for this machine and returns its path.
+pub fn for_this_machine() -> Result<PathBuf> {
+    for_this_machine_with(&[])
+}
+
+/// The same with options for cargo, which name the parts that the library has.
+pub fn for_this_machine_with(parts: &[&str]) -> Result<PathBuf> {
+    let mut cargo = Command::new(env!("CARGO"));
+    build(cargo.arg("build").args(parts), "c", "release")
+}
+
+/// Builds the library for the machine that `rust` compiles for, small, and returns its path.
+pub fn for_bare_metal(rust: &BareRust) -> Result<PathBuf> {
+    for_bare_metal_with(rust, &[])
+}
+
+/// The same, optimized in another way: other code that does the same.
+pub fn for_bare_metal_optimized(rust: &BareRust, level: &str) -> Result<PathBuf> {
+    let mut cargo = rust.cargo_build();
+    cargo.env("CARGO_PROFILE_SMALL_OPT_LEVEL", level);
+    let place = format!("{}/small", rust.target());
+    build_in(&format!("device-{level}"), &mut cargo, "c", &place)
+}
+
+/// The same with options for cargo, which name the parts that the library has.
+pub fn for_bare_metal_with(rust: &BareRust, parts: &[&str]) -> Result<PathBuf> {
+    let mut cargo = rust.cargo_build();
+    build(cargo.args(parts), "c", &format!("{}/small", rust.target()))
+}
+
+/// Builds the smallest library for the machine that `rust` compiles for, and returns its path.
+pub fn minimal(rust: &BareRust) -> Result<PathBuf> {
+    let place = format!("{}/small", rust.target());
+    build(&mut rust.cargo_build(), "minimal", &place)
+}
+
+/// Builds the library for another machine under Linux and returns its path.
+pub fn for_linux(rust: &BareRust) -> Result<PathBuf> {
+    build(
+        &mut rust.cargo_build(),
+        "c",
+        &format!("{}/release", rust.target()),
+    )
+}
+
+/// `part`: what `kymo-` stands before in the package's name. `place`: where below cargo's target directory it goes; the last part is the profile.
+fn build(cargo: &mut Command, part: &str, place: &str) -> Result<PathBuf> {
+    build_in("device", cargo, part, place)
+}
+
+/// The same in another folder of ours.
+fn build_in(folder: &str, cargo: &mut Command, part: &str, place: &str) -> Result<PathBuf> {
+    let target_dir = run::target_dir().join(folder);
+    let profile = place.rsplit('/').next().unwrap_or(place);
+    cargo
+        .args(["--profile", profile, "-p", &format!("kymo-{part}")])
+        .arg("--manifest-path")
+        .arg(run::root().join("device/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target_dir);
+    run::run(cargo)?;
+    let name = match part {
+        "c" => "libkymo.a",
+        _ => "libkymo_minimal.a",
+    };
+    Ok(target_dir.join(place).join(name))
+}
