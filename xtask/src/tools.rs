@@ -15,6 +15,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::run::{self, Context, Error, Result};
@@ -311,6 +312,9 @@ impl BareRust {
 
     /// Finds or gets one for `target`.
     pub fn ensure_for(target: &str) -> Result<Self> {
+        // Tests run side by side, and two that add the same target hinder each other.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _turn = ONE_AT_A_TIME.lock();
         let with = |unpacked| Self {
             target: target.to_owned(),
             unpacked,
@@ -319,7 +323,7 @@ impl BareRust {
             return Ok(with(None));
         }
         let wrapper = tools_dir().join("rustc");
-        if run::succeeds(Command::new(&wrapper).arg("--version")) {
+        if recent(&wrapper).is_ok() {
             return Ok(with(Some(wrapper)));
         }
         println!("xtask: Rust's core library for {target} is missing (the recorder is written");
@@ -398,10 +402,16 @@ fn rustup(target: &str) -> bool {
 fn unpack(dir: &Path) -> Result<()> {
     let debs = dir.join("debs");
     let prefix = dir.join("rustc-web");
+    // Nothing of an older version may be left.
+    for old in [&debs, &prefix] {
+        let _ = fs::remove_dir_all(old);
+    }
     fs::create_dir_all(&debs).context(debs.display())?;
     let wanted = ["rustc-web", "rust-web-src"];
-    if !run::succeeds(Command::new("apt-cache").arg("show").args(wanted)) {
-        run::run(&mut as_root(&apt_get("update"))?)?;
+    // Old lists name an old compiler. Where they can't be refreshed it may still be recent enough.
+    let refreshed = as_root(&apt_get("update")).and_then(|mut update| run::run(&mut update));
+    if let Err(error) = refreshed {
+        println!("xtask: the lists of packages could not be refreshed: {error}");
     }
     let closure = run::output(
         Command::new("apt-cache")
@@ -438,7 +448,28 @@ fn unpack(dir: &Path) -> Result<()> {
     let wrapper = dir.join("rustc");
     fs::write(&wrapper, script).context(wrapper.display())?;
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).context(wrapper.display())?;
-    run::run(Command::new(&wrapper).arg("--version"))
+    recent(&wrapper)
+}
+
+/// Whether this compiler works, and is recent enough for Kymo.
+fn recent(rustc: &Path) -> Result<()> {
+    let said = run::output(Command::new(rustc).arg("--version"))?;
+    let wanted = env!("CARGO_PKG_RUST_VERSION");
+    match version(&said) >= version(wanted) {
+        true => Ok(()),
+        false => Err(Error::new(format!(
+            "{} is {}, and Kymo needs {wanted}",
+            rustc.display(),
+            said.trim()
+        ))),
+    }
+}
+
+/// The first two numbers of the first word that has a dot: major and minor version.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let word = text.split_whitespace().find(|word| word.contains('.'))?;
+    let mut numbers = word.split('.').map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
 }
 
 /// Whether dpkg has a package installed.
@@ -461,6 +492,14 @@ mod tests {
     fn a_program_that_is_not_there_does_not_answer() {
         assert!(answers("sh") || answers("env"));
         assert!(!answers("no-such-program-as-this"));
+    }
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert_eq!(version("rustc 1.96.0 (2026-05-28)\n"), Some((1, 96)));
+        assert!(version("rustc 1.100.1-nightly (abc 2027)") > version("1.88"));
+        assert!(version("rustc 1.85.0 (4d91de4e4 2025-02-17)") < version("1.88"));
+        assert!(version("no such thing") < version("1.88"));
     }
 
     #[test]

@@ -30,6 +30,11 @@ pub struct Count {
     pub instructions: u64,
     /// How many functions it entered.
     pub children: u64,
+    /// Beside [`calls`](Self::calls): how often another thread was in the hook at its entry when
+    /// watching began. How far the hook had come decides whether that is recorded.
+    pub begun: u64,
+    /// Of [`calls`](Self::calls): how often another thread was there when watching ended, likewise.
+    pub cut: u64,
 }
 
 /// What a hook cost.
@@ -239,16 +244,7 @@ impl<'a> Replay<'a> {
         if begins {
             self.entering = Some(self.running);
         }
-        let functions = &mut self.truth.functions;
-        let watched = (self.watching || begins).then(|| {
-            *self.places.entry(function).or_insert_with(|| {
-                functions.push(Count {
-                    function,
-                    ..Count::default()
-                });
-                functions.len() - 1
-            })
-        });
+        let watched = (self.watching || begins).then(|| self.place(function));
         let caller = self.context().frames.last().and_then(|frame| frame.watched);
         self.context().frames.push(Frame { function, watched });
         if let Some(watched) = watched {
@@ -258,6 +254,29 @@ impl<'a> Replay<'a> {
             self.truth.functions[caller].children += 1;
         }
         Ok(())
+    }
+
+    /// Its place in [`Truth::functions`].
+    fn place(&mut self, function: u32) -> usize {
+        let functions = &mut self.truth.functions;
+        *self.places.entry(function).or_insert_with(|| {
+            functions.push(Count {
+                function,
+                ..Count::default()
+            });
+            functions.len() - 1
+        })
+    }
+
+    /// The functions that a hook is just telling to be entered, in whatever context.
+    fn in_entries(&self) -> Vec<u32> {
+        let contexts = self.threads.iter().chain(&self.handlers);
+        let telling = contexts.filter(|context| {
+            let hook = context.hook.map(|(hook, _)| hook);
+            hook == Some(Part::Hook(Hook::Enter))
+        });
+        let frames = telling.filter_map(|context| context.frames.last());
+        frames.map(|frame| frame.function).collect()
     }
 
     fn exit(&mut self, function: Option<u32>) -> Result<()> {
@@ -274,6 +293,10 @@ impl<'a> Replay<'a> {
         if left == Some(self.window) && self.watching {
             self.watching = false;
             self.done = true;
+            for function in self.in_entries() {
+                let place = self.place(function);
+                self.truth.functions[place].cut += 1;
+            }
         }
         Ok(())
     }
@@ -304,6 +327,10 @@ impl<'a> Replay<'a> {
             }
             self.entering = None;
             self.watching = true;
+            for function in self.in_entries() {
+                let place = self.place(function);
+                self.truth.functions[place].begun += 1;
+            }
         }
         let truth = &mut self.truth;
         truth.all += 1;
@@ -443,6 +470,40 @@ mod tests {
         assert_eq!(instructions(&truth, 0x100), Some(1));
         assert_eq!(instructions(&truth, 0x120), Some(2));
         assert_eq!((truth.outside, truth.handlers), (1, 3));
+    }
+
+    #[test]
+    fn a_thread_in_a_hook_may_or_may_not_be_recorded() {
+        let count = |truth: &Truth, function| {
+            let mut functions = truth.functions.iter();
+            let count = functions.find(|count| count.function == function).unwrap();
+            (count.calls, count.begun, count.cut)
+        };
+        let to_first = [0x220, 0x2000_0011, 0x102];
+        let to_second = [0x220, 0x2000_0111, 0x102];
+        let enter_inner = [0x126, ENTER];
+        // The second thread is in a hook when the first one turns recording on.
+        let begun = [
+            &to_second[..],
+            &enter_inner,
+            &to_first,
+            &[0x10E, ENTER, 0x112],
+        ];
+        let truth = replayed(&begun.concat()).unwrap();
+        assert_eq!(count(&truth, 0x120), (0, 1, 0));
+        assert_eq!(count(&truth, 0x100), (1, 0, 0));
+        // And here when it turns it off.
+        let cut = [
+            &to_first[..],
+            &[0x10E, ENTER, 0x112],
+            &to_second,
+            &enter_inner,
+            &to_first,
+            &[0x11A, EXIT],
+        ];
+        let truth = replayed(&cut.concat()).unwrap();
+        assert_eq!(count(&truth, 0x120), (1, 0, 1));
+        assert_eq!(count(&truth, 0x100), (1, 0, 0));
     }
 
     #[test]

@@ -64,12 +64,13 @@ impl Kept {
         sum.wrapping_mul(Cost::UNIT >> self.calls)
     }
 
-    /// How far the average of a whole call may be from the truth: two standard deviations. That of one
+    /// How far the cost of a whole call may be from the truth: two standard deviations. That of one
     /// call is at most half the spread, which is a tick where nothing differs but how the call lies
-    /// to the clock's ticks (also if that has not shown).
+    /// to the clock's ticks (also if that has not shown); and a cost comes of four such averages: its own,
+    /// and three that what [reading](Tally::cost) the clock takes is made of.
     #[inline(always)]
     fn doubt(&self) -> u32 {
-        self.spread.max(1).wrapping_mul(Cost::UNIT) >> (self.calls / 2)
+        self.spread.max(1).wrapping_mul(2 * Cost::UNIT) >> (self.calls / 2)
     }
 }
 
@@ -87,7 +88,7 @@ impl Sum {
     /// processor works in.
     const FEW: u32 = 4;
     /// Else so many.
-    const MANY: u32 = 6;
+    const MANY: u32 = 8;
 }
 
 impl Tally for Sum {
@@ -210,7 +211,7 @@ mod tests {
             (10 * Cost::UNIT, 20 * Cost::UNIT)
         );
         // A quarter of it, what the call may differ by, and what the ticks may hide.
-        let doubt = 30 * Cost::UNIT / 4 + Cost::UNIT + Cost::UNIT / 4;
+        let doubt = 30 * Cost::UNIT / 4 + Cost::UNIT + Cost::UNIT / 2;
         assert_eq!(u32::from(cost.uncertainty), doubt / 2);
         assert_eq!((cost.recorded, cost.from_bits), (Recorded::Enter, 7));
     }
@@ -244,6 +245,6 @@ mod tests {
             (19 * Cost::UNIT, 29 * Cost::UNIT)
         );
         // It may still be that no call has met the tick that makes a difference.
-        assert_eq!(u32::from(cost.uncertainty), Cost::UNIT / 4 / 2);
+        assert_eq!(u32::from(cost.uncertainty), Cost::UNIT / 2 / 2);
     }
 }
