@@ -20,6 +20,8 @@ use kymo_ctf::{Message, Messages, Origin, Parallel, Projection, Told, Trace, Val
 struct Sum(u64);
 
 impl<'a> Visitor<'a> for Sum {
+    const NESTED: bool = false;
+
     #[inline]
     fn value(&mut self, name: &'a str, value: Value<'a>) {
         let number = match value {

@@ -192,6 +192,29 @@ pub(super) fn body(plan: &Plan, scopes: Scopes) -> Option<Box<[Op]>> {
     Some(compiler.end())
 }
 
+/// A program without the operations that show nothing but how fields lie in one another.
+pub(super) fn values(ops: &[Op]) -> Box<[Op]> {
+    let is_value = |op: &&Op| !matches!(op, Op::Begin { .. } | Op::End(_) | Op::Scope(_));
+    // Jumps lead to the next operation that is left.
+    let mut left = 0;
+    let places = ops.iter().map(|op| {
+        left += u32::from(is_value(&op));
+        left - u32::from(is_value(&op))
+    });
+    let places: Vec<u32> = places.collect();
+    let all = left;
+    let moved = |target: &mut u32| *target = places.get(*target as usize).copied().unwrap_or(all);
+    let mut values: Box<[Op]> = ops.iter().filter(is_value).cloned().collect();
+    for op in &mut values {
+        match op {
+            Op::Variant { choice, .. } => choice.1.iter_mut().for_each(moved),
+            Op::Leave { target, .. } => moved(target),
+            _ => {}
+        }
+    }
+    values
+}
+
 impl<'p> Compiler<'p> {
     fn new(plan: &'p Plan, aligned: u32, choices: &'p [u32]) -> Option<Self> {
         // Programs are run for one byte order.

@@ -35,6 +35,8 @@ pub(crate) struct Lead {
     /// The flat program of the whole event, and where in it what follows the header begins; empty if there is none.
     ops: Box<[Op]>,
     body: usize,
+    /// The same without what shows only how fields lie in one another.
+    values: Box<[Op]>,
 }
 
 impl Lead {
@@ -42,6 +44,12 @@ impl Lead {
     #[inline(always)]
     pub fn all(&self) -> Option<&[Op]> {
         (!self.ops.is_empty()).then_some(&self.ops)
+    }
+
+    /// Shows all fields that have no others in them, and nothing else.
+    #[inline(always)]
+    pub fn values(&self) -> Option<&[Op]> {
+        (!self.ops.is_empty()).then_some(&self.values)
     }
 
     /// Shows the header.
@@ -251,6 +259,7 @@ impl Lead {
             rest: payload.rest.clone(),
             ops: Box::default(),
             body: 0,
+            values: Box::default(),
         })
     }
 
@@ -269,6 +278,7 @@ impl Lead {
             flat::event(plan, (node, header.align, choices), scopes)
         };
         if let Some((ops, body)) = found() {
+            self.values = flat::values(&ops);
             (self.ops, self.body) = (ops, body);
         }
     }

@@ -53,26 +53,68 @@ impl<'a> Place<'a, '_> {
         Some(ops.len())
     }
 
+    /// Shows fields by a program that begins with numbers, as most do that show values alone: these need little.
+    #[inline(always)]
+    pub(super) fn show_values<S: Sink<'a>>(
+        &self,
+        ops: &'a [Op],
+        at: u64,
+        sink: &mut S,
+    ) -> Option<()> {
+        let order = self.plan.order?;
+        let at = at.wrapping_add(self.packet);
+        let near = self.near(at);
+        for (first, op) in ops.iter().enumerate() {
+            if !sink.wants_more() {
+                return Some(());
+            }
+            if let Op::Number {
+                offset,
+                shift,
+                name,
+                mask,
+                sign,
+                node,
+            } = op
+            {
+                let word = self.word::<true>(near, at, *offset)?;
+                let word = match order {
+                    ByteOrder::Little => word,
+                    ByteOrder::Big => word.swap_bytes(),
+                };
+                let value = (word >> (*shift & 63)) & *mask;
+                sink.number(name, node, (value ^ *sign).wrapping_sub(*sign));
+                continue;
+            }
+            return match order {
+                ByteOrder::Little => self.run::<true, S>(ops, first, at, sink),
+                ByteOrder::Big => self.run::<false, S>(ops, first, at, sink),
+            };
+        }
+        Some(())
+    }
+
     /// Shows fields from bit `at` of the packet on. `None` if they are not as they were when they were decoded, which cannot
     /// be.
     #[inline(always)]
     pub(super) fn show<S: Sink<'a>>(&self, ops: &'a [Op], at: u64, sink: &mut S) -> Option<()> {
         let at = at.wrapping_add(self.packet);
         match self.plan.order? {
-            ByteOrder::Little => self.run::<true, S>(ops, at, sink),
-            ByteOrder::Big => self.run::<false, S>(ops, at, sink),
+            ByteOrder::Little => self.run::<true, S>(ops, 0, at, sink),
+            ByteOrder::Big => self.run::<false, S>(ops, 0, at, sink),
         }
     }
 
-    /// `at` counts from the first byte in memory.
+    /// Begins with the operation `first`; `at` counts from the first byte in memory.
     fn run<const LITTLE: bool, S: Sink<'a>>(
         &self,
         ops: &'a [Op],
+        first: usize,
         mut at: u64,
         sink: &mut S,
     ) -> Option<()> {
         let mut near = self.near(at);
-        let mut rest = ops.iter();
+        let mut rest = ops.get(first..)?.iter();
         while let Some(op) = rest.next() {
             if !sink.wants_more() {
                 return Some(());

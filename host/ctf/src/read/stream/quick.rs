@@ -324,9 +324,11 @@ mod tests {
     }
 
     /// Writes down every value.
-    struct Values(Vec<String>);
+    struct Values<const NESTED: bool>(Vec<String>);
 
-    impl<'a> Visitor<'a> for Values {
+    impl<'a, const NESTED: bool> Visitor<'a> for Values<NESTED> {
+        const NESTED: bool = NESTED;
+
         fn value(&mut self, name: &'a str, value: Value<'a>) {
             self.0.push(format!("{name} {value:?}"));
         }
@@ -341,10 +343,22 @@ mod tests {
             let Message::Event(event) = message else {
                 continue;
             };
-            let mut values = Values(Vec::new());
-            for scope in Scope::ALL {
+            const EVENT: [Scope; 4] = [
+                Scope::EventHeader,
+                Scope::StreamEventContext,
+                Scope::EventContext,
+                Scope::EventFields,
+            ];
+            let mut values = Values::<true>(Vec::new());
+            for scope in EVENT {
                 event.visit(scope, &mut values);
             }
+            let mut all = Values::<true>(Vec::new());
+            event.visit_all(&mut all);
+            assert_eq!(all.0, values.0);
+            let mut alone = Values::<false>(Vec::new());
+            event.visit_all(&mut alone);
+            assert_eq!(alone.0, values.0);
             let place = (event.offset(), event.size(), event.number());
             let time = (event.ticks(), event.time_ns());
             lines.push(format!(

@@ -98,6 +98,23 @@ impl StreamReader {
         self.show(place, Some(ops), record.start, sink)
     }
 
+    /// Shows the values alone of an event with a lead.
+    #[inline]
+    pub(in crate::read) fn show_values<'a, S: Sink<'a>>(
+        &'a self,
+        record: &EventRecord,
+        sink: &mut S,
+    ) -> bool {
+        let Some(ops) = self.lead(record).and_then(Lead::values) else {
+            return false;
+        };
+        let (bytes, base) = self.window.held();
+        let place = self.place(bytes, self.packet.offset.wrapping_sub(base).wrapping_mul(8));
+        let done = place.show_values(ops, record.start, sink);
+        debug_assert!(done.is_some(), "decoded before");
+        true
+    }
+
     /// Gives the plain numbers with which a program of a lead of this event begins to `taken`: how many there are.
     #[inline(always)]
     pub(in crate::read) fn numbers<'a>(
