@@ -61,6 +61,7 @@ pub(crate) fn store_release(to: &AtomicU32, value: u32) {
 /// compare-and-swap, or nobody else ([`ALONE`]), the caller has interrupts masked.
 #[inline(always)]
 pub(crate) fn change(number: &AtomicU32, change: impl Fn(u32) -> u32) -> u32 {
+    #[cfg_attr(not(target_has_atomic = "32"), allow(unused_mut))]
     let mut old = number.load(Ordering::Relaxed);
     #[cfg(target_has_atomic = "32")]
     if !ALONE {

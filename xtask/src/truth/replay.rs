@@ -30,10 +30,11 @@ pub struct Count {
     pub instructions: u64,
     /// How many functions it entered.
     pub children: u64,
-    /// Beside [`calls`](Self::calls): how often another thread was in the hook at its entry when
-    /// watching began. How far the hook had come decides whether that is recorded.
-    pub begun: u64,
-    /// Of [`calls`](Self::calls): how often another thread was there when watching ended, likewise.
+    /// Beside [`calls`](Self::calls): how often a hook told its entry, in another thread or a handler,
+    /// while recording was being turned on or off. How far that had come decides whether it is recorded.
+    pub beside: u64,
+    /// Of [`calls`](Self::calls): how often a hook was just about to tell its entry when watching ended,
+    /// likewise.
     pub cut: u64,
 }
 
@@ -68,6 +69,8 @@ pub struct Truth {
     pub outside: u64,
     /// Functions that `longjmp` left.
     pub unwound: u64,
+    /// Beside [`all`](Self::all): instructions of whatever while recording was being turned on or off.
+    pub beside: u64,
 }
 
 /// What of the recorder is being executed.
@@ -111,6 +114,9 @@ pub struct Replay<'a> {
     /// The thread in which the hook at the entry is still being executed: nothing is counted before
     /// it returns.
     entering: Option<usize>,
+    /// The thread in which the hook at the exit is still being executed: nothing is counted any more,
+    /// but it may be recorded.
+    leaving: Option<usize>,
     done: bool,
     threads: Vec<Context>,
     /// The index of a thread, by where the symbol begins that its stack lies in.
@@ -134,6 +140,7 @@ impl<'a> Replay<'a> {
             window,
             watching: false,
             entering: None,
+            leaving: None,
             done: false,
             threads: vec![Context::default()],
             stacks: HashMap::new(),
@@ -145,7 +152,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether the watched function has returned.
+    /// Whether the hook at the watched function's exit has returned.
     pub const fn done(&self) -> bool {
         self.done
     }
@@ -206,8 +213,17 @@ impl<'a> Replay<'a> {
                 Hook::Exit => self.exit(site.function)?,
             }
         }
+        if self.entering.is_some() || self.leaving.is_some() {
+            self.truth.beside += 1;
+        }
         if self.watching || self.entering.is_some() {
             self.count(address);
+        }
+        if let Some(thread) = self.leaving
+            && self.handlers.is_empty()
+            && self.running == thread
+        {
+            self.done |= self.threads[thread].hook.is_none();
         }
         Ok(())
     }
@@ -240,9 +256,12 @@ impl<'a> Replay<'a> {
     fn enter(&mut self, function: Option<u32>) -> Result<()> {
         let function =
             function.ok_or_else(|| Error::new("an entry whose function the code does not show"))?;
-        let begins = function == self.window && !self.watching && !self.done;
+        let begins = function == self.window && !self.watching && self.leaving.is_none();
         if begins {
             self.entering = Some(self.running);
+        } else if !self.watching && (self.entering.is_some() || self.leaving.is_some()) {
+            let place = self.place(function);
+            self.truth.functions[place].beside += 1;
         }
         let watched = (self.watching || begins).then(|| self.place(function));
         let caller = self.context().frames.last().and_then(|frame| frame.watched);
@@ -292,7 +311,7 @@ impl<'a> Replay<'a> {
         }
         if left == Some(self.window) && self.watching {
             self.watching = false;
-            self.done = true;
+            self.leaving = Some(self.running);
             for function in self.in_entries() {
                 let place = self.place(function);
                 self.truth.functions[place].cut += 1;
@@ -329,7 +348,7 @@ impl<'a> Replay<'a> {
             self.watching = true;
             for function in self.in_entries() {
                 let place = self.place(function);
-                self.truth.functions[place].begun += 1;
+                self.truth.functions[place].beside += 1;
             }
         }
         let truth = &mut self.truth;
@@ -477,7 +496,7 @@ mod tests {
         let count = |truth: &Truth, function| {
             let mut functions = truth.functions.iter();
             let count = functions.find(|count| count.function == function).unwrap();
-            (count.calls, count.begun, count.cut)
+            (count.calls, count.beside, count.cut)
         };
         let to_first = [0x220, 0x2000_0011, 0x102];
         let to_second = [0x220, 0x2000_0111, 0x102];
@@ -492,7 +511,22 @@ mod tests {
         let truth = replayed(&begun.concat()).unwrap();
         assert_eq!(count(&truth, 0x120), (0, 1, 0));
         assert_eq!(count(&truth, 0x100), (1, 0, 0));
-        // And here when it turns it off.
+        // Here it comes to one while that happens, and then once more.
+        let meanwhile = [
+            &to_first[..],
+            &[0x10E, ENTER],
+            &to_second,
+            &enter_inner,
+            &[0x12A, 0x126, ENTER, 0x12A],
+            &to_first[..2],
+            &[0x112],
+            &to_second[..2],
+            &enter_inner,
+            &[0x12A],
+        ];
+        let truth = replayed(&meanwhile.concat()).unwrap();
+        assert_eq!(count(&truth, 0x120), (1, 2, 0));
+        // And here it is in one when recording is turned off.
         let cut = [
             &to_first[..],
             &[0x10E, ENTER, 0x112],

@@ -19,6 +19,9 @@ use crate::hot::{COUNTING, Cursor};
 /// So often every hook is called before it counts, to fill caches.
 const WARM_UP: u32 = 2;
 
+/// What is taken off every cost is measured so many times as well as a cost, as a power of two.
+pub(super) const REPEATS: u32 = 2;
+
 /// A clock that does not move while it is read so often does not count yet.
 const PATIENCE: u32 = 64;
 
@@ -178,8 +181,14 @@ impl<B: Bench> Probe<B> {
     /// What each of two functions takes that are called like hooks.
     #[inline(never)]
     fn both(&self, hooks: [Hook; 2], function: usize) -> [u32; 2] {
-        let costs = self.measure(&Pairs::<B::Target>::ALL[0], hooks, function);
-        costs.map(|cost| cost.before.wrapping_add(cost.after))
+        let mut sums = [0u32; 2];
+        for _ in 0..1 << REPEATS {
+            let costs = self.measure(&Pairs::<B::Target>::ALL[0], hooks, function);
+            for (sum, cost) in sums.iter_mut().zip(costs) {
+                *sum = sum.wrapping_add(cost.before).wrapping_add(cost.after);
+            }
+        }
+        sums.map(|sum| sum >> REPEATS)
     }
 
     /// Calls both hooks of a pair, with `subject` as the function or the thread.

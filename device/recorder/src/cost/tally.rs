@@ -66,11 +66,12 @@ impl Kept {
 
     /// How far the cost of a whole call may be from the truth: two standard deviations. That of one
     /// call is at most half the spread, which is a tick where nothing differs but how the call lies
-    /// to the clock's ticks (also if that has not shown); and a cost comes of four such averages: its own,
-    /// and three that what [reading](Tally::cost) the clock takes is made of.
+    /// to the clock's ticks (also if that has not shown). And a third more than what comes of this
+    /// average alone, because what [reading](Tally::cost) the clock takes is uncertain too: that is made of
+    /// three averages of [four times](super::probe::REPEATS) as many calls, and √(1 + 3/4) is 4/3.
     #[inline(always)]
     fn doubt(&self) -> u32 {
-        self.spread.max(1).wrapping_mul(2 * Cost::UNIT) >> (self.calls / 2)
+        self.spread.max(1).wrapping_mul(Cost::UNIT + Cost::UNIT / 3) >> (self.calls / 2)
     }
 }
 
@@ -88,7 +89,7 @@ impl Sum {
     /// processor works in.
     const FEW: u32 = 4;
     /// Else so many.
-    const MANY: u32 = 8;
+    const MANY: u32 = 6;
 }
 
 impl Tally for Sum {
@@ -211,7 +212,7 @@ mod tests {
             (10 * Cost::UNIT, 20 * Cost::UNIT)
         );
         // A quarter of it, what the call may differ by, and what the ticks may hide.
-        let doubt = 30 * Cost::UNIT / 4 + Cost::UNIT + Cost::UNIT / 2;
+        let doubt = 30 * Cost::UNIT / 4 + Cost::UNIT + (Cost::UNIT + Cost::UNIT / 3) / 4;
         assert_eq!(u32::from(cost.uncertainty), doubt / 2);
         assert_eq!((cost.recorded, cost.from_bits), (Recorded::Enter, 7));
     }
@@ -227,7 +228,7 @@ mod tests {
         let cost = hook.cost(Recorded::Exit, 0, reading(&clock), 3);
         assert_eq!(cost.before, 26 * Cost::UNIT);
         assert_eq!(cost.after, 25 * Cost::UNIT + Cost::UNIT / 2);
-        assert_eq!(u32::from(cost.uncertainty), (Cost::UNIT / 8 + 3) / 2);
+        assert_eq!(u32::from(cost.uncertainty), ((Cost::UNIT + Cost::UNIT / 3) / 8 + 3) / 2);
     }
 
     #[test]
@@ -245,6 +246,6 @@ mod tests {
             (19 * Cost::UNIT, 29 * Cost::UNIT)
         );
         // It may still be that no call has met the tick that makes a difference.
-        assert_eq!(u32::from(cost.uncertainty), Cost::UNIT / 2 / 2);
+        assert_eq!(u32::from(cost.uncertainty), (Cost::UNIT + Cost::UNIT / 3) / 4 / 2);
     }
 }
