@@ -62,6 +62,9 @@ pub fn told(plan: &Arc<Plan>, stream: &[u8]) -> Vec<String> {
                         .0
                         .push(format!("{place:?} {time:?} {}", event.class_index()));
                     event.visit_all(&mut lines);
+                    let mut bare = Bare(Vec::new());
+                    event.visit_all(&mut bare);
+                    lines.0.push(bare.0.join(", "));
                     let mut text = Vec::new();
                     layout.event(&mut text, &event);
                     lines.0.push(String::from_utf8_lossy(&text).into_owned());
@@ -131,6 +134,17 @@ impl<'a> Visitor<'a> for Lines {
 
     fn end(&mut self, container: Container) {
         self.0.push(format!("{container:?} ends"));
+    }
+}
+
+/// Writes values down, and not how they lie in one another.
+struct Bare(Vec<String>);
+
+impl<'a> Visitor<'a> for Bare {
+    const NESTED: bool = false;
+
+    fn value(&mut self, name: &'a str, value: Value<'a>) {
+        self.0.push(format!("{name}: {value:?}"));
     }
 }
 
