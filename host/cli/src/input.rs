@@ -4,6 +4,7 @@
 //! names for its functions and check that they are of the same build, go through the events, and
 //! say in the end what could not be read. That is here.
 
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -395,6 +396,11 @@ pub fn open_memory(
     Ok(dump)
 }
 
+/// Whether the process may open no further file (EMFILE).
+fn is_out_of_files(error: &io::Error) -> bool {
+    cfg!(unix) && error.raw_os_error() == Some(24)
+}
+
 /// Why an input is refused, with advice.
 pub fn refused(error: &OpenError) -> Report {
     let report = Report::caused_by(error);
@@ -402,6 +408,9 @@ pub fn refused(error: &OpenError) -> Report {
         OpenError::Io { path, .. } if !path.exists() => report.help(
             "give a trace directory or a raw file; `kymo trace -o DIR` makes one from a target",
         ),
+        OpenError::Io { source, .. } if is_out_of_files(source) => {
+            report.help("`ulimit -n` tells how many files may be open at once; `ulimit -n 1024` allows more")
+        }
         OpenError::Io { .. } => report.help("may you read it, and is it a file or a directory?"),
         OpenError::Mapping(_) => {
             report.help("`kymo show --events` lists the events of the trace with their fields")

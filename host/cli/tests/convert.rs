@@ -162,3 +162,57 @@ fn only_what_becomes_ctf_is_repaired() {
         "{said}"
     );
 }
+
+/// A trace of LTTng may have a stream file for each processor of each process, more than may be open at once.
+#[cfg(unix)]
+#[test]
+fn there_may_be_more_streams_than_open_files() {
+    const STREAMS: usize = 200;
+    let scratch = tempfile::tempdir().expect("scratch folder");
+    let source = exported(scratch.path());
+    let events = |lines: &[Value]| lines.iter().filter(|line| line["type"] == "event").count();
+    let one = events(&shown(&source, &[]));
+    let many = scratch.path().join("many");
+    fs::create_dir(&many).expect("a folder");
+    fs::copy(format!("{source}/metadata"), many.join("metadata")).expect("a copy");
+    for number in 0..STREAMS {
+        for entry in fs::read_dir(&source).expect("a folder") {
+            let entry = entry.expect("a file");
+            let name = entry.file_name().into_string().expect("UTF-8");
+            if name != "metadata" {
+                fs::copy(entry.path(), many.join(format!("{name}_{number}"))).expect("a copy");
+            }
+        }
+    }
+    let limited_to = |limit: &str, arguments: &[&str]| {
+        Command::new("sh")
+            .args(["-c", "ulimit -n $0 && exec \"$@\"", limit])
+            .arg(env!("CARGO_BIN_EXE_kymo"))
+            .args(arguments)
+            .arg(&many)
+            .env("NO_COLOR", "1")
+            .output()
+            .expect("it runs")
+    };
+    let limited = |arguments: &[&str]| {
+        let output = limited_to("64", arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let json = limited(&["show", "--events", "--format", "json"]);
+    let count = json.matches("{\"type\":\"event\"").count();
+    assert_eq!(count, one * STREAMS);
+    let text = limited(&["show", "--format", "babeltrace"]);
+    assert!(text.lines().count() > STREAMS);
+    limited(&["info"]);
+    let converted = scratch.path().join("converted");
+    let converted = converted.to_str().expect("UTF-8");
+    limited(&["export", "--to", "ctf2", "-o", converted]);
+    assert_eq!(events(&shown(converted, &[])), one * STREAMS);
+    // With a limit that leaves no room at all it is said what to do.
+    let refused = limited_to("16", &["info"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("help: `ulimit -n` tells"), "{said}");
+}

@@ -2,6 +2,7 @@
 
 pub(crate) mod bits;
 mod event;
+mod file;
 pub(crate) mod flat;
 mod messages;
 mod parallel;

@@ -1,10 +1,11 @@
 //! Traces: metadata with its streams, on disk or in memory.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::file::StreamInput;
 use super::messages::Messages;
 use super::stream::StreamReader;
 use crate::error::{MetadataError, OpenError};
@@ -203,7 +204,7 @@ impl Trace {
     pub(crate) fn stream(&self, index: usize) -> Result<Option<Box<dyn Read + Send>>, OpenError> {
         Ok(match self.streams.get(index) {
             Some((_, Source::File(path))) => {
-                let file = File::open(path).map_err(|source| OpenError::Io {
+                let file = StreamInput::open(path.clone()).map_err(|source| OpenError::Io {
                     path: path.clone(),
                     source,
                 })?;
