@@ -192,27 +192,14 @@ pub(super) fn body(plan: &Plan, scopes: Scopes) -> Option<Box<[Op]>> {
     Some(compiler.end())
 }
 
-/// A program without the operations that show nothing but how fields lie in one another.
+/// A program without the operations that show nothing but how fields lie in one another. (One with jumps, which no whole
+/// event has that is known by its header, stays as it is: they count operations.)
 pub(super) fn values(ops: &[Op]) -> Box<[Op]> {
-    let is_value = |op: &&Op| !matches!(op, Op::Begin { .. } | Op::End(_) | Op::Scope(_));
-    // Jumps lead to the next operation that is left.
-    let mut left = 0;
-    let places = ops.iter().map(|op| {
-        left += u32::from(is_value(&op));
-        left - u32::from(is_value(&op))
-    });
-    let places: Vec<u32> = places.collect();
-    let all = left;
-    let moved = |target: &mut u32| *target = places.get(*target as usize).copied().unwrap_or(all);
-    let mut values: Box<[Op]> = ops.iter().filter(is_value).cloned().collect();
-    for op in &mut values {
-        match op {
-            Op::Variant { choice, .. } => choice.1.iter_mut().for_each(moved),
-            Op::Leave { target, .. } => moved(target),
-            _ => {}
-        }
-    }
-    values
+    let jumps = |op: &Op| matches!(op, Op::Variant { .. } | Op::Leave { .. });
+    let is_value = |op: &Op| !matches!(op, Op::Begin { .. } | Op::End(_) | Op::Scope(_));
+    let whole = ops.iter().any(jumps);
+    let left = ops.iter().filter(|op| whole || is_value(op));
+    left.cloned().collect()
 }
 
 impl<'p> Compiler<'p> {

@@ -431,7 +431,7 @@ impl<'a> Event<'a> {
         let mut visit = Visit { visitor };
         if scope == Scope::EventHeader {
             let ops = self.reader.lead(self.record).and_then(Lead::header);
-            if self.reader.show_led(self.record, ops, &mut visit) {
+            if self.reader.show_led(self.record, ops, 0, &mut visit) {
                 return;
             }
         }
@@ -448,7 +448,7 @@ impl<'a> Event<'a> {
         visit.visitor.scope(Scope::EventHeader);
         let shown = if V::NESTED {
             let ops = self.reader.lead(self.record).and_then(Lead::all);
-            self.reader.show_led(self.record, ops, &mut visit)
+            self.reader.show_led(self.record, ops, 0, &mut visit)
         } else {
             self.reader.show_values(self.record, &mut visit)
         };
@@ -468,7 +468,7 @@ impl<'a> Event<'a> {
         ];
         let mut visit = Visit { visitor };
         let ops = self.reader.lead(self.record).and_then(Lead::body);
-        if self.reader.show_led(self.record, ops, &mut visit)
+        if self.reader.show_led(self.record, ops, 0, &mut visit)
             || self.reader.show_body(self.record, &mut visit)
         {
             return;

@@ -22,13 +22,14 @@ pub(crate) struct Place<'a, 's> {
 type Near<'a> = Option<&'a [u8; NEAR + 8]>;
 
 impl<'a> Place<'a, '_> {
-    /// Gives the numbers near bit `at` of the packet with which a program begins to `taken`: how many there are.
+    /// Gives the numbers near bit `at` of the packet with which a program begins to `taken`, as long as that wants more: how
+    /// many operations they were.
     #[inline(always)]
     pub fn numbers(
         &self,
         ops: &'a [Op],
         at: u64,
-        taken: &mut impl FnMut(&'a IntegerNode, u64),
+        taken: &mut impl FnMut(&'a str, &'a IntegerNode, u64) -> bool,
     ) -> Option<usize> {
         let at = at.wrapping_add(self.packet);
         let little = self.plan.order? == ByteOrder::Little;
@@ -37,10 +38,10 @@ impl<'a> Place<'a, '_> {
             let Op::Number {
                 offset,
                 shift,
+                name,
                 mask,
                 sign,
                 node,
-                ..
             } = op
             else {
                 return Some(count);
@@ -48,7 +49,9 @@ impl<'a> Place<'a, '_> {
             let word = self.word::<true>(near, at, *offset)?;
             let word = if little { word } else { word.swap_bytes() };
             let value = (word >> (*shift & 63)) & *mask;
-            taken(node, (value ^ *sign).wrapping_sub(*sign));
+            if !taken(name, node, (value ^ *sign).wrapping_sub(*sign)) {
+                return Some(count + 1);
+            }
         }
         Some(ops.len())
     }
@@ -61,47 +64,30 @@ impl<'a> Place<'a, '_> {
         at: u64,
         sink: &mut S,
     ) -> Option<()> {
-        let order = self.plan.order?;
-        let at = at.wrapping_add(self.packet);
-        let near = self.near(at);
-        for (first, op) in ops.iter().enumerate() {
-            if !sink.wants_more() {
-                return Some(());
-            }
-            if let Op::Number {
-                offset,
-                shift,
-                name,
-                mask,
-                sign,
-                node,
-            } = op
-            {
-                let word = self.word::<true>(near, at, *offset)?;
-                let word = match order {
-                    ByteOrder::Little => word,
-                    ByteOrder::Big => word.swap_bytes(),
-                };
-                let value = (word >> (*shift & 63)) & *mask;
-                sink.number(name, node, (value ^ *sign).wrapping_sub(*sign));
-                continue;
-            }
-            return match order {
-                ByteOrder::Little => self.run::<true, S>(ops, first, at, sink),
-                ByteOrder::Big => self.run::<false, S>(ops, first, at, sink),
-            };
+        let first = self.numbers(ops, at, &mut |name, node, value| {
+            sink.number(name, node, value);
+            sink.wants_more()
+        })?;
+        if first == ops.len() {
+            return Some(());
         }
-        Some(())
+        self.show(ops, first, at, sink)
     }
 
-    /// Shows fields from bit `at` of the packet on. `None` if they are not as they were when they were decoded, which cannot
+    /// Shows fields from bit `at` of the packet on, from the operation `first` on. `None` if they are not as they were when they were decoded, which cannot
     /// be.
     #[inline(always)]
-    pub(super) fn show<S: Sink<'a>>(&self, ops: &'a [Op], at: u64, sink: &mut S) -> Option<()> {
+    pub(super) fn show<S: Sink<'a>>(
+        &self,
+        ops: &'a [Op],
+        first: usize,
+        at: u64,
+        sink: &mut S,
+    ) -> Option<()> {
         let at = at.wrapping_add(self.packet);
         match self.plan.order? {
-            ByteOrder::Little => self.run::<true, S>(ops, 0, at, sink),
-            ByteOrder::Big => self.run::<false, S>(ops, 0, at, sink),
+            ByteOrder::Little => self.run::<true, S>(ops, first, at, sink),
+            ByteOrder::Big => self.run::<false, S>(ops, first, at, sink),
         }
     }
 

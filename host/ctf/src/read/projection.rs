@@ -147,18 +147,19 @@ impl<'a> Event<'a> {
         let picks = programs.get(usize::from(record.lead))?.as_ref()?;
         let mut numbers = picks.numbers.iter();
         // Nearly always that is all.
-        let count = reader.numbers(record, &picks.ops, &mut |node, value| {
+        let count = reader.numbers(record, &picks.ops, &mut |_, node, value| {
             if let Some(Some(number)) = numbers.next()
                 && let Some(place) = values.get_mut(usize::from(*number))
             {
                 *place = Some(integer(node, value));
             }
+            true
         })?;
-        let rest = picks.ops.get(count..).filter(|rest| !rest.is_empty());
         let visitor = &mut Visit {
             visitor: &mut Take { numbers, values },
         };
-        reader.show_led(record, rest, visitor);
+        let rest = Some(&*picks.ops).filter(|ops| count < ops.len());
+        reader.show_led(record, rest, count, visitor);
         Some(())
     }
 }

@@ -54,7 +54,7 @@ impl StreamReader {
         sink: &mut S,
     ) {
         let place = self.place(&self.head, 0);
-        if !self.show(place, self.flat(program), start, sink) {
+        if !self.show(place, self.flat(program), 0, start, sink) {
             self.walk_again(&self.head, 0, program, scope, start, sink);
         }
     }
@@ -70,7 +70,7 @@ impl StreamReader {
     ) {
         let (bytes, base) = self.window.held();
         let place = self.place(bytes, self.packet.offset.wrapping_sub(base).wrapping_mul(8));
-        if !self.show(place, self.flat(program), start, sink) {
+        if !self.show(place, self.flat(program), 0, start, sink) {
             let (bytes, first) = self.window.from(self.packet.offset);
             let origin = (first - self.packet.offset) * 8;
             self.walk_again(bytes, origin, program, scope, start, sink);
@@ -84,18 +84,19 @@ impl StreamReader {
         stream.leads.as_ref()?.get(record.lead)
     }
 
-    /// Runs a program of a lead of this event, or a part of one.
+    /// Runs a program of a lead of this event, or a part of one, from the operation `first` on.
     #[inline]
     pub(in crate::read) fn show_led<'a, S: Sink<'a>>(
         &'a self,
         record: &EventRecord,
         ops: Option<&'a [Op]>,
+        first: usize,
         sink: &mut S,
     ) -> bool {
         let Some(ops) = ops else { return false };
         let (bytes, base) = self.window.held();
         let place = self.place(bytes, self.packet.offset.wrapping_sub(base).wrapping_mul(8));
-        self.show(place, Some(ops), record.start, sink)
+        self.show(place, Some(ops), first, record.start, sink)
     }
 
     /// Shows the values alone of an event with a lead.
@@ -121,7 +122,7 @@ impl StreamReader {
         &'a self,
         record: &EventRecord,
         ops: &'a [Op],
-        taken: &mut impl FnMut(&'a IntegerNode, u64),
+        taken: &mut impl FnMut(&'a str, &'a IntegerNode, u64) -> bool,
     ) -> Option<usize> {
         let (bytes, base) = self.window.held();
         let place = self.place(bytes, self.packet.offset.wrapping_sub(base).wrapping_mul(8));
@@ -140,7 +141,7 @@ impl StreamReader {
         let (bytes, base) = self.window.held();
         let place = self.place(bytes, self.packet.offset.wrapping_sub(base).wrapping_mul(8));
         let start = record.start + u64::from(record.parts.starts[0]);
-        self.show(place, ops, start, sink)
+        self.show(place, ops, 0, start, sink)
     }
 
     /// Where the fields of an event begin that follow its header, for programs of other kinds.
@@ -177,11 +178,12 @@ impl StreamReader {
         &'a self,
         place: flat::Place<'a, 'a>,
         program: Option<&'a [Op]>,
+        first: usize,
         start: u64,
         sink: &mut S,
     ) -> bool {
         let Some(ops) = program else { return false };
-        let done = place.show(ops, start, sink);
+        let done = place.show(ops, first, start, sink);
         debug_assert!(done.is_some(), "decoded before");
         true
     }
