@@ -49,6 +49,7 @@ fn metadata() -> Metadata {
             size: 64,
             align: 8,
             byte_order: ORDER,
+            attributes: None,
         },
     );
     for (id, (name, fields)) in [

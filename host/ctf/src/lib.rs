@@ -132,9 +132,10 @@
 //!
 //! # What it does not do
 //!
-//! Of CTF 2, all is read and written. What its metadata says and decoding does not need is kept where it is said of a trace,
-//! a clock or a class of streams or events ([`metadata::About`]): names, unique ids, attributes. The attributes of fields are
-//! not. Integers, bit arrays and floating point numbers wider than 64 bits are refused, as everywhere.
+//! Of CTF 2, all is read and written. What its metadata says and decoding does not need is kept: names and unique ids
+//! ([`metadata::About`]), and the attributes of everything, fields too ([`metadata::Metadata::attributes`]). An alias of a
+//! field class becomes that class wherever it is used, and what is said of the alias itself goes with it.
+//! Integers, bit arrays and floating point numbers wider than 64 bits are refused, as everywhere.
 
 pub mod convert;
 mod ctf2;

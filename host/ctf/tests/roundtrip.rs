@@ -369,6 +369,7 @@ fn what_only_ctf2_has_is_refused_in_ctf18_by_name() {
         reversed: true,
         align: 8,
         byte_order: ByteOrder::Little,
+        attributes: None,
     };
     let ranges = vec![(Value64::Unsigned(1), Value64::Unsigned(1))];
     let cases: [(FieldClass, &str); 10] = [
@@ -386,6 +387,7 @@ fn what_only_ctf2_has_is_refused_in_ctf18_by_name() {
                 length: Length::Fixed(3),
                 media_type: "text/plain".into(),
                 is_uuid: false,
+                attributes: None,
             }
             .into(),
             "a blob",
@@ -395,6 +397,7 @@ fn what_only_ctf2_has_is_refused_in_ctf18_by_name() {
                 selector: Location::new("before"),
                 ranges: Some(ranges.clone()),
                 class: Box::new(integer.into()),
+                attributes: None,
             }
             .into(),
             "an optional field",
@@ -404,6 +407,7 @@ fn what_only_ctf2_has_is_refused_in_ctf18_by_name() {
                 tag: Location::new("before"),
                 choice: Choice::Ranges(vec![ranges]),
                 options: vec![Member::new("one", integer)],
+                attributes: None,
             }
             .into(),
             "a variant whose options",
@@ -424,6 +428,7 @@ fn what_only_ctf2_has_is_refused_in_ctf18_by_name() {
         (
             StringClass {
                 encoding: Encoding::Utf32Le,
+                attributes: None,
             }
             .into(),
             "text in UTF-16 or UTF-32",

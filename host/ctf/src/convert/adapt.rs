@@ -4,6 +4,7 @@
 //! were: what they say has a role, and is written by it. What is in them without a role moves into the context behind
 //! them. What the wanted version has no word for becomes what comes nearest, and is counted as a [`Change`].
 
+mod attributes;
 mod extras;
 mod fields;
 mod names;
@@ -54,7 +55,8 @@ pub enum Change {
     Alignment,
     /// A floating point number of 16 bits has 32.
     Half,
-    /// A trace, clock or class is without what it says of itself in CTF 2: names, unique id, attributes, accuracy, origin.
+    /// A trace, clock, class or field is without what it says of itself in CTF 2: names, unique id, attributes, accuracy,
+    /// origin.
     About,
 }
 
@@ -153,6 +155,16 @@ impl<'m> Adapter<'m> {
         let mut metadata = Metadata::new(source.byte_order);
         metadata.uuid = source.uuid;
         metadata.about = self.about(&source.about);
+        metadata
+            .preamble_attributes
+            .clone_from(&source.preamble_attributes);
+        metadata.attributes.clone_from(&source.attributes);
+        if self.version == Version::Ctf18 {
+            metadata.attributes.clear();
+            if metadata.preamble_attributes.take().is_some() {
+                self.change(Change::About);
+            }
+        }
         metadata.environment.clone_from(&source.environment);
         metadata.clocks.clone_from(&source.clocks);
         for clock in &mut metadata.clocks {
@@ -181,7 +193,9 @@ impl<'m> Adapter<'m> {
                 self.make_identifier(&mut clock.name, &mut taken);
             }
         }
-        metadata.packet_header = Some(self.packet_header());
+        let mut header = self.packet_header();
+        self.inherit(source.packet_header.as_ref(), &mut header);
+        metadata.packet_header = Some(header);
         if self.version == Version::Ctf18 {
             self.labels = Labels::of(source)?;
         }
@@ -250,6 +264,7 @@ impl<'m> Adapter<'m> {
         self.moved.clear();
 
         let mut packet_context = packet_context(source, order, clock);
+        self.inherit(source.packet_context.as_ref(), &mut packet_context);
         let mut names = Renamer::behind(self.version, Scope::PacketContext, &packet_context);
         for ((scope, root), extras) in roots.iter().zip(&extras).take(2) {
             self.place(*scope, *root, extras, &mut names);
@@ -282,7 +297,9 @@ impl<'m> Adapter<'m> {
         let mut stream = StreamClass::new(source.id);
         stream.about = self.about(&source.about);
         stream.packet_context = Some(packet_context);
-        stream.event_header = Some(event_header(source, order, clock));
+        let mut header = event_header(source, order, clock);
+        self.inherit(source.event_header.as_ref(), &mut header);
+        stream.event_header = Some(header);
         stream.event_context = (!none).then_some(event_context);
         self.extras.push(extras);
         for (index, event) in source.events.iter().enumerate() {
@@ -357,6 +374,10 @@ impl<'m> Adapter<'m> {
             }
         }
         into.min_align = into.min_align.max(root.min_align);
+        // Those of a header are for what becomes of that.
+        if !HEADERS.contains(&scope) {
+            into.attributes = self.attributes(root.attributes);
+        }
         Ok(())
     }
 

@@ -58,11 +58,16 @@ pub(super) fn properties(about: &About) -> Result<Vec<String>, MetadataError> {
         names.filter_map(|(key, text)| Some(format!("\"{key}\": {}", quoted(text.as_ref()?))));
     let mut properties: Vec<String> = names.collect();
     if let Some(text) = &about.attributes {
-        let mut value = String::new();
-        parse(text)?.write(&mut value);
-        properties.push(format!("\"attributes\": {value}"));
+        properties.push(property(text)?);
     }
     Ok(properties)
+}
+
+/// Attributes as a property.
+pub(super) fn property(text: &str) -> Result<String, MetadataError> {
+    let mut value = String::new();
+    parse(text)?.write(&mut value);
+    Ok(format!("\"attributes\": {value}"))
 }
 
 /// The text of attributes taken apart: what is no object would make the fragment around it another.

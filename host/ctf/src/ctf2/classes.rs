@@ -71,7 +71,7 @@ impl Fragments<'_> {
         let Some(kind) = self.string(&about, "type")? else {
             return self.fail(json, Kind::Missing("type of the field class"));
         };
-        Ok(match kind {
+        let mut class = match kind {
             "fixed-length-bit-array" => BitMapClass {
                 integer: self.bits(json, &[])?,
                 flags: Arc::default(),
@@ -100,7 +100,11 @@ impl Fragments<'_> {
             "null-terminated-string" => {
                 self.object(json, &["encoding"])?;
                 let encoding = self.encoding(&about)?;
-                StringClass { encoding }.into()
+                StringClass {
+                    encoding,
+                    attributes: None,
+                }
+                .into()
             }
             "static-length-string" | "dynamic-length-string" => {
                 let length = self.length(json, &about, kind, &["encoding"])?;
@@ -124,7 +128,12 @@ impl Fragments<'_> {
             "optional" => self.optional(json, place, depth)?.into(),
             "variant" => self.variant(json, place, depth)?.into(),
             _ => return self.fail(json, Kind::UnknownType),
-        })
+        };
+        // What an alias is checked for at its place is no use of it.
+        if place.scope.is_some() {
+            class.set_attributes(self.attributes(&about));
+        }
+        Ok(class)
     }
 
     /// What all field classes of a fixed number of bits say.
@@ -196,6 +205,7 @@ impl Fragments<'_> {
             reversed: class.form == Form::Reversed,
             align: class.align,
             byte_order: class.byte_order,
+            attributes: None,
         })
     }
 
@@ -437,6 +447,7 @@ impl Fragments<'_> {
             length,
             media_type: media_type.unwrap_or("application/octet-stream").to_owned(),
             is_uuid,
+            attributes: None,
         }
         .into())
     }
@@ -510,7 +521,11 @@ impl Fragments<'_> {
             {
                 integer.role = integer.role.or(Some(Role::CpuId));
             }
-            class.members.push(Member::new(name, member));
+            let mut member = Member::new(name, member);
+            if place.scope.is_some() {
+                member.attributes = self.attributes(&about);
+            }
+            class.members.push(member);
         }
         Ok(class)
     }
@@ -531,6 +546,7 @@ impl Fragments<'_> {
             selector,
             ranges,
             class,
+            attributes: None,
         })
     }
 
@@ -552,12 +568,17 @@ impl Fragments<'_> {
             }
             sets.push(self.selecting(self.needed(&about, "selector-field-ranges")?)?);
             let class = self.class(self.needed(&about, "field-class")?, place, depth + 1)?;
-            members.push(Member::new(name.unwrap_or_default(), class));
+            let mut option = Member::new(name.unwrap_or_default(), class);
+            if place.scope.is_some() {
+                option.attributes = self.attributes(&about);
+            }
+            members.push(option);
         }
         Ok(VariantClass {
             tag,
             choice: Choice::Ranges(sets),
             options: members,
+            attributes: None,
         })
     }
 }

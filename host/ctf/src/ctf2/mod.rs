@@ -19,8 +19,8 @@ pub(crate) use print::print;
 
 use crate::error::{MetadataError, MetadataErrorKind as Kind};
 use crate::metadata::{
-    About, ByteOrder, Clock, ClockId, ClockOrigin, EnvValue, EventClass, FieldClass, Metadata,
-    Scope, StreamClass, StructClass, Uuid,
+    About, AttributesId, ByteOrder, Clock, ClockId, ClockOrigin, EnvValue, EventClass, FieldClass,
+    Metadata, Scope, StreamClass, StructClass, Uuid,
 };
 
 /// The character in front of each fragment (RFC 7464).
@@ -37,6 +37,7 @@ pub(crate) fn parse(text: &str) -> Result<Metadata, MetadataError> {
         streams: HashMap::new(),
         aliases: HashMap::new(),
         identities: HashMap::new(),
+        attributes: HashMap::new(),
         parts: 0,
     };
     let mut starts: Vec<usize> = text.match_indices(SEPARATOR).map(|(at, _)| at).collect();
@@ -104,6 +105,8 @@ struct Fragments<'t> {
     aliases: HashMap<String, Json>,
     /// The clocks that say who they are: namespace, name and unique id, and the rest of what they say.
     identities: HashMap<[String; 3], String>,
+    /// The attributes of fields so far: an alias may be used a thousand times.
+    attributes: HashMap<String, AttributesId>,
     /// Field classes so far, those in aliases counted for each use.
     parts: u32,
 }
@@ -228,6 +231,7 @@ impl Fragments<'_> {
     fn preamble(&mut self, json: &Json) -> Read<()> {
         let about = self.object(json, &["version", "uuid"])?;
         self.begun = true;
+        self.metadata.preamble_attributes = about.get("attributes").and_then(attributes);
         let version = self.needed(&about, "version")?;
         if version.data != Data::Integer(2) {
             return self.wrong(version, "version", "2");
@@ -276,6 +280,17 @@ impl Fragments<'_> {
             uid: text("uid")?,
             attributes: about.get("attributes").and_then(attributes),
         })
+    }
+
+    /// The attributes of a field class, or of a member or option, if it has any.
+    fn attributes(&mut self, about: &Object<'_>) -> Option<AttributesId> {
+        let text = attributes(about.get("attributes")?)?;
+        if let Some(known) = self.attributes.get(&text) {
+            return Some(*known);
+        }
+        let id = self.metadata.attributes_id(text.clone());
+        self.attributes.insert(text, id);
+        Some(id)
     }
 
     fn trace_class(&mut self, json: &Json) -> Read<()> {

@@ -6,14 +6,14 @@
 
 use std::fmt::Write;
 
-use super::about::{properties as about, with_lttng};
+use super::about::{properties as about, property, with_lttng};
 use super::json::quoted;
 use super::{LEVELS, SEPARATOR, classes::CPU};
 use crate::error::{MetadataError, MetadataErrorKind as Kind};
 use crate::metadata::{
-    ArrayClass, Base, BlobClass, ByteOrder, Choice, Clock, ClockId, Encoding, EnvValue, EventClass,
-    FieldClass, FloatClass, Form, IntegerClass, Length, Location, Mappings, Metadata, Role, Scope,
-    StreamClass, StructClass, Target, Value64, VariantClass,
+    ArrayClass, AttributesId, Base, BlobClass, ByteOrder, Choice, Clock, ClockId, Encoding,
+    EnvValue, EventClass, FieldClass, FloatClass, Form, IntegerClass, Length, Location, Mappings,
+    Metadata, Role, Scope, StreamClass, StructClass, Target, Value64, VariantClass,
 };
 
 /// The text of a metadata file.
@@ -80,6 +80,9 @@ impl<'m> Printer<'m> {
         let mut preamble = vec!["\"version\": 2".to_owned()];
         if let Some(uuid) = metadata.uuid {
             preamble.push(format!("\"uuid\": {:?}", uuid.0));
+        }
+        if let Some(text) = &metadata.preamble_attributes {
+            preamble.push(property(text)?);
         }
         self.fragment("preamble", &preamble);
         let mut properties = about(&metadata.about)?;
@@ -251,19 +254,45 @@ impl<'m> Printer<'m> {
             self.steps.push(index);
             let class = self.class(class)?;
             self.steps.pop();
+            let attributes = self.attributes(member.attributes)?;
             members.push(format!(
-                "{{\"name\": {}, \"field-class\": {class}}}",
+                "{{\"name\": {}, \"field-class\": {class}{attributes}}}",
                 quoted(name)
             ));
         }
         self.around = outer;
         let (align, members) = (class.min_align.max(1), joined(members));
+        let attributes = self.attributes(class.attributes)?;
         Ok(format!(
-            "{{\"type\": \"structure\", \"minimum-alignment\": {align}, \"member-classes\": [{members}]}}"
+            "{{\"type\": \"structure\", \"minimum-alignment\": {align}, \"member-classes\": [{members}]{attributes}}}"
         ))
     }
 
+    /// Attributes as one more property of an object.
+    fn attributes(&self, id: Option<AttributesId>) -> Printed {
+        if id.is_none() {
+            return Ok(String::new());
+        }
+        match self.metadata.attributes_of(id) {
+            Some(text) => Ok(format!(", {}", property(text)?)),
+            None => unsupported("a field with attributes that the metadata does not have"),
+        }
+    }
+
     fn class(&mut self, class: &FieldClass) -> Printed {
+        let text = self.bare_class(class)?;
+        // A structure has its own in it, for it may be that of a scope.
+        let own = class.attributes();
+        match text.strip_suffix('}') {
+            Some(open) if own.is_some() && !matches!(class, FieldClass::Struct(_)) => {
+                Ok(format!("{open}{}}}", self.attributes(own)?))
+            }
+            _ => Ok(text),
+        }
+    }
+
+    /// A class without its attributes.
+    fn bare_class(&mut self, class: &FieldClass) -> Printed {
         match class {
             FieldClass::Integer(class) => self.integer(class, None),
             FieldClass::Enumeration(class) => self.integer(&class.integer, Some(&class.mappings)),
@@ -324,8 +353,9 @@ impl<'m> Printer<'m> {
                 length: class.length.clone(),
                 media_type: "application/octet-stream".to_owned(),
                 is_uuid: true,
+                attributes: None,
             };
-            return self.class(&bytes.into());
+            return self.bare_class(&bytes.into());
         }
         if let Some(text) = class.text() {
             if class.align() > 8 {
@@ -368,8 +398,9 @@ impl<'m> Printer<'m> {
             self.steps.push(u32::try_from(index).unwrap_or(u32::MAX));
             let class = self.class(&option.class)?;
             self.steps.pop();
+            let attributes = self.attributes(option.attributes)?;
             options.push(format!(
-                "{{{name}\"selector-field-ranges\": {}, \"field-class\": {class}}}",
+                "{{{name}\"selector-field-ranges\": {}, \"field-class\": {class}{attributes}}}",
                 ranges(&set)
             ));
         }

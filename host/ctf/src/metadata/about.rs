@@ -3,6 +3,14 @@
 //! CTF 2 lets each of them carry names and attributes that have no effect on decoding. They are of use to whoever knows the
 //! writer, so they are kept, and written again by a conversion. CTF 1.8 has no words for them.
 
+/// User attributes of a field class, or of what holds one, in CTF 2: which of
+/// [`Metadata::attributes`](super::Metadata::attributes) they are.
+///
+/// A number, so that classes of fields stay small and may be copied; it belongs to one metadata, as a
+/// [`ClockId`](super::ClockId) does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttributesId(pub u32);
+
 /// Identity and attributes of a trace, a clock, a class of streams or a class of events, in CTF 2.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct About {

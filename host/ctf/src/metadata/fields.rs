@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{ByteOrder, ClockId, Location, Mappings, Value64};
+use super::{AttributesId, ByteOrder, ClockId, Location, Mappings, Value64};
 
 /// How an integer is meant to be shown to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -117,6 +117,8 @@ pub struct IntegerClass {
     pub clock: Option<ClockId>,
     /// What the value says about its packet or event.
     pub role: Option<Role>,
+    /// User attributes of the class (CTF 2).
+    pub attributes: Option<AttributesId>,
 }
 
 impl IntegerClass {
@@ -134,6 +136,7 @@ impl IntegerClass {
             encoding: Encoding::None,
             clock: None,
             role: None,
+            attributes: None,
         }
     }
 
@@ -209,6 +212,8 @@ pub struct FloatClass {
     pub align: u32,
     /// Order of the bytes.
     pub byte_order: ByteOrder,
+    /// User attributes of the class (CTF 2).
+    pub attributes: Option<AttributesId>,
 }
 
 /// An unsigned integer whose bits mean something one by one (CTF 2).
@@ -229,6 +234,8 @@ pub struct BlobClass {
     pub media_type: String,
     /// They are the UUID of the trace in the packet header.
     pub is_uuid: bool,
+    /// User attributes of the class (CTF 2).
+    pub attributes: Option<AttributesId>,
 }
 
 /// A field that is there or not, as an earlier field says (CTF 2).
@@ -241,6 +248,8 @@ pub struct OptionalClass {
     pub ranges: Option<Vec<(Value64, Value64)>>,
     /// What the field holds.
     pub class: Box<FieldClass>,
+    /// User attributes of the class (CTF 2).
+    pub attributes: Option<AttributesId>,
 }
 
 /// A byte-aligned string that ends with a zero character.
@@ -248,6 +257,8 @@ pub struct OptionalClass {
 pub struct StringClass {
     /// How its characters are encoded.
     pub encoding: Encoding,
+    /// User attributes of the class (CTF 2).
+    pub attributes: Option<AttributesId>,
 }
 
 /// A member of a structure or an option of a variant.
@@ -259,6 +270,8 @@ pub struct Member {
     pub declared: String,
     /// What it holds.
     pub class: FieldClass,
+    /// User attributes of the member or option itself, besides those of its class (CTF 2).
+    pub attributes: Option<AttributesId>,
 }
 
 impl Member {
@@ -278,6 +291,7 @@ impl Member {
             name,
             declared,
             class: class.into(),
+            attributes: None,
         }
     }
 }
@@ -304,6 +318,8 @@ pub struct StructClass {
     pub min_align: u32,
     /// The members in order.
     pub members: Vec<Member>,
+    /// User attributes of the class (CTF 2).
+    pub attributes: Option<AttributesId>,
 }
 
 impl StructClass {
@@ -313,6 +329,7 @@ impl StructClass {
         Self {
             min_align: 1,
             members: Vec::new(),
+            attributes: None,
         }
     }
 
@@ -363,6 +380,8 @@ pub struct VariantClass {
     pub choice: Choice,
     /// The options.
     pub options: Vec<Member>,
+    /// User attributes of the class (CTF 2).
+    pub attributes: Option<AttributesId>,
 }
 
 /// What selects an option of a variant.
@@ -394,6 +413,8 @@ pub struct ArrayClass {
     pub element: Box<FieldClass>,
     /// The array is the 16 bytes of the trace's UUID in the packet header.
     pub is_uuid: bool,
+    /// User attributes of the class (CTF 2).
+    pub attributes: Option<AttributesId>,
 }
 
 impl ArrayClass {
@@ -405,6 +426,7 @@ impl ArrayClass {
             min_align: 1,
             element: Box::new(element.into()),
             is_uuid: false,
+            attributes: None,
         }
     }
 
@@ -416,6 +438,7 @@ impl ArrayClass {
             min_align: 1,
             element: Box::new(element.into()),
             is_uuid: false,
+            attributes: None,
         }
     }
 
@@ -494,6 +517,39 @@ impl FieldClass {
             Self::Enumeration(class) => Some(&class.integer),
             _ => None,
         }
+    }
+
+    /// User attributes (CTF 2). Those of an enumeration or bit map are its integer's.
+    #[must_use]
+    pub const fn attributes(&self) -> Option<AttributesId> {
+        match self {
+            Self::Integer(class) | Self::Boolean(class) => class.attributes,
+            Self::Enumeration(class) => class.integer.attributes,
+            Self::BitMap(class) => class.integer.attributes,
+            Self::Float(class) => class.attributes,
+            Self::String(class) => class.attributes,
+            Self::Struct(class) => class.attributes,
+            Self::Array(class) => class.attributes,
+            Self::Variant(class) => class.attributes,
+            Self::Optional(class) => class.attributes,
+            Self::Blob(class) => class.attributes,
+        }
+    }
+
+    /// Gives the class other user attributes.
+    pub const fn set_attributes(&mut self, attributes: Option<AttributesId>) {
+        *match self {
+            Self::Integer(class) | Self::Boolean(class) => &mut class.attributes,
+            Self::Enumeration(class) => &mut class.integer.attributes,
+            Self::BitMap(class) => &mut class.integer.attributes,
+            Self::Float(class) => &mut class.attributes,
+            Self::String(class) => &mut class.attributes,
+            Self::Struct(class) => &mut class.attributes,
+            Self::Array(class) => &mut class.attributes,
+            Self::Variant(class) => &mut class.attributes,
+            Self::Optional(class) => &mut class.attributes,
+            Self::Blob(class) => &mut class.attributes,
+        } = attributes;
     }
 
     /// The class of an element, through any number of arrays; and of an optional field as if it were always there.

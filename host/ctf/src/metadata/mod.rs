@@ -13,7 +13,7 @@ mod packets;
 mod resolve;
 pub mod standard;
 
-pub use about::{About, ClockOrigin};
+pub use about::{About, AttributesId, ClockOrigin};
 pub(crate) use clock::Scale;
 pub use clock::{Clock, ClockId};
 pub use enumeration::{Mapping, Mappings};
@@ -153,6 +153,11 @@ pub struct Metadata {
     pub uuid: Option<Uuid>,
     /// What else it says of itself.
     pub about: About,
+    /// User attributes of the preamble, in CTF 2: the text of a JSON object.
+    pub preamble_attributes: Option<String>,
+    /// User attributes of fields, in CTF 2, indexed by [`AttributesId`]: texts of JSON objects.
+    /// [`attributes_id`](Self::attributes_id) adds to them.
+    pub attributes: Vec<String>,
     /// Facts about the origin of the trace, in order.
     pub environment: Vec<(String, EnvValue)>,
     /// The clocks, indexed by [`ClockId`].
@@ -171,6 +176,8 @@ impl Metadata {
             byte_order,
             uuid: None,
             about: About::NONE,
+            preamble_attributes: None,
+            attributes: Vec::new(),
             environment: Vec::new(),
             clocks: Vec::new(),
             packet_header: None,
@@ -225,6 +232,30 @@ impl Metadata {
             Version::Ctf18 => self.to_tsdl(),
             Version::Ctf2 => self.to_ctf2(),
         }
+    }
+
+    /// Adds user attributes that fields may have then: the text of a JSON object.
+    ///
+    /// ```
+    /// # use kymo_ctf::metadata::{ByteOrder, IntegerClass, Metadata, StructClass};
+    /// let mut metadata = Metadata::new(ByteOrder::Little);
+    /// let mut class = IntegerClass::unsigned(16, ByteOrder::Little);
+    /// class.attributes = Some(metadata.attributes_id(r#"{"example.com": {"unit": "mV"}}"#));
+    /// let fields = StructClass::new().with("voltage", class);
+    /// # assert_eq!(metadata.attributes.len(), 1);
+    /// # assert!(metadata.attributes_of(class.attributes).is_some_and(|text| text.contains("mV")));
+    /// ```
+    pub fn attributes_id(&mut self, text: impl Into<String>) -> AttributesId {
+        let next = u32::try_from(self.attributes.len()).unwrap_or(u32::MAX);
+        self.attributes.push(text.into());
+        AttributesId(next)
+    }
+
+    /// The text of the attributes of a field.
+    #[must_use]
+    pub fn attributes_of(&self, id: Option<AttributesId>) -> Option<&str> {
+        let index = usize::try_from(id?.0).ok()?;
+        self.attributes.get(index).map(String::as_str)
     }
 
     /// The value of `name` in the environment.

@@ -40,6 +40,7 @@ impl Parser<'_> {
                     name: String::new(),
                     declared: String::new(),
                     class: base.class,
+                    attributes: None,
                 });
                 continue;
             }
@@ -63,6 +64,7 @@ impl Parser<'_> {
                     name,
                     declared,
                     class: typed.class,
+                    attributes: None,
                 });
                 if !self.accept(",") {
                     break;
@@ -156,6 +158,7 @@ impl Parser<'_> {
                     min_align: 1,
                     element: Box::new(element.class),
                     is_uuid: false,
+                    attributes: None,
                 }
                 .into(),
                 parts: element.parts.saturating_add(1),

@@ -8,8 +8,8 @@ use std::fmt::Write;
 use super::roles::implied_role;
 use crate::error::{MetadataError, MetadataErrorKind as Kind};
 use crate::metadata::{
-    About, Base, ByteOrder, Choice, Encoding, EnvValue, EventClass, FieldClass, Form, IntegerClass,
-    Length, Location, Member, Metadata, Scope, StreamClass, StructClass, Value64,
+    About, AttributesId, Base, ByteOrder, Choice, Encoding, EnvValue, EventClass, FieldClass, Form,
+    IntegerClass, Length, Location, Member, Metadata, Scope, StreamClass, StructClass, Value64,
 };
 
 /// The text of a metadata file.
@@ -62,6 +62,9 @@ impl Printer<'_> {
 
     fn trace(&mut self) -> Printed {
         check_about(&self.metadata.about)?;
+        if self.metadata.preamble_attributes.is_some() {
+            return Err(refused("attributes of the preamble, in CTF 1.8"));
+        }
         self.open("trace");
         self.line("major = 1;");
         self.line("minor = 8;");
@@ -176,6 +179,7 @@ impl Printer<'_> {
     }
 
     fn structure(&mut self, class: &StructClass) -> Printed {
+        check_attributes(class.attributes)?;
         self.out.push_str("struct ");
         self.members(&class.members)?;
         if class.min_align > 1 {
@@ -202,10 +206,12 @@ impl Printer<'_> {
     }
 
     fn member(&mut self, member: &Member) -> Printed {
+        check_attributes(member.attributes)?;
         // The lengths of arrays stand behind the name, those of outer arrays first.
         let mut lengths = String::new();
         let mut class = &member.class;
         while let FieldClass::Array(array) = class {
+            check_attributes(array.attributes)?;
             if array.min_align > array.element.align() {
                 return Err(refused(
                     "an array that is aligned to more than its elements, in CTF 1.8",
@@ -252,6 +258,7 @@ impl Printer<'_> {
     }
 
     fn class(&mut self, class: &FieldClass) -> Printed {
+        check_attributes(class.attributes())?;
         match class {
             FieldClass::Integer(class) => self.integer(class),
             FieldClass::Enumeration(class) => {
@@ -391,6 +398,14 @@ fn check_about(about: &About) -> Printed {
         Ok(())
     } else {
         Err(Kind::Unsupported("identities and attributes, in CTF 1.8").nowhere())
+    }
+}
+
+/// The same for a field.
+fn check_attributes(attributes: Option<AttributesId>) -> Printed {
+    match attributes {
+        None => Ok(()),
+        Some(_) => Err(refused("attributes of fields, in CTF 1.8")),
     }
 }
 

@@ -276,6 +276,7 @@ impl Parser<'_> {
             reversed: false,
             align: align.unwrap_or(8),
             byte_order,
+            attributes: None,
         }))
     }
 
@@ -287,7 +288,10 @@ impl Parser<'_> {
                 encoding = self.encoding_attribute(value)?;
             }
         }
-        Ok(Typed::leaf(StringClass { encoding }))
+        Ok(Typed::leaf(StringClass {
+            encoding,
+            attributes: None,
+        }))
     }
 
     /// `enum [NAME] [: INTEGER] { ... }` or `enum NAME`.
@@ -389,7 +393,12 @@ impl Parser<'_> {
             self.mark(")")?;
         }
         let typed = Typed {
-            class: StructClass { min_align, members }.into(),
+            class: StructClass {
+                min_align,
+                members,
+                attributes: None,
+            }
+            .into(),
             parts,
             depth,
         };
@@ -422,6 +431,7 @@ impl Parser<'_> {
                     tag,
                     choice: Choice::Labels,
                     options,
+                    attributes: None,
                 }
                 .into(),
                 parts,

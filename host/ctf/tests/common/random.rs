@@ -196,6 +196,7 @@ impl Maker {
                         choice: Choice::Labels,
                         tag: Location::new(path),
                         options,
+                        attributes: None,
                     },
                 ));
             }
@@ -267,6 +268,7 @@ impl Maker {
                 selector: location,
                 ranges: (kind == 1).then(|| vec![value(3), value(9)]),
                 class: Box::new(self.class(depth - 1)),
+                attributes: None,
             }
             .into(),
             2 => {
@@ -279,6 +281,7 @@ impl Maker {
                     tag: location,
                     options: options.collect(),
                     choice: Choice::Ranges((0..count).map(|it| vec![value(3 * it)]).collect()),
+                    attributes: None,
                 }
                 .into()
             }
@@ -286,6 +289,7 @@ impl Maker {
                 length: Length::Field(location),
                 media_type: "application/octet-stream".into(),
                 is_uuid: false,
+                attributes: None,
             }
             .into(),
         };
@@ -320,10 +324,12 @@ impl Maker {
                 length: Length::Fixed(self.random.below(5) + u64::from(self.kind.is_simple())),
                 media_type: "image/\"odd\"".into(),
                 is_uuid: false,
+                attributes: None,
             }
             .into(),
             3 => StringClass {
                 encoding: self.random.pick(&wide),
+                attributes: None,
             }
             .into(),
             4 => {
@@ -343,6 +349,7 @@ impl Maker {
                 },
                 align: self.random.pick(&[1, 8, 64]),
                 byte_order: self.order,
+                attributes: None,
             }
             .into(),
         }
@@ -374,11 +381,13 @@ impl Maker {
                     size,
                     align: self.random.pick(&[8, 64]),
                     byte_order: self.order,
+                    attributes: None,
                 }
                 .into()
             }
             4 => StringClass {
                 encoding: Encoding::Utf8,
+                attributes: None,
             }
             .into(),
             5 => self.structure(depth - 1, 1).into(),
@@ -426,6 +435,7 @@ fn event_header(random: &mut Random, order: ByteOrder) -> StructClass {
                 ),
                 Member::new("extended", whole),
             ],
+            attributes: None,
         };
         StructClass {
             min_align: 8,

@@ -57,7 +57,7 @@ pub(super) fn extras(metadata: &Metadata, stream: &StreamClass) -> [Extras; 3] {
 }
 
 /// Whether there is nothing in a field of a header that the writer knows. It does not know a processor's number.
-fn is_unknown(class: &FieldClass) -> bool {
+pub(super) fn is_unknown(class: &FieldClass) -> bool {
     let uuid = match class {
         FieldClass::Array(array) => array.is_uuid,
         FieldClass::Blob(blob) => blob.is_uuid,

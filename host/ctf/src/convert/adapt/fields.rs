@@ -30,6 +30,7 @@ impl<'m> Adapter<'m> {
             self.change(Change::Renamed);
         }
         Ok(Member {
+            attributes: self.attributes(source.attributes),
             class: self.class(&source.class)?,
             name: name.name,
             declared: name.declared,
@@ -52,10 +53,12 @@ impl<'m> Adapter<'m> {
     }
 
     fn class(&mut self, source: &'m FieldClass) -> Converted<FieldClass> {
-        match self.version {
-            Version::Ctf18 => self.class_of_ctf18(source),
-            Version::Ctf2 => self.class_of_both(source),
-        }
+        let mut class = match self.version {
+            Version::Ctf18 => self.class_of_ctf18(source)?,
+            Version::Ctf2 => self.class_of_both(source)?,
+        };
+        class.set_attributes(self.attributes(source.attributes()));
+        Ok(class)
     }
 
     /// A class in CTF 1.8: what comes nearest to those that only CTF 2 has.
@@ -129,6 +132,7 @@ impl<'m> Adapter<'m> {
                 selector: self.location(&class.selector)?,
                 ranges: class.ranges.clone(),
                 class: Box::new(self.class(&class.class)?),
+                attributes: None,
             }
             .into(),
             FieldClass::Blob(class) => {
@@ -144,7 +148,11 @@ impl<'m> Adapter<'m> {
     fn utf8(&mut self) -> FieldClass {
         self.change(Change::Encoding);
         let encoding = Encoding::Utf8;
-        StringClass { encoding }.into()
+        StringClass {
+            encoding,
+            attributes: None,
+        }
+        .into()
     }
 
     /// An integer as a plain number.
@@ -204,6 +212,7 @@ impl<'m> Adapter<'m> {
             min_align: source.min_align,
             element: Box::new(self.class(&source.element)?),
             is_uuid: false,
+            attributes: None,
         };
         if self.version == Version::Ctf18 && class.min_align > class.element.align() {
             class.min_align = 1;
@@ -235,6 +244,7 @@ impl<'m> Adapter<'m> {
                 name: name.name,
                 declared: name.declared,
                 class,
+                attributes: self.attributes(option.attributes),
             });
         }
         let mut sets = match &source.choice {
@@ -253,6 +263,7 @@ impl<'m> Adapter<'m> {
             tag,
             choice,
             options: members,
+            attributes: None,
         })
     }
 
@@ -300,6 +311,7 @@ impl<'m> Adapter<'m> {
                 Member::new("absent", StructClass::new()),
                 Member::new("present", self.class(&source.class)?),
             ],
+            attributes: None,
         };
         Ok(StructClass::new().with(TAG, tag).with(VALUE, variant))
     }

@@ -133,6 +133,7 @@ mod tests {
             name: name.into(),
             declared: name.into(),
             class: class.into(),
+            attributes: None,
         };
         let cases = [
             ("plain", "plain", false),
