@@ -169,13 +169,17 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
 
 #[test]
 fn every_target_survives_its_corpus_and_accidents() {
-    for (target, body) in ALL {
-        let seeds = seeds(target);
-        assert!(seeds.len() > 1, "{target} has no seed");
-        for seed in &seeds {
-            survives(body, seed, 3000);
+    std::thread::scope(|scope| {
+        for (target, body) in ALL {
+            scope.spawn(move || {
+                let seeds = seeds(target);
+                assert!(seeds.len() > 1, "{target} has no seed");
+                for seed in &seeds {
+                    survives(body, seed, 1500);
+                }
+            });
         }
-    }
+    });
 }
 
 /// Every target is a program that cargo-fuzz finds, and every program a body.
