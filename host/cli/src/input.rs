@@ -235,6 +235,7 @@ impl Trace {
             .map_err(|error| self.unreadable(&error))?
         {
             each(&event)?;
+            self.source.take_back(event);
         }
         Ok(())
     }

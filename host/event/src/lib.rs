@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod cost;
+mod digits;
 mod event;
 mod field;
 mod filter;
@@ -19,8 +20,9 @@ mod units;
 mod wall;
 
 pub use cost::{Recorded, RecordingCost};
+pub use digits::{push_number, push_three};
 pub use event::{ClockGap, Event, EventKind, Gap, RecordingCause};
-pub use field::{Field, Value};
+pub use field::{Field, Value, push_fields};
 pub use filter::{
     Bound, Choice, Condition, ConditionError, Filter, Operand, Pattern, Relation, Subject,
     ThreadChoice,

@@ -16,6 +16,7 @@ use kymo_event::{
 use tempfile::NamedTempFile;
 
 use crate::dialects::{Dialect, Meaning, export};
+use crate::fields::Pool;
 use crate::{OpenError, OpenOptions, ReadError, Source};
 
 /// The CTF traces below a directory, as one.
@@ -33,6 +34,8 @@ struct CtfSource {
     origins: Vec<i64>,
     ready: VecDeque<Event>,
     fields: bool,
+    /// What is left of events that were given out and taken back.
+    pool: Pool,
     failed: bool,
     /// The stream, where it came through a pipe; it goes away with this.
     _spooled: Option<NamedTempFile>,
@@ -143,6 +146,7 @@ pub(crate) fn open_traces(
         origins,
         ready: VecDeque::new(),
         fields: options.fields,
+        pool: Pool::default(),
         failed: false,
         _spooled: spooled,
     }))
@@ -251,11 +255,12 @@ impl CtfSource {
                 for meaning in self.meanings.drain(..) {
                     let (name, fields) = match (meaning.is_record, self.fields) {
                         (false, _) => (String::new(), Vec::new()),
-                        (true, false) => (meaning.name.unwrap_or_else(|| name(&event)), Vec::new()),
-                        (true, true) => (
-                            meaning.name.unwrap_or_else(|| name(&event)),
-                            dialect.fields(&event),
-                        ),
+                        (true, wanted) => {
+                            let pool = &mut self.pool;
+                            let name = meaning.name.unwrap_or_else(|| name(&event, pool));
+                            let fields = wanted.then(|| dialect.fields(&event, pool));
+                            (name, fields.unwrap_or_default())
+                        }
                     };
                     self.ready.push_back(Event {
                         time,
@@ -337,6 +342,10 @@ impl Source for CtfSource {
         }
         Ok(self.ready.pop_front())
     }
+
+    fn take_back(&mut self, event: Event) {
+        self.pool.take_back(event);
+    }
 }
 
 /// The number of a stream among those of all traces.
@@ -345,9 +354,9 @@ fn number(first: &[usize], origin: Origin) -> Option<usize> {
 }
 
 /// The name of an event; one without a name (a record has to be called something) by its number.
-fn name(event: &kymo_ctf::Event<'_>) -> String {
+fn name(event: &kymo_ctf::Event<'_>, pool: &mut Pool) -> String {
     match event.name() {
         "" => format!("event {}", event.class().id),
-        name => name.to_owned(),
+        name => pool.text(name),
     }
 }

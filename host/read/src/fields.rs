@@ -1,56 +1,160 @@
 //! Fields of CTF events as fields of the event model.
 
+use std::borrow::Cow;
+
 use kymo_ctf::metadata::{Base, Scope, Value64};
 use kymo_ctf::{Container, Visitor};
-use kymo_event::{Field, Value};
+use kymo_event::{Event, Field, Value};
 
-/// Collects the fields of a scope, nested as they are.
+/// Texts and lists of events that have been looked at, for those of events to come: to allocate a dozen for each
+/// event takes longer than to decode it.
 #[derive(Default)]
-pub(crate) struct Collector {
-    /// What is complete.
-    fields: Vec<Field>,
-    /// The containers that are open, from the outermost on, with what they hold so far.
-    open: Vec<(String, Vec<Field>)>,
+pub(crate) struct Pool {
+    texts: Vec<String>,
+    lists: Vec<Vec<Field>>,
+    values: Vec<Vec<Value>>,
 }
 
-impl Collector {
+/// How many of each a pool keeps, and how many bytes or items one of them may take.
+const KEPT: usize = 256;
+const LARGEST: usize = 256;
+
+impl Pool {
+    /// A text of its own.
+    pub(crate) fn text(&mut self, text: &str) -> String {
+        if text.is_empty() {
+            return String::new();
+        }
+        let mut own = self.texts.pop().unwrap_or_default();
+        own.push_str(text);
+        own
+    }
+
+    fn list(&mut self) -> Vec<Field> {
+        self.lists.pop().unwrap_or_default()
+    }
+
+    /// Takes an event apart that nobody needs any more.
+    pub(crate) fn take_back(&mut self, event: Event) {
+        self.name(event.name);
+        self.fields(event.fields);
+    }
+
+    fn name(&mut self, name: Cow<'static, str>) {
+        if let Cow::Owned(mut text) = name
+            && self.texts.len() < KEPT
+            && (1..=LARGEST).contains(&text.capacity())
+        {
+            text.clear();
+            self.texts.push(text);
+        }
+    }
+
+    fn fields(&mut self, mut fields: Vec<Field>) {
+        for field in fields.drain(..) {
+            self.name(field.name);
+            self.value(field.value);
+        }
+        if self.lists.len() < KEPT && (1..=LARGEST).contains(&fields.capacity()) {
+            self.lists.push(fields);
+        }
+    }
+
+    fn value(&mut self, value: Value) {
+        match value {
+            Value::Text(text) => self.name(text.into()),
+            Value::Struct(fields) => self.fields(fields),
+            Value::List(mut values) => {
+                for value in values.drain(..) {
+                    self.value(value);
+                }
+                if self.values.len() < KEPT && (1..=LARGEST).contains(&values.capacity()) {
+                    self.values.push(values);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What a container holds so far.
+enum Open {
+    Fields(Vec<Field>),
+    Values(Vec<Value>),
+}
+
+/// Collects the fields of a scope, nested as they are.
+pub(crate) struct Collector<'p> {
+    pool: &'p mut Pool,
+    /// What is complete.
+    fields: Vec<Field>,
+    /// The containers that are open, from the outermost on.
+    open: Vec<(String, Open)>,
+}
+
+impl Collector<'_> {
     /// The fields of one scope of an event.
     pub(crate) fn of(event: &kymo_ctf::Event<'_>, scope: Scope) -> Vec<Field> {
-        let mut collector = Self::default();
-        event.visit(scope, &mut collector);
+        Collector::collect(event, [scope], &mut Pool::default())
+    }
+
+    /// The fields of several scopes, one after the other.
+    fn collect<const N: usize>(
+        event: &kymo_ctf::Event<'_>,
+        scopes: [Scope; N],
+        pool: &mut Pool,
+    ) -> Vec<Field> {
+        let mut collector = Collector {
+            fields: pool.list(),
+            pool,
+            open: Vec::new(),
+        };
+        for scope in scopes {
+            event.visit(scope, &mut collector);
+        }
         collector.fields
     }
 
     fn put(&mut self, name: String, value: Value) {
-        let fields = self
-            .open
-            .last_mut()
-            .map_or(&mut self.fields, |(_, fields)| fields);
+        let fields = match self.open.last_mut() {
+            None => &mut self.fields,
+            Some((_, Open::Fields(fields))) => fields,
+            Some((_, Open::Values(values))) => return values.push(value),
+        };
         fields.push(Field::new(name, value));
     }
 }
 
-impl<'a> Visitor<'a> for Collector {
+impl<'a> Visitor<'a> for Collector<'_> {
     fn value(&mut self, name: &'a str, value: kymo_ctf::Value<'a>) {
-        self.put(name.to_owned(), plain(&value));
+        let value = plain(&value, self.pool);
+        // Elements are called like their array, and need no name.
+        let element = matches!(self.open.last(), Some((_, Open::Values(_))));
+        let name = if element { "" } else { name };
+        let name = self.pool.text(name);
+        self.put(name, value);
     }
 
-    fn begin(&mut self, name: &'a str, _: Container) {
-        self.open.push((name.to_owned(), Vec::new()));
+    fn begin(&mut self, name: &'a str, container: Container) {
+        let open = match container {
+            Container::Array(_) => Open::Values(self.pool.values.pop().unwrap_or_default()),
+            _ => Open::Fields(self.pool.list()),
+        };
+        self.open.push((self.pool.text(name), open));
     }
 
     fn end(&mut self, container: Container) {
-        let Some((name, mut fields)) = self.open.pop() else {
+        let Some((name, open)) = self.open.pop() else {
             return;
         };
-        let value = match container {
-            Container::Struct => Value::Struct(fields),
-            Container::Array(_) => {
-                Value::List(fields.into_iter().map(|field| field.value).collect())
-            }
+        let value = match open {
+            Open::Values(values) => Value::List(values),
+            Open::Fields(fields) if container == Container::Struct => Value::Struct(fields),
             // Only the chosen option, or the field that may be missing, is in it.
-            Container::Variant | Container::Optional => {
-                fields.pop().map_or(Value::None, |field| field.value)
+            Open::Fields(mut fields) => {
+                let chosen = fields.pop().map_or(Value::None, |field| field.value);
+                self.pool.fields(fields);
+                chosen
             }
         };
         self.put(name, value);
@@ -58,18 +162,20 @@ impl<'a> Visitor<'a> for Collector {
 }
 
 /// The payload's fields, then those of the contexts, if there are any, under `context`.
-pub(crate) fn all(event: &kymo_ctf::Event<'_>) -> Vec<Field> {
-    let mut fields = Collector::of(event, Scope::EventFields);
-    let mut context = Collector::of(event, Scope::StreamEventContext);
-    context.extend(Collector::of(event, Scope::EventContext));
-    if !context.is_empty() {
+pub(crate) fn all(event: &kymo_ctf::Event<'_>, pool: &mut Pool) -> Vec<Field> {
+    let mut fields = Collector::collect(event, [Scope::EventFields], pool);
+    let contexts = [Scope::StreamEventContext, Scope::EventContext];
+    let context = Collector::collect(event, contexts, pool);
+    if context.is_empty() {
+        pool.fields(context);
+    } else {
         fields.push(Field::new("context", Value::Struct(context)));
     }
     fields
 }
 
 /// A value without others in it. An enumeration keeps its number beside the label.
-fn plain(value: &kymo_ctf::Value<'_>) -> Value {
+fn plain(value: &kymo_ctf::Value<'_>, pool: &mut Pool) -> Value {
     match value {
         kymo_ctf::Value::Integer {
             value: number,
@@ -82,10 +188,12 @@ fn plain(value: &kymo_ctf::Value<'_>) -> Value {
                 Value64::Signed(number) => Value::Signed(number),
             };
             match value.label() {
-                Some(label) => Value::Struct(vec![
-                    Field::new("label", label),
-                    Field::new("value", number),
-                ]),
+                Some(label) => {
+                    let mut fields = pool.list();
+                    fields.push(Field::new("label", pool.text(label)));
+                    fields.push(Field::new("value", number));
+                    Value::Struct(fields)
+                }
                 None => number,
             }
         }
@@ -94,6 +202,9 @@ fn plain(value: &kymo_ctf::Value<'_>) -> Value {
         kymo_ctf::Value::Bits { value, .. } => Value::Hex(*value),
         kymo_ctf::Value::Blob { bytes, .. } => Value::Bytes(bytes.to_vec()),
         kymo_ctf::Value::Absent => Value::None,
-        kymo_ctf::Value::Text { .. } => Value::Text(value.text().unwrap_or_default().into_owned()),
+        kymo_ctf::Value::Text { .. } => Value::Text(match value.text() {
+            Some(Cow::Borrowed(text)) => pool.text(text),
+            text => text.unwrap_or_default().into_owned(),
+        }),
     }
 }

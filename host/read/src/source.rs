@@ -19,6 +19,12 @@ pub trait Source: Send {
     /// # Errors
     /// [`ReadError`] if the input cannot be read any further; after that there are no events.
     fn next(&mut self) -> Result<Option<Event>, ReadError>;
+
+    /// Takes an event back that was given out: what is in it may serve for another one. Nobody has to
+    /// give any back.
+    fn take_back(&mut self, event: Event) {
+        drop(event);
+    }
 }
 
 impl<S: Source + ?Sized> Source for Box<S> {
@@ -28,6 +34,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn next(&mut self) -> Result<Option<Event>, ReadError> {
         (**self).next()
+    }
+
+    fn take_back(&mut self, event: Event) {
+        (**self).take_back(event);
     }
 }
 
@@ -70,6 +80,10 @@ impl<S: Source, F: Fn(Addr) -> Option<String> + Send> Source for LabelMarkers<S,
             label_marker(event, &self.string_at);
         }
         Ok(event)
+    }
+
+    fn take_back(&mut self, event: Event) {
+        self.source.take_back(event);
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use kymo_event::{Duration, Time};
+use kymo_event::{Duration, Time, push_number, push_three};
 
 /// The width of a duration: `999.999 us`.
 pub const WIDTH: usize = 10;
@@ -28,13 +28,13 @@ impl Human {
             1_000_000..1_000_000_000 => (ns / 1_000, " ms"),
             1_000_000_000..1_000_000_000_000 => (ns / 1_000_000, "  s"),
             _ => {
-                push_number(out, ns / 1_000_000_000, 7, b' ');
+                push_padded(out, ns / 1_000_000_000, 7);
                 return out.push_str("  s");
             }
         };
-        push_number(out, thousandths / 1_000, 3, b' ');
+        push_padded(out, thousandths / 1_000, 3);
         out.push('.');
-        push_number(out, thousandths % 1_000, 3, b'0');
+        push_three(thousandths, out);
         out.push_str(unit);
     }
 }
@@ -47,23 +47,12 @@ impl fmt::Display for Human {
     }
 }
 
-/// Adds a number to a text, filled up on its left to a width. A trace has millions of lines with
-/// several numbers each, and the formatting of the standard library takes most of their time.
-fn push_number(out: &mut String, mut number: u64, width: usize, fill: u8) {
-    let mut digits = [fill; 20];
-    let mut first = digits.len();
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    let first = first.min(digits.len().saturating_sub(width));
-    let text = digits.get(first..).unwrap_or(&[]);
-    // Digits and what fills up are ASCII.
-    out.push_str(std::str::from_utf8(text).unwrap_or_default());
+/// Adds a number to a text, filled up with spaces on its left to a width of ten at most.
+pub(super) fn push_padded(out: &mut String, number: u64, width: u32) {
+    let digits = number.checked_ilog10().unwrap_or(0) + 1;
+    let blank = width.saturating_sub(digits) as usize;
+    out.push_str("          ".get(..blank).unwrap_or_default());
+    push_number(number, out);
 }
 
 /// Shows a moment as seconds with nine decimals, padded on the left to 15 columns: enough for
@@ -86,10 +75,12 @@ impl Seconds {
         if ns < 0 {
             out.push_str(&format!("{:>5}", format_args!("-{whole}").to_string()));
         } else {
-            push_number(out, whole, 5, b' ');
+            push_padded(out, whole, 5);
         }
         out.push('.');
-        push_number(out, rest, 9, b'0');
+        push_three(rest / 1_000_000, out);
+        push_three(rest / 1_000, out);
+        push_three(rest, out);
     }
 }
 

@@ -10,10 +10,11 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
-use kymo_event::{Cpu, Event, EventKind, ThreadId, TraceInfo};
+use kymo_event::{Cpu, Event, EventKind, ThreadId, TraceInfo, push_fields};
 
-use super::palette::Palette;
-use super::threads::{ThreadNames, cut};
+use super::duration::push_padded;
+use super::palette::{Palette, paint};
+use super::threads::{ThreadNames, cell};
 use super::times::Times;
 use super::tree::FunctionName;
 
@@ -26,10 +27,13 @@ pub struct Listing<'a> {
     palette: Palette,
     function: &'a FunctionName<'a>,
     names: ThreadNames,
+    /// What stands in the column of threads, for those that have names.
     threads: HashMap<ThreadId, String>,
     width: usize,
     cpus: bool,
     times: Times,
+    /// What stands in the column of threads where there is none.
+    nobody: String,
     /// The line that is being made: in parts it would take longer to write than to make.
     line: String,
 }
@@ -45,19 +49,19 @@ impl<'a> Listing<'a> {
         times: Times,
     ) -> Self {
         let names = ThreadNames::new(info);
-        let threads = info
-            .threads
-            .iter()
-            .map(|(id, name)| (*id, names.name(*id, Some(name))));
+        let width = names.widest().clamp(6, WIDEST);
+        let threads = info.threads.iter();
+        let threads = threads.map(|(id, name)| (*id, cell(&names.name(*id, Some(name)), width)));
         Self {
             threads: threads.collect(),
-            width: names.widest().clamp(6, WIDEST),
+            width,
             cpus: info.streams.iter().any(|stream| stream.cpu.is_some()),
             out,
             palette: *palette,
             function,
             names,
             times,
+            nobody: cell("-", width),
             line: String::new(),
         }
     }
@@ -91,8 +95,8 @@ impl<'a> Listing<'a> {
     /// Those of writing.
     pub fn event(&mut self, event: &Event) -> io::Result<()> {
         if let EventKind::ThreadName { thread, name } = &event.kind {
-            self.threads
-                .insert(*thread, self.names.name(*thread, Some(name)));
+            let name = self.names.name(*thread, Some(name));
+            self.threads.insert(*thread, cell(&name, self.width));
         }
         self.times.meet(event.time, Some(event.stream));
         self.line.clear();
@@ -106,19 +110,26 @@ impl<'a> Listing<'a> {
         self.times.push(event.time, line);
         if self.cpus {
             match event.cpu {
-                Some(Cpu(cpu)) => write!(line, "  {cpu:>3}")?,
+                Some(Cpu(cpu)) => {
+                    line.push_str("  ");
+                    push_padded(line, cpu.into(), 3);
+                }
                 None => line.push_str("    -"),
             }
         }
-        let thread = match event.thread {
-            None => "-".to_owned(),
-            Some(thread) => match self.threads.get(&thread) {
-                Some(name) => cut(name, self.width),
-                None => cut(&self.names.name(thread, None), self.width),
-            },
+        let known = event.thread.map(|thread| self.threads.get(&thread));
+        let nameless;
+        let thread = match (event.thread, known) {
+            (Some(_), Some(Some(cell))) => cell,
+            (Some(thread), _) => {
+                nameless = cell(&self.names.name(thread, None), self.width);
+                &nameless
+            }
+            (None, _) => &self.nobody,
         };
-        let (actor, width) = (self.palette.actor, self.width);
-        write!(line, "  {actor}{thread:<width$}{actor:#}  ")?;
+        line.push_str("  ");
+        paint(line, self.palette.actor, thread);
+        line.push_str("  ");
         if let EventKind::Gap(gap) = &event.kind {
             let warning = self.palette.warning;
             write!(line, "{warning}~~~~~~ {gap} ~~~~~~{warning:#}")?;
@@ -140,22 +151,16 @@ impl<'a> Listing<'a> {
             (None, []) => {}
             (None, _) => line.push_str(": "),
             (Some(function), []) => {
-                let name = (self.function)(function);
-                write!(line, ": {style}{name}{style:#}")?;
+                line.push_str(": ");
+                paint(line, style, &(self.function)(function));
             }
             (Some(function), _) => {
-                let name = (self.function)(function);
-                write!(line, ": {style}{name}{style:#} (")?;
+                line.push_str(": ");
+                paint(line, style, &(self.function)(function));
+                line.push_str(" (");
             }
         }
-        for (i, field) in event.fields.iter().enumerate() {
-            if i > 0 {
-                line.push_str(", ");
-            }
-            line.push_str(&field.name);
-            line.push_str(" = ");
-            write!(line, "{}", field.value)?;
-        }
+        push_fields(&event.fields, line);
         line.push_str(match (function, event.fields.as_slice()) {
             (Some(_), [_, ..]) => ")\n",
             _ => "\n",

@@ -3,6 +3,8 @@
 //! A text that is written with the plain palette has no escape sequences at all, so nothing needs
 //! to filter them out of the output of a long trace.
 
+use std::fmt::Write;
+
 use anstream::stream::RawStream;
 use anstyle::{AnsiColor, Effects, Style};
 
@@ -27,6 +29,22 @@ pub struct Palette {
     pub actor: Style,
     /// Markers of the program.
     pub marker: Style,
+}
+
+/// Adds text in a style.
+pub fn paint(out: &mut String, style: Style, text: &str) {
+    paint_with(out, style, |out| out.push_str(text));
+}
+
+/// The same, of text that `write` adds.
+pub fn paint_with(out: &mut String, style: Style, write: impl FnOnce(&mut String)) {
+    if style.is_plain() {
+        return write(out);
+    }
+    // Writing to a string can't fail.
+    let _ = write!(out, "{style}");
+    write(out);
+    let _ = write!(out, "{style:#}");
 }
 
 impl Palette {

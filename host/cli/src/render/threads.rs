@@ -78,8 +78,13 @@ impl ThreadNames {
     }
 }
 
+/// A name cut or filled up to the width of a column.
+pub fn cell(name: &str, width: usize) -> String {
+    format!("{:<width$}", cut(name, width))
+}
+
 /// A text cut to a width; a `~` in the end says that there was more.
-pub fn cut(text: &str, width: usize) -> String {
+fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }

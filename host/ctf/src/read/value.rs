@@ -126,7 +126,13 @@ fn decode(bytes: &[u8], encoding: Encoding) -> Cow<'_, str> {
             .collect()
     };
     Cow::Owned(match encoding {
-        Encoding::None | Encoding::Utf8 | Encoding::Ascii => return String::from_utf8_lossy(bytes),
+        Encoding::None | Encoding::Utf8 | Encoding::Ascii => {
+            // Nearly always; and to find that out is quicker than to look for what is invalid.
+            return match std::str::from_utf8(bytes) {
+                Ok(text) => Cow::Borrowed(text),
+                Err(_) => String::from_utf8_lossy(bytes),
+            };
+        }
         Encoding::Utf16Be => words(u16::from_be_bytes),
         Encoding::Utf16Le => words(u16::from_le_bytes),
         Encoding::Utf32Be => longs(u32::from_be_bytes),

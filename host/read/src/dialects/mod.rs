@@ -99,11 +99,15 @@ impl Dialect {
     }
 
     /// The fields of a record, for people.
-    pub(crate) fn fields(&self, record: &kymo_ctf::Event<'_>) -> Vec<Field> {
+    pub(crate) fn fields(
+        &self,
+        record: &kymo_ctf::Event<'_>,
+        pool: &mut fields::Pool,
+    ) -> Vec<Field> {
         match self {
             Self::Export => export::fields(record),
             Self::Unknown | Self::Lttng(_) | Self::Zephyr(_) | Self::Mapped(_) => {
-                fields::all(record)
+                fields::all(record, pool)
             }
         }
     }

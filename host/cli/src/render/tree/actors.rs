@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use kymo_analysis::calls::{TrackId, TrackInfo, TrackKind};
 use kymo_event::{Cpu, StreamId, TraceInfo};
 
-use crate::render::threads::{ThreadNames, cut};
+use crate::render::threads::{ThreadNames, cell};
 
 /// The column of actors is as wide as its longest name, within these limits.
 const WIDTHS: std::ops::RangeInclusive<usize> = 6..=20;
@@ -79,7 +79,7 @@ impl Actors {
                 info.name.clone().unwrap_or_else(|| format!("irq {irq}"))
             }
         };
-        let cell = format!("{:<width$}", cut(&name, self.width), width = self.width);
+        let cell = cell(&name, self.width);
         let index = track.0 as usize;
         if self.by_track.len() <= index {
             self.by_track.resize_with(index + 1, || None);

@@ -1,11 +1,10 @@
 //! One line of the tree, from its columns to its end.
 
-use std::fmt::Write;
-
 use anstyle::Style;
 use kymo_event::{Duration, Time};
 
-use crate::render::duration::{Human, WIDTH};
+use crate::render::duration::{Human, WIDTH, push_padded};
+use crate::render::palette::{paint, paint_with};
 use crate::render::times::Times;
 
 /// A line that is being written, or waits to be.
@@ -16,6 +15,10 @@ pub struct Line {
     duration: usize,
 }
 
+/// The column of durations with nothing in it.
+const BLANK: &str = "           ";
+const _: () = assert!(BLANK.len() == WIDTH + 1);
+
 /// What stands behind a call that opens a block.
 const OPENING: &str = " {";
 /// Behind one that is a line.
@@ -25,12 +28,14 @@ const FOLDED: &str = " { ... }";
 
 impl Line {
     /// A line with a time, and nothing in the column of durations.
-    pub fn new(time: Time, times: &Times) -> Self {
-        let mut text = String::with_capacity(96);
+    ///
+    /// `text` is a line that has been written, whose room serves again.
+    pub fn new(mut text: String, time: Time, times: &Times) -> Self {
+        text.clear();
         times.push(time, &mut text);
         text.push_str("  ");
         let duration = text.len();
-        text.extend(std::iter::repeat_n(' ', WIDTH + 1));
+        text.push_str(BLANK);
         Self { text, duration }
     }
 
@@ -51,13 +56,24 @@ impl Line {
 
     /// Adds text in a style.
     pub fn paint(&mut self, style: Style, text: &str) -> &mut Self {
-        if style.is_plain() {
-            self.text.push_str(text);
-        } else {
-            // Writing to a string can't fail.
-            let _ = write!(self.text, "{style}{text}{style:#}");
-        }
+        paint(&mut self.text, style, text);
         self
+    }
+
+    /// Adds text in a style, as `write` does.
+    pub fn paint_with(&mut self, style: Style, write: impl FnOnce(&mut String)) {
+        paint_with(&mut self.text, style, write);
+    }
+
+    /// Adds a number of a processor.
+    pub fn processor(&mut self, number: u32) {
+        self.text.push_str("  ");
+        push_padded(&mut self.text, number.into(), 3);
+    }
+
+    /// Adds so many spaces.
+    pub fn spaces(&mut self, count: usize) {
+        self.text.extend(std::iter::repeat_n(' ', count));
     }
 
     /// Adds levels of indentation.

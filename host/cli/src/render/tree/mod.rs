@@ -24,12 +24,12 @@ mod actors;
 mod line;
 mod queue;
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::rc::Rc;
 
-use anstyle::Style;
 use kymo_analysis::calls::{Begin, Callee, End, How, Repair, Step, TrackId};
-use kymo_event::{Addr, Cpu, Event, EventKind, StreamId, Time, TraceInfo};
+use kymo_event::{Addr, Cpu, Event, EventKind, StreamId, Time, TraceInfo, push_fields};
 
 use super::duration::WIDTH;
 use super::palette::Palette;
@@ -68,6 +68,8 @@ pub struct Tree<'a> {
     options: TreeOptions,
     actors: Actors,
     queue: Queue,
+    /// Lines that have been written, whose room serves again.
+    spare: Vec<String>,
     /// Whether there is a column for the processor: not where streams belong to threads.
     cpus: bool,
     /// Whether the trace is in our own format, where an event without a meaning of its own is
@@ -101,6 +103,7 @@ impl<'a> Tree<'a> {
             options,
             actors: Actors::new(info),
             queue: Queue::default(),
+            spare: Vec::new(),
             cpus: info.streams.iter().any(|stream| stream.cpu.is_some()),
             native: info.format == "kymo",
         }
@@ -323,12 +326,15 @@ impl<'a> Tree<'a> {
         };
         let style = self.palette.actor;
         let inferred = if recorded { "" } else { " (no record of it)" };
-        let text = format!(
-            "------ {} => {}{inferred} ------",
-            self.actor_name(before),
-            self.actor_name(track)
-        );
-        self.push(stream, place, style, &text)
+        let mut line = self.line(place);
+        line.paint_with(style, |text| {
+            let (before, now) = (self.actor_name(before), self.actor_name(track));
+            for part in ["------ ", before, " => ", now, inferred, " ------"] {
+                text.push_str(part);
+            }
+        });
+        self.queue.push(stream, line);
+        self.drain()
     }
 
     fn event(&mut self, stream: StreamId, track: Option<TrackId>, event: &Event) -> io::Result<()> {
@@ -338,26 +344,12 @@ impl<'a> Tree<'a> {
             dim,
             ..
         } = self.palette;
-        let (style, text) = match &event.kind {
-            EventKind::Gap(gap) => (warning, format!("~~~~~~ {gap} ~~~~~~")),
-            EventKind::Recording { on, cause } => {
-                let on = if *on { "on" } else { "off" };
-                (dim, format!("/* recording {on} ({}) */", cause.name()))
-            }
-            EventKind::Marker {
-                label: Some(label),
-                value,
-            } => (marker, format!("/* {}: {value} */", comment(label))),
-            EventKind::Marker { label: None, value } => (marker, format!("/* marker {value} */")),
+        let style = match &event.kind {
+            EventKind::Gap(_) => warning,
+            EventKind::Recording { .. } => dim,
+            EventKind::Marker { .. } => marker,
             EventKind::Other | EventKind::Time if self.native => return Ok(()),
-            EventKind::Other | EventKind::Time | EventKind::Ready { .. } => {
-                let mut text = event.name.to_string();
-                for (i, field) in event.fields.iter().enumerate() {
-                    let separator = if i == 0 { ":" } else { "," };
-                    text.push_str(&format!("{separator} {} = {}", field.name, field.value));
-                }
-                (dim, format!("/* {} */", comment(&text)))
-            }
+            EventKind::Other | EventKind::Time | EventKind::Ready { .. } => dim,
             // Names are in their column already; priorities are for the listing of events.
             _ => return Ok(()),
         };
@@ -377,37 +369,40 @@ impl<'a> Tree<'a> {
             track: track.filter(|_| !of_cpu),
             indent,
         };
-        self.push(stream, place, style, &text)
-    }
-
-    fn push(&mut self, stream: StreamId, place: Place, style: Style, text: &str) -> io::Result<()> {
         let mut line = self.line(place);
-        line.paint(style, text);
+        line.paint_with(style, |text| remark_event(event, text));
         self.queue.push(stream, line);
         self.drain()
     }
 
     fn drain(&mut self) -> io::Result<()> {
         while let Some(line) = self.queue.pop() {
-            self.out.write_all(line.finish().as_bytes())?;
+            let line = line.finish();
+            self.out.write_all(line.as_bytes())?;
+            self.spare.push(line);
         }
         Ok(())
     }
 
     /// The beginning of a line: its columns, as far as they are known, and its indentation.
-    fn line(&self, place: Place) -> Line {
-        let mut line = Line::new(place.time, &self.options.times);
+    fn line(&mut self, place: Place) -> Line {
+        let spare = self.spare.pop().unwrap_or_default();
+        let mut line = Line::new(spare, place.time, &self.options.times);
         if self.cpus {
             match place.cpu {
-                Some(cpu) => line.push(&format!("  {:>3}", cpu.0)),
-                None => line.push("    -"),
-            };
+                Some(cpu) => line.processor(cpu.0),
+                None => {
+                    line.push("    -");
+                }
+            }
         }
         line.push("  ");
         match place.track.and_then(|track| self.actors.get(track)) {
-            Some(actor) => line.paint(self.palette.actor, &actor.cell),
-            None => line.push(&" ".repeat(self.actors.width())),
-        };
+            Some(actor) => {
+                line.paint(self.palette.actor, &actor.cell);
+            }
+            None => line.spaces(self.actors.width()),
+        }
         line.push("  | ").indent(place.indent);
         line
     }
@@ -510,8 +505,69 @@ fn remark(how: How) -> Option<&'static str> {
     }
 }
 
-/// Text of the program, fit to stand in a comment on one line.
-fn comment(text: &str) -> String {
-    text.replace("*/", "* /")
-        .replace(|c: char| c.is_control(), " ")
+/// What an event that is no step of a call has to say.
+fn remark_event(event: &Event, out: &mut String) {
+    // Writing to a string can't fail.
+    let _ = match &event.kind {
+        EventKind::Gap(gap) => write!(out, "~~~~~~ {gap} ~~~~~~"),
+        EventKind::Recording { on, cause } => {
+            let on = if *on { "on" } else { "off" };
+            write!(out, "/* recording {on} ({}) */", cause.name())
+        }
+        EventKind::Marker {
+            label: Some(label),
+            value,
+        } => {
+            out.push_str("/* ");
+            comment(out, |out| out.push_str(label));
+            write!(out, ": {value} */")
+        }
+        EventKind::Marker { label: None, value } => write!(out, "/* marker {value} */"),
+        _ => {
+            out.push_str("/* ");
+            comment(out, |out| {
+                out.push_str(&event.name);
+                if !event.fields.is_empty() {
+                    out.push_str(": ");
+                    push_fields(&event.fields, out);
+                }
+            });
+            out.push_str(" */");
+            Ok(())
+        }
+    };
+}
+
+/// Adds text of the program, made fit to stand in a comment on one line.
+fn comment(out: &mut String, write: impl FnOnce(&mut String)) {
+    let start = out.len();
+    write(out);
+    // What is a control character, or may begin one, or the end of a comment.
+    let doubtful = |byte: u8| byte < b' ' || matches!(byte, b'*' | 0x7f | 0xc2);
+    let text = out.get(start..).unwrap_or_default();
+    if text.bytes().fold(false, |any, byte| any | doubtful(byte)) {
+        let text = text.replace("*/", "* /");
+        let text = text.replace(|c: char| c.is_control(), " ");
+        out.truncate(start);
+        out.push_str(&text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_ends_where_it_is_meant_to() {
+        for (text, expected) in [
+            ("plain é", "/* plain é"),
+            ("a */ b", "/* a * / b"),
+            ("a * b", "/* a * b"),
+            ("one\ntwo\u{7f}\u{85}", "/* one two  "),
+        ] {
+            let mut out = "/* ".to_owned();
+            comment(&mut out, |out| out.push_str(text));
+            assert_eq!(out, expected);
+        }
+    }
 }

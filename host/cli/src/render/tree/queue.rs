@@ -93,6 +93,10 @@ impl Queue {
     }
 
     fn take_held(&mut self, stream: StreamId) -> Option<&mut Waiting> {
+        // Of most traces no call is ever held back.
+        if self.held.is_empty() {
+            return None;
+        }
         let held = self.held.remove(&stream)?;
         let index = usize::try_from(held.number.checked_sub(self.first)?).ok()?;
         let waiting = self.lines.get_mut(index)?;
@@ -109,7 +113,7 @@ mod tests {
     use crate::render::times::Times;
 
     fn line(text: &str) -> Line {
-        let mut line = Line::new(Time(0), &Times::default());
+        let mut line = Line::new(String::new(), Time(0), &Times::default());
         line.push(text);
         line
     }
