@@ -470,6 +470,42 @@ fn what_is_said_besides_the_layout_is_kept() {
     }
 }
 
+/// CTF 2 lets a label be for values that its number cannot have; CTF 1.8 does not.
+#[test]
+fn labels_of_impossible_values_are_left_out_of_ctf_1_8() {
+    let metadata = concat!(
+        "\x1e{\"type\": \"preamble\", \"version\": 2}",
+        "\x1e{\"type\": \"trace-class\"}",
+        "\x1e{\"type\": \"data-stream-class\"}",
+        "\x1e{\"type\": \"event-record-class\", \"name\": \"e\", \"payload-field-class\": {",
+        "\"type\": \"structure\", \"member-classes\": [{\"name\": \"x\", \"field-class\": {",
+        "\"type\": \"fixed-length-unsigned-integer\", \"length\": 8, \"byte-order\": \"little-endian\", ",
+        "\"alignment\": 8, \"mappings\": {\"some\": [[1, 2]], \"many\": [[3, 300]], \"none\": [[256, 256]]}}}]}}"
+    );
+    let trace = Trace::from_memory(metadata.as_bytes(), [("s", &[1, 255][..])]).expect("metadata");
+    let error = trace.metadata().to_tsdl().expect_err("no word for it");
+    assert!(matches!(error.kind, MetadataErrorKind::Unsupported(_)));
+    let folder = tempfile::tempdir().expect("folder");
+    let into = folder.path().join("out");
+    let summary = Conversion::new(Version::Ctf18)
+        .run(&trace, &into, &mut Everything)
+        .expect("converted");
+    assert_eq!(
+        summary.changes.into_iter().collect::<Vec<_>>(),
+        [(Change::Label, 1)]
+    );
+    let converted = Trace::open(&into).expect("a trace");
+    let mut messages = converted.messages().expect("files");
+    let mut labels = Vec::new();
+    while let Some((_, message)) = messages.next_message().expect("events") {
+        if let Message::Event(event) = message {
+            let value = event.field("x").expect("a field");
+            labels.push(value.label().expect("a label").to_owned());
+        }
+    }
+    assert_eq!(labels, ["some", "many"]);
+}
+
 #[test]
 fn a_conversion_keeps_what_it_can_say() {
     let metadata = talkative();

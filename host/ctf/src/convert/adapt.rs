@@ -55,6 +55,8 @@ pub enum Change {
     Alignment,
     /// A floating point number of 16 bits has 32.
     Half,
+    /// A label is not for values any more that its number cannot have.
+    Label,
     /// A trace, clock, class or field is without what it says of itself in CTF 2: names, unique id, attributes, accuracy,
     /// origin.
     About,
@@ -75,6 +77,7 @@ impl std::fmt::Display for Change {
             Self::LogLevel => "severities that are left out",
             Self::Alignment => "fields that are aligned to less",
             Self::Half => "floating point numbers of 32 bits instead of 16",
+            Self::Label => "labels without the values that their numbers cannot have",
             Self::About => "identities and attributes that are left out",
         })
     }

@@ -122,6 +122,17 @@ pub struct IntegerClass {
 }
 
 impl IntegerClass {
+    /// The least and the greatest value that it can have.
+    #[must_use]
+    pub const fn range(&self) -> (i128, i128) {
+        if self.signed {
+            let half = 1i128 << (self.size - 1);
+            (-half, half - 1)
+        } else {
+            (0, (1i128 << self.size) - 1)
+        }
+    }
+
     /// An unsigned integer of `size` bits, aligned to bytes when it fills whole bytes and to bits otherwise: the default
     /// of CTF 1.8.
     #[must_use]

@@ -266,7 +266,13 @@ impl Printer<'_> {
                 self.integer(&class.integer)?;
                 self.out.push_str(" {");
                 self.depth += 1;
+                let (least, greatest) = class.integer.range();
                 for mapping in class.mappings.list() {
+                    if mapping.first.widen() < least || mapping.last.widen() > greatest {
+                        return Err(refused(
+                            "a label for values that its number cannot have, in CTF 1.8",
+                        ));
+                    }
                     let (first, last) = (number(mapping.first), number(mapping.last));
                     let label = quoted(&mapping.label);
                     let range = if first == last {

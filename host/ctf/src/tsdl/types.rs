@@ -499,16 +499,12 @@ fn push_word(name: &mut String, word: &str) {
 
 /// `value` as a value of `integer`, if it fits.
 fn in_range(value: i128, integer: IntegerClass) -> Option<Value64> {
-    if integer.signed {
-        let half = 1i128 << (integer.size - 1);
-        i64::try_from(value)
-            .ok()
-            .filter(|_| (-half..half).contains(&value))
-            .map(Value64::Signed)
+    let (least, greatest) = integer.range();
+    if value < least || value > greatest {
+        None
+    } else if integer.signed {
+        i64::try_from(value).ok().map(Value64::Signed)
     } else {
-        u64::try_from(value)
-            .ok()
-            .filter(|_| value < 1i128 << integer.size)
-            .map(Value64::Unsigned)
+        u64::try_from(value).ok().map(Value64::Unsigned)
     }
 }

@@ -176,6 +176,8 @@ impl<'m> Adapter<'m> {
             scope: self.scope,
             steps: self.steps.clone(),
         };
+        let mappings = mappings.map(|mappings| self.possible(&integer, mappings));
+        let mappings = mappings.as_ref();
         let more = self.labels.at(self.stream, self.event, &target);
         let old = mappings.map_or(&[][..], |mappings| mappings.list());
         let new = more.iter().filter(|it| !old.contains(it));
@@ -197,6 +199,30 @@ impl<'m> Adapter<'m> {
         let mappings = Arc::new(Mappings::new(old.chain(new).collect()));
         self.change(Change::Tag);
         EnumerationClass { integer, mappings }.into()
+    }
+
+    /// Labels of an integer in CTF 1.8, where they are only for values that it can have.
+    fn possible(&mut self, integer: &IntegerClass, mappings: &Arc<Mappings>) -> Arc<Mappings> {
+        let (least, greatest) = integer.range();
+        let fits = |it: &Mapping| it.first.widen() >= least && it.last.widen() <= greatest;
+        if self.version == Version::Ctf2 || mappings.list().iter().all(fits) {
+            return Arc::clone(mappings);
+        }
+        self.change(Change::Label);
+        let value = |value: i128| match integer.signed {
+            true => Value64::Signed(value as i64),
+            false => Value64::Unsigned(value as u64),
+        };
+        let left = mappings.list().iter().filter_map(|mapping| {
+            let first = mapping.first.widen().max(least);
+            let last = mapping.last.widen().min(greatest);
+            (first <= last).then(|| Mapping {
+                label: mapping.label.clone(),
+                first: value(first),
+                last: value(last),
+            })
+        });
+        Arc::new(Mappings::new(left.collect()))
     }
 
     fn length(&self, source: &Length) -> Converted<Length> {
