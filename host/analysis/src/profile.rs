@@ -7,12 +7,17 @@
 //! `longjmp` left end there, or, where the trace has no mark of it, with the exit that shows it; they
 //! count.
 //!
+//! A call whose exit is among what was lost seems to be open until the end, and all further calls of its function to be
+//! recursive ones within it. Their time would be in no total at all, so where there was a loss, those that are whole are
+//! in the total, and the one that seems open is not. (Without a loss it is open, and its time its own: so the target's
+//! table has it. The time of the function itself can then be more than the total.)
+//!
 //! What was not seen whole is kept apart, so that a count can be shown as 4 210 ± 37: see
 //! [`Row::uncertain`].
 
 use kymo_event::Duration;
 
-use crate::calls::{Callee, End, How, Repair, Step};
+use crate::calls::{Callee, End, How, Repair, Step, TrackId};
 use crate::hash::FastMap;
 
 /// What is known of one function (or interrupt). See the fields for what counts where.
@@ -45,7 +50,7 @@ pub struct Row {
     /// Beside [`count`](Self::count): calls that were open when recording was turned off or the
     /// trace ended.
     pub open: u64,
-    /// Time in calls that were open at the end, up to there; not in [`total`](Self::total).
+    /// Time in calls that were open at the end, up to there, without what of it is in [`total`](Self::total).
     pub open_total: Duration,
     /// Time in calls that were open at the end, without their callees; not in
     /// [`self_time`](Self::self_time).
@@ -53,7 +58,9 @@ pub struct Row {
 }
 
 impl Row {
-    fn add(&mut self, end: &End) {
+    /// Takes the end of a call; `within` is the time of calls of the same function that ended within it, if they
+    /// are to count in its place.
+    fn add(&mut self, end: &End, within: Duration) {
         let (Some(duration), Some(self_time)) = (end.duration, end.self_time) else {
             self.orphans += 1;
             return;
@@ -62,7 +69,8 @@ impl Row {
         let once = if end.recursive { Duration(0) } else { duration };
         if matches!(end.how, How::Open | How::RecordingOff) {
             self.open += 1;
-            self.open_total += once;
+            self.open_total += once - within;
+            self.total += within;
             self.open_self += self_time;
             return;
         }
@@ -99,7 +107,13 @@ impl Row {
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     rows: FastMap<Callee, Row>,
+    /// The recursive calls that have ended, as long as one of their function is open further out.
+    recursive: FastMap<(TrackId, Callee), Ended>,
 }
+
+/// Calls of one function that are not within each other, by their depth, which rises: each time with that of all at
+/// this depth together.
+type Ended = Vec<(u32, Duration)>;
 
 impl Profile {
     /// An empty table.
@@ -110,13 +124,46 @@ impl Profile {
     /// Takes a step; only ends matter, and self time that turns out not to have passed.
     pub fn add(&mut self, step: &Step<'_>) {
         match step {
-            Step::End(end) => self.rows.entry(end.callee).or_default().add(end),
+            Step::End(end) => {
+                let within = self.within(end);
+                self.rows.entry(end.callee).or_default().add(end, within);
+            }
             Step::ClockAhead { callee, by, .. } => {
                 let row = self.rows.entry(*callee).or_default();
                 row.self_time = Duration(row.self_time.0.saturating_sub(by.0));
             }
             _ => {}
         }
+    }
+
+    /// The time of calls that ended within one that only seems to be open.
+    fn within(&mut self, end: &End) -> Duration {
+        let open = matches!(end.how, How::Open | How::RecordingOff);
+        let key = (end.track, end.callee);
+        let Some(duration) = end.duration.filter(|_| !(open && end.recursive)) else {
+            return Duration(0);
+        };
+        if end.recursive {
+            let ended = self.recursive.entry(key).or_default();
+            // They are part of this one.
+            while ended.last().is_some_and(|(depth, _)| *depth > end.depth) {
+                ended.pop();
+            }
+            match ended.last_mut() {
+                Some((depth, all)) if *depth == end.depth => *all += duration,
+                _ => ended.push((end.depth, duration)),
+            }
+            return Duration(0);
+        }
+        if self.recursive.is_empty() {
+            return Duration(0);
+        }
+        let ended = self.recursive.remove(&key).unwrap_or_default();
+        let mut all = Duration(0);
+        if open && end.doubt.loss {
+            ended.iter().for_each(|(_, time)| all += *time);
+        }
+        all
     }
 
     /// The rows: functions in the order of their addresses, then interrupts by number.
@@ -133,5 +180,79 @@ impl Profile {
     /// The row of one function or interrupt.
     pub fn row(&self, callee: Callee) -> Option<&Row> {
         self.rows.get(&callee)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kymo_event::{Addr, Time};
+
+    use super::*;
+    use crate::calls::{CallId, Doubt};
+
+    /// Ends of one function's calls: depth, duration, whether there was a loss, and how. The one at depth 0 is the
+    /// outermost.
+    fn row(ends: &[(u32, u64, bool, How)]) -> Row {
+        let callee = Callee::Function(Addr(1));
+        let mut profile = Profile::new();
+        for (depth, duration, loss, how) in ends {
+            let end = End {
+                track: TrackId(0),
+                call: CallId(0),
+                callee,
+                time: Time(0),
+                depth: *depth,
+                begin: Some(Time(0)),
+                wall: None,
+                duration: Some(Duration(*duration)),
+                self_time: Some(Duration(1)),
+                how: *how,
+                doubt: Doubt {
+                    loss: *loss,
+                    clock: false,
+                },
+                recursive: *depth > 0,
+            };
+            profile.add(&Step::End(end));
+        }
+        *profile.row(callee).expect("a row")
+    }
+
+    #[test]
+    fn recursion_counts_once() {
+        let row = row(&[
+            (2, 10, false, How::Returned),
+            (1, 30, false, How::Returned),
+            (0, 50, false, How::Returned),
+            (0, 5, true, How::Open),
+        ]);
+        assert_eq!((row.total, row.count), (Duration(55 - 5), 3));
+        assert_eq!(row.open_total, Duration(5));
+    }
+
+    #[test]
+    fn calls_within_one_that_seems_open_after_a_loss_count_in_its_place() {
+        let ends = |loss| {
+            [
+                (3, 10, loss, How::Returned),
+                (1, 30, loss, How::Returned),
+                (1, 20, false, How::Returned),
+                (4, 7, false, How::Returned),
+                (2, 90, loss, How::Open),
+                (0, 100, loss, How::Open),
+            ]
+        };
+        let lossy = row(&ends(true));
+        assert_eq!(
+            (lossy.total, lossy.open_total),
+            (Duration(57), Duration(43))
+        );
+        // Of an open one the time is its own: as a target has it in its table.
+        let whole = row(&ends(false));
+        assert_eq!(
+            (whole.total, whole.open_total),
+            (Duration(0), Duration(100))
+        );
+        assert_eq!((whole.count, whole.self_time), (4, Duration(4)));
     }
 }

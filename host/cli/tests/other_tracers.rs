@@ -175,3 +175,76 @@ fn a_trace_goes_by_its_metadata_and_a_stream_by_a_pipe() {
     assert!(errors.contains("--metadata"), "{errors}");
     assert_eq!(output.status.code(), Some(2));
 }
+
+/// A trace of functions in two packets, by depth: entered (`true`) or left, each after a microsecond. So many events are
+/// lost between the packets.
+fn functions(folder: &Path, lost: u64, packets: [&[bool]; 2]) -> PathBuf {
+    use kymo_ctf::metadata::{
+        ByteOrder, Clock, ClockId, EventClass, IntegerClass, Metadata, StreamClass, StructClass,
+        Version, standard,
+    };
+    let order = ByteOrder::Little;
+    let mut metadata = Metadata::new(order);
+    metadata.clocks.push(Clock::new("c", 1_000_000_000));
+    metadata.packet_header = Some(standard::packet_header(order));
+    let mut class = StreamClass::new(0);
+    class.packet_context = Some(standard::packet_context(order, ClockId(0)));
+    class.event_header = Some(standard::event_header(order, ClockId(0)));
+    let number = IntegerClass::unsigned(32, order);
+    class.event_context = Some(StructClass::new().with("vtid", number));
+    for (id, name) in ["func_entry", "func_exit"].into_iter().enumerate() {
+        let name = format!("lttng_ust_cyg_profile:{name}");
+        let mut event = EventClass::new(id as u64, name);
+        event.fields = Some(
+            StructClass::new()
+                .with("addr", number)
+                .with("call_site", number),
+        );
+        class.events.push(event);
+    }
+    metadata.streams.push(class);
+    let path = folder.join("functions");
+    let mut trace = kymo_ctf::TraceWriter::create(&path, metadata, Version::Ctf18).unwrap();
+    let mut stream = trace.stream(0, "s").unwrap();
+    let mut time = 0;
+    for (packet, events) in packets.into_iter().enumerate() {
+        stream.begin_packet(time, &[]).unwrap();
+        for enter in events {
+            time += 1000;
+            let values = [1u32.into(), 0x1000u32.into(), 0u32.into()];
+            stream.event(usize::from(!enter), time, &values).unwrap();
+        }
+        stream
+            .end_packet(time, if packet == 1 { lost } else { 0 })
+            .unwrap();
+    }
+    stream.finish().unwrap();
+    path
+}
+
+#[test]
+fn a_lost_exit_does_not_take_the_time_of_all_calls_behind_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (enter, exit) = (true, false);
+    let packets = [&[enter][..], &[enter, exit, enter, exit]];
+    let report = |folder: &str, lost| {
+        let folder = scratch.path().join(folder);
+        std::fs::create_dir(&folder).unwrap();
+        let trace = functions(&folder, lost, packets);
+        let output = kymo(&["report", "--format", "json"], &trace);
+        let row: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let times = ["count", "total_ns", "self_ns"].map(|key| row[key].as_u64().unwrap());
+        (times, String::from_utf8(output.stderr).unwrap())
+    };
+    // What seems to be open is a call whose exit is lost.
+    let (times, said) = report("lossy", 3);
+    assert_eq!(times, [2, 2000, 2000], "{said}");
+    assert!(!said.contains("SELF is more than TOTAL"), "{said}");
+    // What is open is open.
+    let (times, said) = report("whole", 0);
+    assert_eq!(times, [2, 0, 2000]);
+    assert!(
+        said.contains("SELF is more than TOTAL for 1 function"),
+        "{said}"
+    );
+}

@@ -213,6 +213,10 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         .iter()
         .filter(|entry| entry.taken.as_ref().is_some_and(|taken| taken.below_zero));
     let below_zero = below_zero.count() as u64;
+    let within_open = profile
+        .rows()
+        .filter(|(_, row)| row.self_time > row.total && row.open > 0);
+    let within_open = within_open.count() as u64;
     entries.truncate(args.number.unwrap_or(usize::MAX));
     let (out, palette) = context.out();
     match args.format.format {
@@ -257,6 +261,13 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         let doubts = doubts.join(", ");
         context.note(format_args!(
             "a count is uncertain (±) by such calls: {doubts}"
+        ));
+    }
+    if within_open > 0 {
+        context.note(format_args!(
+            "SELF is more than TOTAL for {}: a call of it was still open, and what ended within that one by \
+             recursion is not in TOTAL, which counts recursion once",
+            counted(within_open, "function")
         ));
     }
     if let Some(steady) = steady.map(|steady| *steady.counts())
