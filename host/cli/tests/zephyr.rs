@@ -339,6 +339,35 @@ fn self_times_add_up_to_the_time_that_passed() {
     assert!(!said.contains("after a loss"), "{said}");
 }
 
+/// The clock went ahead by 660 ms in calls that had returned when it stepped back.
+#[test]
+fn shown_durations_are_those_that_passed_and_times_those_recorded() {
+    let Some(data) = data() else { return };
+    let text = kymo(
+        &["show"],
+        &data.join("instr_big"),
+        "cap_big/04_dump_trace.bin",
+    );
+    let ends: Vec<_> = text
+        .lines()
+        .filter(|line| line.contains("0.830835880") && line.contains("} /* sys_clock_"))
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .collect();
+    assert_eq!(ends.len(), 3, "{ends:?}");
+    for end in ends {
+        let milliseconds: f64 = end[1].parse().unwrap();
+        // They are worked out, and say so.
+        assert!(end[2] == "ms?" && milliseconds < 30.0, "{end:?}");
+    }
+    // Nothing lasts longer than the capture.
+    for line in text.lines() {
+        let words: Vec<_> = line.split_whitespace().take(3).collect();
+        if let [_, number, "ms" | "ms?"] = words.as_slice() {
+            assert!(number.parse::<f64>().unwrap() < 260.0, "{line}");
+        }
+    }
+}
+
 #[test]
 fn an_empty_dump_says_why() {
     let Some(data) = data() else { return };

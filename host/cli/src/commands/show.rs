@@ -7,7 +7,8 @@ use std::rc::Rc;
 
 use clap::ValueEnum;
 use kymo_analysis::calls::{self, Callee, Calls, Counts, End, How, Step, TrackId, TrackKind};
-use kymo_event::{Addr, Cpu, Duration, Event, EventKind, Gap, ThreadId, TraceInfo};
+use kymo_analysis::steady::{self, Steady};
+use kymo_event::{Addr, Cpu, Duration, Event, EventKind, Field, Gap, ThreadId, TraceInfo};
 
 use crate::args::{Format, InputArgs, SymbolArgs};
 use crate::commands::compensated;
@@ -208,14 +209,12 @@ fn tree(
     let mut calls = Calls::new(trace.info(), calls::Options::default());
     let mut tree = Tree::new(out, palette, trace.info(), &function, options);
     tree.heading()?;
-    let read = trace.walk(&mut |moment| {
-        let Moment::Event(event) = moment else {
-            return Ok(tree.flush()?);
-        };
-        let mut written = Ok(());
+    let mut take = |tree: &mut Tree<'_>, event: &Event, moved: i64| {
+        tree.moved(moved);
         if let Some(compensation) = &mut compensation {
             compensation.event(event);
         }
+        let mut written = Ok(());
         calls.push(event, &mut |mut step| {
             if let Some(compensation) = &mut compensation {
                 compensation.step(Some(event.stream), &mut step);
@@ -225,10 +224,37 @@ fn tree(
                 written = tree.step(Some(event.stream), &step);
             }
         });
-        Ok(written?)
-    });
-    // What was read before a failure is shown to its end.
+        written
+    };
+    // Where a clock ran ahead and stepped back, durations are those that passed.
+    let mut steady = trace.info().steps_back.then(Steady::default);
     let mut written = Ok(());
+    let read = trace.walk(&mut |moment| {
+        match (moment, &mut steady) {
+            (Moment::Pause, _) => tree.flush()?,
+            (Moment::Event(event), None) => take(&mut tree, event, 0)?,
+            (Moment::Event(event), Some(steady)) => {
+                steady.push(with_recorded(event), &mut |mut event| {
+                    let moved = take_recorded(&mut event);
+                    if written.is_ok() {
+                        written = take(&mut tree, &event, moved);
+                    }
+                });
+                std::mem::replace(&mut written, Ok(()))?;
+            }
+        }
+        Ok(())
+    });
+    if let Some(steady) = &mut steady {
+        steady.finish(&mut |mut event| {
+            let moved = take_recorded(&mut event);
+            if written.is_ok() {
+                written = take(&mut tree, &event, moved);
+            }
+        });
+    }
+    tree.moved(0);
+    // What was read before a failure is shown to its end.
     calls.finish(&mut |mut step| {
         if let Some(compensation) = &mut compensation {
             compensation.step(None, &mut step);
@@ -256,6 +282,25 @@ fn tree(
         context.note("there are no calls in this trace; --events lists what there is");
     }
     read
+}
+
+/// An event for [`Steady`], which moves gaps, too, but says only of events when they were recorded.
+fn with_recorded(event: &Event) -> Event {
+    let mut event = event.clone();
+    if matches!(event.kind, EventKind::Gap(_)) {
+        let recorded = Field::new(steady::RECORDED, event.time.0);
+        event.fields.push(recorded);
+    }
+    event
+}
+
+/// How much later than its time an event was recorded, in nanoseconds; taken off its fields.
+fn take_recorded(event: &mut Event) -> i64 {
+    let Some(recorded) = steady::recorded(event) else {
+        return 0;
+    };
+    event.fields.retain(|field| field.name != steady::RECORDED);
+    recorded.0.saturating_sub(event.time.0)
 }
 
 /// Whether that was a dump of Zephyr's instrumentation without a record, as a target sends that was dumped

@@ -16,6 +16,10 @@
 //! has a mark: a `?` behind a duration says that it may be wrong, because something was lost or
 //! the end of the call was inferred.
 //!
+//! Where a clock ran ahead and stepped back, times are those that were recorded, and durations those that
+//! passed: whoever gives the steps has put their times right, and says how far they were moved
+//! ([`Tree::moved`]). A call of which only the one end was moved has a `?`.
+//!
 //! Whether a call is one line (`f();`) is known only when the next thing happens. [`Tree`] looks
 //! ahead for that by one step in each stream, and keeps back what happens in other streams
 //! meanwhile so that lines stay in the order of time ([`queue`]).
@@ -24,11 +28,12 @@ mod actors;
 mod line;
 mod queue;
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::rc::Rc;
 
-use kymo_analysis::calls::{Begin, Callee, End, How, Repair, Step, TrackId};
+use kymo_analysis::calls::{Begin, CallId, Callee, End, How, Repair, Step, TrackId};
 use kymo_event::{Addr, Cpu, Event, EventKind, StreamId, Time, TraceInfo, push_fields};
 
 use super::duration::WIDTH;
@@ -75,6 +80,10 @@ pub struct Tree<'a> {
     /// Whether the trace is in our own format, where an event without a meaning of its own is
     /// bookkeeping: for the listing of events.
     native: bool,
+    /// How much later than it happened the next step was recorded, in nanoseconds.
+    moved: i64,
+    /// The same of the begins of open calls, where it is anything.
+    begins_moved: HashMap<CallId, i64>,
 }
 
 /// Where and when a line belongs.
@@ -106,7 +115,20 @@ impl<'a> Tree<'a> {
             spare: Vec::new(),
             cpus: info.streams.iter().any(|stream| stream.cpu.is_some()),
             native: info.format == "kymo",
+            moved: 0,
+            begins_moved: HashMap::new(),
         }
+    }
+
+    /// The steps that follow were recorded so many nanoseconds later than their times say: the clock was
+    /// ahead.
+    pub const fn moved(&mut self, by: i64) {
+        self.moved = by;
+    }
+
+    /// When something was recorded.
+    const fn recorded(&self, time: Time) -> Time {
+        Time(time.0.saturating_add(self.moved))
     }
 
     /// Writes the headings of the columns.
@@ -141,9 +163,13 @@ impl<'a> Tree<'a> {
         match step {
             Step::Begin(Begin { time, .. })
             | Step::End(End { time, .. })
-            | Step::State { time, .. } => self.options.times.meet(*time, None),
+            | Step::State { time, .. } => {
+                let time = self.recorded(*time);
+                self.options.times.meet(time, None);
+            }
             Step::Event { event, .. } => {
-                self.options.times.meet(event.time, Some(event.stream));
+                let time = self.recorded(event.time);
+                self.options.times.meet(time, Some(event.stream));
             }
             _ => {}
         }
@@ -194,6 +220,9 @@ impl<'a> Tree<'a> {
             self.actors.interrupt(stream, begin.track);
         }
         self.actors.came_up(stream, begin.track);
+        if self.moved != 0 {
+            self.begins_moved.insert(begin.call, self.moved);
+        }
         let wanted = self.wanted_function(begin.callee);
         let Some(actor) = self.actors.get_mut(begin.track) else {
             return Ok(());
@@ -220,6 +249,7 @@ impl<'a> Tree<'a> {
 
     fn end(&mut self, stream: StreamId, end: &End) -> io::Result<()> {
         self.actors.came_up(stream, end.track);
+        let begin_moved = self.begins_moved.remove(&end.call).unwrap_or(0);
         let indent = self.indent(end.track, end.depth);
         if let Some(actor) = self.actors.get_mut(end.track) {
             actor.open = end.depth;
@@ -244,7 +274,9 @@ impl<'a> Tree<'a> {
         } else {
             end.duration
         };
-        let doubt = end.doubt.any() || matches!(end.how, How::Repaired(_));
+        let doubt = end.doubt.any()
+            || matches!(end.how, How::Repaired(_))
+            || (begin_moved != self.moved && end.begin.is_some());
         // What it called is not shown, but that it did is.
         let deep = end.self_time != end.duration;
         if let Some(line) = self.queue.release(stream, end.call) {
@@ -387,7 +419,7 @@ impl<'a> Tree<'a> {
     /// The beginning of a line: its columns, as far as they are known, and its indentation.
     fn line(&mut self, place: Place) -> Line {
         let spare = self.spare.pop().unwrap_or_default();
-        let mut line = Line::new(spare, place.time, &self.options.times);
+        let mut line = Line::new(spare, self.recorded(place.time), &self.options.times);
         if self.cpus {
             match place.cpu {
                 Some(cpu) => line.processor(cpu.0),
