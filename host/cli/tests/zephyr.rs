@@ -350,7 +350,8 @@ fn shown_durations_are_those_that_passed_and_times_those_recorded() {
     );
     let ends: Vec<_> = text
         .lines()
-        .filter(|line| line.contains("0.830835880") && line.contains("} /* sys_clock_"))
+        .filter(|line| line.contains("0.830835880") && line.contains(" idle "))
+        .filter(|line| line.contains("} /* sys_clock_"))
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
         .collect();
     assert_eq!(ends.len(), 3, "{ends:?}");
