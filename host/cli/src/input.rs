@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use kymo_event::{Event, TraceInfo};
 use kymo_link::Dump;
-use kymo_link::zephyr::Dump as ZephyrDump;
 use kymo_read::native::{self, MemoryDump};
 use kymo_read::{OpenError, OpenOptions, ReadError, Source};
 use kymo_symbols::{Program, Symbols, UnmarkedJumps};
@@ -23,9 +22,8 @@ use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::mapping;
 use crate::recording;
-use crate::target::{
-    Either, LiveZephyr, TargetArgs, address_in, incomplete, incomplete_zephyr, trace_info,
-};
+use crate::sent::{Sent, is_empty_dump};
+use crate::target::{Either, Fetched, LiveZephyr, TargetArgs, address_in, incomplete, trace_info};
 
 /// Where the build of a Zephyr application leaves its ELF file, seen from its own directory.
 const DEFAULT_ELF: &str = "build/zephyr/zephyr.elf";
@@ -75,6 +73,8 @@ pub struct Trace {
     symbols: Arc<Symbols>,
     /// Why it is not all that a live target had.
     incomplete: Option<Report>,
+    /// What a live target sent that won't send it again.
+    sent: Option<Sent>,
 }
 
 impl Trace {
@@ -115,8 +115,8 @@ impl Trace {
             Either::Kymo(live) => live,
             Either::Zephyr(mut live) => {
                 let symbols = Arc::new(symbols.load(&LiveZephyr::info(), context)?);
-                let dumps = live.fetch(Kind::Trace, context)?;
-                return Self::of_zephyr(live.name(), &dumps, symbols, fields);
+                let fetched = live.fetch(Kind::Trace, context)?;
+                return Self::of_zephyr(live.name(), fetched, symbols, fields);
             }
         };
         recording::check(&live)?;
@@ -160,21 +160,23 @@ impl Trace {
     /// When there is no trace in them.
     pub fn of_zephyr(
         name: String,
-        dumps: &[ZephyrDump],
+        fetched: Fetched,
         symbols: Arc<Symbols>,
         fields: bool,
     ) -> Result<Self, Report> {
-        let incomplete = incomplete_zephyr(dumps);
-        let bytes = dumps.iter().flat_map(ZephyrDump::as_sent).collect();
+        let bytes = fetched.as_sent();
+        let incomplete = fetched.incomplete;
+        let sent = Sent::new(bytes.clone());
         let options = OpenOptions {
             fields,
             ..OpenOptions::default()
         };
         let source = kymo_read::zephyr::open_bytes(&name, bytes, &options);
-        let source =
-            source.map_err(|error| incomplete.clone().unwrap_or_else(|| refused(&error)))?;
+        let source = source
+            .map_err(|error| sent.keep(incomplete.clone().unwrap_or_else(|| refused(&error))))?;
         Ok(Self {
             incomplete,
+            sent: Some(sent),
             ..Self::with_symbols(name, source, symbols)
         })
     }
@@ -203,6 +205,7 @@ impl Trace {
             source: Box::new(source),
             symbols,
             incomplete: None,
+            sent: None,
         }
     }
 
@@ -243,6 +246,24 @@ impl Trace {
     /// The failure of reading on.
     pub fn unreadable(&self, error: &ReadError) -> Report {
         Report::caused(&self.name, error).help("what was read before is shown")
+    }
+
+    /// When what it is for has failed: what a target won't send again is kept.
+    pub fn kept(&self, report: Report) -> Report {
+        match &self.sent {
+            Some(sent) => sent.keep(report),
+            None => report,
+        }
+    }
+
+    /// Says so, once it is read, if a saved dump holds nothing. Of a live target that has been said.
+    pub fn remark_empty(&self, context: &Context) {
+        if self.sent.is_none() && is_empty_dump(self.info()) {
+            context.note(
+                "the dump is empty: the target had been dumped before, or its trigger had not been \
+                 entered since it started",
+            );
+        }
     }
 
     /// Whether the input was whole, once it is read to its end.

@@ -25,6 +25,7 @@ mod names;
 mod recording;
 mod records;
 mod render;
+mod sent;
 mod target;
 
 use std::process::ExitCode;

@@ -30,7 +30,7 @@ use crate::names;
 use crate::render::count::counted;
 
 pub use words::{explain, incomplete};
-pub use zephyr::{LiveZephyr, ZEPHYR_WAIT_SECONDS, incomplete_zephyr, one_pointer, pointer_text};
+pub use zephyr::{Fetched, LiveZephyr, ZEPHYR_WAIT_SECONDS, one_pointer, pointer_text};
 
 /// The serial port that is meant where none is given: the first board on USB.
 const DEFAULT_SERIAL: &str = "/dev/ttyACM0";

@@ -70,9 +70,16 @@ fn text_of(console: &Console) -> String {
     String::from_utf8(console.lock().unwrap().clone()).unwrap()
 }
 
+/// The dumps that come when one is asked for, which comes, too.
+fn all(target: &mut zephyr::Target, kind: Kind, cancel: &Cancel) -> Vec<Dump> {
+    let arrived = target.dump(kind, &mut |_| {}, cancel).unwrap();
+    assert!(arrived.missing.is_none(), "{:?}", arrived.missing);
+    arrived.dumps
+}
+
 /// The one dump of a kind.
 fn one(target: &mut zephyr::Target, kind: Kind) -> Dump {
-    let mut dumps = target.dump(kind, &mut |_| {}, &Cancel::new()).unwrap();
+    let mut dumps = all(target, kind, &Cancel::new());
     assert_eq!(dumps.len(), 1);
     dumps.remove(0)
 }
@@ -475,15 +482,34 @@ fn dumps_that_come_unasked_are_kept_in_order() {
     fake.change(|state| state.unasked = VecDeque::from(unasked.clone()));
     // One comes before each of these answers.
     assert!(target.status().unwrap().trace);
-    let dumps = target
-        .dump(Kind::Trace, &mut |_| {}, &Cancel::new())
-        .unwrap();
+    let dumps = all(&mut target, Kind::Trace, &Cancel::new());
     let bodies: Vec<_> = dumps.iter().map(|dump| dump.body.clone()).collect();
     assert!(bodies == [records(300), records(100), records(4)]);
     assert!(dumps.iter().all(Dump::is_whole));
     drop(target);
     let said = text_of(&console).replace("invalid command identify\r\n", "");
     assert_eq!(said, "", "all of it was replies and dumps");
+}
+
+/// What came unasked is given, and why what was asked for did not come.
+#[test]
+fn a_device_that_dies_behind_an_unasked_dump_is_told() {
+    let fake = Fake::start(State::new(records(40), entries(2)));
+    let (mut target, _) = recognise(&fake, LACKS);
+    fake.change(|state| {
+        state.unasked = VecDeque::from([records(300)]);
+    });
+    target.ping().unwrap();
+    fake.change(|state| state.lost_commands = u32::MAX);
+    let arrived = target
+        .dump(Kind::Trace, &mut |_| {}, &Cancel::new())
+        .unwrap();
+    assert!(arrived.dumps.len() == 1 && arrived.dumps[0].body == records(300));
+    assert!(
+        matches!(arrived.missing, Some(LinkError::TimedOut { .. })),
+        "{:?}",
+        arrived.missing
+    );
 }
 
 /// The target's buffer may be full just when it is asked who it is.
@@ -496,9 +522,7 @@ fn a_dump_that_comes_before_the_first_answer_is_kept() {
             ..State::new(records(4), entries(2))
         });
         let (mut target, console) = recognise(&fake, COMES);
-        let dumps = target
-            .dump(Kind::Trace, &mut |_| {}, &Cancel::new())
-            .unwrap();
+        let dumps = all(&mut target, Kind::Trace, &Cancel::new());
         let bodies: Vec<_> = dumps.iter().map(|dump| dump.body.clone()).collect();
         assert!(bodies == [records(300), records(4)]);
         drop(target);
@@ -520,7 +544,8 @@ fn a_dump_can_be_broken_off() {
             cancel.cancel();
         }
     };
-    let dumps = target.dump(Kind::Trace, &mut progress, &cancel).unwrap();
+    let arrived = target.dump(Kind::Trace, &mut progress, &cancel).unwrap();
+    let dumps = arrived.dumps;
     assert_eq!(dumps[0].ended, Ended::Cancelled);
     assert!(records(20_000).starts_with(&dumps[0].body));
 }

@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
 use crate::filter::{FilterArgs, Selection};
 use crate::input::{Trace, check_apart};
+use crate::sent::check_output;
 use crate::target::address_in;
 
 /// The options of `kymo export`.
@@ -111,9 +112,14 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         let report = Report::new("only a CTF trace of another tracer that becomes CTF is repaired");
         return Err(report.help("other formats take all that can be read without being asked"));
     }
+    if let Some(output) = output {
+        check(format, output)?;
+    }
     let mut trace = Trace::open(&args.input, &args.symbols, true, context)?;
     let selection = Selection::new(filter);
-    write(&mut trace, selection, format, output, &options, context)?;
+    write(&mut trace, selection, format, output, &options, context)
+        .map_err(|report| trace.kept(report))?;
+    trace.remark_empty(context);
     trace.verdict()
 }
 
@@ -212,6 +218,17 @@ pub fn write(
     let written = output.map_or(String::new(), |path| format!("{}: ", path.display()));
     context.note(format_args!("{written}{summary}"));
     failure.map_or(Ok(()), Err)
+}
+
+/// Makes sure that an output can be written, before anything is spent on it.
+///
+/// # Errors
+/// When it can't.
+pub fn check(format: &Format, output: &Path) -> Result<(), Report> {
+    match format.shape {
+        Shape::File => check_output(output),
+        Shape::Directory => check_empty(output),
+    }
 }
 
 /// Files of an earlier export would be part of the new one.

@@ -300,6 +300,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         ));
     }
     read?;
+    trace.remark_empty(context);
     trace.verdict()
 }
 

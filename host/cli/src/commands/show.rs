@@ -24,6 +24,7 @@ use crate::render::listing::Listing;
 use crate::render::threads::ThreadNames;
 use crate::render::times::{TimeKind, Times};
 use crate::render::tree::{Tree, TreeOptions};
+use crate::sent::is_empty_dump;
 use crate::target::{TargetArgs, address_in};
 
 mod babeltrace;
@@ -148,7 +149,8 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         return follow.verdict().map(|()| ExitCode::SUCCESS);
     }
     let mut trace = Trace::open(&args.input, &args.symbols, fields, context)?;
-    show(&mut trace, view, format, context)?;
+    show(&mut trace, view, format, context).map_err(|report| trace.kept(report))?;
+    trace.remark_empty(context);
     trace.verdict()
 }
 
@@ -273,12 +275,7 @@ fn tree(
     }
     if !met_thread {
         no_thread(&view.thread, context);
-    } else if is_empty_dump(trace.info()) {
-        context.note(
-            "the dump is empty: the target had been dumped before, or its trigger had not been entered \
-             since it started",
-        );
-    } else if ends(calls.counts()) == 0 && read.is_ok() {
+    } else if ends(calls.counts()) == 0 && read.is_ok() && !is_empty_dump(trace.info()) {
         context.note("there are no calls in this trace; --events lists what there is");
     }
     read
@@ -301,15 +298,6 @@ fn take_recorded(event: &mut Event) -> i64 {
     };
     event.fields.retain(|field| field.name != steady::RECORDED);
     recorded.0.saturating_sub(event.time.0)
-}
-
-/// Whether that was a dump of Zephyr's instrumentation without a record, as a target sends that was dumped
-/// before.
-fn is_empty_dump(info: &TraceInfo) -> bool {
-    let mut streams = info.streams.iter();
-    info.format == kymo_read::zephyr::FORMAT
-        && info.damage.is_empty()
-        && streams.all(|stream| stream.start.is_none() && !stream.timeless)
 }
 
 /// The time that a step tells of a call without its callees.

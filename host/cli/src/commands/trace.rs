@@ -390,10 +390,14 @@ fn show_or_export(
             None => Options::default(),
         };
         let all = Selection::default();
-        export::write(trace, all, format, Some(path), &options, context)?;
+        export::write(trace, all, format, Some(path), &options, context)
+            .map_err(|report| trace.kept(report))?;
     } else {
-        show::show(trace, &args.view, args.format.format, context)?;
+        let shown = show::show(trace, &args.view, args.format.format, context);
+        let shown = shown.and_then(|()| Ok(context.flush()?));
+        shown.map_err(|report| trace.kept(report))?;
     }
+    trace.remark_empty(context);
     trace.verdict()
 }
 

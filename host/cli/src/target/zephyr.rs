@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kymo_event::{Addr, TraceInfo};
-use kymo_link::zephyr::{Dump, Ended, Set, Status, Target};
+use kymo_link::zephyr::{Arrived, Dump, Ended, Set, Status, Target};
 use kymo_link::{Cancel, Progress, Sets};
 use kymo_symbols::{Function, Symbols};
 use kymo_zephyr::Kind;
@@ -27,6 +27,21 @@ pub struct LiveZephyr {
     target: Target,
     cancel: Interruptible,
     bar: ProgressBar,
+}
+
+/// What a target sent when it was asked for a dump.
+pub struct Fetched {
+    /// The dumps, the oldest first.
+    pub dumps: Vec<Dump>,
+    /// Why they are not all that it had; `None` if they are.
+    pub incomplete: Option<Report>,
+}
+
+impl Fetched {
+    /// The dumps as they stood on the line.
+    pub fn as_sent(&self) -> Vec<u8> {
+        self.dumps.iter().flat_map(Dump::as_sent).collect()
+    }
 }
 
 impl LiveZephyr {
@@ -109,22 +124,22 @@ impl LiveZephyr {
         Ok(())
     }
 
-    /// Leaves the target alone for a while, or until a ctrl-C.
-    ///
-    /// # Errors
-    /// When the connection is lost.
-    pub fn wait(&mut self, seconds: u64, context: &Context) -> Result<(), Report> {
+    /// Leaves the target alone for a while, or until a ctrl-C. If the connection is lost meanwhile, the
+    /// fetch that follows says so, and gives what had come by then.
+    pub fn wait(&mut self, seconds: u64, context: &Context) {
         context.detail(format_args!("waiting for {seconds} s"));
-        self.target
-            .listen(Duration::from_secs(seconds), self.cancel.flag())
-            .map_err(explain)
+        let waited = Duration::from_secs(seconds);
+        if let Err(error) = self.target.listen(waited, self.cancel.flag()) {
+            context.detail(format_args!("the wait ends early: {error}"));
+        }
     }
 
-    /// Fetches a dump, and those that came unasked, the oldest first. Says that it was the last.
+    /// Fetches a dump, and those that came unasked, the oldest first. Says that it was the last, and so
+    /// if it is empty.
     ///
     /// # Errors
     /// When nothing of it arrived.
-    pub fn fetch(&mut self, kind: Kind, context: &Context) -> Result<Vec<Dump>, Report> {
+    pub fn fetch(&mut self, kind: Kind, context: &Context) -> Result<Fetched, Report> {
         if context.progress_visible() {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
@@ -143,7 +158,7 @@ impl LiveZephyr {
         let result = self.target.dump(kind, &mut progress, &cancel);
         self.bar.finish_and_clear();
         self.bar.set_draw_target(ProgressDrawTarget::hidden());
-        let dumps = result.map_err(explain)?;
+        let Arrived { dumps, missing } = result.map_err(explain)?;
         // From here on ctrl-C ends the program as usual.
         self.cancel.disarm();
         let (wanted, others): (Vec<Dump>, Vec<Dump>) = dumps
@@ -166,16 +181,36 @@ impl LiveZephyr {
                  rest"
             ));
         }
-        context.note(
-            "the target records nothing more now until it is rebooted (`kymo reboot`): that is how \
-             Zephyr's instrumentation dumps",
-        );
-        Ok(wanted)
+        let asked = wanted.iter().find(|dump| !dump.unasked);
+        // One that breaks off although the target goes on was cut by its start.
+        if asked.is_some_and(|dump| dump.ended != Ended::Cut) {
+            context.note(
+                "the target records nothing more now until it is rebooted (`kymo reboot`): that is \
+                 how Zephyr's instrumentation dumps",
+            );
+        }
+        if kind == Kind::Trace && wanted.iter().all(is_empty) && missing.is_none() {
+            context.note(
+                "the dump is empty: has the target been dumped since it started? or was its trigger \
+                 not entered (`kymo trace --list`)? `kymo trace --reboot` looks from a new start on",
+            );
+        }
+        let missing = missing
+            .map(|error| explain(error).help("what the target had sent unasked before is kept"));
+        Ok(Fetched {
+            incomplete: incomplete(&wanted).or(missing),
+            dumps: wanted,
+        })
     }
 }
 
+/// Whether a dump says that there is nothing.
+fn is_empty(dump: &Dump) -> bool {
+    dump.body.is_empty() && dump.is_whole()
+}
+
 /// Why dumps are not all that a target had; `None` if they are.
-pub fn incomplete_zephyr(dumps: &[Dump]) -> Option<Report> {
+fn incomplete(dumps: &[Dump]) -> Option<Report> {
     let dump = dumps.iter().find(|dump| !dump.is_whole())?;
     let bytes = dump.body.len();
     let kept = "what arrived is kept and marked where something is missing";

@@ -119,7 +119,8 @@ fn a_live_trace_looks_like_a_saved_one() {
         // It has forgotten it.
         let again = on(&fake, &["trace", "--events"]);
         assert_eq!(good(&again).lines().count(), 1, "the header");
-        assert!(err(&again).contains("the dump is empty"), "{}", err(&again));
+        let said = err(&again);
+        assert_eq!(said.matches("the dump is empty").count(), 1, "{said}");
         unhurt(&fake, 0);
     }
     let fake = Fake::start(state());
@@ -326,6 +327,66 @@ fn a_dump_that_breaks_off_is_shown_as_far_as_it_came() {
         let shown = out(&output);
         let first = whole.lines().take(8).collect::<Vec<_>>().join("\n");
         assert!(shown.starts_with(&first), "{shown}");
+    }
+}
+
+/// It sends what it has recorded only once.
+#[test]
+fn an_output_that_cannot_be_written_costs_nothing() {
+    let fake = Fake::start(state());
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    fs::write(path("file"), "").expect("a file");
+    for name in ["no/x.kymo", "no/x.json", "no/x.pftrace", "file/d"] {
+        let output = on(&fake, &["trace", "-o", &path(name)]);
+        fails(&output, &["cannot write"]);
+    }
+    let export = ["export", "-o", &path("no/x.json"), &fake.address()];
+    fails(&run(&export), &["cannot write"]);
+    assert_eq!(fake.state().dumped, 0);
+    good(&on(&fake, &["trace", "-o", &path("x.json")]));
+}
+
+/// A full disk shows too late.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_written_in_the_end_is_kept_elsewhere() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let sent = [b"-*-#", &records("zephyr.dump")[..], b"-*-!\r\n"].concat();
+    for (name, arguments) in [
+        ("full.kymo", &["trace", "-o", "full.kymo"][..]),
+        ("full.json", &["trace", "-o", "full.json"]),
+        ("full.json", &["export", "-o", "full.json"]),
+        ("stdout", &["trace", "--events"]),
+    ] {
+        let place = folder.path().join(name);
+        if !place.exists() {
+            std::os::unix::fs::symlink("/dev/full", &place).expect("a link");
+        }
+        let kept = tempfile::tempdir().expect("a directory");
+        let fake = Fake::start(state());
+        let address = fake.address();
+        let mut command = command(arguments);
+        match arguments[0] {
+            "export" => command.arg(&address),
+            _ => command.args(["--target", &address]),
+        };
+        if name == "stdout" {
+            let full = fs::File::create("/dev/full").expect("the full device");
+            command.stdout(full);
+        }
+        let output = command
+            .env("TMPDIR", kept.path())
+            .current_dir(folder.path())
+            .output()
+            .expect("it runs");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(err(&output).contains("is kept in"), "{}", err(&output));
+        let files: Vec<_> = fs::read_dir(kept.path()).expect("it is there").collect();
+        let [Ok(file)] = files.as_slice() else {
+            panic!("{files:?}");
+        };
+        assert_eq!(fs::read(file.path()).expect("a dump"), sent);
     }
 }
 

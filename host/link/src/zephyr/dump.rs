@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use kymo_zephyr::{BEGIN, END, Kind};
 
+use crate::LinkError;
+
 /// How a dump ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -35,6 +37,15 @@ pub struct Dump {
     pub ended: Ended,
     /// Whether it began before it was asked for: the target's buffer was full.
     pub unasked: bool,
+}
+
+/// What came when a dump was asked for.
+#[derive(Debug)]
+pub struct Arrived {
+    /// The dumps, the oldest first: those that came unasked, and the one that was asked for.
+    pub dumps: Vec<Dump>,
+    /// Why the one that was asked for is not among them.
+    pub missing: Option<LinkError>,
 }
 
 impl Dump {

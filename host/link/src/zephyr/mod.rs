@@ -23,7 +23,7 @@ mod sorter;
 mod target;
 pub mod tracing;
 
-pub use dump::{Dump, Ended};
+pub use dump::{Arrived, Dump, Ended};
 pub use replies::Status;
 pub(crate) use replies::{COMPLAINT, complains};
 pub use target::{Rebooted, Set, Target};

@@ -9,7 +9,6 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use kymo_link::zephyr::Dump;
 use kymo_read::zephyr::{FunctionTotal, ProfileDump, decode_profile};
 use kymo_symbols::Symbols;
 use kymo_zephyr::{Hints, Kind};
@@ -24,7 +23,7 @@ use crate::render::duration::Human;
 use crate::render::json::Object;
 use crate::render::palette::Palette;
 use crate::render::table::{Align, Table};
-use crate::target::{LiveZephyr, ZEPHYR_WAIT_SECONDS, incomplete_zephyr};
+use crate::target::{LiveZephyr, ZEPHYR_WAIT_SECONDS};
 
 /// The table that a target sends.
 pub fn live(args: &Args, mut live: LiveZephyr, context: &mut Context) -> Result<ExitCode, Report> {
@@ -40,15 +39,15 @@ pub fn live(args: &Args, mut live: LiveZephyr, context: &mut Context) -> Result<
     }
     if args.reboot {
         live.reboot(context)?;
-        live.wait(args.wait.unwrap_or(ZEPHYR_WAIT_SECONDS), context)?;
+        live.wait(args.wait.unwrap_or(ZEPHYR_WAIT_SECONDS), context);
     }
-    let dumps = live.fetch(Kind::Profile, context)?;
-    let bytes: Vec<u8> = dumps.iter().flat_map(Dump::as_sent).collect();
+    let fetched = live.fetch(Kind::Profile, context)?;
+    let bytes = fetched.as_sent();
     if let Some(path) = &args.output {
         fs::write(path, &bytes).map_err(|error| unwritable(path, &error))?;
         context.note(format_args!("{}: {} bytes", path.display(), bytes.len()));
     }
-    let incomplete = incomplete_zephyr(&dumps);
+    let incomplete = fetched.incomplete;
     let table = decode_profile(&live.name(), &bytes, &Hints::default());
     let table = table.map_err(|error| {
         let report = || Report::caused(live.name(), &error);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use kymo_link::zephyr::{Dump, Set, Status};
+use kymo_link::zephyr::{Set, Status};
 use kymo_read::OpenOptions;
 use kymo_symbols::Symbols;
 use kymo_zephyr::Kind;
@@ -16,9 +16,8 @@ use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
 use crate::filter::Selection;
 use crate::input::{Trace, name_of, refused};
-use crate::target::{
-    LiveZephyr, ZEPHYR_WAIT_SECONDS, incomplete_zephyr, one_pointer, pointer_text,
-};
+use crate::sent::{Sent, check_output};
+use crate::target::{LiveZephyr, ZEPHYR_WAIT_SECONDS, one_pointer, pointer_text};
 
 /// The format of trace directories.
 const DIRECTORY: &str = "ctf";
@@ -52,25 +51,28 @@ pub fn live(
     // Firmware that dumps whenever its buffer is full is listened to for as long as it is wanted.
     let usual = args.reboot.then_some(ZEPHYR_WAIT_SECONDS);
     if let Some(seconds) = args.wait.or(usual) {
-        live.wait(seconds, context)?;
+        live.wait(seconds, context);
     }
-    let dumps = live.fetch(Kind::Trace, context)?;
-    if dumps.iter().all(|dump| dump.body.is_empty()) {
-        context.note(
-            "the dump is empty: has the target been dumped since it started? or was its trigger not \
-             entered (`kymo trace --list`)? `kymo trace --reboot` looks from a new start on",
-        );
-    }
+    check(output)?;
+    let fetched = live.fetch(Kind::Trace, context)?;
     if let Output::Raw(path) = output {
-        keep(path, &dumps, context)?;
-        return match incomplete_zephyr(&dumps) {
-            Some(report) => Err(report),
-            None => Ok(ExitCode::SUCCESS),
-        };
+        let bytes = fetched.as_sent();
+        keep_bytes(path, &bytes, context).map_err(|report| Sent::new(bytes).keep(report))?;
+        return fetched.incomplete.map_or(Ok(ExitCode::SUCCESS), Err);
     }
     let fields = needs_fields(args, output);
-    let mut trace = Trace::of_zephyr(live.name(), &dumps, symbols, fields)?;
+    let mut trace = Trace::of_zephyr(live.name(), fetched, symbols, fields)?;
     finish(args, output, &mut trace, context)
+}
+
+/// Makes sure that the output can be written: the target sends what it has recorded only once.
+fn check(output: &Output<'_>) -> Result<(), Report> {
+    match output {
+        Output::Show => Ok(()),
+        Output::Raw(path) => check_output(path),
+        Output::Directory(path) => export::check_empty(path),
+        Output::Export(format, path) => export::check(format, path),
+    }
 }
 
 /// Why there is no trace to get.
@@ -148,11 +150,6 @@ fn list(live: &mut LiveZephyr, symbols: &Symbols, context: &mut Context) -> Resu
 }
 
 /// Keeps dumps as the target sent them.
-fn keep(path: &Path, dumps: &[Dump], context: &Context) -> Result<(), Report> {
-    let bytes: Vec<u8> = dumps.iter().flat_map(Dump::as_sent).collect();
-    keep_bytes(path, &bytes, context)
-}
-
 fn keep_bytes(path: &Path, bytes: &[u8], context: &Context) -> Result<(), Report> {
     fs::write(path, bytes).map_err(|error| unwritable(path, &error))?;
     context.note(format_args!(
@@ -204,6 +201,8 @@ fn finish(
         Some(path),
         &options,
         context,
-    )?;
+    )
+    .map_err(|report| trace.kept(report))?;
+    trace.remark_empty(context);
     trace.verdict()
 }

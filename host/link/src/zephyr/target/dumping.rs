@@ -11,7 +11,7 @@ use kymo_zephyr::Kind;
 
 use super::{ATTEMPTS, Target};
 use crate::zephyr::replies;
-use crate::zephyr::{Dump, Ended};
+use crate::zephyr::{Arrived, Ended};
 use crate::{Cancel, LinkError, Progress};
 
 /// How often it is looked whether a dump that comes still makes sense.
@@ -39,20 +39,23 @@ impl Target {
     /// # Errors
     /// [`LinkError::NotSupported`] if the target does not answer to this, and does to `ping`;
     /// [`LinkError::TimedOut`] if it answers nothing; [`LinkError::Cancelled`], or the connection's. Only
-    /// when nothing arrived: a dump that breaks off says so itself.
+    /// when nothing arrived: a dump that breaks off says so itself, and [`Arrived::missing`] why there is
+    /// none beside those that came unasked.
     pub fn dump(
         &mut self,
         kind: Kind,
         progress: &mut dyn FnMut(Progress),
         cancel: &Cancel,
-    ) -> Result<Vec<Dump>, LinkError> {
+    ) -> Result<Arrived, LinkError> {
         let result = self.ask_for_dump(kind, progress, cancel);
         self.sorter.no_longer_asked();
         let dumps = self.sorter.take_dumps();
-        match result {
-            Err(error) if dumps.is_empty() => Err(error),
-            _ => Ok(dumps),
-        }
+        let missing = match result {
+            Err(error) if dumps.is_empty() => return Err(error),
+            Err(error) if dumps.iter().all(|dump| dump.unasked) => Some(error),
+            _ => None,
+        };
+        Ok(Arrived { dumps, missing })
     }
 
     fn ask_for_dump(
