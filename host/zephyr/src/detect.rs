@@ -8,7 +8,7 @@
 //! for 64-bit targets, and a file may belong to another build.
 
 use crate::place::{MINUTE, REACH};
-use crate::scan::END;
+use crate::scan::{BEGIN, END, find_begin, find_end};
 use crate::{ByteOrder, Kind, Layout, NAME_BYTES, PointerWidth};
 
 /// What is said about a target's layout elsewhere; `None` for what is not. It is believed only where
@@ -42,6 +42,9 @@ const LATER: usize = 1 << 11;
 /// records of many layouts everywhere are a dump of none.
 const WORK: usize = 1 << 17;
 
+/// In so many places of a dump it is looked for records where there are none at its beginning.
+const PLACES: usize = 64;
+
 /// So many records in a row are no coincidence.
 const SEVERAL: usize = 4;
 
@@ -50,15 +53,46 @@ const SEVERAL: usize = 4;
 /// `body` is what came behind the mark that begins a dump, as far as it has come; the mark that ends it,
 /// and anything behind that, may be there. `None` if there is no record, of any layout.
 pub fn detect(body: &[u8], hints: &Hints) -> Option<Layout> {
-    let sample = body.get(..SAMPLE).unwrap_or(body);
     let mut work = 0;
-    let first = best(sample, hints, &mut work);
+    let (found, sure) = search(body, hints, &mut work);
+    let layout = found.map(|(_, layout)| layout);
+    if sure || body.len() <= SAMPLE {
+        return layout;
+    }
+    // All of the sample may be damaged. Further on, in this dump and in no other, nothing but a run of
+    // records counts.
+    let end = find_end(body).unwrap_or(body.len());
+    let next = find_begin(body, 0).map_or(end, |behind| behind - BEGIN.len());
+    let body = body.get(..end.min(next)).unwrap_or(body);
+    let step = SAMPLE.max(body.len().div_ceil(PLACES));
+    for from in (SAMPLE..body.len()).step_by(step) {
+        let later = body.get(from..).unwrap_or_default();
+        let (found, sure) = search(later, hints, &mut work);
+        let found = found.filter(|(score, _)| sure && score.records >= SEVERAL);
+        if let Some((_, layout)) = found {
+            return Some(layout);
+        }
+    }
+    layout
+}
+
+/// The same where records begin near the beginning of the bytes, or there are none.
+pub fn detect_near(body: &[u8], hints: &Hints) -> Option<Layout> {
+    let (found, _) = search(body, hints, &mut 0);
+    found.map(|(_, layout)| layout)
+}
+
+/// The layout of the records that begin somewhere near the beginning of `body`, what speaks for it, and
+/// whether they are most of what is there. `work` grows by the records weighed.
+fn search(body: &[u8], hints: &Hints, work: &mut usize) -> (Option<(Score, Layout)>, bool) {
+    let sample = body.get(..SAMPLE).unwrap_or(body);
+    let first = best(sample, hints, work);
     let half = |(score, layout): &(Score, Layout), sample: &[u8]| {
         score.likely(*layout) && score.records * layout.size() >= sample.len() / 2
     };
     let whole = |(score, layout): &(Score, Layout)| score.likely(*layout) && score.complete;
-    if let Some((_, layout)) = first.filter(|found| half(found, sample) || whole(found)) {
-        return Some(layout);
+    if first.is_some_and(|found| half(&found, sample) || whole(&found)) {
+        return (first, true);
     }
     // Bytes that were lost near the start shift all that follows: records begin again at some later
     // place. A few prove nothing there.
@@ -68,15 +102,15 @@ pub fn detect(body: &[u8], hints: &Hints) -> Option<Layout> {
         Some(*NAME_BYTES.end()),
     )
     .size();
-    let mut best_so_far = first;
+    let (mut best_so_far, mut sure) = (first, false);
     let mut until = 4 * longest;
     for skip in 1..4 * longest {
-        if skip > until || work > WORK {
+        if skip > until || *work > WORK {
             break;
         }
         let later = sample.get(skip..).unwrap_or_default();
         let later = later.get(..LATER).unwrap_or(later);
-        let found = best(later, hints, &mut work);
+        let found = best(later, hints, work);
         let Some(found) = found.filter(|(score, _)| score.records >= SEVERAL) else {
             continue;
         };
@@ -86,9 +120,10 @@ pub fn detect(body: &[u8], hints: &Hints) -> Option<Layout> {
         if half(&found, later) {
             // Within one record's length the right place is among those that were tried.
             until = until.min(skip + found.1.size());
+            sure = true;
         }
     }
-    best_so_far.map(|(_, layout)| layout)
+    (best_so_far, sure)
 }
 
 /// The same where the first byte is a record's: what is damaged at its start has no layout. This costs

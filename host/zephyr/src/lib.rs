@@ -40,8 +40,8 @@ mod record;
 mod scan;
 mod scanner;
 
-pub use detect::{Hints, detect, detect_undamaged, is_certain};
+pub use detect::{Hints, detect, detect_near, detect_undamaged, is_certain};
 pub use place::Position;
 pub use record::{ByteOrder, Entry, Kind, Layout, NAME_BYTES, PointerWidth, Record, RecordType};
-pub use scan::{BEGIN, END, End, Piece, Walk, find_begin, is_begin};
+pub use scan::{BEGIN, END, End, Piece, Walk, find_begin, find_end, is_begin};
 pub use scanner::Scanner;

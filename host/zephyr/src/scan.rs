@@ -67,8 +67,8 @@ fn is_end(bytes: &[u8]) -> bool {
     bytes.starts_with(END) && matches!(bytes.get(END.len()), Some(b'\r' | b'\n'))
 }
 
-/// Where the first mark with its line end stands.
-pub(crate) fn find_end(body: &[u8]) -> Option<usize> {
+/// Where the first mark with its line end stands that ends a dump, or may do so.
+pub fn find_end(body: &[u8]) -> Option<usize> {
     memmem::find_iter(body, END).find(|at| body.get(*at..).is_some_and(is_end))
 }
 
@@ -153,7 +153,7 @@ impl<'a> Walk<'a> {
             .get(self.position.at..)
             .filter(|rest| !rest.is_empty())?;
         let offset = self.position.at;
-        if self.layout.fits(rest) {
+        if self.layout.fits(rest) && !self.is_doubtful(rest).ok()? {
             if let Some(bytes) = self.better_place(rest).ok()? {
                 self.position.damage(bytes);
                 self.damaged = 0;
@@ -295,6 +295,29 @@ impl<'a> Walk<'a> {
         let best = self.best_place(seen, 1..2 * size, &known, records);
         let better = best.filter(|(skip, score)| skip % size != 0 && *score > here + MARGIN);
         Ok(better.map(|(skip, _)| skip))
+    }
+
+    /// Whether what fits here is the beginning of a record with the end of damage behind it: a name that
+    /// fills its field with whatever came, or with zeros, of a thread that was not heard of before, and
+    /// behind it there is neither a record nor a mark.
+    fn is_doubtful(&self, rest: &'a [u8]) -> Result<bool, NotYet> {
+        let size = self.layout.size();
+        let (Some(record), Some(field)) = (self.layout.record(rest), self.layout.name_bytes) else {
+            return Ok(false);
+        };
+        let odd = record.name.len() == field || (record.name.is_empty() && record.thread != 0);
+        if !odd || field == 0 || !self.position.in_step() {
+            return Ok(false);
+        }
+        let known = Known::before(self.body, self.layout, &self.position);
+        if known.has_thread(&self.layout, rest) {
+            return Ok(false);
+        }
+        // Where the bytes stop nothing speaks against it.
+        let behind = self.sight(rest, size, 2 * size)?.get(size..);
+        let behind = behind.unwrap_or_default();
+        let mark = |mark: &[u8]| behind.starts_with(mark) || mark.starts_with(behind);
+        Ok(!(mark(END) || mark(BEGIN) || behind.len() < size || self.layout.fits(behind)))
     }
 
     /// Whether records go on here: one, and behind it another one or the end. A mark with its line end

@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use kymo_ctf::metadata::{FieldClass, Length, Metadata};
 use kymo_zephyr::{
-    BEGIN, END, Hints, Kind, Layout, NAME_BYTES, Piece, RecordType, Walk, detect, detect_undamaged,
-    find_begin, is_begin, is_certain,
+    BEGIN, END, Hints, Kind, Layout, NAME_BYTES, Piece, RecordType, Walk, detect, detect_near,
+    detect_undamaged, find_begin, find_end, is_begin, is_certain,
 };
 
 /// So many dumps of a file may be damaged at their start: to search for the records of one is a lot of work,
@@ -72,6 +72,11 @@ pub(super) fn find(bytes: &[u8], hints: &Hints) -> Option<Vec<Dump>> {
     }
     if dumps.is_empty() {
         dumps.extend(bare(bytes, hints));
+        if dumps.is_empty() && find_end(bytes).is_some() {
+            // The mark that begins it is damaged, and so is what stands behind that.
+            finder.unmarked(0, bytes.len(), &mut dumps);
+            dumps.retain(|dump| !dump.is_unknown());
+        }
     } else {
         finder.unmarked(told, bytes.len(), &mut dumps);
     }
@@ -294,7 +299,7 @@ pub(super) fn name_bytes(metadata: &Metadata) -> Option<usize> {
 /// ends a dump stands behind them only the one that begins it is missing, and the first record may have
 /// lost its beginning with it.
 fn bare(bytes: &[u8], hints: &Hints) -> Option<Dump> {
-    bare_of(bytes, detect(bytes, hints)?)
+    bare_of(bytes, detect_near(bytes, hints)?)
 }
 
 fn bare_of(bytes: &[u8], layout: Layout) -> Option<Dump> {
