@@ -1,6 +1,7 @@
 //! Conversations with targets that answer, and with targets that do not.
 
 mod fake;
+mod server;
 
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};

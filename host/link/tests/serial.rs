@@ -4,6 +4,7 @@
 
 #[allow(dead_code, reason = "the other tests need more of it")]
 mod fake;
+mod server;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

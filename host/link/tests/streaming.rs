@@ -2,6 +2,7 @@
 
 #[allow(dead_code, reason = "other tests need more of it")]
 mod fake;
+mod server;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -1,6 +1,7 @@
 //! Conversations with targets that run Zephyr's own instrumentation, as captured and worse.
 
 mod fake_zephyr;
+mod server;
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -8,7 +9,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fake_zephyr::{BANNER, Cut, Fake, State, body, captures, entries, record, records};
+use fake_zephyr::recorded::{body, captures, entries, record, records};
+use fake_zephyr::{BANNER, Cut, Fake, State};
 use kymo_event::Addr;
 use kymo_link::zephyr::tracing::{self, HostCommand};
 use kymo_link::zephyr::{self, Dump, Ended, Set};

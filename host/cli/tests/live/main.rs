@@ -9,6 +9,9 @@ mod fake;
 #[allow(dead_code, reason = "kymo-link's tests need more of it")]
 mod fake_zephyr;
 
+#[path = "../../../link/tests/server/mod.rs"]
+mod server;
+
 mod capture;
 mod profile;
 mod stream;

@@ -8,7 +8,8 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::fake_zephyr::{BANNER, Cut, Fake, State, body, captures};
+use crate::fake_zephyr::recorded::{body, captures};
+use crate::fake_zephyr::{BANNER, Cut, Fake, State};
 use crate::{command, data, err, fails, good, out, run};
 
 /// `compute` and `leaf` of the demonstration's program, as pointers.
