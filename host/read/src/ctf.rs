@@ -30,6 +30,8 @@ struct CtfSource {
     dialects: Vec<Dialect>,
     /// What the record at hand means.
     meanings: Vec<Meaning>,
+    /// For each stream where its oldest packet begins in its file, if it was written around a ring.
+    oldest: Vec<Option<u64>>,
     /// For each trace when time 0 was by its clock: an export's times begin with the target.
     origins: Vec<i64>,
     ready: VecDeque<Event>,
@@ -58,7 +60,8 @@ struct Stream {
 /// # Errors
 /// [`OpenError`] if there is none, or the metadata of one cannot be used.
 pub(crate) fn find(directory: &Path) -> Result<Vec<Trace>, OpenError> {
-    Trace::open_all(directory).map_err(|error| refusal(directory, error))
+    let traces = Trace::open_all(directory).map_err(|error| refusal(directory, error))?;
+    Ok(traces.into_iter().map(Trace::in_order).collect())
 }
 
 /// Why a directory cannot be opened.
@@ -96,9 +99,11 @@ pub(crate) fn open_traces(
     let mut first = Vec::new();
     let mut dialects = Vec::new();
     let mut origins = Vec::new();
+    let mut oldest = Vec::new();
     for trace in traces {
         first.push(info.streams.len());
         for (index, name) in trace.stream_names().enumerate() {
+            oldest.push(trace.oldest(index));
             let name = match trace.name() {
                 "" => name.to_owned(),
                 trace => format!("{trace}/{name}"),
@@ -143,6 +148,7 @@ pub(crate) fn open_traces(
         first,
         dialects,
         meanings: Vec::new(),
+        oldest,
         origins,
         ready: VecDeque::new(),
         fields: options.fields,
@@ -304,6 +310,12 @@ impl CtfSource {
         let message = match skipped.map(|skipped| skipped.resume) {
             Some(Resume::Magic) => format!("{error}; what follows was found by its magic number"),
             _ => error.to_string(),
+        };
+        let message = match self.oldest.get(index) {
+            Some(Some(oldest)) => {
+                format!("{message} (counted from the oldest packet, at byte {oldest} of a ring)")
+            }
+            _ => message,
         };
         let stream = self.streams.get(index);
         self.ready.push_back(Event {

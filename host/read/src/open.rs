@@ -213,7 +213,7 @@ fn open_stream(
     };
     let name = path.file_name().unwrap_or(path.as_os_str());
     let trace = Trace::open_streams(metadata, [(name.to_string_lossy().into_owned(), file)]);
-    let trace = trace.map_err(|error| ctf::refusal(path, error))?;
+    let trace = trace.map_err(|error| ctf::refusal(path, error))?.in_order();
     if native::is_native(trace.metadata()) {
         return Err(OpenError::Unknown {
             path: path.to_owned(),

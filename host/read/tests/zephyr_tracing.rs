@@ -155,18 +155,25 @@ fn metadata(time_bits: u32, id_bits: u32, packets: &str) -> String {
         format!("event {{ name = {name}; id = {id}; fields := struct {{ {fields} }}; }};\n")
     };
     let thread = format!("{u32_} thread_id; {name};");
+    let sizes = format!(
+        "{0} timestamp_begin; {0} timestamp_end; {u32_} content_size; {u32_} packet_size;",
+        integer(64)
+    );
+    let magic = format!("{u32_} magic;");
     let (header, context) = match packets {
         "" => (String::new(), String::new()),
-        cpu => {
-            let u64_ = integer(64);
-            let header = format!("packet.header := struct {{ {u32_} magic; }};");
-            let context = format!(
-                "packet.context := struct {{ {u64_} timestamp_begin; {u64_} timestamp_end; \
-                 {u32_} content_size; {u32_} packet_size; {u32_} events_discarded; {u8_} {cpu}; }};"
-            );
-            (header, context)
-        }
+        // Those of a circular buffer.
+        "packet_seq_num" => (magic, format!("{sizes} {} packet_seq_num;", integer(64))),
+        cpu => (
+            format!("{magic} {u32_} stream_id;"),
+            format!("{sizes} {u32_} events_discarded; {u8_} {cpu};"),
+        ),
     };
+    let scope = |name: &str, fields: String| match fields.as_str() {
+        "" => String::new(),
+        fields => format!("packet.{name} := struct {{ {fields} }};"),
+    };
+    let (header, context) = (scope("header", header), scope("context", context));
     [
         "/* CTF 1.8 */\n".to_owned(),
         format!("trace {{ major = 1; minor = 8; byte_order = le; {header} }};\n"),
@@ -304,13 +311,108 @@ fn every_generation_is_read() {
     }
 }
 
+/// A memory of packets that was written around and around, as it stands in a file: the oldest packet is in
+/// its middle.
+#[test]
+fn a_ring_of_packets_is_read_from_the_oldest_on() {
+    let numbered = metadata(64, 16, "packet_seq_num");
+    let packet = |number: u64| {
+        let begin = number * 1_000;
+        let content = [
+            event(64, 16, begin + 10, 0x1B, &[]),
+            event(64, 16, begin + 20, 0x1C, &[]),
+        ]
+        .concat();
+        let bits = (4 + 8 + 8 + 4 + 4 + 8 + content.len()) as u32 * 8;
+        let mut bytes = [
+            0xC1FC_1FC1_u32.to_le_bytes().to_vec(),
+            begin.to_le_bytes().to_vec(),
+            (begin + 100).to_le_bytes().to_vec(),
+            bits.to_le_bytes().to_vec(),
+            (128_u32 * 8).to_le_bytes().to_vec(),
+            number.to_le_bytes().to_vec(),
+            content,
+        ]
+        .concat();
+        bytes.resize(128, 0);
+        bytes
+    };
+    for turn in 0..8 {
+        let numbers: Vec<u64> = (0..8).map(|at| 20 + (at + turn) % 8).collect();
+        let stream: Vec<u8> = numbers.iter().flat_map(|number| packet(*number)).collect();
+        let folder = trace(&numbered, &stream);
+        let (info, events) = read(folder.path());
+        assert_eq!(info.damage, []);
+        let times: Vec<_> = records(&events).map(|event| event.time.0).collect();
+        let expected = (20..28).flat_map(|number| [number * 1_000 + 10, number * 1_000 + 20]);
+        assert_eq!(times, expected.collect::<Vec<_>>(), "{turn}");
+        let gaps: Vec<_> = events
+            .iter()
+            .filter_map(|event| match &event.kind {
+                EventKind::Gap(gap) => Some(gap.clone()),
+                _ => None,
+            })
+            .collect();
+        // Only what was written over is missing.
+        assert!(
+            matches!(gaps.as_slice(), [Gap::Overwritten { .. }]),
+            "{turn}: {gaps:?}"
+        );
+    }
+    // Damage is told as from the oldest on.
+    let mut stream: Vec<u8> = [5, 6, 3, 4].into_iter().flat_map(packet).collect();
+    let id = 3 * 128 + 36 + 8;
+    stream[id..id + 2].copy_from_slice(&[0xEE, 0xEE]);
+    let (info, _) = read(trace(&numbered, &stream).path());
+    let told = info.damage.first().expect("damage");
+    assert!(told.message.contains("at byte 256"), "{}", told.message);
+    assert!((128..256).contains(&told.offset), "{}", told.offset);
+    // One that is missing in between is told.
+    let stream: Vec<u8> = [5, 6, 2, 4].into_iter().flat_map(packet).collect();
+    let (_, events) = read(trace(&numbered, &stream).path());
+    let lost = Gap::LostPackets { packets: Some(1) };
+    assert!(
+        events
+            .iter()
+            .any(|event| event.kind == EventKind::Gap(lost.clone()))
+    );
+}
+
+/// Proposals for several processors have their number at the end of every event.
+#[test]
+fn events_tell_their_processors() {
+    let fields = |metadata: String| {
+        let number = "integer { size = 32; align = 8; signed = false; } core_id;";
+        metadata.replace(
+            "fields := struct { ",
+            &format!("fields := struct {{ {number} "),
+        )
+    };
+    let one = |time: u64, id, core: u32, payload: &[u8]| {
+        event(32, 8, time, id, &[&core.to_le_bytes(), payload].concat())
+    };
+    let stream = [
+        one(1_000, 0x11, 0, &thread(0x10, "a")),
+        one(1_100, 0x11, 1, &thread(0x20, "b")),
+        one(1_200, 0x1B, 0, &[]),
+        one(1_300, 0x1C, 0, &[]),
+    ];
+    let folder = trace(&fields(metadata(32, 8, "")), &stream.concat());
+    let (info, events) = read(folder.path());
+    assert_eq!(info.damage, []);
+    let cpus: Vec<_> = records(&events).map(|event| event.cpu).collect();
+    assert_eq!(cpus, [0, 1, 0, 0].map(|cpu| Some(Cpu(cpu))));
+}
+
 #[test]
 fn packets_tell_processors_and_losses() {
     let packet = |begin: u64, cpu: u8, discarded: u32, events: &[Vec<u8>]| {
         let content = events.concat();
-        let bits = (4 + 8 + 8 + 4 + 4 + 4 + 1 + content.len()) as u32 * 8;
+        let bits = (4 + 4 + 8 + 8 + 4 + 4 + 4 + 1 + content.len()) as u32 * 8;
         [
             0xC1FC_1FC1_u32.to_le_bytes().to_vec(),
+            // The number of the stream.
+            vec![0; 4],
             begin.to_le_bytes().to_vec(),
             (begin + 1_000).to_le_bytes().to_vec(),
             bits.to_le_bytes().to_vec(),

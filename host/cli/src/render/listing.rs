@@ -98,6 +98,10 @@ impl<'a> Listing<'a> {
             let name = self.names.name(*thread, Some(name));
             self.threads.insert(*thread, cell(&name, self.width));
         }
+        // What follows from a record besides, as a thread's name does, is no record.
+        if event.name.is_empty() && !matches!(event.kind, EventKind::Gap(_)) {
+            return Ok(());
+        }
         self.times.meet(event.time, Some(event.stream));
         self.line.clear();
         // Writing to a string cannot fail.

@@ -48,7 +48,7 @@ enum State {
     Closed(u64),
 }
 
-/// A file that is read from its beginning to its end, open or not.
+/// A file that is read to its end, open or not.
 #[derive(Debug)]
 pub(super) struct StreamInput {
     path: PathBuf,
@@ -56,14 +56,17 @@ pub(super) struct StreamInput {
 }
 
 impl StreamInput {
-    /// Opens a file, if only to see that it can be.
-    pub fn open(path: PathBuf) -> io::Result<Self> {
-        let file = File::open(&path)?;
+    /// Opens a file from a place on, if only to see that it can be.
+    pub fn open_at(path: PathBuf, at: u64) -> io::Result<Self> {
+        let mut file = File::open(&path)?;
+        if at > 0 {
+            file.seek(SeekFrom::Start(at))?;
+        }
         let state = match Place::take() {
             Some(place) => State::Open(file, Some(place)),
             // What has come through a pipe is gone.
             None if !file.metadata()?.is_file() => State::Open(file, None),
-            None => State::Closed(0),
+            None => State::Closed(at),
         };
         Ok(Self { path, state })
     }
@@ -108,7 +111,7 @@ mod tests {
         for number in 0..count {
             let path = directory.path().join(number.to_string());
             std::fs::write(&path, [number as u8; 10]).expect("file");
-            inputs.push(StreamInput::open(path).expect("open"));
+            inputs.push(StreamInput::open_at(path, 0).expect("open"));
         }
         let open = |input: &&StreamInput| matches!(input.state, State::Open(..));
         assert!(inputs.iter().filter(open).count() <= MOST);
@@ -123,7 +126,7 @@ mod tests {
         drop(inputs);
         let path = directory.path().join("0");
         let again: Vec<_> = (0..count / 3)
-            .map(|_| StreamInput::open(path.clone()).expect("open"))
+            .map(|_| StreamInput::open_at(path.clone(), 0).expect("open"))
             .collect();
         assert!(again.iter().any(|input| open(&input)));
     }

@@ -7,6 +7,7 @@ pub(crate) mod flat;
 mod messages;
 mod parallel;
 mod projection;
+mod ring;
 mod stream;
 mod trace;
 mod value;

@@ -5,7 +5,6 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::file::StreamInput;
 use super::messages::Messages;
 use super::stream::StreamReader;
 use crate::error::{MetadataError, OpenError};
@@ -17,9 +16,11 @@ const MAX_LEVELS: u32 = 8;
 
 /// Where the bytes of a stream are.
 #[derive(Debug, Clone)]
-enum Source {
+pub(super) enum Source {
     File(PathBuf),
     Memory(Arc<[u8]>),
+    /// What was written around a ring, and where in it the oldest packet begins.
+    Ring(Box<Self>, u64),
 }
 
 /// A trace: metadata and the streams that follow it.
@@ -29,14 +30,14 @@ enum Source {
 pub struct Trace {
     plan: Arc<Plan>,
     name: String,
-    streams: Vec<(String, Source)>,
+    pub(super) streams: Vec<(String, Source)>,
     warnings: Vec<Warning>,
 }
 
 /// Bytes in memory as a reader.
-struct Shared {
-    bytes: Arc<[u8]>,
-    at: usize,
+pub(super) struct Shared {
+    pub(super) bytes: Arc<[u8]>,
+    pub(super) at: usize,
 }
 
 impl Read for Shared {
@@ -202,20 +203,17 @@ impl Trace {
 
     /// Opens a stream by its position.
     pub(crate) fn stream(&self, index: usize) -> Result<Option<Box<dyn Read + Send>>, OpenError> {
-        Ok(match self.streams.get(index) {
-            Some((_, Source::File(path))) => {
-                let file = StreamInput::open(path.clone()).map_err(|source| OpenError::Io {
-                    path: path.clone(),
-                    source,
-                })?;
-                Some(Box::new(file))
-            }
-            Some((_, Source::Memory(bytes))) => Some(Box::new(Shared {
-                bytes: Arc::clone(bytes),
-                at: 0,
-            })),
-            None => None,
-        })
+        let Some((name, source)) = self.streams.get(index) else {
+            return Ok(None);
+        };
+        let opened = source.open().map_err(|error| OpenError::Io {
+            path: match source {
+                Source::File(path) => path.clone(),
+                _ => name.into(),
+            },
+            source: error,
+        })?;
+        Ok(Some(opened))
     }
 }
 

@@ -18,7 +18,7 @@
 use std::collections::HashMap;
 
 use kymo_ctf::Value;
-use kymo_ctf::metadata::{Clock, EventClass, Metadata, Scope};
+use kymo_ctf::metadata::{Clock, EventClass, Metadata, Scope, StructClass};
 use kymo_event::{Addr, Cpu, EventKind, Function, Irq, ThreadId, TraceInfo};
 
 use super::Meaning;
@@ -38,6 +38,8 @@ pub(crate) struct Zephyr {
     threads: HashMap<ThreadId, String>,
     /// Whether the name of interrupts has been told.
     interrupt_named: bool,
+    /// What the processor's number is called in packets, and in events.
+    processor: [Option<&'static str>; 2],
 }
 
 /// What the events of one class are.
@@ -64,6 +66,9 @@ const SOME_INTERRUPT: Irq = Irq(0);
 
 /// So far a step back is one, and no turn of the 32 bits.
 const STEP_BACK_NS: u64 = 1 << 30;
+
+/// What a processor's number is called, in packets or events: by the several proposals for more than one.
+const PROCESSOR: [&str; 3] = ["cpu", "cpu_id", "core_id"];
 
 /// What the kernel calls threads that have no name (yet).
 const NAMELESS: &str = "unknown";
@@ -96,6 +101,7 @@ impl Zephyr {
             running: HashMap::new(),
             threads: HashMap::new(),
             interrupt_named: false,
+            processor: processor_names(metadata),
         })
     }
 
@@ -148,7 +154,7 @@ impl Zephyr {
         let rule = self.rules.get(class);
         let rule = rule.and_then(|events| events.get(record.class_index()));
         let rule = *rule.unwrap_or(&Rule::Other);
-        let cpu = cpu.or_else(|| processor(record));
+        let cpu = cpu.or_else(|| self.processor(record));
         let subject = number(record, "thread_id")
             .filter(|id| *id != 0)
             .map(ThreadId);
@@ -178,6 +184,14 @@ impl Zephyr {
             cpu,
             ..Meaning::of(kind).in_thread(thread)
         });
+    }
+
+    /// The processor, where the packet or the record tells one.
+    fn processor(&self, record: &kymo_ctf::Event<'_>) -> Option<Cpu> {
+        let [of_packet, of_event] = self.processor;
+        let cpu = of_packet.and_then(|name| record.packet().field(name)?.as_u64());
+        let cpu = cpu.or_else(|| number(record, of_event?))?;
+        u32::try_from(cpu).ok().map(Cpu)
     }
 
     /// The kind of a record; `None` if a field is missing that it needs, or there is none for it.
@@ -298,11 +312,19 @@ fn stand_in(call: &str, functions: &mut Vec<Function>) -> Addr {
     address
 }
 
-/// The processor, where the packet or the record has one under the name that Zephyr gives it.
-fn processor(record: &kymo_ctf::Event<'_>) -> Option<Cpu> {
-    let cpu = record.packet().field("cpu").and_then(|cpu| cpu.as_u64());
-    let cpu = cpu.or_else(|| number(record, "cpu"))?;
-    u32::try_from(cpu).ok().map(Cpu)
+/// What the processor's number is called in packets, and what in events; `None` where they have none.
+fn processor_names(metadata: &Metadata) -> [Option<&'static str>; 2] {
+    let named = |all: &[&StructClass]| {
+        let mut names = PROCESSOR.into_iter();
+        names.find(|name| all.iter().any(|fields| fields.member(name).is_some()))
+    };
+    let streams = metadata.streams.iter();
+    let packets: Vec<_> = streams
+        .filter_map(|it| it.packet_context.as_ref())
+        .collect();
+    let events = metadata.streams.iter().flat_map(|stream| &stream.events);
+    let events: Vec<_> = events.filter_map(|it| it.fields.as_ref()).collect();
+    [named(&packets), named(&events)]
 }
 
 /// A number of the payload.
