@@ -50,6 +50,9 @@ impl Recorded {
 
 /// What one record costs. Times are in parts of a tick of the target's clock, because they are
 /// averages.
+///
+/// (In the order in which it is [laid out](Self::BYTES): a target copies words.)
+#[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// Of what.

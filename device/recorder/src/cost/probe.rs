@@ -181,14 +181,14 @@ impl<B: Bench> Probe<B> {
     /// What each of two functions takes that are called like hooks.
     #[inline(never)]
     fn both(&self, hooks: [Hook; 2], function: usize) -> [u32; 2] {
-        let mut sums = [0u32; 2];
+        let whole = |cost: Cost| cost.before.wrapping_add(cost.after);
+        let (mut one, mut other) = (0u32, 0u32);
         for _ in 0..1 << REPEATS {
-            let costs = self.measure(&Pairs::<B::Target>::ALL[0], hooks, function);
-            for (sum, cost) in sums.iter_mut().zip(costs) {
-                *sum = sum.wrapping_add(cost.before).wrapping_add(cost.after);
-            }
+            let [first, second] = self.measure(&Pairs::<B::Target>::ALL[0], hooks, function);
+            one = one.wrapping_add(whole(first));
+            other = other.wrapping_add(whole(second));
         }
-        sums.map(|sum| sum >> REPEATS)
+        [one >> REPEATS, other >> REPEATS]
     }
 
     /// Calls both hooks of a pair, with `subject` as the function or the thread.
@@ -223,9 +223,11 @@ impl<B: Bench> Probe<B> {
                 break;
             }
         }
-        core::array::from_fn(|n| {
-            tallies[n].cost(pair.recorded[n], pair.from_bits[n], self.reading, self.call)
-        })
+        let cost = |tally: &B::Tally, n: usize| {
+            tally.cost(pair.recorded[n], pair.from_bits[n], self.reading, self.call)
+        };
+        let [first, second] = &tallies;
+        [cost(first, 0), cost(second, 1)]
     }
 
     /// Waits for a moment, another time than the last. Else each round could take so long that the next

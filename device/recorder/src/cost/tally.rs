@@ -1,5 +1,8 @@
 //! Many measurements of one thing as one figure.
 
+#[cfg(target_has_atomic = "ptr")]
+use core::cell::Cell;
+
 use kymo_wire::cost::{Cost, Recorded};
 
 /// What a hook took in several calls.
@@ -27,9 +30,9 @@ pub(crate) trait Tally: Copy {
     #[inline(never)]
     fn cost(&self, recorded: Recorded, from_bits: u8, reading: u32, call: u32) -> Cost {
         let kept = self.kept();
-        let [before, after] = kept
-            .sums
-            .map(|sum| kept.average(sum).saturating_sub(reading / 2));
+        let part = |sum| kept.average(sum).saturating_sub(reading / 2);
+        let [before, after] = kept.sums;
+        let (before, after) = (part(before), part(after));
         let hidden = match Self::HIDDEN {
             0 => 0,
             parts => before.wrapping_add(after) / parts,
@@ -167,7 +170,7 @@ impl Tally for Undisturbed {
     fn kept(&self) -> Kept {
         let mut calls = self.calls;
         let whole = |[before, after]: &[u32; 2]| before.saturating_add(*after);
-        calls.sort_unstable_by_key(whole);
+        sort(&mut calls, whole);
         let kept = calls.get(..1 << Self::KEPT).unwrap_or(&[]);
         let sums = kept.iter().fold([0u32; 2], |[before, after], call| {
             [
@@ -187,6 +190,24 @@ impl Tally for Undisturbed {
     }
 }
 
+/// Sorts a few things. (What `core` has for many takes kilobytes of code.)
+#[cfg(target_has_atomic = "ptr")]
+fn sort<T: Copy>(things: &mut [T], key: impl Fn(&T) -> u32) {
+    let things = Cell::from_mut(things).as_slice_of_cells();
+    for end in 2..=things.len() {
+        // All but the last are sorted: it goes back to its place among them.
+        for pair in things.get(..end).unwrap_or(&[]).windows(2).rev() {
+            let [one, other] = pair else { continue };
+            let (lower, upper) = (one.get(), other.get());
+            if key(&lower) <= key(&upper) {
+                break;
+            }
+            one.set(upper);
+            other.set(lower);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,6 +216,24 @@ mod tests {
     fn reading(tally: &impl Tally) -> u32 {
         let kept = tally.kept();
         kept.average(kept.sums[1])
+    }
+
+    #[test]
+    fn whatever_the_order_was_it_is_sorted_then() {
+        let mut random = 1u32;
+        for length in [0, 1, 2, 3, 64] {
+            for _ in 0..20 {
+                let next = |_| {
+                    random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    random >> 26
+                };
+                let mut things: Vec<u32> = (0..length).map(next).collect();
+                let mut expected = things.clone();
+                expected.sort_unstable();
+                sort(&mut things, |thing| *thing);
+                assert_eq!(things, expected);
+            }
+        }
     }
 
     #[test]
@@ -228,7 +267,10 @@ mod tests {
         let cost = hook.cost(Recorded::Exit, 0, reading(&clock), 3);
         assert_eq!(cost.before, 26 * Cost::UNIT);
         assert_eq!(cost.after, 25 * Cost::UNIT + Cost::UNIT / 2);
-        assert_eq!(u32::from(cost.uncertainty), ((Cost::UNIT + Cost::UNIT / 3) / 8 + 3) / 2);
+        assert_eq!(
+            u32::from(cost.uncertainty),
+            ((Cost::UNIT + Cost::UNIT / 3) / 8 + 3) / 2
+        );
     }
 
     #[test]
@@ -246,6 +288,9 @@ mod tests {
             (19 * Cost::UNIT, 29 * Cost::UNIT)
         );
         // It may still be that no call has met the tick that makes a difference.
-        assert_eq!(u32::from(cost.uncertainty), (Cost::UNIT + Cost::UNIT / 3) / 4 / 2);
+        assert_eq!(
+            u32::from(cost.uncertainty),
+            (Cost::UNIT + Cost::UNIT / 3) / 4 / 2
+        );
     }
 }
