@@ -354,7 +354,7 @@ impl<T: Target> Stream<T> {
 
     /// Does one thing so that a record will find room at `now` (not before the last one's time): or
     /// counts it as discarded.
-    pub(crate) fn make_room(&self, now: u64, need: Need) -> Found {
+    pub(crate) fn make_room(&self, need: Need, now: u64) -> Found {
         let Some(cursor) = self.cursor.get() else {
             self.buffer.add_discarded(1);
             return Found::Full;

@@ -66,6 +66,14 @@ pub trait Target {
         0
     }
 
+    /// The same, of which the compiler does not know any more where it is. The address of a static is put
+    /// together of two instructions wherever it is used, even in functions that are given it; what is
+    /// not known stays in a register. Where an address takes less this is nothing.
+    #[inline(always)]
+    fn somewhere<R>(it: &R) -> &R {
+        it
+    }
+
     /// Makes interrupts again what they were before the [`hold`](Self::hold) that returned `was`.
     #[inline(always)]
     fn let_go(was: usize) {

@@ -91,11 +91,10 @@ impl<T: Target> Metadata<T> {
         // header.
         unsafe {
             self.memory.give(buffer, bytes);
-            // What neither stands here nor in `complete`. (A loop would be made a call of `memset`, of
-            // 174 bytes.)
-            for at in [PacketHeader::SEQUENCE_OFFSET, PacketHeader::WORD_OFFSET] {
-                Memory::<T>::put32(buffer, at, 0);
-            }
+            // What neither stands here nor in `complete`. (A loop over all would be made a call of
+            // `memset`, of 174 bytes.)
+            Memory::<T>::put32(buffer, PacketHeader::SEQUENCE_OFFSET, 0);
+            Memory::<T>::put32(buffer, PacketHeader::WORD_OFFSET, 0);
             Memory::<T>::put32(buffer, header as usize - 4, 0);
             Memory::<T>::put32(buffer, 0, PACKET_MAGIC);
             Memory::<T>::put32(buffer, 4, identity);
@@ -110,23 +109,23 @@ impl<T: Target> Metadata<T> {
 
     /// The name of a thread.
     pub fn thread_name(&self, now: u64, thread: usize, name: &[u8]) {
-        self.add(now, MetadataType::ThreadName, thread as u64, name);
+        self.add(MetadataType::ThreadName, now, thread as u64, name);
     }
 
     /// The name of an interrupt.
     pub fn isr_name(&self, now: u64, irq: u16, name: &[u8]) {
-        self.add(now, MetadataType::IsrName, irq.into(), name);
+        self.add(MetadataType::IsrName, now, irq.into(), name);
     }
 
     /// The build id of the program.
     pub fn build_id(&self, now: u64, id: &[u8]) {
-        self.add(now, MetadataType::BuildId, 0, id);
+        self.add(MetadataType::BuildId, now, 0, id);
     }
 
     /// The clock: ticks a second, and bits of the counter behind it.
     pub fn clock(&self, now: u64, hz: u64, bits: u32) {
         let bits = Self::number(bits.into(), 4);
-        self.add(now, MetadataType::Clock, hz, bits.get(..4).unwrap_or(&[]));
+        self.add(MetadataType::Clock, now, hz, bits.get(..4).unwrap_or(&[]));
     }
 
     /// Whether so many costs may be told. Names are worth more than they: costs are left out where
@@ -138,10 +137,14 @@ impl<T: Target> Metadata<T> {
 
     /// What recording the beginning of something costs, and its end; or only the end, where `known`.
     pub fn costs(&self, now: u64, costs: &[Cost; 2], known: bool) {
-        let text = costs.map(|cost| cost.encode(T::LAYOUT.order));
+        let [first, second] = costs;
+        let text = [
+            first.encode(T::LAYOUT.order),
+            second.encode(T::LAYOUT.order),
+        ];
         let from = if known { Cost::BYTES } else { 0 };
         let text = text.as_flattened().get(from..).unwrap_or(&[]);
-        self.add(now, MetadataType::Cost, 0, text);
+        self.add(MetadataType::Cost, now, 0, text);
     }
 
     /// How many facts, and other things that no stream can tell of, were lost.
@@ -185,7 +188,7 @@ impl<T: Target> Metadata<T> {
     /// Adds a fact whose value is a number (that of an interrupt has two bytes and two of nothing) and a
     /// text of at most [`MAX_NAME`] bytes, cut between characters of UTF-8. Interrupts may be let go.
     #[inline(never)]
-    pub fn add(&self, now: u64, kind: MetadataType, number: u64, text: &[u8]) {
+    pub fn add(&self, kind: MetadataType, now: u64, number: u64, text: &[u8]) {
         if !cfg!(feature = "metadata") {
             return;
         }
@@ -268,15 +271,9 @@ impl<T: Target> Metadata<T> {
     fn stands(&self, fact: &Parts<'_>) -> bool {
         let [front, text] = fact;
         // (Byte by byte: slices are compared by a function that the program may not have otherwise.)
-        let same =
-            |one: &[u8], other: &[u8]| one.iter().zip(other).all(|(one, other)| one == other);
-        self.any(|found| {
-            // Both begin with their length.
-            same(front, found)
-                && found
-                    .get(front.len()..)
-                    .is_some_and(|rest| same(text, rest))
-        })
+        let bytes = || front.iter().chain(*text);
+        // Both begin with their length.
+        self.any(|found| bytes().zip(found).all(|(one, other)| one == other))
     }
 
     /// Whether there is a fact that is as asked: from its type on, as it stands there.

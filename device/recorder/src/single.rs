@@ -347,15 +347,22 @@ impl<P: SinglePort + 'static> Single<P> {
     #[inline(never)]
     fn tell_gap(&self, now: u64) {
         let ticks = self.clock.take_gap();
-        self.writer.stream().place(now, EventId::ClockGap, ticks, 0);
+        self.writer.stream().place(EventId::ClockGap, now, ticks, 0);
     }
 
     /// An event that is not recorded is lost if only a reader was in the way.
     #[cold]
     fn refuse(&self, state: State) {
         if state.on() && state.enabled() && state.frozen() {
-            add(&self.lost, 1);
+            self.lose();
         }
+    }
+
+    /// Counts an event that is lost.
+    #[cold]
+    #[inline(never)]
+    fn lose(&self) {
+        add(&self.lost, 1);
     }
 
     /// Something happened while the gate was closed, in [parts](Event::parts): whether it is open now, so
@@ -369,6 +376,7 @@ impl<P: SinglePort + 'static> Single<P> {
         id: EventId,
         first: u64,
     ) -> bool {
+        let hot = P::somewhere(hot);
         let gate = &hot.gate;
         if !self.wake(hot, config) {
             return false;
@@ -382,13 +390,13 @@ impl<P: SinglePort + 'static> Single<P> {
         }
         let open = self.masked(|| {
             let state = gate.state();
-            if gate.open() {
+            if state.open() {
                 return true;
             }
             self.writer.follow(id, first);
             // Before there is a clock, or while the recorder is being set up.
             if gate.turns() == 0 && config.flags & START_ON != 0 {
-                add(&self.lost, 1);
+                self.lose();
             }
             let on = state.enabled() && triggers && !state.on();
             if on {
@@ -429,7 +437,7 @@ impl<P: SinglePort + 'static> Single<P> {
             if self.clock.doubtful() {
                 self.tell_gap(now);
             }
-            self.writer.tell_recording(now, on, cause);
+            self.writer.tell_recording(on, cause, now);
         }
         gate.turn(on);
         self.missed();

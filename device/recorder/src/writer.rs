@@ -168,7 +168,7 @@ impl<T: Target> Writer<T> {
             }
             Event::Exit(function) => self.call(driver, Edge::Exit, function, 0),
             Event::Recording { on, cause } => {
-                self.tell_recording(driver.now(), on, cause);
+                self.tell_recording(on, cause, driver.now());
                 true
             }
             _ => {
@@ -212,16 +212,23 @@ impl<T: Target> Writer<T> {
     fn enter(&self, driver: &impl Driver, function: usize, caller: usize) -> bool {
         let caller = if self.keep_sites() { caller } else { 0 };
         let (kept, moment) = (self.profile.is_kept(), Cell::new(None));
-        let ready = || moment.set(self.moment(driver, kept));
+        let ready = || {
+            if kept {
+                self.prepare(driver, &moment);
+            }
+        };
         let recorded = match self.stream.enter(driver, function, caller, ready) {
             Ok(recorded) => recorded,
-            Err((id, first, second)) => self.put(driver, id, first, second, Some(&moment)),
+            Err((id, first, second)) => {
+                let moment = kept.then_some(&moment);
+                self.put(driver, id, first, second, moment)
+            }
         };
         let Some(now) = recorded else {
             return false;
         };
         match &moment.into_inner() {
-            Some(moment) => self.profile.enter_at(moment, now, function),
+            Some(moment) => self.profile.enter_at(moment, driver.whole(now), function),
             None if kept => self.profile.lose_call(),
             None => {}
         }
@@ -231,30 +238,35 @@ impl<T: Target> Writer<T> {
     #[inline(never)]
     fn exit(&self, driver: &impl Driver, function: usize) -> bool {
         let (kept, moment) = (self.profile.is_kept(), Cell::new(None));
-        let ready = || moment.set(self.moment(driver, kept));
+        let ready = || {
+            if kept {
+                self.prepare(driver, &moment);
+            }
+        };
         let recorded = match self.stream.exit(driver, function, ready) {
             Ok(recorded) => recorded,
-            Err((id, first, second)) => self.put(driver, id, first, second, Some(&moment)),
+            Err((id, first, second)) => {
+                let moment = kept.then_some(&moment);
+                self.put(driver, id, first, second, moment)
+            }
         };
         let Some(now) = recorded else {
             return false;
         };
         if let Some(moment) = &moment.into_inner() {
-            self.profile.exit_at(moment, now, function);
+            self.profile.exit_at(moment, driver.whole(now), function);
         }
         true
     }
 
-    /// What the table has to know of the moment at which a call is recorded, if it is kept.
-    #[inline(always)]
-    fn moment(&self, driver: &impl Driver, kept: bool) -> Option<Moment> {
-        if !kept {
-            return None;
-        }
+    /// Notes what the table, which is kept, has to know of the moment at which a call is recorded. (One
+    /// piece of code for all that record calls, and in memory: else it is copied there masked.)
+    #[inline(never)]
+    fn prepare(&self, driver: &impl Driver, moment: &Cell<Option<Moment>>) {
         if self.profile.is_idle() {
             self.run_thread(driver);
         }
-        self.profile.moment()
+        moment.set(self.profile.moment());
     }
 
     /// The thread that is known runs, as nobody did.
@@ -321,17 +333,17 @@ impl<T: Target> Writer<T> {
         self.put(driver, id, first, second, None).is_some()
     }
 
-    /// The same of anything but a usual entry or exit; of these with `moment`, to be kept up to date.
-    /// Returns the time.
+    /// The same of anything but a usual entry or exit; of these with `moment`, to be kept up to date, if
+    /// there is a table. Returns the time, cut by [`low`](crate::hot::low).
     #[inline(never)]
-    fn put(
+    fn put<D: Driver>(
         &self,
-        driver: &impl Driver,
+        driver: &D,
         id: EventId,
         first: u64,
         second: usize,
         moment: Option<&Cell<Option<Moment>>>,
-    ) -> Option<u64> {
+    ) -> Option<usize> {
         let id = match id {
             EventId::IsrExitNamed if self.innermost() == Some(first as u16) => EventId::IsrExit,
             EventId::SwitchedIn | EventId::SwitchedOut => {
@@ -341,13 +353,12 @@ impl<T: Target> Writer<T> {
             _ => id,
         };
         let follows = (EventId::Context as u8..=EventId::IsrExitNamed as u8).contains(&(id as u8));
-        let kept = self.profile.is_kept();
         let ready = || {
             if let Some(moment) = moment {
-                moment.set(self.moment(driver, kept));
+                self.prepare(driver, moment);
             }
         };
-        let accounted = kept && moment.is_none();
+        let accounted = moment.is_none() && self.profile.is_kept();
         // Worked out here: a compiler would do it where interrupts are held off.
         let more = black_box(follows || accounted);
         let also = |now| {
@@ -355,43 +366,48 @@ impl<T: Target> Writer<T> {
                 if accounted {
                     self.account_other(self.stream.whole(now), id, first);
                 }
-                self.follow_parts(id, first);
+                if D::RARE {
+                    self.follow_apart(id, first);
+                } else {
+                    self.follow_parts(id, first);
+                }
             }
         };
         let quick = |id| {
             if accounted && self.tells_table(id) {
                 return None;
             }
-            self.follow_quickly(id, first)
+            Some(self.following(id, first))
         };
         self.stream
             .other(driver, (id, first, second), ready, quick, also)
     }
 
-    /// What [`follow`](Self::follow) does after a record of this id, as a single store, if it is one.
-    #[inline(always)]
-    fn follow_quickly(&self, id: EventId, first: u64) -> Option<Store> {
+    /// What [`follow`](Self::follow) does after a record of this id, as a single store.
+    #[inline(never)]
+    fn following(&self, id: EventId, first: u64) -> Store {
         let depth = &self.stream.isr_depth;
         match id {
-            EventId::SwitchedIn | EventId::SwitchedInNear => {
-                Some(Store::of(self.stream.thread_place(), first as usize))
+            EventId::Context if first as usize == self.stream.thread() => Store::NOTHING,
+            // (Beside the record of another thread's context there is no room for it.)
+            EventId::SwitchedIn | EventId::SwitchedInNear | EventId::Context => {
+                Store::of(self.stream.thread_place(), first as usize)
             }
             EventId::SwitchedOut | EventId::SwitchedOutNamed => {
-                Some(Store::of(self.stream.thread_place(), 0))
+                Store::of(self.stream.thread_place(), 0)
             }
-            EventId::Context if first as usize != self.stream.thread() => None,
             EventId::IsrEnter | EventId::IsrEnterWide => {
                 // An interrupt that puts its own number here records something, and then this is done
                 // again.
                 if let Some(served) = self.served.get(usize::from(depth.get())) {
                     served.set(first as u16);
                 }
-                Some(Store::of_level(depth, depth.get().saturating_add(1)))
+                Store::of_level(depth, depth.get().saturating_add(1))
             }
             EventId::IsrExit | EventId::IsrExitNamed => {
-                Some(Store::of_level(depth, depth.get().saturating_sub(1)))
+                Store::of_level(depth, depth.get().saturating_sub(1))
             }
-            _ => Some(Store::NOTHING),
+            _ => Store::NOTHING,
         }
     }
 
@@ -431,14 +447,14 @@ impl<T: Target> Writer<T> {
     /// begins with this says that it begins outside of them.
     #[cold]
     #[inline(never)]
-    pub(crate) fn tell_recording(&self, now: u64, on: bool, cause: Cause) {
+    pub(crate) fn tell_recording(&self, on: bool, cause: Cause, now: u64) {
         let (id, first, second) = Event::Recording { on, cause }.parts::<T>();
-        self.tell_switch(now, on);
+        self.tell_switch(on, now);
         let depth = self.stream.isr_depth.get();
         if on {
             self.stream.isr_depth.set(0);
         }
-        self.stream.place(now, id, first, second);
+        self.stream.place(id, now, first, second);
         if self.profile.is_kept() {
             self.profile.record(now, on);
         }
@@ -455,13 +471,13 @@ impl<T: Target> Writer<T> {
     /// Where threads were switched while recording was off, no record tells who goes on with it.
     #[cold]
     #[inline(never)]
-    fn tell_switch(&self, now: u64, on: bool) {
+    fn tell_switch(&self, on: bool, now: u64) {
         let thread = self.stream.thread();
         if !on {
             self.off_thread.set(thread);
             self.was_off.set(true);
         } else if self.was_off.replace(false) && thread != 0 && thread != self.off_thread.get() {
-            self.stream.place(now, EventId::Context, thread as u64, 0);
+            self.stream.place(EventId::Context, now, thread as u64, 0);
         }
     }
 
@@ -471,7 +487,7 @@ impl<T: Target> Writer<T> {
             Ok(_) => EventId::IsrEnter,
             Err(_) => EventId::IsrEnterWide,
         };
-        self.stream.place(now, id, irq.into(), 0);
+        self.stream.place(id, now, irq.into(), 0);
         if self.profile.is_kept() {
             self.profile.isr_enter(now);
         }
@@ -491,6 +507,12 @@ impl<T: Target> Writer<T> {
         if matches!(id, EventId::SwitchedIn | EventId::SwitchedOut) && !self.told.replace(true) {
             self.choose_path();
         }
+        self.follow_apart(id, first);
+    }
+
+    /// [`follow_parts`](Self::follow_parts) for those who can wait.
+    #[inline(never)]
+    fn follow_apart(&self, id: EventId, first: u64) {
         self.follow_parts(id, first);
     }
 

@@ -10,7 +10,7 @@ use kymo_recorder::gate::code;
 use kymo_recorder::hot::Hot;
 use kymo_recorder::items::{Cursor, Drained, Item, Timed};
 use kymo_recorder::single::{Section, Single};
-use kymo_recorder::{Edge, Event};
+use kymo_recorder::{Edge, Event, Target};
 use kymo_wire::event::{EventId, Layout, MetadataType};
 use kymo_wire::note::NOTE_BYTES;
 
@@ -23,6 +23,13 @@ static HOT: Hot = Hot::new(&raw const HOT);
 /// Everything else: in `.bss`.
 #[unsafe(export_name = "kymo_recorder")]
 static RECORDER: Single<Processor> = Single::new(Processor::new());
+
+/// The same for what takes the recorder to many places, and may take a few instructions more: they get its
+/// address then, where each would put it together anew ([`Target::somewhere`]).
+#[inline(always)]
+fn recorder() -> &'static Single<Processor> {
+    Processor::somewhere(&RECORDER)
+}
 
 /// An ELF note, aligned as one must be.
 #[repr(C, align(4))]
@@ -63,7 +70,7 @@ pub fn hook(event: Event) {
 /// The same in parts: what an event is made of is known where it is made, and takes no code there.
 #[inline(never)]
 fn say(first: u64, second: usize, id: EventId) {
-    RECORDER.say(&HOT, config(), (id, first, second));
+    recorder().say(&HOT, config(), (id, first, second));
 }
 
 /// A function was entered or left.
@@ -79,7 +86,7 @@ extern "C" fn slow_enter(function: usize, call_site: usize) {
         // SAFETY: the compiler's hook called this with the same arguments.
         return unsafe { __cyg_profile_func_enter(function, call_site) };
     }
-    RECORDER.open_call(&HOT, config(), Edge::Enter, code(function), call_site);
+    recorder().open_call(&HOT, config(), Edge::Enter, code(function), call_site);
 }
 
 /// The same of exits.
@@ -89,7 +96,7 @@ extern "C" fn slow_exit(function: usize, call_site: usize) {
         // SAFETY: as above.
         return unsafe { __cyg_profile_func_exit(function, call_site) };
     }
-    RECORDER.open_call(&HOT, config(), Edge::Exit, code(function), 0);
+    recorder().open_call(&HOT, config(), Edge::Exit, code(function), 0);
 }
 
 #[cfg(all(kymo_assembly, feature = "depth"))]
@@ -101,13 +108,13 @@ kymo_arch_cortex_m::hooks!(plain, HOT, slow_enter, slow_exit);
 /// Opens or closes the gate, nestable.
 #[inline(never)]
 pub fn enable(enabled: bool) {
-    RECORDER.enable(&HOT, enabled);
+    recorder().enable(&HOT, enabled);
 }
 
 /// Turns recording on or off.
 #[inline(never)]
 pub fn turn(on: bool) {
-    RECORDER.turn(&HOT, config(), on);
+    recorder().turn(&HOT, config(), on);
 }
 
 /// Sets trigger and stopper; what is `None` stays.
@@ -125,12 +132,12 @@ pub fn set_sets(trigger: Option<usize>, stopper: Option<usize>) {
 #[inline(never)]
 fn set(function: usize, stopper: bool) {
     let function = |set: bool| set.then_some(function);
-    RECORDER.set_sets(&HOT, config(), function(!stopper), function(stopper));
+    recorder().set_sets(&HOT, config(), function(!stopper), function(stopper));
 }
 
 /// Forgets events and table.
 pub fn clear() {
-    RECORDER.clear(&HOT, config());
+    recorder().clear(&HOT, config());
 }
 
 /// Names a thread.
@@ -147,27 +154,27 @@ pub fn isr_name(irq: u16, name: &[u8]) {
 
 #[inline(never)]
 fn describe(number: usize, name: &[u8], kind: MetadataType) {
-    RECORDER.describe(&HOT, config(), kind, number as u64, name);
+    recorder().describe(&HOT, config(), kind, number as u64, name);
 }
 
 /// The periodic tick.
 pub fn tick() {
-    RECORDER.tick(&HOT, config());
+    recorder().tick(&HOT, config());
 }
 
 /// A byte arrived from the host.
 pub fn receive(byte: u8) {
-    RECORDER.receive(&HOT, byte);
+    recorder().receive(&HOT, byte);
 }
 
 /// Does what the host asked for.
 pub fn poll() {
-    RECORDER.poll(&HOT, config());
+    recorder().poll(&HOT, config());
 }
 
 /// Whether a poll would have something to do.
 pub fn pending() -> bool {
-    RECORDER.pending(&HOT, config())
+    recorder().pending(&HOT, config())
 }
 
 /// A ring of items.
@@ -233,7 +240,7 @@ pub fn produce_in(ring: &'static Ring, section: Section, these: &[Item]) {
 
 /// A producer in assembly, of the program's own, stored an item at the end of a packet.
 pub fn landed(ring: &'static Ring) {
-    RECORDER.landed(&HOT, config(), ring, None);
+    recorder().landed(&HOT, config(), ring, None);
 }
 
 /// The same of ours.
@@ -244,7 +251,7 @@ pub fn landed(ring: &'static Ring) {
 unsafe extern "C" fn put_landed(ring: *const Ring) {
     // SAFETY: by this function's contract; only the address of the counter is taken.
     let (ring, counter) = unsafe { (&*ring, &raw const kymo_counter) };
-    RECORDER.landed(&HOT, config(), ring, Some(counter));
+    recorder().landed(&HOT, config(), ring, Some(counter));
 }
 
 #[cfg(all(kymo_assembly, target_arch = "arm"))]
@@ -257,7 +264,7 @@ pub fn drain(cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
 
 /// Reserves a record of so many bytes; null if there is none.
 pub fn reserve(length: usize) -> *mut u8 {
-    RECORDER.reserve(&HOT, config(), length)
+    recorder().reserve(&HOT, config(), length)
 }
 
 /// Finishes a reserved record, with this type; 0: discards it.
@@ -266,5 +273,5 @@ pub fn reserve(length: usize) -> *mut u8 {
 /// As of [`Single::commit`].
 pub unsafe fn commit(data: *mut u8, kind: u16) {
     // SAFETY: by this function's contract.
-    unsafe { RECORDER.commit(data, kind) };
+    unsafe { recorder().commit(data, kind) };
 }

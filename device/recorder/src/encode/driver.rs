@@ -63,6 +63,10 @@ pub(crate) enum Found {
 
 /// Who keeps others away from a stream for the time of one step.
 pub(crate) trait Driver {
+    /// Most of what happens is recorded without a driver, by hooks in assembly, and most of the rest is
+    /// [quick](Self::quick): so what is left is made small, with one piece of code for several uses.
+    const RARE: bool = false;
+
     /// Does a step: calls `put` with the time (cut by [`low`]) unless it is known to be in vain, and
     /// returns what that did.
     fn attempt(&self, put: impl FnOnce(usize) -> bool) -> bool;
@@ -128,7 +132,7 @@ impl<T: Target> Driver for Alone<'_, T> {
 
     #[inline(always)]
     fn room(&self, need: Need) -> Found {
-        self.stream.make_room(self.now, need)
+        self.stream.make_room(need, self.now)
     }
 
     #[inline(always)]

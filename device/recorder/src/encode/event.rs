@@ -17,8 +17,8 @@ pub(crate) type Parts = (EventId, u64, usize);
 enum Step {
     /// It is to be tried again.
     Again,
-    /// It was recorded at this time, or discarded for good.
-    Done(u64),
+    /// It was recorded at this time (cut by [`low`]), or discarded for good.
+    Done(usize),
     /// Nothing is to be recorded.
     Shut,
 }
@@ -40,8 +40,9 @@ impl<T: Target> Stream<T> {
 
     /// Records that a function was entered, from the place `caller` if that is not 0. `ready` is called
     /// before that, and again until nobody recorded anything in between. Returns the time then (or when
-    /// it was discarded); `None` if the driver says that nothing is to be recorded. Or says as what else
-    /// it is to be [recorded](Self::other).
+    /// it was discarded), cut by [`low`]: most have no use for the [whole](Driver::whole) of it. `None` if
+    /// the driver says that nothing is to be recorded. Or says as what else it is to be
+    /// [recorded](Self::other).
     #[inline(always)]
     pub(crate) fn enter(
         &self,
@@ -49,7 +50,7 @@ impl<T: Target> Stream<T> {
         function: usize,
         caller: usize,
         ready: impl Fn(),
-    ) -> Result<Option<u64>, Parts> {
+    ) -> Result<Option<usize>, Parts> {
         let Some(cursor) = self.cursor() else {
             return Ok(self.nowhere());
         };
@@ -90,7 +91,7 @@ impl<T: Target> Stream<T> {
         driver: &impl Driver,
         function: usize,
         ready: impl Fn(),
-    ) -> Result<Option<u64>, Parts> {
+    ) -> Result<Option<usize>, Parts> {
         let Some(cursor) = self.cursor() else {
             return Ok(self.nowhere());
         };
@@ -129,7 +130,7 @@ impl<T: Target> Stream<T> {
         ready: impl Fn(),
         quick: impl Fn(EventId) -> Option<Store>,
         also: impl Fn(usize),
-    ) -> Option<u64> {
+    ) -> Option<usize> {
         let Some(cursor) = self.cursor() else {
             return self.nowhere();
         };
@@ -139,35 +140,41 @@ impl<T: Target> Stream<T> {
             ready();
             let (id, first) = self.form(id, first);
             let record = Record::new::<T>(id, first, second);
-            if driver.is_quick()
+            // Where interrupts are masked for the step alone nothing is left to be worked out in there.
+            let need = || record.need::<T>(depth);
+            let early = T::SINGLE.then(need);
+            // It holds as long as nothing else is recorded.
+            let calls = depth.of(cursor);
+            let mut more = 0;
+            let recorded = if driver.is_quick()
                 && let Some(store) = quick(id)
-                && let Some(mut quick) = Quick::new::<T>(cursor, seen, &record, depth, store)
+                && let Some(mut quick) = Quick::new::<T>(cursor, seen, &record, calls, store)
             {
-                if driver.quick(cursor, &mut quick) {
-                    return Some(driver.whole(quick.now()));
-                }
-                let mut need = record.need::<T>(depth);
-                need.bytes += Quick::MORE as u32;
-                match driver.room(need) {
-                    Found::Again => continue,
-                    Found::Full => return Some(driver.whole(cursor.last.get())),
-                    Found::Shut => return None,
-                }
-            }
-            let put = |now| {
-                // SAFETY: the cursor is ours, whose limit leaves room for a record, and the driver
-                // keeps others away.
-                let done = unsafe { record.store::<T>(cursor, now) };
-                if done {
-                    depth.apply(cursor);
-                    also(now);
-                }
-                done
+                more = Quick::MORE as u32;
+                let done = driver.quick(cursor, &mut quick);
+                done.then(|| quick.now())
+            } else {
+                let put = |now| {
+                    // SAFETY: the cursor is ours, whose limit leaves room for a record, and the driver
+                    // keeps others away.
+                    let done = unsafe { record.store::<T>(cursor, now) };
+                    if done {
+                        cursor.depth.set(calls);
+                        also(now);
+                    }
+                    done
+                };
+                Self::attempt(driver, cursor, seen, put)
             };
-            match self.step(driver, cursor, seen, record.need::<T>(depth), put) {
-                Step::Again => {}
-                Step::Done(now) => return Some(now),
-                Step::Shut => return None,
+            if recorded.is_some() {
+                return recorded;
+            }
+            let mut need = early.unwrap_or_else(need);
+            need.bytes += more;
+            match driver.room(need) {
+                Found::Again => {}
+                Found::Full => return Some(cursor.last.get()),
+                Found::Shut => return None,
             }
         }
     }
@@ -175,7 +182,7 @@ impl<T: Target> Stream<T> {
     /// Records what has an id and two numbers, in this form, at `now`, where nobody comes in between;
     /// false if it is discarded.
     #[inline(never)]
-    pub(crate) fn place(&self, now: u64, id: EventId, first: u64, second: usize) -> bool {
+    pub(crate) fn place(&self, id: EventId, now: u64, first: u64, second: usize) -> bool {
         let record = Record::new::<T>(id, first, second);
         let need = record.need::<T>(Depth::Stays);
         loop {
@@ -183,7 +190,7 @@ impl<T: Target> Stream<T> {
                 // SAFETY: the cursor is ours, whose limit leaves room for a record.
                 unsafe { record.store::<T>(cursor, low::<T>(now)) }
             });
-            if stored || self.make_room(now, need) != Found::Again {
+            if stored || self.make_room(need, now) != Found::Again {
                 return stored;
             }
         }
@@ -200,20 +207,32 @@ impl<T: Target> Stream<T> {
         need: Need,
         put: impl Fn(usize) -> bool,
     ) -> Step {
+        if let Some(now) = Self::attempt(driver, cursor, seen, put) {
+            return Step::Done(now);
+        }
+        match driver.room(need) {
+            Found::Again => Step::Again,
+            Found::Full => Step::Done(cursor.last.get()),
+            Found::Shut => Step::Shut,
+        }
+    }
+
+    /// Tries to record by `put`, if nobody else has since the cursor's place and time were `seen`.
+    /// Returns the time at which it was recorded, cut by [`low`].
+    #[inline(always)]
+    fn attempt(
+        driver: &impl Driver,
+        cursor: &Cursor,
+        seen: Seen,
+        put: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         let time = Cell::new(0);
         let done = driver.attempt(|now| {
             time.set(now);
             // What was made ready depends on the packet, and on what was recorded in it.
             seen.holds(cursor) && put(now)
         });
-        if done {
-            return Step::Done(driver.whole(time.get()));
-        }
-        match driver.room(need) {
-            Found::Again => Step::Again,
-            Found::Full => Step::Done(driver.whole(cursor.last.get())),
-            Found::Shut => Step::Shut,
-        }
+        done.then(|| time.get())
     }
 
     /// What a record does to the count of calls.
@@ -271,7 +290,7 @@ impl<T: Target> Stream<T> {
 
     /// An event of a stream that has not been set up.
     #[cold]
-    fn nowhere(&self) -> Option<u64> {
+    fn nowhere(&self) -> Option<usize> {
         self.add_discarded(1);
         None
     }

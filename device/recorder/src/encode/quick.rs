@@ -10,7 +10,7 @@ use core::ptr::null_mut;
 
 use kymo_wire::event::{ByteOrder, WordSize};
 
-use super::{Depth, Level, Record};
+use super::{Level, Record};
 use crate::Target;
 use crate::hot::Cursor;
 
@@ -105,13 +105,13 @@ impl Quick {
     /// So many bytes more than a record needs are stored, as whole words are.
     pub(crate) const MORE: usize = 1;
 
-    /// Makes a record ready; `None` if it is too long, or has too much beside it.
+    /// Makes a record ready, after which so many `calls` are open; `None` if it is too long, or has too much beside it.
     #[inline(always)]
     pub(crate) fn new<T: Target>(
         cursor: &Cursor,
         seen: Seen,
         record: &Record,
-        depth: Depth,
+        calls: usize,
         store: Store,
     ) -> Option<Self> {
         if T::LAYOUT.word != WordSize::Bits32 || T::LAYOUT.order != ByteOrder::Little {
@@ -131,7 +131,7 @@ impl Quick {
             end: seen.at as usize + beyond + Self::MORE,
             second,
             next: seen.at.wrapping_add(bytes),
-            depth: depth.of(cursor),
+            depth: calls,
             to,
             value,
             now: 0,

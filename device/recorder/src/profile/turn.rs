@@ -21,6 +21,7 @@ impl<T: Target> Profile<T> {
     }
 
     /// Empties every slot, however many there are. While [paused](Self::pause), or held off.
+    #[inline(never)]
     pub fn wipe(&self) {
         for slot in self.table() {
             slot.address.set(0);
@@ -30,9 +31,9 @@ impl<T: Target> Profile<T> {
             slot.self_time.set(0);
             slot.max.set(0);
         }
-        for counter in [&self.no_slot, &self.too_deep, &self.unmatched] {
-            counter.store(0, Ordering::Relaxed);
-        }
+        self.no_slot.store(0, Ordering::Relaxed);
+        self.too_deep.store(0, Ordering::Relaxed);
+        self.unmatched.store(0, Ordering::Relaxed);
     }
 
     /// Takes events again, after [`wipe`](Self::wipe): from `now` on if recording is on, with so many

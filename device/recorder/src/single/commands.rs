@@ -19,6 +19,7 @@ impl<P: SinglePort + 'static> Single<P> {
     /// The periodic tick: keeps the clock, and lets the buffers go when the host that was reading
     /// them is gone.
     pub fn tick(&'static self, hot: &'static Hot, config: &'static Config) {
+        let hot = P::somewhere(hot);
         let gate = &hot.gate;
         if !self.wake(hot, config) || gate.state().fresh() || gate.state().failed() {
             return;
@@ -121,12 +122,13 @@ impl<P: SinglePort + 'static> Single<P> {
         if self.wake(hot, config)
             && let Some(now) = self.outer_now()
         {
-            self.metadata.add(now, kind, number, text);
+            self.metadata.add(kind, now, number, text);
         }
     }
 
     /// Forgets events and table. Nothing happens while a dump is being read, or a stream.
     pub fn clear(&'static self, hot: &'static Hot, config: &'static Config) {
+        let hot = P::somewhere(hot);
         if self.wake(hot, config) && !self.is_streaming(hot, config) {
             self.clear_with(&hot.gate, || {});
         }

@@ -240,7 +240,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
             let now = single.time(&self.hot.gate)?;
             let ns = later(ns, ticks, now, hz);
             let (id, uncertainty) = (EventId::WallClock, uncertainty as usize);
-            single.writer.stream().place(now, id, ns, uncertainty);
+            single.writer.stream().place(id, now, ns, uncertainty);
             Some(())
         });
         recorded.flatten().is_some()

@@ -179,16 +179,12 @@ impl<P: SinglePort + 'static> Single<P> {
         let built = |function: Option<crate::config::Function>| {
             function.map_or(0, |function| function as usize)
         };
-        match retained {
-            Some(retained) => {
-                gate.set_trigger(retained.trigger as usize);
-                gate.set_stopper(retained.stopper as usize);
-            }
-            None => {
-                gate.set_trigger(built(config.trigger));
-                gate.set_stopper(built(config.stopper));
-            }
-        }
+        let (trigger, stopper) = match retained {
+            Some(retained) => (retained.trigger as usize, retained.stopper as usize),
+            None => (built(config.trigger), built(config.stopper)),
+        };
+        gate.set_trigger(trigger);
+        gate.set_stopper(stopper);
         Ok(())
     }
 

@@ -52,14 +52,12 @@ impl<P: SinglePort + 'static> Single<P> {
 
     /// Gives a record room, masked.
     #[inline(always)]
-    fn room_inside(&self, hot: &Hot, need: Need) -> Found {
+    fn room_inside(&self, hot: &Hot, mut need: Need) -> Found {
         let now = self.now();
-        let gap = if self.clock.doubtful() { GAP } else { 0 };
-        let need = Need {
-            bytes: need.bytes + gap,
-            ..need
-        };
-        let found = self.writer.stream().make_room(now, need);
+        if self.clock.doubtful() {
+            need.bytes += GAP;
+        }
+        let found = self.writer.stream().make_room(need, now);
         if self.clock.doubtful() && hot.cursor.limit() != 0 {
             self.put_gap(&hot.cursor, now);
         }
@@ -82,6 +80,8 @@ impl<P: SinglePort + 'static> Single<P> {
 }
 
 impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
+    const RARE: bool = P::QUICK;
+
     #[inline(always)]
     fn attempt(&self, put: impl FnOnce(usize) -> bool) -> bool {
         let was = self.single.port.mask();
