@@ -459,8 +459,9 @@ impl<T: Target> Stream<T> {
             .tell_losses(last, self.thread.get(), self.isr_depth.get());
     }
 
-    /// The same for a reader that comes at `now`: what a stream has lost that has never recorded anything
-    /// is told by an empty packet.
+    /// The same for a reader of several processors that comes at `now`: what a stream has lost that has
+    /// never recorded anything is told by an empty packet.
+    #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn seal_at(&self, now: u64) {
         if self.buffer.begun() == 0
             && self.buffer.discarded() != 0
