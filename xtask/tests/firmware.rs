@@ -131,6 +131,10 @@ fn averages(lines: &[Value]) -> BTreeMap<u64, u64> {
     lines.iter().filter_map(row).collect()
 }
 
+/// Threads that may be in a hook when another one turns recording off: what that has told the trace, but not yet the
+/// table, the table takes for a call whose end it did not see (and says how many there were).
+const PREEMPTED: usize = 1;
+
 #[test]
 fn trace_and_profile_and_babeltrace_agree() {
     let bench = Bench::new("agree");
@@ -148,11 +152,25 @@ fn trace_and_profile_and_babeltrace_agree() {
     let table = lines(table.args(["--format", "json", "-n", "100000"]));
     let report = lines(bench.look("report", &trace).args(["-n", "100000"]));
     assert!(table.len() > 500, "{} functions", table.len());
-    assert_eq!(profile(&table), profile(&report));
+    let (counted, traced) = (profile(&table), profile(&report));
+    assert_eq!(counted.len(), traced.len());
+    let mut cut = Vec::new();
+    for (address, row) in &counted {
+        let traced = &traced[address];
+        if row != traced {
+            // One call more in the trace, and nothing else.
+            let [count, total, own, ..] = *row;
+            let more = traced[0] == count + 1 && traced[1] >= total && traced[2] >= own;
+            assert!(more, "{address:#x}: {row:?}, in the trace {traced:?}");
+            cut.push(*address);
+        }
+    }
+    assert!(cut.len() <= PREEMPTED, "{cut:x?}");
 
     // Of functions that call themselves the target knows no average; of all others that of the trace.
     let (known, all) = (averages(&table), averages(&report));
-    let differs = |(address, average): (&u64, &u64)| all[address] != *average;
+    let differs =
+        |(address, average): (&u64, &u64)| all[address] != *average && !cut.contains(address);
     assert!(!known.iter().any(differs), "{known:?} is not {all:?}");
     let recursive = all.len() - known.len();
     assert!((10..100).contains(&recursive), "{recursive} functions");
