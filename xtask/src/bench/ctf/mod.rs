@@ -68,20 +68,20 @@ impl Way {
     /// The most instructions that an event may take.
     const fn budget(self, kind: Kind) -> Option<u64> {
         Some(match (self, kind) {
-            (Self::Count, Kind::Mixed) => 270,
-            (Self::Count, Kind::Ticks) => 130,
-            (Self::Count, Kind::Packed) => 210,
-            (Self::Count, Kind::Calls) => 160,
-            (Self::Visit, Kind::Mixed) => 870,
-            (Self::Visit, Kind::Ticks) => 390,
-            (Self::Visit, Kind::Packed) => 520,
-            (Self::Visit, Kind::Calls) => 440,
-            (Self::Field, Kind::Mixed) => 490,
-            (Self::Field, Kind::Ticks | Kind::Calls) => 330,
-            (Self::Field, Kind::Packed) => 420,
-            (Self::Text, Kind::Mixed) => 2_200,
-            (Self::Text, Kind::Ticks | Kind::Calls) => 1_400,
-            (Self::Text, Kind::Packed) => 1_700,
+            (Self::Count, Kind::Mixed) => 255,
+            (Self::Count, Kind::Ticks) => 118,
+            (Self::Count, Kind::Packed) => 195,
+            (Self::Count, Kind::Calls) => 146,
+            (Self::Visit, Kind::Mixed) => 760,
+            (Self::Visit, Kind::Ticks) => 260,
+            (Self::Visit, Kind::Packed) => 440,
+            (Self::Visit, Kind::Calls) => 295,
+            (Self::Field, Kind::Mixed) => 400,
+            (Self::Field, Kind::Ticks | Kind::Calls) => 260,
+            (Self::Field, Kind::Packed) => 335,
+            (Self::Text, Kind::Mixed) => 2_000,
+            (Self::Text, Kind::Ticks | Kind::Calls) => 1_150,
+            (Self::Text, Kind::Packed) => 1_430,
             (Self::Bytes, _) => return None,
         })
     }
@@ -89,10 +89,10 @@ impl Way {
     /// How many times fewer instructions than babeltrace2's an event over a mixed trace has to take.
     const fn least_ratio(self) -> Option<f64> {
         match self {
-            Self::Count => Some(30.0),
-            Self::Visit => Some(11.0),
-            Self::Field => Some(18.0),
-            Self::Text => Some(10.0),
+            Self::Count => Some(36.0),
+            Self::Visit => Some(12.5),
+            Self::Field => Some(24.0),
+            Self::Text => Some(11.0),
             Self::Bytes => None,
         }
     }
