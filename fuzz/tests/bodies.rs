@@ -175,7 +175,7 @@ fn every_target_survives_its_corpus_and_accidents() {
                 let seeds = seeds(target);
                 assert!(seeds.len() > 1, "{target} has no seed");
                 for seed in &seeds {
-                    survives(body, seed, 1500);
+                    survives(body, seed, 3000);
                 }
             });
         }
