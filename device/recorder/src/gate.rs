@@ -95,11 +95,15 @@ impl State {
     }
     /// RAM is initialized: the recorder may be touched.
     pub const fn alive(self) -> bool {
-        self.0 & 0xFFFF_0000 == MAGIC
+        self.0 >> 16 == MAGIC >> 16
     }
     /// The recorder has not been set up yet.
     pub const fn fresh(self) -> bool {
         self.0 & NEW != 0
+    }
+    /// The recorder has been set up, or is being.
+    pub const fn set_up(self) -> bool {
+        self.0 & (NEW | FAILED) == 0
     }
     /// The recorder could not be set up: nothing will ever be recorded.
     pub const fn failed(self) -> bool {
@@ -217,16 +221,18 @@ impl Gate {
         State(old)
     }
 
-    /// What the word is to be in this state, with this trigger.
+    /// What the word is to be in this state, with this trigger. (Once the gate has been
+    /// [shut](Self::shut) the state has no bit.)
+    #[inline(always)]
     fn word_of(&self, state: State, trigger: usize) -> *mut u8 {
-        if !state.alive() || state.failed() {
-            null_mut()
-        } else if state.fresh() || state.claimed() || (state.enabled() && state.on()) {
-            self.hot()
-        } else if state.enabled() && trigger != 0 {
-            ARMED
-        } else {
-            null_mut()
+        let State(bits) = state;
+        if bits & (NEW | CLAIMED) != 0 {
+            return self.hot();
+        }
+        match bits & (ON | FAILED | COMMANDED | DISABLED_MASK) {
+            ON => self.hot(),
+            0 if trigger != 0 => ARMED,
+            _ => null_mut(),
         }
     }
 
@@ -290,7 +296,6 @@ impl Gate {
     /// stays closed for good.
     pub fn disable(&self) {
         self.count_disabled(true);
-        count(&self.changes);
     }
 
     /// Takes one [`disable`](Self::disable) back; nothing if there is none, or there were too many.
@@ -299,8 +304,8 @@ impl Gate {
     }
 
     /// There is one reason more, or one less.
-    #[inline(never)]
-    fn count_disabled(&self, more: bool) {
+    #[inline(always)]
+    pub(crate) fn count_disabled(&self, more: bool) {
         change(&self.state, |state| match state & DISABLED_MASK {
             DISABLED_MASK => state,
             _ if more => state + DISABLED,
@@ -308,6 +313,7 @@ impl Gate {
             _ => state - DISABLED,
         });
         self.tell();
+        count(&self.changes);
     }
 
     /// Closes or opens the gate by command, apart from what the program does.

@@ -10,6 +10,7 @@
 //! at it is done.
 
 use core::cell::Cell;
+use core::mem::MaybeUninit;
 
 use kymo_wire::cost::Cost;
 use kymo_wire::event::{
@@ -25,8 +26,8 @@ use crate::sync::{AtomicU32, Ordering, add, load_acquire, store_release};
 /// The longest name that is kept, in bytes; the rest is cut off.
 pub const MAX_NAME: usize = 64;
 
-/// A fact behind its times: type, length and the number at the beginning of its value; and the rest.
-type Parts<'a> = [&'a [u8]; 2];
+/// The longest fact behind its times, in words of 32 bits: type and length, a number, and a text.
+const FACT: usize = 3 + MAX_NAME / 4;
 
 /// The packet of facts. What writes is for one context at a time and what interrupts it.
 #[derive(Debug)]
@@ -91,11 +92,10 @@ impl<T: Target> Metadata<T> {
         // header.
         unsafe {
             self.memory.give(buffer, bytes);
-            // What neither stands here nor in `complete`. (A loop over all would be made a call of
-            // `memset`, of 174 bytes.)
-            Memory::<T>::put32(buffer, PacketHeader::SEQUENCE_OFFSET, 0);
-            Memory::<T>::put32(buffer, PacketHeader::WORD_OFFSET, 0);
-            Memory::<T>::put32(buffer, header as usize - 4, 0);
+            // (Volatile: a loop over all would be made a call of `memset`, of 174 bytes.)
+            for word in 0..header as usize / 4 {
+                buffer.cast::<u32>().add(word).write_volatile(0);
+            }
             Memory::<T>::put32(buffer, 0, PACKET_MAGIC);
             Memory::<T>::put32(buffer, 4, identity);
             Memory::<T>::put64(buffer, PacketHeader::BEGIN_OFFSET, now);
@@ -167,13 +167,16 @@ impl<T: Target> Metadata<T> {
     }
 
     /// How many bytes the number at the beginning of a fact's value has.
+    #[inline(always)]
     const fn number_bytes(kind: MetadataType) -> usize {
-        match kind {
-            MetadataType::ThreadName => T::LAYOUT.word.bytes(),
-            MetadataType::IsrName => 4,
-            MetadataType::Clock => 8,
-            MetadataType::BuildId | MetadataType::Cost => 0,
+        // (A `match` becomes a table of words.)
+        const fn at(kind: MetadataType, bytes: usize) -> u32 {
+            (bytes as u32) << (4 * kind as u32)
         }
+        let all = at(MetadataType::ThreadName, T::LAYOUT.word.bytes())
+            | at(MetadataType::IsrName, 4)
+            | at(MetadataType::Clock, 8);
+        (all >> (4 * kind as u32)) as usize & 15
     }
 
     /// The low `bytes` (1 to 8) bytes of a number as they stand in memory, at the front.
@@ -192,36 +195,52 @@ impl<T: Target> Metadata<T> {
         if !cfg!(feature = "metadata") {
             return;
         }
-        let mut cut = text.len().min(MAX_NAME);
-        while text.get(cut).is_some_and(|byte| byte & 0xC0 == 0x80) && cut > 0 {
-            cut -= 1;
+        let mut cut = text.len();
+        if cut > MAX_NAME {
+            cut = MAX_NAME;
+            while cut > 0 && text.get(cut).is_some_and(|byte| byte & 0xC0 == 0x80) {
+                cut -= 1;
+            }
         }
-        let text = text.get(..cut).unwrap_or(&[]);
         let size = Self::number_bytes(kind);
         let number = match (kind, T::LAYOUT.order) {
             (MetadataType::IsrName, ByteOrder::Big) => number << 16,
             _ => number,
         };
-        let (kind, length) = (kind as u64, (size + text.len()) as u64);
+        let (kind, length) = (kind as u64, (size + cut) as u64);
         let head = match T::LAYOUT.order {
             ByteOrder::Little => kind | length << 16,
             ByteOrder::Big => kind << 16 | length,
         };
-        let mut front = [0; 12];
-        let [h0, h1, h2, h3, value @ ..] = &mut front;
-        [*h0, *h1, *h2, *h3, ..] = Self::number(head, 4);
-        *value = Self::number(number, size);
-        let fact = [front.get(..4 + size).unwrap_or(&[]), text];
-        if !self.stands(&fact) {
-            self.put(now, 4 + length as u32, &fact);
+        let mut fact = MaybeUninit::<[u32; FACT]>::uninit();
+        let place = fact.as_mut_ptr().cast::<u8>();
+        // SAFETY: there is room for a head, a number and a text that has been cut. Volatile as in
+        // `Memory::put`.
+        let fact = unsafe {
+            let number_place = place.add(4).cast::<[u8; 8]>();
+            place.cast::<[u8; 8]>().write(Self::number(head, 4));
+            number_place.write(Self::number(number, size));
+            let text = text.get(..cut).unwrap_or(&[]);
+            for (i, byte) in text.iter().enumerate() {
+                place.add(4 + size + i).write_volatile(*byte);
+            }
+            core::slice::from_raw_parts(place, 4 + size + cut)
+        };
+        // Both begin with their length. (Slices are compared by a function that the program may not have
+        // otherwise.)
+        let stands = |found: *const u8| {
+            let found = |i: usize| {
+                // SAFETY: a fact that is shorter differs in its length.
+                unsafe { found.add(i).read() }
+            };
+            (0..).zip(fact).all(|(i, byte)| *byte == found(i))
+        };
+        if self.any(stands) {
+            return;
         }
-    }
-
-    /// Writes a fact of so many bytes.
-    fn put(&self, now: u64, length: u32, fact: &Parts<'_>) {
         let was = T::hold();
         let at = self.taken.get();
-        let end = at + Self::TIMES as u32 + length;
+        let end = at + (Self::TIMES + fact.len()) as u32;
         let now = now.max(self.last.get());
         if at == 0 || end > self.memory.length() {
             add(&self.discarded, 1);
@@ -232,19 +251,12 @@ impl<T: Target> Metadata<T> {
         self.writers.set(self.writers.get() + 1);
         T::let_go(was);
         let order = T::LAYOUT.order;
-        let time = Self::number(Shape::time_record(order, now), 8);
+        let time = Shape::time_record(order, now);
         let header = T::LAYOUT.shape.other_header(order, EventId::Metadata, now);
-        let header = Self::number(header, Self::TIMES - 8);
-        let mut times = [0; 16];
-        let (first, second) = times.split_at_mut(8);
-        first.copy_from_slice(&time);
-        second.copy_from_slice(&header);
+        let times = [Self::number(time, 8), Self::number(header, Self::TIMES - 8)];
+        let times = times.as_flattened();
         self.memory.put(at, times.get(..Self::TIMES).unwrap_or(&[]));
-        let mut at = at + Self::TIMES as u32;
-        for part in fact {
-            self.memory.put(at, part);
-            at += part.len() as u32;
-        }
+        self.memory.put(at + Self::TIMES as u32, fact);
         let was = T::hold();
         let writers = self.writers.get() - 1;
         self.writers.set(writers);
@@ -262,50 +274,40 @@ impl<T: Target> Metadata<T> {
         let bytes = T::LAYOUT.word.bytes();
         let number = Self::number(thread as u64, bytes);
         let kind = Self::number(MetadataType::ThreadName as u64, 2);
-        self.any(|fact| {
-            fact.get(..2) == kind.get(..2) && fact.get(4..4 + bytes) == number.get(..bytes)
+        self.any(|found| {
+            let same = |at: usize, bytes: &[u8]| {
+                (at..).zip(bytes).all(|(at, byte)| {
+                    // SAFETY: every fact has a type and a length, and that of a name a number.
+                    unsafe { found.add(at).read() == *byte }
+                })
+            };
+            same(0, kind.get(..2).unwrap_or(&[])) && same(4, number.get(..bytes).unwrap_or(&[]))
         })
-    }
-
-    /// Whether a fact, told at whatever time, stands in the packet.
-    fn stands(&self, fact: &Parts<'_>) -> bool {
-        let [front, text] = fact;
-        // (Byte by byte: slices are compared by a function that the program may not have otherwise.)
-        let bytes = || front.iter().chain(*text);
-        // Both begin with their length.
-        self.any(|found| bytes().zip(found).all(|(one, other)| one == other))
     }
 
     /// Whether there is a fact that is as asked: from its type on, as it stands there.
     #[inline(always)]
-    fn any(&self, is: impl Fn(&[u8]) -> bool) -> bool {
-        let first = T::LAYOUT.header_bytes() as u32;
+    fn any(&self, is: impl Fn(*const u8) -> bool) -> bool {
         let written = self.written.load(Ordering::Relaxed);
-        // SAFETY: nobody writes to whole facts.
-        let mut rest = unsafe { self.memory.slice(first, written.saturating_sub(first)) };
-        loop {
-            let Some(&[_, _, a, b]) = rest
-                .get(Self::TIMES..)
-                .and_then(|rest| rest.first_chunk::<4>())
-            else {
-                return false;
-            };
-            let length = match T::LAYOUT.order {
-                ByteOrder::Little => u16::from_le_bytes([a, b]),
-                ByteOrder::Big => u16::from_be_bytes([a, b]),
-            };
-            let Some((fact, more)) = rest.split_at_checked(Self::HEADER + usize::from(length))
-            else {
-                return false;
-            };
-            if fact.get(Self::TIMES..).is_some_and(&is) {
+        let mut at = T::LAYOUT.header_bytes() as u32;
+        while at < written {
+            let found = self.memory.address(at + Self::TIMES as u32);
+            if is(found) {
                 return true;
             }
-            rest = more;
+            // SAFETY: before `written` there are whole facts, to which nobody writes, and one begins here.
+            let length = unsafe { found.add(2).cast::<[u8; 2]>().read() };
+            let length = match T::LAYOUT.order {
+                ByteOrder::Little => u16::from_le_bytes(length),
+                ByteOrder::Big => u16::from_be_bytes(length),
+            };
+            at += Self::HEADER as u32 + u32::from(length);
         }
+        false
     }
 
     /// Brings the packet's header up to date.
+    #[inline(never)]
     fn complete(&self) {
         let content = self.written.load(Ordering::Relaxed) * 8;
         let place = self.memory.address(0);

@@ -2,24 +2,32 @@
 //!
 //! The memory is one that start-up code leaves alone. After power-on it holds anything, and after
 //! an update the addresses of another program; so what stands there counts only with the right
-//! magic number, checksum and program.
+//! checksum, which is the program's own.
 
+use core::mem::transmute;
 use core::ptr;
 
-use kymo_wire::link::crc::Crc32;
-
-/// How many words of 32 bits there are.
+/// How many words of 32 bits the program gives.
 pub const WORDS: usize = 8;
 
-const MAGIC: u32 = 0x4B79_5266;
+/// How many are used: trigger, stopper, checksum, of the machine's words. (These need not be aligned.)
+const USED: usize = 3 * size_of::<usize>() / 4;
 
-/// What is kept.
+const _: () = assert!(USED <= WORDS);
+
+/// What checksums begin with: not 0, which is what memory may hold all over.
+const MAGIC: usize = 0x4B79_5267;
+
+/// The prime of the FNV hash for words of 32 bits; no change of one bit is lost by multiplying with it.
+const PRIME: usize = 16_777_619;
+
+/// What is kept: functions without the bit that tells the instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retained {
     /// The trigger, or 0.
-    pub trigger: u64,
+    pub trigger: usize,
     /// The stopper, or 0.
-    pub stopper: u64,
+    pub stopper: usize,
 }
 
 /// The memory. Empty where the program has none.
@@ -40,17 +48,13 @@ impl Place {
         if self.0.is_null() {
             return None;
         }
-        // SAFETY: by the contract of `new`; the index is that of a word. Volatile, for the compiler must
-        // not think that it knows what RAM holds after a reset.
-        let word = |i: usize| unsafe { ptr::read_volatile(self.0.add(i)) };
-        let long = |i: usize| u64::from(word(i)) | u64::from(word(i + 1)) << 32;
-        let retained = Retained {
-            trigger: long(1),
-            stopper: long(3),
-        };
-        let words = retained.words(build_id);
-        let same = words.iter().enumerate().all(|(i, it)| *it == word(i));
-        same.then_some(retained)
+        // SAFETY: by the contract of `new`. Volatile, for the compiler must not think that it knows what
+        // RAM holds after a reset.
+        let words = unsafe { ptr::read_volatile(self.0.cast::<[u32; USED]>()) };
+        // SAFETY: so large, and any bits are numbers.
+        let [trigger, stopper, check] = unsafe { transmute::<[u32; USED], [usize; 3]>(words) };
+        let retained = Retained { trigger, stopper };
+        (retained.check(build_id) == check).then_some(retained)
     }
 
     /// Keeps `retained` there.
@@ -58,34 +62,24 @@ impl Place {
         if self.0.is_null() {
             return;
         }
-        for (i, word) in retained.words(build_id).into_iter().enumerate() {
-            // SAFETY: as in `load`.
-            unsafe { ptr::write_volatile(self.0.add(i), word) };
+        let Retained { trigger, stopper } = retained;
+        let words = [trigger, stopper, retained.check(build_id)];
+        // SAFETY: as in `load`.
+        unsafe {
+            let words = transmute::<[usize; 3], [u32; USED]>(words);
+            ptr::write_volatile(self.0.cast::<[u32; USED]>(), words);
         }
     }
 }
 
 impl Retained {
+    /// The checksum: FNV-1a, of the build id by bytes and of the rest by words.
     #[inline(never)]
-    fn words(self, build_id: &[u8]) -> [u32; WORDS] {
-        let mut words = [
-            MAGIC,
-            self.trigger as u32,
-            (self.trigger >> 32) as u32,
-            self.stopper as u32,
-            (self.stopper >> 32) as u32,
-            0,
-            0,
-            0,
-        ];
-        let mut sum = Crc32::new();
-        sum.update(build_id);
-        let [said @ .., check] = &mut words;
-        for word in said {
-            sum.update(&word.to_le_bytes());
-        }
-        *check = sum.value();
-        words
+    fn check(self, build_id: &[u8]) -> usize {
+        let id = build_id.iter().map(|byte| usize::from(*byte));
+        let rest = [self.trigger, self.stopper];
+        id.chain(rest)
+            .fold(MAGIC, |sum, word| (sum ^ word).wrapping_mul(PRIME))
     }
 }
 
@@ -95,18 +89,19 @@ mod tests {
 
     #[test]
     fn only_what_was_stored_by_the_same_program_counts() {
-        let mut memory = [0xDEAD_BEEF; WORDS];
+        let mut memory = [u32::MAX / 3; USED];
         // SAFETY: the place is `memory`, which is used through it alone until the end.
         let place = unsafe { Place::new(memory.as_mut_ptr()) };
         assert_eq!(place.load(b"id"), None);
         let retained = Retained {
             trigger: 0x0800_0100,
-            stopper: u64::MAX - 1,
+            stopper: usize::MAX - 1,
         };
         place.store(retained, b"id");
         assert_eq!(place.load(b"id"), Some(retained));
         assert_eq!(place.load(b"another"), None);
-        for word in 0..WORDS {
+        assert_eq!(place.load(b""), None);
+        for word in 0..USED {
             for bit in 0..32 {
                 // SAFETY: `word` is within the memory.
                 let at = unsafe { place.0.add(word) };
@@ -118,5 +113,16 @@ mod tests {
             }
         }
         assert_eq!(place.load(b"id"), Some(retained));
+    }
+
+    #[test]
+    fn memory_that_holds_nothing_is_nobodys() {
+        for all in [0, u32::MAX] {
+            let mut memory = [all; USED];
+            // SAFETY: as above.
+            let place = unsafe { Place::new(memory.as_mut_ptr()) };
+            assert_eq!(place.load(b""), None);
+            assert_eq!(place.load(&[0; 20]), None);
+        }
     }
 }

@@ -36,6 +36,7 @@ mod port;
 mod setup;
 mod steps;
 
+pub use commands::Wish;
 pub use items::Section;
 use listening::Listen;
 pub use port::SinglePort;

@@ -9,7 +9,7 @@ use kymo_recorder::config::{Config, note};
 use kymo_recorder::gate::code;
 use kymo_recorder::hot::Hot;
 use kymo_recorder::items::{Cursor, Drained, Item, Timed};
-use kymo_recorder::single::{Section, Single};
+use kymo_recorder::single::{Section, Single, Wish};
 use kymo_recorder::{Edge, Event, Target};
 use kymo_wire::event::{EventId, Layout, MetadataType};
 use kymo_wire::note::NOTE_BYTES;
@@ -106,33 +106,31 @@ kymo_arch_cortex_m::hooks!(counting, HOT, slow_enter, slow_exit);
 kymo_arch_cortex_m::hooks!(plain, HOT, slow_enter, slow_exit);
 
 /// Opens or closes the gate, nestable.
-#[inline(never)]
+#[inline(always)]
 pub fn enable(enabled: bool) {
-    recorder().enable(&HOT, enabled);
+    ask(if enabled { Wish::Enable } else { Wish::Disable });
 }
 
 /// Turns recording on or off.
-#[inline(never)]
+#[inline(always)]
 pub fn turn(on: bool) {
-    recorder().turn(&HOT, config(), on);
+    ask(if on { Wish::On } else { Wish::Off });
 }
 
 /// Sets trigger and stopper; what is `None` stays.
 #[inline(always)]
 pub fn set_sets(trigger: Option<usize>, stopper: Option<usize>) {
     if let Some(function) = trigger {
-        set(function, false);
+        ask(Wish::Trigger(function));
     }
     if let Some(function) = stopper {
-        set(function, true);
+        ask(Wish::Stopper(function));
     }
 }
 
-/// Sets the trigger, or the stopper.
 #[inline(never)]
-fn set(function: usize, stopper: bool) {
-    let function = |set: bool| set.then_some(function);
-    recorder().set_sets(&HOT, config(), function(!stopper), function(stopper));
+fn ask(wish: Wish) {
+    recorder().ask(&HOT, config(), wish);
 }
 
 /// Forgets events and table.

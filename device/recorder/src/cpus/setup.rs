@@ -133,14 +133,13 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             metadata.build_id(now, self.build_id());
             metadata.clock(now, self.hz(config), self.clock_bits(config));
         }
-        let built =
-            |function: Option<Function>| function.map_or(0, |function| function as usize as u64);
+        let built = |function: Option<Function>| function.map_or(0, |function| function as usize);
         let sets = self.retained().load(self.build_id()).unwrap_or(Retained {
             trigger: built(config.trigger),
             stopper: built(config.stopper),
         });
-        gate.set_trigger(sets.trigger as usize);
-        gate.set_stopper(sets.stopper as usize);
+        gate.set_trigger(sets.trigger);
+        gate.set_stopper(sets.stopper);
         self.shared.count.store(count, Ordering::Release);
         Ok(())
     }
@@ -205,8 +204,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     /// Keeps trigger and stopper over a reboot, where that is possible.
     pub(super) fn keep_sets(&self, gate: &Gate) {
         let retained = Retained {
-            trigger: gate.trigger() as u64,
-            stopper: gate.stopper() as u64,
+            trigger: gate.trigger(),
+            stopper: gate.stopper(),
         };
         self.retained().store(retained, self.build_id());
     }

@@ -1,43 +1,58 @@
 //! What the program asks of the recorder, beside what it tells of itself.
 
 use kymo_wire::event::{Cause, MetadataType};
+use kymo_wire::link::Mode;
 
 use super::control::Handle;
-use super::{Single, SinglePort, SwapPlain};
+use super::{Single, SinglePort};
 use crate::config::Config;
 use crate::gate::Gate;
-use crate::hot::Hot;
+use crate::hot::{Hot, distance, low};
 use crate::items::Work;
 use crate::link::Control;
 use crate::retained::Retained;
+use crate::sync::Ordering;
 
 /// How far back the last record may lie before the fast path is closed, in ticks: far enough that the
 /// slow path would be taken anyway, and much less than the counter's turn.
-const FAR: u64 = 1 << 16;
+const FAR: usize = 1 << 16;
+
+/// What a program asks for by a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Recording off.
+    Off,
+    /// Recording on.
+    On,
+    /// One more reason not to record.
+    Disable,
+    /// One less.
+    Enable,
+    /// This function turns recording on; 0: none does.
+    Trigger(usize),
+    /// This function turns recording off; 0: none does.
+    Stopper(usize),
+}
 
 impl<P: SinglePort + 'static> Single<P> {
     /// The periodic tick: keeps the clock, and lets the buffers go when the host that was reading
     /// them is gone.
     pub fn tick(&'static self, hot: &'static Hot, config: &'static Config) {
         let hot = P::somewhere(hot);
-        let gate = &hot.gate;
-        if !self.wake(hot, config) || gate.state().fresh() || gate.state().failed() {
+        if !self.ready(hot, config) {
             return;
         }
-        #[cfg(feature = "cost")]
-        self.measure(hot);
-        let now = self.masked(|| {
-            let stream = self.writer.stream();
-            let (last, now) = (stream.last(), self.now());
+        let done = self.masked(|| {
+            let now = self.now();
             self.clock.tick();
-            if now.wrapping_sub(last) > FAR || self.clock.doubtful() {
-                stream.suspend();
+            let far = distance::<P>(low::<P>(now), hot.cursor.last.get()) > FAR;
+            if far || self.clock.doubtful() {
+                hot.cursor.close();
             }
             self.rings.work(Work::Tick, || now);
-            now
         });
-        if let (Some(_), Some(listen)) = (now, self.listening.get()) {
-            listen(self, hot, config, now);
+        if let (Some(()), Some(listen)) = (done, self.listening.get()) {
+            listen(self, hot, config, true);
         }
     }
 
@@ -59,55 +74,46 @@ impl<P: SinglePort + 'static> Single<P> {
         self.handle(hot, config)
     }
 
-    /// Turns recording on or off.
-    pub fn turn(&'static self, hot: &'static Hot, config: &'static Config, on: bool) {
-        if self.wake(hot, config) {
-            #[cfg(feature = "cost")]
-            self.measure(hot);
-            self.turn_outside(&hot.gate, on, Cause::Command);
-        }
-    }
-
-    /// Opens or closes the gate, nestable.
-    pub fn enable(&self, hot: &'static Hot, enabled: bool) {
-        if !hot.gate.state().alive() {
+    /// Does what the program asks for. Trigger and stopper are kept.
+    #[inline(never)]
+    pub fn ask(&'static self, hot: &'static Hot, config: &'static Config, wish: Wish) {
+        let gate = &hot.gate;
+        if let Wish::On | Wish::Off = wish {
+            if self.ready(hot, config) {
+                self.turn_outside(gate, wish == Wish::On, Cause::Command);
+            }
             return;
         }
-        let was = self.port.mask();
-        if enabled {
-            hot.gate.enable();
-        } else {
-            hot.gate.disable();
-        }
-        self.missed();
-        self.port.unmask(was);
-    }
-
-    /// Sets trigger and stopper (what is `None` stays), and keeps them.
-    pub fn set_sets(
-        &'static self,
-        hot: &'static Hot,
-        config: &'static Config,
-        trigger: Option<usize>,
-        stopper: Option<usize>,
-    ) {
-        let gate = &hot.gate;
         if !self.wake(hot, config) {
             return;
         }
         let was = self.port.mask();
-        if let Some(trigger) = trigger {
-            gate.set_trigger(trigger);
+        match wish {
+            Wish::Trigger(function) => gate.set_trigger(function),
+            Wish::Stopper(function) => gate.set_stopper(function),
+            _ => {
+                gate.count_disabled(wish == Wish::Disable);
+                self.missed();
+            }
         }
-        if let Some(stopper) = stopper {
-            gate.set_stopper(stopper);
-        }
-        let retained = Retained {
-            trigger: gate.trigger() as u64,
-            stopper: gate.stopper() as u64,
-        };
-        self.retained().store(retained, self.build_id());
         self.port.unmask(was);
+        self.keep_sets(gate);
+    }
+
+    /// Keeps trigger and stopper over a reboot, where that is possible. An interrupt that sets them
+    /// meanwhile keeps its own first, and then this does it again.
+    fn keep_sets(&self, gate: &Gate) {
+        loop {
+            let now = || Retained {
+                trigger: gate.trigger(),
+                stopper: gate.stopper(),
+            };
+            let sets = now();
+            self.retained().store(sets, self.build_id());
+            if sets == now() {
+                return;
+            }
+        }
     }
 
     /// Adds a fact to the metadata ([`Metadata::add`](crate::metadata::Metadata)).
@@ -130,25 +136,24 @@ impl<P: SinglePort + 'static> Single<P> {
     pub fn clear(&'static self, hot: &'static Hot, config: &'static Config) {
         let hot = P::somewhere(hot);
         if self.wake(hot, config) && !self.is_streaming(hot, config) {
-            self.clear_with(&hot.gate, || {});
+            self.clear_for(&hot.gate, self.writer.stream().mode());
         }
     }
 
-    /// Forgets all, what was lost too, and does `also` at that moment.
+    /// Forgets all, what was lost too, and goes on in this mode.
     ///
     /// The packets go at once. A table takes long, so it takes no events meanwhile: interrupts stay
     /// open, and what they record (a trigger's entry, maybe) is in the new recording, whole.
-    pub(super) fn clear_with(&self, gate: &Gate, also: impl FnOnce()) {
-        let profile = self.writer.profile();
+    pub(super) fn clear_for(&self, gate: &Gate, mode: Mode) {
+        let (stream, profile) = (self.writer.stream(), self.writer.profile());
         let begun = self.masked(|| {
-            if gate.state().frozen() || self.writer.stream().is_reserved() {
+            if gate.state().frozen() || stream.is_reserved() {
                 return false;
             }
-            also();
-            self.lost.swap_plain(0);
+            self.lost.store(0, Ordering::Relaxed);
             self.refused_told.set(self.refused());
-            self.writer.stream().clear();
-            let mode = self.writer.stream().mode();
+            stream.clear();
+            stream.set_mode(mode);
             self.rings.work(Work::Clear(mode), || 0);
             profile.exists() && profile.pause()
         });

@@ -3,7 +3,7 @@
 use kymo_wire::event::EventId;
 use kymo_wire::link::{Identity, Mode};
 
-use super::{Single, SinglePort};
+use super::{Single, SinglePort, Wish};
 use crate::config::Config;
 use crate::hot::Hot;
 use crate::identity::identity;
@@ -97,7 +97,8 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
     }
 
     fn turn(&self, on: bool) {
-        self.single.turn(self.hot, self.config, on);
+        let wish = if on { Wish::On } else { Wish::Off };
+        self.single.ask(self.hot, self.config, wish);
     }
 
     fn sets(&self) -> (usize, usize) {
@@ -105,20 +106,21 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
     }
 
     fn set_sets(&self, trigger: usize, stopper: usize) {
-        self.single
-            .set_sets(self.hot, self.config, Some(trigger), Some(stopper));
+        for wish in [Wish::Trigger(trigger), Wish::Stopper(stopper)] {
+            self.single.ask(self.hot, self.config, wish);
+        }
     }
 
     fn set_mode(&self, mode: Mode) -> Result<(), Refusal> {
         self.clearable()?;
-        let single = self.single;
-        single.clear_with(&self.hot.gate, || single.writer.stream().set_mode(mode));
+        self.single.clear_for(&self.hot.gate, mode);
         Ok(())
     }
 
     fn clear(&self) -> Result<(), Refusal> {
         self.clearable()?;
-        self.single.clear_with(&self.hot.gate, || {});
+        self.single
+            .clear_for(&self.hot.gate, self.single.writer.stream().mode());
         Ok(())
     }
 

@@ -5,10 +5,9 @@ use super::{Single, SinglePort};
 use crate::config::Config;
 use crate::hot::Hot;
 
-/// What other functions than the link's own call of it: its tick at a time, if one is given. Returns
-/// whether a host takes packets out.
-pub(super) type Listen<P> =
-    fn(&'static Single<P>, &'static Hot, &'static Config, Option<u64>) -> bool;
+/// What other functions than the link's own call of it: its tick, if this is one. Returns whether a host
+/// takes packets out.
+pub(super) type Listen<P> = fn(&'static Single<P>, &'static Hot, &'static Config, bool) -> bool;
 
 impl<P: SinglePort> Single<P> {
     /// The link has a tick from now on.
@@ -16,16 +15,12 @@ impl<P: SinglePort> Single<P> {
         self.listening.set(Some(Self::tick_link));
     }
 
-    fn tick_link(
-        &'static self,
-        hot: &'static Hot,
-        config: &'static Config,
-        now: Option<u64>,
-    ) -> bool {
+    fn tick_link(&'static self, hot: &'static Hot, config: &'static Config, ticks: bool) -> bool {
         let link = self.port.link();
         let streaming = link.is_streaming();
-        if let Some(now) = now
+        if ticks
             && (hot.gate.state().frozen() || streaming)
+            && let Some(now) = self.outer_now()
         {
             link.tick(now, config.tick_hz, &self.handle(hot, config));
         }
@@ -35,7 +30,7 @@ impl<P: SinglePort> Single<P> {
     /// Whether a host takes packets out.
     pub(super) fn is_streaming(&'static self, hot: &'static Hot, config: &'static Config) -> bool {
         let listening = self.listening.get();
-        listening.is_some_and(|listen| listen(self, hot, config, None))
+        listening.is_some_and(|listen| listen(self, hot, config, false))
     }
 
     /// A byte arrived from the host.

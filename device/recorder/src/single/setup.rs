@@ -7,12 +7,12 @@ use kymo_wire::event::{Cause, WordSize};
 
 use super::{Single, SinglePort};
 use crate::clock::Rate;
-use crate::config::{CONFIG_VERSION, Config, START_ON};
+use crate::config::{CONFIG_VERSION, Config, Function, START_ON};
 use crate::encode::SetupError;
 use crate::hot::Hot;
 use crate::identity::{build_id, functions, mode};
 use crate::profile::TableError;
-use crate::retained::Place;
+use crate::retained::{Place, Retained};
 
 /// Why the recorder is not set up. (No number is 0: that is no fault.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,10 +95,25 @@ impl<P: SinglePort + 'static> Single<P> {
     #[inline(never)]
     pub(super) fn wake(&'static self, hot: &'static Hot, config: &'static Config) -> bool {
         let state = hot.gate.state();
-        if state.alive() && state.fresh() {
+        if !state.alive() {
+            return false;
+        }
+        if state.fresh() {
             self.set_up(hot, config);
         }
-        state.alive()
+        true
+    }
+
+    /// Whether the recorder has been set up ([`wake`](Self::wake)), and can be turned on: what that costs
+    /// is known then.
+    #[inline(never)]
+    pub(super) fn ready(&'static self, hot: &'static Hot, config: &'static Config) -> bool {
+        if !self.wake(hot, config) || !hot.gate.state().set_up() {
+            return false;
+        }
+        #[cfg(feature = "cost")]
+        self.measure(hot);
+        true
     }
 
     #[cold]
@@ -175,14 +190,12 @@ impl<P: SinglePort + 'static> Single<P> {
         self.hot_clock.set(counter.is_some());
         hot.cursor.counter.set(counter.unwrap_or_default());
         self.writer.allow_fast(counter.is_some());
-        let retained = self.retained().load(self.build_id());
-        let built = |function: Option<crate::config::Function>| {
-            function.map_or(0, |function| function as usize)
-        };
-        let (trigger, stopper) = match retained {
-            Some(retained) => (retained.trigger as usize, retained.stopper as usize),
-            None => (built(config.trigger), built(config.stopper)),
-        };
+        let built = |function: Option<Function>| function.map_or(0, |function| function as usize);
+        let kept = self.retained().load(self.build_id());
+        let Retained { trigger, stopper } = kept.unwrap_or(Retained {
+            trigger: built(config.trigger),
+            stopper: built(config.stopper),
+        });
         gate.set_trigger(trigger);
         gate.set_stopper(stopper);
         Ok(())

@@ -12,7 +12,7 @@ use kymo_recorder::config::{
 use kymo_recorder::gate::Gate;
 use kymo_recorder::hot::Hot;
 use kymo_recorder::retained::{Place, Retained, WORDS};
-use kymo_recorder::single::Single;
+use kymo_recorder::single::{Single, Wish};
 use kymo_recorder::{Edge, Event, Target};
 
 mod blocks;
@@ -41,6 +41,18 @@ impl Device {
             port: single.port(),
             config: leak(config),
         }
+    }
+
+    fn ask(self, wish: Wish) {
+        self.single.ask(self.hot, self.config, wish);
+    }
+
+    fn turn(self, on: bool) {
+        self.ask(if on { Wish::On } else { Wish::Off });
+    }
+
+    fn enable(self, enabled: bool) {
+        self.ask(if enabled { Wish::Enable } else { Wish::Disable });
     }
 
     /// One that records from the start on.
@@ -150,14 +162,14 @@ fn from_the_trigger_s_entry_to_the_stopper_s_exit() {
 fn disable_nests_and_apart_from_it_commands_have_their_own_say() {
     let device = Device::on();
     device.enter(MAIN);
-    device.single.enable(device.hot, false);
-    device.single.enable(device.hot, false);
+    device.enable(false);
+    device.enable(false);
     device.enter(WORK);
-    device.single.enable(device.hot, true);
+    device.enable(true);
     device.exit(WORK);
-    device.single.enable(device.hot, true);
+    device.enable(true);
     // One too many does nothing.
-    device.single.enable(device.hot, true);
+    device.enable(true);
     device.enter(LEAF);
     device.change(|gate| gate.command(false));
     device.exit(LEAF);
@@ -177,10 +189,10 @@ fn hooks_before_ram_is_initialized_touch_nothing() {
     device.enter(MAIN);
     device.hook(Event::IsrEnter(3));
     device.single.tick(device.hot, device.config);
-    device.single.turn(device.hot, device.config, true);
+    device.turn(true);
     device.single.receive(device.hot, b'x');
     device.single.poll(device.hot, device.config);
-    device.single.enable(device.hot, false);
+    device.enable(false);
     assert_eq!(device.port.time.get(), 1000, "the clock has not been read");
     assert_eq!(device.records(), []);
 }
@@ -380,7 +392,7 @@ fn threads_and_interrupts_are_followed_while_nothing_is_recorded() {
     let device = Device::new(config(16, 1024));
     device.hook(Event::SwitchedIn(5));
     device.hook(Event::IsrEnter(15));
-    device.single.turn(device.hot, device.config, true);
+    device.turn(true);
     device.enter(MAIN);
     let packet = &device.read()[0];
     assert_eq!(packet.thread, 5);
@@ -456,10 +468,8 @@ fn trigger_and_stopper_survive_a_reboot_of_the_same_program() {
     let device = Device::new(built());
     device.enter(LEAF);
     assert_eq!((device.gate.trigger(), device.gate.stopper()), (MAIN, MAIN));
-    let sets = (Some(WORK), Some(0));
-    device
-        .single
-        .set_sets(device.hot, device.config, sets.0, sets.1);
+    device.ask(Wish::Trigger(WORK));
+    device.ask(Wish::Stopper(0));
     assert_eq!((device.gate.trigger(), device.gate.stopper()), (WORK, 0));
 
     let again = Device::new(built());

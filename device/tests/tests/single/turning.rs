@@ -54,13 +54,13 @@ fn a_trigger_in_an_interrupt_is_the_interrupt_s() {
     for irq in 1..=20 {
         device.hook(Event::IsrEnter(irq));
     }
-    device.single.turn(device.hot, device.config, true);
+    device.turn(true);
     let told = (1..=16).chain([0; 4]).map(Kind::IsrEnter);
     let expected: Vec<Kind> = [recording(true, 2)].into_iter().chain(told).collect();
     assert_eq!(device.kinds(), expected);
     device.hook(Event::IsrExit(20));
-    device.single.turn(device.hot, device.config, false);
-    device.single.turn(device.hot, device.config, true);
+    device.turn(false);
+    device.turn(true);
     let again = device.kinds().len() - expected.len() - 2;
     assert_eq!(again, 1 + 19, "and again after the next time");
 }
@@ -76,7 +76,7 @@ fn doubt_of_the_clock_before_recording_is_on_is_not_in_the_trace() {
     port.turn.set(1 << 16);
     port.step.set(0);
     let late = |ticks: u64| port.time.set(port.time.get() + ticks);
-    let turn = |on| device.single.turn(device.hot, device.config, on);
+    let turn = |on| device.turn(on);
     device.enter(MAIN);
     device.single.tick(device.hot, device.config);
     turn(false);
