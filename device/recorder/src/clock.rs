@@ -25,9 +25,8 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Of a counter that begins again after so many ticks, at most 2^32.
-    pub const fn of_turn(hz: u64, turn: u64, tick_hz: u32) -> Self {
-        let turn = turn as u32;
+    /// Of a counter that begins again after so many ticks; 0 stands for 2^32.
+    pub const fn of_turn(hz: u64, turn: u32, tick_hz: u32) -> Self {
         Self { hz, turn, tick_hz }
     }
 
@@ -45,12 +44,9 @@ impl Rate {
         self.period().is_some_and(|period| period <= self.quarter())
     }
 
-    /// A quarter of a turn.
+    /// A quarter of a turn, rounded up.
     fn quarter(&self) -> u32 {
-        match self.turn {
-            0 => 1 << 30,
-            turn => turn / 4,
-        }
+        (self.turn.wrapping_sub(1) >> 2) + 1
     }
 
     /// The period of the tick in ticks of the counter. (To divide 64 bits takes a kilobyte of code; with a
@@ -71,6 +67,9 @@ impl Rate {
     }
 }
 
+/// There has been no tick yet.
+const NOT_YET: u32 = 1;
+
 /// The extension. For one context at a time. All zero until it is set up.
 #[derive(Debug)]
 pub struct Clock {
@@ -78,9 +77,8 @@ pub struct Clock {
     last: Cell<u32>,
     /// What is to be added when the counter has turned: the turn, modulo 2^32.
     turn: Cell<u32>,
-    /// The distance that counts as late; no distance does before the first tick.
+    /// The distance that counts as late, a multiple of [`LATE_TICKS`]; with [`NOT_YET`] no distance does.
     late: Cell<u32>,
-    when_ticking: Cell<u32>,
     /// The doubtful time that has not been told yet; saturates.
     gap: Cell<u32>,
     /// How many readings were late.
@@ -95,21 +93,21 @@ impl Clock {
             last: Cell::new(0),
             turn: Cell::new(0),
             late: Cell::new(0),
-            when_ticking: Cell::new(0),
             gap: Cell::new(0),
             gaps: AtomicU32::new(0),
         }
     }
 
-    /// Begins with the counter standing at `raw`, which is the time then: so the low bits of the time
-    /// are the counter's as long as that has 32.
-    pub fn set_up(&self, rate: &Rate, raw: u32) {
-        self.total.set(raw.into());
-        self.last.set(raw);
+    /// Begins, which is to be done once: the first time that is [read](Self::advance) is the counter, so
+    /// the low bits of the time are the counter's as long as that has 32.
+    pub fn set_up(&self, rate: &Rate) {
         self.turn.set(rate.turn);
-        self.late.set(u32::MAX);
-        self.when_ticking.set(rate.late());
-        self.gap.set(0);
+        self.late.set(rate.late() | NOT_YET);
+    }
+
+    /// [`Rate::turn`] of the counter.
+    pub fn turn(&self) -> u32 {
+        self.turn.get()
     }
 
     /// The time when the counter stands at `raw`.
@@ -123,7 +121,8 @@ impl Clock {
         let total = self.total.get().wrapping_add(distance.into());
         self.total.set(total);
         self.last.set(raw);
-        if distance > self.late.get() {
+        let late = self.late.get();
+        if distance > late && late & NOT_YET == 0 {
             self.gap.set(self.gap.get().saturating_add(distance));
             add(&self.gaps, 1);
         }
@@ -143,7 +142,10 @@ impl Clock {
     /// The periodic tick came, after it has been [read](Self::advance): from the first one on readings
     /// can be late.
     pub fn tick(&self) {
-        self.late.set(self.when_ticking.get());
+        let late = self.late.get();
+        if late != u32::MAX {
+            self.late.set(late & !NOT_YET);
+        }
     }
 
     /// Whether there is doubt that has not been told.
@@ -182,9 +184,10 @@ mod tests {
     fn turns_are_counted_whatever_their_size() {
         for turn in [1u64 << 32, 1 << 24, 1 << 16, 25_000] {
             let clock = Clock::new();
-            let rate = Rate::of_turn(1_000_000, turn, 0);
+            let rate = Rate::of_turn(1_000_000, turn as u32, 0);
             let mut time = 5u64;
-            clock.set_up(&rate, (time % turn) as u32);
+            clock.set_up(&rate);
+            assert_eq!(clock.advance((time % turn) as u32), time);
             for step in [0, 1, turn / 2, turn - 1, 7, turn - 1, turn - 1, 0] {
                 time += step;
                 assert_eq!(clock.advance((time % turn) as u32), time, "{turn}");
@@ -195,9 +198,9 @@ mod tests {
 
     #[test]
     fn what_others_read_is_no_lateness() {
-        let rate = Rate::of_turn(1_000_000, 1 << 32, 1000);
+        let rate = Rate::of_turn(1_000_000, 0, 1000);
         let clock = Clock::new();
-        clock.set_up(&rate, 0xFFFF_F000);
+        clock.set_up(&rate);
         clock.advance(0xFFFF_F000);
         clock.tick();
         clock.catch_up(0x1_0000_7000);
@@ -212,7 +215,7 @@ mod tests {
         let rate = Rate::of_turn(1_000_000, 1 << 24, 1000);
         assert!(rate.sure());
         let clock = Clock::new();
-        clock.set_up(&rate, 0);
+        clock.set_up(&rate);
         clock.advance(900_000);
         assert!(!clock.doubtful(), "before the first tick nothing is late");
         clock.advance(900_001);

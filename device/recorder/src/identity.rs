@@ -5,6 +5,7 @@ use kymo_wire::link::{Capabilities, Identity, Mode, PROTOCOL};
 use crate::Target;
 use crate::config::{Config, FIXED, STREAM};
 use crate::encode::Functions;
+use crate::retained::Place;
 
 /// The mode that the build asks for.
 pub fn mode(config: &Config) -> Mode {
@@ -53,6 +54,33 @@ pub fn identity<T: Target>(config: &Config, build_id: &[u8]) -> Identity {
         },
         build_id: id,
     }
+}
+
+/// Where trigger and stopper are kept over a reboot.
+pub fn retained(config: &Config) -> Place {
+    let at = match cfg!(feature = "retained") {
+        true => config.retained.cast(),
+        false => core::ptr::null_mut(),
+    };
+    // SAFETY: the program gives this memory to the recorder, or none.
+    unsafe { Place::new(at) }
+}
+
+/// The build id that the program names; empty if it names none.
+#[inline(never)]
+pub fn build_id_of(config: &Config) -> &'static [u8] {
+    let at = config.build_id_note;
+    if at.is_null() {
+        return &[];
+    }
+    // SAFETY: the program says that its note is there. It has a header of 12 bytes, of which the second
+    // word is the id's length.
+    let note = unsafe {
+        let length = at.cast::<u32>().add(1).read_unaligned();
+        let length = 16 + length.min(32) as usize;
+        core::slice::from_raw_parts(at.cast(), length)
+    };
+    build_id(note)
 }
 
 /// The build id in an ELF note (`n_namesz, n_descsz, n_type, "GNU\0", id`, in 32-bit words of the

@@ -41,8 +41,6 @@ pub use items::Section;
 use listening::Listen;
 pub use port::SinglePort;
 pub use setup::Fault;
-#[cfg(target_has_atomic = "ptr")]
-pub(crate) use setup::note_at;
 use steps::Steps;
 
 /// The recorder, but for its [`Hot`]: that lies in `.data`, this in `.bss`.
@@ -51,8 +49,6 @@ pub struct Single<P: 'static> {
     config: Cell<Option<&'static Config>>,
     /// Somebody is inside.
     inside: Cell<bool>,
-    /// The counter has 32 bits, so the fast path may read it without the clock's knowing.
-    hot_clock: Cell<bool>,
     /// Why it is not set up: a [`Fault`] as a number, or 0.
     fault: Cell<u8>,
     /// The [way](Writer::way) of which the cost has been measured, or is being.
@@ -96,7 +92,6 @@ impl<P: SinglePort + 'static> Single<P> {
             config: Cell::new(None),
             writer: Writer::new(),
             clock: Clock::new(),
-            hot_clock: Cell::new(false),
             metadata: Metadata::new(),
             rings: Rings::new(),
             listening: Cell::new(None),
@@ -325,9 +320,7 @@ impl<P: SinglePort + 'static> Single<P> {
     /// The time, inside. The fast path reads the counter without the clock's knowing.
     #[inline(never)]
     fn now(&self) -> u64 {
-        if self.hot_clock.get() {
-            self.clock.catch_up(self.writer.stream().last());
-        }
+        self.clock.catch_up(self.writer.stream().last());
         self.advance()
     }
 

@@ -139,8 +139,9 @@ impl<L: Layouts> SinglePort for Mock<L> {
         }
     }
 
-    fn find_counter(&self) -> Option<u64> {
-        Some(self.turn.get()).filter(|turn| *turn != 0)
+    fn find_counter(&self) -> Option<u32> {
+        let turn = Some(self.turn.get()).filter(|turn| *turn != 0)?;
+        Some(turn as u32)
     }
 
     fn counter_address(&self) -> Option<*const u32> {

@@ -39,7 +39,7 @@ mod register {
     /// DEMCR: bit 24 (TRCENA) switches the DWT on.
     #[cfg(target_has_atomic = "32")]
     pub const DEMCR: *mut u32 = 0xE000_EDFC as *mut u32;
-    /// DWT_CTRL: bit 0 (CYCCNTENA) starts the cycle counter, bit 25 (NOCYCCNT) says there is none.
+    /// DWT_CTRL: bit 0 (CYCCNTENA) starts the cycle counter. (Where there is none it reads as 0.)
     #[cfg(target_has_atomic = "32")]
     pub const DWT_CTRL: *mut u32 = 0xE000_1000 as *mut u32;
     /// DWT_CYCCNT.
@@ -159,10 +159,10 @@ impl SinglePort for CortexM {
         &LINK
     }
 
-    fn find_counter(&self) -> Option<u64> {
+    fn find_counter(&self) -> Option<u32> {
         if start_cycle_counter() {
             self.systick.store(false, Ordering::Relaxed);
-            return Some(1 << 32);
+            return Some(0);
         }
         // SAFETY: every Cortex-M has these registers, or reads them as zero.
         let (control, reload) = unsafe { (read_volatile(SYST_CSR), read_volatile(SYST_RVR)) };
@@ -171,7 +171,7 @@ impl SinglePort for CortexM {
             return None;
         }
         self.systick.store(true, Ordering::Relaxed);
-        Some(u64::from(reload) + 1)
+        Some(reload + 1)
     }
 
     fn counter_address(&self) -> Option<*const u32> {
@@ -205,15 +205,15 @@ fn start_cycle_counter() -> bool {
     // SAFETY: Armv7-M has these registers; what is not implemented reads as zero.
     unsafe {
         write_volatile(DEMCR, read_volatile(DEMCR) | 1 << 24);
-        let control = read_volatile(DWT_CTRL);
-        if control & 1 << 25 != 0 {
-            return false;
-        }
-        write_volatile(DWT_CTRL, control | 1);
+        write_volatile(DWT_CTRL, read_volatile(DWT_CTRL) | 1);
         let before = read_volatile(DWT_CYCCNT);
-        for _ in 0..4 {
-            asm!("nop", options(nomem, nostack, preserves_flags));
-        }
+        asm!(
+            "nop",
+            "nop",
+            "nop",
+            "nop",
+            options(nostack, preserves_flags)
+        );
         read_volatile(DWT_CYCCNT) != before
     }
 }

@@ -81,11 +81,11 @@ impl SinglePort for Riscv {
         &LINK
     }
 
-    fn find_counter(&self) -> Option<u64> {
+    fn find_counter(&self) -> Option<u32> {
         let before = self.counter();
         // A counter that is divided down still moves within this.
         let moves = (0..64).any(|_| self.counter() != before);
-        moves.then_some(1 << 32)
+        moves.then_some(0)
     }
 
     #[inline(always)]

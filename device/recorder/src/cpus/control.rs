@@ -7,7 +7,7 @@ use crate::Event;
 use crate::config::Config;
 use crate::encode::Figures;
 use crate::gate::{Gate, State};
-use crate::identity::identity;
+use crate::identity::{build_id_of, identity};
 use crate::items::{Ring, Work};
 use crate::link::{Control, Refusal, SCRATCH_BYTES, Status, Subject, later};
 use crate::profile::Profile;
@@ -149,7 +149,7 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
     }
 
     fn identity(&self) -> Identity {
-        let mut identity = identity::<P>(self.config, self.cpus.build_id());
+        let mut identity = identity::<P>(self.config, build_id_of(self.config));
         identity.clock_hz = self.hz();
         identity.clock_bits = self.cpus.clock_bits(self.config);
         identity.capabilities.sure_clock =

@@ -6,9 +6,9 @@ use super::{CpuItems, Cpus, CpusPort, Lane};
 use crate::clock::Rate;
 use crate::config::{CONFIG_VERSION, Config, Function, START_ON};
 use crate::gate::Gate;
-use crate::identity::{build_id, functions, mode};
-use crate::retained::{Place, Retained};
-use crate::single::{Fault, note_at};
+use crate::identity::{build_id_of, functions, mode, retained};
+use crate::retained::Retained;
+use crate::single::Fault;
 use crate::sync::Ordering;
 
 /// What two CPUs' memory must not share, in bytes.
@@ -118,7 +118,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             // SAFETY: the program gives a function that may be called from any context.
             let raw = unsafe { clock() };
             for lane in &self.lanes {
-                lane.clock.set_up(rate, raw);
+                lane.clock.set_up(rate);
+                lane.clock.advance(raw);
             }
         }
         if !config.metadata.is_null() {
@@ -130,14 +131,16 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             };
             // SAFETY: as above.
             unsafe { metadata.set_up(config.metadata.cast(), config.metadata_size, now)? };
-            metadata.build_id(now, self.build_id());
+            metadata.build_id(now, build_id_of(config));
             metadata.clock(now, self.hz(config), self.clock_bits(config));
         }
         let built = |function: Option<Function>| function.map_or(0, |function| function as usize);
-        let sets = self.retained().load(self.build_id()).unwrap_or(Retained {
-            trigger: built(config.trigger),
-            stopper: built(config.stopper),
-        });
+        let sets = retained(config)
+            .load(build_id_of(config))
+            .unwrap_or(Retained {
+                trigger: built(config.trigger),
+                stopper: built(config.stopper),
+            });
         gate.set_trigger(sets.trigger);
         gate.set_stopper(sets.stopper);
         self.shared.count.store(count, Ordering::Release);
@@ -165,9 +168,13 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         match config.clock {
             None if self.port.counter_hz() == 0 && config.clock_hz == 0 => Err(Fault::Rate),
             None => Ok(None),
-            Some(_) if (8..=32).contains(&config.clock_bits) && config.clock_hz != 0 => Ok(Some(
-                Rate::of_turn(config.clock_hz, 1 << config.clock_bits, config.tick_hz),
-            )),
+            Some(_) if (8..=32).contains(&config.clock_bits) && config.clock_hz != 0 => {
+                Ok(Some(Rate::of_turn(
+                    config.clock_hz,
+                    1u32.checked_shl(config.clock_bits).unwrap_or(0),
+                    config.tick_hz,
+                )))
+            }
             Some(_) => Err(Fault::Rate),
         }
     }
@@ -185,28 +192,14 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         config.clock.map_or(64, |_| config.clock_bits)
     }
 
-    /// The build id of the program; empty if it names none.
-    pub(super) fn build_id(&self) -> &'static [u8] {
-        let config = self.shared.config.get();
-        let note = config.map_or(core::ptr::null(), |config| config.build_id_note);
-        // SAFETY: the program says that its note is there, or null.
-        unsafe { note_at(note) }.map_or(&[], build_id)
-    }
-
-    /// Where trigger and stopper are kept over a reboot.
-    fn retained(&self) -> Place {
-        let config = self.shared.config.get();
-        let at = config.map_or(core::ptr::null_mut(), |config| config.retained);
-        // SAFETY: the program gives this memory to the recorder, or none.
-        unsafe { Place::new(at.cast()) }
-    }
-
     /// Keeps trigger and stopper over a reboot, where that is possible.
     pub(super) fn keep_sets(&self, gate: &Gate) {
-        let retained = Retained {
+        let sets = Retained {
             trigger: gate.trigger(),
             stopper: gate.stopper(),
         };
-        self.retained().store(retained, self.build_id());
+        if let Some(config) = self.shared.config.get() {
+            retained(config).store(sets, build_id_of(config));
+        }
     }
 }

@@ -8,6 +8,7 @@ use super::{Single, SinglePort};
 use crate::config::Config;
 use crate::gate::Gate;
 use crate::hot::{Hot, distance, low};
+use crate::identity::{build_id_of, retained};
 use crate::items::Work;
 use crate::link::Control;
 use crate::retained::Retained;
@@ -97,19 +98,19 @@ impl<P: SinglePort + 'static> Single<P> {
             }
         }
         self.port.unmask(was);
-        self.keep_sets(gate);
+        Self::keep_sets(gate, config);
     }
 
     /// Keeps trigger and stopper over a reboot, where that is possible. An interrupt that sets them
     /// meanwhile keeps its own first, and then this does it again.
-    fn keep_sets(&self, gate: &Gate) {
+    fn keep_sets(gate: &Gate, config: &Config) {
         loop {
             let now = || Retained {
                 trigger: gate.trigger(),
                 stopper: gate.stopper(),
             };
             let sets = now();
-            self.retained().store(sets, self.build_id());
+            retained(config).store(sets, build_id_of(config));
             if sets == now() {
                 return;
             }

@@ -6,7 +6,7 @@ use kymo_wire::link::{Identity, Mode};
 use super::{Single, SinglePort, Wish};
 use crate::config::Config;
 use crate::hot::Hot;
-use crate::identity::identity;
+use crate::identity::{build_id_of, identity};
 use crate::items::{Ring, Work};
 use crate::link::{Control, Refusal, SCRATCH_BYTES, Status, Subject, later};
 
@@ -56,16 +56,15 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
     }
 
     fn identity(&self) -> Identity {
-        let mut identity = identity::<P>(self.config, self.single.build_id());
+        let mut identity = identity::<P>(self.config, build_id_of(self.config));
         identity.mode = self.single.writer.stream().mode();
         identity.capabilities.stream = true;
-        match self.single.rate(self.config) {
-            Ok(rate) => {
-                identity.clock_bits = rate.bits();
-                identity.capabilities.sure_clock = rate.sure();
-            }
-            Err(_) => identity.capabilities.sure_clock = false,
+        let rate = self.single.rate(self.config);
+        let is_set_up = self.ready().is_ok();
+        if is_set_up {
+            identity.clock_bits = rate.bits();
         }
+        identity.capabilities.sure_clock = is_set_up && rate.sure();
         identity
     }
 

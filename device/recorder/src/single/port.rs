@@ -19,8 +19,8 @@ pub trait SinglePort: Target {
         Self::let_go(was);
     }
     /// Finds a counter of the processor's own that counts now; returns after how many ticks it
-    /// begins again. `None` if there is none.
-    fn find_counter(&self) -> Option<u64>;
+    /// begins again, where 0 stands for 2^32. `None` if there is none.
+    fn find_counter(&self) -> Option<u32>;
     /// The hooks as the program calls them, so that their cost can be measured; `None` if nobody
     /// calls them.
     fn hooks(&self) -> Option<&'static Hooks> {
@@ -34,7 +34,7 @@ pub trait SinglePort: Target {
     /// else will do.
     fn find_register(&self) -> Option<*const u32> {
         let turn = self.find_counter()?;
-        self.counter_address().filter(|_| turn == 1 << 32)
+        self.counter_address().filter(|_| turn == 0)
     }
     /// Whether a hook may strike while interrupts are masked (from a fault, an NMI) where the counter is
     /// read at an address, and is to be refused then. That takes some instructions more, and is in

@@ -1,7 +1,7 @@
 //! The first thing a recorder does: taking the program's configuration, or saying what is wrong with
 //! it.
 
-use core::ffi::c_void;
+use core::ptr::null;
 
 use kymo_wire::event::{Cause, WordSize};
 
@@ -10,9 +10,9 @@ use crate::clock::Rate;
 use crate::config::{CONFIG_VERSION, Config, Function, START_ON};
 use crate::encode::SetupError;
 use crate::hot::Hot;
-use crate::identity::{build_id, functions, mode};
+use crate::identity::{build_id_of, functions, mode, retained};
 use crate::profile::TableError;
-use crate::retained::{Place, Retained};
+use crate::retained::Retained;
 
 /// Why the recorder is not set up. (No number is 0: that is no fault.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,12 +124,14 @@ impl<P: SinglePort + 'static> Single<P> {
                 return false;
             }
             self.config.set(Some(config));
-            let result = self.try_set_up(hot, config);
-            self.fault
-                .set(result.map_or_else(|fault| fault as u8, |()| 0));
-            let again = result == Err(Fault::NoClock);
-            gate.set_up(result.is_err() && !again, again);
-            result.is_ok()
+            let fault = match self.try_set_up(hot, config) {
+                Ok(()) => 0,
+                Err(fault) => fault as u8,
+            };
+            self.fault.set(fault);
+            let again = fault == Fault::NoClock as u8;
+            gate.set_up(fault != 0 && !again, again);
+            fault == 0
         });
         if done == Some(true) {
             #[cfg(feature = "cost")]
@@ -141,17 +143,27 @@ impl<P: SinglePort + 'static> Single<P> {
     }
 
     fn try_set_up(&self, hot: &'static Hot, config: &'static Config) -> Result<(), Fault> {
-        let gate = &hot.gate;
+        let (gate, stream) = (&hot.gate, self.writer.stream());
         if config.version != CONFIG_VERSION {
             return Err(Fault::Version);
         }
-        let rate = self.rate(config)?;
-        self.clock.set_up(&rate, 0);
-        // It begins where the counter stands.
+        let turn = match config.clock {
+            _ if !config.counter.is_null() => 0,
+            Some(_) if (8..=32).contains(&config.clock_bits) => {
+                1u32.checked_shl(config.clock_bits).unwrap_or(0)
+            }
+            Some(_) => return Err(Fault::Rate),
+            None => self.port.find_counter().ok_or(Fault::NoClock)?,
+        };
+        let rate = Rate::of_turn(config.clock_hz, turn, config.tick_hz);
+        if rate.hz == 0 {
+            return Err(Fault::Rate);
+        }
+        self.clock.set_up(&rate);
         self.advance();
         // SAFETY: the program gives its buffers to the recorder, and describes them truly.
         unsafe {
-            self.writer.stream().set_up(
+            stream.set_up(
                 &hot.cursor,
                 (config.buffer.cast(), config.buffer_size),
                 config.packet_size,
@@ -161,7 +173,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
         // SAFETY: as above.
         unsafe { self.writer.set_up(config) };
-        self.writer.stream().set_mode(mode(config));
+        stream.set_mode(mode(config));
         if config.slot_count != 0 && !cfg!(feature = "profile") {
             return Err(Fault::ProfileMemory);
         }
@@ -177,22 +189,21 @@ impl<P: SinglePort + 'static> Single<P> {
                 )?;
             }
         }
+        let build_id = build_id_of(config);
         if cfg!(feature = "metadata") && !config.metadata.is_null() {
             // SAFETY: as above.
             unsafe {
                 self.metadata
                     .set_up(config.metadata.cast(), config.metadata_size, 0)?;
             }
-            self.metadata.build_id(0, self.build_id());
+            self.metadata.build_id(0, build_id);
             self.metadata.clock(0, rate.hz, rate.bits());
         }
-        let counter = self.fast_counter(config, &rate);
-        self.hot_clock.set(counter.is_some());
-        hot.cursor.counter.set(counter.unwrap_or_default());
-        self.writer.allow_fast(counter.is_some());
+        let counter = self.fast_counter(config, turn);
+        hot.cursor.counter.set(counter);
+        self.writer.allow_fast(!counter.is_null());
         let built = |function: Option<Function>| function.map_or(0, |function| function as usize);
-        let kept = self.retained().load(self.build_id());
-        let Retained { trigger, stopper } = kept.unwrap_or(Retained {
+        let Retained { trigger, stopper } = retained(config).load(build_id).unwrap_or(Retained {
             trigger: built(config.trigger),
             stopper: built(config.stopper),
         });
@@ -201,70 +212,20 @@ impl<P: SinglePort + 'static> Single<P> {
         Ok(())
     }
 
-    /// How the clock counts, by the configuration or as the processor says.
-    pub(super) fn rate(&self, config: &Config) -> Result<Rate, Fault> {
-        let turn = match config.clock {
-            _ if !config.counter.is_null() => 1 << 32,
-            Some(_) if (8..=32).contains(&config.clock_bits) => 1 << config.clock_bits,
-            Some(_) => return Err(Fault::Rate),
-            None => self.port.find_counter().ok_or(Fault::NoClock)?,
-        };
-        if config.clock_hz == 0 {
-            return Err(Fault::Rate);
-        }
-        Ok(Rate::of_turn(config.clock_hz, turn, config.tick_hz))
+    /// How the clock counts, once it has been set up.
+    pub(super) fn rate(&self, config: &Config) -> Rate {
+        Rate::of_turn(config.clock_hz, self.clock.turn(), config.tick_hz)
     }
 
     /// The counter that the fast path can read: one of 32 bits whose place is known, on a target
-    /// whose cursor keeps so many bits of the time.
-    fn fast_counter(&self, config: &Config, rate: &Rate) -> Option<*const u32> {
-        if rate.bits() != 32 || P::LAYOUT.word != WordSize::Bits32 {
-            None
-        } else if !config.counter.is_null() {
-            Some(config.counter)
-        } else if config.clock.is_some() {
-            None
+    /// whose cursor keeps so many bits of the time. Null if there is none.
+    fn fast_counter(&self, config: &Config, turn: u32) -> *const u32 {
+        if P::LAYOUT.word != WordSize::Bits32 || turn != 0 {
+            null()
+        } else if !config.counter.is_null() || config.clock.is_some() {
+            config.counter
         } else {
-            self.port.counter_address()
+            self.port.counter_address().unwrap_or_default()
         }
     }
-
-    /// The build id of the program; empty if it names none.
-    pub(super) fn build_id(&self) -> &'static [u8] {
-        let note = self
-            .config
-            .get()
-            .map_or(core::ptr::null(), |config| config.build_id_note);
-        // SAFETY: the program says that its note is there, or null.
-        unsafe { note_at(note) }.map_or(&[], build_id)
-    }
-
-    /// Where trigger and stopper are kept over a reboot.
-    pub(super) fn retained(&self) -> Place {
-        if !cfg!(feature = "retained") {
-            // SAFETY: there is no place.
-            return unsafe { Place::new(core::ptr::null_mut()) };
-        }
-        let at = self
-            .config
-            .get()
-            .map_or(core::ptr::null_mut(), |config| config.retained);
-        // SAFETY: the program gives this memory to the recorder, or none.
-        unsafe { Place::new(at.cast()) }
-    }
-}
-
-/// The note at an address, as far as it can reach: a header, a name and an id of 32 bytes.
-///
-/// # Safety
-/// `at` is null or points to a note.
-pub(crate) unsafe fn note_at(at: *const c_void) -> Option<&'static [u8]> {
-    if at.is_null() {
-        return None;
-    }
-    // SAFETY: a note has a header of 12 bytes, of which the second word is its length.
-    let length = unsafe { at.cast::<u32>().add(1).read_unaligned() };
-    let length = 16 + length.min(32) as usize;
-    // SAFETY: by the note's own words.
-    Some(unsafe { core::slice::from_raw_parts(at.cast(), length) })
 }
