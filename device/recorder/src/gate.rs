@@ -304,13 +304,17 @@ impl Gate {
     }
 
     /// There is one reason more, or one less.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn count_disabled(&self, more: bool) {
+        let step = if more {
+            DISABLED
+        } else {
+            DISABLED.wrapping_neg()
+        };
         change(&self.state, |state| match state & DISABLED_MASK {
             DISABLED_MASK => state,
-            _ if more => state + DISABLED,
-            0 => state,
-            _ => state - DISABLED,
+            0 if !more => state,
+            _ => state.wrapping_add(step),
         });
         self.tell();
         count(&self.changes);
@@ -378,20 +382,30 @@ impl Gate {
         code(self.stopper.load(Ordering::Relaxed))
     }
 
-    /// Sets the trigger; 0 for none.
-    pub fn set_trigger(&self, function: usize) {
+    /// Sets the trigger, or the stopper; 0 for none.
+    #[inline(always)]
+    pub fn set_function(&self, stopper: bool, function: usize) {
+        let place = match stopper {
+            true => &self.stopper,
+            false => &self.trigger,
+        };
         let order = if ALONE {
             Ordering::Relaxed
         } else {
             Ordering::SeqCst
         };
-        self.trigger.store(marked(function), order);
+        place.store(marked(function), order);
         self.tell();
+    }
+
+    /// Sets the trigger; 0 for none.
+    pub fn set_trigger(&self, function: usize) {
+        self.set_function(false, function);
     }
 
     /// Sets the stopper; 0 for none.
     pub fn set_stopper(&self, function: usize) {
-        self.stopper.store(marked(function), Ordering::Relaxed);
+        self.set_function(true, function);
     }
 }
 

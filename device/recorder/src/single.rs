@@ -13,8 +13,9 @@
 
 use core::cell::Cell;
 use core::mem::offset_of;
+use core::ptr::null;
 
-use kymo_wire::event::{Cause, EventId};
+use kymo_wire::event::{Cause, EventId, WordSize};
 
 use crate::clock::Clock;
 use crate::config::{Config, Kept, START_ON};
@@ -330,10 +331,15 @@ impl<P: SinglePort + 'static> Single<P> {
         self.clock.advance(self.counter())
     }
 
-    /// The time, from outside; `None` if this is inside.
+    /// The time, from outside; 0 if this is inside.
     #[inline(never)]
-    fn outer_now(&self) -> Option<u64> {
-        self.masked(|| self.now())
+    fn outer_now(&self) -> u64 {
+        let Some(was) = self.come_in() else {
+            return 0;
+        };
+        let now = self.now();
+        self.go_out(was);
+        now
     }
 
     /// Marks in the trace that the clock is uncertain before `now`.
@@ -444,19 +450,23 @@ impl<P: SinglePort + 'static> Single<P> {
         self.hold_items();
     }
 
-    /// Reads the counter, inside.
+    /// Reads the counter, inside: where hooks read it, if they do.
     #[inline(always)]
     fn counter(&self) -> u32 {
-        match self.config.get() {
-            // SAFETY: the program names a counter that may be read at any time.
-            Some(config) if !config.counter.is_null() => unsafe { self.port.read(config.counter) },
-            Some(Config {
-                clock: Some(clock), ..
-            }) => {
-                // SAFETY: the program gives a function that may be called from any context.
-                unsafe { clock() }
-            }
-            _ => self.port.counter(),
+        let cursor = self.writer.stream().cursor();
+        let mut place = cursor.map_or(null(), |cursor| cursor.counter.get());
+        let config = self.config.get();
+        if P::LAYOUT.word != WordSize::Bits32 {
+            place = config.map_or(null(), |config| config.counter);
+        }
+        if !place.is_null() {
+            // SAFETY: there is a counter that may be read at any time.
+            return unsafe { self.port.read(place) };
+        }
+        match config.and_then(|config| config.clock) {
+            // SAFETY: the program gives a function that may be called from any context.
+            Some(clock) => unsafe { clock() },
+            None => self.port.counter(),
         }
     }
 

@@ -6,6 +6,7 @@ use core::ffi::{c_char, c_void};
 
 use kymo_recorder::Event;
 use kymo_recorder::metadata::MAX_NAME;
+use kymo_wire::event::MetadataType;
 
 use crate::system;
 
@@ -69,7 +70,7 @@ pub extern "C" fn kymo_context(thread: usize, priority: i16, mode: u16) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kymo_thread_name(thread: usize, name: *const c_char) {
     // SAFETY: by this function's contract.
-    system::thread_name(thread, unsafe { text(name) });
+    unsafe { describe(thread, name, MetadataType::ThreadName) };
 }
 
 /// The name of an interrupt.
@@ -79,7 +80,21 @@ pub unsafe extern "C" fn kymo_thread_name(thread: usize, name: *const c_char) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kymo_isr_name(irq: u16, name: *const c_char) {
     // SAFETY: by this function's contract.
-    system::isr_name(irq, unsafe { text(name) });
+    unsafe { describe(irq.into(), name, MetadataType::IsrName) };
+}
+
+/// The name of a thread or an interrupt.
+///
+/// # Safety
+/// `name` is a NUL-terminated string.
+#[inline(never)]
+unsafe fn describe(number: usize, name: *const c_char, kind: MetadataType) {
+    // SAFETY: by this function's contract.
+    let name = unsafe { text(name) };
+    match kind {
+        MetadataType::IsrName => system::isr_name(number as u16, name),
+        _ => system::thread_name(number, name),
+    }
 }
 
 /// The string at `name`, as much of it as can be of use: what is kept of a name, and a byte more, which

@@ -22,7 +22,6 @@ pub use items::PACKET_LEFT;
 use core::arch::asm;
 use core::ffi::c_void;
 use core::ptr::read_volatile;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use kymo_recorder::Target;
 use kymo_recorder::cost::{Calls, Hooks};
@@ -55,17 +54,12 @@ use register::{DWT_CYCCNT, SYST_CSR, SYST_CVR, SYST_RVR};
 
 /// A Cortex-M as target and port.
 #[derive(Debug)]
-pub struct CortexM {
-    /// The counter that was found is SysTick.
-    systick: AtomicBool,
-}
+pub struct CortexM(());
 
 impl CortexM {
-    /// No counter found yet. All zero.
+    /// It takes no memory.
     pub const fn new() -> Self {
-        Self {
-            systick: AtomicBool::new(false),
-        }
+        Self(())
     }
 }
 
@@ -161,7 +155,6 @@ impl SinglePort for CortexM {
 
     fn find_counter(&self) -> Option<u32> {
         if start_cycle_counter() {
-            self.systick.store(false, Ordering::Relaxed);
             return Some(0);
         }
         // SAFETY: every Cortex-M has these registers, or reads them as zero.
@@ -170,13 +163,11 @@ impl SinglePort for CortexM {
         if control & 1 == 0 || reload == 0 {
             return None;
         }
-        self.systick.store(true, Ordering::Relaxed);
         Some(reload + 1)
     }
 
     fn counter_address(&self) -> Option<*const u32> {
-        let cycles = !self.systick.load(Ordering::Relaxed);
-        cycles.then_some(DWT_CYCCNT.cast_const())
+        Some(DWT_CYCCNT.cast_const())
     }
 
     fn find_register(&self) -> Option<*const u32> {
@@ -185,14 +176,9 @@ impl SinglePort for CortexM {
 
     #[inline(always)]
     fn counter(&self) -> u32 {
-        if self.systick.load(Ordering::Relaxed) {
-            // SAFETY: as above.
-            let (reload, value) = unsafe { (read_volatile(SYST_RVR), read_volatile(SYST_CVR)) };
-            (reload & 0x00FF_FFFF).wrapping_sub(value & 0x00FF_FFFF)
-        } else {
-            // SAFETY: `find_counter` found it.
-            unsafe { read_volatile(DWT_CYCCNT) }
-        }
+        // SAFETY: as above.
+        let (reload, value) = unsafe { (read_volatile(SYST_RVR), read_volatile(SYST_CVR)) };
+        (reload & 0x00FF_FFFF).wrapping_sub(value & 0x00FF_FFFF)
     }
 }
 

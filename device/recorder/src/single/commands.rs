@@ -90,8 +90,8 @@ impl<P: SinglePort + 'static> Single<P> {
         }
         let was = self.port.mask();
         match wish {
-            Wish::Trigger(function) => gate.set_trigger(function),
-            Wish::Stopper(function) => gate.set_stopper(function),
+            Wish::Trigger(function) => gate.set_function(false, function),
+            Wish::Stopper(function) => gate.set_function(true, function),
             _ => {
                 gate.count_disabled(wish == Wish::Disable);
                 self.missed();
@@ -126,10 +126,8 @@ impl<P: SinglePort + 'static> Single<P> {
         number: u64,
         text: &[u8],
     ) {
-        if self.wake(hot, config)
-            && let Some(now) = self.outer_now()
-        {
-            self.metadata.add(kind, now, number, text);
+        if self.wake(hot, config) {
+            self.metadata.add(kind, self.outer_now(), number, text);
         }
     }
 

@@ -84,8 +84,8 @@ impl<P: SinglePort> Single<P> {
         let switches = self.writer.is_told();
         let thread = switches.then(|| self.writer.stream().thread());
         probe.run(hooks, &hot.cursor, thread, |costs, known| {
-            if told && let Some(now) = self.outer_now() {
-                self.metadata.costs(now, costs, known);
+            if told {
+                self.metadata.costs(self.outer_now(), costs, known);
             }
         });
         if profile.exists() && profile.pause() {

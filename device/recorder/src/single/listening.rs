@@ -18,10 +18,8 @@ impl<P: SinglePort> Single<P> {
     fn tick_link(&'static self, hot: &'static Hot, config: &'static Config, ticks: bool) -> bool {
         let link = self.port.link();
         let streaming = link.is_streaming();
-        if ticks
-            && (hot.gate.state().frozen() || streaming)
-            && let Some(now) = self.outer_now()
-        {
+        if ticks && (hot.gate.state().frozen() || streaming) {
+            let now = self.outer_now();
             link.tick(now, config.tick_hz, &self.handle(hot, config));
         }
         streaming

@@ -26,9 +26,10 @@ pub trait SinglePort: Target {
     fn hooks(&self) -> Option<&'static Hooks> {
         None
     }
-    /// Reads the counter that [`find_counter`](Self::find_counter) found. It counts up.
+    /// Reads the counter that [`find_counter`](Self::find_counter) found, if it is not one that is read at
+    /// its address. It counts up.
     fn counter(&self) -> u32;
-    /// Where that counter is, if reading its 32 bits from there is all there is to it.
+    /// Where that counter is, if it has 32 bits and reading them from there is all there is to it.
     fn counter_address(&self) -> Option<*const u32>;
     /// Finds a counter of 32 bits that can be read at an address, and sees to it that it runs; nothing
     /// else will do.

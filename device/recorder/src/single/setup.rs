@@ -160,7 +160,6 @@ impl<P: SinglePort + 'static> Single<P> {
             return Err(Fault::Rate);
         }
         self.clock.set_up(&rate);
-        self.advance();
         // SAFETY: the program gives its buffers to the recorder, and describes them truly.
         unsafe {
             stream.set_up(
@@ -171,8 +170,13 @@ impl<P: SinglePort + 'static> Single<P> {
                 functions(config),
             )?;
         }
+        let counter = self.fast_counter(config, turn);
+        hot.cursor.counter.set(counter);
+        // The clock can be read from here on. It begins where the counter stands.
+        self.advance();
         // SAFETY: as above.
         unsafe { self.writer.set_up(config) };
+        self.writer.allow_fast(!counter.is_null());
         stream.set_mode(mode(config));
         if config.slot_count != 0 && !cfg!(feature = "profile") {
             return Err(Fault::ProfileMemory);
@@ -199,9 +203,6 @@ impl<P: SinglePort + 'static> Single<P> {
             self.metadata.build_id(0, build_id);
             self.metadata.clock(0, rate.hz, rate.bits());
         }
-        let counter = self.fast_counter(config, turn);
-        hot.cursor.counter.set(counter);
-        self.writer.allow_fast(!counter.is_null());
         let built = |function: Option<Function>| function.map_or(0, |function| function as usize);
         let Retained { trigger, stopper } = retained(config).load(build_id).unwrap_or(Retained {
             trigger: built(config.trigger),
