@@ -10,6 +10,7 @@ pub mod compile;
 pub mod cpus;
 pub mod demo;
 pub mod firmware;
+pub mod frame_pointers;
 pub mod library;
 pub mod lua;
 pub mod native;

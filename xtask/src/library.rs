@@ -1,8 +1,9 @@
 //! `libkymo.a`, the recorder as C programs link it, and the smallest one, `libkymo_minimal.a`.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use crate::frame_pointers;
 use crate::run::{self, Result};
 use crate::tools::BareRust;
 
@@ -58,18 +59,51 @@ fn build(cargo: &mut Command, part: &str, place: &str) -> Result<PathBuf> {
 
 /// The same in another folder of ours.
 fn build_in(folder: &str, cargo: &mut Command, part: &str, place: &str) -> Result<PathBuf> {
-    let target_dir = run::target_dir().join(folder);
-    let profile = place.rsplit('/').next().unwrap_or(place);
-    cargo
-        .args(["--profile", profile, "-p", &format!("kymo-{part}")])
-        .arg("--manifest-path")
-        .arg(run::root().join("device/Cargo.toml"))
-        .arg("--target-dir")
-        .arg(&target_dir);
-    run::run(cargo)?;
+    let (target, profile) = place.rsplit_once('/').unwrap_or(("", place));
     let name = match part {
         "c" => "libkymo.a",
         _ => "libkymo_minimal.a",
     };
-    Ok(target_dir.join(place).join(name))
+    let command = |folder: &str| {
+        let target_dir = run::target_dir().join(folder);
+        let mut cargo = again(cargo);
+        cargo
+            .args(["--profile", profile, "-p", &format!("kymo-{part}")])
+            .arg("--manifest-path")
+            .arg(run::root().join("device/Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&target_dir);
+        (cargo, target_dir.join(place).join(name))
+    };
+    let (mut cargo, library) = command(folder);
+    run::run(&mut cargo)?;
+    if !frame_pointers::are_kept(target) {
+        return Ok(library);
+    }
+    let Some(option) = frame_pointers::option(&library)? else {
+        return Ok(library);
+    };
+    // In a folder of its own, so that neither is built over the other.
+    let (mut cargo, smaller) = command(&format!("{folder}-small"));
+    let options = std::env::var("RUSTFLAGS").unwrap_or_default();
+    cargo.env("RUSTFLAGS", format!("{options} {option}"));
+    // It says of every crate which functions are not in it.
+    cargo.stderr(Stdio::null());
+    Ok(match run::quietly(&mut cargo) {
+        Ok(()) => smaller,
+        Err(_) => library,
+    })
+}
+
+/// A command as it is, to be gone on with.
+fn again(command: &Command) -> Command {
+    let mut other = Command::new(command.get_program());
+    other.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => other.env(name, value),
+            None => other.env_remove(name),
+        };
+    }
+    other
 }
