@@ -67,9 +67,9 @@ typedef struct kymo_ring {
 	uint32_t packets;
 	uint16_t number;
 	uint8_t reserved_state[2];
-	uint32_t reserved_counts[11];
+	uint32_t reserved_counts[10];
 	uint8_t reserved_flags[4];
-	uint64_t reserved_time;
+	uint32_t reserved_time[2];
 	struct kymo_ring *reserved_next;
 } kymo_ring_t;
 
@@ -112,7 +112,7 @@ typedef struct kymo_cpu_items {
 			     {0},                                                                 \
 			     {0},                                                                 \
 			     {0},                                                                 \
-			     0,                                                                   \
+			     {0},                                                                 \
 			     NULL}
 
 /* The ring of all items that don't name another. */
@@ -120,8 +120,8 @@ typedef struct kymo_cpu_items {
 
 extern kymo_ring_t kymo_items;
 
-/* Produces into a ring that only one level of interrupts (or the threads alone) uses, so that nobody
- * can come between: interrupts are masked only to begin a packet. */
+/* Produces into this ring as kymo_produce_n() does into that of all items: into one that only one level
+ * of interrupts uses, say. */
 void kymo_ring_produce(kymo_ring_t *ring, const kymo_item_t *items, size_t count);
 
 /* One item, as fast as can be: on Armv7-M 12 instructions with interrupts masked, and 9 with nothing
@@ -147,10 +147,10 @@ void kymo_produce(uint32_t id, uintptr_t data);
 void kymo_produce_2(uint32_t id_0, uintptr_t data_0, uint32_t id_1, uintptr_t data_1);
 void kymo_produce_n(const kymo_item_t *items, size_t count);
 
-/* The same where the caller has masked interrupts already. */
-void kymo_produce_critical(uint32_t id, uintptr_t data);
-void kymo_produce_2_critical(uint32_t id_0, uintptr_t data_0, uint32_t id_1, uintptr_t data_1);
-void kymo_produce_n_critical(const kymo_item_t *items, size_t count);
+/* The same where the caller has masked interrupts already: they stay so. */
+#define kymo_produce_critical kymo_produce
+#define kymo_produce_2_critical kymo_produce_2
+#define kymo_produce_n_critical kymo_produce_n
 
 /* An item, and behind it `count` words (at most 16, the rest is left out) with the ids from
  * `first_id` on, all of one time. */

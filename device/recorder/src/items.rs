@@ -3,18 +3,23 @@
 //! A producer of items costs a dozen instructions because there is only one thing that it must
 //! know: where the next item goes ([`Ring::at`](Ring)). It stores the item there, moves the
 //! pointer on, and looks whether the pointer's low bits have become 0: packets are a power of two
-//! long and lie at multiples of that. Everything else is decided then, in
-//! [`landed`](Ring::landed). Producers in assembly (`device/arch`) do just this; the portable one
-//! here ([`produce`](Ring::produce)) looks before it stores instead, and puts several items down at
-//! once.
+//! long and lie at multiples of that. Producers in assembly (`device/arch`) do just this; the portable
+//! one here ([`put_near`](Ring::put_near)) looks before it stores instead, and puts several items
+//! down at once.
 //!
 //! The place of one item at the end of each packet is therefore never content: it is the *landing*.
-//! An item that lands there is picked up and put where it belongs, or counted as lost. While a ring
-//! is closed (nothing recorded yet, off, held still for a reader, full) its pointer stands at a
-//! landing, so that every producer comes by, without having asked.
+//! An item that lands there is [picked up](Ring::pick_up) and produced again as by the portable
+//! producer. While a ring is closed (nothing recorded yet, off, held still for a reader, full) its
+//! pointer stands at a landing, so that every producer comes by, without having asked.
+//!
+//! Where an item finds no room, or is too far away, one thing is done about that at a time
+//! ([`make_room`](Ring::make_room)): a time is put down, the packet is closed, the next one begun.
+//! Then it is tried again. So on one processor interrupts need not be masked for longer than one of
+//! these takes, and whoever records in between does what is left of them himself.
 //!
 //! Times. An item has the low 22 bits of the clock, so less than 2^22 ticks may pass from one to
-//! the next. The portable producer puts a [`TIME`](items::TIME) item in between where more did. Those in assembly
+//! the next. The portable producer puts a [`TIME`](items::TIME) item in between where more did, and
+//! where the upper half of the time changes, as it looks at the lower one alone. Those in assembly
 //! don't look at the clock's upper bits; for them the [tick](Ring::tick) does it, which has to come
 //! at least every 2^21 ticks.
 //!
@@ -33,7 +38,8 @@ use kymo_wire::link::Mode;
 
 use crate::Target;
 use crate::sync::{
-    AtomicPtr, AtomicU32, Ordering, add, compiler_fence, fence, load_word, store_word,
+    AtomicPtr, AtomicU32, Ordering, add, load_word, release, store_address, store_release,
+    store_word,
 };
 
 mod drain;
@@ -97,13 +103,11 @@ pub struct Ring<T> {
     /// Packets begun: the number of the next.
     sequence: AtomicU32,
     /// Where the content of the newest packet ends, as an offset in the memory; [`OPEN`] while `at`
-    /// says it. 0 before the first.
+    /// says it, 0 before the first and while one is begun. The newest packet is the one that `at` is in.
     content: AtomicU32,
-    /// Where the newest packet begins, as an offset in the memory.
-    start: Cell<u32>,
-    /// Items produced before the newest packet, kept or not.
+    /// Items produced before the newest packet, kept or not; and those in it, once it is closed.
     before: AtomicU32,
-    /// Items of the newest packet that are only times.
+    /// Items of the newest packet that are only times, while it is open.
     times: AtomicU32,
     /// Items lost since the newest packet was begun.
     dropped: AtomicU32,
@@ -117,12 +121,10 @@ pub struct Ring<T> {
     taken_place: Cell<u32>,
     /// How often it has been cleared.
     clears: AtomicU32,
-    /// A fixed ring is full, and stays so.
-    full: Cell<bool>,
     /// Producers in assembly write here: the time of the last item is not known.
     blind: Cell<bool>,
-    /// The time of the last item, as far as known.
-    last: Cell<u64>,
+    /// The time of the last item, as far as known: its lower half, and its upper one.
+    last: [Cell<u32>; 2],
     /// The next ring that the recorder knows of.
     next: AtomicPtr<Ring<T>>,
     target: PhantomData<T>,
@@ -137,7 +139,7 @@ unsafe impl<T> Send for Ring<T> {}
 
 /// The size that `kymo_items.h` gives to it.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Ring<()>>() == if size_of::<usize>() == 4 { 80 } else { 88 });
+const _: () = assert!(size_of::<Ring<()>>() == if size_of::<usize>() == 4 { 72 } else { 88 });
 
 /// What a ring has come to since it was last cleared. Counters wrap at 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,6 +169,8 @@ const _: () = {
 impl<T: Target> Ring<T> {
     /// Where the address of the next ring is, in bytes from the beginning: a word.
     pub const NEXT_OFFSET: usize = offset_of!(Self, next);
+    /// Where the lower half of the last item's time is, in bytes from the beginning.
+    pub const LAST_OFFSET: usize = offset_of!(Self, last);
     /// The size of a packet.
     pub const PACKET: usize = items::packet_bytes(T::LAYOUT.word);
     /// The size of an item.
@@ -203,7 +207,6 @@ impl<T: Target> Ring<T> {
             listed: Cell::new(false),
             sequence: AtomicU32::new(0),
             content: AtomicU32::new(0),
-            start: Cell::new(0),
             before: AtomicU32::new(0),
             times: AtomicU32::new(0),
             dropped: AtomicU32::new(0),
@@ -212,9 +215,8 @@ impl<T: Target> Ring<T> {
             taken: AtomicU32::new(0),
             taken_place: Cell::new(0),
             clears: AtomicU32::new(0),
-            full: Cell::new(false),
             blind: Cell::new(false),
-            last: Cell::new(0),
+            last: [const { Cell::new(0) }; 2],
             next: AtomicPtr::new(null_mut()),
             target: PhantomData,
         }
@@ -266,104 +268,90 @@ impl<T: Target> Ring<T> {
 
     /// Produces items that share one time and stay together: no other item of the ring comes between
     /// them, and they are in one packet. More than [`CAPACITY`](Self::CAPACITY) cannot be; they are
-    /// counted as discarded. `moment` is asked if a packet has to be begun.
+    /// counted as discarded. `moment` is asked if something has to be done before.
     #[inline(always)]
-    pub fn produce(&self, now: u64, items: &[Item], moment: impl FnOnce() -> Moment) {
-        if items.is_empty() {
-            return;
-        }
-        let at = self.at.load(Ordering::Relaxed);
-        let bytes = items.len() * Self::ITEM;
-        if now.wrapping_sub(self.last.get()) >> TIME_BITS == 0
-            && bytes <= Self::LANDING - (at as usize & (Self::PACKET - 1))
-            && !at.is_null()
-        {
-            self.last.set(now);
-            self.put(at, now, items);
-        } else {
+    pub fn produce(&self, now: u64, items: &[Item], moment: impl Fn() -> Moment) {
+        if !self.put(now, items) {
             self.produce_with_more(now, items, moment());
         }
     }
 
-    /// Whether so many items may be [produced near](Self::produce_near): the recorder knows of the
-    /// ring, and a packet holds them.
-    #[inline(always)]
-    pub fn may_be_near(&self, items: usize) -> bool {
-        self.listed.get()
-            && (1..=Self::CAPACITY).contains(&items)
-            && !self.at.load(Ordering::Relaxed).is_null()
-    }
-
-    /// [`produce`](Self::produce), if that takes neither a time nor a packet first: false if it does.
-    /// `now` is the low half of the time. The ring's [tick](Self::tick) comes at least once in a quarter
-    /// of that half's turn, and the items [may be produced](Self::may_be_near) so.
-    #[inline(always)]
-    pub fn produce_near(&self, now: u32, items: &[Item]) -> bool {
-        let bytes = items.len() * Self::ITEM;
-        self.near(now, bytes, |at| self.put(at, now.into(), items))
-    }
-
-    /// The same of one item, in fewer instructions.
-    #[inline(always)]
-    pub fn produce_one_near(&self, now: u32, item: Item) -> bool {
-        self.near(now, Self::ITEM, |at| {
-            self.move_to(Self::store(at, now.into(), &item));
-        })
-    }
-
-    /// Puts so many bytes of items to their place, if there is room and the last item is near.
-    #[inline(always)]
-    fn near(&self, now: u32, bytes: usize, put: impl FnOnce(*mut u8)) -> bool {
-        let last = self.last.get();
-        let at = self.at.load(Ordering::Relaxed);
-        // Where the low half has begun again the other one changes, too: not here.
-        let Some(ahead) = now.checked_sub(last as u32) else {
-            return false;
-        };
-        if ahead >= 1 << TIME_BITS
-            || at as usize & (Self::PACKET - 1) > Self::LANDING.wrapping_sub(bytes)
-        {
-            return false;
-        }
-        self.last.set(last >> 32 << 32 | u64::from(now));
-        put(at);
-        true
-    }
-
-    /// [`produce`](Self::produce) where a time or a packet is needed first.
+    /// [`produce`](Self::produce) where more has to be done.
     #[cold]
     #[inline(never)]
     fn produce_with_more(&self, now: u64, items: &[Item], moment: Moment) {
-        if let Some((at, now)) = self.reserve(now, items.len(), moment) {
-            self.put(at, now, items);
+        // On Linux the clock of one processor may be behind that of another.
+        let now = match self.is_open() {
+            true => now.max(self.last()),
+            false => now,
+        };
+        let possible = self.usable() && items.len() <= Self::CAPACITY;
+        while !(items.is_empty() || self.put(now, items)) {
+            if !possible || !self.make_room(now, items.len(), moment) {
+                return self.lose(items.len());
+            }
         }
+    }
+
+    /// Puts items down at `now`, if that takes nothing first.
+    #[inline(always)]
+    fn put(&self, now: u64, items: &[Item]) -> bool {
+        let at = self.at.load(Ordering::Relaxed);
+        let fits = now.wrapping_sub(self.last()) >> TIME_BITS == 0
+            && self.may_hold(items.len())
+            && Self::fits(at, items.len());
+        if fits {
+            self.set_last(now);
+            self.lay(at, now as u32, items);
+        }
+        fits
+    }
+
+    /// The same of items that the ring [may hold](Self::may_hold), where `now` is the lower half of a time
+    /// that is less than 2^32 ticks behind the last item's: so it is if the ring's [tick](Self::tick)
+    /// comes.
+    #[inline(always)]
+    pub(crate) fn put_near(&self, now: u32, items: &[Item]) -> bool {
+        let [last, _] = &self.last;
+        let at = self.at.load(Ordering::Relaxed);
+        // Where the lower half has begun again the upper one changes, too: not here.
+        let ahead = now.checked_sub(last.get());
+        let fits =
+            ahead.is_some_and(|ahead| ahead >> TIME_BITS == 0) && Self::fits(at, items.len());
+        if fits {
+            last.set(now);
+            self.lay(at, now, items);
+        }
+        fits
+    }
+
+    /// Whether there is room at `at` for so many items, which a packet can hold.
+    #[inline(always)]
+    fn fits(at: *mut u8, items: usize) -> bool {
+        at as usize & (Self::PACKET - 1) <= Self::LANDING.wrapping_sub(items * Self::ITEM)
     }
 
     /// Stores items from `at` on, where there is room for them, and makes them count.
     #[inline(always)]
-    fn put(&self, at: *mut u8, now: u64, items: &[Item]) {
+    fn lay(&self, at: *mut u8, now: u32, items: &[Item]) {
         let mut to = at;
         for item in items {
             to = Self::store(to, now, item);
         }
-        self.move_to(to);
+        store_address(&self.at, to);
     }
 
-    /// What stands before `at` counts from now on.
+    /// Whether so many items may ever be [put down](Self::put_near): there is memory, and a packet holds
+    /// them.
     #[inline(always)]
-    fn move_to(&self, at: *mut u8) {
-        if T::SINGLE {
-            compiler_fence(Ordering::Release);
-            self.at.store(at, Ordering::Relaxed);
-        } else {
-            self.at.store(at, Ordering::Release);
-        }
+    pub fn may_hold(&self, items: usize) -> bool {
+        (1..=Self::CAPACITY).contains(&items) && !self.at.load(Ordering::Relaxed).is_null()
     }
 
     /// Stores one item at `to`, where the caller has found room for it; returns where it ends.
     #[inline(always)]
-    fn store(to: *mut u8, now: u64, item: &Item) -> *mut u8 {
-        let head = items::head(T::LAYOUT.order, item.id as u16 & LAST, now);
+    fn store(to: *mut u8, now: u32, item: &Item) -> *mut u8 {
+        let head = items::head(T::LAYOUT.order, item.id as u16 & LAST, now.into());
         let words = to.cast::<u32>();
         let [first, second] = halves(T::LAYOUT, item.data as u64);
         // SAFETY: there are so many bytes of the ring's memory, at a multiple of 4.
@@ -377,45 +365,11 @@ impl<T: Target> Ring<T> {
         to.wrapping_add(Self::ITEM)
     }
 
-    /// An item was stored at the landing, and `at` moved behind it: by a producer in assembly, which
-    /// still has its interrupts masked, or is alone with this ring. `wanted`: whether it is to be
-    /// recorded, or lost because something holds the ring still (`None`: nothing is recorded now).
-    /// `now` is not before the item's time, and less than 2^22 ticks behind it.
-    pub fn landed(&self, now: u64, wanted: Option<bool>, moment: Moment) {
-        self.blind.set(true);
-        let (item, time) = self.pick_up();
-        match wanted {
-            None => {}
-            Some(false) => self.lose(1),
-            Some(true) => {
-                let ago = items::time_bits(now.wrapping_sub(time.into()));
-                self.produce_with_more(now.wrapping_sub(ago.into()), &[item], moment);
-            }
-        }
-    }
-
-    /// Whether producers in assembly fill the newest packet, so that an item that has landed may be
-    /// [added](Self::land) without a look at the clock.
-    #[inline(always)]
-    pub fn is_filling(&self) -> bool {
-        self.blind.get() && self.is_open()
-    }
-
-    /// The same as [`landed`](Self::landed) of an item that is to be recorded behind a packet that has been
-    /// [filled](Self::is_filling). The [tick](Self::tick) has seen to it that the last time that is
-    /// known is less than 2^22 ticks ago.
-    pub fn land(&self, moment: Moment) {
-        let (item, time) = self.pick_up();
-        let last = self.last.get();
-        let ahead = items::time_bits(u64::from(time).wrapping_sub(last));
-        self.produce_with_more(last.wrapping_add(ahead.into()), &[item], moment);
-    }
-
-    /// Takes the item at the landing, and has the next one land there too.
-    #[inline(always)]
-    fn pick_up(&self) -> (Item, u32) {
+    /// Takes the item that a producer in assembly stored at the landing, before it moved `at` behind
+    /// it, and has the next one land there too. The producer still has interrupts masked, or is alone
+    /// with this ring.
+    pub fn pick_up(&self) -> Item {
         let landing = self.at.load(Ordering::Relaxed).wrapping_sub(Self::ITEM);
-        self.at.store(landing, Ordering::Release);
         let words = landing.cast::<u32>();
         // SAFETY: a producer stored an item there: `at` is only ever in the ring's memory.
         let (head, first, second) = unsafe {
@@ -429,21 +383,30 @@ impl<T: Target> Ring<T> {
                 },
             )
         };
-        let (id, time) = items::split(T::LAYOUT.order, head);
+        store_address(&self.at, landing);
+        self.blind.set(true);
+        let (id, _) = items::split(T::LAYOUT.order, head);
         let data = whole(T::LAYOUT, [first, second]) as usize;
-        (
-            Item {
-                id: id.into(),
-                data,
-            },
-            time,
-        )
+        Item {
+            id: id.into(),
+            data,
+        }
+    }
+
+    /// Whether the recorder knows of it.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed.get()
+    }
+
+    /// Producers in assembly write here.
+    pub fn set_blind(&self) {
+        self.blind.set(true);
     }
 
     /// Counts items as discarded.
     pub fn lose(&self, items: usize) {
         // A reader that sees them counted also sees what came before.
-        fence(Ordering::Release);
+        release();
         add(&self.discarded, items as u32);
         add(&self.dropped, items as u32);
     }
@@ -452,19 +415,30 @@ impl<T: Target> Ring<T> {
     pub fn tick(&self, now: u64) {
         // However long ago the last item was: the low bits alone tell that it was too long.
         const LONG: u64 = 2 << TIME_BITS;
-        if now.wrapping_sub(self.last.get()) > LONG && !self.blind.get() {
-            self.last.set(now - (1 << TIME_BITS));
+        let blind = self.blind.get();
+        if now.wrapping_sub(self.last()) < if blind { SYNC } else { LONG } {
+            return;
         }
-        if self.blind.get() && now.wrapping_sub(self.last.get()) >= SYNC && self.is_open() {
-            let at = self.at.load(Ordering::Relaxed);
-            if Self::room(at) >= Self::ITEM {
-                let now = now.max(self.last.get());
-                self.put_time(at, now);
-                self.at
-                    .store(at.wrapping_add(Self::ITEM), Ordering::Release);
-                self.last.set(now);
-            }
+        let at = self.at.load(Ordering::Relaxed);
+        if blind && self.is_open() && Self::room(at) >= Self::ITEM {
+            self.put_time(at, now.max(self.last()));
+        } else if !blind {
+            self.set_last(now - (1 << TIME_BITS));
         }
+    }
+
+    /// The time of the last item, as far as known.
+    #[inline(always)]
+    fn last(&self) -> u64 {
+        let [low, high] = &self.last;
+        u64::from(low.get()) | u64::from(high.get()) << 32
+    }
+
+    #[inline(always)]
+    fn set_last(&self, time: u64) {
+        let [low, high] = &self.last;
+        low.set(time as u32);
+        high.set((time >> 32) as u32);
     }
 
     /// What is left of the packet that `at` is in, in bytes.
@@ -484,51 +458,44 @@ impl<T: Target> Ring<T> {
     }
 
     /// Forgets all packets and counts from the beginning again.
+    #[inline(never)]
     pub fn clear(&self) {
         add(&self.clears, 1);
-        fence(Ordering::Release);
-        let landing = self.pointer(Self::LANDING as u32);
-        self.content.store(0, Ordering::Release);
-        self.at.store(landing, Ordering::Release);
-        self.start.set(0);
+        release();
+        store_release(&self.content, 0);
+        store_address(&self.at, self.pointer(Self::LANDING as u32));
+        // (Each by itself: a loop over them takes twice the code.)
+        self.sequence.store(0, Ordering::Relaxed);
         self.before.store(0, Ordering::Relaxed);
-        self.full.set(false);
+        self.times.store(0, Ordering::Relaxed);
+        self.dropped.store(0, Ordering::Relaxed);
+        self.discarded.store(0, Ordering::Relaxed);
+        self.closed.store(0, Ordering::Relaxed);
+        self.taken.store(0, Ordering::Relaxed);
         self.taken_place.set(0);
-        for counter in [
-            &self.sequence,
-            &self.times,
-            &self.dropped,
-            &self.discarded,
-            &self.closed,
-            &self.taken,
-        ] {
-            counter.store(0, Ordering::Relaxed);
-        }
-    }
-
-    fn mode(&self) -> Mode {
-        const FIXED: u8 = Mode::Fixed as u8;
-        const STREAM: u8 = Mode::Stream as u8;
-        match self.mode.get() {
-            FIXED => Mode::Fixed,
-            STREAM => Mode::Stream,
-            _ => Mode::Overwrite,
-        }
     }
 
     /// How many items have been produced since the last clear, without those that are only times.
     fn position(&self) -> u32 {
-        let content = match self.content.load(Ordering::Relaxed) {
-            OPEN => self.at.load(Ordering::Relaxed) as usize & (Self::PACKET - 1),
-            0 => Self::HEADER,
-            content => content as usize & (Self::PACKET - 1),
-        };
-        let items = (content.saturating_sub(Self::HEADER) / Self::ITEM) as u32;
-        self.before
-            .load(Ordering::Relaxed)
-            .wrapping_add(items)
-            .wrapping_sub(self.times.load(Ordering::Relaxed))
-            .wrapping_add(self.dropped.load(Ordering::Relaxed))
+        let mut items = self.dropped.load(Ordering::Relaxed);
+        if self.is_open() {
+            items = items.wrapping_add(self.items(self.at.load(Ordering::Relaxed)));
+        }
+        self.before.load(Ordering::Relaxed).wrapping_add(items)
+    }
+
+    /// How many items stand before `at` in its packet, which is open, without those that are only times.
+    #[inline(always)]
+    fn items(&self, at: *mut u8) -> u32 {
+        let bytes = (at as usize & (Self::PACKET - 1)).wrapping_sub(Self::HEADER);
+        let times = self.times.load(Ordering::Relaxed);
+        ((bytes / Self::ITEM) as u32).wrapping_sub(times)
+    }
+
+    /// The packet that `at` is in.
+    #[inline(always)]
+    fn packet_of(at: *mut u8) -> *mut u8 {
+        at.wrapping_sub(at as usize & (Self::PACKET - 1))
     }
 
     /// An offset in the memory as a pointer.

@@ -38,7 +38,6 @@ mod setup;
 mod steps;
 
 pub use commands::Wish;
-pub use items::Section;
 use listening::Listen;
 pub use port::SinglePort;
 pub use setup::Fault;
@@ -288,19 +287,6 @@ impl<P: SinglePort + 'static> Single<P> {
     fn go_out(&self, was: usize) {
         self.inside.set(false);
         self.port.unmask(was);
-    }
-
-    /// Runs `inside` where interrupts are masked; `None` if this is already inside.
-    fn inside<R>(&self, inside: impl FnOnce() -> R) -> Option<R> {
-        if self.inside.get() {
-            add(&self.refused, 1);
-            None
-        } else {
-            self.inside.set(true);
-            let result = inside();
-            self.inside.set(false);
-            Some(result)
-        }
     }
 
     /// The time of an event that is to be recorded, inside; `None` if an interrupt closed the gate

@@ -57,6 +57,39 @@ pub(crate) fn store_release(to: &AtomicU32, value: u32) {
     }
 }
 
+/// [`load_acquire`] of an address.
+#[inline(always)]
+pub(crate) fn load_address<A>(from: &AtomicPtr<A>) -> *mut A {
+    if ALONE {
+        let value = from.load(Ordering::Relaxed);
+        compiler_fence(Ordering::Acquire);
+        value
+    } else {
+        from.load(Ordering::Acquire)
+    }
+}
+
+/// [`store_release`] of an address.
+#[inline(always)]
+pub(crate) fn store_address<A>(to: &AtomicPtr<A>, value: *mut A) {
+    if ALONE {
+        compiler_fence(Ordering::Release);
+        to.store(value, Ordering::Relaxed);
+    } else {
+        to.store(value, Ordering::Release);
+    }
+}
+
+/// Who sees anything that is stored behind this sees all that was stored before.
+#[inline(always)]
+pub(crate) fn release() {
+    if ALONE {
+        compiler_fence(Ordering::Release);
+    } else {
+        fence(Ordering::Release);
+    }
+}
+
 /// Changes a number at once, whoever else does so at this moment; returns what it was. Where there is no
 /// compare-and-swap, or nobody else ([`ALONE`]), the caller has interrupts masked.
 #[inline(always)]

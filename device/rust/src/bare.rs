@@ -9,7 +9,7 @@ use kymo_recorder::config::{Config, note};
 use kymo_recorder::gate::code;
 use kymo_recorder::hot::Hot;
 use kymo_recorder::items::{Cursor, Drained, Item, Timed};
-use kymo_recorder::single::{Section, Single, Wish};
+use kymo_recorder::single::{Single, Wish};
 use kymo_recorder::{Edge, Event, Target};
 use kymo_wire::event::{EventId, Layout, MetadataType};
 use kymo_wire::note::NOTE_BYTES;
@@ -218,38 +218,32 @@ fn items() -> Option<&'static Ring> {
 }
 
 /// Produces items that share one time.
-pub fn produce(section: Section, these: &[Item]) {
+#[inline(never)]
+pub fn produce(these: &[Item]) {
     if let Some(ring) = items() {
-        produce_in(ring, section, these);
-    }
-}
-
-/// Produces an item.
-pub fn produce_one(section: Section, item: Item) {
-    if let Some(ring) = items() {
-        RECORDER.produce_one(&HOT, config(), ring, section, item);
+        produce_in(ring, these);
     }
 }
 
 /// Produces items in a certain ring.
-pub fn produce_in(ring: &'static Ring, section: Section, these: &[Item]) {
-    RECORDER.produce(&HOT, config(), ring, section, these);
+pub fn produce_in(ring: &'static Ring, these: &[Item]) {
+    recorder().produce(&HOT, config(), ring, these);
 }
 
 /// A producer in assembly, of the program's own, stored an item at the end of a packet.
 pub fn landed(ring: &'static Ring) {
-    recorder().landed(&HOT, config(), ring, None);
+    recorder().landed(&HOT, config(), ring, ring.pick_up(), None);
 }
 
-/// The same of ours.
+/// The same of ours, which lets others in again before.
 ///
 /// # Safety
 /// The ring is there for good.
 #[cfg(all(kymo_assembly, target_arch = "arm"))]
-unsafe extern "C" fn put_landed(ring: *const Ring) {
+unsafe extern "C" fn put_landed(ring: *const Ring, id: u32, data: usize) {
     // SAFETY: by this function's contract; only the address of the counter is taken.
     let (ring, counter) = unsafe { (&*ring, &raw const kymo_counter) };
-    recorder().landed(&HOT, config(), ring, Some(counter));
+    recorder().landed(&HOT, config(), ring, Item { id, data }, Some(counter));
 }
 
 #[cfg(all(kymo_assembly, target_arch = "arm"))]

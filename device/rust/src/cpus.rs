@@ -6,7 +6,6 @@ use kymo_recorder::cpus::{CpuItems, Cpus};
 use kymo_recorder::gate::Gate;
 use kymo_recorder::hot::Hot;
 use kymo_recorder::items::{Cursor, Drained, Item, Timed};
-use kymo_recorder::single::Section;
 use kymo_recorder::{Edge, Event};
 use kymo_wire::event::Layout;
 use kymo_wire::note::NOTE_BYTES;
@@ -75,13 +74,8 @@ pub type Ring = kymo_recorder::items::Ring<Aarch64>;
 
 /// Produces items of this CPU that share one time. Interrupts are masked for it, whoever masks them
 /// besides.
-pub fn produce(_section: Section, items: &[Item]) {
+pub fn produce(items: &[Item]) {
     RECORDER.produce(GATE, items);
-}
-
-/// Produces one.
-pub fn produce_one(section: Section, item: Item) {
-    produce(section, &[item]);
 }
 
 /// Gives this CPU its items behind `cursor`.

@@ -15,7 +15,6 @@ use core::ffi::{c_char, c_void};
 use core::mem::size_of;
 
 pub use kymo_recorder::items::{Cursor, Drained, Item, Timed};
-pub use kymo_recorder::single::Section;
 pub use kymo_wire::items::{Name, USER, id};
 
 use crate::system;
@@ -114,13 +113,13 @@ macro_rules! items {
 /// Produces an item.
 pub fn produce(id: u16, data: usize) {
     let id = id.into();
-    system::produce_one(Section::Open, Item { id, data });
+    system::produce(&[Item { id, data }]);
 }
 
 /// Produces items that share one time and stay together: no other comes between them, and they are in
 /// one packet. More than [`AT_ONCE`] are not recorded, and counted.
-pub fn produce_n(section: Section, items: &[Item]) {
-    system::produce(section, items);
+pub fn produce_n(items: &[Item]) {
+    system::produce(items);
 }
 
 /// An item, and behind it up to 16 words with the ids from `first` on, all of one time.
@@ -131,7 +130,7 @@ pub fn produce_list(item: Item, first: u32, words: &[usize]) {
         *to = Item { id, data: *word };
         count += 1;
     }
-    produce_n(Section::Open, items.get(..count).unwrap_or(&[]));
+    produce_n(items.get(..count).unwrap_or(&[]));
 }
 
 /// Text under one id, repeated for each word of it; character k of a word is in its bits 8k and up.
@@ -198,7 +197,7 @@ unsafe fn block(id: u16, address: *const u8, length: usize) {
             word.data = usize::from_ne_bytes(raw);
         }
         let count = 2 + bytes.div_ceil(size_of::<usize>());
-        produce_n(Section::Open, items.get(..count).unwrap_or(&[]));
+        produce_n(items.get(..count).unwrap_or(&[]));
         done += bytes;
     }
 }
@@ -213,11 +212,11 @@ fn pieces<'a>(words: impl Iterator<Item = &'a [u8]>, item: impl Fn(&[u8]) -> Ite
             count += 1;
         }
         if count == LIST {
-            produce_n(Section::Open, &items);
+            produce_n(&items);
             count = 0;
         }
     }
-    produce_n(Section::Open, items.get(..count).unwrap_or(&[]));
+    produce_n(items.get(..count).unwrap_or(&[]));
 }
 
 /// Bytes as a word, the first one lowest.
@@ -238,13 +237,13 @@ pub fn drain(cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
 /// One item.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_produce(id: u32, data: usize) {
-    system::produce_one(Section::Open, Item { id, data });
+    system::produce(&[Item { id, data }]);
 }
 
 /// Two items of one time.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_produce_2(id_0: u32, data_0: usize, id_1: u32, data_1: usize) {
-    produce_n(Section::Open, &pair(id_0, data_0, id_1, data_1));
+    produce_n(&pair(id_0, data_0, id_1, data_1));
 }
 
 /// Any items of one time.
@@ -254,29 +253,7 @@ pub extern "C" fn kymo_produce_2(id_0: u32, data_0: usize, id_1: u32, data_1: us
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kymo_produce_n(items: *const Item, count: usize) {
     // SAFETY: by this function's contract.
-    produce_n(Section::Open, unsafe { slice(items, count) });
-}
-
-/// One item, where interrupts are masked.
-#[unsafe(no_mangle)]
-pub extern "C" fn kymo_produce_critical(id: u32, data: usize) {
-    system::produce_one(Section::Critical, Item { id, data });
-}
-
-/// Two items of one time, where interrupts are masked.
-#[unsafe(no_mangle)]
-pub extern "C" fn kymo_produce_2_critical(id_0: u32, data_0: usize, id_1: u32, data_1: usize) {
-    produce_n(Section::Critical, &pair(id_0, data_0, id_1, data_1));
-}
-
-/// Any items of one time, where interrupts are masked.
-///
-/// # Safety
-/// `items` points to `count` of them.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kymo_produce_n_critical(items: *const Item, count: usize) {
-    // SAFETY: by this function's contract.
-    produce_n(Section::Critical, unsafe { slice(items, count) });
+    produce_n(unsafe { slice(items, count) });
 }
 
 /// An item and words with rising ids.
@@ -364,7 +341,7 @@ pub unsafe extern "C" fn kymo_ring_produce(ring: *const Ring, items: *const Item
     // SAFETY: by this function's contract.
     if let Some(ring) = unsafe { ring.as_ref() } {
         // SAFETY: as above.
-        system::produce_in(ring, Section::Own, unsafe { slice(items, count) });
+        system::produce_in(ring, unsafe { slice(items, count) });
     }
 }
 
@@ -377,7 +354,7 @@ pub unsafe extern "C" fn kymo_ring_produce(ring: *const Ring, items: *const Item
 pub unsafe extern "C" fn kymo_ring_put(ring: *const Ring, id: u32, data: usize) {
     // SAFETY: by this function's contract.
     if let Some(ring) = unsafe { ring.as_ref() } {
-        system::produce_in(ring, Section::Open, &[Item { id, data }]);
+        system::produce_in(ring, &[Item { id, data }]);
     }
 }
 
@@ -390,7 +367,7 @@ pub unsafe extern "C" fn kymo_ring_put(ring: *const Ring, id: u32, data: usize) 
 pub unsafe extern "C" fn kymo_ring_put_own(ring: *const Ring, id: u32, data: usize) {
     // SAFETY: by this function's contract.
     if let Some(ring) = unsafe { ring.as_ref() } {
-        system::produce_in(ring, Section::Own, &[Item { id, data }]);
+        system::produce_in(ring, &[Item { id, data }]);
     }
 }
 
@@ -408,8 +385,8 @@ pub unsafe extern "C" fn kymo_item_landed(ring: *const Ring) {
 }
 
 fn pair(id_0: u32, data_0: usize, id_1: u32, data_1: usize) -> [Item; 2] {
-    let (first, second) = ((id_0, data_0), (id_1, data_1));
-    [first, second].map(|(id, data)| Item { id, data })
+    let item = |id, data| Item { id, data };
+    [item(id_0, data_0), item(id_1, data_1)]
 }
 
 /// What a C program passes.

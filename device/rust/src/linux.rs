@@ -8,7 +8,6 @@ use kymo_recorder::config::{Config, Kept, note};
 use kymo_recorder::gate::{Gate, Look};
 use kymo_recorder::hot::Hot;
 use kymo_recorder::items::{Cursor, Drained, Item, Timed};
-use kymo_recorder::single::Section;
 use kymo_recorder::{Edge, Event};
 use kymo_wire::event::{Cause, Layout};
 use kymo_wire::note::NOTE_BYTES;
@@ -252,16 +251,11 @@ pub fn pending() -> bool {
 
 /// Produces items in the calling thread that share one time. It has rings of its own, so nobody has
 /// to be kept out.
-pub fn produce(_section: Section, items: &[Item]) {
+pub fn produce(items: &[Item]) {
     if GATE.state().fresh() {
         set_up();
     }
     PROCESS.produce(GATE, items);
-}
-
-/// Produces an item in the calling thread.
-pub fn produce_one(section: Section, item: Item) {
-    produce(section, &[item]);
 }
 
 /// Gives the calling thread its items behind `cursor`.

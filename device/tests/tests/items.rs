@@ -89,7 +89,7 @@ fn assembly<L: Layouts>(ring: &Ring<Mock<L>>, now: u64, id: u16, data: u32) {
     }
     pointer.store(next, Ordering::Relaxed);
     if (next as usize).is_multiple_of(size) {
-        ring.landed(now, Some(true), moment());
+        ring.produce(now, &[ring.pick_up()], moment);
     }
 }
 
@@ -259,28 +259,30 @@ fn items_of_one_time_stay_in_one_packet_and_more_than_it_holds_are_counted() {
 fn what_lands_while_the_ring_is_held_still_is_lost_and_counted_but_not_while_it_is_off() {
     let ring = ring::<layout::Small>(2, 0);
     let pointer = pointer(ring);
-    let land = |wanted| {
+    let land = || {
         let at = pointer.load(Ordering::Relaxed);
         // SAFETY: as a producer in assembly does it; the ring is closed, so `at` is at a landing.
         unsafe { at.cast::<[u32; 2]>().write([7 | 5 << 10, 9]) };
         pointer.store(at.wrapping_add(8), Ordering::Relaxed);
-        ring.landed(6, wanted, moment());
+        let item = ring.pick_up();
+        assert_eq!(item, Item { id: 7, data: 9 });
+        assert_eq!(
+            pointer.load(Ordering::Relaxed),
+            at,
+            "the next one lands there"
+        );
+        item
     };
-    land(None);
+    land();
     assert_eq!(ring.figures().produced, 0);
-    land(Some(false));
+    land();
+    ring.lose(1);
     assert_eq!((ring.figures().produced, ring.figures().discarded), (1, 1));
-    land(Some(true));
+    ring.produce(6, &[land()], moment);
     let packets = dump(ring, 7);
     let items = &packets[0].items;
-    assert_eq!(
-        items[..],
-        [Timed {
-            time: 5,
-            data: 9,
-            id: 7
-        }]
-    );
+    let (time, data, id) = (6, 9, 7);
+    assert_eq!(items[..], [Timed { time, data, id }]);
     assert_eq!(packets[0].before, 1, "the one that was lost came before");
 }
 

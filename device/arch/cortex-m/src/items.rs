@@ -4,7 +4,8 @@
 //! with interrupts masked, and 9 into a ring that only one level of interrupts uses, with nothing
 //! masked. They know no more of a ring than where its next item goes ([`kymo_recorder::items`]):
 //! whether anything is to be recorded, and where packets end, shows when an item *lands* at the end
-//! of a packet, which the recorder sees to.
+//! of a packet. Then they take it from there, let the next one land in its place, and others in again,
+//! and leave it to the recorder.
 //!
 //! The address of the counter is a literal, because there is no instruction left to load it from the
 //! configuration: the symbol `kymo_counter`. It is defined where a ring is, as DWT_CYCCNT, and weak, so
@@ -22,7 +23,8 @@ const _: () = assert!(ID_BITS == 10 && TIME_BITS == 22);
 pub const PACKET_LEFT: u32 = 32 - packet_bytes(WordSize::Bits32).ilog2();
 
 /// Defines `kymo_ring_put` and `kymo_ring_put_own`, producers into rings of the type `$ring`. `$landed`,
-/// an `extern "C"` function of a ring, is told when an item has landed.
+/// an `extern "C"` function of a ring and an item (`u32`, of which the low 10 bits are the id, and `usize`),
+/// gets the items that have landed.
 #[macro_export]
 macro_rules! items {
     ($ring:path, $landed:path) => {
@@ -53,11 +55,10 @@ macro_rules! items {
                 "beq 1f",
                 "msr PRIMASK, r12",
                 "bx lr",
-                "1: push {{r12, lr}}",
-                "bl {landed}",
-                "pop {{r12, lr}}",
+                "1: ldr r1, [r3, #-8]!",
+                "str r3, [r0]",
                 "msr PRIMASK, r12",
-                "bx lr",
+                "b {landed}",
                 ".p2align 2",
                 "9: .word {counter}",
                 left = const $crate::PACKET_LEFT,
@@ -84,7 +85,9 @@ macro_rules! items {
                 "lsls r1, r3, #{left}",
                 "beq 1f",
                 "bx lr",
-                "1: b {landed}",
+                "1: ldr r1, [r3, #-8]!",
+                "str r3, [r0]",
+                "b {landed}",
                 ".p2align 2",
                 "9: .word {counter}",
                 left = const $crate::PACKET_LEFT,

@@ -11,6 +11,7 @@
 mod calls;
 mod hooks;
 mod items;
+mod put;
 #[cfg(target_has_atomic = "32")]
 mod store;
 
@@ -29,6 +30,7 @@ use kymo_recorder::cost::{Calls, Hooks};
 use kymo_recorder::encode::Quick;
 #[cfg(target_has_atomic = "32")]
 use kymo_recorder::hot::Cursor;
+use kymo_recorder::items::{Item, Ring};
 use kymo_recorder::link::Link;
 use kymo_recorder::single::SinglePort;
 use kymo_wire::event::Layout;
@@ -136,12 +138,19 @@ impl SinglePort for CortexM {
     // Where there are hooks in assembly.
     const GUARDED: bool = cfg!(not(target_has_atomic = "32"));
     const QUICK: bool = cfg!(target_has_atomic = "32");
+    const PUTS_ITEMS: bool = true;
 
     #[cfg(target_has_atomic = "32")]
     #[inline(always)]
     unsafe fn store(cursor: &Cursor, record: &mut Quick) -> bool {
         // SAFETY: by this function's contract.
         unsafe { store::store(cursor, record) != 0 }
+    }
+
+    #[inline(always)]
+    unsafe fn put_items(ring: &Ring<Self>, counter: *const u32, items: &[Item]) -> bool {
+        // SAFETY: by this function's contract.
+        unsafe { put::put_items(ring, counter, items.as_ptr(), items.len()) != 0 }
     }
 
     fn hooks(&self) -> Option<&'static Hooks> {

@@ -1,6 +1,6 @@
 //! The rings that a recorder knows of.
 
-use crate::sync::{AtomicPtr, Ordering};
+use crate::sync::{AtomicPtr, load_address, store_address};
 use core::cell::Cell;
 use core::ptr::null_mut;
 
@@ -76,7 +76,7 @@ impl<T: Target + 'static> Rings<T> {
         }
         let ring: *mut Ring<T> = core::ptr::from_ref(ring).cast_mut();
         let last = self.iter().last().map_or(&self.first, |last| &last.next);
-        last.store(ring, Ordering::Release);
+        store_address(last, ring);
         self.work.set(Some(Self::each));
         true
     }
@@ -84,14 +84,14 @@ impl<T: Target + 'static> Rings<T> {
     /// All rings, in the order in which they came.
     pub fn iter(&self) -> impl Iterator<Item = &'static Ring<T>> + use<T> {
         let mut next = if cfg!(feature = "items") {
-            self.first.load(Ordering::Acquire)
+            load_address(&self.first)
         } else {
             null_mut()
         };
         core::iter::from_fn(move || {
             // SAFETY: what is in the list came from a `&'static Ring`; it is only shared.
             let ring: &'static Ring<T> = unsafe { next.as_ref() }?;
-            next = ring.next.load(Ordering::Acquire);
+            next = load_address(&ring.next);
             Some(ring)
         })
     }

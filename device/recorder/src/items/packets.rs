@@ -8,103 +8,98 @@ use kymo_wire::packet::{ITEM_STREAM, PACKET_MAGIC};
 use super::word::{halves, in_order, ordered};
 use super::{Moment, OPEN, Ring};
 use crate::Target;
-use crate::sync::{Ordering, add, fence, store_word};
+use crate::sync::{Ordering, add, load_acquire, release, store_address, store_release, store_word};
 
 impl<T: Target> Ring<T> {
-    /// Finds room for so many items, in a new packet if need be, and with a time before them if the
-    /// last item is far away. Gives their place and time; or counts them as discarded.
-    pub(super) fn reserve(&self, now: u64, count: usize, moment: Moment) -> Option<(*mut u8, u64)> {
-        let last = self.last.get();
-        let now = if self.is_open() { now.max(last) } else { now };
+    /// Does one thing so that so many items (no more than [`CAPACITY`](Self::CAPACITY)) will find room at
+    /// `now`, which is not before the last one's time, in a packet that may begin with this `moment`;
+    /// false if there can be none. The ring is [usable](Self::usable).
+    #[inline(always)]
+    pub(crate) fn make_room(&self, now: u64, count: usize, moment: Moment) -> bool {
+        if !self.is_open() {
+            return self.begin(now, moment);
+        }
+        let last = self.last();
         let distance = now.wrapping_sub(last);
-        let lead = usize::from(distance >> TIME_BITS != 0);
-        let mut at = self.at.load(Ordering::Relaxed);
-        let fits = self.is_open()
-            && distance >> LONG_TIME_BITS == 0
-            && Self::room(at) >= (count + lead) * Self::ITEM;
-        if fits {
-            if lead != 0 {
-                self.put_time(at, now);
-                at = at.wrapping_add(Self::ITEM);
-            }
-        } else if count <= Self::CAPACITY && self.open(now, moment) {
-            at = self.at.load(Ordering::Relaxed);
-        } else {
-            self.lose(count);
-            return None;
+        // (The upper half is written with the lower one only here.)
+        let far = distance >> TIME_BITS != 0 || now >> 32 != last >> 32;
+        let at = self.at.load(Ordering::Relaxed);
+        let bytes = (count + usize::from(far)) * Self::ITEM;
+        if distance >> LONG_TIME_BITS != 0 || Self::room(at) < bytes {
+            self.close(now);
+        } else if far {
+            self.put_time(at, now);
         }
-        self.last.set(now);
-        Some((at, now))
-    }
-
-    /// Begins the next packet; false if there is no place for it.
-    fn open(&self, now: u64, moment: Moment) -> bool {
-        self.close(now);
-        let (sequence, packets) = (self.sequence.load(Ordering::Relaxed), self.packets.get());
-        let places_used = sequence.wrapping_sub(match self.mode() {
-            Mode::Stream => self.taken.load(Ordering::Acquire),
-            _ => 0,
-        });
-        let no_place = match self.mode() {
-            Mode::Overwrite => false,
-            Mode::Fixed => self.full.get() || places_used >= packets,
-            Mode::Stream => places_used >= packets,
-        };
-        if no_place || (sequence == 0 && !self.usable()) {
-            self.full.set(true);
-            return false;
-        }
-        let next = self.start.get() + Self::PACKET as u32;
-        let start = match sequence {
-            0 => 0,
-            _ if next as usize >= packets as usize * Self::PACKET => 0,
-            _ => next,
-        };
-        let before = self.position();
-        // A reader that sees the new number sees no content before it is this packet's. And what
-        // stood in this place is gone from here on: who has read it looks at the number again.
-        self.content.store(0, Ordering::Relaxed);
-        self.sequence
-            .store(sequence.wrapping_add(1), Ordering::Release);
-        fence(Ordering::Release);
-        self.start.set(start);
-        self.before.store(before, Ordering::Relaxed);
-        self.times.store(0, Ordering::Relaxed);
-        self.dropped.store(0, Ordering::Relaxed);
-        self.put_header(start, sequence, before, now, moment);
-        let at = self.pointer(start + Self::HEADER as u32);
-        self.at.store(at, Ordering::Release);
-        self.content.store(OPEN, Ordering::Release);
         true
     }
 
-    /// Completes the newest packet; what comes next begins a new one, and until then lands.
-    pub(super) fn close(&self, now: u64) {
-        if !self.is_open() {
-            return;
+    /// Begins the next packet, where none is open; false if there is no place for it.
+    #[inline(always)]
+    fn begin(&self, now: u64, moment: Moment) -> bool {
+        let (sequence, packets) = (self.sequence.load(Ordering::Relaxed), self.packets.get());
+        // What a reader in mode *stream* has taken is free again.
+        let used = sequence.wrapping_sub(load_acquire(&self.taken));
+        if self.mode.get() != Mode::Overwrite as u8 && used >= packets {
+            return false;
         }
+        let memory = self.memory.load(Ordering::Relaxed);
+        let mut place = memory;
+        if sequence != 0 {
+            place = Self::packet_of(self.at.load(Ordering::Relaxed)).wrapping_add(Self::PACKET);
+            if place as usize - memory as usize >= packets as usize * Self::PACKET {
+                place = memory;
+            }
+        }
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        let before = self.before.load(Ordering::Relaxed).wrapping_add(dropped);
+        // A reader that sees the new number sees no content before it is this packet's. And what
+        // stood in this place is gone from here on: who has read it looks at the number again.
+        self.content.store(0, Ordering::Relaxed);
+        store_release(&self.sequence, sequence.wrapping_add(1));
+        release();
+        self.before.store(before, Ordering::Relaxed);
+        self.times.store(0, Ordering::Relaxed);
+        self.dropped.store(0, Ordering::Relaxed);
+        self.put_header(place, sequence, before, now, moment);
+        self.set_last(now);
+        store_address(&self.at, place.wrapping_add(Self::HEADER));
+        store_release(&self.content, OPEN);
+        true
+    }
+
+    /// Completes the newest packet, which is open; what comes next begins a new one, and until then
+    /// lands.
+    #[inline(never)]
+    fn close(&self, now: u64) {
         let at = self.at.load(Ordering::Relaxed);
-        let start = self.start.get();
-        let content = (at as usize & (Self::PACKET - 1)) as u32;
-        let place = self.pointer(start);
+        let place = Self::packet_of(at);
+        let bits = (at as usize - place as usize) as u32 * 8;
         let discarded = self.discarded.load(Ordering::Relaxed);
-        let [end, end_second] = in_order(T::LAYOUT.order, now.max(self.last.get()));
+        let [end, end_second] = in_order(T::LAYOUT.order, now);
         // SAFETY: it is a packet's place, which begins with a header.
         unsafe {
             Self::put_word(place, PacketHeader::DISCARDED_OFFSET, discarded);
             Self::put_word(place, PacketHeader::END_OFFSET, end);
             Self::put_word(place, PacketHeader::END_OFFSET + 4, end_second);
-            Self::put_word(place, PacketHeader::CONTENT_OFFSET, content * 8);
-            Self::put_word(place, PacketHeader::CONTENT_OFFSET + 4, content * 8);
+            Self::put_word(place, PacketHeader::CONTENT_OFFSET, bits);
+            Self::put_word(place, PacketHeader::CONTENT_OFFSET + 4, bits);
         }
-        self.content.store(start + content, Ordering::Release);
-        let landing = self.pointer(start + Self::LANDING as u32);
-        self.at.store(landing, Ordering::Release);
-        self.closed
-            .store(self.sequence.load(Ordering::Relaxed), Ordering::Release);
+        add(&self.before, self.items(at));
+        let memory = self.memory.load(Ordering::Relaxed);
+        store_release(&self.content, (at as usize - memory as usize) as u32);
+        store_address(&self.at, place.wrapping_add(Self::LANDING));
+        store_release(&self.closed, self.sequence.load(Ordering::Relaxed));
     }
 
-    /// Stores a [`TIME`](items::TIME) item at `at`, where there is room for it.
+    /// Closes the newest packet at `now`, so that a reader may have it.
+    pub fn seal(&self, now: u64) {
+        if self.is_open() {
+            self.close(now.max(self.last()));
+        }
+    }
+
+    /// Puts a [`TIME`](items::TIME) item down at `at`, where the packet ends and there is room for it.
+    #[inline(never)]
     pub(super) fn put_time(&self, at: *mut u8, now: u64) {
         let [head, low] = items::long_time(T::LAYOUT.order, now);
         let words = at.cast::<u32>();
@@ -117,11 +112,13 @@ impl<T: Target> Ring<T> {
             }
         }
         add(&self.times, 1);
+        self.set_last(now);
+        store_address(&self.at, at.wrapping_add(Self::ITEM));
     }
 
-    /// Writes the header of a packet that begins at `now`, in the place at `start`.
+    /// Writes the header of a packet that begins at `now`, at `place`.
     #[inline(always)]
-    fn put_header(&self, start: u32, sequence: u32, before: u32, now: u64, moment: Moment) {
+    fn put_header(&self, place: *mut u8, sequence: u32, before: u32, now: u64, moment: Moment) {
         let order = T::LAYOUT.order;
         let flags = PacketHeader::flags_byte(order, moment.flags, moment.isr_depth);
         let (stream, flags) = (u32::from(ITEM_STREAM), u32::from(flags));
@@ -134,17 +131,17 @@ impl<T: Target> Ring<T> {
         let [thread, thread_second] = halves(T::LAYOUT, moment.thread as u64);
         let discarded = self.discarded.load(Ordering::Relaxed);
         let content = Self::HEADER as u32 * 8;
-        let place = self.pointer(start);
         // SAFETY: it is a packet's place, which is longer than a header.
         unsafe {
             Self::put_word(place, 0, PACKET_MAGIC);
             Self::put_word(place, 4, front);
             Self::put_word(place, PacketHeader::SEQUENCE_OFFSET, sequence);
             Self::put_word(place, PacketHeader::DISCARDED_OFFSET, discarded);
-            for at in [PacketHeader::BEGIN_OFFSET, PacketHeader::END_OFFSET] {
-                Self::put_word(place, at, begin);
-                Self::put_word(place, at + 4, begin_second);
-            }
+            // (Each by itself: a loop takes longer.)
+            Self::put_word(place, PacketHeader::BEGIN_OFFSET, begin);
+            Self::put_word(place, PacketHeader::BEGIN_OFFSET + 4, begin_second);
+            Self::put_word(place, PacketHeader::END_OFFSET, begin);
+            Self::put_word(place, PacketHeader::END_OFFSET + 4, begin_second);
             Self::put_word(place, PacketHeader::CONTENT_OFFSET, content);
             Self::put_word(place, PacketHeader::CONTENT_OFFSET + 4, content);
             Self::put_word(place, PacketHeader::WORD_OFFSET, thread);

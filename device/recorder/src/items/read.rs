@@ -7,11 +7,6 @@ use crate::Target;
 use crate::sync::Ordering;
 
 impl<T: Target> Ring<T> {
-    /// Closes the newest packet at `now`, so that a reader may have it.
-    pub fn seal(&self, now: u64) {
-        self.close(now);
-    }
-
     /// How many packets are kept.
     pub fn kept(&self) -> u32 {
         self.sequence
@@ -41,7 +36,9 @@ impl<T: Target> Ring<T> {
         if n >= kept {
             return None;
         }
-        let newest = self.start.get() / Self::PACKET as u32;
+        let newest = Self::packet_of(self.at.load(Ordering::Relaxed)) as usize
+            - self.memory.load(Ordering::Relaxed) as usize;
+        let newest = (newest / Self::PACKET) as u32;
         let place = (newest + packets - (kept - 1 - n)) % packets;
         // SAFETY: nobody writes, by this function's contract.
         unsafe { self.place(place) }

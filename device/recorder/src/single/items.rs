@@ -2,140 +2,151 @@
 
 use super::{Single, SinglePort};
 use crate::config::{Config, START_ON};
-use crate::gate::Gate;
+use crate::encode::Driver;
 use crate::hot::Hot;
-use crate::identity::mode;
 use crate::items::{Item, Moment, Ring, Work};
 
-/// Who may come between while items are produced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Section {
-    /// Anybody: interrupts are masked for the items.
-    Open,
-    /// Nobody: the caller has masked interrupts.
-    Critical,
-    /// Nobody who uses this ring: it belongs to one level of interrupts. Interrupts are masked only
-    /// to read the clock.
-    Own,
-}
-
 impl<P: SinglePort + 'static> Single<P> {
-    /// Produces items that share one time and stay together ([`Ring::produce`]).
-    #[inline(always)]
+    /// Produces items that share one time and stay together: no other item of the ring comes between
+    /// them, and they are in one packet. Interrupts are masked while they are put down, and for each
+    /// [thing](Ring::make_room) that must be done before.
+    ///
+    /// If an interrupt turns recording off before the clock is read, the items are recorded: what they
+    /// tell of happened before. A ring that is sealed or cleared has no room.
+    #[inline(never)]
     pub fn produce(
         &'static self,
         hot: &'static Hot,
         config: &'static Config,
         ring: &'static Ring<P>,
-        section: Section,
         items: &[Item],
     ) {
-        let near =
-            ring.may_be_near(items.len()) && self.near(hot, |now| ring.produce_near(now, items));
-        if !near {
-            self.produce_far(hot, config, ring, section, items);
+        loop {
+            let done = hot.gate.open() && ring.may_hold(items.len()) && self.put(hot, ring, items);
+            if done || !self.make_room(hot, config, ring, items.len()) {
+                return;
+            }
         }
     }
 
-    /// The same of one item.
+    /// Puts items down that the ring may hold, if that takes nothing first.
     #[inline(always)]
-    pub fn produce_one(
-        &'static self,
-        hot: &'static Hot,
-        config: &'static Config,
-        ring: &'static Ring<P>,
-        section: Section,
-        item: Item,
-    ) {
-        let near = ring.may_be_near(1) && self.near(hot, |now| ring.produce_one_near(now, item));
-        if !near {
-            self.produce_far(hot, config, ring, section, &[item]);
-        }
-    }
-
-    /// Does something with the low half of the time, masked; false if there is more to be done first.
-    ///
-    /// If an interrupt turns recording off before the clock is read, the item is recorded: what it
-    /// tells of happened before. A ring that is sealed or cleared has no room.
-    #[inline(always)]
-    fn near(&self, hot: &Hot, produce: impl FnOnce(u32) -> bool) -> bool {
+    fn put(&self, hot: &Hot, ring: &Ring<P>, items: &[Item]) -> bool {
         let counter = hot.cursor.counter.get();
-        if counter.is_null() || !hot.gate.open() {
-            return false;
+        if !P::PUTS_ITEMS {
+            let put = |now| ring.put_near(now as u32, items);
+            self.steps(hot).attempt(put)
+        } else if counter.is_null() {
+            self.put_with_clock(hot, ring, items)
+        } else {
+            // SAFETY: the counter is there, and the ring may hold so many.
+            unsafe { P::put_items(ring, counter, items) }
         }
-        let was = self.port.mask();
-        // SAFETY: the counter is there.
-        let done = produce(unsafe { self.port.read(counter) });
-        self.port.unmask(was);
-        done
     }
 
-    /// The same in any case.
+    /// The same where the time is not a counter's that is read at an address.
     #[cold]
     #[inline(never)]
-    fn produce_far(
+    fn put_with_clock(&self, hot: &Hot, ring: &Ring<P>, items: &[Item]) -> bool {
+        self.steps(hot).attempt(|now| {
+            let now = now as u32;
+            // SAFETY: the time is there to be read, and the ring may hold so many.
+            unsafe { P::put_items(ring, &raw const now, items) }
+        })
+    }
+
+    /// Does one thing so that so many items will find room, or counts them; false if they are not to be
+    /// recorded.
+    #[cold]
+    #[inline(never)]
+    fn make_room(
         &'static self,
         hot: &'static Hot,
         config: &'static Config,
         ring: &'static Ring<P>,
-        section: Section,
-        items: &[Item],
-    ) {
-        if !hot.gate.open() && !self.wakes(hot, config) {
-            return;
+        items: usize,
+    ) -> bool {
+        let usual = hot.gate.open() && ring.is_listed() && ring.may_hold(items);
+        if !usual || self.clock.doubtful() {
+            return self.admit(hot, config, ring, items);
         }
-        let record = || {
-            if let Some(now) = self.item_time(&hot.gate, config, ring, items.len()) {
-                ring.produce(now, items, || self.moment());
-            }
+        let Some(then) = self.outer_now() else {
+            return false;
         };
-        match section {
-            Section::Open => {
-                let was = self.port.mask();
-                self.inside(record);
-                self.port.unmask(was);
-            }
-            Section::Critical => {
-                self.inside(record);
-            }
-            Section::Own => {
-                let now = self.masked(|| self.item_time(&hot.gate, config, ring, items.len()));
-                if let Some(Some(now)) = now {
-                    ring.produce(now, items, || self.moment());
-                }
+        let moment = self.moment();
+        let was = self.port.mask();
+        let mut room = true;
+        // A reader may have come meanwhile.
+        if let Some(now) = self.low_time(&hot.cursor)
+            && hot.gate.open()
+        {
+            let ago = (now as u32).wrapping_sub(then as u32);
+            room = ring.make_room(then.wrapping_add(ago.into()), items, moment);
+            if !room {
+                ring.lose(items);
             }
         }
+        self.port.unmask(was);
+        room
     }
 
-    /// A producer in assembly stored an item at the end of a packet of `ring`
-    /// ([`Ring::landed`]). If it takes a `counter` for the clock that is not, its items are lost.
+    /// Sees to what is not usual, before there is room: takes a ring into the list when it is first
+    /// used, and counts items where only a reader, or the want of a clock, is in the way. False if they
+    /// are not to be recorded.
+    #[inline(never)]
+    fn admit(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+        ring: &'static Ring<P>,
+        items: usize,
+    ) -> bool {
+        let gate = &hot.gate;
+        if !gate.open() && !self.wakes(hot, config) {
+            return false;
+        }
+        let admitted = self.masked(|| {
+            let state = gate.state();
+            let possible = ring.usable() && (1..=Ring::<P>::CAPACITY).contains(&items);
+            if !state.fresh() && ring.usable() && self.rings.add(ring) {
+                ring.set_mode(self.writer.stream().mode());
+            }
+            if state.open() && possible {
+                let now = self.now();
+                if self.clock.doubtful() {
+                    self.tell_gap(now);
+                }
+                return true;
+            }
+            let held = state.on() && state.enabled() && state.frozen();
+            if state.open() || held || (state.fresh() && config.flags & START_ON != 0) {
+                ring.lose(items);
+            }
+            false
+        });
+        admitted == Some(true)
+    }
+
+    /// A producer in assembly came to the end of a packet of `ring` with this item. If it takes a
+    /// `counter` for the clock that is not, its items are lost.
     pub fn landed(
         &'static self,
         hot: &'static Hot,
         config: &'static Config,
         ring: &'static Ring<P>,
+        item: Item,
         counter: Option<*const u32>,
     ) {
-        let trusted = counter.is_none_or(|counter| counter == hot.cursor.counter.get());
-        if hot.gate.open() && trusted && ring.is_filling() {
-            return ring.land(self.moment());
-        }
+        ring.set_blind();
         if !self.wake(hot, config) {
             return;
         }
-        self.masked(|| {
-            self.know(config, ring);
-            let state = hot.gate.state();
-            let trusted = counter.is_none_or(|counter| counter == hot.cursor.counter.get());
-            let wanted = if hot.gate.open() && !trusted {
-                Some(false)
-            } else if hot.gate.open() {
-                Some(true)
-            } else {
-                (state.on() && state.enabled() && state.frozen()).then_some(false)
-            };
-            ring.landed(self.now(), wanted, self.moment());
-        });
+        let trusted = counter.is_none_or(|counter| counter == hot.cursor.counter.get());
+        if trusted || !hot.gate.open() {
+            self.produce(hot, config, ring, &[item]);
+        } else {
+            self.masked(|| ring.lose(1));
+        }
     }
 
     /// Whether a closed gate may open by itself, or events are counted although it is closed.
@@ -146,40 +157,6 @@ impl<P: SinglePort + 'static> Single<P> {
         }
         let state = hot.gate.state();
         hot.gate.open() || state.frozen() || state.fresh()
-    }
-
-    /// The time of items, if they are to be recorded; else they are counted, where only a reader or
-    /// the want of a clock is in the way.
-    #[inline(always)]
-    fn item_time(
-        &self,
-        gate: &Gate,
-        config: &'static Config,
-        ring: &'static Ring<P>,
-        items: usize,
-    ) -> Option<u64> {
-        self.know(config, ring);
-        if gate.open() {
-            return self.time(gate);
-        }
-        let state = gate.state();
-        let held = state.on() && state.enabled() && state.frozen();
-        if held || (state.fresh() && config.flags & START_ON != 0) {
-            ring.lose(items);
-        }
-        None
-    }
-
-    /// Takes a ring into the list when it is first used.
-    #[inline(always)]
-    fn know(&self, config: &Config, ring: &'static Ring<P>) {
-        if self.rings.add(ring) {
-            let stream = self.writer.stream();
-            ring.set_mode(match self.config.get() {
-                Some(_) => stream.mode(),
-                None => mode(config),
-            });
-        }
     }
 
     /// What a packet of items says of the moment at which it is begun.

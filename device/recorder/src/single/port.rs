@@ -4,6 +4,7 @@ use crate::Target;
 use crate::cost::Hooks;
 use crate::encode::Quick;
 use crate::hot::Cursor;
+use crate::items::{Item, Ring};
 use crate::link::Link;
 
 /// What the recorder needs of the processor. None of it may be instrumented.
@@ -52,6 +53,21 @@ pub trait SinglePort: Target {
     #[inline(always)]
     unsafe fn store(cursor: &Cursor, record: &mut Quick) -> bool {
         let (_, _) = (cursor, record);
+        false
+    }
+    /// Whether [`put_items`](Self::put_items) does anything.
+    const PUTS_ITEMS: bool = false;
+    /// Puts items down as [`Ring::produce`] does, at the time that it reads there, masked for this moment:
+    /// false if that takes something first.
+    ///
+    /// # Safety
+    /// The counter is there, and the ring [may hold](Ring::may_hold) so many.
+    #[inline(always)]
+    unsafe fn put_items(ring: &Ring<Self>, counter: *const u32, items: &[Item]) -> bool
+    where
+        Self: Sized,
+    {
+        let (_, _, _) = (ring, counter, items);
         false
     }
     /// The link, apart from the recorder so that programs without one need no memory for it.

@@ -18,7 +18,7 @@ impl<P: SinglePort + 'static> Single<P> {
     /// The low bits of the time, masked; `None` if this is inside a hook, or there is something to be
     /// told first.
     #[inline(always)]
-    fn low_time(&self, cursor: &Cursor) -> Option<usize> {
+    pub(super) fn low_time(&self, cursor: &Cursor) -> Option<usize> {
         let counter = cursor.counter.get();
         if counter.is_null() {
             self.other_time()

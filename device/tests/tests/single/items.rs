@@ -6,7 +6,6 @@ use std::rc::Rc;
 use kymo_device_tests::{ItemPacket, Layouts};
 use kymo_recorder::items::{Item, Ring};
 use kymo_recorder::link::{Control, Refusal, SCRATCH_BYTES, Subject};
-use kymo_recorder::single::Section;
 
 use super::*;
 
@@ -29,8 +28,7 @@ fn item(id: u32, data: usize) -> Item {
 
 impl Device {
     fn produce(self, ring: &'static SmallRing, items: &[Item]) {
-        self.single
-            .produce(self.hot, self.config, ring, Section::Open, items);
+        self.single.produce(self.hot, self.config, ring, items);
     }
 
     /// The items of a ring, as id and data, closed first.
@@ -64,7 +62,7 @@ fn items_are_recorded_while_the_gate_is_open() {
 
 #[test]
 fn an_interrupt_finds_no_item_half_written_and_none_between_two_of_one_time() {
-    for section in [Section::Open, Section::Own] {
+    for one_level in [false, true] {
         for n in 0.. {
             let device = Device::on();
             let (own, other) = (ring(4, 0), ring(4, 256));
@@ -75,15 +73,13 @@ fn an_interrupt_finds_no_item_half_written_and_none_between_two_of_one_time() {
                 if place != "counter" && count.replace(count.get() + 1) == n {
                     did.set(true);
                     // A ring of one level of interrupts is not for another.
-                    let ring = if section == Section::Own { other } else { own };
+                    let ring = if one_level { other } else { own };
                     device.produce(ring, &[item(700, 7), item(701, 8)]);
                 }
             });
             for data in 1..3 {
                 let items = [item(513, data), item(514, data)];
-                device
-                    .single
-                    .produce(device.hot, device.config, own, section, &items);
+                device.produce(own, &items);
             }
             device.port.strike.borrow_mut().take();
             if !struck.get() {
@@ -92,7 +88,7 @@ fn an_interrupt_finds_no_item_half_written_and_none_between_two_of_one_time() {
             }
             let mut all = device.items(own);
             let mine = [(512, 0), (513, 1), (514, 1), (513, 2), (514, 2)];
-            if section == Section::Own {
+            if one_level {
                 assert_eq!(all, mine, "point {n}");
                 assert_eq!(device.items(other), [(700, 7), (701, 8)]);
             } else {
