@@ -70,9 +70,11 @@ impl<P: SinglePort + 'static> Single<P> {
         if !usual || self.clock.doubtful() {
             return self.admit(hot, config, ring, items);
         }
-        let Some(then) = self.outer_now() else {
+        let Some(was) = self.come_in() else {
             return false;
         };
+        let then = self.now();
+        self.go_out(was);
         let moment = self.moment();
         let was = self.port.mask();
         let mut room = true;
