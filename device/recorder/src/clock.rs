@@ -41,7 +41,7 @@ impl Rate {
     /// Whether the tick sees every turn, also when it comes a little late: there are at least four
     /// ticks in one.
     pub fn sure(&self) -> bool {
-        self.period().is_some_and(|period| period <= self.quarter())
+        self.tick_hz != 0 && self.period() <= self.quarter()
     }
 
     /// A quarter of a turn, rounded up.
@@ -49,21 +49,24 @@ impl Rate {
         (self.turn.wrapping_sub(1) >> 2) + 1
     }
 
-    /// The period of the tick in ticks of the counter. (To divide 64 bits takes a kilobyte of code; with a
-    /// clock of more than 4 GHz nothing is sure.)
-    fn period(&self) -> Option<u32> {
-        u32::try_from(self.hz).ok()?.checked_div(self.tick_hz)
+    /// The period of the tick in ticks of the counter; 0 if there is no tick. (To divide 64 bits takes a
+    /// kilobyte of code; with a clock of more than 4 GHz nothing is sure.)
+    fn period(&self) -> u32 {
+        match u32::try_from(self.hz) {
+            Ok(hz) => hz.checked_div(self.tick_hz).unwrap_or(0),
+            Err(_) => u32::MAX,
+        }
     }
 
     /// The distance between readings from which on a turn may have been missed.
     fn late(&self) -> u32 {
-        let quarter = self.quarter();
-        match self.period().filter(|period| *period <= quarter) {
+        let (period, quarter) = (self.period(), self.quarter());
+        if period > quarter {
             // Nothing can be told from distances.
-            None => u32::MAX,
-            // Eight times a quarter of a turn could be too much.
-            Some(period) => period.min(quarter * 2 / LATE_TICKS) * LATE_TICKS,
+            return u32::MAX;
         }
+        // Eight times a quarter of a turn could be too much.
+        period.min(quarter * 2 / LATE_TICKS) * LATE_TICKS
     }
 }
 

@@ -502,9 +502,9 @@ pub struct Functions {
 impl Functions {
     /// The layout of a program whose functions are numbered so.
     pub fn layout<T: Target>(self) -> Layout {
-        match u8::try_from(self.shift) {
-            Ok(shift @ 1..=31) => Layout {
-                function_shift: shift,
+        match self.shift {
+            shift @ 1..=31 => Layout {
+                function_shift: shift as u8,
                 ..T::LAYOUT
             },
             _ => T::LAYOUT,

@@ -382,8 +382,14 @@ impl Gate {
         code(self.stopper.load(Ordering::Relaxed))
     }
 
+    /// Trigger and stopper as they stand here.
+    pub fn functions(&self) -> (usize, usize) {
+        let trigger = self.trigger.load(Ordering::Relaxed);
+        (trigger, self.stopper.load(Ordering::Relaxed))
+    }
+
     /// Sets the trigger, or the stopper; 0 for none.
-    #[inline(always)]
+    #[inline(never)]
     pub fn set_function(&self, stopper: bool, function: usize) {
         let place = match stopper {
             true => &self.stopper,

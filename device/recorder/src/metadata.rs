@@ -109,7 +109,7 @@ impl<T: Target> Metadata<T> {
 
     /// The name of a thread.
     pub fn thread_name(&self, now: u64, thread: usize, name: &[u8]) {
-        self.add(MetadataType::ThreadName, now, thread as u64, name);
+        self.add(MetadataType::ThreadName, now, thread, name);
     }
 
     /// The name of an interrupt.
@@ -124,8 +124,9 @@ impl<T: Target> Metadata<T> {
 
     /// The clock: ticks a second, and bits of the counter behind it.
     pub fn clock(&self, now: u64, hz: u64, bits: u32) {
-        let bits = Self::number(bits.into(), 4);
-        self.add(MetadataType::Clock, now, hz, bits.get(..4).unwrap_or(&[]));
+        let parts = [Self::number(hz, 8), Self::number(bits.into(), 4)];
+        let text = parts.as_flattened().get(..12).unwrap_or(&[]);
+        self.add(MetadataType::Clock, now, 0, text);
     }
 
     /// Whether so many costs may be told. Names are worth more than they: costs are left out where
@@ -166,17 +167,14 @@ impl<T: Target> Metadata<T> {
         add(&self.discarded, facts);
     }
 
-    /// How many bytes the number at the beginning of a fact's value has.
+    /// How many bytes the number at the beginning of a fact's value has: what is named.
     #[inline(always)]
     const fn number_bytes(kind: MetadataType) -> usize {
-        // (A `match` becomes a table of words.)
-        const fn at(kind: MetadataType, bytes: usize) -> u32 {
-            (bytes as u32) << (4 * kind as u32)
+        match kind {
+            MetadataType::ThreadName => T::LAYOUT.word.bytes(),
+            MetadataType::IsrName => 4,
+            MetadataType::Clock | MetadataType::BuildId | MetadataType::Cost => 0,
         }
-        let all = at(MetadataType::ThreadName, T::LAYOUT.word.bytes())
-            | at(MetadataType::IsrName, 4)
-            | at(MetadataType::Clock, 8);
-        (all >> (4 * kind as u32)) as usize & 15
     }
 
     /// The low `bytes` (1 to 8) bytes of a number as they stand in memory, at the front.
@@ -191,7 +189,7 @@ impl<T: Target> Metadata<T> {
     /// Adds a fact whose value is a number (that of an interrupt has two bytes and two of nothing) and a
     /// text of at most [`MAX_NAME`] bytes, cut between characters of UTF-8. Interrupts may be let go.
     #[inline(never)]
-    pub fn add(&self, kind: MetadataType, now: u64, number: u64, text: &[u8]) {
+    pub fn add(&self, kind: MetadataType, now: u64, number: usize, text: &[u8]) {
         if !cfg!(feature = "metadata") {
             return;
         }
@@ -219,7 +217,7 @@ impl<T: Target> Metadata<T> {
         let fact = unsafe {
             let number_place = place.add(4).cast::<[u8; 8]>();
             place.cast::<[u8; 8]>().write(Self::number(head, 4));
-            number_place.write(Self::number(number, size));
+            number_place.write(Self::number(number as u64, size));
             let text = text.get(..cut).unwrap_or(&[]);
             for (i, byte) in text.iter().enumerate() {
                 place.add(4 + size + i).write_volatile(*byte);

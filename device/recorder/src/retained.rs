@@ -4,16 +4,20 @@
 //! an update the addresses of another program; so what stands there counts only with the right
 //! checksum, which is the program's own.
 
-use core::mem::transmute;
 use core::ptr;
 
 /// How many words of 32 bits the program gives.
 pub const WORDS: usize = 8;
 
-/// How many are used: trigger, stopper, checksum, of the machine's words. (These need not be aligned.)
-const USED: usize = 3 * size_of::<usize>() / 4;
+/// A word of the machine in memory that is aligned for 32 bits.
+#[derive(Clone, Copy)]
+#[repr(C, packed(4))]
+struct Word(usize);
 
-const _: () = assert!(USED <= WORDS);
+/// How many of these are used: trigger, stopper, checksum.
+const USED: usize = 3;
+
+const _: () = assert!(USED * size_of::<Word>() <= WORDS * 4);
 
 /// What checksums begin with: not 0, which is what memory may hold all over.
 const MAGIC: usize = 0x4B79_5267;
@@ -50,9 +54,8 @@ impl Place {
         }
         // SAFETY: by the contract of `new`. Volatile, for the compiler must not think that it knows what
         // RAM holds after a reset.
-        let words = unsafe { ptr::read_volatile(self.0.cast::<[u32; USED]>()) };
-        // SAFETY: so large, and any bits are numbers.
-        let [trigger, stopper, check] = unsafe { transmute::<[u32; USED], [usize; 3]>(words) };
+        let word = |at| unsafe { ptr::read_volatile(self.0.cast::<Word>().add(at)) }.0;
+        let (trigger, stopper, check) = (word(0), word(1), word(2));
         let retained = Retained { trigger, stopper };
         (retained.check(build_id) == check).then_some(retained)
     }
@@ -63,12 +66,12 @@ impl Place {
             return;
         }
         let Retained { trigger, stopper } = retained;
-        let words = [trigger, stopper, retained.check(build_id)];
+        let check = retained.check(build_id);
         // SAFETY: as in `load`.
-        unsafe {
-            let words = transmute::<[usize; 3], [u32; USED]>(words);
-            ptr::write_volatile(self.0.cast::<[u32; USED]>(), words);
-        }
+        let put = |at, word| unsafe { self.0.cast::<Word>().add(at).write(Word(word)) };
+        put(0, trigger);
+        put(1, stopper);
+        put(2, check);
     }
 }
 
@@ -76,10 +79,9 @@ impl Retained {
     /// The checksum: FNV-1a, of the build id by bytes and of the rest by words.
     #[inline(never)]
     fn check(self, build_id: &[u8]) -> usize {
+        let more = |sum: usize, word: usize| (sum ^ word).wrapping_mul(PRIME);
         let id = build_id.iter().map(|byte| usize::from(*byte));
-        let rest = [self.trigger, self.stopper];
-        id.chain(rest)
-            .fold(MAGIC, |sum, word| (sum ^ word).wrapping_mul(PRIME))
+        more(more(id.fold(MAGIC, more), self.trigger), self.stopper)
     }
 }
 
@@ -89,7 +91,7 @@ mod tests {
 
     #[test]
     fn only_what_was_stored_by_the_same_program_counts() {
-        let mut memory = [u32::MAX / 3; USED];
+        let mut memory = [u32::MAX / 3; WORDS];
         // SAFETY: the place is `memory`, which is used through it alone until the end.
         let place = unsafe { Place::new(memory.as_mut_ptr()) };
         assert_eq!(place.load(b"id"), None);
@@ -101,7 +103,7 @@ mod tests {
         assert_eq!(place.load(b"id"), Some(retained));
         assert_eq!(place.load(b"another"), None);
         assert_eq!(place.load(b""), None);
-        for word in 0..USED {
+        for word in 0..USED * size_of::<Word>() / 4 {
             for bit in 0..32 {
                 // SAFETY: `word` is within the memory.
                 let at = unsafe { place.0.add(word) };
@@ -118,7 +120,7 @@ mod tests {
     #[test]
     fn memory_that_holds_nothing_is_nobodys() {
         for all in [0, u32::MAX] {
-            let mut memory = [all; USED];
+            let mut memory = [all; WORDS];
             // SAFETY: as above.
             let place = unsafe { Place::new(memory.as_mut_ptr()) };
             assert_eq!(place.load(b""), None);

@@ -90,11 +90,7 @@ pub unsafe extern "C" fn kymo_isr_name(irq: u16, name: *const c_char) {
 #[inline(never)]
 unsafe fn describe(number: usize, name: *const c_char, kind: MetadataType) {
     // SAFETY: by this function's contract.
-    let name = unsafe { text(name) };
-    match kind {
-        MetadataType::IsrName => system::isr_name(number as u16, name),
-        _ => system::thread_name(number, name),
-    }
+    system::describe(number, unsafe { text(name) }, kind);
 }
 
 /// The string at `name`, as much of it as can be of use: what is kept of a name, and a byte more, which

@@ -150,9 +150,9 @@ pub fn isr_name(irq: u16, name: &[u8]) {
     describe(irq.into(), name, MetadataType::IsrName);
 }
 
-#[inline(never)]
-fn describe(number: usize, name: &[u8], kind: MetadataType) {
-    recorder().describe(&HOT, config(), kind, number as u64, name);
+/// Names a thread or an interrupt.
+pub fn describe(number: usize, name: &[u8], kind: MetadataType) {
+    recorder().describe(&HOT, config(), kind, number, name);
 }
 
 /// The periodic tick.

@@ -7,7 +7,7 @@ use kymo_recorder::gate::Gate;
 use kymo_recorder::hot::Hot;
 use kymo_recorder::items::{Cursor, Drained, Item, Timed};
 use kymo_recorder::{Edge, Event};
-use kymo_wire::event::Layout;
+use kymo_wire::event::{Layout, MetadataType};
 use kymo_wire::note::NOTE_BYTES;
 
 /// How many CPUs there may be. Each takes a KiB of RAM, used or not.
@@ -140,6 +140,14 @@ pub fn thread_name(thread: usize, name: &[u8]) {
     RECORDER.describe(GATE, |metadata, now| {
         metadata.thread_name(now, thread, name);
     });
+}
+
+/// Names a thread or an interrupt.
+pub fn describe(number: usize, name: &[u8], kind: MetadataType) {
+    match kind {
+        MetadataType::IsrName => isr_name(number as u16, name),
+        _ => thread_name(number, name),
+    }
 }
 
 /// Names an interrupt.

@@ -9,7 +9,7 @@ use kymo_recorder::gate::{Gate, Look};
 use kymo_recorder::hot::Hot;
 use kymo_recorder::items::{Cursor, Drained, Item, Timed};
 use kymo_recorder::{Edge, Event};
-use kymo_wire::event::{Cause, Layout};
+use kymo_wire::event::{Cause, Layout, MetadataType};
 use kymo_wire::note::NOTE_BYTES;
 
 /// The gate: in initialized memory. (The cursors are the threads'.)
@@ -224,6 +224,14 @@ pub fn clear() {
 /// Names a thread.
 pub fn thread_name(thread: usize, name: &[u8]) {
     process().thread_name(thread, name);
+}
+
+/// Names a thread or an interrupt.
+pub fn describe(number: usize, name: &[u8], kind: MetadataType) {
+    match kind {
+        MetadataType::IsrName => isr_name(number as u16, name),
+        _ => thread_name(number, name),
+    }
 }
 
 /// Names an interrupt.

@@ -1,7 +1,6 @@
 //! What the program asks of the recorder, beside what it tells of itself.
 
 use kymo_wire::event::{Cause, MetadataType};
-use kymo_wire::link::Mode;
 
 use super::control::Handle;
 use super::{Single, SinglePort};
@@ -40,9 +39,11 @@ impl<P: SinglePort + 'static> Single<P> {
     /// them is gone.
     pub fn tick(&'static self, hot: &'static Hot, config: &'static Config) {
         let hot = P::somewhere(hot);
-        if !self.ready(hot, config) {
+        if !self.wake(hot, config) || !hot.gate.state().set_up() {
             return;
         }
+        #[cfg(feature = "cost")]
+        self.measure(hot);
         let done = self.masked(|| {
             let now = self.now();
             self.clock.tick();
@@ -75,43 +76,44 @@ impl<P: SinglePort + 'static> Single<P> {
         self.handle(hot, config)
     }
 
-    /// Does what the program asks for. Trigger and stopper are kept.
-    #[inline(never)]
+    /// Does what the program asks for.
+    #[inline(always)]
     pub fn ask(&'static self, hot: &'static Hot, config: &'static Config, wish: Wish) {
+        if self.wake(hot, config) {
+            self.grant(hot, wish);
+        }
+    }
+
+    /// The same once RAM is initialized. Trigger and stopper are kept.
+    #[inline(never)]
+    pub(super) fn grant(&'static self, hot: &'static Hot, wish: Wish) {
         let gate = &hot.gate;
         if let Wish::On | Wish::Off = wish {
-            if self.ready(hot, config) {
-                self.turn_outside(gate, wish == Wish::On, Cause::Command);
-            }
-            return;
-        }
-        if !self.wake(hot, config) {
-            return;
+            #[cfg(feature = "cost")]
+            self.measure(hot);
+            return self.turn_outside(gate, wish == Wish::On, Cause::Command);
         }
         let was = self.port.mask();
-        match wish {
-            Wish::Trigger(function) => gate.set_function(false, function),
-            Wish::Stopper(function) => gate.set_function(true, function),
-            _ => {
-                gate.count_disabled(wish == Wish::Disable);
-                self.missed();
-            }
+        if let Wish::Trigger(function) | Wish::Stopper(function) = wish {
+            gate.set_function(matches!(wish, Wish::Stopper(_)), function);
+            self.port.unmask(was);
+            return self.keep_functions(gate);
         }
+        gate.count_disabled(wish == Wish::Disable);
+        self.missed();
         self.port.unmask(was);
-        Self::keep_sets(gate, config);
     }
 
     /// Keeps trigger and stopper over a reboot, where that is possible. An interrupt that sets them
     /// meanwhile keeps its own first, and then this does it again.
-    fn keep_sets(gate: &Gate, config: &Config) {
+    fn keep_functions(&self, gate: &Gate) {
+        let Some(config) = self.config.get() else {
+            return;
+        };
         loop {
-            let now = || Retained {
-                trigger: gate.trigger(),
-                stopper: gate.stopper(),
-            };
-            let sets = now();
-            retained(config).store(sets, build_id_of(config));
-            if sets == now() {
+            let (trigger, stopper) = gate.functions();
+            retained(config).store(Retained { trigger, stopper }, build_id_of(config));
+            if gate.functions() == (trigger, stopper) {
                 return;
             }
         }
@@ -123,7 +125,7 @@ impl<P: SinglePort + 'static> Single<P> {
         hot: &'static Hot,
         config: &'static Config,
         kind: MetadataType,
-        number: u64,
+        number: usize,
         text: &[u8],
     ) {
         if self.wake(hot, config) {
@@ -135,15 +137,15 @@ impl<P: SinglePort + 'static> Single<P> {
     pub fn clear(&'static self, hot: &'static Hot, config: &'static Config) {
         let hot = P::somewhere(hot);
         if self.wake(hot, config) && !self.is_streaming(hot, config) {
-            self.clear_for(&hot.gate, self.writer.stream().mode());
+            self.clear_all(&hot.gate);
         }
     }
 
-    /// Forgets all, what was lost too, and goes on in this mode.
+    /// Forgets all, what was lost too.
     ///
     /// The packets go at once. A table takes long, so it takes no events meanwhile: interrupts stay
     /// open, and what they record (a trigger's entry, maybe) is in the new recording, whole.
-    pub(super) fn clear_for(&self, gate: &Gate, mode: Mode) {
+    pub(super) fn clear_all(&self, gate: &Gate) {
         let (stream, profile) = (self.writer.stream(), self.writer.profile());
         let begun = self.masked(|| {
             if gate.state().frozen() || stream.is_reserved() {
@@ -152,8 +154,7 @@ impl<P: SinglePort + 'static> Single<P> {
             self.lost.store(0, Ordering::Relaxed);
             self.refused_told.set(self.refused());
             stream.clear();
-            stream.set_mode(mode);
-            self.rings.work(Work::Clear(mode), || 0);
+            self.rings.work(Work::Clear(stream.mode()), || 0);
             profile.exists() && profile.pause()
         });
         // Not from inside a hook (which was counted), nor while a dump is being read, nor if the

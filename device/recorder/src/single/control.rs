@@ -97,7 +97,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
 
     fn turn(&self, on: bool) {
         let wish = if on { Wish::On } else { Wish::Off };
-        self.single.ask(self.hot, self.config, wish);
+        self.single.grant(self.hot, wish);
     }
 
     fn sets(&self) -> (usize, usize) {
@@ -106,20 +106,22 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
 
     fn set_sets(&self, trigger: usize, stopper: usize) {
         for wish in [Wish::Trigger(trigger), Wish::Stopper(stopper)] {
-            self.single.ask(self.hot, self.config, wish);
+            self.single.grant(self.hot, wish);
         }
     }
 
     fn set_mode(&self, mode: Mode) -> Result<(), Refusal> {
         self.clearable()?;
-        self.single.clear_for(&self.hot.gate, mode);
+        let single = self.single;
+        // (What an interrupt records before the next line is forgotten with all the rest.)
+        single.masked(|| single.writer.stream().set_mode(mode));
+        single.clear_all(&self.hot.gate);
         Ok(())
     }
 
     fn clear(&self) -> Result<(), Refusal> {
         self.clearable()?;
-        self.single
-            .clear_for(&self.hot.gate, self.single.writer.stream().mode());
+        self.single.clear_all(&self.hot.gate);
         Ok(())
     }
 

@@ -104,18 +104,6 @@ impl<P: SinglePort + 'static> Single<P> {
         true
     }
 
-    /// Whether the recorder has been set up ([`wake`](Self::wake)), and can be turned on: what that costs
-    /// is known then.
-    #[inline(never)]
-    pub(super) fn ready(&'static self, hot: &'static Hot, config: &'static Config) -> bool {
-        if !self.wake(hot, config) || !hot.gate.state().set_up() {
-            return false;
-        }
-        #[cfg(feature = "cost")]
-        self.measure(hot);
-        true
-    }
-
     #[cold]
     fn set_up(&'static self, hot: &'static Hot, config: &'static Config) {
         let gate = &hot.gate;
