@@ -22,7 +22,7 @@ use core::ptr::{null_mut, without_provenance_mut};
 use core::sync::atomic::AtomicUsize;
 
 use crate::hot::{CODE_BIT, Hot};
-use crate::sync::{ALONE, AtomicPtr, AtomicU32, Ordering, add, change, load_acquire};
+use crate::sync::{ALONE, AtomicPtr, AtomicU32, Ordering, change, load_acquire};
 
 /// The upper half of the state once RAM is initialized.
 const MAGIC: u32 = 0x4B79_0000;
@@ -38,10 +38,15 @@ const NEW: u32 = 8;
 const FAILED: u32 = 16;
 /// Somebody is setting the recorder up.
 const CLAIMED: u32 = 32;
+/// Recording has never been turned on.
+const UNTURNED: u32 = 64;
 /// One of the calls of [`Gate::disable`] that have not been taken back.
-const DISABLED: u32 = 64;
-/// The bits in which they are counted: up to 1023.
-const DISABLED_MASK: u32 = 0xFFC0;
+const DISABLED: u32 = 128;
+/// The bits in which they are counted: up to 511.
+const DISABLED_MASK: u32 = 0xFF80;
+
+/// How many of a counter there are that only drivers of several processors or threads look at.
+const SHARED: usize = if ALONE { 0 } else { 1 };
 
 /// The state when events are recorded.
 pub const OPEN: u32 = MAGIC | ON;
@@ -60,9 +65,9 @@ pub struct Gate {
     stopper: AtomicUsize,
     state: AtomicU32,
     /// How often recording has been turned on or off.
-    turns: AtomicU32,
+    turns: [AtomicU32; SHARED],
     /// How often events may have begun or ceased to be missed, in any way but by a reader.
-    changes: AtomicU32,
+    changes: [AtomicU32; SHARED],
 }
 
 /// What the gate was before [`Gate::force`].
@@ -117,6 +122,10 @@ impl State {
     pub const fn usable(self) -> bool {
         self.0 & (NEW | CLAIMED | FAILED | FROZEN) == 0
     }
+    /// Recording has been turned on before.
+    pub const fn turned(self) -> bool {
+        self.0 & UNTURNED == 0
+    }
     /// Between trigger and stopper.
     pub const fn on(self) -> bool {
         self.0 & ON != 0
@@ -150,9 +159,9 @@ impl Gate {
             trigger: AtomicUsize::new(0),
             word: AtomicPtr::new(hot),
             stopper: AtomicUsize::new(0),
-            state: AtomicU32::new(MAGIC | NEW),
-            turns: AtomicU32::new(0),
-            changes: AtomicU32::new(0),
+            state: AtomicU32::new(MAGIC | NEW | UNTURNED),
+            turns: [const { AtomicU32::new(0) }; SHARED],
+            changes: [const { AtomicU32::new(0) }; SHARED],
         }
     }
 
@@ -292,7 +301,7 @@ impl Gate {
         self.change(CLAIMED, failed | new);
     }
 
-    /// One more reason not to record; [`enable`](Self::enable) takes it back. Past 1023 of them it
+    /// One more reason not to record; [`enable`](Self::enable) takes it back. Past 511 of them it
     /// stays closed for good.
     pub fn disable(&self) {
         self.count_disabled(true);
@@ -334,7 +343,7 @@ impl Gate {
         // Before, so that who finds recording on finds the new numbers too.
         count(&self.turns);
         count(&self.changes);
-        self.set(ON, on).on() != on
+        self.change(ON | UNTURNED, if on { ON } else { 0 }).on() != on
     }
 
     /// Counts as if events may have been missed, for drivers where a reader is reason enough.
@@ -343,16 +352,16 @@ impl Gate {
     }
 
     /// A number that is another one whenever events may have been missed: because the gate was
-    /// closed, in any way but by a reader.
+    /// closed, in any way but by a reader. (Where one recorder is alone it need not look for that.)
     #[inline(always)]
     pub fn changes(&self) -> u32 {
-        self.changes.load(Ordering::Relaxed)
+        counted(&self.changes)
     }
 
     /// A number that is another one whenever recording has been turned on or off.
     #[inline(always)]
     pub fn turns(&self) -> u32 {
-        self.turns.load(Ordering::Relaxed)
+        counted(&self.turns)
     }
 
     /// Holds the buffers still, or lets them go; returns what was before.
@@ -415,14 +424,24 @@ impl Gate {
     }
 }
 
-/// Counts one more, whoever else does so at this moment.
-fn count(counter: &AtomicU32) {
-    #[cfg(target_has_atomic = "32")]
-    if !ALONE {
+/// Counts one more, whoever else does so at this moment, if anybody looks at it.
+#[inline(always)]
+fn count(counter: &[AtomicU32; SHARED]) {
+    for counter in counter {
+        #[cfg(target_has_atomic = "32")]
         counter.fetch_add(1, Ordering::Relaxed);
-        return;
+        #[cfg(not(target_has_atomic = "32"))]
+        crate::sync::add(counter, 1);
     }
-    add(counter, 1);
+}
+
+/// What has been counted.
+#[inline(always)]
+fn counted(counter: &[AtomicU32; SHARED]) -> u32 {
+    match counter.first() {
+        Some(counter) => counter.load(Ordering::Relaxed),
+        None => 0,
+    }
 }
 
 /// The address of a function as compilers hand it to hooks; 0 stays 0.

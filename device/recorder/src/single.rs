@@ -55,8 +55,6 @@ pub struct Single<P: 'static> {
     #[cfg(feature = "cost")]
     measured: Cell<u8>,
     port: P,
-    /// Events that came while the buffers were held still, or before there was a clock.
-    lost: AtomicU32,
     /// Hooks from inside a hook.
     refused: AtomicU32,
     /// How many of them have been told to the stream.
@@ -101,7 +99,6 @@ impl<P: SinglePort + 'static> Single<P> {
             measured: Cell::new(0),
             refused: AtomicU32::new(0),
             refused_told: Cell::new(0),
-            lost: AtomicU32::new(0),
         }
     }
 
@@ -344,11 +341,12 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Counts an event that is lost.
+    /// Counts an event that is lost, inside: because the buffers were held still, or before there was a
+    /// clock.
     #[cold]
     #[inline(never)]
     fn lose(&self) {
-        add(&self.lost, 1);
+        self.writer.stream().add_discarded(1);
     }
 
     /// Something happened while the gate was closed, in [parts](Event::parts): whether it is open now, so
@@ -381,7 +379,7 @@ impl<P: SinglePort + 'static> Single<P> {
             }
             self.writer.follow(id, first);
             // Before there is a clock, or while the recorder is being set up.
-            if gate.turns() == 0 && config.flags & START_ON != 0 {
+            if !state.turned() && config.flags & START_ON != 0 {
                 self.lose();
             }
             let on = state.enabled() && triggers && !state.on();
@@ -476,31 +474,14 @@ impl<P: SinglePort + 'static> Single<P> {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// How many events were lost that no packet tells of yet: the buffers were held still, there was
-    /// no clock yet, or a hook was refused.
-    pub fn lost(&self) -> u32 {
-        let refused = self.refused().wrapping_sub(self.refused_told.get());
-        self.lost.load(Ordering::Relaxed).wrapping_add(refused)
+    /// How many of them the stream has not been told of.
+    pub fn untold(&self) -> u32 {
+        self.refused().wrapping_sub(self.refused_told.get())
     }
 
-    /// Tells the stream what was lost beside it, for its packets to say.
+    /// Tells the stream of hooks that were refused beside it, for its packets to say.
     fn settle(&self) {
-        let refused = self.refused();
-        let more = refused.wrapping_sub(self.refused_told.replace(refused));
-        let lost = self.lost.swap_plain(0).wrapping_add(more);
-        self.writer.stream().add_discarded(lost);
-    }
-}
-
-/// Takes a counter's value, for counters that only one context writes at a time.
-trait SwapPlain {
-    fn swap_plain(&self, value: u32) -> u32;
-}
-
-impl SwapPlain for AtomicU32 {
-    fn swap_plain(&self, value: u32) -> u32 {
-        let old = self.load(Ordering::Relaxed);
-        self.store(value, Ordering::Relaxed);
-        old
+        self.writer.stream().add_discarded(self.untold());
+        self.refused_told.set(self.refused());
     }
 }

@@ -51,7 +51,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             }
         });
         let lane = take_place();
-        let first = lane.is_some() && config.flags & START_ON != 0 && gate.turns() == 0;
+        let first = lane.is_some() && config.flags & START_ON != 0 && !gate.state().turned();
         self.port.unmask(was);
         if lane.is_some() {
             self.inside(gate, |lane| {

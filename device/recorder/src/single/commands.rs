@@ -11,7 +11,6 @@ use crate::identity::{build_id_of, retained};
 use crate::items::Work;
 use crate::link::Control;
 use crate::retained::Retained;
-use crate::sync::Ordering;
 
 /// How far back the last record may lie before the fast path is closed, in ticks: far enough that the
 /// slow path would be taken anyway, and much less than the counter's turn.
@@ -151,7 +150,6 @@ impl<P: SinglePort + 'static> Single<P> {
             if gate.state().frozen() || stream.is_reserved() {
                 return false;
             }
-            self.lost.store(0, Ordering::Relaxed);
             self.refused_told.set(self.refused());
             stream.clear();
             self.rings.work(Work::Clear(stream.mode()), || 0);

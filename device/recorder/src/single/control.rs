@@ -73,7 +73,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
         let single = self.single;
         let profile = single.writer.profile();
         let mut figures = single.writer.stream().figures();
-        figures.discarded = figures.discarded.wrapping_add(single.lost());
+        figures.discarded = figures.discarded.wrapping_add(single.untold());
         Status {
             enabled: state.enabled() && !state.failed(),
             on: state.on(),

@@ -60,7 +60,7 @@ impl<P: SinglePort> Single<P> {
         let gate = &hot.gate;
         let profile = self.writer.profile();
         let state = gate.state();
-        let usable = state.usable() && (!profile.exists() || gate.turns() == 0);
+        let usable = state.usable() && (!profile.exists() || !state.turned());
         let Some(hooks) = self.port.hooks().filter(|_| usable) else {
             return;
         };

@@ -148,6 +148,7 @@ impl<P: SinglePort + 'static> Single<P> {
             return Err(Fault::Rate);
         }
         self.clock.set_up(&rate);
+        let lost = stream.buffer().discarded();
         // SAFETY: the program gives its buffers to the recorder, and describes them truly.
         unsafe {
             stream.set_up(
@@ -158,6 +159,7 @@ impl<P: SinglePort + 'static> Single<P> {
                 functions(config),
             )?;
         }
+        stream.add_discarded(lost);
         let counter = self.fast_counter(config, turn);
         hot.cursor.counter.set(counter);
         // The clock can be read from here on. It begins where the counter stands.

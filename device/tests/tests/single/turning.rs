@@ -151,7 +151,7 @@ fn a_trigger_that_strikes_during_a_clear_is_whole_and_nothing_is_lost() {
         points += 1;
         device.exit(WORK);
         device.hook(Event::IsrExit(16));
-        assert_eq!(device.single.lost(), 0, "point {n}");
+        assert_eq!(device.lost(), 0, "point {n}");
         assert_eq!(device.read()[0].discarded, 0, "point {n}");
         let begin = [recording(true, 1), Kind::IsrEnter(16), enter(WORK)];
         let end = [exit(WORK), Kind::IsrExit(16)];
