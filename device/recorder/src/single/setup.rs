@@ -166,7 +166,6 @@ impl<P: SinglePort + 'static> Single<P> {
         self.advance();
         // SAFETY: as above.
         unsafe { self.writer.set_up(config) };
-        self.writer.allow_fast(!counter.is_null());
         stream.set_mode(mode(config));
         if config.slot_count != 0 && !cfg!(feature = "profile") {
             return Err(Fault::ProfileMemory);
@@ -183,6 +182,8 @@ impl<P: SinglePort + 'static> Single<P> {
                 )?;
             }
         }
+        // It depends on whether there is a table.
+        self.writer.allow_fast(!counter.is_null());
         let build_id = build_id_of(config);
         if cfg!(feature = "metadata") && !config.metadata.is_null() {
             // SAFETY: as above.
