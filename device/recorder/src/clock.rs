@@ -8,6 +8,7 @@
 
 use core::cell::Cell;
 
+use crate::long::LongCell;
 use crate::sync::{AtomicU32, Ordering, add};
 
 /// How many periods of the tick a reading may lie behind the last one before it counts as late.
@@ -76,7 +77,7 @@ const NOT_YET: u32 = 1;
 /// The extension. For one context at a time. All zero until it is set up.
 #[derive(Debug)]
 pub struct Clock {
-    total: Cell<u64>,
+    total: LongCell,
     last: Cell<u32>,
     /// What is to be added when the counter has turned: the turn, modulo 2^32.
     turn: Cell<u32>,
@@ -92,7 +93,7 @@ impl Clock {
     /// Not set up: time stands still.
     pub const fn new() -> Self {
         Self {
-            total: Cell::new(0),
+            total: LongCell::new(0),
             last: Cell::new(0),
             turn: Cell::new(0),
             late: Cell::new(0),

@@ -29,6 +29,7 @@ use crate::Target;
 use crate::block::Undos;
 use crate::buffer::Buffer;
 use crate::hot::{CODE_BIT, COUNTING, Cursor, low, store};
+use crate::long::LongCell;
 use crate::sync::{AtomicU32, Ordering, add};
 
 pub use crate::buffer::{MAX_PACKET, MIN_PACKET, SetupError};
@@ -72,7 +73,7 @@ pub struct Stream<T> {
     /// need no number.
     isr_before: Cell<u8>,
     /// The time of the last record that the slow path knows of, in ticks.
-    last: Cell<u64>,
+    last: LongCell,
     /// How many packets the events that came after the buffer was full would have taken.
     overflow_packets: AtomicU32,
     /// What would be left of the last of them, in bytes.
@@ -125,7 +126,7 @@ impl<T: Target> Stream<T> {
             buffer: Buffer::new(),
             cursor: Cell::new(None),
             end: Cell::new(core::ptr::null_mut()),
-            last: Cell::new(0),
+            last: LongCell::new(0),
             fast: Cell::new(false),
             head_thread: Cell::new(0),
             isr_before: Cell::new(0),

@@ -33,6 +33,7 @@ pub mod hot;
 pub mod identity;
 pub mod items;
 pub mod link;
+mod long;
 mod memory;
 pub mod metadata;
 pub mod minimal;

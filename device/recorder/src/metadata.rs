@@ -20,6 +20,7 @@ use kymo_wire::packet::{EVENT_STREAM, PACKET_MAGIC};
 
 use crate::Target;
 use crate::encode::SetupError;
+use crate::long::LongCell;
 use crate::memory::Memory;
 use crate::sync::{AtomicU32, Ordering, add, load_acquire, store_release};
 
@@ -38,7 +39,7 @@ pub struct Metadata<T> {
     /// The end of those that are being written too.
     taken: Cell<u32>,
     discarded: AtomicU32,
-    last: Cell<u64>,
+    last: LongCell,
     /// How many facts are being written.
     writers: Cell<u8>,
     /// The header stays as it is, for a reader.
@@ -58,7 +59,7 @@ impl<T: Target> Metadata<T> {
             written: AtomicU32::new(0),
             taken: Cell::new(0),
             discarded: AtomicU32::new(0),
-            last: Cell::new(0),
+            last: LongCell::new(0),
             writers: Cell::new(0),
             sealed: Cell::new(false),
         }

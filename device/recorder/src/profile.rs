@@ -43,6 +43,7 @@ use core::slice::from_raw_parts;
 use kymo_wire::profile::Entry;
 
 use crate::Target;
+use crate::long::LongCell;
 use crate::sync::{AtomicU32, Ordering};
 
 mod context;
@@ -130,7 +131,7 @@ pub struct Profile<T> {
     too_deep: AtomicU32,
     unmatched: AtomicU32,
     /// How long the table has been kept; while it is, the time at which that would have been nothing.
-    recorded: Cell<u64>,
+    recorded: LongCell,
     target: PhantomData<T>,
 }
 
@@ -151,7 +152,7 @@ impl<T: Target> Profile<T> {
             no_slot: AtomicU32::new(0),
             too_deep: AtomicU32::new(0),
             unmatched: AtomicU32::new(0),
-            recorded: Cell::new(0),
+            recorded: LongCell::new(0),
             target: PhantomData,
         }
     }

@@ -46,7 +46,6 @@ use steps::Steps;
 /// The recorder, but for its [`Hot`]: that lies in `.data`, this in `.bss`.
 #[derive(Debug)]
 pub struct Single<P: 'static> {
-    config: Cell<Option<&'static Config>>,
     /// Somebody is inside.
     inside: Cell<bool>,
     /// Why it is not set up: a [`Fault`] as a number, or 0.
@@ -87,7 +86,6 @@ impl<P: SinglePort + 'static> Single<P> {
     pub const fn new(port: P) -> Self {
         Self {
             port,
-            config: Cell::new(None),
             writer: Writer::new(),
             clock: Clock::new(),
             metadata: Metadata::new(),
@@ -439,7 +437,7 @@ impl<P: SinglePort + 'static> Single<P> {
     fn counter(&self) -> u32 {
         let cursor = self.writer.stream().cursor();
         let mut place = cursor.map_or(null(), |cursor| cursor.counter.get());
-        let config = self.config.get();
+        let config = self.writer.config();
         if P::LAYOUT.word != WordSize::Bits32 {
             place = config.map_or(null(), |config| config.counter);
         }

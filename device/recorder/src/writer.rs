@@ -21,8 +21,8 @@ use crate::{Edge, Event, Target};
 #[cfg_attr(target_pointer_width = "32", repr(C))]
 #[derive(Debug)]
 pub struct Writer<T> {
-    /// The program tells of its thread switches, so there is no need to ask at every event.
-    told: Cell<bool>,
+    /// How the thread that runs is known.
+    threads: Cell<Threads>,
     /// The driver has a fast path, and nothing against its use.
     fast: Cell<bool>,
     /// Call sites are recorded.
@@ -31,24 +31,63 @@ pub struct Writer<T> {
     was_off: Cell<bool>,
     /// A bit for each hash of a promoted function: most functions are told apart by it alone.
     promoted: Cell<u32>,
-    current_thread: Cell<Option<unsafe extern "C" fn() -> usize>>,
-    promotions: Cell<Option<&'static [Promotion]>>,
+    config: Cell<Option<&'static Config>>,
     /// The thread that ran when recording was turned off: the last that the stream tells of.
     off_thread: Cell<usize>,
     stream: Stream<T>,
     profile: Profile<T>,
     /// The interrupts that are being served, the outermost first: as many as the stream's
     /// `isr_depth` says, as far as there is room.
-    served: [Cell<u16>; SERVED],
+    served: [Cell<Irq>; SERVED],
 }
 
 /// How many nested interrupts are known by their numbers: as many as a Cortex-M with four bits of
 /// priority can nest.
 const SERVED: usize = 16;
 
-/// Stands for an interrupt whose number is not known because too many are nested. On no architecture
-/// is it an interrupt's.
-const UNKNOWN_IRQ: u16 = 0;
+/// What keeps the number of an interrupt. (Few microcontrollers have as many as 256, and all have little
+/// RAM.)
+#[cfg(target_pointer_width = "32")]
+type Number = u8;
+/// What keeps the number of an interrupt.
+#[cfg(not(target_pointer_width = "32"))]
+type Number = u16;
+
+/// An interrupt that is being served.
+#[derive(Clone, Copy, Debug)]
+struct Irq(Number);
+
+#[allow(clippy::unnecessary_cast, reason = "not on all machines")]
+impl Irq {
+    /// Stands for one whose number is not known because too many are nested, or it is too great. On no
+    /// architecture is it an interrupt's.
+    const UNKNOWN: Self = Self(0);
+
+    #[inline(always)]
+    fn of(number: u16) -> Self {
+        match number > Number::MAX as u16 {
+            true => Self::UNKNOWN,
+            false => Self(number as Number),
+        }
+    }
+
+    #[inline(always)]
+    fn number(self) -> u16 {
+        self.0 as u16
+    }
+}
+
+/// How the thread that runs is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Threads {
+    /// From what the program tells, which is nothing yet.
+    Untold,
+    /// It is asked for at every event.
+    Asked,
+    /// The program tells of its switches, so there is no need to ask.
+    Told,
+}
 
 impl<T: Target> Writer<T> {
     /// Where the stream's count of discarded events is, in bytes from the beginning: 4 bytes.
@@ -60,15 +99,14 @@ impl<T: Target> Writer<T> {
         Self {
             stream: Stream::new(),
             profile: Profile::new(),
-            promotions: Cell::new(None),
+            config: Cell::new(None),
             promoted: Cell::new(0),
             sites: Cell::new(false),
-            current_thread: Cell::new(None),
             off_thread: Cell::new(0),
             was_off: Cell::new(false),
-            told: Cell::new(false),
+            threads: Cell::new(Threads::Untold),
             fast: Cell::new(false),
-            served: [const { Cell::new(0) }; SERVED],
+            served: [const { Cell::new(Irq::UNKNOWN) }; SERVED],
         }
     }
 
@@ -88,24 +126,39 @@ impl<T: Target> Writer<T> {
     /// # Safety
     /// `config.promotions` points to `config.promotion_count` of them, for good, and
     /// `config.current_thread` may be called from any context.
-    pub unsafe fn set_up(&self, config: &Config) {
-        if cfg!(feature = "promotions") && !config.promotions.is_null() {
-            // SAFETY: by this function's contract.
-            let promotions = unsafe {
-                core::slice::from_raw_parts(config.promotions, config.promotion_count as usize)
-            };
-            self.promotions.set(Some(promotions));
-            self.promoted.set(
-                promotions
-                    .iter()
-                    .filter_map(|promotion| promotion.function)
-                    .fold(0, |bits, function| bits | bit(code(function as usize))),
-            );
-        }
+    pub unsafe fn set_up(&self, config: &'static Config) {
+        self.config.set(Some(config));
+        self.promoted.set(
+            self.promotions()
+                .iter()
+                .filter_map(|promotion| promotion.function)
+                .fold(0, |bits, function| bits | bit(code(function as usize))),
+        );
         self.sites.set(config.flags & CALL_SITES != 0);
-        self.current_thread.set(config.current_thread);
+        if config.current_thread.is_some() && self.threads.get() == Threads::Untold {
+            self.threads.set(Threads::Asked);
+        }
         self.ask_thread();
         self.choose_path();
+    }
+
+    /// The program's configuration, once this has been [set up](Self::set_up).
+    pub(crate) fn config(&self) -> Option<&'static Config> {
+        self.config.get()
+    }
+
+    /// The program's promotions.
+    #[inline(always)]
+    fn promotions(&self) -> &'static [Promotion] {
+        match self.config.get() {
+            Some(config) if cfg!(feature = "promotions") && !config.promotions.is_null() => {
+                // SAFETY: by the contract of `set_up`.
+                unsafe {
+                    core::slice::from_raw_parts(config.promotions, config.promotion_count as usize)
+                }
+            }
+            _ => &[],
+        }
     }
 
     /// Lets usual entries and exits take the fast path, as far as the program's wishes allow it.
@@ -116,7 +169,7 @@ impl<T: Target> Writer<T> {
 
     /// The fast path knows no tables, and asks nobody.
     fn choose_path(&self) {
-        let asks = self.current_thread.get().is_some() && !self.told.get();
+        let asks = self.threads.get() == Threads::Asked;
         let plain =
             self.promoted.get() == 0 && !self.profile.exists() && !asks && !self.keep_sites();
         self.stream.set_fast(self.fast.get() && plain);
@@ -126,21 +179,21 @@ impl<T: Target> Writer<T> {
     /// go another way, and never 0.
     #[cfg(feature = "cost")]
     pub(crate) fn way(&self) -> u8 {
-        1 | u8::from(self.told.get()) << 1 | u8::from(self.fast.get()) << 2
+        1 | u8::from(self.threads.get() == Threads::Told) << 1 | u8::from(self.fast.get()) << 2
     }
 
     /// Whether the program tells of its switches.
     #[cfg(feature = "cost")]
     pub(crate) fn is_told(&self) -> bool {
-        self.told.get()
+        self.threads.get() == Threads::Told
     }
 
     /// The program tells of its switches from now on.
     #[inline(always)]
     fn be_told(&self, driver: &impl Driver) {
-        if !self.told.get() {
+        if self.threads.get() != Threads::Told {
             driver.apart(|| {
-                self.told.set(true);
+                self.threads.set(Threads::Told);
                 self.choose_path();
             });
         }
@@ -194,7 +247,7 @@ impl<T: Target> Writer<T> {
         {
             return self.promote(driver, edge, function, caller, promotion);
         }
-        if !self.told.get() && self.current_thread.get().is_some() {
+        if self.threads.get() == Threads::Asked {
             self.notice_thread(driver);
         }
         self.plain_call(driver, edge, function, caller)
@@ -283,7 +336,7 @@ impl<T: Target> Writer<T> {
                 .function
                 .is_some_and(|it| code(it as usize) == function)
         };
-        self.promotions.get()?.iter().find(is)
+        self.promotions().iter().find(is)
     }
 
     #[cold]
@@ -399,9 +452,7 @@ impl<T: Target> Writer<T> {
             EventId::IsrEnter | EventId::IsrEnterWide => {
                 // An interrupt that puts its own number here records something, and then this is done
                 // again.
-                if let Some(served) = self.served.get(usize::from(depth.get())) {
-                    served.set(first as u16);
-                }
+                self.serve(first);
                 Store::of_level(depth, depth.get().saturating_add(1))
             }
             EventId::IsrExit | EventId::IsrExitNamed => {
@@ -439,7 +490,16 @@ impl<T: Target> Writer<T> {
     /// The number of the interrupt that is being served, if any is and it is known.
     fn innermost(&self) -> Option<u16> {
         let level = self.stream.isr_depth.get().checked_sub(1)?;
-        self.served.get(usize::from(level)).map(Cell::get)
+        let served = self.served.get(usize::from(level))?;
+        Some(served.get().number())
+    }
+
+    /// Notes that this interrupt is being served, inside of all others, which is yet to be counted.
+    #[inline(always)]
+    fn serve(&self, irq: u64) {
+        if let Some(served) = self.served.get(usize::from(self.stream.isr_depth.get())) {
+            served.set(Irq::of(irq as u16));
+        }
     }
 
     /// Records that recording is on, or off, at `now`, where nobody comes in between. Where it is on,
@@ -463,7 +523,7 @@ impl<T: Target> Writer<T> {
             self.stream.forget_isrs();
             for level in 0..depth {
                 let irq = self.served.get(usize::from(level));
-                self.begin_again(now, irq.map_or(UNKNOWN_IRQ, Cell::get));
+                self.begin_again(now, irq.map_or(Irq::UNKNOWN, Cell::get).number());
             }
         }
     }
@@ -504,7 +564,9 @@ impl<T: Target> Writer<T> {
 
     /// The same of an event in [parts](Event::parts).
     pub(crate) fn follow(&self, id: EventId, first: u64) {
-        if matches!(id, EventId::SwitchedIn | EventId::SwitchedOut) && !self.told.replace(true) {
+        if matches!(id, EventId::SwitchedIn | EventId::SwitchedOut)
+            && self.threads.replace(Threads::Told) != Threads::Told
+        {
             self.choose_path();
         }
         self.follow_apart(id, first);
@@ -523,9 +585,7 @@ impl<T: Target> Writer<T> {
             EventId::SwitchedIn | EventId::Context => self.stream.set_thread(first as usize),
             EventId::SwitchedOut => self.stream.set_thread(0),
             EventId::IsrEnter => {
-                if let Some(served) = self.served.get(usize::from(depth.get())) {
-                    served.set(first as u16);
-                }
+                self.serve(first);
                 depth.set(depth.get().saturating_add(1));
             }
             EventId::IsrExit | EventId::IsrExitNamed => {
@@ -537,7 +597,7 @@ impl<T: Target> Writer<T> {
 
     /// Asks the program which thread runs, if it can tell, and returns what is known then.
     pub fn ask_thread(&self) -> usize {
-        if let Some(current_thread) = self.current_thread.get() {
+        if let Some(current_thread) = self.config.get().and_then(|it| it.current_thread) {
             // SAFETY: by the contract of `set_up`.
             self.stream.set_thread(unsafe { current_thread() });
         }

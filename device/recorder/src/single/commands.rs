@@ -106,7 +106,7 @@ impl<P: SinglePort + 'static> Single<P> {
     /// Keeps trigger and stopper over a reboot, where that is possible. An interrupt that sets them
     /// meanwhile keeps its own first, and then this does it again.
     fn keep_functions(&self, gate: &Gate) {
-        let Some(config) = self.config.get() else {
+        let Some(config) = self.writer.config() else {
             return;
         };
         loop {

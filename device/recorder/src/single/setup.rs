@@ -111,7 +111,6 @@ impl<P: SinglePort + 'static> Single<P> {
             if !gate.claim() {
                 return false;
             }
-            self.config.set(Some(config));
             let fault = match self.try_set_up(hot, config) {
                 Ok(()) => 0,
                 Err(fault) => fault as u8,
@@ -162,10 +161,10 @@ impl<P: SinglePort + 'static> Single<P> {
         stream.add_discarded(lost);
         let counter = self.fast_counter(config, turn);
         hot.cursor.counter.set(counter);
-        // The clock can be read from here on. It begins where the counter stands.
-        self.advance();
         // SAFETY: as above.
         unsafe { self.writer.set_up(config) };
+        // The clock can be read from here on. It begins where the counter stands.
+        self.advance();
         stream.set_mode(mode(config));
         if config.slot_count != 0 && !cfg!(feature = "profile") {
             return Err(Fault::ProfileMemory);
