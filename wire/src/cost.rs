@@ -4,13 +4,17 @@
 //! moment that stands in its record (the call of the hook and its checks), some *after* (encoding,
 //! storing, the way back). So between two neighbouring events of one context the trace shows what
 //! the program did, and in addition what the first of them took after its moment and the second
-//! before its own. A reader that knows both can subtract them ([`Cost`], in the metadata record of
-//! type [`MetadataType::Cost`](crate::event::MetadataType::Cost)).
+//! before its own. A reader that knows both can subtract them ([`Cost`]).
 //!
 //! Records that come late after the one before them have other forms, which take another way
 //! through the encoder; so a cost says from which distance on it holds ([`Cost::from_bits`]).
+//!
+//! A target only calls each of its hooks some times and tells what that took in all, as it is
+//! ([`Sums`], in the metadata record of type [`MetadataType::Measured`](crate::event::MetadataType::Measured)):
+//! code is scarce there. What a call of the hook costs, and how sure that is, a reader works out of it
+//! ([`costs`]).
 
-use crate::event::ByteOrder;
+use crate::event::{ByteOrder, Form, Layout};
 
 /// What is being recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,9 +54,6 @@ impl Recorded {
 
 /// What one record costs. Times are in parts of a tick of the target's clock, because they are
 /// averages.
-///
-/// (In the order in which it is [laid out](Self::BYTES): a target copies words.)
-#[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// Of what.
@@ -74,63 +75,383 @@ impl Cost {
     /// So many parts has a tick.
     pub const UNIT: u32 = 256;
 
-    /// How it is laid out: `u8 recorded, u8 from_bits, u16 uncertainty, u32 before, u32 after`.
+    /// How targets told it before they told [`Sums`]: `u8 recorded, u8 from_bits, u16 uncertainty,
+    /// u32 before, u32 after`.
     pub const BYTES: usize = 12;
 
-    /// The value of the metadata record.
-    pub const fn encode(&self, order: ByteOrder) -> [u8; Self::BYTES] {
-        let (recorded, bits) = (self.recorded as u32, self.from_bits as u32);
-        let uncertainty = self.uncertainty as u32;
-        // As words: targets store no single bytes then.
-        let words = match order {
-            ByteOrder::Little => [
-                (recorded | bits << 8 | uncertainty << 16).to_le_bytes(),
-                self.before.to_le_bytes(),
-                self.after.to_le_bytes(),
-            ],
-            ByteOrder::Big => [
-                (recorded << 24 | bits << 16 | uncertainty).to_be_bytes(),
-                self.before.to_be_bytes(),
-                self.after.to_be_bytes(),
-            ],
-        };
-        let [[h0, h1, h2, h3], [b0, b1, b2, b3], [a0, a1, a2, a3]] = words;
-        [h0, h1, h2, h3, b0, b1, b2, b3, a0, a1, a2, a3]
-    }
-
-    /// Reads the value of a metadata record; `None` if it is shorter, or of something unknown.
+    /// Reads a part of the value of such a metadata record; `None` if it is shorter, or of something
+    /// unknown.
     pub fn decode(order: ByteOrder, value: &[u8]) -> Option<Self> {
         let value: &[u8; Self::BYTES] = value.first_chunk()?;
         let [recorded, from_bits, u0, u1, b0, b1, b2, b3, a0, a1, a2, a3] = *value;
-        let (uncertainty, before, after) = ([u0, u1], [b0, b1, b2, b3], [a0, a1, a2, a3]);
-        let (uncertainty, before, after) = match order {
-            ByteOrder::Little => (
-                u16::from_le_bytes(uncertainty),
-                u32::from_le_bytes(before),
-                u32::from_le_bytes(after),
-            ),
-            ByteOrder::Big => (
-                u16::from_be_bytes(uncertainty),
-                u32::from_be_bytes(before),
-                u32::from_be_bytes(after),
-            ),
-        };
         Some(Self {
             recorded: Recorded::from_number(recorded)?,
             from_bits,
-            uncertainty,
+            uncertainty: match order {
+                ByteOrder::Little => u16::from_le_bytes([u0, u1]),
+                ByteOrder::Big => u16::from_be_bytes([u0, u1]),
+            },
+            before: word(order, [b0, b1, b2, b3]),
+            after: word(order, [a0, a1, a2, a3]),
+        })
+    }
+}
+
+const fn word(order: ByteOrder, bytes: [u8; 4]) -> u32 {
+    match order {
+        ByteOrder::Little => u32::from_le_bytes(bytes),
+        ByteOrder::Big => u32::from_be_bytes(bytes),
+    }
+}
+
+/// What several calls of one hook took, in ticks. They wrap at 2^32.
+///
+/// Each call took a part of reading the clock beside, and what it takes to call something at all: what
+/// that is, [`Base`] shows.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sums {
+    /// From before the calls to the moments that they recorded.
+    pub before: u32,
+    /// From these moments to the calls' return.
+    pub after: u32,
+    /// What the longest of them took, both parts together.
+    pub most: u32,
+}
+
+impl Sums {
+    /// How it is laid out: `u32 before, u32 after, u32 most`.
+    const BYTES: usize = 12;
+
+    /// Of no call yet.
+    pub const NOTHING: Self = Self {
+        before: 0,
+        after: 0,
+        most: 0,
+    };
+
+    /// A call took so many ticks before the moment that it recorded, and after that.
+    #[inline(always)]
+    pub fn add(&mut self, before: u32, after: u32) {
+        self.before = self.before.wrapping_add(before);
+        self.after = self.after.wrapping_add(after);
+        self.most = self.most.max(before.wrapping_add(after));
+    }
+
+    fn decode(order: ByteOrder, value: &[u8]) -> Option<Self> {
+        let value: &[u8; Self::BYTES] = value.first_chunk()?;
+        let [b0, b1, b2, b3, a0, a1, a2, a3, m0, m1, m2, m3] = *value;
+        Some(Self {
+            before: word(order, [b0, b1, b2, b3]),
+            after: word(order, [a0, a1, a2, a3]),
+            most: word(order, [m0, m1, m2, m3]),
+        })
+    }
+}
+
+/// What measuring takes beside the hooks, in ticks: sums of as many calls.
+///
+/// Compilers call hooks in one way; the code that measures is compiled in one way today and in another
+/// tomorrow, but calls everything in the same way. So it also calls a function that does as good as
+/// nothing, and one that does the same and in addition calls that, as compilers call hooks. So what
+/// measuring takes can be taken off, and the compilers' call be put in its place.
+///
+/// Of such calls the moment that counts is a tick before they begin.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// The calls of nothing.
+    pub nothing: u32,
+    /// Those of what calls nothing.
+    pub calling: u32,
+}
+
+/// Two hooks, of which the second ends what the first begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Pair {
+    /// None: what gives the [`Base`].
+    Nothing = 0,
+    /// At a function's entry and exit.
+    Function = 1,
+    /// At the beginning and the end of an interrupt's handler.
+    Interrupt = 2,
+    /// Where a thread loses its processor, and gets it again.
+    Switch = 3,
+}
+
+impl Pair {
+    const fn from_number(number: u32) -> Self {
+        match number & 3 {
+            0 => Self::Nothing,
+            1 => Self::Function,
+            2 => Self::Interrupt,
+            _ => Self::Switch,
+        }
+    }
+}
+
+/// How a pair is measured: as a [number](Self::number) both in a target's plan and in what it tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measure {
+    /// Which one.
+    pub pair: Pair,
+    /// How many calls [`Sums`] are of, as a power of two.
+    pub calls: u8,
+    /// The part of a hook's cost, one in so many, that may be hidden behind what the program does, or
+    /// hide as much of that; 0 where a processor does one thing after the other.
+    pub hidden: u8,
+    /// A call is open before each hook. Else an exit says which function it leaves.
+    pub open: bool,
+    /// So many ticks lie between the record before and each of the hooks, as a power of two.
+    pub from_bits: [u8; 2],
+}
+
+impl Measure {
+    /// Nothing, and a function's entry and exit: near to the record before, so late that they need the longer
+    /// form, so late that there is a record of the time before them, and such that the exit says
+    /// which function it leaves; an interrupt; and where the program tells of switches, a switch.
+    pub const fn all(layout: Layout, calls: u8, hidden: u8) -> [Self; 7] {
+        const fn bits(layout: Layout, form: Form) -> u8 {
+            layout.shape.time_bits(form) as u8
+        }
+        const fn of(pair: Pair, calls: u8, hidden: u8) -> Measure {
+            Measure {
+                pair,
+                calls,
+                hidden,
+                open: true,
+                from_bits: [0; 2],
+            }
+        }
+        let function = of(Pair::Function, calls, hidden);
+        [
+            of(Pair::Nothing, calls, hidden),
+            function,
+            Self {
+                from_bits: [
+                    bits(layout, Form::EnterShort),
+                    bits(layout, Form::ExitShort),
+                ],
+                ..function
+            },
+            Self {
+                from_bits: [bits(layout, Form::EnterLong), bits(layout, Form::ExitLong)],
+                ..function
+            },
+            Self {
+                open: false,
+                ..function
+            },
+            of(Pair::Interrupt, calls, hidden),
+            of(Pair::Switch, calls, hidden),
+        ]
+    }
+
+    /// As one number, from the lowest bits on: `u8 pair, u4 calls, u4 hidden`, and for both hooks
+    /// `u5 from_bits, u1 open, u2 1`.
+    pub const fn number(self) -> u32 {
+        let [first, second] = self.from_bits;
+        let open = (2 + self.open as u32) << Self::OPEN_AT;
+        self.pair as u32
+            | (self.calls as u32) << 8
+            | (self.hidden as u32) << 12
+            | (first as u32 | open) << Self::HOOKS_AT[0]
+            | (second as u32 | open) << Self::HOOKS_AT[1]
+    }
+
+    /// Where in the number the bits of the hooks are.
+    pub const HOOKS_AT: [u32; 2] = [16, 24];
+
+    /// Where among these that of [`open`](Self::open) is.
+    pub const OPEN_AT: u32 = 5;
+
+    /// The opposite of [`number`](Self::number).
+    const fn from_number(number: u32) -> Self {
+        let [_, how, first, second] = number.to_le_bytes();
+        Self {
+            pair: Pair::from_number(number),
+            calls: how & 15,
+            hidden: how >> 4,
+            open: second >> Self::OPEN_AT & 1 != 0,
+            from_bits: [first & 31, second & 31],
+        }
+    }
+
+    /// What is recorded: `None` of nothing, and of the entry that is known from another pair.
+    const fn recorded(self) -> [Option<Recorded>; 2] {
+        match self.pair {
+            Pair::Nothing => [None; 2],
+            Pair::Function if self.open => [Some(Recorded::Enter), Some(Recorded::Exit)],
+            Pair::Function => [None, Some(Recorded::ExitNamed)],
+            Pair::Interrupt => [Some(Recorded::IsrEnter), Some(Recorded::IsrExit)],
+            Pair::Switch => [Some(Recorded::SwitchedOut), Some(Recorded::SwitchedIn)],
+        }
+    }
+
+    /// What came of a sum for one call, in parts of a tick.
+    fn average(self, sum: u32) -> i64 {
+        (i64::from(sum) * i64::from(Cost::UNIT)) >> self.calls
+    }
+
+    /// How far the cost of a whole call may be from the truth: two standard deviations. That of one
+    /// call is at most half of what the calls differed by, which is twice as much as the longest of them
+    /// is above the average; and a tick where nothing differs but how the call lies to the clock's ticks
+    /// (also if that has not shown). It is 5/2 times what comes of this average alone, because what is
+    /// taken off and put in its place is made of three averages of as many calls: √(1 + 2² + 1) is less.
+    fn doubt(self, sums: &Sums) -> i64 {
+        let unit = i64::from(Cost::UNIT);
+        let average = self.average(sums.before.wrapping_add(sums.after));
+        let above = i64::from(sums.most) * unit - average;
+        ((2 * above).max(unit) * 5 / 2) >> (self.calls / 2)
+    }
+
+    /// The cost of the first or second hook. `None` if it recorded nothing, or the clock stood still.
+    fn cost(self, hook: usize, measured: &Measured) -> Option<Cost> {
+        let base = [measured.base.nothing, measured.base.calling];
+        let [nothing, calling] = base.map(|sum| {
+            let unit = i64::from(Cost::UNIT);
+            (sum != 0).then(|| self.average(sum) - unit)
+        });
+        let (nothing, calling) = (nothing?, calling?);
+        // What does nothing does so in both, and once more where it is called: so this is such a call. Then
+        // there is left what it takes to read the clock, and to call as the code that measures does.
+        let call = (calling - nothing).max(0);
+        let reading = nothing - call;
+        // Less than nothing: there was no record.
+        let part = |sum: u32| {
+            i32::try_from(sum).ok()?;
+            let part = (self.average(sum) - reading / 2).max(0);
+            u32::try_from(part).ok()
+        };
+        let sums = &measured.hooks[hook];
+        let (before, after) = (part(sums.before)?, part(sums.after)?);
+        let hidden = match self.hidden {
+            0 => 0,
+            parts => (i64::from(before) + i64::from(after)) / i64::from(parts),
+        };
+        // A call is five instructions or more, with those of what does nothing; compilers may need one more in
+        // one place than in another. For either part half of the doubt.
+        let doubt = (self.doubt(sums) + call / 5 + hidden) / 2;
+        Some(Cost {
+            recorded: self.recorded()[hook]?,
+            from_bits: self.from_bits[hook],
+            uncertainty: u16::try_from(doubt).unwrap_or(u16::MAX),
             before,
             after,
         })
     }
 }
 
+/// What a target measured of one [`Pair`]: so it is laid out in the metadata record.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured<T = Sums> {
+    /// How: the [number](Measure::number) of a [`Measure`].
+    pub measure: u32,
+    /// What is to be taken off.
+    pub base: Base,
+    /// What the two hooks took.
+    pub hooks: [T; 2],
+}
+
+impl Measured {
+    fn decode(order: ByteOrder, value: &[u8]) -> Option<Self> {
+        let (measure, value) = value.split_first_chunk()?;
+        let (nothing, value) = value.split_first_chunk()?;
+        let (calling, value) = value.split_first_chunk()?;
+        Some(Self {
+            measure: word(order, *measure),
+            base: Base {
+                nothing: word(order, *nothing),
+                calling: word(order, *calling),
+            },
+            hooks: [
+                Sums::decode(order, value)?,
+                Sums::decode(order, value.get(Sums::BYTES..)?)?,
+            ],
+        })
+    }
+}
+
+/// What a target told of its costs, by the value of one metadata record. There is none of hooks that
+/// recorded nothing where they were measured.
+pub fn costs(order: ByteOrder, value: &[u8]) -> impl Iterator<Item = Cost> {
+    let measured = Measured::decode(order, value).into_iter();
+    let hooks = measured.flat_map(|measured| [(0, measured), (1, measured)]);
+    hooks
+        .filter_map(|(hook, measured)| Measure::from_number(measured.measure).cost(hook, &measured))
+}
+
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
     use super::*;
+    use crate::event::Shape;
+
+    const MANY: Measure = Measure {
+        pair: Pair::Function,
+        calls: 6,
+        hidden: 0,
+        open: true,
+        from_bits: [0; 2],
+    };
+
+    /// A value as targets write it.
+    fn value(order: ByteOrder, measured: &Measured) -> Vec<u8> {
+        let Measured {
+            measure,
+            base,
+            hooks,
+        } = measured;
+        let words = hooks.map(|sums| [sums.before, sums.after, sums.most]);
+        [*measure, base.nothing, base.calling]
+            .into_iter()
+            .chain(words.into_iter().flatten())
+            .flat_map(|word| match order {
+                ByteOrder::Little => word.to_le_bytes(),
+                ByteOrder::Big => word.to_be_bytes(),
+            })
+            .collect()
+    }
+
+    /// Of calls that took so many ticks each.
+    fn sums(measure: Measure, calls: impl Fn(u32) -> [u32; 2]) -> Sums {
+        let mut sums = Sums::NOTHING;
+        for call in 0..1 << measure.calls {
+            let [before, after] = calls(call);
+            sums.add(before, after);
+        }
+        sums
+    }
+
+    /// Where nothing takes two ticks, and a call `call` more. (And the tick from the moment before.)
+    fn base(measure: Measure, call: u32) -> Base {
+        let sum = |ticks| sums(measure, |_| [u32::MAX, 1 + ticks]).after;
+        Base {
+            nothing: sum(2),
+            calling: sum(2 + call),
+        }
+    }
+
+    /// What is worked out of one hook's calls.
+    fn cost(measure: Measure, call: u32, calls: impl Fn(u32) -> [u32; 2]) -> Option<Cost> {
+        let measured = Measured {
+            measure: measure.number(),
+            base: base(measure, call),
+            hooks: [sums(measure, calls), Sums::NOTHING],
+        };
+        let order = ByteOrder::Little;
+        let value = value(order, &measured);
+        let mut costs = costs(order, &value);
+        costs.find(|cost| cost.recorded == Recorded::Enter)
+    }
 
     #[test]
-    fn a_cost_is_read_as_it_was_written() {
+    fn a_cost_is_read_as_it_was_told() {
         let cost = Cost {
             recorded: Recorded::Exit,
             from_bits: 7,
@@ -138,15 +459,107 @@ mod tests {
             before: 0x0304_0506,
             after: 0x0708_090A,
         };
-        let big = [1, 7, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
-        assert_eq!(cost.encode(ByteOrder::Big), big);
+        let mut big = [1, 7, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+        let little = [1, 7, 2, 1, 6, 5, 4, 3, 10, 9, 8, 7];
+        assert_eq!(Cost::decode(ByteOrder::Big, &big), Some(cost));
+        assert_eq!(Cost::decode(ByteOrder::Little, &little), Some(cost));
+        assert_eq!(Cost::decode(ByteOrder::Big, &big[..11]), None);
+        big[0] = 7;
+        assert_eq!(Cost::decode(ByteOrder::Big, &big), None);
+    }
+
+    #[test]
+    fn every_pair_tells_of_its_own() {
+        let mut measured = Measured {
+            measure: MANY.number(),
+            base: base(MANY, 0),
+            hooks: [sums(MANY, |_| [30, 21]), sums(MANY, |_| [30, 22])],
+        };
+        let expected: [&[(Recorded, u8, u32)]; 7] = [
+            &[],
+            &[(Recorded::Enter, 0, 20), (Recorded::Exit, 0, 21)],
+            &[(Recorded::Enter, 8, 20), (Recorded::Exit, 7, 21)],
+            &[(Recorded::Enter, 12, 20), (Recorded::Exit, 13, 21)],
+            &[(Recorded::ExitNamed, 0, 21)],
+            &[(Recorded::IsrEnter, 0, 20), (Recorded::IsrExit, 0, 21)],
+            &[
+                (Recorded::SwitchedOut, 0, 20),
+                (Recorded::SwitchedIn, 0, 21),
+            ],
+        ];
         for order in [ByteOrder::Little, ByteOrder::Big] {
-            let mut value = [0xFF; 16];
-            value[..12].copy_from_slice(&cost.encode(order));
-            assert_eq!(Cost::decode(order, &value), Some(cost));
-            assert_eq!(Cost::decode(order, &value[..11]), None);
-            value[0] = 7;
-            assert_eq!(Cost::decode(order, &value), None);
+            let layout = Layout {
+                order,
+                shape: Shape::Compact,
+                ..Layout::NATIVE
+            };
+            let all = Measure::all(layout, MANY.calls, MANY.hidden);
+            for (measure, expected) in all.into_iter().zip(expected) {
+                measured.measure = measure.number();
+                let value = value(order, &measured);
+                assert_eq!(value.len(), size_of::<Measured>());
+                let told: Vec<_> = costs(order, &value)
+                    .map(|cost| (cost.recorded, cost.from_bits, cost.after / Cost::UNIT))
+                    .collect();
+                assert_eq!(told, expected);
+                // Cut off.
+                for cut in 0..value.len() {
+                    assert_eq!(costs(order, &value[..cut]).next(), None);
+                }
+            }
         }
+    }
+
+    #[test]
+    fn what_measuring_takes_is_taken_off_and_a_compilers_call_put_in_its_place() {
+        let cost = cost(MANY, 1, |_| [20, 30]).unwrap();
+        // Nothing's call takes one of the two ticks that it took to measure it.
+        assert_eq!(cost.before, 20 * Cost::UNIT - Cost::UNIT / 2);
+        assert_eq!(cost.after, 30 * Cost::UNIT - Cost::UNIT / 2);
+        // It may still be that no call has met the tick that makes a difference.
+        let doubt = Cost::UNIT * 5 / 2 / 8 + Cost::UNIT / 5;
+        assert_eq!(u32::from(cost.uncertainty), doubt / 2);
+    }
+
+    #[test]
+    fn an_average_is_as_unsure_as_what_it_is_of() {
+        let cost = cost(MANY, 0, |n| [27, if n % 4 == 0 { 30 } else { 26 }]).unwrap();
+        assert_eq!(cost.before, 26 * Cost::UNIT);
+        assert_eq!(cost.after, 26 * Cost::UNIT);
+        // The longest call took three ticks more than the average.
+        let doubt = 6 * Cost::UNIT * 5 / 2 / 8;
+        assert_eq!(u32::from(cost.uncertainty), doubt / 2);
+    }
+
+    #[test]
+    fn what_may_be_hidden_is_doubt() {
+        let measure = Measure {
+            calls: 5,
+            hidden: 4,
+            ..MANY
+        };
+        // A call takes more than the whole of nothing: that much is missing where it was measured.
+        let cost = cost(measure, 4, |_| [8, 18]).unwrap();
+        assert_eq!((cost.before, cost.after), (9 * Cost::UNIT, 19 * Cost::UNIT));
+        let doubt = 28 * Cost::UNIT / 4 + 4 * Cost::UNIT / 5 + Cost::UNIT * 5 / 2 / 4;
+        assert_eq!(u32::from(cost.uncertainty), doubt / 2);
+    }
+
+    #[test]
+    fn there_is_no_cost_of_what_recorded_nothing() {
+        assert!(cost(MANY, 0, |_| [0, 30]).is_some());
+        assert_eq!(cost(MANY, 0, |_| [u32::MAX, 30]), None);
+        let mut measured = Measured {
+            measure: MANY.number(),
+            base: base(MANY, 0),
+            hooks: [sums(MANY, |_| [9, 9]); 2],
+        };
+        let order = ByteOrder::Little;
+        let known = value(order, &measured);
+        assert_eq!(costs(order, &known).count(), 2);
+        // Nor with a clock that stood still.
+        measured.base.nothing = 0;
+        let still = value(order, &measured);
+        assert_eq!(costs(order, &still).count(), 0);
     }
 }

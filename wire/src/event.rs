@@ -401,9 +401,11 @@ pub enum MetadataType {
     Clock = 3,
     /// The name of an interrupt: `u16 irq, u16 reserved`, then the name in UTF-8.
     IsrName = 4,
-    /// What recording costs, as the target measured it itself: one [`Cost`](crate::cost::Cost) after
-    /// the other.
+    /// What recording costs, as targets told it before they told [`Measured`](Self::Measured): one
+    /// [`Cost`](crate::cost::Cost) after the other.
     Cost = 5,
+    /// What the target measured of two of its own hooks: a [`Measured`](crate::cost::Measured).
+    Measured = 6,
 }
 
 impl MetadataType {
@@ -415,6 +417,7 @@ impl MetadataType {
             3 => Some(Self::Clock),
             4 => Some(Self::IsrName),
             5 => Some(Self::Cost),
+            6 => Some(Self::Measured),
             _ => None,
         }
     }

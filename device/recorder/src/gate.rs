@@ -70,14 +70,6 @@ pub struct Gate {
     changes: [AtomicU32; SHARED],
 }
 
-/// What the gate was before [`Gate::force`].
-#[cfg(feature = "cost")]
-#[derive(Debug)]
-pub(crate) struct Forced {
-    state: u32,
-    word: *mut u8,
-}
-
 /// What a hook finds in the gate's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
@@ -270,21 +262,20 @@ impl Gate {
     /// Opens the gate for a measurement, whatever it is; returns what [`let_go`](Self::let_go) needs
     /// to make it that again. With interrupts masked all the while.
     #[cfg(feature = "cost")]
-    pub(crate) fn force(&self) -> Forced {
-        let forced = Forced {
-            state: self.state.load(Ordering::Relaxed),
-            word: self.word.load(Ordering::Relaxed),
-        };
+    #[inline(always)]
+    pub(crate) fn force(&self) -> State {
+        let state = State(self.state.load(Ordering::Relaxed));
         self.state.store(OPEN, Ordering::Relaxed);
         self.word.store(self.hot(), Ordering::Relaxed);
-        forced
+        state
     }
 
     /// See [`force`](Self::force).
     #[cfg(feature = "cost")]
-    pub(crate) fn let_go(&self, forced: Forced) {
-        self.state.store(forced.state, Ordering::Relaxed);
-        self.word.store(forced.word, Ordering::Relaxed);
+    #[inline(always)]
+    pub(crate) fn let_go(&self, state: State) {
+        self.state.store(state.0, Ordering::Relaxed);
+        self.tell();
     }
 
     /// Takes the right to set the recorder up: true for the first caller only, until it has ended

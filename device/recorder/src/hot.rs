@@ -69,12 +69,9 @@ pub struct Cursor {
     pub limit: AtomicUsize,
 }
 
-/// The words of a [`Cursor`].
+/// What a [`Cursor`] says of the records before: the words up to the count of open calls.
 #[cfg(feature = "cost")]
-pub(crate) type Saved = [MaybeUninit<usize>; 8];
-
-#[cfg(feature = "cost")]
-const _: () = assert!(size_of::<Saved>() == size_of::<Cursor>());
+pub(crate) type Saved = [MaybeUninit<usize>; 3];
 
 /// A cursor and the gate of the recorder whose only one it is: what a hook of one processor finds
 /// under one address, in `.data`.
@@ -186,7 +183,7 @@ impl Cursor {
         self.at.load(Ordering::Relaxed)
     }
 
-    /// All that it is, for [`restore`](Self::restore). With nobody else at it.
+    /// What it says of the records before, for [`restore`](Self::restore). With nobody else at it.
     #[cfg(feature = "cost")]
     #[inline(always)]
     pub(crate) fn save(&self) -> Saved {
@@ -195,13 +192,14 @@ impl Cursor {
         unsafe { this.cast::<Saved>().read() }
     }
 
-    /// Makes it again what it was, with nobody else at it.
+    /// Makes that again what it was, with nobody else at it; everything takes the slow path then.
     #[cfg(feature = "cost")]
     #[inline(always)]
     pub(crate) fn restore(&self, saved: Saved) {
         let this: *const Self = self;
         // SAFETY: as above; every field may be changed by who shares it.
         unsafe { this.cast_mut().cast::<Saved>().write(saved) };
+        self.close();
     }
 
     /// Whether a hook may write here at this moment.

@@ -12,7 +12,8 @@
 use core::cell::Cell;
 use core::mem::MaybeUninit;
 
-use kymo_wire::cost::Cost;
+#[cfg(feature = "cost")]
+use kymo_wire::cost::{Measure, Measured};
 use kymo_wire::event::{
     ByteOrder, EventId, Form, METADATA_STREAM, MetadataType, PacketHeader, Shape,
 };
@@ -130,23 +131,13 @@ impl<T: Target> Metadata<T> {
         self.add(MetadataType::Clock, now, 0, text);
     }
 
-    /// Whether so many costs may be told. Names are worth more than they: costs are left out where
-    /// they would take more than a quarter of the memory.
-    pub fn has_room_for_costs(&self, costs: usize) -> bool {
-        let bytes = costs.div_ceil(2) * Self::HEADER + costs * Cost::BYTES;
-        bytes * 4 <= self.memory.length() as usize
-    }
-
-    /// What recording the beginning of something costs, and its end; or only the end, where `known`.
-    pub fn costs(&self, now: u64, costs: &[Cost; 2], known: bool) {
-        let [first, second] = costs;
-        let text = [
-            first.encode(T::LAYOUT.order),
-            second.encode(T::LAYOUT.order),
-        ];
-        let from = if known { Cost::BYTES } else { 0 };
-        let text = text.as_flattened().get(from..).unwrap_or(&[]);
-        self.add(MetadataType::Cost, now, 0, text);
+    /// Whether what recording costs may be told. Names are worth more than that: it is left out where
+    /// it would take more than a third of the memory.
+    #[cfg(feature = "cost")]
+    pub fn has_room_for_costs(&self) -> bool {
+        // (Nothing is no fact.)
+        let facts = const { Measure::all(T::LAYOUT, 0, 0).len() - 1 };
+        (Self::HEADER + size_of::<Measured>()) * facts * 3 <= self.memory.length() as usize
     }
 
     /// How many facts, and other things that no stream can tell of, were lost.
@@ -174,7 +165,10 @@ impl<T: Target> Metadata<T> {
         match kind {
             MetadataType::ThreadName => T::LAYOUT.word.bytes(),
             MetadataType::IsrName => 4,
-            MetadataType::Clock | MetadataType::BuildId | MetadataType::Cost => 0,
+            MetadataType::Clock
+            | MetadataType::BuildId
+            | MetadataType::Cost
+            | MetadataType::Measured => 0,
         }
     }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use kymo_device_tests::{Board, Host, Kind, Record, device, equipped};
-use kymo_wire::cost::{Cost, Recorded};
+use kymo_wire::cost::{self, Cost, Recorded};
 use kymo_wire::event::{ByteOrder, Shape, WordSize};
 use kymo_wire::profile::TableHeader;
 
@@ -52,10 +52,7 @@ fn build() -> PathBuf {
 /// What a record of the metadata says of costs.
 fn costs(record: &Record) -> Vec<Cost> {
     match &record.kind {
-        Kind::Metadata { kind: 5, value } => value
-            .chunks(Cost::BYTES)
-            .filter_map(|cost| Cost::decode(ByteOrder::Little, cost))
-            .collect(),
+        Kind::Metadata { kind: 6, value } => cost::costs(ByteOrder::Little, value).collect(),
         _ => Vec::new(),
     }
 }
@@ -108,7 +105,7 @@ fn a_riscv_hart_from_reset_to_reboot() {
     let span = records.last().expect("records").time - records[0].time;
     assert!((50_000..1_000_000_000).contains(&span), "{span} ns");
     let table = TableHeader::read(&board.dump("dump_profile")).expect("a table");
-    assert!(table.entries >= 2 && table.recorded > 0);
+    assert!(table.entries >= 2 && table.recorded > 0, "{table:?}");
 
     let Kind::Enter(leaf) = records[2].kind else {
         panic!("work calls leaf first: {:?}", records[2]);

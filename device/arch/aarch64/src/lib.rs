@@ -36,7 +36,7 @@ kymo_recorder::program_hooks!();
 
 impl CpusPort for Aarch64 {
     fn hooks(&self) -> Option<&'static Hooks> {
-        Some(program_hooks())
+        Some(&HOOKS)
     }
 
     #[inline(always)]

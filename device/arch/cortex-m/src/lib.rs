@@ -25,7 +25,7 @@ use core::ffi::c_void;
 use core::ptr::read_volatile;
 
 use kymo_recorder::Target;
-use kymo_recorder::cost::{Calls, Hooks};
+use kymo_recorder::cost::Hooks;
 #[cfg(target_has_atomic = "32")]
 use kymo_recorder::encode::Quick;
 #[cfg(target_has_atomic = "32")]
@@ -109,15 +109,7 @@ impl Target for CortexM {
     }
 }
 
-kymo_recorder::program_hooks!(
-    enter,
-    __cyg_profile_func_enter,
-    Calls {
-        nothing: calls::nothing,
-        calling: calls::calling,
-        not_calling: calls::not_calling,
-    }
-);
+kymo_recorder::program_hooks!([calls::nothing, calls::calling], enter);
 
 /// The compiler's entries keep the return address for the exit (and some the function's address too):
 /// an instruction more than a plain call takes. So does this.
@@ -154,7 +146,7 @@ impl SinglePort for CortexM {
     }
 
     fn hooks(&self) -> Option<&'static Hooks> {
-        Some(program_hooks())
+        Some(&HOOKS)
     }
 
     fn link(&self) -> &Link {

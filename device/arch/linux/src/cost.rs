@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use kymo_recorder::gate::Gate;
 use kymo_recorder::threads::ThreadPort;
+use kymo_wire::event::MetadataType;
 
 use crate::process::{Process, period};
 use crate::sys;
@@ -22,8 +23,10 @@ impl Process {
             // It is not time for the time of day.
             let told = &self.port.wall_clock_told;
             told.store(period(self.port.now()), Ordering::Relaxed);
-            lane.measure(&self.port, gate, program_hooks(), |costs, known| {
-                self.with_metadata(|metadata| metadata.costs(self.port.now(), costs, known));
+            lane.measure(&self.port, gate, &HOOKS, |text| {
+                self.with_metadata(|metadata| {
+                    metadata.add(MetadataType::Measured, self.port.now(), 0, text);
+                });
             });
             told.store(0, Ordering::Relaxed);
         });

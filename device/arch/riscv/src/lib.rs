@@ -14,7 +14,7 @@ use core::arch::asm;
 use core::ptr::without_provenance;
 
 use kymo_recorder::Target;
-use kymo_recorder::cost::{Calls, Hooks};
+use kymo_recorder::cost::Hooks;
 use kymo_recorder::link::Link;
 use kymo_recorder::single::SinglePort;
 use kymo_wire::event::Layout;
@@ -65,15 +65,11 @@ impl Target for Riscv {
     }
 }
 
-kymo_recorder::program_hooks!(Calls {
-    nothing: calls::nothing,
-    calling: calls::calling,
-    not_calling: calls::not_calling,
-});
+kymo_recorder::program_hooks!([calls::nothing, calls::calling]);
 
 impl SinglePort for Riscv {
     fn hooks(&self) -> Option<&'static Hooks> {
-        Some(program_hooks())
+        Some(&HOOKS)
     }
 
     fn link(&self) -> &Link {

@@ -5,10 +5,13 @@
 //! one: others wait for the lock, so the gate may stand open for a moment. Interrupts are masked all
 //! the while, some ten microseconds on a fast processor.
 
+use kymo_wire::event::MetadataType;
+
 use super::{Cpus, CpusPort, Lane};
-use crate::cost::{Bench, COSTS, Probe, Undisturbed};
+use crate::cost::{Bench, Hooks, Undisturbed, measure};
 use crate::encode::Stream;
 use crate::gate::Gate;
+use crate::hot::Cursor;
 use crate::sync::Ordering;
 
 /// Where it is measured.
@@ -16,6 +19,7 @@ struct Here<'a, P: 'static> {
     port: &'a P,
     lane: &'a Lane<P>,
     gate: &'a Gate,
+    hooks: &'static Hooks,
 }
 
 impl<P: CpusPort> Bench for Here<'_, P> {
@@ -26,6 +30,14 @@ impl<P: CpusPort> Bench for Here<'_, P> {
         self.lane.writer.stream()
     }
 
+    fn cursor(&self) -> &Cursor {
+        &self.lane.cursor
+    }
+
+    fn hooks(&self) -> &'static Hooks {
+        self.hooks
+    }
+
     fn gate(&self) -> &Gate {
         self.gate
     }
@@ -33,10 +45,6 @@ impl<P: CpusPort> Bench for Here<'_, P> {
     #[inline(never)]
     fn clock(&self) -> u64 {
         self.lane.now(self.port)
-    }
-
-    fn alone<R>(&self, work: impl FnOnce() -> R) -> R {
-        work()
     }
 }
 
@@ -54,22 +62,20 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             port: &self.port,
             lane,
             gate,
+            hooks,
         };
+        let metadata = &self.shared.metadata;
+        if !metadata.has_room_for_costs() {
+            return;
+        }
         // Events of CPUs without a lane are none while nothing is recorded.
         let homeless = self.shared.homeless.load(Ordering::Relaxed);
-        let Some(mut probe) = Probe::new(here) else {
-            return;
-        };
         let profile = lane.writer.profile();
         if profile.exists() {
             profile.record(lane.now(&self.port), true);
         }
-        let metadata = &self.shared.metadata;
-        let told = metadata.has_room_for_costs(COSTS);
-        probe.run(hooks, &lane.cursor, None, |costs, known| {
-            if told {
-                metadata.costs(lane.now(&self.port), costs, known);
-            }
+        measure(here, false, |text| {
+            metadata.add(MetadataType::Measured, lane.now(&self.port), 0, text);
         });
         if profile.exists() {
             let now = lane.now(&self.port);

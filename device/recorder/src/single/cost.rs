@@ -5,21 +5,24 @@
 //! emptied after that; therefore where there is one nothing is measured once anything has been
 //! recorded.
 
+use kymo_wire::cost::Sums;
+use kymo_wire::event::MetadataType;
+
 use super::{Single, SinglePort};
-use crate::cost::{Bench, COSTS, Probe, Sum};
+use crate::cost::{Bench, Hooks, NO_HOOKS, measure};
 use crate::encode::Stream;
 use crate::gate::Gate;
-use crate::hot::Hot;
+use crate::hot::{Cursor, Hot};
 
 /// Where it is measured.
 struct Here<'a, P: 'static> {
     single: &'a Single<P>,
-    gate: &'a Gate,
+    hot: &'a Hot,
 }
 
 impl<P: SinglePort + 'static> Bench for Here<'_, P> {
     type Target = P;
-    type Tally = Sum;
+    type Tally = Sums;
 
     #[inline(always)]
     fn stream(&self) -> &Stream<P> {
@@ -27,8 +30,18 @@ impl<P: SinglePort + 'static> Bench for Here<'_, P> {
     }
 
     #[inline(always)]
+    fn cursor(&self) -> &Cursor {
+        &self.hot.cursor
+    }
+
+    #[inline(always)]
+    fn hooks(&self) -> &'static Hooks {
+        self.single.port.hooks().unwrap_or(&NO_HOOKS)
+    }
+
+    #[inline(always)]
     fn gate(&self) -> &Gate {
-        self.gate
+        &self.hot.gate
     }
 
     /// (Not [`Single::now`], which takes longer when a hook has recorded since. The recorder's clock
@@ -39,11 +52,13 @@ impl<P: SinglePort + 'static> Bench for Here<'_, P> {
     }
 
     #[inline(always)]
-    fn alone<R>(&self, work: impl FnOnce() -> R) -> R {
-        let was = self.single.port.mask();
-        let result = work();
+    fn hold(&self) -> usize {
+        self.single.port.mask()
+    }
+
+    #[inline(always)]
+    fn let_go(&self, was: usize) {
         self.single.port.unmask(was);
-        result
     }
 }
 
@@ -53,43 +68,43 @@ impl<P: SinglePort> Single<P> {
     #[cold]
     #[inline(never)]
     pub(super) fn measure(&'static self, hot: &'static Hot) {
-        let way = self.writer.way();
-        if self.measured.get() == way {
+        if self.port.hooks().is_none() {
             return;
         }
+        // Hooks take another way once the program tells of switches.
+        let way = 1 + u8::from(self.writer.is_told());
+        // Interrupts may come here too, and must not begin it again.
+        if self.measured.replace(way) != way && !self.try_measure(hot) {
+            self.measured.set(0);
+        }
+    }
+
+    /// Whether it could be done.
+    #[inline(always)]
+    fn try_measure(&'static self, hot: &'static Hot) -> bool {
         let gate = &hot.gate;
         let profile = self.writer.profile();
         let state = gate.state();
-        let usable = state.usable() && (!profile.exists() || !state.turned());
-        let Some(hooks) = self.port.hooks().filter(|_| usable) else {
-            return;
-        };
-        // Interrupts may come here too, and must not begin it again.
-        let before = self.masked(|| {
-            self.now();
-            self.measured.replace(way)
-        });
-        if before.is_none_or(|before| before == way) {
-            return;
+        let usable = state.usable() && !self.inside.get();
+        if !usable || !self.metadata.has_room_for_costs() {
+            return false;
         }
-        let Some(mut probe) = Probe::new(Here { single: self, gate }) else {
-            self.measured.set(0);
-            return;
-        };
+        if profile.exists() && state.turned() {
+            return false;
+        }
+        // It takes what is measured as if it had been recorded.
         if profile.exists() {
-            self.masked(|| profile.record(self.now(), true));
+            profile.record(0, true);
         }
-        let told = self.metadata.has_room_for_costs(COSTS);
+        let here = Here { single: self, hot };
         // A program that does not tell of switches would seem to do so by now.
-        let switches = self.writer.is_told();
-        let thread = switches.then(|| self.writer.stream().thread());
-        probe.run(hooks, &hot.cursor, thread, |costs, known| {
-            if told {
-                self.metadata.costs(self.outer_now(), costs, known);
-            }
+        let done = measure(here, self.writer.is_told(), |text| {
+            // (It happens at no moment.)
+            self.metadata.add(MetadataType::Measured, 0, 0, text);
         });
         if profile.exists() && profile.pause() {
             self.wipe(gate);
         }
+        done
     }
 }

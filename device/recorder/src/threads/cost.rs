@@ -1,17 +1,17 @@
 //! What recording costs a thread ([`crate::cost`]); others of its process are taken to pay the same.
 
-use kymo_wire::cost::Cost;
-
 use super::{Lane, ThreadPort};
-use crate::cost::{Bench, Hooks, Probe, Undisturbed};
+use crate::cost::{Bench, Hooks, Undisturbed, measure};
 use crate::encode::Stream;
 use crate::gate::Gate;
+use crate::hot::Cursor;
 
 /// Where it is measured.
 struct Here<'a, P> {
     port: &'a P,
     lane: &'a Lane<P>,
     gate: &'a Gate,
+    hooks: &'static Hooks,
 }
 
 impl<P: ThreadPort> Bench for Here<'_, P> {
@@ -22,6 +22,14 @@ impl<P: ThreadPort> Bench for Here<'_, P> {
         self.lane.writer.stream()
     }
 
+    fn cursor(&self) -> &Cursor {
+        &self.lane.cursor
+    }
+
+    fn hooks(&self) -> &'static Hooks {
+        self.hooks
+    }
+
     fn gate(&self) -> &Gate {
         self.gate
     }
@@ -30,34 +38,29 @@ impl<P: ThreadPort> Bench for Here<'_, P> {
     fn clock(&self) -> u64 {
         self.port.now()
     }
-
-    fn alone<R>(&self, work: impl FnOnce() -> R) -> R {
-        work()
-    }
 }
 
 impl<P: ThreadPort> Lane<P> {
     /// Measures what recording costs the calling thread, whose lane it is, if the clock counts; gives
-    /// `tell` two costs at a time, and whether the first has been told before.
+    /// `tell` the text of one [fact](kymo_wire::event::MetadataType::Measured) after the
+    /// other.
     /// The gate stands open meanwhile, whatever it is: so the process has no other thread that records,
     /// no signal is delivered to this one, and it is not time for the
     /// [time of day](ThreadPort::wall_clock_due). Nothing has been recorded yet.
-    pub fn measure(&self, port: &P, gate: &Gate, hooks: &Hooks, tell: impl Fn(&[Cost; 2], bool)) {
+    pub fn measure(&self, port: &P, gate: &Gate, hooks: &'static Hooks, tell: impl Fn(&[u8])) {
         // Else hooks would have much to catch up with.
         self.changes.set(gate.changes());
         let here = Here {
             port,
             lane: self,
             gate,
-        };
-        let Some(mut probe) = Probe::new(here) else {
-            return;
+            hooks,
         };
         let profile = self.writer.profile();
         if profile.exists() {
             profile.record(port.now(), true);
         }
-        probe.run(hooks, &self.cursor, None, tell);
+        measure(here, false, tell);
         if profile.exists() {
             let now = port.now();
             profile.record(now, false);

@@ -267,6 +267,10 @@ impl Dialect {
                     let costs = costs.filter_map(|cost| Cost::decode(order, cost));
                     EventKind::Costs(costs.map(|cost| self.cost(&cost)).collect())
                 }
+                MetadataType::Measured => {
+                    let costs = wire::costs(order, value);
+                    EventKind::Costs(costs.map(|cost| self.cost(&cost)).collect())
+                }
                 MetadataType::BuildId | MetadataType::Clock => EventKind::Other,
             },
         )
