@@ -6,7 +6,11 @@
 //! meanwhile just goes on behind it, and nobody ever waits; a reader that comes too early sees that
 //! something was being written, and how long it is, and passes over it. To commit is one store, of the
 //! type. To discard takes the record back if nothing stands behind it, and its time with it; else it
-//! stays unfinished for good.
+//! stays unfinished for good (also if what stood behind it has been taken back that came just while it was
+//! reserved).
+//!
+//! It is done in steps, as any event is ([`crate::encode`]), of which each is short: the packet is
+//! pinned, the record stored, how to take it back noted.
 //!
 //! What is being filled must not be overwritten. So a packet with a reserved record in it keeps its
 //! place: if the ring comes round to it, events are discarded (and counted) until the record is
@@ -14,17 +18,16 @@
 //! long.
 
 use core::cell::Cell;
+use core::mem::take;
+use core::ptr::null_mut;
 use core::sync::atomic::{Ordering, compiler_fence};
 
 use kymo_wire::event::{BLOCK_ALIGN, ByteOrder, EventId, Form, Layout, UNFINISHED};
 
 use crate::Target;
-use crate::encode::{Alone, Depth, Driver, Found, Need, Stream};
-use crate::hot::{Cursor, distance, low, store};
+use crate::encode::{Alone, Depth, Driver, Found, Need, Quick, Seen, Stream};
+use crate::hot::{Cursor, distance, store};
 use crate::unaligned::put32;
-
-/// How many reserved records can be taken back again, each when nothing stands behind it.
-const UNDOS: usize = 2;
 
 /// `u16 type, u16 length`.
 const HEAD: usize = 4;
@@ -36,183 +39,192 @@ pub(crate) struct Shut;
 /// How to take a reserved record back.
 #[derive(Clone, Copy, Debug)]
 struct Undo {
-    /// Where the record ends.
-    end: *mut u8,
-    /// Where the stream ended before it.
+    /// Where the stream ended before it; null: it can't be.
     at: *mut u8,
-    /// The time of the last record before it.
-    last: u64,
+    /// The time of the last record before it, cut by [`low`](crate::hot::low).
+    last: usize,
 }
 
-/// The reserved records that can be taken back: those at the end of the stream, the last one last.
+/// The last reserved record and the one before that, if those can be taken back.
 #[derive(Debug)]
 pub(crate) struct Undos {
-    undos: [Cell<Undo>; UNDOS],
-    count: Cell<u8>,
+    newest: Cell<Undo>,
+    other: Cell<Undo>,
 }
 
 impl Undos {
+    const NONE: Undo = Undo {
+        at: null_mut(),
+        last: 0,
+    };
+
+    /// None. All zero.
     pub const fn new() -> Self {
-        const NONE: Undo = Undo {
-            end: core::ptr::null_mut(),
-            at: core::ptr::null_mut(),
-            last: 0,
+        Self {
+            newest: Cell::new(Self::NONE),
+            other: Cell::new(Self::NONE),
+        }
+    }
+}
+
+/// A record that is to be reserved: where everything goes.
+struct Block {
+    /// Where the record begins.
+    at: *mut u8,
+    /// Type and length.
+    head: *mut u32,
+    /// Both, as they stand there.
+    value: u32,
+    /// Where the record ends.
+    end: *mut u8,
+}
+
+impl Block {
+    fn new<T: Target>(at: *mut u8, length: usize) -> Self {
+        let data = data_of::<T>(at);
+        let length_and_type = match T::LAYOUT.order {
+            ByteOrder::Little => (u32::from(UNFINISHED) | (length as u32) << 16).to_le(),
+            ByteOrder::Big => (u32::from(UNFINISHED) << 16 | length as u32).to_be(),
         };
         Self {
-            undos: [const { Cell::new(NONE) }; UNDOS],
-            count: Cell::new(0),
+            at,
+            head: data.wrapping_sub(HEAD).cast(),
+            value: length_and_type,
+            end: data.wrapping_add(length),
         }
     }
+}
 
-    fn last(&self) -> Option<Undo> {
-        let last = usize::from(self.count.get()).checked_sub(1)?;
-        self.undos.get(last).map(Cell::get)
-    }
-
-    fn push(&self, undo: Undo) {
-        // What does not end where this begins has something behind it, and stays.
-        if self.last().is_some_and(|last| last.end != undo.at) {
-            self.count.set(0);
-        }
-        if let Some(place) = self.undos.get(usize::from(self.count.get())) {
-            place.set(undo);
-            self.count.set(self.count.get() + 1);
-        }
-    }
+/// Where the data of a record goes that begins at `at`.
+fn data_of<T: Target>(at: *mut u8) -> *mut u8 {
+    let behind = at.wrapping_add(T::LAYOUT.shape.bytes(Form::Other));
+    let padding = (behind as usize).wrapping_neg() % BLOCK_ALIGN;
+    behind.wrapping_add(padding + HEAD)
 }
 
 impl<T: Target> Stream<T> {
     /// Reserves a record at `now` with room for `length` bytes, where nobody comes in between, and
-    /// returns where they go: aligned to [`BLOCK_ALIGN`], anything in them. `None` if there is no room,
+    /// returns where they go: aligned to [`BLOCK_ALIGN`], anything in them. Null if there is no room,
     /// or could never be: that is counted. It has to be [committed](Self::commit_block) or
     /// [discarded](Self::discard_block).
-    pub fn reserve_block(&self, now: u64, length: usize) -> Option<*mut u8> {
-        self.reserve_block_by(&Alone::at(self, now), length).ok()?
+    pub fn reserve_block(&self, now: u64, length: usize) -> *mut u8 {
+        let reserved = self.reserve_block_by(&Alone::at(self, now), length);
+        reserved.unwrap_or(null_mut())
     }
 
     /// The same in a driver's steps. An error if that says that nothing is to be recorded.
     #[inline(always)]
-    pub(crate) fn reserve_block_by(
+    pub(crate) fn reserve_block_by<D: Driver>(
         &self,
-        driver: &impl Driver,
+        driver: &D,
         length: usize,
-    ) -> Result<Option<*mut u8>, Shut> {
+    ) -> Result<*mut u8, Shut> {
         let Some(cursor) = self.cursor() else {
-            return Ok(None);
+            return Ok(null_mut());
         };
         let most = self.buffer().packet_bytes() as usize;
         // With a `time` record before it, and as much padding as there ever is.
         let around = T::LAYOUT.header_bytes() + 8 + Self::AROUND;
         if length > usize::from(u16::MAX) || around + length > most {
-            self.add_discarded(1);
-            return Ok(None);
+            driver.apart(|| self.add_discarded(1));
+            return Ok(null_mut());
         }
         let need = Need {
             bytes: (Self::AROUND + length) as u32,
             bits: T::LAYOUT.shape.time_bits(Form::Other),
             depth: Depth::Stays,
         };
-        let before = Cell::new(None);
-        let data = Cell::new(core::ptr::null_mut());
+        let (first, packet) = (Seen::now(cursor), self.buffer().begun());
+        let mut more = 1;
         loop {
-            let done = driver.attempt(|now| {
-                let first = (cursor.at(), self.last(), self.buffer().begun());
-                let before = before.get().unwrap_or_else(|| {
-                    before.set(Some(first));
-                    first
-                });
-                // SAFETY: the cursor is ours, and the driver keeps others away.
-                let found = unsafe { self.put_block(cursor, now, length, before) };
-                data.set(found.unwrap_or(core::ptr::null_mut()));
-                found.is_some()
-            });
+            let seen = Seen::now(cursor);
+            driver.apart(|| self.buffer().pin(take(&mut more)));
+            let block = Block::new::<T>(seen.at(), length);
+            let done = if D::RARE {
+                let head = (block.head, block.value);
+                driver.quick_anyhow(cursor, Quick::block::<T>(cursor, seen, head, block.end))
+            } else {
+                driver.attempt(|now| {
+                    // SAFETY: the cursor is ours, and the driver keeps others away.
+                    seen.holds(cursor) && unsafe { Self::put_block(cursor, now, &block) }
+                })
+            };
             if done {
-                return Ok(Some(data.get()));
+                // A packet that was begun for it stays; a `time` record does not.
+                let timed = seen.at() == first.at().wrapping_add(8)
+                    && packet == self.buffer().begun()
+                    && Self::is_time(first.at());
+                let before = if timed { first } else { seen };
+                driver.apart(|| self.note_block(cursor, block.end, before));
+                return Ok(block.head.wrapping_add(1).cast());
             }
-            match driver.room(need) {
-                Found::Again => {}
-                Found::Full => return Ok(None),
-                Found::Shut => return Err(Shut),
+            let found = driver.room(need);
+            if found != Found::Again {
+                driver.apart(|| self.buffer().unpin());
+                return match found {
+                    Found::Full => Ok(null_mut()),
+                    _ => Err(Shut),
+                };
             }
         }
     }
 
-    /// Writes all of an unfinished record but its data, and returns where that goes; `None` if there is
-    /// no room for it, or it is too far away. `before`: where the stream ended before anything was done
-    /// for it, at which time, and in which packet.
+    /// Whether a `time` record stands there.
+    fn is_time(at: *mut u8) -> bool {
+        // SAFETY: the stream ends behind it, in the same packet.
+        Form::of(T::LAYOUT.order, unsafe { at.read() }) == Form::Time
+    }
+
+    /// Writes all of an unfinished record but its data; false if there is no room for it, or it is too far
+    /// away.
     ///
     /// # Safety
-    /// Below the cursor's limit there is memory that nobody else writes.
-    unsafe fn put_block(
-        &self,
-        cursor: &Cursor,
-        now: usize,
-        length: usize,
-        before: (*mut u8, u64, u32),
-    ) -> Option<*mut u8> {
+    /// Below the cursor's limit there is memory that nobody else writes, and the block was made for the place
+    /// where it ends.
+    unsafe fn put_block(cursor: &Cursor, now: usize, block: &Block) -> bool {
         let Layout { shape, order, .. } = T::LAYOUT;
-        let at = cursor.at();
         let limit = cursor.limit();
-        let far = distance::<T>(now, cursor.last.get()) >> shape.time_bits(Form::Other) != 0;
-        if limit == 0
-            || at as usize + Self::AROUND + length >= limit + T::LAYOUT.fast_bytes()
-            || far
-        {
-            return None;
-        }
-        let last = self.last();
-        // A packet that was begun for it stays; a `time` record does not.
-        let undo = match before {
-            (from, last, packet)
-                if packet == self.buffer().begun()
-                    && at == from.wrapping_add(8)
-                    // SAFETY: a record stands there, as the stream ends behind it in the same packet.
-                    && Form::of(order, unsafe { from.read() }) == Form::Time =>
-            {
-                (from, last)
-            }
-            _ => (at, last),
-        };
         let header = shape.bytes(Form::Other);
-        let behind = at.wrapping_add(header);
-        let padding = (behind as usize).wrapping_neg() % BLOCK_ALIGN;
-        let data = behind.wrapping_add(padding + HEAD);
-        let head = match order {
-            ByteOrder::Little => (u32::from(UNFINISHED) | (length as u32) << 16).to_le(),
-            ByteOrder::Big => (u32::from(UNFINISHED) << 16 | length as u32).to_be(),
-        };
+        let far = distance::<T>(now, cursor.last.get()) >> shape.time_bits(Form::Other) != 0;
+        if limit == 0 || block.end as usize >= limit + T::LAYOUT.fast_bytes() || far {
+            return false;
+        }
         // SAFETY: as was seen there is room for all of it.
         unsafe {
             let record = shape.other_header(order, EventId::Block, now as u64);
-            store(order, at, record, header);
+            store(order, block.at, record, header);
             // The padding, and what is stored next.
-            put32(behind, 0);
-            put32(data.sub(HEAD), head);
+            put32(block.at.wrapping_add(header), 0);
+            put32(block.head.cast(), block.value);
         }
-        let end = data.wrapping_add(length);
-        cursor.commit(end, now);
-        let (at, last) = undo;
-        self.undos.push(Undo { end, at, last });
-        self.buffer().pin();
-        Some(data)
+        cursor.commit(block.end, now);
+        true
     }
 
     /// What stands around the data, at most.
     const AROUND: usize = T::LAYOUT.shape.bytes(Form::Other) + BLOCK_ALIGN + HEAD;
+
+    /// Notes how a record that ends at `end` is taken back, if nothing stands behind it.
+    fn note_block(&self, cursor: &Cursor, end: *mut u8, before: Seen) {
+        let Undos { newest, other } = &self.undos;
+        if cursor.at() == end {
+            other.set(newest.get());
+            newest.set(Undo {
+                at: before.at(),
+                last: before.last(),
+            });
+        } else {
+            newest.set(Undos::NONE);
+        }
+    }
 
     /// Finishes a reserved record: from now on it is there, with this type (not [`UNFINISHED`]).
     ///
     /// # Safety
     /// `data` came from [`reserve_block`](Self::reserve_block), and is used for the last time.
     pub unsafe fn commit_block(&self, data: *mut u8, kind: u16) {
-        let kind = match T::LAYOUT.order {
-            ByteOrder::Little => kind.to_le(),
-            ByteOrder::Big => kind.to_be(),
-        };
-        // What was filled in comes before that it is there, for who looks at memory at any moment.
-        compiler_fence(Ordering::Release);
-        // SAFETY: the type stands four bytes before the data, which is aligned to four.
-        unsafe { data.sub(HEAD).cast::<u16>().write_volatile(kind) };
+        // SAFETY: by this function's contract.
+        unsafe { Self::name_block(data, kind) };
         self.buffer().unpin();
     }
 
@@ -222,21 +234,74 @@ impl<T: Target> Stream<T> {
     /// # Safety
     /// As of [`commit_block`](Self::commit_block).
     pub unsafe fn discard_block(&self, data: *mut u8) {
-        if let (Some(cursor), Some(undo)) = (self.cursor(), self.undos.last())
-            && self.is_open()
-            && undo.end == cursor.at()
-            && (undo.at..undo.end).contains(&data.wrapping_sub(1))
-        {
-            self.undos.count.set(self.undos.count.get() - 1);
-            self.go_back(cursor, undo);
-        }
+        self.take_back(&Alone::at(self, self.last()), data);
         self.buffer().unpin();
     }
 
-    /// Ends the stream where it was before.
-    fn go_back(&self, cursor: &Cursor, undo: Undo) {
-        self.set_last(undo.last);
-        cursor.commit(undo.at, low::<T>(undo.last));
+    /// [Commits](Self::commit_block) a record in a driver's steps, or if the type is [`UNFINISHED`]
+    /// [discards](Self::discard_block) it.
+    ///
+    /// # Safety
+    /// As of [`commit_block`](Self::commit_block).
+    #[inline(always)]
+    pub(crate) unsafe fn finish_block_by(&self, driver: &impl Driver, data: *mut u8, kind: u16) {
+        if kind == UNFINISHED {
+            self.take_back(driver, data);
+        } else {
+            // SAFETY: by this function's contract.
+            unsafe { Self::name_block(data, kind) };
+        }
+        driver.apart(|| self.buffer().unpin());
+    }
+
+    /// Stores the type of a reserved record.
+    ///
+    /// # Safety
+    /// As of [`commit_block`](Self::commit_block).
+    #[inline(always)]
+    unsafe fn name_block(data: *mut u8, kind: u16) {
+        let kind = match T::LAYOUT.order {
+            ByteOrder::Little => kind.to_le(),
+            ByteOrder::Big => kind.to_be(),
+        };
+        // What was filled in comes before that it is there, for who looks at memory at any moment.
+        compiler_fence(Ordering::Release);
+        // SAFETY: the type stands four bytes before the data, which is aligned to four.
+        unsafe { data.sub(HEAD).cast::<u16>().write_volatile(kind) };
+    }
+
+    /// Ends the stream where it was before the record with this data, if that is the last one.
+    #[inline(always)]
+    fn take_back(&self, driver: &impl Driver, data: *mut u8) {
+        let (Some(cursor), Undos { newest, other }) = (self.cursor(), &self.undos) else {
+            return;
+        };
+        let (seen, whole) = driver.apart(|| (Seen::now(cursor), self.sync(cursor)));
+        let undo = newest.get();
+        // SAFETY: a reserved record begins with its length.
+        let length = unsafe { data.sub(2).cast::<u16>().read() };
+        let length = match T::LAYOUT.order {
+            ByteOrder::Little => u16::from_le(length),
+            ByteOrder::Big => u16::from_be(length),
+        };
+        if undo.at.is_null() || data.wrapping_add(length.into()) != seen.at() {
+            return;
+        }
+        let mut start = undo.at;
+        if Self::is_time(start) {
+            start = start.wrapping_add(8);
+        }
+        if data_of::<T>(start) != data {
+            return;
+        }
+        let ago = distance::<T>(seen.last(), undo.last) as u64;
+        driver.apart(|| {
+            if self.is_open() && seen.holds(cursor) {
+                newest.set(other.get());
+                self.set_last(whole.wrapping_sub(ago));
+                cursor.commit(undo.at, undo.last);
+            }
+        });
     }
 
     /// Whether there are reserved records.

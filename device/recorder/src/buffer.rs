@@ -351,24 +351,28 @@ impl<T: Target> Buffer<T> {
         }
     }
 
-    /// A record in the newest packet is being filled: the packet keeps its place, and is not read,
-    /// until as many [`unpin`](Self::unpin).
-    pub fn pin(&self) {
-        if !self.is_pinned() {
+    /// So many more records in the newest packet are being filled: packets from the first one on that holds
+    /// any keep their places, and are not read, until as many [`unpin`](Self::unpin). With 0 the newest packet
+    /// is that of the only one there is, if there is but one.
+    #[inline(always)]
+    pub fn pin(&self, more: u32) {
+        let pinned = self.pinned.load(Ordering::Relaxed) + more;
+        if pinned == 1 {
             let newest = self.begun.load(Ordering::Relaxed).wrapping_sub(1);
             self.pinned_from.store(newest, Ordering::Relaxed);
-            self.careful.set(true);
         }
-        let more = self.pinned.load(Ordering::Relaxed) + 1;
-        store_release(&self.pinned, more);
+        self.careful.set(true);
+        store_release(&self.pinned, pinned);
     }
 
     /// A record has been filled.
+    #[inline(never)]
     pub fn unpin(&self) {
         let left = self.pinned.load(Ordering::Relaxed).saturating_sub(1);
         store_release(&self.pinned, left);
-        self.careful
-            .set(left != 0 || self.mode.get() != Mode::Overwrite);
+        if left == 0 {
+            self.careful.set(self.mode.get() != Mode::Overwrite);
+        }
     }
 
     /// Whether records are being filled. Anybody may ask.

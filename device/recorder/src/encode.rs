@@ -45,7 +45,7 @@ pub(crate) use driver::{Alone, Depth, Driver, Found, Need};
 #[cfg(feature = "cost")]
 pub(crate) use probe::Scratch;
 pub use quick::Quick;
-pub(crate) use quick::Store;
+pub(crate) use quick::{Seen, Store};
 pub(crate) use record::Record;
 
 /// One stream of packets of events.
@@ -327,7 +327,7 @@ impl<T: Target> Stream<T> {
     /// Brings `last` up to the cursor's, which has the low bits of a time that is less than half a
     /// turn of these later.
     #[inline(always)]
-    fn sync(&self, cursor: &Cursor) -> u64 {
+    pub(crate) fn sync(&self, cursor: &Cursor) -> u64 {
         let (last, now) = (self.last.get(), cursor.last.get());
         let last = match T::LAYOUT.word {
             WordSize::Bits32 => {

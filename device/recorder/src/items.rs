@@ -411,19 +411,20 @@ impl<T: Target> Ring<T> {
         add(&self.dropped, items as u32);
     }
 
-    /// The periodic tick: see the module's words on times.
+    /// The periodic tick, not before the last item's time: see the module's words on times.
     pub fn tick(&self, now: u64) {
         // However long ago the last item was: the low bits alone tell that it was too long.
         const LONG: u64 = 2 << TIME_BITS;
-        let blind = self.blind.get();
-        if now.wrapping_sub(self.last()) < if blind { SYNC } else { LONG } {
-            return;
-        }
-        let at = self.at.load(Ordering::Relaxed);
-        if blind && self.is_open() && Self::room(at) >= Self::ITEM {
-            self.put_time(at, now.max(self.last()));
-        } else if !blind {
-            self.set_last(now - (1 << TIME_BITS));
+        let distance = now.wrapping_sub(self.last());
+        if !self.blind.get() {
+            if distance >= LONG {
+                self.set_last(now.wrapping_sub(1 << TIME_BITS));
+            }
+        } else if distance >= SYNC && self.is_open() {
+            let at = self.at.load(Ordering::Relaxed);
+            if Self::fits(at, 1) {
+                self.put_time(at, now);
+            }
         }
     }
 
@@ -439,11 +440,6 @@ impl<T: Target> Ring<T> {
         let [low, high] = &self.last;
         low.set(time as u32);
         high.set((time >> 32) as u32);
-    }
-
-    /// What is left of the packet that `at` is in, in bytes.
-    fn room(at: *mut u8) -> usize {
-        Self::LANDING.saturating_sub(at as usize & (Self::PACKET - 1))
     }
 
     /// Whether a packet has been begun and not closed. Anybody may ask; it may be another one the next

@@ -265,5 +265,5 @@ pub fn reserve(length: usize) -> *mut u8 {
 /// As of [`Single::commit`].
 pub unsafe fn commit(data: *mut u8, kind: u16) {
     // SAFETY: by this function's contract.
-    unsafe { recorder().commit(data, kind) };
+    unsafe { recorder().commit(&HOT, data, kind) };
 }

@@ -81,6 +81,7 @@ pub extern "C" fn kymo_reserve(size: usize) -> *mut c_void {
 ///
 /// # Safety
 /// `record` came from `kymo_reserve`, or is null, and is used for the last time.
+#[inline(never)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kymo_commit(record: *mut c_void, kind: u16) {
     if !record.is_null() {

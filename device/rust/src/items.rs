@@ -124,13 +124,15 @@ pub fn produce_n(items: &[Item]) {
 
 /// An item, and behind it up to 16 words with the ids from `first` on, all of one time.
 pub fn produce_list(item: Item, first: u32, words: &[usize]) {
+    let words = words.get(..LIST).unwrap_or(words);
     let mut items = [item; LIST + 1];
-    let mut count = 1;
-    for ((to, word), id) in items.iter_mut().skip(1).zip(words).zip(first..) {
-        *to = Item { id, data: *word };
-        count += 1;
+    for (n, word) in words.iter().enumerate() {
+        if let Some(to) = items.get_mut(n + 1) {
+            let id = first.wrapping_add(n as u32);
+            *to = Item { id, data: *word };
+        }
     }
-    produce_n(items.get(..count).unwrap_or(&[]));
+    produce_n(items.get(..=words.len()).unwrap_or(&[]));
 }
 
 /// Text under one id, repeated for each word of it; character k of a word is in its bits 8k and up.

@@ -92,13 +92,13 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             let state = gate.state_in_order();
             if !state.open() {
                 self.refuse(lane, state);
-                return None;
+                return core::ptr::null_mut();
             }
             let now = lane.now_in_order(&self.port);
             lane.catch_up(gate.changes(), now);
             lane.writer.stream().reserve_block(now, length)
         });
-        data.flatten().unwrap_or(core::ptr::null_mut())
+        data.unwrap_or(core::ptr::null_mut())
     }
 
     /// Finishes a reserved record, with this type; 0 is none: it is taken back, or where something was

@@ -84,6 +84,13 @@ pub(crate) trait Driver {
         false
     }
 
+    /// [`quick`](Self::quick) also where it takes longer, if this is [rare](Self::RARE); of a record that
+    /// needs not be settled.
+    #[inline(always)]
+    fn quick_anyhow(&self, _: &Cursor, _: Quick) -> bool {
+        false
+    }
+
     /// Does a step that gives a record [room](Stream::make_room).
     fn room(&self, need: Need) -> Found;
 

@@ -8,7 +8,7 @@
 use core::cell::Cell;
 use core::ptr::null_mut;
 
-use kymo_wire::event::{ByteOrder, WordSize};
+use kymo_wire::event::{ByteOrder, EventId, WordSize};
 
 use super::{Level, Record};
 use crate::Target;
@@ -29,6 +29,18 @@ impl Seen {
             at: cursor.at(),
             last: cursor.last.get(),
         }
+    }
+
+    /// Where it ended.
+    #[inline(always)]
+    pub(crate) fn at(self) -> *mut u8 {
+        self.at
+    }
+
+    /// The last record's time, cut by [`low`](crate::hot::low).
+    #[inline(always)]
+    pub(crate) fn last(self) -> usize {
+        self.last
     }
 
     /// Nothing has been recorded since. (A ring that came round to the same place has taken time.)
@@ -137,6 +149,40 @@ impl Quick {
             now: 0,
             spare: Cell::new(0),
         })
+    }
+
+    /// Makes a record ready that is [filled in place](crate::block): with type and length, where they go, and
+    /// where it ends.
+    #[inline(always)]
+    pub(crate) fn block<T: Target>(
+        cursor: &Cursor,
+        seen: Seen,
+        head: (*mut u32, u32),
+        end: *mut u8,
+    ) -> Self {
+        Self {
+            last: seen.last,
+            at: seen.at,
+            counter: cursor.counter.get(),
+            head: T::LAYOUT
+                .shape
+                .other_header(ByteOrder::Little, EventId::Block, 0) as u32,
+            end: (end as usize).wrapping_sub(T::LAYOUT.fast_bytes()),
+            // The padding; what is stored last goes over the rest of it.
+            second: 0,
+            next: end,
+            depth: cursor.depth.get(),
+            to: head.0.cast(),
+            value: head.1 as usize,
+            now: 0,
+            spare: Cell::new(0),
+        }
+    }
+
+    /// The time is read there.
+    #[inline(always)]
+    pub(crate) fn read_at(&mut self, counter: *const u32) {
+        self.counter = counter;
     }
 
     /// The record as it is stored: where it is now, and not moved any more.

@@ -69,16 +69,16 @@ impl<T: Target + 'static> Rings<T> {
         }
     }
 
-    /// Puts a ring at the end of the list, if it is not in it: true if it was not.
-    pub fn add(&self, ring: &'static Ring<T>) -> bool {
-        if ring.listed.replace(true) {
-            return false;
+    /// Puts a ring at the end of the list, where it is not [yet](Ring::is_listed).
+    pub(crate) fn add(&self, ring: &'static Ring<T>) {
+        ring.listed.set(true);
+        let mut last = &self.first;
+        // SAFETY: as in `iter`.
+        while let Some(next) = unsafe { load_address(last).as_ref() } {
+            last = &next.next;
         }
-        let ring: *mut Ring<T> = core::ptr::from_ref(ring).cast_mut();
-        let last = self.iter().last().map_or(&self.first, |last| &last.next);
-        store_address(last, ring);
+        store_address(last, core::ptr::from_ref(ring).cast_mut());
         self.work.set(Some(Self::each));
-        true
     }
 
     /// All rings, in the order in which they came.

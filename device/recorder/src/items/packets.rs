@@ -19,13 +19,11 @@ impl<T: Target> Ring<T> {
         if !self.is_open() {
             return self.begin(now, moment);
         }
-        let last = self.last();
-        let distance = now.wrapping_sub(last);
-        // (The upper half is written with the lower one only here.)
-        let far = distance >> TIME_BITS != 0 || now >> 32 != last >> 32;
-        let at = self.at.load(Ordering::Relaxed);
-        let bytes = (count + usize::from(far)) * Self::ITEM;
-        if distance >> LONG_TIME_BITS != 0 || Self::room(at) < bytes {
+        let (last, at) = (self.last(), self.at.load(Ordering::Relaxed));
+        // The upper half of the time is changed here alone.
+        let upper = (now >> 32) as u32 ^ (last >> 32) as u32;
+        let far = upper != 0 || (now as u32).wrapping_sub(last as u32) >> TIME_BITS != 0;
+        if upper >> (LONG_TIME_BITS - 32) != 0 || !Self::fits(at, count + usize::from(far)) {
             self.close(now);
         } else if far {
             self.put_time(at, now);

@@ -1,9 +1,9 @@
 //! Records that the program fills in place ([`crate::block`]), on one processor.
 
 use super::{Single, SinglePort};
-use crate::block::Shut;
 use crate::config::Config;
 use crate::hot::Hot;
+use kymo_wire::event::EventId;
 
 impl<P: SinglePort + 'static> Single<P> {
     /// Reserves a record of so many bytes, and returns where they go; null if it is not to be recorded
@@ -15,42 +15,27 @@ impl<P: SinglePort + 'static> Single<P> {
         config: &'static Config,
         length: usize,
     ) -> *mut u8 {
-        if !hot.gate.open() && !self.wakes(hot, config) {
-            return core::ptr::null_mut();
-        }
-        let stream = self.writer.stream();
-        match stream.reserve_block_by(&self.steps(hot), length) {
-            Ok(data) => data.unwrap_or(core::ptr::null_mut()),
-            Err(Shut) => {
-                self.masked(|| self.refuse(hot.gate.state()));
-                core::ptr::null_mut()
+        loop {
+            let stream = self.writer.stream();
+            if hot.gate.open()
+                && let Ok(data) = stream.reserve_block_by(&self.steps(hot), length)
+            {
+                return data;
+            }
+            if !self.closed(hot, config, EventId::Block, 0) {
+                return core::ptr::null_mut();
             }
         }
     }
 
-    /// Finishes a reserved record, with this type; 0 is none, and the record is discarded.
+    /// Finishes a reserved record, with this type; 0 is none: it is taken back, or where something was
+    /// recorded since stays as unfinished.
     ///
     /// # Safety
     /// `data` came from [`reserve`](Self::reserve), is not null, and is used for the last time.
-    pub unsafe fn commit(&self, data: *mut u8, kind: u16) {
-        if kind == 0 {
-            // SAFETY: by this function's contract.
-            return unsafe { self.discard(data) };
-        }
-        let was = self.port.mask();
+    pub unsafe fn commit(&'static self, hot: &'static Hot, data: *mut u8, kind: u16) {
+        let steps = self.steps(hot);
         // SAFETY: by this function's contract.
-        unsafe { self.writer.stream().commit_block(data, kind) };
-        self.port.unmask(was);
-    }
-
-    /// Takes a reserved record back; where something was recorded since, it stays as unfinished.
-    ///
-    /// # Safety
-    /// As of [`commit`](Self::commit).
-    pub unsafe fn discard(&self, data: *mut u8) {
-        let was = self.port.mask();
-        // SAFETY: by this function's contract.
-        unsafe { self.writer.stream().discard_block(data) };
-        self.port.unmask(was);
+        unsafe { self.writer.stream().finish_block_by(&steps, data, kind) };
     }
 }

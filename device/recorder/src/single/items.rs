@@ -1,5 +1,7 @@
 //! Items of one processor: rings beside the event stream, under the same gate and clock.
 
+use core::cell::Cell;
+
 use super::{Single, SinglePort};
 use crate::config::{Config, START_ON};
 use crate::encode::Driver;
@@ -32,31 +34,26 @@ impl<P: SinglePort + 'static> Single<P> {
     /// Puts items down that the ring may hold, if that takes nothing first.
     #[inline(always)]
     fn put(&self, hot: &Hot, ring: &Ring<P>, items: &[Item]) -> bool {
-        let counter = hot.cursor.counter.get();
         if !P::PUTS_ITEMS {
             let put = |now| ring.put_near(now as u32, items);
-            self.steps(hot).attempt(put)
-        } else if counter.is_null() {
-            self.put_with_clock(hot, ring, items)
-        } else {
-            // SAFETY: the counter is there, and the ring may hold so many.
-            unsafe { P::put_items(ring, counter, items) }
+            return self.steps(hot).attempt(put);
         }
+        let time = Cell::new(0);
+        let Ok(was) = self.come_to_clock(hot, &time) else {
+            return false;
+        };
+        let counter = match was {
+            Some(_) => time.as_ptr().cast_const(),
+            None => hot.cursor.counter.get(),
+        };
+        // SAFETY: the counter is there, and the ring may hold so many.
+        let done = unsafe { P::put_items(ring, counter, items) };
+        self.leave_clock(was);
+        done
     }
 
-    /// The same where the time is not a counter's that is read at an address.
-    #[cold]
-    #[inline(never)]
-    fn put_with_clock(&self, hot: &Hot, ring: &Ring<P>, items: &[Item]) -> bool {
-        self.steps(hot).attempt(|now| {
-            let now = now as u32;
-            // SAFETY: the time is there to be read, and the ring may hold so many.
-            unsafe { P::put_items(ring, &raw const now, items) }
-        })
-    }
-
-    /// Does one thing so that so many items will find room, or counts them; false if they are not to be
-    /// recorded.
+    /// Does one thing so that so many items will find room; false if they are not to be recorded. They are
+    /// counted if there is no room, or if only a reader, or the want of a clock, is in the way.
     #[cold]
     #[inline(never)]
     fn make_room(
@@ -66,21 +63,39 @@ impl<P: SinglePort + 'static> Single<P> {
         ring: &'static Ring<P>,
         items: usize,
     ) -> bool {
-        let usual = hot.gate.open() && ring.is_listed() && ring.may_hold(items);
-        if !usual || self.clock.doubtful() {
-            return self.admit(hot, config, ring, items);
+        let gate = &hot.gate;
+        if !self.wake(hot, config) {
+            return false;
         }
         let Some(was) = self.come_in() else {
             return false;
         };
-        let then = self.now();
+        let state = gate.state();
+        let listed = ring.is_listed();
+        if !listed && !state.fresh() && self.list(ring) {
+            self.go_out(was);
+            return true;
+        }
+        let admitted = state.open() && listed && (1..=Ring::<P>::CAPACITY).contains(&items);
+        let mut then = 0;
+        if admitted {
+            then = self.now();
+            if self.clock.doubtful() {
+                self.tell_gap(then);
+            }
+        } else if state.on() && state.enabled() || state.fresh() && config.flags & START_ON != 0 {
+            ring.lose(items);
+        }
         self.go_out(was);
+        if !admitted {
+            return false;
+        }
         let moment = self.moment();
         let was = self.port.mask();
         let mut room = true;
         // A reader may have come meanwhile.
         if let Some(now) = self.low_time(&hot.cursor)
-            && hot.gate.open()
+            && gate.open()
         {
             let ago = (now as u32).wrapping_sub(then as u32);
             room = ring.make_room(then.wrapping_add(ago.into()), items, moment);
@@ -92,41 +107,15 @@ impl<P: SinglePort + 'static> Single<P> {
         room
     }
 
-    /// Sees to what is not usual, before there is room: takes a ring into the list when it is first
-    /// used, and counts items where only a reader, or the want of a clock, is in the way. False if they
-    /// are not to be recorded.
+    /// Takes a ring into the list, when it is first used; false if it has no memory.
     #[inline(never)]
-    fn admit(
-        &'static self,
-        hot: &'static Hot,
-        config: &'static Config,
-        ring: &'static Ring<P>,
-        items: usize,
-    ) -> bool {
-        let gate = &hot.gate;
-        if !gate.open() && !self.wakes(hot, config) {
-            return false;
+    fn list(&self, ring: &'static Ring<P>) -> bool {
+        let usable = ring.usable();
+        if usable {
+            self.rings.add(ring);
+            ring.set_mode(self.writer.stream().mode());
         }
-        let admitted = self.masked(|| {
-            let state = gate.state();
-            let possible = ring.usable() && (1..=Ring::<P>::CAPACITY).contains(&items);
-            if !state.fresh() && ring.usable() && self.rings.add(ring) {
-                ring.set_mode(self.writer.stream().mode());
-            }
-            if state.open() && possible {
-                let now = self.now();
-                if self.clock.doubtful() {
-                    self.tell_gap(now);
-                }
-                return true;
-            }
-            let held = state.on() && state.enabled() && state.frozen();
-            if state.open() || held || (state.fresh() && config.flags & START_ON != 0) {
-                ring.lose(items);
-            }
-            false
-        });
-        admitted == Some(true)
+        usable
     }
 
     /// A producer in assembly came to the end of a packet of `ring` with this item. If it takes a
@@ -149,16 +138,6 @@ impl<P: SinglePort + 'static> Single<P> {
         } else {
             self.masked(|| ring.lose(1));
         }
-    }
-
-    /// Whether a closed gate may open by itself, or events are counted although it is closed.
-    #[cold]
-    pub(super) fn wakes(&'static self, hot: &'static Hot, config: &'static Config) -> bool {
-        if !self.wake(hot, config) {
-            return false;
-        }
-        let state = hot.gate.state();
-        hot.gate.open() || state.frozen() || state.fresh()
     }
 
     /// What a packet of items says of the moment at which it is begun.

@@ -1,5 +1,7 @@
 //! How one processor records: each step with interrupts masked, and no longer than that.
 
+use core::cell::Cell;
+
 use super::{Single, SinglePort};
 use crate::encode::{Driver, Found, Need, Quick, Record};
 use crate::hot::{Cursor, Hot, low};
@@ -36,6 +38,38 @@ impl<P: SinglePort + 'static> Single<P> {
     fn other_time(&self) -> Option<usize> {
         let now = self.inside_quietly(|| self.now())?;
         (!self.clock.doubtful()).then_some(low::<P>(now))
+    }
+
+    /// Where the time is not a counter's that is read at an address, masks interrupts and puts the time
+    /// where it can be: returns what [`leave_clock`](Self::leave_clock) needs. An error if this is inside a
+    /// hook, or there is something to be told first.
+    #[inline(always)]
+    pub(super) fn come_to_clock(&self, hot: &Hot, time: &Cell<u32>) -> Result<Option<usize>, ()> {
+        if hot.cursor.counter.get().is_null() {
+            self.hold_clock(time).map(Some).ok_or(())
+        } else {
+            Ok(None)
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hold_clock(&self, time: &Cell<u32>) -> Option<usize> {
+        let was = self.port.mask();
+        let Some(now) = self.other_time() else {
+            self.port.unmask(was);
+            return None;
+        };
+        time.set(now as u32);
+        Some(was)
+    }
+
+    /// See [`come_to_clock`](Self::come_to_clock).
+    #[inline(always)]
+    pub(super) fn leave_clock(&self, was: Option<usize>) {
+        if let Some(was) = was {
+            self.port.unmask(was);
+        }
     }
 
     /// Runs `inside`, masked; `None` if this is already inside, which is not counted.
@@ -103,6 +137,21 @@ impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
         // SAFETY: the counter is there, and the cursor is the stream's, where there is memory below its
         // limit; the record was made for it.
         P::QUICK && unsafe { P::store(cursor, record.settle()) }
+    }
+
+    #[inline(always)]
+    fn quick_anyhow(&self, cursor: &Cursor, mut record: Quick) -> bool {
+        let time = Cell::new(0);
+        let Ok(was) = self.single.come_to_clock(self.hot, &time) else {
+            return false;
+        };
+        if was.is_some() {
+            record.read_at(time.as_ptr());
+        }
+        // SAFETY: as above.
+        let done = P::QUICK && unsafe { P::store(cursor, &mut record) };
+        self.single.leave_clock(was);
+        done
     }
 
     #[inline(never)]

@@ -25,7 +25,7 @@ impl<P: ThreadPort> Lane<P> {
         let now = self.time(port, gate);
         let data = self.writer.stream().reserve_block(now, length);
         self.leave(port, gate);
-        data.unwrap_or(core::ptr::null_mut())
+        data
     }
 
     /// Finishes a reserved record, with this type; 0 is none, and the record is discarded. By the

@@ -30,12 +30,12 @@ impl Device {
 
     fn commit(self, data: *mut u8, kind: u16) {
         // SAFETY: it was reserved, and is not used again.
-        unsafe { self.single.commit(data, kind) };
+        unsafe { self.single.commit(self.hot, data, kind) };
     }
 
     fn discard(self, data: *mut u8) {
         // SAFETY: as above.
-        unsafe { self.single.discard(data) };
+        unsafe { self.single.commit(self.hot, data, 0) };
     }
 
     fn bytes(self) -> u32 {
