@@ -108,7 +108,7 @@ impl<P: SinglePort + 'static> Single<P> {
     fn set_up(&'static self, hot: &'static Hot, config: &'static Config) {
         let gate = &hot.gate;
         let done = self.masked(|| {
-            if !gate.claim() {
+            if !gate.state().fresh() {
                 return false;
             }
             let fault = match self.try_set_up(hot, config) {
@@ -147,7 +147,6 @@ impl<P: SinglePort + 'static> Single<P> {
             return Err(Fault::Rate);
         }
         self.clock.set_up(&rate);
-        let lost = stream.buffer().discarded();
         // SAFETY: the program gives its buffers to the recorder, and describes them truly.
         unsafe {
             stream.set_up(
@@ -158,7 +157,6 @@ impl<P: SinglePort + 'static> Single<P> {
                 functions(config),
             )?;
         }
-        stream.add_discarded(lost);
         let counter = self.fast_counter(config, turn);
         hot.cursor.counter.set(counter);
         // SAFETY: as above.
