@@ -111,13 +111,17 @@ impl<P: SinglePort + 'static> Single<P> {
             if !gate.state().fresh() {
                 return false;
             }
+            const NO_CLOCK: u8 = Fault::NoClock as u8;
             let fault = match self.try_set_up(hot, config) {
                 Ok(()) => 0,
                 Err(fault) => fault as u8,
             };
             self.fault.set(fault);
-            let again = fault == Fault::NoClock as u8;
-            gate.set_up(fault != 0 && !again, again);
+            match fault {
+                0 => gate.set_up(false, false),
+                NO_CLOCK => gate.set_up(false, true),
+                _ => gate.set_up(true, false),
+            }
             fault == 0
         });
         if done == Some(true) {
@@ -136,9 +140,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
         let turn = match config.clock {
             _ if !config.counter.is_null() => 0,
-            Some(_) if (8..=32).contains(&config.clock_bits) => {
-                1u32.checked_shl(config.clock_bits).unwrap_or(0)
-            }
+            Some(_) if (8..=32).contains(&config.clock_bits) => 2 << (config.clock_bits - 1),
             Some(_) => return Err(Fault::Rate),
             None => self.port.find_counter().ok_or(Fault::NoClock)?,
         };
