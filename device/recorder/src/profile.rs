@@ -11,8 +11,10 @@
 //!   calls it made. Interrupts have one stack for all: a nested one stops the clock of the one
 //!   below.
 //! - A recursive call adds to the count, self time, least and greatest, but not to the total: its
-//!   time is part of the outermost one's. Each slot has a bit for every thread's stack on which it
-//!   is, and one that says that there was such a call: the total is not the sum of all calls then.
+//!   time is part of the outermost one's. A slot says that there was such a call: the total is not the
+//!   sum of all calls then. It has a bit for every thread's stack on which its function may be, so that
+//!   most stacks need not be searched for it. The bit outlives a stack that is emptied, until the next
+//!   call ends.
 //! - A `longjmp` that is marked closes the calls that it leaves. Without marks an exit of a function
 //!   further out closes those above it at that moment. An exit
 //!   of a function that is not on the stack was entered before all that are, so it closes them all.
@@ -25,9 +27,12 @@
 //! leaves its stack as it found it; so all that an event must know of the moment at which it was
 //! recorded is how far the stack's clock was behind, and how much of its time was charged to calls
 //! that had ended: a [`Moment`]. A stack carries the sum of all that has been charged, not each call
-//! that of its own callees: then the end of a call changes nothing that belongs to another call. Where
-//! a stack is emptied between two steps, which only turning recording off and clearing do, its
-//! mark is another one, and the later step is not taken.
+//! that of its own callees: then the end of a call changes nothing that belongs to another call.
+//!
+//! Where a stack is emptied before the first step, its mark is another one. If that was done by turning
+//! recording off, and nobody has the stack by then, a call that had ended before is still charged, and no
+//! longer counted as one that was open. If it was clearing, nothing more is done, nor is it if clearing
+//! comes between later steps.
 //!
 //! One thing is not exact: a handler that is a function like any other to the recorder, because nobody says
 //! that it is an interrupt's, and that strikes between the record and the first step. If it calls the very
@@ -35,9 +40,8 @@
 //! time is in the function's total once too often, or not at all. All else is exact then too.
 
 use core::cell::Cell;
-use core::hint::black_box;
 use core::marker::PhantomData;
-use core::ptr::null;
+use core::ptr::{self, null};
 use core::slice::from_raw_parts;
 
 use kymo_wire::profile::Entry;
@@ -52,14 +56,14 @@ mod stack;
 mod table;
 mod turn;
 
+use stack::{BARRIER, HAS_SLOT, NO_SLOT, OUTERMOST, Stack};
 pub use stack::{Frame, Moment};
-use stack::{Mark, NO_SLOT, OUTERMOST, Stack};
 
 /// The most stacks there can be: one bit each in a slot.
 pub const MAX_STACKS: u32 = 32;
 
-/// The stack of interrupts.
-const INTERRUPTS: u8 = 0;
+/// There are less slots than these, so that a frame can say which.
+const MAX_SLOTS: u32 = u32::MAX / size_of::<Slot>() as u32;
 
 /// How many slots are looked at for a function before it has none.
 const PROBES: u32 = 16;
@@ -72,15 +76,26 @@ pub struct Slot {
     address: Cell<usize>,
     /// Calls that ended.
     count: Cell<u32>,
-    /// The threads' stacks on which the function is.
+    /// The threads' stacks on which the function may be, and [`RECURSIVE`].
     active: Cell<u32>,
-    /// The total, and [`Entry::RECURSIVE`].
-    total: Cell<u64>,
-    self_time: Cell<u64>,
-    /// Anything while the count is 0.
-    min: Cell<u64>,
-    max: Cell<u64>,
+    /// (So that there are no bytes between the others.)
+    #[cfg(target_pointer_width = "32")]
+    unused: Cell<u32>,
+    /// [`OWN`], [`TOTAL`], [`LEAST`] and [`MOST`].
+    times: [Cell<u64>; 4],
 }
+
+/// In a slot: a call ended that was a recursive one. (Threads' stacks have the other bits.)
+const RECURSIVE: u32 = 1 << 31;
+
+/// Of a slot's times: self time.
+const OWN: usize = 0;
+/// The total.
+const TOTAL: usize = 1;
+/// What the shortest call is shorter than 2^64 - 1: 0 as long as there is none.
+const LEAST: usize = 2;
+/// The longest call.
+const MOST: usize = 3;
 
 /// Why there can be no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +126,10 @@ pub struct Losses {
 #[cfg_attr(target_pointer_width = "32", repr(C))]
 #[derive(Debug)]
 pub struct Profile<T> {
+    /// Anybody may ask for these at any time.
+    unmatched: AtomicU32,
+    too_deep: AtomicU32,
+    no_slot: AtomicU32,
     /// The stack that runs.
     running: Cell<Option<Stack>>,
     /// The stack of the thread that runs, or will when all interrupts have ended.
@@ -119,17 +138,16 @@ pub struct Profile<T> {
     stacks: Cell<u8>,
     /// It is kept.
     on: Cell<bool>,
-    /// It is being cleared, beside whoever records.
-    paused: Cell<bool>,
+    /// How many slots are looked at for a function.
+    probes: Cell<u8>,
+    /// Twice how often it has been cleared; odd while it is, beside whoever records.
+    clears: Cell<u16>,
     /// Frames a stack; 0: there is no table.
     depth: Cell<u16>,
     slots: Cell<*const Slot>,
-    frames: Cell<*const Frame>,
+    /// The first stack, behind which the others follow.
+    frames: Cell<Option<Stack>>,
     slot_count: Cell<u32>,
-    /// Anybody may ask for these at any time.
-    no_slot: AtomicU32,
-    too_deep: AtomicU32,
-    unmatched: AtomicU32,
     /// How long the table has been kept; while it is, the time at which that would have been nothing.
     recorded: LongCell,
     target: PhantomData<T>,
@@ -140,7 +158,7 @@ impl<T: Target> Profile<T> {
     pub const fn new() -> Self {
         Self {
             slots: Cell::new(null()),
-            frames: Cell::new(null()),
+            frames: Cell::new(None),
             slot_count: Cell::new(0),
             running: Cell::new(None),
             thread: Cell::new(None),
@@ -148,7 +166,8 @@ impl<T: Target> Profile<T> {
             stacks: Cell::new(0),
             interrupts: Cell::new(0),
             on: Cell::new(false),
-            paused: Cell::new(false),
+            probes: Cell::new(0),
+            clears: Cell::new(0),
             no_slot: AtomicU32::new(0),
             too_deep: AtomicU32::new(0),
             unmatched: AtomicU32::new(0),
@@ -184,18 +203,17 @@ impl<T: Target> Profile<T> {
             || frames.is_null()
             || !slots.is_aligned()
             || !frames.is_aligned()
-            || !(1..NO_SLOT).contains(&slot_count)
+            || !(1..MAX_SLOTS).contains(&slot_count)
         {
             return Err(TableError::Memory);
         }
         self.slots.set(slots);
-        self.frames.set(frames);
+        // SAFETY: by this function's contract.
+        self.frames.set(Some(unsafe { Stack::new(frames) }));
         self.slot_count.set(slot_count);
+        self.probes.set(slot_count.min(PROBES) as u8);
         self.stacks.set(stacks as u8);
-        self.depth.set(depth.min(Mark::MOST) as u16);
-        for number in 0..stacks as u8 {
-            self.stack(number).head().mark.set(Mark::of(number).0);
-        }
+        self.depth.set(depth.min(u16::MAX.into()) as u16);
         self.on.set(false);
         self.clear(0);
         Ok(())
@@ -206,6 +224,7 @@ impl<T: Target> Profile<T> {
         self.slot_count.set(0);
         self.stacks.set(0);
         self.depth.set(0);
+        self.frames.set(None);
         self.running.set(None);
         self.thread.set(None);
     }
@@ -219,7 +238,7 @@ impl<T: Target> Profile<T> {
     /// Whether there is a table that takes events: it is not being cleared.
     #[inline(always)]
     pub fn is_kept(&self) -> bool {
-        self.exists() && !self.paused.get()
+        self.exists() && self.clears.get().is_multiple_of(2)
     }
 
     /// What did not fit. Anybody may ask at any time.
@@ -249,19 +268,24 @@ impl<T: Target> Profile<T> {
         Some((slot.address.get() != 0).then(|| Entry {
             address: slot.address.get() as u64,
             count,
-            total: slot.total.get() & !Entry::RECURSIVE,
-            recursive: slot.total.get() & Entry::RECURSIVE != 0,
-            self_time: slot.self_time.get(),
-            min: if count == 0 { 0 } else { slot.min.get() },
-            max: slot.max.get(),
+            total: slot.times[TOTAL].get(),
+            recursive: slot.active.get() & RECURSIVE != 0,
+            self_time: slot.times[OWN].get(),
+            min: if count == 0 {
+                0
+            } else {
+                !slot.times[LEAST].get()
+            },
+            max: slot.times[MOST].get(),
         }))
     }
 
     /// `function` was entered at `now`, in `thread` if no interrupt is being served.
     #[inline(always)]
     pub fn enter(&self, now: u64, thread: usize, function: usize) {
-        match self.running(now, thread) {
-            Some(at) => self.enter_at(&at, now, function),
+        self.be_run(now, thread);
+        match &self.moment(now) {
+            Some(at) => self.begin(at, function),
             None => self.lose_call(),
         }
     }
@@ -269,8 +293,9 @@ impl<T: Target> Profile<T> {
     /// `function` was left at `now`.
     #[inline(always)]
     pub fn exit(&self, now: u64, thread: usize, function: usize) {
-        if let Some(at) = self.running(now, thread) {
-            self.exit_at(&at, now, function);
+        self.be_run(now, thread);
+        if let Some(at) = &self.moment(now) {
+            self.leave(at, function);
         }
     }
 
@@ -285,144 +310,202 @@ impl<T: Target> Profile<T> {
         self.count(&self.too_deep, 1);
     }
 
-    /// What there is to know of this moment; `None` if no stack runs. It need not be held: if an event
-    /// that is recorded next is indeed the next one, it was right.
-    #[inline(always)]
-    pub fn moment(&self) -> Option<Moment> {
-        let stack = self.running.get()?;
+    /// What there is to know of the moment `now`; `None` if no stack runs. 0 stands for a moment that is
+    /// [told](Moment::is_at) later, for it need not be held: if an event that is recorded next is indeed the
+    /// next one, it was right.
+    #[inline(never)]
+    pub fn moment(&self, now: u64) -> Option<Moment> {
+        // (A compiler would have what is looked at here passed one by one.)
+        let it = T::somewhere(self);
+        let stack = it.running.get()?;
         let head = stack.head();
         Some(Moment {
+            call: Frame {
+                start: Cell::new(now.wrapping_sub(head.start.get())),
+                charged: Cell::new(head.charged.get()),
+                ..Frame::default()
+            },
+            mark: Cell::new(stack.mark()),
             stack,
-            mark: stack.mark(),
-            behind: head.start.get(),
-            charged: head.charged.get(),
+            clears: it.clears.get(),
         })
     }
 
     /// `function` was entered at `now`, of which the rest is known. Interrupts may be let go.
-    #[inline(never)]
+    #[inline(always)]
     pub fn enter_at(&self, at: &Moment, now: u64, function: usize) {
-        if !cfg!(feature = "profile") {
-            return;
-        }
-        let head = at.stack.head();
-        let Some(frame) = self.next_frame(at) else {
-            at.step::<T>(at.mark.0, || head.skipped.set(head.skipped.get() + 1));
-            return self.lose_call();
-        };
-        let (slot, word) = match self.slot(function) {
-            Some((index, slot)) => {
-                // Of interrupts the bits do not tell: those that nest have one stack, but are no
-                // callers.
-                let recursive = if at.mark.is_of_interrupts() {
-                    at.search(function).1
-                } else {
-                    slot.active.get() & at.mark.bit() != 0
-                };
-                (Some(slot), index | if recursive { 0 } else { OUTERMOST })
-            }
-            None => (None, NO_SLOT),
-        };
-        // Worked out here: a compiler would do it where interrupts are held off.
-        let bit = at.mark.bit();
-        let (frame, start, bit) = black_box((frame, now.wrapping_sub(at.behind), bit));
-        let open = at.step::<T>(at.mark.0, || {
-            head.mark.set(at.mark.0 + 1);
-            frame.address.set(function);
-            frame.mark.set(word);
-            frame.skipped.set(0);
-            frame.start.set(start);
-            frame.charged.set(at.charged);
-            if let Some(slot) = slot {
-                slot.active.set(slot.active.get() | bit);
-            }
-        });
-        if slot.is_none() {
-            self.count(&self.no_slot, 1);
-        } else if !open {
-            self.count(&self.unmatched, 1);
+        if cfg!(feature = "profile") {
+            at.is_at(now);
+            self.begin(at, function);
         }
     }
 
     /// `function` was left at `now`, of which the rest is known. Interrupts may be let go.
-    #[inline(never)]
-    pub fn exit_at(&self, at: &Moment, now: u64, function: usize) {
-        if !cfg!(feature = "profile") {
-            return;
-        }
-        let head = at.stack.head();
-        if head.skipped.get() != 0 {
-            at.step::<T>(at.mark.0, || head.skipped.set(head.skipped.get() - 1));
-            return;
-        }
-        let open = at.mark.open();
-        // SAFETY: so many are open.
-        if open != 0 && unsafe { at.stack.frame(open) }.address.get() == function {
-            return self.close(at, now, 1);
-        }
-        let (above, found) = at.search(function);
-        let lost = above + u32::from(!found);
-        if lost != 0 {
-            self.count(&self.unmatched, lost);
-        }
-        self.close(at, now, above + u32::from(found));
-    }
-
-    /// Where the next frame of a stack goes; `None` if it is full.
     #[inline(always)]
-    fn next_frame(&self, at: &Moment) -> Option<&'static Frame> {
-        let next = at.mark.open() + 1;
-        let full = at.stack.head().skipped.get() != 0 || next >= self.depth.get().into();
-        // SAFETY: it is the next one, and there is room.
-        (!full).then(|| unsafe { at.stack.frame(next) })
+    pub fn exit_at(&self, at: &Moment, now: u64, function: usize) {
+        if cfg!(feature = "profile") {
+            at.is_at(now);
+            self.leave(at, function);
+        }
     }
 
-    /// Closes so many of the newest calls of a stack. Interrupts may be let go.
+    /// A call of this function began.
     #[inline(never)]
-    fn close(&self, at: &Moment, now: u64, calls: u32) {
-        let head = at.stack.head();
-        let now = now.wrapping_sub(at.behind);
-        let (mut mark, mut charged) = (at.mark, at.charged);
-        for _ in 0..calls {
-            // SAFETY: so many calls are open.
-            let frame = unsafe { at.stack.frame(mark.open()) };
-            let duration = forward(now.wrapping_sub(frame.start.get()));
-            let callees = charged.wrapping_sub(frame.charged.get());
-            let own = forward(duration.wrapping_sub(callees));
-            charged = charged.wrapping_add(own);
-            // Behind the next step the frame may be an interrupt's.
-            let word = frame.mark.get();
-            let slot = self.slot_at(word & !OUTERMOST);
-            let outer = slot.filter(|_| word & OUTERMOST != 0);
-            let (own, outer, bit) = black_box((own, outer, mark.bit()));
-            at.step::<T>(mark.0, || {
-                head.mark.set(mark.0 - 1);
-                grow(&head.charged, own);
-                if let Some(slot) = outer {
-                    slot.active.set(slot.active.get() & !bit);
+    fn begin(&self, at: &Moment, function: usize) {
+        at.call.address.set(function);
+        let mut lost = &self.too_deep;
+        let mut slot = None;
+        if at.mark.get().open() + 1 < self.depth.get().into() {
+            lost = &self.no_slot;
+            slot = self.slot(function);
+            if let Some(slot) = slot {
+                lost = &self.unmatched;
+                let mut word = self.word(slot);
+                // (The stack of interrupts, on which those that nest are no callers, has no bit.)
+                let surely_not = at.stack.head().extra.get() & !slot.active.get();
+                if surely_not != 0 || !at.has(function) {
+                    word |= OUTERMOST;
                 }
-            });
-            mark = Mark(mark.0 - 1);
-            let Some(slot) = slot else {
-                continue;
-            };
-            at.step::<T>(mark.0, || {
-                slot.count.set(slot.count.get().saturating_add(1));
-                grow(&slot.self_time, own);
-            });
-            at.step::<T>(mark.0, || match outer {
-                Some(_) => grow(&slot.total, duration),
-                None => slot.total.set(slot.total.get() | Entry::RECURSIVE),
-            });
-            at.step::<T>(mark.0, || {
-                if duration < slot.min.get() {
-                    slot.min.set(duration);
-                }
-                if duration > slot.max.get() {
-                    slot.max.set(duration);
-                }
-            });
+                at.call.mark.set(word);
+            }
         }
+        if self.push(at, slot) != 0 || slot.is_none() {
+            self.count(lost, 1);
+        }
+    }
+
+    /// There is one call more, or one handler, of which `at` knows all: 0 then. It is something else that is
+    /// returned if the stack has been emptied since.
+    #[inline(never)]
+    fn push(&self, at: &Moment, slot: Option<&Slot>) -> u32 {
+        let head = at.stack.head();
+        let mark = at.mark.get();
+        let next = mark.open() + 1;
+        let mut frame = &at.call;
+        if next < self.depth.get().into() {
+            // SAFETY: it is the next one, and there is room.
+            frame = unsafe { at.stack.frame(next) };
+        }
+        let frame = T::somewhere(frame);
+        let bit = head.extra.get();
+        let was = T::hold();
+        let differs = if T::SINGLE {
+            head.mark.get().wrapping_sub(mark.0)
+        } else {
+            0
+        };
+        if differs == 0 {
+            head.mark.set(mark.more().0);
+            if !ptr::eq(frame, &at.call) {
+                // SAFETY: nobody holds on to what stands there.
+                unsafe { frame.become_like(&at.call) };
+            }
+            if let Some(slot) = slot {
+                slot.active.set(slot.active.get() | bit);
+            }
+        }
+        T::let_go(was);
+        differs
+    }
+
+    /// The function of this address (or the handler above the newest [`BARRIER`]) was left.
+    #[inline(never)]
+    fn leave(&self, at: &Moment, function: usize) {
+        at.call.address.set(function);
+        loop {
+            let open = at.mark.get().open();
+            if open >= self.depth.get().into() {
+                self.close(at);
+                return;
+            }
+            // SAFETY: so many are open.
+            let address = unsafe { at.stack.frame(open) }.address.get();
+            let ours = address == function;
+            if open == 0 || !ours && address == BARRIER {
+                return self.count(&self.unmatched, 1);
+            }
+            if !self.close(at) || ours {
+                return;
+            }
+            self.count(&self.unmatched, 1);
+        }
+    }
+
+    /// The newest call, if it has a frame.
+    #[inline(always)]
+    fn newest(&self, at: &Moment) -> Option<&Frame> {
+        let open = at.mark.get().open();
+        // SAFETY: so many are open.
+        (open < self.depth.get().into()).then(|| unsafe { at.stack.frame(open) })
+    }
+
+    /// The newest call ended; false if the stack is somebody else's by now.
+    #[inline(never)]
+    fn close(&self, at: &Moment) -> bool {
+        let head = at.stack.head();
+        // One that did not fit took no time, and has no slot: it is like the one that begins now.
+        let frame = self.newest(at).unwrap_or(&at.call);
+        // Behind the first step the frame may be an interrupt's.
+        let word = frame.mark.get();
+        let duration = at.call.start.get().wrapping_sub(frame.start.get());
+        let charged = at.call.charged.get();
+        let mut own = frame.charged.get().wrapping_sub(charged);
+        if frame.address.get() == BARRIER {
+            // The one below did not run meanwhile, and made no calls.
+            grow(&head.start, duration);
+        } else {
+            own = own.wrapping_add(duration);
+        }
+        at.call.charged.set(charged.wrapping_add(own));
+        let mark = at.mark.get();
+        at.mark.set(mark.less());
+        let slot = T::somewhere(self.slot_of(word));
+        let outermost = word & OUTERMOST != 0;
+        let bit = head.extra.get();
+        let was = T::hold();
+        let found = head.mark.get();
+        if !T::SINGLE || found == mark.0 {
+            head.mark.set(mark.less().0);
+        } else if found == mark.emptied().0 {
+            // When recording was turned off it was only known to be open.
+            let unmatched = self.unmatched.load(Ordering::Relaxed);
+            self.unmatched
+                .store(unmatched.wrapping_sub(1), Ordering::Relaxed);
+        } else {
+            T::let_go(was);
+            return false;
+        }
+        grow(&head.charged, own);
+        if word == NO_SLOT {
+            T::let_go(was);
+            return true;
+        }
+        let active = slot.active.get();
+        slot.active.set(if outermost {
+            active & !bit
+        } else {
+            active | RECURSIVE
+        });
+        T::let_go(was);
+        let was = T::hold();
+        if self.clears.get() == at.clears {
+            let count = slot.count.get().wrapping_add(1);
+            if count != 0 {
+                slot.count.set(count);
+            }
+            grow(&slot.times[OWN], own);
+            if outermost {
+                grow(&slot.times[TOTAL], duration);
+            }
+        }
+        T::let_go(was);
+        let was = T::hold();
+        if self.clears.get() == at.clears {
+            raise(&slot.times[LEAST], !duration);
+            raise(&slot.times[MOST], duration);
+        }
+        T::let_go(was);
+        true
     }
 
     /// Counts losses.
@@ -435,75 +518,106 @@ impl<T: Target> Profile<T> {
     }
 
     fn table(&self) -> &'static [Slot] {
-        match self.slot_count.get() {
+        match self.slots() {
             0 => &[],
             // SAFETY: by the contract of `set_up`, which checked alignment and null.
             count => unsafe { from_raw_parts(self.slots.get(), count as usize) },
         }
     }
 
-    /// The slot of this number, if that is one's.
+    /// The stack behind this one.
     #[inline(always)]
-    fn slot_at(&self, index: u32) -> Option<&'static Slot> {
-        // SAFETY: by the contract of `set_up`.
-        (index < self.slot_count.get()).then(|| unsafe { &*self.slots.get().add(index as usize) })
+    fn next(&self, stack: Stack) -> Stack {
+        let frames = usize::from(self.depth.get());
+        // SAFETY: by the contract of `set_up`, and nobody looks at what is behind the last.
+        unsafe { Stack::new(ptr::from_ref(stack.head()).wrapping_add(frames)) }
     }
 
-    /// The stack of this number, which there is.
-    #[inline(always)]
-    fn stack(&self, number: u8) -> Stack {
-        let at = usize::from(number) * usize::from(self.depth.get());
-        // SAFETY: there are `depth` frames from there on, by the contract of `set_up`.
-        unsafe { Stack::new(self.frames.get().wrapping_add(at)) }
+    /// The same in words.
+    fn words(&self) -> &'static [Cell<usize>] {
+        let table = self.table();
+        // SAFETY: a slot is made of cells that may have any bits, with nothing between them.
+        unsafe {
+            from_raw_parts(
+                table.as_ptr().cast(),
+                size_of_val(table) / size_of::<usize>(),
+            )
+        }
     }
 
-    /// The slot of a function, taken now if it has none; `None` if there is no room near its place.
+    /// What a frame says of this slot.
     #[inline(always)]
-    fn slot(&self, function: usize) -> Option<(u32, &'static Slot)> {
+    fn word(&self, slot: &Slot) -> u32 {
+        (ptr::from_ref(slot).addr() - self.slots.get().addr()) as u32 | HAS_SLOT
+    }
+
+    /// The slot of which a frame says this; any if it says that there is none.
+    #[inline(always)]
+    fn slot_of(&self, word: u32) -> &'static Slot {
+        let offset = (word & !(HAS_SLOT | OUTERMOST)) as usize;
+        // SAFETY: frames speak of slots that there are.
+        unsafe { &*self.slots.get().byte_add(offset) }
+    }
+
+    /// The slot of a function, taken now if it has none; `None` if there is no room near its place. There is
+    /// a table.
+    fn slot(&self, function: usize) -> Option<&'static Slot> {
         let count = self.slot_count.get();
-        let hash = (function as u32 >> 1).wrapping_mul(0x9E37_79B1);
-        let mut index = ((u64::from(hash) * u64::from(count)) >> 32) as u32;
-        for _ in 0..PROBES.min(count) {
-            // SAFETY: as in `slot_at`; it is less than their number.
-            let slot: &'static Slot = unsafe { &*self.slots.get().add(index as usize) };
-            if slot.address.get() == 0 {
-                slot.claim::<T>(function);
+        let hash = (function as u32).wrapping_mul(0x9E37_79B1);
+        let first = ((u64::from(hash) * u64::from(count)) >> 32) as usize;
+        let begin = self.slots.get();
+        let end = begin.wrapping_add(count as usize);
+        let mut slot = begin.wrapping_add(first);
+        let mut left = u32::from(self.probes.get());
+        loop {
+            // SAFETY: it is one of the table's, by the contract of `set_up`.
+            let it: &'static Slot = unsafe { &*slot };
+            let mut address = it.address.get();
+            if address == 0 {
+                address = it.claim::<T>(function);
             }
-            if slot.address.get() == function {
-                return Some((index, slot));
+            if address == function {
+                return Some(it);
             }
-            index += 1;
-            if index == count {
-                index = 0;
+            slot = slot.wrapping_add(1);
+            if slot == end {
+                slot = begin;
+            }
+            left -= 1;
+            if left == 0 {
+                return None;
             }
         }
-        None
     }
 }
 
 impl Slot {
-    /// Becomes that of a function, if it is still free.
-    #[cold]
-    #[inline(never)]
-    fn claim<T: Target>(&self, function: usize) {
+    /// Becomes that of a function, if it is still free; whose it is then.
+    #[inline(always)]
+    fn claim<T: Target>(&self, function: usize) -> usize {
         let was = T::hold();
-        if self.address.get() == 0 {
-            self.min.set(u64::MAX);
+        let mut address = self.address.get();
+        if address == 0 {
             self.address.set(function);
+            address = function;
         }
         T::let_go(was);
+        address
     }
 }
 
-/// A span of time; nothing if time went back.
-#[inline(always)]
-fn forward(span: u64) -> u64 {
-    if (span as i64) < 0 { 0 } else { span }
-}
-
+/// There is more.
 #[inline(always)]
 fn grow(sum: &Cell<u64>, more: u64) {
     sum.set(sum.get().wrapping_add(more));
+}
+
+/// It is as much at least.
+#[inline(always)]
+fn raise(most: &Cell<u64>, to: u64) {
+    if to > most.get() {
+        most.set(to);
+    }
 }
 
 impl<T: Target> Default for Profile<T> {

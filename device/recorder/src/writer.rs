@@ -138,6 +138,7 @@ impl<T: Target> Writer<T> {
         if config.current_thread.is_some() && self.threads.get() == Threads::Untold {
             self.threads.set(Threads::Asked);
         }
+        self.ask_thread();
         self.choose_path();
     }
 
@@ -311,7 +312,7 @@ impl<T: Target> Writer<T> {
         if self.profile.is_idle() {
             self.run_thread(driver);
         }
-        moment.set(self.profile.moment());
+        moment.set(self.profile.moment(0));
     }
 
     /// The thread that is known runs, as nobody did.
@@ -473,8 +474,8 @@ impl<T: Target> Writer<T> {
             EventId::Context if thread != self.stream.thread() => profile.switched_in(now, thread),
             EventId::IsrEnter => profile.isr_enter(now),
             EventId::IsrExit | EventId::IsrExitNamed => profile.isr_exit(now),
-            EventId::Setjmp => profile.set_jump(now, self.stream.thread(), thread),
-            EventId::Longjmp => profile.jump(now, self.stream.thread(), thread),
+            EventId::Setjmp => profile.set_jump(thread),
+            EventId::Longjmp => profile.jump(now, thread),
             _ => {}
         }
     }

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use kymo_device_tests::Mock;
 use kymo_device_tests::Random;
 use kymo_device_tests::layout::Small;
+use kymo_recorder::Target;
 use kymo_recorder::profile::{Frame, Profile as Table, Slot, TableError};
+use kymo_wire::event::Layout;
 use kymo_wire::profile::Entry;
 
 type Profile = Table<Mock<Small>>;
 
-fn table(slots: usize, stacks: u32, depth: u32) -> Profile {
-    let profile = Profile::new();
+fn table<T: Target>(slots: usize, stacks: u32, depth: u32) -> Table<T> {
+    let profile = Table::new();
     let slots: &[Slot] = std::iter::repeat_with(Slot::default)
         .take(slots)
         .collect::<Vec<_>>()
@@ -126,7 +128,7 @@ impl Account {
 /// Threads, interrupts, recursion and jumps at random, on the target and in the account.
 fn random_run(seed: u64) {
     let mut random = Random::new(seed);
-    let profile = table(256, 5, 40);
+    let profile: Profile = table(256, 5, 40);
     let mut account = Account {
         next: 1000,
         ..Account::default()
@@ -207,7 +209,7 @@ fn random_programs_are_accounted_for() {
 
 #[test]
 fn recursion_counts_once_in_the_total() {
-    let profile = table(8, 2, 16);
+    let profile: Profile = table(8, 2, 16);
     for i in 0..4 {
         profile.enter(i * 10, 1, 0x100);
     }
@@ -222,7 +224,7 @@ fn recursion_counts_once_in_the_total() {
 #[test]
 fn what_does_not_fit_is_counted() {
     // One slot: the second function has none, but its caller's times are right all the same.
-    let profile = table(1, 2, 4);
+    let profile: Profile = table(1, 2, 4);
     profile.enter(0, 1, 0x100);
     profile.enter(10, 1, 0x200);
     profile.exit(15, 1, 0x200);
@@ -254,7 +256,7 @@ fn what_does_not_fit_is_counted() {
 
 #[test]
 fn turning_off_forgets_what_is_open_and_says_so() {
-    let profile = table(8, 2, 16);
+    let profile: Profile = table(8, 2, 16);
     profile.enter(10, 1, 0x100);
     profile.enter(20, 1, 0x200);
     profile.record(30, false);
@@ -275,13 +277,13 @@ fn turning_off_forgets_what_is_open_and_says_so() {
 
 #[test]
 fn tables_of_threads_add_up() {
-    let (one, two) = (table(8, 2, 8), table(8, 2, 8));
+    let [one, two]: [Profile; 2] = [table(8, 2, 8), table(8, 2, 8)];
     for (profile, time) in [(&one, 10), (&two, 30)] {
         profile.enter(0, 1, 0x100);
         profile.exit(time, 1, 0x100);
     }
     two.enter(50, 1, 0x200);
-    let sum = table(8, 2, 2);
+    let sum: Profile = table(8, 2, 2);
     for profile in [&one, &two] {
         for entry in entries(profile).values() {
             sum.merge(entry);
@@ -332,7 +334,7 @@ fn turning_off_forgets_what_is_open_and_costs_no_look_at_the_table() {
 /// long that takes.
 fn turn_on_and_off(slots: usize) -> Duration {
     const TIMES: u32 = 400;
-    let profile = table(slots, 3, 16);
+    let profile: Profile = table(slots, 3, 16);
     let began = Instant::now();
     let mut now = 0;
     for _ in 0..TIMES {
@@ -366,7 +368,7 @@ fn turn_on_and_off(slots: usize) -> Duration {
 
 #[test]
 fn what_comes_while_the_table_is_cleared_is_not_half_in_it() {
-    let profile = table(8, 2, 8);
+    let profile: Profile = table(8, 2, 8);
     profile.enter(0, 1, 0x10);
     assert!(profile.pause());
     assert!(!profile.pause(), "somebody is at it");
@@ -389,20 +391,20 @@ fn what_comes_while_the_table_is_cleared_is_not_half_in_it() {
 
 #[test]
 fn a_jump_ends_what_it_leaves_at_once_where_it_is_marked() {
-    let profile = table(8, 2, 8);
+    let profile: Profile = table(8, 2, 8);
     profile.enter(0, 1, 0x10);
-    profile.set_jump(1, 1, 0x5000);
+    profile.set_jump(0x5000);
     profile.enter(2, 1, 0x20);
     profile.enter(3, 1, 0x30);
     // A handler's jumps are its own.
     profile.isr_enter(4);
     profile.enter(4, 1, 0x40);
-    profile.jump(5, 1, 0x5000);
+    profile.jump(5, 0x5000);
     profile.exit(6, 1, 0x40);
     profile.isr_exit(6);
     // To nowhere that is known, and then back to the first.
-    profile.jump(10, 1, 0x6000);
-    profile.jump(20, 1, 0x5000);
+    profile.jump(10, 0x6000);
+    profile.jump(20, 0x5000);
     profile.enter(30, 1, 0x50);
     profile.exit(35, 1, 0x50);
     profile.exit(40, 1, 0x10);
@@ -418,4 +420,119 @@ fn a_jump_ends_what_it_leaves_at_once_where_it_is_marked() {
     assert_eq!(of(0x50), (1, 5, 5));
     assert_eq!(of(0x10), (1, 38, 38 - 16 - 5));
     assert_eq!(profile.losses().unmatched, 2);
+}
+
+/// A machine on which a thread can be switched out, or interrupted, between a record and the table.
+struct Alone;
+
+impl Target for Alone {
+    const LAYOUT: Layout = <Mock<Small> as Target>::LAYOUT;
+    const SINGLE: bool = true;
+}
+
+/// All that is known of every function, and how many calls are unmatched.
+fn known(profile: &Table<Alone>) -> (BTreeMap<u64, Entry>, u32) {
+    let entries = (0..profile.slots()).filter_map(|n| profile.entry(n)?);
+    (
+        entries.map(|entry| (entry.address, entry)).collect(),
+        profile.losses().unmatched,
+    )
+}
+
+#[test]
+fn a_call_that_ended_before_recording_went_off_is_charged_after_that() {
+    for seed in 0..300 {
+        // The same run twice: an exit is put into the table before recording goes off, and after.
+        let [before, after] = [true, false].map(|before| {
+            let mut random = Random::new(seed);
+            let profile = table::<Alone>(64, 3, 6);
+            profile.switched_in(0, 1);
+            let mut now = 0;
+            let mut open = Vec::new();
+            for _ in 0..40 {
+                now += random.below(10);
+                if random.below(2) == 0 {
+                    open.push(0x100 + 16 * random.below(5) as usize);
+                    profile.enter(now, 1, open[open.len() - 1]);
+                } else if let Some(function) = open.pop() {
+                    profile.exit(now, 1, function);
+                }
+            }
+            // Not always the newest call's, and not always one's that is open.
+            let function = match (random.below(3), open.last()) {
+                (1.., Some(&newest)) => newest,
+                _ => 0x100 + 16 * random.below(8) as usize,
+            };
+            let at = profile.moment(0).expect("a thread runs");
+            let exit = |profile: &Table<Alone>| profile.exit_at(&at, now + 1, function);
+            if before {
+                exit(&profile);
+            }
+            // Another thread does that, later.
+            profile.record(now + 5, false);
+            if !before {
+                exit(&profile);
+            }
+            // What did not fit was told to be too deep; it may be unmatched too.
+            let fits = profile.losses().too_deep == 0;
+            (known(&profile), fits, profile.recorded(1000), open.len())
+        });
+        if before.1 {
+            assert_eq!(before, after, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_call_that_ended_before_the_table_was_cleared_is_not_in_it() {
+    let profile = table::<Alone>(8, 3, 8);
+    profile.enter(0, 1, 0x10);
+    profile.enter(1, 1, 0x20);
+    let at = profile.moment(0).expect("a thread runs");
+    assert!(profile.pause());
+    profile.wipe();
+    profile.resume(100, true, 0);
+    // The same functions, of another thread.
+    profile.enter(110, 2, 0x20);
+    profile.exit_at(&at, 50, 0x20);
+    profile.exit(112, 2, 0x20);
+    let (entries, unmatched) = known(&profile);
+    assert_eq!(unmatched, 0);
+    assert_eq!(entries.len(), 1);
+    let entry = &entries[&0x20];
+    assert_eq!((entry.count, entry.total, entry.self_time), (1, 2, 2));
+    assert_eq!((entry.min, entry.max), (2, 2));
+}
+
+#[test]
+fn a_stack_that_is_another_threads_by_then_is_left_alone() {
+    let profile = table::<Alone>(8, 2, 8);
+    profile.enter(0, 1, 0x10);
+    let at = profile.moment(0).expect("a thread runs");
+    profile.record(10, false);
+    profile.record(20, true);
+    profile.enter(30, 2, 0x30);
+    profile.exit_at(&at, 5, 0x10);
+    profile.exit(37, 2, 0x30);
+    // It is known what became of it: it is one of those that were open.
+    let (entries, unmatched) = known(&profile);
+    assert_eq!(unmatched, 1);
+    assert_eq!((entries[&0x10].count, entries[&0x30].total), (0, 7));
+}
+
+#[test]
+fn slots_at_the_end_are_found_like_others() {
+    // As many functions as slots: all have one, though they are looked for near their places only.
+    for slots in [1, 2, 7, 15, 16, 17, 40] {
+        let profile = table::<Mock<Small>>(slots, 2, 4);
+        for n in 0..slots {
+            let function = 0x800_0000 + 36 * n;
+            profile.enter(0, 1, function);
+            profile.exit(1, 1, function);
+        }
+        let found = entries(&profile).len() as u32;
+        let lost = profile.losses().no_slot;
+        assert_eq!((found + lost) as usize, slots);
+        assert!(slots > 16 || lost == 0, "{found} of {slots}");
+    }
 }

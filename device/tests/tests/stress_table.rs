@@ -8,7 +8,6 @@ use kymo_device_tests::emulator::{Program, Said, TARGET, equipped, library};
 use kymo_device_tests::{Kind, Packet, packets};
 use kymo_wire::event::{ByteOrder, Layout, Shape, WordSize};
 use kymo_wire::packet::{PACKET_MAGIC, PacketHeader};
-use kymo_wire::profile::Entry;
 
 const PLACE: usize = 4096;
 
@@ -94,10 +93,11 @@ fn table(memory: &[u8]) -> BTreeMap<u64, Numbers> {
     let slot = |slot: &[u8]| {
         let word = |at: usize| u32::from_le_bytes(slot[at..at + 4].try_into().expect("4 bytes"));
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        let total = long(16) & !Entry::RECURSIVE;
-        let itself = u64::from(long(16) != total);
-        let numbers = [word(4).into(), total, long(24), long(32), long(40), itself];
-        assert_eq!(word(8), 0, "nothing is open");
+        // The highest bit says that it called itself; the others, on which stacks it is.
+        let (itself, stacks) = (word(8) >> 31, word(8) << 1);
+        assert_eq!(stacks, 0, "nothing is open");
+        let [own, total, least, most] = [long(16), long(24), !long(32), long(40)];
+        let numbers = [word(4).into(), total, own, least, most, itself.into()];
         (word(0) != 0).then(|| (word(0).into(), numbers))
     };
     memory.chunks_exact(48).filter_map(slot).collect()

@@ -1,43 +1,51 @@
 //! `setjmp` and `longjmp`: calls that a jump leaves end at that moment, not when a function further
 //! out returns.
 
-use super::Profile;
+use super::context::What;
 use super::stack::BARRIER;
+use super::{Moment, Profile};
 use crate::Target;
 
 impl<T: Target> Profile<T> {
     /// `setjmp` is called with this buffer: the innermost call is where a jump goes back to.
     #[inline(never)]
-    pub fn set_jump(&self, now: u64, thread: usize, buffer: usize) {
+    pub fn set_jump(&self, buffer: usize) {
+        let Some(stack) = self.running.get() else {
+            return;
+        };
+        let open = stack.mark().open();
         // Of calls that did not fit nothing is known.
-        if let Some(at) = self.running(now, thread)
-            && at.stack.head().skipped.get() == 0
-            && at.mark.open() != 0
-        {
+        if open != 0 && open < self.depth.get().into() {
             // SAFETY: so many are open.
-            let frame = unsafe { at.stack.frame(at.mark.open()) };
-            frame.skipped.set(buffer as u32);
+            unsafe { stack.frame(open) }.extra.set(buffer as u32);
         }
     }
 
-    /// `longjmp` is called with this buffer. Without its `setjmp` nothing is done, as if there were no
-    /// marks.
-    #[inline(never)]
-    pub fn jump(&self, now: u64, thread: usize, buffer: usize) {
-        let Some(at) = self.running(now, thread) else {
-            return;
-        };
-        let open = at.mark.open();
-        for above in 0..open {
+    /// `longjmp` is called with this buffer. Without its `setjmp`, or if no stack runs, nothing is done, as
+    /// if there were no marks.
+    #[inline(always)]
+    pub fn jump(&self, now: u64, buffer: usize) {
+        self.follow(What::Jump, now, buffer);
+    }
+
+    /// The calls above the newest one that has this buffer end.
+    #[inline(always)]
+    pub(super) fn jump_back(&self, at: &Moment, buffer: usize) {
+        let mut n = at.mark.get().open().min(u32::from(self.depth.get()) - 1);
+        while n != 0 {
             // SAFETY: so many are open.
-            let frame = unsafe { at.stack.frame(open - above) };
+            let frame = unsafe { at.stack.frame(n) };
             if frame.address.get() == BARRIER {
                 return;
             }
-            if frame.skipped.get() == buffer as u32 {
-                self.count(&self.unmatched, above + at.stack.head().skipped.replace(0));
-                return self.close(&at, now, above);
+            if frame.extra.get() == buffer as u32 {
+                while at.mark.get().open() != n {
+                    self.close(at);
+                    self.count(&self.unmatched, 1);
+                }
+                return;
             }
+            n -= 1;
         }
     }
 }

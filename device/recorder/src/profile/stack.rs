@@ -4,9 +4,7 @@
 //! there, so that one pointer leads to it.
 
 use core::cell::Cell;
-use core::ptr::NonNull;
-
-use crate::Target;
+use core::ptr::{self, NonNull};
 
 /// A call that has not ended, or (the first of each stack) the stack itself: `kymo_frame_t`.
 #[repr(C)]
@@ -14,11 +12,14 @@ use crate::Target;
 pub struct Frame {
     /// The function; of a barrier 0. Of a stack: its thread.
     pub(super) address: Cell<usize>,
-    /// The slot's number and [`OUTERMOST`]. Of a stack: its [`Mark`].
+    /// Where the slot is, with [`HAS_SLOT`] and [`OUTERMOST`], or [`NO_SLOT`]. Of a stack: its [`Mark`].
     pub(super) mark: Cell<u32>,
-    /// Of a stack: how many open calls did not fit. Of a call: the low bits of the buffer with which
-    /// it last called `setjmp`; 0 for none.
-    pub(super) skipped: Cell<u32>,
+    /// Of a stack: its bit in a slot. Of a call: the low bits of the buffer with which it last called
+    /// `setjmp`; 0 for none.
+    pub(super) extra: Cell<u32>,
+    /// (So that there are no bytes between the others.)
+    #[cfg(target_pointer_width = "32")]
+    pub(super) unused: Cell<u32>,
     /// When it began, on the stack's clock. Of a stack: how far its clock is behind, or, while it
     /// stands still, what it shows.
     pub(super) start: Cell<u64>,
@@ -27,44 +28,68 @@ pub struct Frame {
     pub(super) charged: Cell<u64>,
 }
 
+impl Frame {
+    /// Takes over what another one says.
+    ///
+    /// # Safety
+    /// It is another one, and nobody else has to do with it now.
+    #[inline(always)]
+    pub(super) unsafe fn become_like(&self, other: &Self) {
+        if cfg!(target_arch = "arm") {
+            let place = ptr::from_ref(self).cast_mut();
+            // SAFETY: by this function's contract; all of it is cells.
+            unsafe { place.copy_from_nonoverlapping(other, 1) };
+        } else {
+            // Elsewhere a compiler may take that for a reason to call a function, and this is masked.
+            self.address.set(other.address.get());
+            self.mark.set(other.mark.get());
+            self.extra.set(other.extra.get());
+            self.start.set(other.start.get());
+            self.charged.set(other.charged.get());
+        }
+    }
+}
+
 /// The call is not a recursive one.
-pub(super) const OUTERMOST: u32 = 1 << 31;
+pub(super) const OUTERMOST: u32 = 1;
+/// The call has a slot.
+pub(super) const HAS_SLOT: u32 = 2;
 /// The call has no slot.
-pub(super) const NO_SLOT: u32 = OUTERMOST - 1;
+pub(super) const NO_SLOT: u32 = 0;
 /// The address in the frame that an interrupt puts on its stack.
 pub(super) const BARRIER: usize = 0;
 
-/// What a stack has come to: how many calls are open (16 bits), its number (5 bits), and a number that
-/// is another one each time that the stack has been emptied.
+/// What a stack has come to: how many calls are open (20 bits), those that did not fit among them; and how
+/// often it has been emptied (12 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark(pub u32);
 
 impl Mark {
-    /// The most calls that can be open.
-    pub const MOST: u32 = 0xFFFF;
-    const EMPTIED: u32 = 1 << 21;
-
-    /// Of a stack of this number.
-    pub const fn of(number: u8) -> Self {
-        Self((number as u32) << 16)
-    }
+    /// One open call. What is less has none.
+    pub const CALL: u32 = 1 << 12;
 
     /// How many calls are open.
     #[inline(always)]
     pub const fn open(self) -> u32 {
-        self.0 & Self::MOST
+        self.0 / Self::CALL
     }
 
-    /// The stack of interrupts has number 0.
+    /// With one call more. (With one too many nothing is open any more.)
     #[inline(always)]
-    pub const fn is_of_interrupts(self) -> bool {
-        self.0 & (Self::EMPTIED - 1) <= Self::MOST
+    pub const fn more(self) -> Self {
+        Self(self.0.wrapping_add(Self::CALL))
     }
 
-    /// The stack's bit in a slot.
+    /// With one call less.
     #[inline(always)]
-    pub const fn bit(self) -> u32 {
-        1 << (self.0 >> 16 & 31)
+    pub const fn less(self) -> Self {
+        Self(self.0.wrapping_sub(Self::CALL))
+    }
+
+    /// What it is when the stack has been emptied.
+    #[inline(always)]
+    pub const fn emptied(self) -> Self {
+        Self((self.0 + 1) % Self::CALL)
     }
 }
 
@@ -74,7 +99,8 @@ pub(super) struct Stack(NonNull<Frame>);
 
 impl Stack {
     /// # Safety
-    /// Frames that are initialized and for good begin there: more of them than calls are ever open.
+    /// Frames that are initialized and for good begin there, more of them than calls are ever open; or nobody
+    /// looks at it.
     pub const unsafe fn new(first: *const Frame) -> Self {
         // SAFETY: by this function's contract there is one.
         Self(unsafe { NonNull::new_unchecked(first.cast_mut()) })
@@ -104,64 +130,60 @@ impl Stack {
     }
 
     /// Its clock goes on at `now` if it stood still, and else stands still from then on.
-    #[inline(never)]
+    #[inline(always)]
     pub fn turn(self, now: u64) {
         let start = &self.head().start;
         start.set(now.wrapping_sub(start.get()));
     }
 
-    /// Nothing is open from now on, and it is the stack of this key. Its clock stands at 0.
+    /// Nothing is open from now on, and it is the stack of this key. (What its clock shows is the same to
+    /// calls that begin later.)
+    #[inline(always)]
     pub fn empty(self, key: usize) {
         let head = self.head();
         head.address.set(key);
-        let mark = (head.mark.get() & !Mark::MOST).wrapping_add(Mark::EMPTIED);
-        head.mark.set(mark);
-        head.skipped.set(0);
-        head.start.set(0);
-        head.charged.set(0);
+        head.mark.set(self.mark().emptied().0);
     }
 }
 
 /// What the table must know of the moment at which an entry or exit was recorded. All of it holds until
 /// the next event is recorded, whoever does that.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Moment {
+    /// What the stack's clock shows (before it [is known](Self::is_at) when, how far it is behind), and how
+    /// much of its time had been charged: what a call says that begins then.
+    pub(super) call: Frame,
+    /// What the stack had come to.
+    pub(super) mark: Cell<Mark>,
     /// The stack that ran.
     pub(super) stack: Stack,
-    /// What it had come to, its [`start`](Frame::start) and [`charged`](Frame::charged).
-    pub(super) mark: Mark,
-    pub(super) behind: u64,
-    pub(super) charged: u64,
+    /// How often the table had been cleared.
+    pub(super) clears: u16,
 }
 
 impl Moment {
-    /// How many calls of the stack are newer than that of `function`, or what begins above the newest
-    /// barrier; and whether there is that call (or barrier, if it is asked for).
-    #[inline(never)]
-    pub(super) fn search(&self, function: usize) -> (u32, bool) {
-        let open = self.mark.open();
-        for above in 0..open {
-            // SAFETY: so many are open.
-            match unsafe { self.stack.frame(open - above) }.address.get() {
-                address if address == function => return (above, true),
-                BARRIER => return (above, false),
-                _ => {}
-            }
-        }
-        (open, false)
+    /// It was at `now`.
+    #[inline(always)]
+    pub(super) fn is_at(&self, now: u64) {
+        let time = &self.call.start;
+        time.set(now.wrapping_add(time.get()));
     }
 
-    /// Does something that no interrupt finds half done, which is to be at most twenty instructions; or
-    /// not, if the stack has been emptied since its mark was this: false then.
+    /// Whether one of the calls above the newest barrier is that of this function.
     #[inline(always)]
-    pub(super) fn step<T: Target>(&self, mark: u32, step: impl FnOnce()) -> bool {
-        let was = T::hold();
-        // Where nothing comes between, nobody empties it.
-        let done = !T::SINGLE || self.stack.head().mark.get() == mark;
-        if done {
-            step();
+    pub(super) fn has(&self, function: usize) -> bool {
+        let mut n = self.mark.get().open();
+        while n != 0 {
+            // SAFETY: so many are open.
+            let address = unsafe { self.stack.frame(n) }.address.get();
+            if address == function {
+                return true;
+            }
+            if address == BARRIER {
+                break;
+            }
+            n -= 1;
         }
-        T::let_go(was);
-        done
+        false
     }
 }

@@ -2,7 +2,7 @@
 
 use kymo_wire::profile::{Entry, TableHeader};
 
-use super::{Losses, Profile, grow};
+use super::{Losses, Profile, RECURSIVE, grow, raise};
 use crate::Target;
 use crate::link::SCRATCH_BYTES;
 
@@ -51,20 +51,25 @@ impl<T: Target> Profile<T> {
 
     /// Adds what another table knows of a function.
     pub fn merge(&self, entry: &Entry) {
-        let Some((_, slot)) = self.slot(entry.address as usize) else {
+        let slot = match self.exists() {
+            true => self.slot(entry.address as usize),
+            false => None,
+        };
+        let Some(slot) = slot else {
             return self.count(&self.no_slot, entry.count);
         };
         if entry.count == 0 {
             return;
         }
-        slot.min.set(slot.min.get().min(entry.min));
-        slot.max.set(slot.max.get().max(entry.max));
         slot.count.set(slot.count.get().saturating_add(entry.count));
-        grow(&slot.total, entry.total);
         if entry.recursive {
-            slot.total.set(slot.total.get() | Entry::RECURSIVE);
+            slot.active.set(slot.active.get() | RECURSIVE);
         }
-        grow(&slot.self_time, entry.self_time);
+        let [own, total, least, most] = &slot.times;
+        grow(own, entry.self_time);
+        grow(total, entry.total);
+        raise(least, !entry.min);
+        raise(most, entry.max);
     }
 
     /// Adds what another table lost.

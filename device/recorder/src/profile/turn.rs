@@ -1,6 +1,6 @@
 //! From when to when a table counts, and forgetting what it counted.
 
-use super::{NO_SLOT, OUTERMOST, Profile};
+use super::Profile;
 use crate::Target;
 use crate::sync::Ordering;
 
@@ -15,21 +15,20 @@ impl<T: Target> Profile<T> {
     /// Takes no more events, so that [`wipe`](Self::wipe) can take its time while others record;
     /// false if somebody else has done so, and not yet [resumed](Self::resume).
     pub fn pause(&self) -> bool {
-        // What others have begun to put into the table they leave then.
+        // What others have begun to put into the table they leave then: it is not as if recording had been
+        // turned off, which empties stacks once.
         self.leave_all();
-        !self.paused.replace(true)
+        self.leave_all();
+        let clears = self.clears.get() | 1;
+        self.clears.replace(clears) != clears
     }
 
     /// Empties every slot, however many there are. While [paused](Self::pause), or held off.
     #[inline(never)]
     pub fn wipe(&self) {
-        for slot in self.table() {
-            slot.address.set(0);
-            slot.count.set(0);
-            slot.active.set(0);
-            slot.total.set(0);
-            slot.self_time.set(0);
-            slot.max.set(0);
+        for word in self.words() {
+            // (A compiler would call for a piece of code that is larger than all of this.)
+            T::somewhere(word).set(0);
         }
         self.no_slot.store(0, Ordering::Relaxed);
         self.too_deep.store(0, Ordering::Relaxed);
@@ -40,7 +39,7 @@ impl<T: Target> Profile<T> {
     /// interrupt handlers being served.
     pub fn resume(&self, now: u64, on: bool, interrupts: u8) {
         self.restart(now, on);
-        self.paused.set(false);
+        self.clears.set(self.clears.get().wrapping_add(1));
         for _ in 0..interrupts {
             self.isr_enter(now);
         }
@@ -55,17 +54,23 @@ impl<T: Target> Profile<T> {
     /// Recording is on from `now`, or off.
     ///
     /// This happens between two events, with interrupts masked on bare metal. So it takes as long as
-    /// there are stacks and open calls, and does not look at the slots.
-    #[inline(never)]
+    /// there are stacks, and does not look at calls nor slots.
+    #[inline(always)]
     pub fn record(&self, now: u64, on: bool) {
-        let recorded = self.recorded(now);
-        self.on.set(on);
-        self.recorded.set(if on {
-            now.wrapping_sub(recorded)
-        } else {
-            recorded
-        });
-        self.leave_all();
+        self.turn(on, now);
+    }
+
+    /// The same, in the order that takes the fewest registers.
+    #[inline(never)]
+    fn turn(&self, on: bool, now: u64) {
+        let was = self.on.replace(on);
+        if was != on {
+            self.recorded.set(now.wrapping_sub(self.recorded.get()));
+        }
+        // (While it was off nobody put anything on a stack.)
+        if was {
+            self.leave_all();
+        }
     }
 
     /// For how long the table has been kept.
@@ -81,23 +86,24 @@ impl<T: Target> Profile<T> {
     /// Nothing is open, and nobody runs. Calls that were open are counted as unmatched.
     #[inline(never)]
     fn leave_all(&self) {
-        for number in 0..self.stacks.get() {
-            let stack = self.stack(number);
-            let mark = stack.mark();
-            let lost = mark.open().saturating_add(stack.head().skipped.get());
-            self.count(&self.unmatched, lost);
-            // A slot's bit is set from the outermost call of its function to the end of that.
-            for n in 1..=mark.open() {
-                // SAFETY: so many are open.
-                let word = unsafe { stack.frame(n) }.mark.get();
-                if word & OUTERMOST != 0
-                    && let Some(slot) = self.slot_at(word & NO_SLOT)
-                {
-                    slot.active.set(slot.active.get() & !mark.bit());
-                }
-            }
+        let Some(mut stack) = self.frames.get() else {
+            return;
+        };
+        let mut lost = 0;
+        let mut bit = 1;
+        let mut left = u32::from(self.stacks.get());
+        loop {
+            lost += stack.mark().open();
             stack.empty(0);
+            stack.head().extra.set(bit >> 1);
+            bit <<= 1;
+            stack = self.next(stack);
+            left -= 1;
+            if left == 0 {
+                break;
+            }
         }
+        self.count(&self.unmatched, lost);
         self.running.set(None);
         self.thread.set(None);
         self.interrupts.set(0);
