@@ -44,8 +44,8 @@ mod record;
 pub(crate) use driver::{Alone, Depth, Driver, Found, Need};
 #[cfg(feature = "cost")]
 pub(crate) use probe::Scratch;
-pub use quick::Quick;
-pub(crate) use quick::{Seen, Store};
+pub(crate) use quick::Store;
+pub use quick::{Quick, Seen};
 pub(crate) use record::Record;
 
 /// One stream of packets of events.

@@ -434,9 +434,12 @@ impl<T: Target> Writer<T> {
     fn following(&self, id: EventId, first: u64) -> Store {
         let depth = &self.stream.isr_depth;
         match id {
-            EventId::Context if first as usize == self.stream.thread() => Store::NOTHING,
-            // (Beside the record of another thread's context there is no room for it.)
-            EventId::SwitchedIn | EventId::SwitchedInNear | EventId::Context => {
+            // There is no room for it beside that record, and the thread does run.
+            EventId::Context => {
+                self.stream.set_thread(first as usize);
+                Store::NOTHING
+            }
+            EventId::SwitchedIn | EventId::SwitchedInNear => {
                 Store::of(self.stream.thread_place(), first as usize)
             }
             EventId::SwitchedOut | EventId::SwitchedOutNamed => {

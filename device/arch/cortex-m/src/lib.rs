@@ -27,7 +27,7 @@ use core::ptr::read_volatile;
 use kymo_recorder::Target;
 use kymo_recorder::cost::Hooks;
 #[cfg(target_has_atomic = "32")]
-use kymo_recorder::encode::Quick;
+use kymo_recorder::encode::{Quick, Seen};
 #[cfg(target_has_atomic = "32")]
 use kymo_recorder::hot::Cursor;
 use kymo_recorder::items::{Item, Ring};
@@ -143,6 +143,20 @@ impl SinglePort for CortexM {
     unsafe fn put_items(ring: &Ring<Self>, counter: *const u32, items: &[Item]) -> bool {
         // SAFETY: by this function's contract.
         unsafe { put::put_items(ring, counter, items.as_ptr(), items.len()) != 0 }
+    }
+
+    #[cfg(target_has_atomic = "32")]
+    #[inline(always)]
+    unsafe fn enter(cursor: &Cursor, seen: &Seen, number: usize, calls: usize) -> Option<usize> {
+        // SAFETY: by this function's contract.
+        unsafe { store::enter(cursor, seen, number, calls) }.time()
+    }
+
+    #[cfg(target_has_atomic = "32")]
+    #[inline(always)]
+    unsafe fn exit(cursor: &Cursor, seen: &Seen, calls: usize) -> Option<usize> {
+        // SAFETY: by this function's contract.
+        unsafe { store::exit(cursor, seen, calls) }.time()
     }
 
     fn hooks(&self) -> Option<&'static Hooks> {

@@ -2,7 +2,7 @@
 
 use kymo_wire::event::WordSize;
 
-use super::{Quick, Stream};
+use super::{Quick, Seen, Stream};
 use crate::Target;
 use crate::hot::{COUNTING, Cursor, low};
 
@@ -89,6 +89,20 @@ pub(crate) trait Driver {
     #[inline(always)]
     fn quick_anyhow(&self, _: &Cursor, _: Quick) -> bool {
         false
+    }
+
+    /// Stores an entry into the function of this number in a step, after which so many calls are open, unless
+    /// something has been recorded since it was `seen`, or there is no room, or it is too far away. Returns
+    /// the time, cut by [`low`]. To be used where it is [quick](Self::is_quick).
+    #[inline(always)]
+    fn quick_enter(&self, _: &Cursor, _: &Seen, _number: usize, _calls: usize) -> Option<usize> {
+        None
+    }
+
+    /// The same of an exit.
+    #[inline(always)]
+    fn quick_exit(&self, _: &Cursor, _: &Seen, _calls: usize) -> Option<usize> {
+        None
     }
 
     /// Does a step that gives a record [room](Stream::make_room).

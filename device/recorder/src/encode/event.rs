@@ -4,8 +4,7 @@ use core::cell::Cell;
 
 use kymo_wire::event::{EventId, Form};
 
-use super::quick::Seen;
-use super::{Alone, Depth, Driver, Found, Need, Quick, Record, Store, Stream};
+use super::{Alone, Depth, Driver, Found, Need, Quick, Record, Seen, Store, Stream};
 use crate::event::turns_on;
 use crate::hot::{Cursor, low};
 use crate::{Event, Target};
@@ -70,7 +69,9 @@ impl<T: Target> Stream<T> {
                 loop {
                     let seen = Seen::now(cursor);
                     ready();
-                    match self.step(driver, cursor, seen, need, put) {
+                    let calls = need.depth.of(cursor);
+                    let quick = || driver.quick_enter(cursor, &seen, number, calls);
+                    match self.step(driver, cursor, seen, need, quick, put) {
                         Step::Again => {}
                         Step::Done(now) => return Ok(Some(now)),
                         Step::Shut => return Ok(None),
@@ -96,7 +97,7 @@ impl<T: Target> Stream<T> {
             return Ok(self.nowhere());
         };
         let shape = T::LAYOUT.shape;
-        while cursor.depth.get() != 0 {
+        loop {
             let need = Need {
                 bytes: shape.bytes(Form::ExitLong) as u32,
                 bits: shape.time_bits(Form::ExitLong),
@@ -106,7 +107,13 @@ impl<T: Target> Stream<T> {
             let put = |now| unsafe { cursor.exit_below::<T>(cursor.limit(), now) };
             let seen = Seen::now(cursor);
             ready();
-            match self.step(driver, cursor, seen, need, put) {
+            if cursor.depth.get() == 0 {
+                // Its entry is not in this packet.
+                break;
+            }
+            let calls = need.depth.of(cursor);
+            let quick = || driver.quick_exit(cursor, &seen, calls);
+            match self.step(driver, cursor, seen, need, quick, put) {
                 Step::Again => {}
                 Step::Done(now) => return Ok(Some(now)),
                 Step::Shut => return Ok(None),
@@ -173,7 +180,12 @@ impl<T: Target> Stream<T> {
             need.bytes += more;
             match driver.room(need) {
                 Found::Again => {}
-                Found::Full => return Some(cursor.last.get()),
+                // It happened all the same.
+                Found::Full => {
+                    let now = cursor.last.get();
+                    driver.apart(|| also(now));
+                    return Some(now);
+                }
                 Found::Shut => return None,
             }
         }
@@ -196,8 +208,8 @@ impl<T: Target> Stream<T> {
         }
     }
 
-    /// Tries to record by `put`, if nobody else has since the cursor's place and time were `seen`; else
-    /// sees to room.
+    /// Tries to record by `quick` or `put`, if nobody else has since the cursor's place and time were `seen`;
+    /// else sees to room.
     #[inline(always)]
     fn step(
         &self,
@@ -205,9 +217,14 @@ impl<T: Target> Stream<T> {
         cursor: &Cursor,
         seen: Seen,
         need: Need,
+        quick: impl Fn() -> Option<usize>,
         put: impl Fn(usize) -> bool,
     ) -> Step {
-        if let Some(now) = Self::attempt(driver, cursor, seen, put) {
+        let recorded = match driver.is_quick() {
+            true => quick(),
+            false => Self::attempt(driver, cursor, seen, put),
+        };
+        if let Some(now) = recorded {
             return Step::Done(now);
         }
         match driver.room(need) {

@@ -14,20 +14,21 @@ use super::{Level, Record};
 use crate::Target;
 use crate::hot::Cursor;
 
-/// How far a stream had come.
+/// How far a stream had come: words, in this order, for assembly.
+#[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    at: *mut u8,
+pub struct Seen {
     last: usize,
+    at: *mut u8,
 }
 
 impl Seen {
     /// At this moment.
     #[inline(always)]
-    pub fn now(cursor: &Cursor) -> Self {
+    pub(crate) fn now(cursor: &Cursor) -> Self {
         Self {
-            at: cursor.at(),
             last: cursor.last.get(),
+            at: cursor.at(),
         }
     }
 
@@ -45,7 +46,7 @@ impl Seen {
 
     /// Nothing has been recorded since. (A ring that came round to the same place has taken time.)
     #[inline(always)]
-    pub fn holds(self, cursor: &Cursor) -> bool {
+    pub(crate) fn holds(self, cursor: &Cursor) -> bool {
         cursor.at() == self.at && cursor.last.get() == self.last
     }
 }

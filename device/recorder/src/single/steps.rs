@@ -3,7 +3,7 @@
 use core::cell::Cell;
 
 use super::{Single, SinglePort};
-use crate::encode::{Driver, Found, Need, Quick, Record};
+use crate::encode::{Driver, Found, Need, Quick, Record, Seen};
 use crate::hot::{Cursor, Hot, low};
 use kymo_wire::event::EventId;
 
@@ -152,6 +152,24 @@ impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
         let done = P::QUICK && unsafe { P::store(cursor, &mut record) };
         self.single.leave_clock(was);
         done
+    }
+
+    #[inline(always)]
+    fn quick_enter(
+        &self,
+        cursor: &Cursor,
+        seen: &Seen,
+        number: usize,
+        calls: usize,
+    ) -> Option<usize> {
+        // SAFETY: as above.
+        unsafe { P::enter(cursor, seen, number, calls) }
+    }
+
+    #[inline(always)]
+    fn quick_exit(&self, cursor: &Cursor, seen: &Seen, calls: usize) -> Option<usize> {
+        // SAFETY: as above.
+        unsafe { P::exit(cursor, seen, calls) }
     }
 
     #[inline(never)]

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use kymo_device_tests::{Kind, config, leak};
 use kymo_recorder::Event;
-use kymo_recorder::config::{Config, START_ON};
+use kymo_recorder::config::{Config, FIXED, START_ON};
 
 use super::{Device, MAIN, WORK, enter, exit, function, recording};
 
@@ -63,6 +63,42 @@ fn a_trigger_in_an_interrupt_is_the_interrupt_s() {
     device.turn(true);
     let again = device.kinds().len() - expected.len() - 2;
     assert_eq!(again, 1 + 19, "and again after the next time");
+}
+
+#[test]
+fn the_table_goes_on_when_the_buffer_is_full() {
+    let words = |count: usize| vec![0u64; count].leak().as_mut_ptr();
+    let device = Device::new(Config {
+        flags: START_ON | FIXED,
+        slots: words(6 * 8).cast(),
+        slot_count: 8,
+        frames: words(5 * 4 * 8).cast(),
+        shadow_stacks: 4,
+        shadow_depth: 8,
+        ..config(2, 128)
+    });
+    while device.single.writer().stream().figures().discarded == 0 {
+        device.hook(Event::Marker(0));
+    }
+    let pass = |ticks: u64| device.port.time.set(device.port.time.get() + ticks);
+    device.hook(Event::SwitchedIn(5));
+    device.enter(WORK);
+    device.hook(Event::SwitchedOut(5));
+    pass(1_000_000);
+    device.hook(Event::SwitchedIn(6));
+    pass(1_000_000);
+    device.hook(Event::SwitchedOut(6));
+    device.hook(Event::SwitchedIn(5));
+    device.hook(Event::IsrEnter(20));
+    pass(1_000_000);
+    device.hook(Event::IsrExit(20));
+    pass(500);
+    device.exit(WORK);
+    let writer = device.single.writer();
+    assert_eq!(writer.stream().thread(), 5);
+    let entry = (0..8).find_map(|n| writer.profile().entry(n).flatten());
+    let total = entry.expect("one function was called").total;
+    assert!((500..1000).contains(&total), "{total}");
 }
 
 #[test]
