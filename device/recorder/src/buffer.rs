@@ -153,7 +153,8 @@ impl<T: Target> Buffer<T> {
         }
     }
 
-    /// Gives the buffer its memory, and empties it. `stream` is what its packets hold
+    /// Gives the buffer its memory. It is empty if it never had any, else it is to be
+    /// [cleared](Self::clear). `stream` is what its packets hold
     /// ([`PacketHeader::stream`]), `cpu` the number of their stream.
     ///
     /// # Errors
@@ -190,7 +191,6 @@ impl<T: Target> Buffer<T> {
             ByteOrder::Little => u32::from(stream) | u32::from(cpu) << 16,
             ByteOrder::Big => u32::from(stream) << 24 | u32::from(cpu),
         });
-        self.clear();
         Ok(())
     }
 

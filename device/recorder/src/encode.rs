@@ -139,8 +139,8 @@ impl<T: Target> Stream<T> {
         }
     }
 
-    /// Gives the stream its cursor, memory and number, and empties it. `function_shift` is that of
-    /// the program, or 0 for the [layout's](kymo_wire::event::Layout::function_shift).
+    /// Gives the stream its cursor, memory and number. It is empty if it never had any, else it is to be
+    /// [cleared](Self::clear). `function_shift` is that of the program, or 0 for the [layout's](kymo_wire::event::Layout::function_shift).
     ///
     /// # Errors
     /// When the sizes are unusable; the stream has no memory then.
@@ -165,8 +165,6 @@ impl<T: Target> Stream<T> {
             .function_shift
             .set(functions.layout::<T>().function_shift.into());
         self.cursor.set(Some(cursor));
-        self.set_flags(0);
-        self.clear();
         Ok(())
     }
 

@@ -279,7 +279,8 @@ impl Gate {
     }
 
     /// Takes the right to set the recorder up: true for the first caller only, until it has ended
-    /// with [`set_up`](Self::set_up).
+    /// with [`set_up`](Self::set_up). (Who does all of that with interrupts masked on one processor needs no
+    /// such right.)
     pub fn claim(&self) -> bool {
         self.change(NEW, CLAIMED).fresh()
     }
@@ -289,7 +290,7 @@ impl Gate {
     pub fn set_up(&self, failed: bool, again: bool) {
         let failed = if failed { FAILED } else { 0 };
         let new = if again { NEW } else { 0 };
-        self.change(CLAIMED, failed | new);
+        self.change(CLAIMED | NEW, failed | new);
     }
 
     /// One more reason not to record; [`enable`](Self::enable) takes it back. Past 511 of them it

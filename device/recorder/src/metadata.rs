@@ -31,9 +31,18 @@ pub const MAX_NAME: usize = 64;
 /// The longest fact behind its times, in words of 32 bits: type and length, a number, and a text.
 const FACT: usize = 3 + MAX_NAME / 4;
 
+/// How many packets of facts there are: none in a library without this part, which then takes no RAM.
+const KEPT: usize = if cfg!(feature = "metadata") { 1 } else { 0 };
+
 /// The packet of facts. What writes is for one context at a time and what interrupts it.
 #[derive(Debug)]
 pub struct Metadata<T> {
+    packets: [Packet<T>; KEPT],
+}
+
+/// The packet, if there is one.
+#[derive(Debug)]
+struct Packet<T> {
     memory: Memory<T>,
     /// The end of the whole facts; 0 without memory.
     written: AtomicU32,
@@ -56,14 +65,23 @@ impl<T: Target> Metadata<T> {
     /// No memory yet. All zero.
     pub const fn new() -> Self {
         Self {
-            memory: Memory::empty(),
-            written: AtomicU32::new(0),
-            taken: Cell::new(0),
-            discarded: AtomicU32::new(0),
-            last: LongCell::new(0),
-            writers: Cell::new(0),
-            sealed: Cell::new(false),
+            packets: [const {
+                Packet {
+                    memory: Memory::empty(),
+                    written: AtomicU32::new(0),
+                    taken: Cell::new(0),
+                    discarded: AtomicU32::new(0),
+                    last: LongCell::new(0),
+                    writers: Cell::new(0),
+                    sealed: Cell::new(false),
+                }
+            }; KEPT],
         }
+    }
+
+    #[inline(always)]
+    fn kept(&self) -> Option<&Packet<T>> {
+        self.packets.first()
     }
 
     /// Gives it its memory and begins the packet at `now`.
@@ -74,6 +92,9 @@ impl<T: Target> Metadata<T> {
     /// # Safety
     /// `buffer` points to `bytes` initialized bytes that only this packet uses from now on.
     pub unsafe fn set_up(&self, buffer: *mut u8, bytes: u32, now: u64) -> Result<(), SetupError> {
+        let Some(packet) = self.kept() else {
+            return Ok(());
+        };
         if buffer.is_null() {
             return Err(SetupError::NoBuffer);
         }
@@ -93,7 +114,7 @@ impl<T: Target> Metadata<T> {
         // SAFETY: by this function's contract; the alignment was checked, and there is room for a
         // header.
         unsafe {
-            self.memory.give(buffer, bytes);
+            packet.memory.give(buffer, bytes);
             // (Volatile: a loop over all would be made a call of `memset`, of 174 bytes.)
             for word in 0..header as usize / 4 {
                 buffer.cast::<u32>().add(word).write_volatile(0);
@@ -102,9 +123,9 @@ impl<T: Target> Metadata<T> {
             Memory::<T>::put32(buffer, 4, identity);
             Memory::<T>::put64(buffer, PacketHeader::BEGIN_OFFSET, now);
         }
-        self.last.set(now);
-        self.taken.set(header);
-        store_release(&self.written, header);
+        packet.last.set(now);
+        packet.taken.set(header);
+        store_release(&packet.written, header);
         self.complete();
         Ok(())
     }
@@ -135,19 +156,28 @@ impl<T: Target> Metadata<T> {
     /// it would take more than a third of the memory.
     #[cfg(feature = "cost")]
     pub fn has_room_for_costs(&self) -> bool {
+        let Some(packet) = self.kept() else {
+            return false;
+        };
         // (Nothing is no fact.)
         let facts = const { Measure::all(T::LAYOUT, 0, 0).len() - 1 };
-        (Self::HEADER + size_of::<Measured>()) * facts * 3 <= self.memory.length() as usize
+        (Self::HEADER + size_of::<Measured>()) * facts * 3 <= packet.memory.length() as usize
     }
 
     /// How many facts, and other things that no stream can tell of, were lost.
     pub fn discarded(&self) -> u32 {
-        self.discarded.load(Ordering::Relaxed)
+        let Some(packet) = self.kept() else {
+            return 0;
+        };
+        packet.discarded.load(Ordering::Relaxed)
     }
 
     /// A number that is another one when there are more facts; 0 if there is no memory for any.
     pub fn state(&self) -> u32 {
-        match load_acquire(&self.written) {
+        let Some(packet) = self.kept() else {
+            return 0;
+        };
+        match load_acquire(&packet.written) {
             0 => 0,
             written => written.wrapping_add(self.discarded()).max(1),
         }
@@ -156,7 +186,10 @@ impl<T: Target> Metadata<T> {
     /// Counts facts that could not be written for another reason than room, or events of threads
     /// that have no stream to tell of them.
     pub fn add_discarded(&self, facts: u32) {
-        add(&self.discarded, facts);
+        let Some(packet) = self.kept() else {
+            return;
+        };
+        add(&packet.discarded, facts);
     }
 
     /// How many bytes the number at the beginning of a fact's value has: what is named.
@@ -185,9 +218,9 @@ impl<T: Target> Metadata<T> {
     /// text of at most [`MAX_NAME`] bytes, cut between characters of UTF-8. Interrupts may be let go.
     #[inline(never)]
     pub fn add(&self, kind: MetadataType, now: u64, number: usize, text: &[u8]) {
-        if !cfg!(feature = "metadata") {
+        let Some(packet) = self.kept() else {
             return;
-        }
+        };
         let mut cut = text.len();
         if cut > MAX_NAME {
             cut = MAX_NAME;
@@ -232,30 +265,32 @@ impl<T: Target> Metadata<T> {
             return;
         }
         let was = T::hold();
-        let at = self.taken.get();
+        let at = packet.taken.get();
         let end = at + (Self::TIMES + fact.len()) as u32;
-        let now = now.max(self.last.get());
-        if at == 0 || end > self.memory.length() {
-            add(&self.discarded, 1);
+        let now = now.max(packet.last.get());
+        if at == 0 || end > packet.memory.length() {
+            add(&packet.discarded, 1);
             return T::let_go(was);
         }
-        self.taken.set(end);
-        self.last.set(now);
-        self.writers.set(self.writers.get() + 1);
+        packet.taken.set(end);
+        packet.last.set(now);
+        packet.writers.set(packet.writers.get() + 1);
         T::let_go(was);
         let order = T::LAYOUT.order;
         let time = Shape::time_record(order, now);
         let header = T::LAYOUT.shape.other_header(order, EventId::Metadata, now);
         let times = [Self::number(time, 8), Self::number(header, Self::TIMES - 8)];
         let times = times.as_flattened();
-        self.memory.put(at, times.get(..Self::TIMES).unwrap_or(&[]));
-        self.memory.put(at + Self::TIMES as u32, fact);
+        packet
+            .memory
+            .put(at, times.get(..Self::TIMES).unwrap_or(&[]));
+        packet.memory.put(at + Self::TIMES as u32, fact);
         let was = T::hold();
-        let writers = self.writers.get() - 1;
-        self.writers.set(writers);
+        let writers = packet.writers.get() - 1;
+        packet.writers.set(writers);
         if writers == 0 {
-            store_release(&self.written, self.taken.get());
-            if !self.sealed.get() {
+            store_release(&packet.written, packet.taken.get());
+            if !packet.sealed.get() {
                 self.complete();
             }
         }
@@ -281,10 +316,13 @@ impl<T: Target> Metadata<T> {
     /// Whether there is a fact that is as asked: from its type on, as it stands there.
     #[inline(always)]
     fn any(&self, is: impl Fn(*const u8) -> bool) -> bool {
-        let written = self.written.load(Ordering::Relaxed);
+        let Some(packet) = self.kept() else {
+            return false;
+        };
+        let written = packet.written.load(Ordering::Relaxed);
         let mut at = T::LAYOUT.header_bytes() as u32;
         while at < written {
-            let found = self.memory.address(at + Self::TIMES as u32);
+            let found = packet.memory.address(at + Self::TIMES as u32);
             if is(found) {
                 return true;
             }
@@ -302,14 +340,17 @@ impl<T: Target> Metadata<T> {
     /// Brings the packet's header up to date.
     #[inline(never)]
     fn complete(&self) {
-        let content = self.written.load(Ordering::Relaxed) * 8;
-        let place = self.memory.address(0);
-        self.memory.written(0);
+        let Some(packet) = self.kept() else {
+            return;
+        };
+        let content = packet.written.load(Ordering::Relaxed) * 8;
+        let place = packet.memory.address(0);
+        packet.memory.written(0);
         // SAFETY: there is memory, which begins with a header.
         unsafe {
-            let discarded = self.discarded.load(Ordering::Relaxed);
+            let discarded = packet.discarded.load(Ordering::Relaxed);
             Memory::<T>::put32(place, PacketHeader::DISCARDED_OFFSET, discarded);
-            Memory::<T>::put64(place, PacketHeader::END_OFFSET, self.last.get());
+            Memory::<T>::put64(place, PacketHeader::END_OFFSET, packet.last.get());
             Memory::<T>::put32(place, PacketHeader::CONTENT_OFFSET, content);
             Memory::<T>::put32(place, PacketHeader::CONTENT_OFFSET + 4, content);
         }
@@ -318,10 +359,13 @@ impl<T: Target> Metadata<T> {
     /// Brings the packet up to date and keeps it as it is for a reader, or lets it grow again.
     /// Facts may be added all the while; the reader does not see those that come later.
     pub fn seal(&self, sealed: bool) {
-        if self.written.load(Ordering::Relaxed) != 0 {
+        let Some(packet) = self.kept() else {
+            return;
+        };
+        if packet.written.load(Ordering::Relaxed) != 0 {
             self.complete();
         }
-        self.sealed.set(sealed);
+        packet.sealed.set(sealed);
     }
 
     /// The packet; empty if there is no memory for it.
@@ -329,12 +373,15 @@ impl<T: Target> Metadata<T> {
     /// # Safety
     /// It is [sealed](Self::seal) as long as the slice is used.
     pub unsafe fn packet(&self) -> &[u8] {
+        let Some(packet) = self.kept() else {
+            return &[];
+        };
         let header = T::LAYOUT.header_bytes() as u32;
         // SAFETY: nobody writes to a sealed header.
-        let header = PacketHeader::read(T::LAYOUT, unsafe { self.memory.slice(0, header) });
+        let header = PacketHeader::read(T::LAYOUT, unsafe { packet.memory.slice(0, header) });
         let length = header.map_or(0, |header| header.content_bits / 8);
         // SAFETY: what is added to a sealed packet stands behind this.
-        unsafe { self.memory.slice(0, length) }
+        unsafe { packet.memory.slice(0, length) }
     }
 }
 

@@ -138,7 +138,6 @@ impl<T: Target> Writer<T> {
         if config.current_thread.is_some() && self.threads.get() == Threads::Untold {
             self.threads.set(Threads::Asked);
         }
-        self.ask_thread();
         self.choose_path();
     }
 

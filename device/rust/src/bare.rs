@@ -82,21 +82,28 @@ pub fn call(edge: Edge, function: usize, caller: usize) {
 /// What hooks in assembly leave to this: all that is not usual.
 #[cfg(kymo_assembly)]
 extern "C" fn slow_enter(function: usize, call_site: usize) {
-    if RECORDER.turn_packet(&HOT) {
-        // SAFETY: the compiler's hook called this with the same arguments.
-        return unsafe { __cyg_profile_func_enter(function, call_site) };
-    }
-    recorder().open_call(&HOT, config(), Edge::Enter, code(function), call_site);
+    slow(function, call_site, Edge::Enter);
 }
 
 /// The same of exits.
 #[cfg(kymo_assembly)]
 extern "C" fn slow_exit(function: usize, call_site: usize) {
-    if RECORDER.turn_packet(&HOT) {
-        // SAFETY: as above.
-        return unsafe { __cyg_profile_func_exit(function, call_site) };
+    slow(function, call_site, Edge::Exit);
+}
+
+#[cfg(kymo_assembly)]
+#[inline(never)]
+fn slow(function: usize, call_site: usize, edge: Edge) {
+    if !RECORDER.turn_packet(&HOT) {
+        return recorder().open_call(&HOT, config(), edge, code(function), call_site);
     }
-    recorder().open_call(&HOT, config(), Edge::Exit, code(function), 0);
+    // SAFETY: the compiler's hook called this with the same arguments.
+    unsafe {
+        match edge {
+            Edge::Enter => __cyg_profile_func_enter(function, call_site),
+            Edge::Exit => __cyg_profile_func_exit(function, call_site),
+        }
+    }
 }
 
 #[cfg(all(kymo_assembly, feature = "depth"))]

@@ -360,6 +360,7 @@ impl Process {
             )
         };
         set_up.ok()?;
+        writer.stream().clear();
         writer.stream().set_mode(self.mode());
         writer.stream().belong_to(sys::thread() as usize);
         // SAFETY: the program describes its promotions truly.

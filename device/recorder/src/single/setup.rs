@@ -108,16 +108,20 @@ impl<P: SinglePort + 'static> Single<P> {
     fn set_up(&'static self, hot: &'static Hot, config: &'static Config) {
         let gate = &hot.gate;
         let done = self.masked(|| {
-            if !gate.claim() {
+            if !gate.state().fresh() {
                 return false;
             }
+            const NO_CLOCK: u8 = Fault::NoClock as u8;
             let fault = match self.try_set_up(hot, config) {
                 Ok(()) => 0,
                 Err(fault) => fault as u8,
             };
             self.fault.set(fault);
-            let again = fault == Fault::NoClock as u8;
-            gate.set_up(fault != 0 && !again, again);
+            match fault {
+                0 => gate.set_up(false, false),
+                NO_CLOCK => gate.set_up(false, true),
+                _ => gate.set_up(true, false),
+            }
             fault == 0
         });
         if done == Some(true) {
@@ -136,9 +140,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
         let turn = match config.clock {
             _ if !config.counter.is_null() => 0,
-            Some(_) if (8..=32).contains(&config.clock_bits) => {
-                1u32.checked_shl(config.clock_bits).unwrap_or(0)
-            }
+            Some(_) if (8..=32).contains(&config.clock_bits) => 2 << (config.clock_bits - 1),
             Some(_) => return Err(Fault::Rate),
             None => self.port.find_counter().ok_or(Fault::NoClock)?,
         };
@@ -147,7 +149,6 @@ impl<P: SinglePort + 'static> Single<P> {
             return Err(Fault::Rate);
         }
         self.clock.set_up(&rate);
-        let lost = stream.buffer().discarded();
         // SAFETY: the program gives its buffers to the recorder, and describes them truly.
         unsafe {
             stream.set_up(
@@ -158,7 +159,6 @@ impl<P: SinglePort + 'static> Single<P> {
                 functions(config),
             )?;
         }
-        stream.add_discarded(lost);
         let counter = self.fast_counter(config, turn);
         hot.cursor.counter.set(counter);
         // SAFETY: as above.
