@@ -50,11 +50,11 @@ impl Rate {
         (self.turn.wrapping_sub(1) >> 2) + 1
     }
 
-    /// The period of the tick in ticks of the counter; 0 if there is no tick. (To divide 64 bits takes a
+    /// The period of the tick in ticks of the counter; without one longer than any. (To divide 64 bits takes a
     /// kilobyte of code; with a clock of more than 4 GHz nothing is sure.)
     fn period(&self) -> u32 {
         match u32::try_from(self.hz) {
-            Ok(hz) => hz.checked_div(self.tick_hz).unwrap_or(0),
+            Ok(hz) => hz.checked_div(self.tick_hz).unwrap_or(u32::MAX),
             Err(_) => u32::MAX,
         }
     }
@@ -211,6 +211,17 @@ mod tests {
         assert_eq!(clock.advance(0x7010), 0x1_0000_7010);
         clock.catch_up(0x1_0000_0000);
         assert_eq!(clock.advance(0x7020), 0x1_0000_7020, "it was earlier");
+        assert!(!clock.doubtful());
+    }
+
+    #[test]
+    fn a_tick_of_which_nothing_is_known_is_never_late() {
+        let clock = Clock::new();
+        clock.set_up(&Rate::of_turn(1_000_000, 0, 0));
+        clock.advance(0);
+        clock.tick();
+        clock.advance(1);
+        clock.advance(0xF000_0000);
         assert!(!clock.doubtful());
     }
 
