@@ -22,7 +22,7 @@ use core::mem::take;
 use core::ptr::null_mut;
 use core::sync::atomic::{Ordering, compiler_fence};
 
-use kymo_wire::event::{BLOCK_ALIGN, ByteOrder, EventId, Form, Layout, UNFINISHED};
+use kymo_wire::event::{BLOCK_ALIGN, ByteOrder, EventId, Form, Layout, UNFINISHED, WordSize};
 
 use crate::Target;
 use crate::encode::{Alone, Depth, Driver, Found, Need, Quick, Seen, Stream};
@@ -41,8 +41,17 @@ pub(crate) struct Shut;
 struct Undo {
     /// Where the stream ended before it; null: it can't be.
     at: *mut u8,
-    /// The time of the last record before it, cut by [`low`](crate::hot::low).
+    /// The time of the last record before it, cut by [`low`](crate::hot::low): on 32-bit targets that was less
+    /// than 2^32 ticks before.
     last: usize,
+}
+
+impl Undo {
+    /// It can't be.
+    const NONE: Self = Self {
+        at: null_mut(),
+        last: 0,
+    };
 }
 
 /// The last reserved record and the one before that, if those can be taken back.
@@ -53,16 +62,11 @@ pub(crate) struct Undos {
 }
 
 impl Undos {
-    const NONE: Undo = Undo {
-        at: null_mut(),
-        last: 0,
-    };
-
     /// None. All zero.
     pub const fn new() -> Self {
         Self {
-            newest: Cell::new(Self::NONE),
-            other: Cell::new(Self::NONE),
+            newest: Cell::new(Undo::NONE),
+            other: Cell::new(Undo::NONE),
         }
     }
 }
@@ -134,7 +138,8 @@ impl<T: Target> Stream<T> {
             bits: T::LAYOUT.shape.time_bits(Form::Other),
             depth: Depth::Stays,
         };
-        let (first, packet) = (Seen::now(cursor), self.buffer().begun());
+        let first = Seen::now(cursor);
+        let (packet, upper) = (self.buffer().begun(), self.upper());
         let mut more = 1;
         loop {
             let seen = Seen::now(cursor);
@@ -150,8 +155,12 @@ impl<T: Target> Stream<T> {
                 })
             };
             if done {
-                // A packet that was begun for it stays; a `time` record does not.
-                let timed = seen.at() == first.at().wrapping_add(8)
+                // A packet that was begun for it stays; a `time` record does not, unless more than the lower
+                // half of the time before it would have to be known.
+                let near = T::LAYOUT.word == WordSize::Bits64
+                    || upper == self.upper() && seen.last() <= cursor.last.get();
+                let timed = near
+                    && seen.at() == first.at().wrapping_add(8)
                     && packet == self.buffer().begun()
                     && Self::is_time(first.at());
                 let before = if timed { first } else { seen };
@@ -204,17 +213,21 @@ impl<T: Target> Stream<T> {
     /// What stands around the data, at most.
     const AROUND: usize = T::LAYOUT.shape.bytes(Form::Other) + BLOCK_ALIGN + HEAD;
 
+    /// The upper half of the last time that is known, which is not after the last record's.
+    fn upper(&self) -> u32 {
+        (self.known_last() >> 32) as u32
+    }
+
     /// Notes how a record that ends at `end` is taken back, if nothing stands behind it.
+    #[inline(always)]
     fn note_block(&self, cursor: &Cursor, end: *mut u8, before: Seen) {
         let Undos { newest, other } = &self.undos;
         if cursor.at() == end {
             other.set(newest.get());
-            newest.set(Undo {
-                at: before.at(),
-                last: before.last(),
-            });
+            let (at, last) = (before.at(), before.last());
+            newest.set(Undo { at, last });
         } else {
-            newest.set(Undos::NONE);
+            newest.set(Undo::NONE);
         }
     }
 
@@ -276,30 +289,36 @@ impl<T: Target> Stream<T> {
         let (Some(cursor), Undos { newest, other }) = (self.cursor(), &self.undos) else {
             return;
         };
-        let (seen, whole) = driver.apart(|| (Seen::now(cursor), self.sync(cursor)));
+        // Who comes in between leaves this as it is, or something behind the record.
         let undo = newest.get();
+        let mut start = undo.at;
+        if start.is_null() {
+            return;
+        }
+        let timed = Self::is_time(start);
+        if timed {
+            start = start.wrapping_add(8);
+        }
+        if data_of::<T>(start) != data {
+            return;
+        }
         // SAFETY: a reserved record begins with its length.
         let length = unsafe { data.sub(2).cast::<u16>().read() };
         let length = match T::LAYOUT.order {
             ByteOrder::Little => u16::from_le(length),
             ByteOrder::Big => u16::from_be(length),
         };
-        if undo.at.is_null() || data.wrapping_add(length.into()) != seen.at() {
-            return;
-        }
-        let mut start = undo.at;
-        if Self::is_time(start) {
-            start = start.wrapping_add(8);
-        }
-        if data_of::<T>(start) != data {
-            return;
-        }
-        let ago = distance::<T>(seen.last(), undo.last) as u64;
+        let end = data.wrapping_add(length.into());
         driver.apart(|| {
-            if self.is_open() && seen.holds(cursor) {
+            if self.is_open() && cursor.at() == end {
                 newest.set(other.get());
-                self.set_last(whole.wrapping_sub(ago));
+                let ago = distance::<T>(cursor.last.get(), undo.last);
+                self.set_last(self.sync(cursor).wrapping_sub(ago as u64));
                 cursor.commit(undo.at, undo.last);
+                if timed {
+                    // The slow path knows how long ago that was.
+                    cursor.close();
+                }
             }
         });
     }

@@ -306,6 +306,11 @@ impl<T: Target> Stream<T> {
         self.last.set(last);
     }
 
+    /// The last time that the slow path knows of.
+    pub(crate) fn known_last(&self) -> u64 {
+        self.last.get()
+    }
+
     fn count_backward(&self) {
         add(&self.backward, 1);
     }

@@ -239,12 +239,9 @@ impl<T: Target> Ring<T> {
         true
     }
 
-    /// Whether it has memory to record into.
+    /// Whether it has memory to record into. (What has been given to it is aligned.)
     pub fn usable(&self) -> bool {
-        let memory = self.memory.load(Ordering::Relaxed);
         self.packets.get() >= 2
-            && !memory.is_null()
-            && (memory as usize).is_multiple_of(Self::PACKET)
     }
 
     /// What to do when it is full. To be said before anything is recorded, or after a clear.
@@ -411,16 +408,22 @@ impl<T: Target> Ring<T> {
         add(&self.dropped, items as u32);
     }
 
-    /// The periodic tick, not before the last item's time: see the module's words on times.
+    /// The periodic tick, not before the last item's time: see the module's words on times. (While no
+    /// packet is open that time is of no use.)
     pub fn tick(&self, now: u64) {
         // However long ago the last item was: the low bits alone tell that it was too long.
-        const LONG: u64 = 2 << TIME_BITS;
-        let distance = now.wrapping_sub(self.last());
+        const LONG: u32 = 2 << TIME_BITS;
+        const FAR: u32 = 1 << TIME_BITS;
+        if !self.is_open() {
+            return;
+        }
+        let last = self.last();
+        let distance = (now as u32).wrapping_sub(last as u32);
         if !self.blind.get() {
             if distance >= LONG {
-                self.set_last(now.wrapping_sub(1 << TIME_BITS));
+                self.set_last(last.wrapping_add(u64::from(distance - FAR)));
             }
-        } else if distance >= SYNC && self.is_open() {
+        } else if u64::from(distance) >= SYNC {
             let at = self.at.load(Ordering::Relaxed);
             if Self::fits(at, 1) {
                 self.put_time(at, now);

@@ -396,7 +396,7 @@ fn pair(id_0: u32, data_0: usize, id_1: u32, data_1: usize) -> [Item; 2] {
 /// # Safety
 /// `first` points to `count` elements, or `count` is 0.
 unsafe fn slice<'a, E>(first: *const E, count: usize) -> &'a [E] {
-    if first.is_null() || count == 0 {
+    if count == 0 {
         return &[];
     }
     // SAFETY: by this function's contract.

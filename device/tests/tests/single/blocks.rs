@@ -100,6 +100,38 @@ fn what_is_discarded_leaves_nothing_behind_but_where_something_follows() {
 }
 
 #[test]
+fn however_long_ago_the_record_before_was_what_follows_one_taken_back_has_its_time() {
+    const STEP: u64 = 1 << 30;
+    for gap in [STEP, 4 * STEP - 16, 4 * STEP, 4 * STEP + 16, 9 * STEP] {
+        // With a tick that says nothing of itself no reading is late.
+        let device = Device::new(Config {
+            flags: START_ON,
+            tick_hz: 0,
+            ..config(16, 1024)
+        });
+        let later = |ticks| device.port.time.set(device.port.time.get() + ticks);
+        device.enter(MAIN);
+        for _ in 0..gap / STEP {
+            later(STEP);
+            device.single.tick(device.hot, device.config);
+        }
+        later(gap % STEP);
+        let data = device.reserve(4);
+        assert!(!data.is_null());
+        device.discard(data);
+        later(32);
+        device.exit(MAIN);
+        let records = device.records();
+        let times: Vec<u64> = records.iter().map(|record| record.time).collect();
+        let [_, enter, exit] = times[..] else {
+            panic!("{gap:#x}: {records:?}");
+        };
+        let passed = exit - enter - gap;
+        assert!((32..64).contains(&passed), "{gap:#x}: {passed:#x}");
+    }
+}
+
+#[test]
 fn an_interrupt_at_any_point_finds_nothing_half_written() {
     for (n, keep) in (0..).flat_map(|n| [(n, true), (n, false)]) {
         let device = Device::on();
