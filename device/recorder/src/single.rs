@@ -50,7 +50,7 @@ pub struct Single<P: 'static> {
     inside: Cell<bool>,
     /// Why it is not set up: a [`Fault`] as a number, or 0.
     fault: Cell<u8>,
-    /// Of which way of hooks the cost has been measured, or is being; 0: none.
+    /// The [way](Writer::way) of which the cost has been measured, or is being; 0: none.
     #[cfg(feature = "cost")]
     measured: Cell<u8>,
     port: P,

@@ -174,6 +174,13 @@ impl<T: Target> Writer<T> {
         self.stream.set_fast(self.fast.get() && plain);
     }
 
+    /// Which way entries and exits go from here: a number that is another one whenever they begin to
+    /// go another way, and never 0.
+    #[cfg(feature = "cost")]
+    pub(crate) fn way(&self) -> u8 {
+        self.threads.get() as u8 + 1
+    }
+
     /// Whether the program tells of its switches.
     #[cfg(feature = "cost")]
     pub(crate) fn is_told(&self) -> bool {

@@ -51,15 +51,14 @@ pub(crate) trait Bench {
 
 /// Measures what calls and interrupts cost, and with `switches` a switch from the thread that runs to
 /// itself (the program would seem to tell of them from then on). Gives `tell` the text of one fact after the
-/// other. False if the clock does not count (yet): then it has called no hook.
+/// other; or calls `stuck`, and no hook, because the clock does not count (yet).
 #[inline(always)]
-pub(crate) fn measure<B: Bench>(bench: B, switches: bool, tell: impl Fn(&[u8])) -> bool {
-    // Neither the stopper nor, for assembly, what looks like none.
-    let mut function = bench.cursor().text_base.get().wrapping_add(UNIT);
-    if code(function) == bench.gate().stopper() {
-        function = function.wrapping_add(UNIT);
-    }
-    let subjects = [function, function, 0, bench.stream().thread()];
+pub(crate) fn measure<B: Bench>(
+    bench: B,
+    switches: bool,
+    tell: impl Fn(&[u8]),
+    stuck: impl FnOnce(),
+) {
     let mut measured = Measured {
         measure: 0,
         base: Base {
@@ -69,10 +68,12 @@ pub(crate) fn measure<B: Bench>(bench: B, switches: bool, tell: impl Fn(&[u8])) 
         hooks: [MaybeUninit::uninit(), MaybeUninit::uninit()],
     };
     let plan = const { &plan::<B>() };
-    for measure in plan.iter().take(6 + usize::from(switches)) {
+    for measure in plan {
+        if *measure & 3 == 3 && !switches {
+            break;
+        }
         measured.measure = *measure;
-        let subject = subjects[(*measure & 3) as usize];
-        pair(&bench, subject, *measure, &mut measured.hooks);
+        pair(&bench, &mut measured);
         let whole: *const Measured<MaybeUninit<B::Tally>> = &raw const measured;
         // SAFETY: both have been written now.
         let whole = unsafe { &*whole.cast::<Measured<B::Tally>>() };
@@ -81,7 +82,7 @@ pub(crate) fn measure<B: Bench>(bench: B, switches: bool, tell: impl Fn(&[u8])) 
         if *measure & 3 == 0 {
             let [nothing, calling] = told.hooks;
             if nothing.most == 0 {
-                return false;
+                return stuck();
             }
             measured.base = Base {
                 nothing: nothing.after,
@@ -94,7 +95,6 @@ pub(crate) fn measure<B: Bench>(bench: B, switches: bool, tell: impl Fn(&[u8])) 
             tell(text);
         }
     }
-    true
 }
 
 /// What is measured: [`Measure`]s as numbers.
@@ -114,31 +114,38 @@ const fn plan<B: Bench>() -> [u32; 7] {
     plan
 }
 
-/// Calls both hooks of a pair with this subject; both tallies are written.
-#[inline(never)]
-fn pair<B: Bench>(
-    bench: &B,
-    subject: usize,
-    measure: u32,
-    tallies: &mut [MaybeUninit<B::Tally>; 2],
-) {
-    let hooks = &bench.hooks()[(measure & 3) as usize];
+/// Calls both hooks of a pair; both tallies are written.
+#[inline(always)]
+fn pair<B: Bench>(bench: &B, measured: &mut Measured<MaybeUninit<B::Tally>>) {
     let (stream, cursor, gate) = (bench.stream(), bench.cursor(), bench.gate());
+    let Measured {
+        measure,
+        hooks: tallies,
+        ..
+    } = measured;
+    let pair = (*measure & 3) as usize;
+    let hooks = &bench.hooks()[pair];
+    let mut subject = function(cursor, gate);
+    if pair == 2 {
+        subject = 0;
+    } else if pair == 3 {
+        subject = stream.thread();
+    }
     let subject: *const c_void = without_provenance(subject);
-    let mut seed = 1;
     let mut rounds = WARM_UP + B::Tally::ROUNDS;
-    while rounds != 0 {
-        linger(&mut seed);
+    loop {
+        // (Compilers would keep more in registers than there are.)
+        linger(black_box(rounds));
         let mut scratch = Scratch::uninit();
         let was = bench.hold();
         let before = stream.divert(cursor, &mut scratch);
         let forced = gate.force();
         // This is one piece of code for both hooks and all pairs, so what it takes beside can be taken off.
         // (Compilers do not know that it is gone through twice.)
-        let mut measure = measure >> Measure::HOOKS_AT[0];
+        let mut measure = *measure >> Measure::HOOKS_AT[0];
         let mut hook: *const Hook = hooks.as_ptr();
         let mut tally = tallies.as_mut_ptr();
-        while measure != 0 {
+        loop {
             cursor.depth.set((measure >> Measure::OPEN_AT & 1) as usize);
             let begin = bench.clock();
             let back = 1u32 << (measure & 31);
@@ -160,28 +167,43 @@ fn pair<B: Bench>(
             hook = hook.wrapping_add(1);
             tally = tally.wrapping_add(1);
             measure >>= Measure::HOOKS_AT[1] - Measure::HOOKS_AT[0];
+            if measure == 0 {
+                break;
+            }
         }
         gate.let_go(forced);
         stream.resume(cursor, before);
         bench.let_go(was);
         rounds -= 1;
+        if rounds == 0 {
+            return;
+        }
+    }
+}
+
+/// A function that is said to be entered and left: neither the stopper nor, for assembly, what looks
+/// like none.
+#[inline(always)]
+fn function(cursor: &Cursor, gate: &Gate) -> usize {
+    let function = cursor.text_base.get().wrapping_add(UNIT);
+    if code(function) == gate.stopper() {
+        function.wrapping_add(UNIT)
+    } else {
+        function
     }
 }
 
 /// Waits for a moment, another time than before. Else each round could take so long that the next
 /// one meets the clock's ticks in the same places: then what is cut off by them is the same in
-/// all rounds, up to a tick, and the average is no better. (The loops differ so that not both can
-/// be whole ticks.)
+/// all rounds, up to a tick, and the average is no better. (The times are spread evenly by multiples of
+/// a number near the golden ratio; the loops differ so that not both can be whole ticks.)
 #[inline(always)]
-fn linger(seed: &mut u32) {
-    // Marsaglia's xorshift generator: "Xorshift RNGs", Journal of Statistical Software 8 (14), 2003.
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 17;
-    *seed ^= *seed << 5;
-    for _ in 0..*seed & 7 {
+fn linger(round: u32) {
+    let spread = round.wrapping_mul(157);
+    for _ in 0..spread >> 5 & 7 {
         black_box(());
     }
-    for step in 0..*seed >> 29 {
+    for step in 0..spread >> 2 & 7 {
         black_box(step);
     }
 }

@@ -74,9 +74,10 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         if profile.exists() {
             profile.record(lane.now(&self.port), true);
         }
-        measure(here, false, |text| {
+        let tell = |text: &[u8]| {
             metadata.add(MetadataType::Measured, lane.now(&self.port), 0, text);
-        });
+        };
+        measure(here, false, tell, || {});
         if profile.exists() {
             let now = lane.now(&self.port);
             profile.record(now, false);

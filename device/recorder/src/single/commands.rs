@@ -43,16 +43,16 @@ impl<P: SinglePort + 'static> Single<P> {
         }
         #[cfg(feature = "cost")]
         self.measure(hot);
-        let done = self.masked(|| {
-            let now = self.now();
-            self.clock.tick();
-            let far = distance::<P>(low::<P>(now), hot.cursor.last.get()) > FAR;
-            if far || self.clock.doubtful() {
-                hot.cursor.close();
-            }
-            self.rings.work(Work::Tick, || now);
-        });
-        if let (Some(()), Some(listen)) = (done, self.listening.get()) {
+        let Some(was) = self.come_in() else { return };
+        let now = self.now();
+        self.clock.tick();
+        let far = distance::<P>(low::<P>(now), hot.cursor.last.get()) > FAR;
+        if far || self.clock.doubtful() {
+            hot.cursor.close();
+        }
+        self.rings.work(Work::Tick, || now);
+        self.go_out(was);
+        if let Some(listen) = self.listening.get() {
             listen(self, hot, config, true);
         }
     }

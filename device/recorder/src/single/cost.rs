@@ -68,43 +68,30 @@ impl<P: SinglePort> Single<P> {
     #[cold]
     #[inline(never)]
     pub(super) fn measure(&'static self, hot: &'static Hot) {
-        if self.port.hooks().is_none() {
+        // Interrupts may come here too, and must not begin it again.
+        let way = self.writer.way();
+        if self.port.hooks().is_none() || self.measured.replace(way) == way {
             return;
         }
-        // Hooks take another way once the program tells of switches.
-        let way = 1 + u8::from(self.writer.is_told());
-        // Interrupts may come here too, and must not begin it again.
-        if self.measured.replace(way) != way && !self.try_measure(hot) {
-            self.measured.set(0);
-        }
-    }
-
-    /// Whether it could be done.
-    #[inline(always)]
-    fn try_measure(&'static self, hot: &'static Hot) -> bool {
         let gate = &hot.gate;
         let profile = self.writer.profile();
         let state = gate.state();
         let usable = state.usable() && !self.inside.get();
-        if !usable || !self.metadata.has_room_for_costs() {
-            return false;
-        }
-        if profile.exists() && state.turned() {
-            return false;
+        if !usable || !self.metadata.has_room_for_costs() || profile.exists() && state.turned() {
+            return self.measured.set(0);
         }
         // It takes what is measured as if it had been recorded.
         if profile.exists() {
             profile.record(0, true);
         }
         let here = Here { single: self, hot };
+        // (It happens at no moment.)
+        let tell = |text: &[u8]| self.metadata.add(MetadataType::Measured, 0, 0, text);
         // A program that does not tell of switches would seem to do so by now.
-        let done = measure(here, self.writer.is_told(), |text| {
-            // (It happens at no moment.)
-            self.metadata.add(MetadataType::Measured, 0, 0, text);
-        });
+        let switches = self.writer.is_told();
+        measure(here, switches, tell, || self.measured.set(0));
         if profile.exists() && profile.pause() {
             self.wipe(gate);
         }
-        done
     }
 }

@@ -60,7 +60,7 @@ impl<P: ThreadPort> Lane<P> {
         if profile.exists() {
             profile.record(port.now(), true);
         }
-        measure(here, false, tell);
+        measure(here, false, tell, || {});
         if profile.exists() {
             let now = port.now();
             profile.record(now, false);
