@@ -98,14 +98,20 @@ impl<P: SinglePort + 'static> Single<P> {
         if !state.alive() {
             return false;
         }
-        if state.fresh() {
-            self.set_up(hot, config);
+        if state.fresh() && self.set_up(hot, config) {
+            #[cfg(feature = "cost")]
+            self.measure(hot);
+            if config.flags & START_ON != 0 {
+                self.turn_outside(&hot.gate, true, Cause::Build);
+            }
         }
         true
     }
 
+    /// Whether it is set up now, by this.
     #[cold]
-    fn set_up(&'static self, hot: &'static Hot, config: &'static Config) {
+    #[inline(never)]
+    fn set_up(&'static self, hot: &'static Hot, config: &'static Config) -> bool {
         let gate = &hot.gate;
         let done = self.masked(|| {
             if !gate.state().fresh() {
@@ -124,13 +130,7 @@ impl<P: SinglePort + 'static> Single<P> {
             }
             fault == 0
         });
-        if done == Some(true) {
-            #[cfg(feature = "cost")]
-            self.measure(hot);
-            if config.flags & START_ON != 0 {
-                self.turn_outside(gate, true, Cause::Build);
-            }
-        }
+        done == Some(true)
     }
 
     fn try_set_up(&self, hot: &'static Hot, config: &'static Config) -> Result<(), Fault> {
