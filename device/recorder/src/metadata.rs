@@ -11,6 +11,7 @@
 
 use core::cell::Cell;
 use core::mem::MaybeUninit;
+use core::ptr::null_mut;
 
 #[cfg(feature = "cost")]
 use kymo_wire::cost::{Measure, Measured};
@@ -23,7 +24,9 @@ use crate::Target;
 use crate::encode::SetupError;
 use crate::long::LongCell;
 use crate::memory::Memory;
-use crate::sync::{AtomicU32, Ordering, add, load_acquire, store_release};
+use crate::sync::{
+    AtomicPtr, AtomicU32, Ordering, add, load_acquire, load_address, store_address, store_release,
+};
 
 /// The longest name that is kept, in bytes; the rest is cut off.
 pub const MAX_NAME: usize = 64;
@@ -31,25 +34,24 @@ pub const MAX_NAME: usize = 64;
 /// The longest fact behind its times, in words of 32 bits: type and length, a number, and a text.
 const FACT: usize = 3 + MAX_NAME / 4;
 
-/// How many packets of facts there are: none in a library without this part, which then takes no RAM.
-const KEPT: usize = if cfg!(feature = "metadata") { 1 } else { 0 };
-
 /// The packet of facts. What writes is for one context at a time and what interrupts it.
 #[derive(Debug)]
 pub struct Metadata<T> {
-    packets: [Packet<T>; KEPT],
+    /// What is known of the packet: at the end of the memory that the program gives for it. Null without
+    /// such memory.
+    packet: AtomicPtr<Packet<T>>,
+    discarded: AtomicU32,
 }
 
 /// The packet, if there is one.
 #[derive(Debug)]
 struct Packet<T> {
     memory: Memory<T>,
-    /// The end of the whole facts; 0 without memory.
+    last: LongCell,
+    /// The end of the whole facts.
     written: AtomicU32,
     /// The end of those that are being written too.
     taken: Cell<u32>,
-    discarded: AtomicU32,
-    last: LongCell,
     /// How many facts are being written.
     writers: Cell<u8>,
     /// The header stays as it is, for a reader.
@@ -65,23 +67,19 @@ impl<T: Target> Metadata<T> {
     /// No memory yet. All zero.
     pub const fn new() -> Self {
         Self {
-            packets: [const {
-                Packet {
-                    memory: Memory::empty(),
-                    written: AtomicU32::new(0),
-                    taken: Cell::new(0),
-                    discarded: AtomicU32::new(0),
-                    last: LongCell::new(0),
-                    writers: Cell::new(0),
-                    sealed: Cell::new(false),
-                }
-            }; KEPT],
+            packet: AtomicPtr::new(null_mut()),
+            discarded: AtomicU32::new(0),
         }
     }
 
+    /// The packet, if there is one.
     #[inline(always)]
     fn kept(&self) -> Option<&Packet<T>> {
-        self.packets.first()
+        if !cfg!(feature = "metadata") {
+            return None;
+        }
+        // SAFETY: it lies in memory that is ours for good.
+        unsafe { load_address(&self.packet).as_ref() }
     }
 
     /// Gives it its memory and begins the packet at `now`.
@@ -92,9 +90,9 @@ impl<T: Target> Metadata<T> {
     /// # Safety
     /// `buffer` points to `bytes` initialized bytes that only this packet uses from now on.
     pub unsafe fn set_up(&self, buffer: *mut u8, bytes: u32, now: u64) -> Result<(), SetupError> {
-        let Some(packet) = self.kept() else {
+        if !cfg!(feature = "metadata") {
             return Ok(());
-        };
+        }
         if buffer.is_null() {
             return Err(SetupError::NoBuffer);
         }
@@ -102,9 +100,11 @@ impl<T: Target> Metadata<T> {
             return Err(SetupError::Alignment);
         }
         let header = T::LAYOUT.header_bytes() as u32;
-        if bytes < header || bytes >= crate::encode::MAX_PACKET {
+        let own = size_of::<Packet<T>>() as u32;
+        if bytes < header + own || bytes >= crate::encode::MAX_PACKET {
             return Err(SetupError::BufferSize);
         }
+        let bytes = (bytes - own) & !7;
         // `stream_id` and flags are 0.
         const { assert!(EVENT_STREAM == 0) };
         let identity = match T::LAYOUT.order {
@@ -114,7 +114,6 @@ impl<T: Target> Metadata<T> {
         // SAFETY: by this function's contract; the alignment was checked, and there is room for a
         // header.
         unsafe {
-            packet.memory.give(buffer, bytes);
             // (Volatile: a loop over all would be made a call of `memset`, of 174 bytes.)
             for word in 0..header as usize / 4 {
                 buffer.cast::<u32>().add(word).write_volatile(0);
@@ -123,9 +122,21 @@ impl<T: Target> Metadata<T> {
             Memory::<T>::put32(buffer, 4, identity);
             Memory::<T>::put64(buffer, PacketHeader::BEGIN_OFFSET, now);
         }
-        packet.last.set(now);
-        packet.taken.set(header);
-        store_release(&packet.written, header);
+        let packet = Packet {
+            memory: Memory::empty(),
+            last: LongCell::new(now),
+            written: AtomicU32::new(header),
+            taken: Cell::new(header),
+            writers: Cell::new(0),
+            sealed: Cell::new(false),
+        };
+        // SAFETY: the packet is as long as that, and there is room for what is known of it behind it.
+        unsafe {
+            packet.memory.give(buffer, bytes);
+            let place = buffer.add(bytes as usize).cast::<Packet<T>>();
+            place.write(packet);
+            store_address(&self.packet, place);
+        }
         self.complete();
         Ok(())
     }
@@ -166,10 +177,7 @@ impl<T: Target> Metadata<T> {
 
     /// How many facts, and other things that no stream can tell of, were lost.
     pub fn discarded(&self) -> u32 {
-        let Some(packet) = self.kept() else {
-            return 0;
-        };
-        packet.discarded.load(Ordering::Relaxed)
+        self.discarded.load(Ordering::Relaxed)
     }
 
     /// A number that is another one when there are more facts; 0 if there is no memory for any.
@@ -177,19 +185,14 @@ impl<T: Target> Metadata<T> {
         let Some(packet) = self.kept() else {
             return 0;
         };
-        match load_acquire(&packet.written) {
-            0 => 0,
-            written => written.wrapping_add(self.discarded()).max(1),
-        }
+        let written = load_acquire(&packet.written);
+        written.wrapping_add(self.discarded()).max(1)
     }
 
     /// Counts facts that could not be written for another reason than room, or events of threads
     /// that have no stream to tell of them.
     pub fn add_discarded(&self, facts: u32) {
-        let Some(packet) = self.kept() else {
-            return;
-        };
-        add(&packet.discarded, facts);
+        add(&self.discarded, facts);
     }
 
     /// How many bytes the number at the beginning of a fact's value has: what is named.
@@ -219,7 +222,7 @@ impl<T: Target> Metadata<T> {
     #[inline(never)]
     pub fn add(&self, kind: MetadataType, now: u64, number: usize, text: &[u8]) {
         let Some(packet) = self.kept() else {
-            return;
+            return self.add_discarded(1);
         };
         let mut cut = text.len();
         if cut > MAX_NAME {
@@ -268,8 +271,8 @@ impl<T: Target> Metadata<T> {
         let at = packet.taken.get();
         let end = at + (Self::TIMES + fact.len()) as u32;
         let now = now.max(packet.last.get());
-        if at == 0 || end > packet.memory.length() {
-            add(&packet.discarded, 1);
+        if end > packet.memory.length() {
+            add(&self.discarded, 1);
             return T::let_go(was);
         }
         packet.taken.set(end);
@@ -348,7 +351,7 @@ impl<T: Target> Metadata<T> {
         packet.memory.written(0);
         // SAFETY: there is memory, which begins with a header.
         unsafe {
-            let discarded = packet.discarded.load(Ordering::Relaxed);
+            let discarded = self.discarded();
             Memory::<T>::put32(place, PacketHeader::DISCARDED_OFFSET, discarded);
             Memory::<T>::put64(place, PacketHeader::END_OFFSET, packet.last.get());
             Memory::<T>::put32(place, PacketHeader::CONTENT_OFFSET, content);
@@ -362,9 +365,7 @@ impl<T: Target> Metadata<T> {
         let Some(packet) = self.kept() else {
             return;
         };
-        if packet.written.load(Ordering::Relaxed) != 0 {
-            self.complete();
-        }
+        self.complete();
         packet.sealed.set(sealed);
     }
 
