@@ -96,7 +96,7 @@ typedef struct kymo_config {
 	uint32_t packet_size;
 
 	/* Room for names and other things to be known once (never overwritten); 8-byte aligned.
-	 * About 30 bytes a name and 120 besides. */
+	 * About 30 bytes a name and 150 besides. */
 	void *metadata;
 	uint32_t metadata_size;
 

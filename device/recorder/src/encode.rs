@@ -30,7 +30,7 @@ use crate::block::Undos;
 use crate::buffer::Buffer;
 use crate::hot::{CODE_BIT, COUNTING, Cursor, low, store};
 use crate::long::LongCell;
-use crate::sync::{AtomicU32, Ordering, add};
+use crate::sync::{AtomicU32, Ordering, SHARED, add};
 
 pub use crate::buffer::{MAX_PACKET, MIN_PACKET, SetupError};
 
@@ -79,7 +79,7 @@ pub struct Stream<T> {
     /// What would be left of the last of them, in bytes.
     overflow_room: Cell<u32>,
     /// Times that went back and were recorded as standing still.
-    backward: AtomicU32,
+    backward: [AtomicU32; SHARED],
     buffer: Buffer<T>,
     pub(crate) undos: Undos,
 }
@@ -134,7 +134,7 @@ impl<T: Target> Stream<T> {
             thread: Cell::new(0),
             overflow_packets: AtomicU32::new(0),
             overflow_room: Cell::new(0),
-            backward: AtomicU32::new(0),
+            backward: [const { AtomicU32::new(0) }; SHARED],
             undos: Undos::new(),
         }
     }
@@ -185,7 +185,9 @@ impl<T: Target> Stream<T> {
         self.buffer.clear();
         self.overflow_packets.store(0, Ordering::Relaxed);
         self.overflow_room.set(0);
-        self.backward.store(0, Ordering::Relaxed);
+        for backward in &self.backward {
+            backward.store(0, Ordering::Relaxed);
+        }
     }
 
     /// What to do when the buffer is full. To be changed while it is empty.
@@ -268,7 +270,10 @@ impl<T: Target> Stream<T> {
             packets,
             used: u64::from(self.buffer.used()) * packet_bytes,
             needed: (u64::from(packets) + u64::from(overflow)) * packet_bytes,
-            backward: self.backward.load(Ordering::Relaxed),
+            backward: self
+                .backward
+                .first()
+                .map_or(0, |backward| backward.load(Ordering::Relaxed)),
         }
     }
 
@@ -312,7 +317,9 @@ impl<T: Target> Stream<T> {
     }
 
     fn count_backward(&self) {
-        add(&self.backward, 1);
+        for backward in &self.backward {
+            add(backward, 1);
+        }
     }
 
     pub(crate) fn cursor(&self) -> Option<&'static Cursor> {

@@ -22,7 +22,7 @@ use core::ptr::{null_mut, without_provenance_mut};
 use core::sync::atomic::AtomicUsize;
 
 use crate::hot::{CODE_BIT, Hot};
-use crate::sync::{ALONE, AtomicPtr, AtomicU32, Ordering, change, load_acquire};
+use crate::sync::{ALONE, AtomicPtr, AtomicU32, Ordering, SHARED, change, load_acquire};
 
 /// The upper half of the state once RAM is initialized.
 const MAGIC: u32 = 0x4B79_0000;
@@ -44,9 +44,6 @@ const UNTURNED: u32 = 64;
 const DISABLED: u32 = 128;
 /// The bits in which they are counted: up to 511.
 const DISABLED_MASK: u32 = 0xFF80;
-
-/// How many of a counter there are that only drivers of several processors or threads look at.
-const SHARED: usize = if ALONE { 0 } else { 1 };
 
 /// The state when events are recorded.
 pub const OPEN: u32 = MAGIC | ON;

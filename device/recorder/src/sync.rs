@@ -34,6 +34,9 @@ pub(crate) const ALONE: bool = cfg!(all(
     )
 ));
 
+/// How many of a counter there are that only recorders of several processors or threads have a use for.
+pub(crate) const SHARED: usize = if ALONE { 0 } else { 1 };
+
 /// Loads a number; what is loaded after that is as new as it.
 #[inline(always)]
 pub(crate) fn load_acquire(from: &AtomicU32) -> u32 {
