@@ -41,8 +41,6 @@ pub struct Buffer<T> {
     open: Cell<bool>,
     /// There is more to look at than where the next place is: packets are not given up, or not all.
     careful: Cell<bool>,
-    /// A fixed buffer is full: nothing more goes in, so that what is kept has no holes.
-    full: Cell<bool>,
     /// All places have held a packet.
     round: Cell<bool>,
     mode: Cell<Mode>,
@@ -54,8 +52,6 @@ pub struct Buffer<T> {
     begun: AtomicU32,
     /// Records that could not be written.
     discarded: AtomicU32,
-    /// How many of them a header tells of.
-    told: Cell<u32>,
     /// The header's word with stream, flags and cpu, but for the interrupts.
     identity: Cell<u32>,
     /// The size of a place.
@@ -138,7 +134,6 @@ impl<T: Target> Buffer<T> {
             open: Cell::new(false),
             round: Cell::new(false),
             mode: Cell::new(Mode::Overwrite),
-            full: Cell::new(false),
             identity: Cell::new(0),
             begun: AtomicU32::new(0),
             closed: Line(AtomicU32::new(0)),
@@ -148,7 +143,6 @@ impl<T: Target> Buffer<T> {
             pinned_from: AtomicU32::new(0),
             careful: Cell::new(false),
             discarded: AtomicU32::new(0),
-            told: Cell::new(0),
             bytes: AtomicU32::new(0),
         }
     }
@@ -225,9 +219,7 @@ impl<T: Target> Buffer<T> {
         self.start.store(0, Ordering::Relaxed);
         self.next.set(0);
         self.round.set(false);
-        self.full.set(false);
         self.reading.set(0);
-        self.told.set(0);
         // (Each by itself: a loop over them takes twice the code.)
         self.begun.store(0, Ordering::Relaxed);
         self.closed.store(0, Ordering::Relaxed);
@@ -306,7 +298,6 @@ impl<T: Target> Buffer<T> {
             self.next.get()
         };
         let discarded = self.discarded.load(Ordering::Relaxed);
-        self.told.set(discarded);
         let header = Self::HEADER * 8;
         let identity = self.identity.get() | Self::flags(0, isr_depth);
         self.memory.written(start);
@@ -407,13 +398,10 @@ impl<T: Target> Buffer<T> {
                 let taken = load_acquire(&self.taken);
                 begun.wrapping_sub(taken) < self.places.get()
             }
-            Mode::Fixed => !self.full.get() && begun < self.places.get(),
+            // (Once it is full nothing more goes in, so that what is kept has no holes.)
+            Mode::Fixed => begun < self.places.get(),
         };
-        if !free {
-            self.full.set(true);
-            return None;
-        }
-        Some(self.next.get())
+        free.then_some(self.next.get())
     }
 
     /// Closes the packet that is open: its records end at `end`, the last was at `last`.
@@ -424,7 +412,6 @@ impl<T: Target> Buffer<T> {
         let place = self.memory.address(start);
         let content = (end as usize).wrapping_sub(place as usize) as u32;
         let discarded = self.discarded.load(Ordering::Relaxed);
-        self.told.set(discarded);
         // SAFETY: a packet begins with a header, and places are multiples of 8.
         unsafe {
             Memory::<T>::put32(place, PacketHeader::DISCARDED_OFFSET, discarded);
@@ -443,7 +430,7 @@ impl<T: Target> Buffer<T> {
     /// if there is room.
     pub fn tell_losses(&self, now: u64, thread: usize, isr_depth: u8) {
         let discarded = self.discarded.load(Ordering::Relaxed);
-        if self.open.get() || discarded == self.told.get() {
+        if self.open.get() || discarded == self.told() {
             return;
         }
         if self.mode.get() == Mode::Stream {
@@ -451,13 +438,22 @@ impl<T: Target> Buffer<T> {
                 self.close(room.first, now);
             }
         } else if self.begun() != 0 {
-            self.told.set(discarded);
             let start = self.start.load(Ordering::Relaxed);
             self.memory.written(start);
             let place = self.memory.address(start);
             // SAFETY: the newest packet begins with a header.
             unsafe { Memory::<T>::put32(place, PacketHeader::DISCARDED_OFFSET, discarded) };
         }
+    }
+
+    /// How many of the records that could not be written a header tells of: that of the newest packet.
+    fn told(&self) -> u32 {
+        if self.begun() == 0 {
+            return 0;
+        }
+        let newest = self.memory.address(self.start.load(Ordering::Relaxed));
+        // SAFETY: the newest packet begins with a header.
+        unsafe { Memory::<T>::get32(newest, PacketHeader::DISCARDED_OFFSET) }
     }
 
     /// How many places hold packets. Anybody may ask.

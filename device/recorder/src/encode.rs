@@ -165,6 +165,9 @@ impl<T: Target> Stream<T> {
             .function_shift
             .set(functions.layout::<T>().function_shift.into());
         self.cursor.set(Some(cursor));
+        if !COUNTING {
+            self.set_flags(0);
+        }
         Ok(())
     }
 

@@ -83,7 +83,21 @@ impl<T: Target> Memory<T> {
         unsafe { place.add(offset).cast::<u32>().write(value) };
     }
 
-    /// The same of 64 bits.
+    /// The number that [`put32`](Self::put32) stored.
+    ///
+    /// # Safety
+    /// It was stored there.
+    #[inline(always)]
+    pub unsafe fn get32(place: *const u8, offset: usize) -> u32 {
+        // SAFETY: by this function's contract.
+        let value = unsafe { place.add(offset).cast::<u32>().read() };
+        match T::LAYOUT.order {
+            ByteOrder::Little => u32::from_le(value),
+            ByteOrder::Big => u32::from_be(value),
+        }
+    }
+
+    /// Stores 64 bits so.
     ///
     /// # Safety
     /// There are 8 bytes of this memory, at a multiple of 4.
