@@ -62,7 +62,7 @@ pub use stack::{Frame, Moment};
 /// The most stacks there can be: one bit each in a slot.
 pub const MAX_STACKS: u32 = 32;
 
-/// There are less slots than these, so that a frame can say which.
+/// There are no more slots than these, so that a frame can say which.
 const MAX_SLOTS: u32 = u32::MAX / size_of::<Slot>() as u32;
 
 /// How many slots are looked at for a function before it has none.
@@ -102,7 +102,7 @@ const MOST: usize = 3;
 pub enum TableError {
     /// Fewer than 2 stacks, or more than [`MAX_STACKS`].
     Stacks,
-    /// Less than 2 frames a stack.
+    /// Fewer than 2 frames a stack, or more than 65,535.
     Depth,
     /// Slots without frames, or the other way round, or memory that is not aligned.
     Memory,
@@ -176,8 +176,7 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// Gives the table its memory, and empties it. Of more than 65,535 frames a stack the rest is not
-    /// used.
+    /// Gives the table its memory, and empties it.
     ///
     /// # Errors
     /// When the sizes are unusable; there is no table then.
@@ -196,14 +195,15 @@ impl<T: Target> Profile<T> {
         if !(2..=MAX_STACKS).contains(&stacks) {
             return Err(TableError::Stacks);
         }
-        if depth < 2 || stacks.checked_mul(depth).is_none() {
+        if !(2..=u16::MAX.into()).contains(&depth) {
             return Err(TableError::Depth);
         }
         if slots.is_null()
             || frames.is_null()
             || !slots.is_aligned()
             || !frames.is_aligned()
-            || !(1..MAX_SLOTS).contains(&slot_count)
+            || slot_count == 0
+            || size_of::<usize>() > 4 && slot_count > MAX_SLOTS
         {
             return Err(TableError::Memory);
         }
@@ -213,7 +213,7 @@ impl<T: Target> Profile<T> {
         self.slot_count.set(slot_count);
         self.probes.set(slot_count.min(PROBES) as u8);
         self.stacks.set(stacks as u8);
-        self.depth.set(depth.min(u16::MAX.into()) as u16);
+        self.depth.set(depth as u16);
         self.on.set(false);
         self.clear(0);
         Ok(())
@@ -295,7 +295,7 @@ impl<T: Target> Profile<T> {
     pub fn exit(&self, now: u64, thread: usize, function: usize) {
         self.be_run(now, thread);
         if let Some(at) = &self.moment(now) {
-            self.leave(at, function);
+            self.leave(at, function, 0);
         }
     }
 
@@ -345,7 +345,7 @@ impl<T: Target> Profile<T> {
     pub fn exit_at(&self, at: &Moment, now: u64, function: usize) {
         if cfg!(feature = "profile") {
             at.is_at(now);
-            self.leave(at, function);
+            self.leave(at, function, 0);
         }
     }
 
@@ -408,43 +408,41 @@ impl<T: Target> Profile<T> {
         differs
     }
 
-    /// The function of this address (or the handler above the newest [`BARRIER`]) was left.
+    /// The function of this address (or the handler above the newest [`BARRIER`]) was left; or all calls but so
+    /// many, if any are to `stay`.
     #[inline(never)]
-    fn leave(&self, at: &Moment, function: usize) {
+    fn leave(&self, at: &Moment, function: usize, stay: u32) {
         at.call.address.set(function);
         loop {
             let open = at.mark.get().open();
-            if open >= self.depth.get().into() {
-                self.close(at);
+            if open == stay {
+                if stay == 0 {
+                    self.count(&self.unmatched, 1);
+                }
                 return;
             }
-            // SAFETY: so many are open.
-            let address = unsafe { at.stack.frame(open) }.address.get();
-            let ours = address == function;
-            if open == 0 || !ours && address == BARRIER {
+            // One that did not fit took no time, and has no slot: it is like the one that begins now.
+            let mut frame = &at.call;
+            if open < self.depth.get().into() {
+                // SAFETY: so many are open.
+                frame = unsafe { at.stack.frame(open) };
+            }
+            let address = frame.address.get();
+            let ours = address == function && stay == 0;
+            if !ours && address == BARRIER {
                 return self.count(&self.unmatched, 1);
             }
-            if !self.close(at) || ours {
+            if !self.close(at, frame) || ours {
                 return;
             }
             self.count(&self.unmatched, 1);
         }
     }
 
-    /// The newest call, if it has a frame.
+    /// The newest call, which has this frame, ended; false if the stack is somebody else's by now.
     #[inline(always)]
-    fn newest(&self, at: &Moment) -> Option<&Frame> {
-        let open = at.mark.get().open();
-        // SAFETY: so many are open.
-        (open < self.depth.get().into()).then(|| unsafe { at.stack.frame(open) })
-    }
-
-    /// The newest call ended; false if the stack is somebody else's by now.
-    #[inline(never)]
-    fn close(&self, at: &Moment) -> bool {
+    fn close(&self, at: &Moment, frame: &Frame) -> bool {
         let head = at.stack.head();
-        // One that did not fit took no time, and has no slot: it is like the one that begins now.
-        let frame = self.newest(at).unwrap_or(&at.call);
         // Behind the first step the frame may be an interrupt's.
         let word = frame.mark.get();
         let duration = at.call.start.get().wrapping_sub(frame.start.get());

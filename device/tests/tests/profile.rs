@@ -536,3 +536,23 @@ fn slots_at_the_end_are_found_like_others() {
         assert!(slots > 16 || lost == 0, "{found} of {slots}");
     }
 }
+
+#[test]
+fn a_jump_leaves_what_did_not_fit_too() {
+    let profile: Profile = table(8, 2, 4);
+    profile.enter(0, 1, 0x10);
+    profile.set_jump(0x5000);
+    for function in [0x20, 0x30, 0x40, 0x50] {
+        profile.enter(10, 1, function);
+    }
+    profile.jump(20, 0x5000);
+    let losses = profile.losses();
+    assert_eq!((losses.too_deep, losses.unmatched), (2, 4));
+    profile.enter(30, 1, 0x20);
+    profile.exit(35, 1, 0x20);
+    profile.exit(40, 1, 0x10);
+    let entries = entries(&profile);
+    let of = |function| (entries[&function].count, entries[&function].self_time);
+    assert_eq!((of(0x10), of(0x20), of(0x30)), ((1, 25), (2, 5), (1, 10)));
+    assert_eq!(profile.losses().unmatched, 4);
+}

@@ -373,7 +373,7 @@ impl Process {
                     config.slot_count,
                     memory.add(lane_bytes + slot_bytes).cast(),
                     config.shadow_stacks,
-                    config.shadow_depth,
+                    config.shadow_depth.min(u16::MAX.into()),
                 )
             };
             set_up.ok()?;

@@ -39,7 +39,7 @@ impl<T: Target> Profile<T> {
                 What::IsrEnter => {
                     self.push(at, None);
                 }
-                What::IsrExit => self.leave(at, BARRIER),
+                What::IsrExit => self.leave(at, BARRIER, 0),
                 What::Jump => self.jump_back(at, buffer),
             }
         }

@@ -39,11 +39,8 @@ impl<T: Target> Profile<T> {
                 return;
             }
             if frame.extra.get() == buffer as u32 {
-                while at.mark.get().open() != n {
-                    self.close(at);
-                    self.count(&self.unmatched, 1);
-                }
-                return;
+                // (No function has this address.)
+                return self.leave(at, 1, n);
             }
             n -= 1;
         }
