@@ -1,13 +1,13 @@
 //! A number of 64 bits that lies where a word of the machine may.
 //!
-//! Microcontrollers align 64 bits to 8 bytes, which leaves holes in structures of words; none of them
+//! Microcontrollers of 32 bits align 64 to 8 bytes, which leaves holes in structures of words; none of them
 //! reads or writes such a number in one access anyway.
 
 use core::cell::Cell;
 
 /// The number.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, packed(4))]
+#[cfg_attr(target_pointer_width = "32", repr(C, packed(4)))]
 struct Long(u64);
 
 /// A cell of such a number.
