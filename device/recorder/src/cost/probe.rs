@@ -69,11 +69,19 @@ pub(crate) fn measure<B: Bench>(
     };
     let plan = const { &plan::<B>() };
     for measure in plan {
-        if *measure & 3 == 3 && !switches {
-            break;
+        let mut subject = function(bench.cursor(), bench.gate());
+        if *measure & 2 != 0 {
+            // An interrupt that is never in a trace.
+            subject = 0;
+            if *measure & 1 != 0 {
+                if !switches {
+                    break;
+                }
+                subject = bench.stream().thread();
+            }
         }
         measured.measure = *measure;
-        pair(&bench, &mut measured);
+        pair(&bench, subject, &mut measured);
         let whole: *const Measured<MaybeUninit<B::Tally>> = &raw const measured;
         // SAFETY: both have been written now.
         let whole = unsafe { &*whole.cast::<Measured<B::Tally>>() };
@@ -114,23 +122,16 @@ const fn plan<B: Bench>() -> [u32; 7] {
     plan
 }
 
-/// Calls both hooks of a pair; both tallies are written.
+/// Calls both hooks of a pair with this subject; both tallies are written.
 #[inline(always)]
-fn pair<B: Bench>(bench: &B, measured: &mut Measured<MaybeUninit<B::Tally>>) {
+fn pair<B: Bench>(bench: &B, subject: usize, measured: &mut Measured<MaybeUninit<B::Tally>>) {
     let (stream, cursor, gate) = (bench.stream(), bench.cursor(), bench.gate());
     let Measured {
         measure,
         hooks: tallies,
         ..
     } = measured;
-    let pair = (*measure & 3) as usize;
-    let hooks = &bench.hooks()[pair];
-    let mut subject = function(cursor, gate);
-    if pair == 2 {
-        subject = 0;
-    } else if pair == 3 {
-        subject = stream.thread();
-    }
+    let hooks = &bench.hooks()[(*measure & 3) as usize];
     let subject: *const c_void = without_provenance(subject);
     let mut rounds = WARM_UP + B::Tally::ROUNDS;
     loop {

@@ -73,9 +73,8 @@ impl<P: SinglePort> Single<P> {
         if self.port.hooks().is_none() || self.measured.replace(way) == way {
             return;
         }
-        let gate = &hot.gate;
         let profile = self.writer.profile();
-        let state = gate.state();
+        let state = hot.gate.state();
         let usable = state.usable() && !self.inside.get();
         if !usable || !self.metadata.has_room_for_costs() || profile.exists() && state.turned() {
             return self.measured.set(0);
@@ -90,8 +89,11 @@ impl<P: SinglePort> Single<P> {
         // A program that does not tell of switches would seem to do so by now.
         let switches = self.writer.is_told();
         measure(here, switches, tell, || self.measured.set(0));
+        // (All from the beginning: there is no register to keep it in.)
+        let (this, hot) = (P::somewhere(self), P::somewhere(hot));
+        let profile = this.writer.profile();
         if profile.exists() && profile.pause() {
-            self.wipe(gate);
+            this.wipe(&hot.gate);
         }
     }
 }
