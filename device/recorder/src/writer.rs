@@ -11,6 +11,7 @@ use crate::config::{
 };
 use crate::encode::{Alone, Driver, Store, Stream};
 use crate::gate::code;
+use crate::hot::low;
 use crate::profile::{Moment, Profile};
 use crate::{Edge, Event, Target};
 
@@ -205,6 +206,7 @@ impl<T: Target> Writer<T> {
 
     /// Records an event at `now`, in the stream and in the table, where nobody comes in between.
     /// `function`s have no Thumb bit.
+    #[inline(always)]
     pub fn record(&self, now: u64, event: Event) {
         self.record_by(&Alone::at(&self.stream, now), event);
     }
@@ -263,23 +265,23 @@ impl<T: Target> Writer<T> {
     #[inline(never)]
     fn enter(&self, driver: &impl Driver, function: usize, caller: usize) -> bool {
         let caller = if self.keep_sites() { caller } else { 0 };
-        let (kept, moment) = (self.profile.is_kept(), Cell::new(None));
+        let (kept, mut moment) = (self.profile.is_kept(), None);
         let ready = || {
             if kept {
-                self.prepare(driver, &moment);
+                self.prepare(driver, &mut moment);
             }
         };
         let recorded = match self.stream.enter(driver, function, caller, ready) {
             Ok(recorded) => recorded,
             Err((id, first, second)) => {
-                let moment = kept.then_some(&moment);
+                let moment = kept.then_some(&mut moment);
                 self.put(driver, id, first, second, moment)
             }
         };
         let Some(now) = recorded else {
             return false;
         };
-        match &moment.into_inner() {
+        match &moment {
             Some(moment) => self.profile.enter_at(moment, driver.whole(now), function),
             None if kept => self.profile.lose_call(),
             None => {}
@@ -289,23 +291,23 @@ impl<T: Target> Writer<T> {
 
     #[inline(never)]
     fn exit(&self, driver: &impl Driver, function: usize) -> bool {
-        let (kept, moment) = (self.profile.is_kept(), Cell::new(None));
+        let (kept, mut moment) = (self.profile.is_kept(), None);
         let ready = || {
             if kept {
-                self.prepare(driver, &moment);
+                self.prepare(driver, &mut moment);
             }
         };
         let recorded = match self.stream.exit(driver, function, ready) {
             Ok(recorded) => recorded,
             Err((id, first, second)) => {
-                let moment = kept.then_some(&moment);
+                let moment = kept.then_some(&mut moment);
                 self.put(driver, id, first, second, moment)
             }
         };
         let Some(now) = recorded else {
             return false;
         };
-        if let Some(moment) = &moment.into_inner() {
+        if let Some(moment) = &moment {
             self.profile.exit_at(moment, driver.whole(now), function);
         }
         true
@@ -314,11 +316,11 @@ impl<T: Target> Writer<T> {
     /// Notes what the table, which is kept, has to know of the moment at which a call is recorded. (One
     /// piece of code for all that record calls, and in memory: else it is copied there masked.)
     #[inline(never)]
-    fn prepare(&self, driver: &impl Driver, moment: &Cell<Option<Moment>>) {
+    fn prepare(&self, driver: &impl Driver, moment: &mut Option<Moment>) {
         if self.profile.is_idle() {
             self.run_thread(driver);
         }
-        moment.set(self.profile.moment(0));
+        *moment = self.profile.moment(0);
     }
 
     /// The thread that is known runs, as nobody did.
@@ -394,7 +396,7 @@ impl<T: Target> Writer<T> {
         id: EventId,
         first: u64,
         second: usize,
-        moment: Option<&Cell<Option<Moment>>>,
+        mut moment: Option<&mut Option<Moment>>,
     ) -> Option<usize> {
         let id = match id {
             EventId::IsrExitNamed if self.innermost() == Some(first as u16) => EventId::IsrExit,
@@ -405,12 +407,12 @@ impl<T: Target> Writer<T> {
             _ => id,
         };
         let follows = (EventId::Context as u8..=EventId::IsrExitNamed as u8).contains(&(id as u8));
+        let accounted = moment.is_none() && self.profile.is_kept();
         let ready = || {
-            if let Some(moment) = moment {
+            if let Some(moment) = moment.as_deref_mut() {
                 self.prepare(driver, moment);
             }
         };
-        let accounted = moment.is_none() && self.profile.is_kept();
         // Worked out here: a compiler would do it where interrupts are held off.
         let more = black_box(follows || accounted);
         let also = |now| {
@@ -431,8 +433,24 @@ impl<T: Target> Writer<T> {
             }
             Some(self.following(id, first))
         };
+        let discarded = || self.discarded(driver, id, first, accounted);
+        let parts = (id, first, second);
         self.stream
-            .other(driver, (id, first, second), ready, quick, also)
+            .other(driver, parts, ready, quick, also, discarded)
+    }
+
+    /// What was discarded happened all the same, at the time that is returned, cut by [`low`].
+    #[cold]
+    #[inline(never)]
+    fn discarded(&self, driver: &impl Driver, id: EventId, first: u64, accounted: bool) -> usize {
+        driver.apart(|| {
+            let now = self.stream.last();
+            if accounted {
+                self.account_other(now, id, first);
+            }
+            self.follow_apart(id, first);
+            low::<T>(now)
+        })
     }
 
     /// What [`follow`](Self::follow) does after a record of this id, as a single store.

@@ -33,7 +33,7 @@ impl<T: Target> Stream<T> {
             _ => Err(event.parts::<T>()),
         };
         if let Err(parts) = usual {
-            self.other(&alone, parts, || (), |_| None, |_| ());
+            self.other(&alone, parts, || (), |_| None, |_| (), || 0);
         }
     }
 
@@ -48,7 +48,7 @@ impl<T: Target> Stream<T> {
         driver: &impl Driver,
         function: usize,
         caller: usize,
-        ready: impl Fn(),
+        mut ready: impl FnMut(),
     ) -> Result<Option<usize>, Parts> {
         let Some(cursor) = self.cursor() else {
             return Ok(self.nowhere());
@@ -91,7 +91,7 @@ impl<T: Target> Stream<T> {
         &self,
         driver: &impl Driver,
         function: usize,
-        ready: impl Fn(),
+        mut ready: impl FnMut(),
     ) -> Result<Option<usize>, Parts> {
         let Some(cursor) = self.cursor() else {
             return Ok(self.nowhere());
@@ -128,15 +128,17 @@ impl<T: Target> Stream<T> {
     }
 
     /// Records what has an id and two numbers ([`Event::parts`]), and does `also` in the same step, or
-    /// what `quick` says is the same; else as [`enter`](Self::enter).
+    /// what `quick` says is the same; of what is discarded `discarded` returns the time. Else as
+    /// [`enter`](Self::enter).
     #[inline(always)]
     pub(crate) fn other(
         &self,
         driver: &impl Driver,
         (id, first, second): Parts,
-        ready: impl Fn(),
+        mut ready: impl FnMut(),
         quick: impl Fn(EventId) -> Option<Store>,
         also: impl Fn(usize),
+        discarded: impl FnOnce() -> usize,
     ) -> Option<usize> {
         let Some(cursor) = self.cursor() else {
             return self.nowhere();
@@ -180,12 +182,7 @@ impl<T: Target> Stream<T> {
             need.bytes += more;
             match driver.room(need) {
                 Found::Again => {}
-                // It happened all the same.
-                Found::Full => {
-                    let now = cursor.last.get();
-                    driver.apart(|| also(now));
-                    return Some(now);
-                }
+                Found::Full => return Some(discarded()),
                 Found::Shut => return None,
             }
         }
