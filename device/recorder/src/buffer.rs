@@ -39,8 +39,6 @@ use crate::sync::{AtomicU32, Ordering, add, load_acquire, store_release};
 pub struct Buffer<T> {
     /// It has not been closed.
     open: Cell<bool>,
-    /// There is more to look at than where the next place is: packets are not given up, or not all.
-    careful: Cell<bool>,
     /// All places have held a packet.
     round: Cell<bool>,
     mode: Cell<Mode>,
@@ -141,7 +139,6 @@ impl<T: Target> Buffer<T> {
             reading: Line(Cell::new(0)),
             pinned: AtomicU32::new(0),
             pinned_from: AtomicU32::new(0),
-            careful: Cell::new(false),
             discarded: AtomicU32::new(0),
             bytes: AtomicU32::new(0),
         }
@@ -231,8 +228,6 @@ impl<T: Target> Buffer<T> {
     /// What happens when the buffer is full. To be changed while it is empty.
     pub fn set_mode(&self, mode: Mode) {
         self.mode.set(mode);
-        self.careful
-            .set(self.is_pinned() || mode != Mode::Overwrite);
     }
 
     /// What happens when the buffer is full.
@@ -292,7 +287,8 @@ impl<T: Target> Buffer<T> {
     #[inline(always)]
     pub fn begin(&self, now: u64, thread: usize, isr_depth: u8) -> Option<Room> {
         let begun = self.begun.load(Ordering::Relaxed);
-        let start = if self.careful.get() {
+        // Packets are not given up, or not all?
+        let start = if self.mode.get() != Mode::Overwrite || self.is_pinned() {
             self.free_start(begun)?
         } else {
             self.next.get()
@@ -352,18 +348,14 @@ impl<T: Target> Buffer<T> {
             let newest = self.begun.load(Ordering::Relaxed).wrapping_sub(1);
             self.pinned_from.store(newest, Ordering::Relaxed);
         }
-        self.careful.set(true);
         store_release(&self.pinned, pinned);
     }
 
     /// A record has been filled.
-    #[inline(never)]
+    #[inline(always)]
     pub fn unpin(&self) {
         let left = self.pinned.load(Ordering::Relaxed).saturating_sub(1);
         store_release(&self.pinned, left);
-        if left == 0 {
-            self.careful.set(self.mode.get() != Mode::Overwrite);
-        }
     }
 
     /// Whether records are being filled. Anybody may ask.

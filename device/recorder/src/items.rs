@@ -115,10 +115,8 @@ pub struct Ring<T> {
     discarded: AtomicU32,
     /// Packets closed.
     closed: AtomicU32,
-    /// Packets that a reader has released, in mode *stream*; and the place of the next, which is
-    /// the reader's.
+    /// Packets that a reader has released, in mode *stream*.
     taken: AtomicU32,
-    taken_place: Cell<u32>,
     /// How often it has been cleared.
     clears: AtomicU32,
     /// Producers in assembly write here: the time of the last item is not known.
@@ -139,7 +137,7 @@ unsafe impl<T> Send for Ring<T> {}
 
 /// The size that `kymo_items.h` gives to it.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Ring<()>>() == if size_of::<usize>() == 4 { 72 } else { 88 });
+const _: () = assert!(size_of::<Ring<()>>() == if size_of::<usize>() == 4 { 68 } else { 80 });
 
 /// What a ring has come to since it was last cleared. Counters wrap at 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -213,7 +211,6 @@ impl<T: Target> Ring<T> {
             discarded: AtomicU32::new(0),
             closed: AtomicU32::new(0),
             taken: AtomicU32::new(0),
-            taken_place: Cell::new(0),
             clears: AtomicU32::new(0),
             blind: Cell::new(false),
             last: [const { Cell::new(0) }; 2],
@@ -471,7 +468,6 @@ impl<T: Target> Ring<T> {
         self.discarded.store(0, Ordering::Relaxed);
         self.closed.store(0, Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);
-        self.taken_place.set(0);
     }
 
     /// How many items have been produced since the last clear, without those that are only times.

@@ -217,7 +217,7 @@ impl<T: Target> Ring<T> {
     }
 
     /// The place of the packet of this number.
-    fn place_of(&self, packet: u32) -> u32 {
+    pub(super) fn place_of(&self, packet: u32) -> u32 {
         packet % self.packets.get().max(1)
     }
 

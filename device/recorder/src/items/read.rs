@@ -71,17 +71,13 @@ impl<T: Target> Ring<T> {
         if n >= self.closed.load(Ordering::Acquire).wrapping_sub(taken) {
             return None;
         }
-        let place = self.taken_place.get().wrapping_add(n);
         // SAFETY: closed, and the writer does not come to this place before it is released.
-        unsafe { self.place(place % self.packets.get().max(1)) }
+        unsafe { self.place(self.place_of(taken.wrapping_add(n))) }
     }
 
     /// Gives the place of the packet that [`next`](Self::next) gave back to the writer.
     pub fn release(&self) {
         let taken = self.taken.load(Ordering::Relaxed);
-        let next = self.taken_place.get() + 1;
-        self.taken_place
-            .set(if next < self.packets.get() { next } else { 0 });
         self.taken.store(taken.wrapping_add(1), Ordering::Release);
     }
 }
