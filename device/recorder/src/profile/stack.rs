@@ -89,7 +89,7 @@ impl Mark {
     /// What it is when the stack has been emptied.
     #[inline(always)]
     pub const fn emptied(self) -> Self {
-        Self((self.0 + 1) % Self::CALL)
+        Self(self.0.wrapping_add(1) % Self::CALL)
     }
 }
 

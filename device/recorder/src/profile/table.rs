@@ -2,7 +2,8 @@
 
 use kymo_wire::profile::{Entry, TableHeader};
 
-use super::{Losses, Profile, RECURSIVE, grow, raise};
+use super::slot::RECURSIVE;
+use super::{Losses, Profile, grow, raise};
 use crate::Target;
 use crate::link::SCRATCH_BYTES;
 
