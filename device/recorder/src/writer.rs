@@ -15,6 +15,10 @@ use crate::hot::low;
 use crate::profile::{Moment, Profile};
 use crate::{Edge, Event, Target};
 
+mod served;
+
+use served::Served;
+
 /// The stream and the accumulators of one CPU or thread, and what is known of it: its thread, the
 /// interrupts that it serves. For one context at a time.
 ///
@@ -39,43 +43,7 @@ pub struct Writer<T> {
     profile: Profile<T>,
     /// The interrupts that are being served, the outermost first: as many as the stream's
     /// `isr_depth` says, as far as there is room.
-    served: [Cell<Irq>; SERVED],
-}
-
-/// How many nested interrupts are known by their numbers: as many as a Cortex-M with four bits of
-/// priority can nest.
-const SERVED: usize = 16;
-
-/// What keeps the number of an interrupt. (Few microcontrollers have as many as 256, and all have little
-/// RAM.)
-#[cfg(target_pointer_width = "32")]
-type Number = u8;
-/// What keeps the number of an interrupt.
-#[cfg(not(target_pointer_width = "32"))]
-type Number = u16;
-
-/// An interrupt that is being served.
-#[derive(Clone, Copy, Debug)]
-struct Irq(Number);
-
-#[allow(clippy::unnecessary_cast, reason = "not on all machines")]
-impl Irq {
-    /// Stands for one whose number is not known because too many are nested, or it is too great. On no
-    /// architecture is it an interrupt's.
-    const UNKNOWN: Self = Self(0);
-
-    #[inline(always)]
-    fn of(number: u16) -> Self {
-        match number > Number::MAX as u16 {
-            true => Self::UNKNOWN,
-            false => Self(number as Number),
-        }
-    }
-
-    #[inline(always)]
-    fn number(self) -> u16 {
-        self.0 as u16
-    }
+    served: Served,
 }
 
 /// How the thread that runs is known.
@@ -107,7 +75,7 @@ impl<T: Target> Writer<T> {
             was_off: Cell::new(false),
             threads: Cell::new(Threads::Untold),
             fast: Cell::new(false),
-            served: [const { Cell::new(Irq::UNKNOWN) }; SERVED],
+            served: Served::new(),
         }
     }
 
@@ -509,17 +477,13 @@ impl<T: Target> Writer<T> {
 
     /// The number of the interrupt that is being served, if any is and it is known.
     fn innermost(&self) -> Option<u16> {
-        let level = self.stream.isr_depth.get().checked_sub(1)?;
-        let served = self.served.get(usize::from(level))?;
-        Some(served.get().number())
+        self.served.at(self.stream.isr_depth.get().checked_sub(1)?)
     }
 
     /// Notes that this interrupt is being served, inside of all others, which is yet to be counted.
     #[inline(always)]
     fn serve(&self, irq: u64) {
-        if let Some(served) = self.served.get(usize::from(self.stream.isr_depth.get())) {
-            served.set(Irq::of(irq as u16));
-        }
+        self.served.note(self.stream.isr_depth.get(), irq as u16);
     }
 
     /// Records that recording is on, or off, at `now`, where nobody comes in between. Where it is on,
@@ -542,8 +506,7 @@ impl<T: Target> Writer<T> {
             self.stream.part();
             self.stream.forget_isrs();
             for level in 0..depth {
-                let irq = self.served.get(usize::from(level));
-                self.begin_again(now, irq.map_or(Irq::UNKNOWN, Cell::get).number());
+                self.begin_again(now, self.served.at(level).unwrap_or(Served::UNKNOWN));
             }
         }
     }
