@@ -41,6 +41,8 @@ impl Packets {
         };
         set_up.expect("the sizes are right");
         buffer.set_mode(mode);
+        // What both sides share is made here, before there are two.
+        buffer.clear();
         Arc::new(Self {
             buffer,
             _memory: memory,
