@@ -88,13 +88,12 @@ pub(crate) unsafe extern "C" fn enter(
 ) -> Done {
     core::arch::naked_asm!(
         "push {{r4-r8, r10, r11, lr}}",
-        "ldr r4, [r0, #{counter}]",
         "lsl r5, r2, #11",
         "lsl r6, r2, #15",
         "add r6, #4",
         "lsr r7, r2, #5",
         "mov r12, r3",
-        "ldrd r1, r2, [r1]",
+        "ldm r1, {{r1, r2, r4}}",
         "mrs r11, PRIMASK",
         "cpsid i",
         "ldrd r8, r10, [r0]",
@@ -129,7 +128,6 @@ pub(crate) unsafe extern "C" fn enter(
         "1: msr PRIMASK, r11",
         "movs r0, #0",
         "pop {{r4-r8, r10, r11, pc}}",
-        counter = const word::COUNTER * 4,
         limit = const word::LIMIT * 4,
     )
 }
@@ -150,9 +148,8 @@ pub(crate) unsafe extern "C" fn exit(
 ) -> Done {
     core::arch::naked_asm!(
         "push {{r4-r8, lr}}",
-        "ldr r4, [r0, #{counter}]",
         "mov r12, r2",
-        "ldrd r1, r2, [r1]",
+        "ldm r1, {{r1, r2, r4}}",
         "mrs r8, PRIMASK",
         "cpsid i",
         "ldrd r6, r7, [r0]",
@@ -188,7 +185,6 @@ pub(crate) unsafe extern "C" fn exit(
         "1: msr PRIMASK, r8",
         "movs r0, #0",
         "pop {{r4-r8, pc}}",
-        counter = const word::COUNTER * 4,
         limit = const word::LIMIT * 4,
     )
 }

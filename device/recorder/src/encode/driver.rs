@@ -93,7 +93,7 @@ pub(crate) trait Driver {
 
     /// Stores an entry into the function of this number in a step, after which so many calls are open, unless
     /// something has been recorded since it was `seen`, or there is no room, or it is too far away. Returns
-    /// the time, cut by [`low`]. To be used where it is [quick](Self::is_quick).
+    /// the time, cut by [`low`]. To be used if this is [rare](Self::RARE).
     #[inline(always)]
     fn quick_enter(&self, _: &Cursor, _: &Seen, _number: usize, _calls: usize) -> Option<usize> {
         None

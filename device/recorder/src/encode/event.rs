@@ -208,16 +208,16 @@ impl<T: Target> Stream<T> {
     /// Tries to record by `quick` or `put`, if nobody else has since the cursor's place and time were `seen`;
     /// else sees to room.
     #[inline(always)]
-    fn step(
+    fn step<D: Driver>(
         &self,
-        driver: &impl Driver,
+        driver: &D,
         cursor: &Cursor,
         seen: Seen,
         need: Need,
         quick: impl Fn() -> Option<usize>,
         put: impl Fn(usize) -> bool,
     ) -> Step {
-        let recorded = match driver.is_quick() {
+        let recorded = match D::RARE {
             true => quick(),
             false => Self::attempt(driver, cursor, seen, put),
         };

@@ -20,6 +20,8 @@ use crate::hot::Cursor;
 pub struct Seen {
     last: usize,
     at: *mut u8,
+    /// Where the time is read.
+    counter: *const u32,
 }
 
 impl Seen {
@@ -29,7 +31,14 @@ impl Seen {
         Self {
             last: cursor.last.get(),
             at: cursor.at(),
+            counter: cursor.counter.get(),
         }
+    }
+
+    /// The same, but that the time is read there.
+    #[inline(always)]
+    pub(crate) fn read_at(self, counter: *const u32) -> Self {
+        Self { counter, ..self }
     }
 
     /// Where it ended.

@@ -75,7 +75,8 @@ pub trait SinglePort: Target {
     /// there is room, and the time is near enough. Returns that.
     ///
     /// # Safety
-    /// The cursor's counter is there, and so is memory below its limit; the number has a form.
+    /// The counter that `seen` names is there, and so is memory below the cursor's limit; the number has a
+    /// form.
     #[inline(always)]
     unsafe fn enter(cursor: &Cursor, seen: &Seen, number: usize, calls: usize) -> Option<usize> {
         let (_, _, _, _) = (cursor, seen, number, calls);

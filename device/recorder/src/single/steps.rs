@@ -113,6 +113,22 @@ impl<P: SinglePort + 'static> Single<P> {
     }
 }
 
+impl<P: SinglePort + 'static> Steps<'_, P> {
+    /// Stores a call, at a time that is read where this says, or found out before and read there.
+    #[inline(always)]
+    fn by_clock(&self, seen: &Seen, store: impl FnOnce(&Seen) -> Option<usize>) -> Option<usize> {
+        let time = Cell::new(0);
+        let mut seen = *seen;
+        let was = self.single.come_to_clock(self.hot, &time).ok()?;
+        if was.is_some() {
+            seen = seen.read_at(time.as_ptr());
+        }
+        let done = store(&seen);
+        self.single.leave_clock(was);
+        done
+    }
+}
+
 impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
     const RARE: bool = P::QUICK;
 
@@ -162,14 +178,16 @@ impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
         number: usize,
         calls: usize,
     ) -> Option<usize> {
-        // SAFETY: as above.
-        unsafe { P::enter(cursor, seen, number, calls) }
+        // SAFETY: the cursor is the stream's, where there is memory below its limit.
+        self.by_clock(seen, |seen| unsafe {
+            P::enter(cursor, seen, number, calls)
+        })
     }
 
     #[inline(always)]
     fn quick_exit(&self, cursor: &Cursor, seen: &Seen, calls: usize) -> Option<usize> {
         // SAFETY: as above.
-        unsafe { P::exit(cursor, seen, calls) }
+        self.by_clock(seen, |seen| unsafe { P::exit(cursor, seen, calls) })
     }
 
     #[inline(never)]
