@@ -147,7 +147,8 @@ impl<T: Target> Stream<T> {
             let block = Block::new::<T>(seen.at(), length);
             let done = if D::RARE {
                 let head = (block.head, block.value);
-                driver.quick_anyhow(cursor, Quick::block::<T>(cursor, seen, head, block.end))
+                let mut quick = Quick::block::<T>(cursor, seen, head, block.end);
+                driver.quick(cursor, &mut quick)
             } else {
                 driver.attempt(|now| {
                     // SAFETY: the cursor is ours, and the driver keeps others away.

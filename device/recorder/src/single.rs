@@ -230,11 +230,33 @@ impl<P: SinglePort + 'static> Single<P> {
                 self.open_call(hot, config, Edge::Enter, function, caller);
             }
             Event::Exit(function) => self.open_call(hot, config, Edge::Exit, function, 0),
+            Event::WallClock { ns, uncertainty } => {
+                if self.wake(hot, config) {
+                    self.tell_wall_clock(hot, uncertainty, |_| ns);
+                }
+            }
             _ => self.say(hot, config, event.parts::<P>()),
         }
     }
 
-    /// Anything else happened, in [parts](Event::parts).
+    /// Records the time of the world, which is `at` when it is recorded: the longest record, for which interrupts
+    /// are masked longer than for any other. Returns whether it could be.
+    pub(crate) fn tell_wall_clock(
+        &self,
+        hot: &Hot,
+        uncertainty: u32,
+        at: impl FnOnce(u64) -> u64,
+    ) -> bool {
+        let recorded = self.masked(|| {
+            let now = self.time(&hot.gate)?;
+            let (id, uncertainty) = (EventId::WallClock, uncertainty as usize);
+            self.writer.stream().place(id, now, at(now), uncertainty);
+            Some(())
+        });
+        recorded.flatten().is_some()
+    }
+
+    /// Anything else happened, in [parts](Event::parts): but the time of the world.
     #[inline(always)]
     pub fn say(
         &'static self,

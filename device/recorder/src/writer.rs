@@ -375,36 +375,31 @@ impl<T: Target> Writer<T> {
             _ => id,
         };
         let follows = (EventId::Context as u8..=EventId::IsrExitNamed as u8).contains(&(id as u8));
-        let accounted = moment.is_none() && self.profile.is_kept();
+        let accounted = moment.is_none() && self.profile.is_kept() && tells_table(id);
         let ready = || {
             if let Some(moment) = moment.as_deref_mut() {
                 self.prepare(driver, moment);
             }
         };
         // Worked out here: a compiler would do it where interrupts are held off.
-        let more = black_box(follows || accounted);
+        let plain = black_box(!accounted && (D::RARE || !follows));
         let also = |now| {
-            if more {
-                if accounted {
-                    self.account_other(self.stream.whole(now), id, first);
-                }
-                if D::RARE {
-                    self.follow_apart(id, first);
-                } else {
-                    self.follow_parts(id, first);
-                }
+            if accounted {
+                self.account_other(self.stream.whole(now), id, first);
+            }
+            if !D::RARE {
+                self.follow_parts(id, first);
             }
         };
-        let quick = |id| {
-            if accounted && self.tells_table(id) {
-                return None;
-            }
-            Some(self.following(id, first))
+        let beside = |form| match form {
+            // The table, which is told in the same step, wants to know who ran before.
+            EventId::Context if accounted => Store::NOTHING,
+            _ => self.following(form, first),
         };
         let discarded = || self.discarded(driver, id, first, accounted);
         let parts = (id, first, second);
         self.stream
-            .other(driver, parts, ready, quick, also, discarded)
+            .other(driver, parts, plain, ready, beside, also, discarded)
     }
 
     /// What was discarded happened all the same, at the time that is returned, cut by [`low`].
@@ -450,15 +445,6 @@ impl<T: Target> Writer<T> {
         }
     }
 
-    /// Whether the table must know of a record of this id.
-    #[inline(always)]
-    fn tells_table(&self, id: EventId) -> bool {
-        !matches!(
-            id,
-            EventId::Marker | EventId::NamedMarker | EventId::WallClock
-        )
-    }
-
     #[inline(never)]
     fn account_other(&self, now: u64, id: EventId, first: u64) {
         let thread = first as usize;
@@ -466,7 +452,10 @@ impl<T: Target> Writer<T> {
         match id {
             EventId::SwitchedIn => profile.switched_in(now, thread),
             EventId::SwitchedOut => profile.switched_out(now),
-            EventId::Context if thread != self.stream.thread() => profile.switched_in(now, thread),
+            EventId::Context if thread != self.stream.thread() => {
+                profile.switched_in(now, thread);
+                self.stream.set_thread(thread);
+            }
             EventId::IsrEnter => profile.isr_enter(now),
             EventId::IsrExit | EventId::IsrExitNamed => profile.isr_exit(now),
             EventId::Setjmp => profile.set_jump(thread),
@@ -610,6 +599,15 @@ impl<T: Target> Default for Writer<T> {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Whether the table must know of an event of this id.
+#[inline(always)]
+fn tells_table(id: EventId) -> bool {
+    !matches!(
+        id,
+        EventId::Marker | EventId::NamedMarker | EventId::WallClock
+    )
 }
 
 /// The bit of a function among 32.

@@ -63,6 +63,9 @@ pub fn abort() -> ! {
 /// Something happened that is no call.
 #[inline(always)]
 pub fn hook(event: Event) {
+    if let Event::WallClock { .. } = event {
+        return recorder().hook(&HOT, config(), event);
+    }
     let (id, first, second) = event.parts::<Processor>();
     say(first, second, id);
 }

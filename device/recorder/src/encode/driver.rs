@@ -71,24 +71,23 @@ pub(crate) trait Driver {
     /// returns what that did.
     fn attempt(&self, put: impl FnOnce(usize) -> bool) -> bool;
 
-    /// Whether [`quick`](Self::quick) can be used now.
-    #[inline(always)]
-    fn is_quick(&self) -> bool {
-        false
-    }
-
     /// Stores a record in a step, unless something has been recorded since it was made, or there is no
-    /// room, or it is too far away.
+    /// room, or it is too far away. To be used if this is [rare](Self::RARE).
     #[inline(always)]
     fn quick(&self, _: &Cursor, _: &mut Quick) -> bool {
         false
     }
 
-    /// [`quick`](Self::quick) also where it takes longer, if this is [rare](Self::RARE); of a record that
-    /// needs not be settled.
+    /// The same, and does `also` in that step.
     #[inline(always)]
-    fn quick_anyhow(&self, _: &Cursor, _: Quick) -> bool {
-        false
+    fn quick_and(&self, cursor: &Cursor, record: &mut Quick, also: impl Fn(usize)) -> bool {
+        self.apart(|| {
+            let done = self.quick(cursor, record);
+            if done {
+                also(record.now());
+            }
+            done
+        })
     }
 
     /// Stores an entry into the function of this number in a step, after which so many calls are open, unless

@@ -33,7 +33,8 @@ impl<T: Target> Stream<T> {
             _ => Err(event.parts::<T>()),
         };
         if let Err(parts) = usual {
-            self.other(&alone, parts, || (), |_| None, |_| (), || 0);
+            let beside = |_| Store::NOTHING;
+            self.other(&alone, parts, true, || (), beside, |_| (), || 0);
         }
     }
 
@@ -127,16 +128,21 @@ impl<T: Target> Stream<T> {
         Err((id, first as u64, 0))
     }
 
-    /// Records what has an id and two numbers ([`Event::parts`]), and does `also` in the same step, or
-    /// what `quick` says is the same; of what is discarded `discarded` returns the time. Else as
-    /// [`enter`](Self::enter).
+    /// Records what has an id and two numbers ([`Event::parts`]), and does `also` in the same step, unless all is
+    /// `plain`; where this is [rare](Driver::RARE) `beside` says what is stored in it, too, and a wall clock is
+    /// too long. Of what is discarded `discarded` returns the time. Else as [`enter`](Self::enter).
     #[inline(always)]
-    pub(crate) fn other(
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "closures, of which none is called from two places"
+    )]
+    pub(crate) fn other<D: Driver>(
         &self,
-        driver: &impl Driver,
+        driver: &D,
         (id, first, second): Parts,
+        plain: bool,
         mut ready: impl FnMut(),
-        quick: impl Fn(EventId) -> Option<Store>,
+        beside: impl Fn(EventId) -> Store,
         also: impl Fn(usize),
         discarded: impl FnOnce() -> usize,
     ) -> Option<usize> {
@@ -155,12 +161,16 @@ impl<T: Target> Stream<T> {
             // It holds as long as nothing else is recorded.
             let calls = depth.of(cursor);
             let mut more = 0;
-            let recorded = if driver.is_quick()
-                && let Some(store) = quick(id)
-                && let Some(mut quick) = Quick::new::<T>(cursor, seen, &record, calls, store)
-            {
+            let recorded = if D::RARE {
+                let store = beside(id);
+                let Some(mut quick) = Quick::new::<T>(cursor, seen, &record, calls, store) else {
+                    return self.nowhere();
+                };
                 more = Quick::MORE as u32;
-                let done = driver.quick(cursor, &mut quick);
+                let done = match plain {
+                    true => driver.quick(cursor, &mut quick),
+                    false => driver.quick_and(cursor, &mut quick, &also),
+                };
                 done.then(|| quick.now())
             } else {
                 let put = |now| {
@@ -169,7 +179,9 @@ impl<T: Target> Stream<T> {
                     let done = unsafe { record.store::<T>(cursor, now) };
                     if done {
                         cursor.depth.set(calls);
-                        also(now);
+                        if !plain {
+                            also(now);
+                        }
                     }
                     done
                 };

@@ -1,6 +1,5 @@
 //! What the link may ask of the recorder of one processor.
 
-use kymo_wire::event::EventId;
 use kymo_wire::link::{Identity, Mode};
 
 use super::{Single, SinglePort, Wish};
@@ -239,14 +238,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
 
     fn wall_clock(&self, ticks: u64, ns: u64, uncertainty: u32) -> bool {
         let (single, hz) = (self.single, self.hz());
-        let recorded = single.masked(|| {
-            let now = single.time(&self.hot.gate)?;
-            let ns = later(ns, ticks, now, hz);
-            let (id, uncertainty) = (EventId::WallClock, uncertainty as usize);
-            single.writer.stream().place(id, now, ns, uncertainty);
-            Some(())
-        });
-        recorded.flatten().is_some()
+        single.tell_wall_clock(self.hot, uncertainty, |now| later(ns, ticks, now, hz))
     }
 
     fn send(&self, bytes: &[u8]) {

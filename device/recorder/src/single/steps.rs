@@ -143,20 +143,8 @@ impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
         done
     }
 
-    #[inline(always)]
-    fn is_quick(&self) -> bool {
-        P::QUICK && !self.hot.cursor.counter.get().is_null()
-    }
-
-    #[inline(always)]
+    #[inline(never)]
     fn quick(&self, cursor: &Cursor, record: &mut Quick) -> bool {
-        // SAFETY: the counter is there, and the cursor is the stream's, where there is memory below its
-        // limit; the record was made for it.
-        P::QUICK && unsafe { P::store(cursor, record.settle()) }
-    }
-
-    #[inline(always)]
-    fn quick_anyhow(&self, cursor: &Cursor, mut record: Quick) -> bool {
         let time = Cell::new(0);
         let Ok(was) = self.single.come_to_clock(self.hot, &time) else {
             return false;
@@ -164,8 +152,9 @@ impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
         if was.is_some() {
             record.read_at(time.as_ptr());
         }
-        // SAFETY: as above.
-        let done = P::QUICK && unsafe { P::store(cursor, &mut record) };
+        // SAFETY: the counter is there, and the cursor is the stream's, where there is memory below its
+        // limit; the record was made for it.
+        let done = P::QUICK && unsafe { P::store(cursor, record.settle()) };
         self.single.leave_clock(was);
         done
     }
