@@ -381,8 +381,11 @@ impl<T: Target> Writer<T> {
                 self.prepare(driver, moment);
             }
         };
-        // Worked out here: a compiler would do it where interrupts are held off.
-        let plain = black_box(!accounted && (D::RARE || !follows));
+        let plain = match D::RARE {
+            true => !accounted,
+            // Worked out here: a compiler would do it where interrupts are held off.
+            false => black_box(!accounted && !follows),
+        };
         let also = |now| {
             if accounted {
                 self.account_other(self.stream.whole(now), id, first);
@@ -408,7 +411,7 @@ impl<T: Target> Writer<T> {
     fn discarded(&self, driver: &impl Driver, id: EventId, first: u64, accounted: bool) -> usize {
         driver.apart(|| {
             let now = self.stream.last();
-            if accounted {
+            if cfg!(feature = "profile") && accounted {
                 self.account_other(now, id, first);
             }
             self.follow_apart(id, first);
