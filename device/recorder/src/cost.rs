@@ -36,6 +36,7 @@ pub type Hook = unsafe extern "C" fn(*const c_void, *const c_void);
 pub type Hooks = [[Hook; 2]; 4];
 
 /// Those of a target whose hooks nobody calls.
+#[cfg(feature = "cost")]
 pub(crate) const NO_HOOKS: Hooks = {
     unsafe extern "C" fn nothing(_: *const c_void, _: *const c_void) {}
     [[nothing; 2]; 4]

@@ -32,6 +32,8 @@ pub mod gate;
 pub mod hot;
 pub mod identity;
 pub mod items;
+#[cfg(not(all(feature = "profile", feature = "promotions")))]
+mod left_out;
 pub mod link;
 mod long;
 mod memory;

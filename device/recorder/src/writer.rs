@@ -35,7 +35,7 @@ pub struct Writer<T> {
     /// It has been turned off since it was turned on.
     was_off: Cell<bool>,
     /// A bit for each hash of a promoted function: most functions are told apart by it alone.
-    promoted: Cell<u32>,
+    promoted: Promoted,
     config: Cell<Option<&'static Config>>,
     /// The thread that ran when recording was turned off: the last that the stream tells of.
     off_thread: Cell<usize>,
@@ -45,6 +45,12 @@ pub struct Writer<T> {
     /// `isr_depth` says, as far as there is room.
     served: Served,
 }
+
+/// What keeps the bits of promoted functions.
+#[cfg(feature = "promotions")]
+type Promoted = Cell<u32>;
+#[cfg(not(feature = "promotions"))]
+type Promoted = crate::left_out::LeftOut<u32>;
 
 /// How the thread that runs is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +75,7 @@ impl<T: Target> Writer<T> {
             stream: Stream::new(),
             profile: Profile::new(),
             config: Cell::new(None),
-            promoted: Cell::new(0),
+            promoted: Promoted::new(0),
             sites: Cell::new(false),
             off_thread: Cell::new(0),
             was_off: Cell::new(false),
