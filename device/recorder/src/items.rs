@@ -4,7 +4,7 @@
 //! know: where the next item goes ([`Ring::at`](Ring)). It stores the item there, moves the
 //! pointer on, and looks whether the pointer's low bits have become 0: packets are a power of two
 //! long and lie at multiples of that. Producers in assembly (`device/arch`) do just this; the portable
-//! one here ([`put_near`](Ring::put_near)) looks before it stores instead, and puts several items
+//! one here (`put_near`) looks before it stores instead, and puts several items
 //! down at once.
 //!
 //! The place of one item at the end of each packet is therefore never content: it is the *landing*.
@@ -13,7 +13,7 @@
 //! pointer stands at a landing, so that every producer comes by, without having asked.
 //!
 //! Where an item finds no room, or is too far away, one thing is done about that at a time
-//! ([`make_room`](Ring::make_room)): a time is put down, the packet is closed, the next one begun.
+//! (`make_room`): a time is put down, the packet is closed, the next one begun.
 //! Then it is tried again. So on one processor interrupts need not be masked for longer than one of
 //! these takes, and whoever records in between does what is left of them himself.
 //!
@@ -335,7 +335,7 @@ impl<T: Target> Ring<T> {
         store_address(&self.at, to);
     }
 
-    /// Whether so many items may ever be [put down](Self::put_near): there is memory, and a packet holds
+    /// Whether so many items may ever be put down: there is memory, and a packet holds
     /// them.
     #[inline(always)]
     pub fn may_hold(&self, items: usize) -> bool {

@@ -303,7 +303,7 @@ impl<T: Target> Profile<T> {
     }
 
     /// What there is to know of the moment `now`; `None` if no stack runs. 0 stands for a moment that is
-    /// [told](Moment::is_at) later, for it need not be held: if an event that is recorded next is indeed the
+    /// told later, for it need not be held: if an event that is recorded next is indeed the
     /// next one, it was right.
     #[inline(never)]
     pub fn moment(&self, now: u64) -> Option<Moment> {

@@ -11,7 +11,7 @@ use crate::items::{Item, Moment, Ring, Work};
 impl<P: SinglePort + 'static> Single<P> {
     /// Produces items that share one time and stay together: no other item of the ring comes between
     /// them, and they are in one packet. Interrupts are masked while they are put down, and for each
-    /// [thing](Ring::make_room) that must be done before.
+    /// thing that must be done before.
     ///
     /// If an interrupt turns recording off before the clock is read, the items are recorded: what they
     /// tell of happened before. A ring that is sealed or cleared has no room.
