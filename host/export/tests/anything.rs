@@ -47,9 +47,16 @@ fn gap() -> impl Strategy<Value = Gap> {
     ]
 }
 
-/// A trace of any events. Mostly time goes on by little; now and then it goes back, or far away.
+/// A trace of any events. Mostly time goes on by little; now and then it goes back, or far away, and in
+/// some traces it does nothing else: to either end of time and back.
 fn trace() -> impl Strategy<Value = Trace> {
-    let step = prop_oneof![20 => 0_i64..50, 1 => -100_i64..0, 1 => any::<i64>()];
+    let calm = prop_oneof![20 => 0_i64..50, 1 => -100_i64..0, 1 => any::<i64>()];
+    let wild = prop_oneof![Just(i64::MAX), Just(i64::MIN), any::<i64>(), -50_i64..50];
+    prop_oneof![4 => events(calm), 1 => events(wild)]
+}
+
+/// A trace of any events, with so much time between one and the next.
+fn events(step: impl Strategy<Value = i64>) -> impl Strategy<Value = Trace> {
     let place = (
         0_u32..3,
         prop::option::of(0_u32..2),

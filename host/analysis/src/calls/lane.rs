@@ -99,7 +99,7 @@ impl Charges {
         let charge = self.0[index];
         for later in self.0.iter_mut().skip(index) {
             if later.track == charge.track {
-                later.until -= part;
+                later.until = later.until.saturating_sub(part);
             }
         }
         if charge.passed == part {

@@ -1,6 +1,7 @@
 //! What a person would say of small traces: whole ones here, and in a module of its own those with
 //! something missing.
 
+mod clocks;
 mod jumps;
 mod missing;
 mod switching;
