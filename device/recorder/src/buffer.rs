@@ -54,7 +54,6 @@ pub struct Buffer<T> {
     identity: Cell<u32>,
     /// The size of a place.
     packet_bytes: Cell<u32>,
-    places: Cell<u32>,
     /// The content of all packets that have been closed.
     bytes: AtomicU32,
     memory: Memory<T>,
@@ -126,7 +125,6 @@ impl<T: Target> Buffer<T> {
         Self {
             memory: Memory::empty(),
             packet_bytes: Cell::new(0),
-            places: Cell::new(0),
             start: AtomicU32::new(0),
             next: Cell::new(0),
             open: Cell::new(false),
@@ -177,12 +175,38 @@ impl<T: Target> Buffer<T> {
         // SAFETY: by this function's contract; the alignment was checked.
         unsafe { self.memory.give(memory, bytes) };
         self.packet_bytes.set(packet_bytes);
-        self.places.set(places);
         self.identity.set(match T::LAYOUT.order {
             ByteOrder::Little => u32::from(stream) | u32::from(cpu) << 16,
             ByteOrder::Big => u32::from(stream) << 24 | u32::from(cpu),
         });
         Ok(())
+    }
+
+    /// How many packets there is room for.
+    #[inline(never)]
+    fn places(&self) -> u32 {
+        let places = self.memory.length().checked_div(self.packet_bytes.get());
+        places.unwrap_or(0)
+    }
+
+    /// The thread in the newest packet's header. (Before there is one, anything.)
+    #[inline(always)]
+    pub(crate) fn head_thread(&self) -> usize {
+        let place = self.memory.address(self.start.load(Ordering::Relaxed));
+        let at = place.wrapping_add(PacketHeader::WORD_OFFSET);
+        // SAFETY: there is memory, whose places have room for a header.
+        unsafe {
+            match (T::LAYOUT.word, T::LAYOUT.order) {
+                (WordSize::Bits32, ByteOrder::Little) => at.cast::<u32>().read().to_le() as usize,
+                (WordSize::Bits32, ByteOrder::Big) => at.cast::<u32>().read().to_be() as usize,
+                (WordSize::Bits64, ByteOrder::Little) => {
+                    at.cast::<u64>().read_unaligned().to_le() as usize
+                }
+                (WordSize::Bits64, ByteOrder::Big) => {
+                    at.cast::<u64>().read_unaligned().to_be() as usize
+                }
+            }
+        }
     }
 
     /// What all packets from now on say of themselves ([`PacketHeader::flags`]).
@@ -384,14 +408,14 @@ impl<T: Target> Buffer<T> {
         let free = match mode {
             Mode::Overwrite => {
                 let from = self.pinned_from.load(Ordering::Relaxed);
-                !self.is_pinned() || begun.wrapping_sub(from) < self.places.get()
+                !self.is_pinned() || begun.wrapping_sub(from) < self.places()
             }
             Mode::Stream => {
                 let taken = load_acquire(&self.taken);
-                begun.wrapping_sub(taken) < self.places.get()
+                begun.wrapping_sub(taken) < self.places()
             }
             // (Once it is full nothing more goes in, so that what is kept has no holes.)
-            Mode::Fixed => begun < self.places.get(),
+            Mode::Fixed => begun < self.places(),
         };
         free.then_some(self.next.get())
     }
@@ -451,12 +475,12 @@ impl<T: Target> Buffer<T> {
     /// How many places hold packets. Anybody may ask.
     pub fn used(&self) -> u32 {
         let taken = self.taken.load(Ordering::Relaxed);
-        self.begun().wrapping_sub(taken).min(self.places.get())
+        self.begun().wrapping_sub(taken).min(self.places())
     }
 
     /// How many packets are kept, and not taken.
     pub fn kept(&self) -> u32 {
-        let places = self.places.get();
+        let places = self.places();
         match self.mode.get() {
             Mode::Stream => self
                 .begun()
@@ -472,7 +496,7 @@ impl<T: Target> Buffer<T> {
     /// # Safety
     /// No packet is open, and the writer is held off as long as the slice is used.
     pub unsafe fn packet(&self, n: u32) -> Option<&[u8]> {
-        let (kept, places) = (self.kept(), self.places.get());
+        let (kept, places) = (self.kept(), self.places());
         if n >= kept {
             return None;
         }
@@ -502,7 +526,7 @@ impl<T: Target> Buffer<T> {
             return None;
         }
         let behind = self.reading.get() / self.packet_bytes.get() + n;
-        let place = behind % self.places.get();
+        let place = behind % self.places();
         // SAFETY: the writer leaves a closed packet alone until it is taken.
         unsafe { self.content(place * self.packet_bytes.get()) }
     }

@@ -65,8 +65,6 @@ pub struct Stream<T> {
     thread: Cell<usize>,
     /// How many interrupt handlers are being served.
     pub(crate) isr_depth: Level,
-    /// The thread in the open packet's header.
-    head_thread: Cell<usize>,
     /// Usual entries and exits may be left to the fast path.
     fast: Cell<bool>,
     /// How many of them began before this packet, or where that is not known: only the ends of others
@@ -128,7 +126,6 @@ impl<T: Target> Stream<T> {
             end: Cell::new(core::ptr::null_mut()),
             last: LongCell::new(0),
             fast: Cell::new(false),
-            head_thread: Cell::new(0),
             isr_before: Cell::new(0),
             isr_depth: Level(Cell::new(0)),
             thread: Cell::new(0),
@@ -415,7 +412,6 @@ impl<T: Target> Stream<T> {
             return false;
         };
         cursor.depth.set(usize::from(!COUNTING));
-        self.head_thread.set(thread);
         self.forget_isrs();
         self.overflow_room.set(0);
         self.last.set(now);

@@ -283,7 +283,7 @@ impl<T: Target> Stream<T> {
     fn form(&self, id: EventId, first: u64) -> (EventId, u64) {
         match id {
             EventId::SwitchedIn => {
-                let head = self.head_thread.get();
+                let head = self.buffer.head_thread();
                 let apart = (first as usize).wrapping_sub(head) as isize;
                 match i16::try_from(apart / 4) {
                     Ok(near) if head != 0 && apart % 4 == 0 => {
