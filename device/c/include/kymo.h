@@ -100,7 +100,8 @@ typedef struct kymo_config {
 	void *metadata;
 	uint32_t metadata_size;
 
-	/* The profile table; NULL and 0 for none. `frames` holds shadow_stacks * shadow_depth; of each
+	/* The profile table; NULL and 0 for none. Of the slots (2 at least) a microcontroller needs the last
+	 * one itself. `frames` holds shadow_stacks * shadow_depth; of each
 	 * stack the recorder needs one frame itself. 2 to 32 stacks, of 2 to 65535 frames. On Linux they
 	 * are the sizes for each thread (2 stacks do), and the pointers are NULL. */
 	kymo_slot_t *slots;

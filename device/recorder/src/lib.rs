@@ -32,7 +32,14 @@ pub mod gate;
 pub mod hot;
 pub mod identity;
 pub mod items;
-#[cfg(not(all(feature = "profile", feature = "promotions")))]
+#[cfg(any(
+    not(feature = "promotions"),
+    all(
+        not(feature = "profile"),
+        target_os = "none",
+        target_pointer_width = "32"
+    )
+))]
 mod left_out;
 pub mod link;
 mod long;

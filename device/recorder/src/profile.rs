@@ -47,19 +47,18 @@ use core::slice::from_raw_parts;
 use kymo_wire::profile::Entry;
 
 use crate::Target;
-#[cfg(not(feature = "profile"))]
-use crate::left_out::LeftOut;
-#[cfg(feature = "profile")]
 use crate::long::LongCell;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU32, Ordering};
 
 mod context;
+mod home;
 mod jump;
 mod slot;
 mod stack;
 mod table;
 mod turn;
 
+pub(crate) use home::Home;
 pub use slot::Slot;
 use slot::{LEAST, MOST, OWN, PROBES, RECURSIVE, TOTAL};
 use stack::{BARRIER, NO_SLOT, OUTERMOST, Stack};
@@ -70,24 +69,6 @@ pub const MAX_STACKS: u32 = 32;
 
 /// There are no more slots than these, so that a frame can say which.
 const MAX_SLOTS: u32 = u32::MAX / size_of::<Slot>() as u32;
-
-/// What keeps the state of a table.
-#[cfg(feature = "profile")]
-type State<V> = Cell<V>;
-#[cfg(not(feature = "profile"))]
-type State<V> = LeftOut<V>;
-
-/// The same of a count that anybody may ask for at any time.
-#[cfg(feature = "profile")]
-type Count = crate::sync::AtomicU32;
-#[cfg(not(feature = "profile"))]
-type Count = LeftOut<u32>;
-
-/// The same of a number of 64 bits.
-#[cfg(feature = "profile")]
-type Long = LongCell;
-#[cfg(not(feature = "profile"))]
-type Long = LeftOut<u64>;
 
 /// Why there can be no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,29 +100,29 @@ pub struct Losses {
 #[derive(Debug)]
 pub struct Profile<T> {
     /// Anybody may ask for these at any time.
-    unmatched: Count,
-    too_deep: Count,
-    no_slot: Count,
+    unmatched: AtomicU32,
+    too_deep: AtomicU32,
+    no_slot: AtomicU32,
     /// The stack that runs.
-    running: State<Option<Stack>>,
+    running: Cell<Option<Stack>>,
     /// The stack of the thread that runs, or will when all interrupts have ended.
-    thread: State<Option<Stack>>,
-    interrupts: State<u8>,
-    stacks: State<u8>,
+    thread: Cell<Option<Stack>>,
+    interrupts: Cell<u8>,
+    stacks: Cell<u8>,
     /// It is kept.
-    on: State<bool>,
+    on: Cell<bool>,
     /// How many slots are looked at for a function.
-    probes: State<u8>,
+    probes: Cell<u8>,
     /// Twice how often it has been cleared; odd while it is, beside whoever records.
-    clears: State<u16>,
+    clears: Cell<u16>,
     /// Frames a stack; 0: there is no table.
-    depth: State<u16>,
-    slots: State<*const Slot>,
+    depth: Cell<u16>,
+    slots: Cell<*const Slot>,
     /// The first stack, behind which the others follow.
-    frames: State<Option<Stack>>,
-    slot_count: State<u32>,
+    frames: Cell<Option<Stack>>,
+    slot_count: Cell<u32>,
     /// How long the table has been kept; while it is, the time at which that would have been nothing.
-    recorded: Long,
+    recorded: LongCell,
     target: PhantomData<T>,
 }
 
@@ -149,21 +130,21 @@ impl<T: Target> Profile<T> {
     /// No table. All zero.
     pub const fn new() -> Self {
         Self {
-            slots: State::new(null()),
-            frames: State::new(None),
-            slot_count: State::new(0),
-            running: State::new(None),
-            thread: State::new(None),
-            depth: State::new(0),
-            stacks: State::new(0),
-            interrupts: State::new(0),
-            on: State::new(false),
-            probes: State::new(0),
-            clears: State::new(0),
-            no_slot: Count::new(0),
-            too_deep: Count::new(0),
-            unmatched: Count::new(0),
-            recorded: Long::new(0),
+            slots: Cell::new(null()),
+            frames: Cell::new(None),
+            slot_count: Cell::new(0),
+            running: Cell::new(None),
+            thread: Cell::new(None),
+            depth: Cell::new(0),
+            stacks: Cell::new(0),
+            interrupts: Cell::new(0),
+            on: Cell::new(false),
+            probes: Cell::new(0),
+            clears: Cell::new(0),
+            no_slot: AtomicU32::new(0),
+            too_deep: AtomicU32::new(0),
+            unmatched: AtomicU32::new(0),
+            recorded: LongCell::new(0),
             target: PhantomData,
         }
     }
@@ -500,7 +481,7 @@ impl<T: Target> Profile<T> {
 
     /// Counts losses.
     #[inline(never)]
-    fn count(&self, counter: &Count, more: u32) {
+    fn count(&self, counter: &AtomicU32, more: u32) {
         let was = T::hold();
         let sum = counter.load(Ordering::Relaxed).saturating_add(more);
         counter.store(sum, Ordering::Relaxed);

@@ -338,8 +338,10 @@ impl<P: ThreadPort> Lane<P> {
         self.changes.set(gate.changes());
         self.writer.stream().miss();
         let turns = gate.turns();
-        if self.turns.replace(turns) != turns {
-            self.writer.profile().record(now, true);
+        if self.turns.replace(turns) != turns
+            && let Some(table) = self.writer.profile()
+        {
+            table.record(now, true);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::config::{
 use crate::encode::{Alone, Driver, Store, Stream};
 use crate::gate::code;
 use crate::hot::low;
-use crate::profile::{Moment, Profile};
+use crate::profile::{Frame, Home, Moment, Profile, Slot, TableError};
 use crate::{Edge, Event, Target};
 
 mod served;
@@ -40,7 +40,7 @@ pub struct Writer<T> {
     /// The thread that ran when recording was turned off: the last that the stream tells of.
     off_thread: Cell<usize>,
     stream: Stream<T>,
-    profile: Profile<T>,
+    profile: Home<T>,
     /// The interrupts that are being served, the outermost first: as many as the stream's
     /// `isr_depth` says, as far as there is room.
     served: Served,
@@ -73,7 +73,7 @@ impl<T: Target> Writer<T> {
     pub const fn new() -> Self {
         Self {
             stream: Stream::new(),
-            profile: Profile::new(),
+            profile: Home::new(),
             config: Cell::new(None),
             promoted: Promoted::new(0),
             sites: Cell::new(false),
@@ -90,9 +90,28 @@ impl<T: Target> Writer<T> {
         &self.stream
     }
 
-    /// The table of functions.
-    pub fn profile(&self) -> &Profile<T> {
-        &self.profile
+    /// The table of functions, if there is one.
+    pub fn profile(&self) -> Option<&Profile<T>> {
+        self.profile.table()
+    }
+
+    /// Gives the writer a table of functions in this memory; to be done before the fast path is
+    /// [allowed](Self::allow_fast).
+    ///
+    /// # Errors
+    /// When the sizes are unusable.
+    ///
+    /// # Safety
+    /// As of [`Profile::set_up`].
+    pub unsafe fn give_table(
+        &self,
+        slots: (*mut Slot, u32),
+        frames: *const Frame,
+        stacks: u32,
+        depth: u32,
+    ) -> Result<(), TableError> {
+        // SAFETY: by this function's contract.
+        unsafe { self.profile.set_up(slots, frames, stacks, depth) }
     }
 
     /// Takes promotions and the current thread from the program's configuration. The memory of
@@ -144,8 +163,10 @@ impl<T: Target> Writer<T> {
     /// The fast path knows no tables, and asks nobody.
     fn choose_path(&self) {
         let asks = self.threads.get() == Threads::Asked;
-        let plain =
-            self.promoted.get() == 0 && !self.profile.exists() && !asks && !self.keep_sites();
+        let plain = self.promoted.get() == 0
+            && self.profile.table().is_none()
+            && !asks
+            && !self.keep_sites();
         self.stream.set_fast(self.fast.get() && plain);
     }
 
@@ -255,10 +276,11 @@ impl<T: Target> Writer<T> {
         let Some(now) = recorded else {
             return false;
         };
-        match &moment {
-            Some(moment) => self.profile.enter_at(moment, driver.whole(now), function),
-            None if kept => self.profile.lose_call(),
-            None => {}
+        if kept && let Some(table) = self.profile.get() {
+            match &moment {
+                Some(moment) => table.enter_at(moment, driver.whole(now), function),
+                None => table.lose_call(),
+            }
         }
         true
     }
@@ -281,8 +303,10 @@ impl<T: Target> Writer<T> {
         let Some(now) = recorded else {
             return false;
         };
-        if let Some(moment) = &moment {
-            self.profile.exit_at(moment, driver.whole(now), function);
+        if let Some(moment) = &moment
+            && let Some(table) = self.profile.get()
+        {
+            table.exit_at(moment, driver.whole(now), function);
         }
         true
     }
@@ -291,17 +315,20 @@ impl<T: Target> Writer<T> {
     /// piece of code for all that record calls, and in memory: else it is copied there masked.)
     #[inline(never)]
     fn prepare(&self, driver: &impl Driver, moment: &mut Option<Moment>) {
-        if self.profile.is_idle() {
-            self.run_thread(driver);
+        let Some(table) = self.profile.get() else {
+            return;
+        };
+        if table.is_idle() {
+            self.run_thread(driver, table);
         }
-        *moment = self.profile.moment(0);
+        *moment = table.moment(0);
     }
 
     /// The thread that is known runs, as nobody did.
     #[cold]
     #[inline(never)]
-    fn run_thread(&self, driver: &impl Driver) {
-        driver.apart(|| self.profile.switched_in(driver.now(), self.stream.thread()));
+    fn run_thread(&self, driver: &impl Driver, table: &Profile<T>) {
+        driver.apart(|| table.switched_in(driver.now(), self.stream.thread()));
     }
 
     #[cold]
@@ -456,8 +483,10 @@ impl<T: Target> Writer<T> {
 
     #[inline(never)]
     fn account_other(&self, now: u64, id: EventId, first: u64) {
+        let Some(profile) = self.profile.get() else {
+            return;
+        };
         let thread = first as usize;
-        let profile = &self.profile;
         match id {
             EventId::SwitchedIn => profile.switched_in(now, thread),
             EventId::SwitchedOut => profile.switched_out(now),
@@ -497,8 +526,10 @@ impl<T: Target> Writer<T> {
             self.stream.isr_depth.set(0);
         }
         self.stream.place(id, now, first, second);
-        if self.profile.is_kept() {
-            self.profile.record(now, on);
+        if self.profile.is_kept()
+            && let Some(table) = self.profile.get()
+        {
+            table.record(now, on);
         }
         if on {
             self.stream.part();
@@ -529,8 +560,10 @@ impl<T: Target> Writer<T> {
             Err(_) => EventId::IsrEnterWide,
         };
         self.stream.place(id, now, irq.into(), 0);
-        if self.profile.is_kept() {
-            self.profile.isr_enter(now);
+        if self.profile.is_kept()
+            && let Some(table) = self.profile.get()
+        {
+            table.isr_enter(now);
         }
         let depth = &self.stream.isr_depth;
         depth.set(depth.get().saturating_add(1));

@@ -50,8 +50,13 @@ static void handler(int signal)
 	kymo_isr_exit((uint16_t)signal);
 }
 
+/* Both threads are there at one time, however busy the machine is: else the second one could go on in the
+ * stream of the first. */
+static pthread_barrier_t both;
+
 static void *thread(void *name)
 {
+	pthread_barrier_wait(&both);
 	for (int i = 0; i < 200; i++)
 		recurse(6);
 	return name;
@@ -80,6 +85,7 @@ int main(void)
 	setitimer(ITIMER_REAL, &often, NULL);
 
 	pthread_t threads[2];
+	pthread_barrier_init(&both, NULL, 2);
 	for (int i = 0; i < 2; i++)
 		pthread_create(&threads[i], NULL, thread, NULL);
 	for (int i = 0; i < 200; i++) {

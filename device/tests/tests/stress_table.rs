@@ -88,7 +88,7 @@ fn account(packets: &[Packet]) -> BTreeMap<u64, Numbers> {
     functions
 }
 
-/// What the table says: `kymo_slot_t` of a 32-bit machine.
+/// What the table says: `kymo_slot_t` of a 32-bit machine, of which the last is the table's own.
 fn table(memory: &[u8]) -> BTreeMap<u64, Numbers> {
     let slot = |slot: &[u8]| {
         let word = |at: usize| u32::from_le_bytes(slot[at..at + 4].try_into().expect("4 bytes"));
@@ -100,7 +100,8 @@ fn table(memory: &[u8]) -> BTreeMap<u64, Numbers> {
         let numbers = [word(4).into(), total, own, least, most, itself.into()];
         (word(0) != 0).then(|| (word(0).into(), numbers))
     };
-    memory.chunks_exact(48).filter_map(slot).collect()
+    let slots = &memory[..memory.len() - 48];
+    slots.chunks_exact(48).filter_map(slot).collect()
 }
 
 /// Runs `table.c` and compares; how many calls there were. Unless both interrupts are `told`, totals may

@@ -368,9 +368,8 @@ impl Process {
         if config.slot_count != 0 {
             // SAFETY: these parts are this table's alone; all zero is an empty table.
             let set_up = unsafe {
-                writer.profile().set_up(
-                    memory.add(lane_bytes).cast(),
-                    config.slot_count,
+                writer.give_table(
+                    (memory.add(lane_bytes).cast(), config.slot_count),
                     memory.add(lane_bytes + slot_bytes).cast(),
                     config.shadow_stacks,
                     config.shadow_depth.min(u16::MAX.into()),

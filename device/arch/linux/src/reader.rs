@@ -248,7 +248,8 @@ impl View<'_> {
     fn merge(&self) -> Result<(), Errno> {
         let lanes = || self.process.lanes.iter().filter(|lane| lane.readable());
         let functions: u32 = lanes()
-            .map(|lane| lane.writer().profile().functions())
+            .filter_map(|lane| lane.writer().profile())
+            .map(Profile::functions)
             .sum();
         // Half empty, so that every function finds a place near its own.
         let slots = functions.saturating_mul(2).max(64);
@@ -263,8 +264,7 @@ impl View<'_> {
             reader.merged.set_up(memory.cast(), slots, frames, 2, 2)
         };
         set_up.map_err(|_| sys::EINVAL)?;
-        for lane in lanes() {
-            let profile = lane.writer().profile();
+        for profile in lanes().filter_map(|lane| lane.writer().profile()) {
             let mut n = 0;
             while let Some(entry) = profile.entry(n) {
                 if let Some(entry) = entry {
@@ -303,7 +303,9 @@ impl View<'_> {
         let readable = || process.lanes.iter().filter(|lane| lane.readable());
         for lane in readable() {
             lane.writer().stream().clear();
-            lane.writer().profile().clear(now);
+            if let Some(profile) = lane.writer().profile() {
+                profile.clear(now);
+            }
             each(lane);
             lane.items().clear(lane.writer().stream().mode());
         }
@@ -374,10 +376,11 @@ impl Control for View<'_> {
             figures.backward = figures.backward.wrapping_add(one.backward);
             figures.used = figures.used.max(one.used);
             figures.needed = figures.needed.max(one.needed);
-            let profile = lane.writer().profile();
-            functions = profile.functions().max(functions);
-            slots = profile.slots().max(slots);
-            no_slot = no_slot.wrapping_add(profile.losses().no_slot);
+            if let Some(profile) = lane.writer().profile() {
+                functions = profile.functions().max(functions);
+                slots = profile.slots().max(slots);
+                no_slot = no_slot.wrapping_add(profile.losses().no_slot);
+            }
         }
         let stuck = process.stuck.load(Ordering::Relaxed);
         Status {

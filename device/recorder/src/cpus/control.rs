@@ -93,7 +93,9 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         let now = self.now();
         for lane in self.held() {
             lane.writer.stream().clear();
-            lane.writer.profile().clear(now);
+            if let Some(table) = lane.writer.profile() {
+                table.clear(now);
+            }
             lane.told.store(lane.missed(), Ordering::Relaxed);
             each(lane);
             lane.rings
@@ -106,7 +108,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
     /// The table of functions, which only a CPU that is alone has.
     fn profile(&self) -> Option<&'static Profile<P>> {
         let lane = self.cpus.lanes().first()?;
-        Some(lane.writer.profile()).filter(|profile| profile.exists())
+        lane.writer.profile()
     }
 
     /// The ring of items that is this stream: their numbers come behind those of the CPUs.

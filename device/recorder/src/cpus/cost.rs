@@ -71,14 +71,14 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         // Events of CPUs without a lane are none while nothing is recorded.
         let homeless = self.shared.homeless.load(Ordering::Relaxed);
         let profile = lane.writer.profile();
-        if profile.exists() {
+        if let Some(profile) = profile {
             profile.record(lane.now(&self.port), true);
         }
         let tell = |text: &[u8]| {
             metadata.add(MetadataType::Measured, lane.now(&self.port), 0, text);
         };
         measure(here, false, tell, || {});
-        if profile.exists() {
+        if let Some(profile) = profile {
             let now = lane.now(&self.port);
             profile.record(now, false);
             profile.clear(now);

@@ -101,9 +101,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             if config.slot_count != 0 {
                 // SAFETY: as above. There is one lane.
                 unsafe {
-                    lane.writer.profile().set_up(
-                        config.slots.cast(),
-                        config.slot_count,
+                    lane.writer.give_table(
+                        (config.slots.cast(), config.slot_count),
                         config.frames.cast(),
                         config.shadow_stacks,
                         config.shadow_depth,

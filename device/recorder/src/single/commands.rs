@@ -10,6 +10,7 @@ use crate::hot::{Hot, distance, low};
 use crate::identity::{build_id_of, retained};
 use crate::items::Work;
 use crate::link::Control;
+use crate::profile::Profile;
 use crate::retained::Retained;
 
 /// How far back the last record may lie before the fast path is closed, in ticks: far enough that the
@@ -145,7 +146,7 @@ impl<P: SinglePort + 'static> Single<P> {
     /// The packets go at once. A table takes long, so it takes no events meanwhile: interrupts stay
     /// open, and what they record (a trigger's entry, maybe) is in the new recording, whole.
     pub(super) fn clear_all(&self, gate: &Gate) {
-        let (stream, profile) = (self.writer.stream(), self.writer.profile());
+        let stream = self.writer.stream();
         let begun = self.masked(|| {
             if gate.state().frozen() || stream.is_reserved() {
                 return false;
@@ -153,7 +154,7 @@ impl<P: SinglePort + 'static> Single<P> {
             self.refused_told.set(self.refused());
             stream.clear();
             self.rings.work(Work::Clear(stream.mode()), || 0);
-            profile.exists() && profile.pause()
+            self.writer.profile().is_some_and(Profile::pause)
         });
         // Not from inside a hook (which was counted), nor while a dump is being read, nor if the
         // context that this one interrupted is at it.
@@ -165,7 +166,9 @@ impl<P: SinglePort + 'static> Single<P> {
     /// Empties the table, which has been paused, and lets it go on: from then on if recording is on.
     #[inline(never)]
     pub(super) fn wipe(&self, gate: &Gate) {
-        let profile = self.writer.profile();
+        let Some(profile) = self.writer.profile() else {
+            return;
+        };
         profile.wipe();
         self.masked(|| {
             let interrupts = self.writer.stream().isr_depth.get();

@@ -8,6 +8,7 @@ use crate::hot::Hot;
 use crate::identity::{build_id_of, identity};
 use crate::items::{Ring, Work};
 use crate::link::{Control, Refusal, SCRATCH_BYTES, Status, Subject, later};
+use crate::profile::Profile;
 
 /// What the link sees.
 pub(super) struct Handle<P: 'static> {
@@ -78,9 +79,9 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
             on: state.on(),
             mode: single.writer.stream().mode(),
             figures,
-            functions: profile.functions(),
-            slots: profile.slots(),
-            no_slot: profile.losses().no_slot,
+            functions: profile.map_or(0, Profile::functions),
+            slots: profile.map_or(0, Profile::slots),
+            no_slot: profile.map_or(0, |profile| profile.losses().no_slot),
             refused: single.refused(),
             clock_gaps: single.clock.gaps(),
             error: single.fault(),
@@ -128,10 +129,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
         self.ready()?;
         let single = self.single;
         if subject == Subject::Profile {
-            let profile = single.writer.profile();
-            if !profile.exists() {
-                return Err(Refusal::NoProfile);
-            }
+            let profile = single.writer.profile().ok_or(Refusal::NoProfile)?;
             // The context that clears it has been interrupted by this one.
             if !profile.is_kept() {
                 return Err(Refusal::Busy);
@@ -179,7 +177,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
                 }
             }
             (Subject::Profile, n) => {
-                let profile = writer.profile();
+                let profile = writer.profile()?;
                 let recorded = profile.recorded(self.single.port.link().frozen_at.get());
                 profile.chunk(n, self.config.clock_hz, recorded, scratch)
             }

@@ -13,6 +13,7 @@ use crate::cost::{Bench, Hooks, NO_HOOKS, measure};
 use crate::encode::Stream;
 use crate::gate::Gate;
 use crate::hot::{Cursor, Hot};
+use crate::profile::Profile;
 
 /// Where it is measured.
 struct Here<'a, P: 'static> {
@@ -76,11 +77,11 @@ impl<P: SinglePort> Single<P> {
         let profile = self.writer.profile();
         let state = hot.gate.state();
         let usable = state.usable() && !self.inside.get();
-        if !usable || !self.metadata.has_room_for_costs() || profile.exists() && state.turned() {
+        if !usable || !self.metadata.has_room_for_costs() || profile.is_some() && state.turned() {
             return self.measured.set(0);
         }
         // It takes what is measured as if it had been recorded.
-        if profile.exists() {
+        if let Some(profile) = profile {
             profile.record(0, true);
         }
         let here = Here { single: self, hot };
@@ -91,8 +92,7 @@ impl<P: SinglePort> Single<P> {
         measure(here, switches, tell, || self.measured.set(0));
         // (All from the beginning: there is no register to keep it in.)
         let (this, hot) = (P::somewhere(self), P::somewhere(hot));
-        let profile = this.writer.profile();
-        if profile.exists() && profile.pause() {
+        if this.writer.profile().is_some_and(Profile::pause) {
             this.wipe(&hot.gate);
         }
     }

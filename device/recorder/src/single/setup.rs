@@ -172,9 +172,8 @@ impl<P: SinglePort + 'static> Single<P> {
         if config.slot_count != 0 {
             // SAFETY: as above.
             unsafe {
-                self.writer.profile().set_up(
-                    config.slots.cast(),
-                    config.slot_count,
+                self.writer.give_table(
+                    (config.slots.cast(), config.slot_count),
                     config.frames.cast(),
                     config.shadow_stacks,
                     config.shadow_depth,

@@ -57,11 +57,11 @@ impl<P: ThreadPort> Lane<P> {
             hooks,
         };
         let profile = self.writer.profile();
-        if profile.exists() {
+        if let Some(profile) = profile {
             profile.record(port.now(), true);
         }
         measure(here, false, tell, || {});
-        if profile.exists() {
+        if let Some(profile) = profile {
             let now = port.now();
             profile.record(now, false);
             profile.clear(now);

@@ -1,0 +1,175 @@
+//! Where the state of a writer's table lies.
+//!
+//! A microcontroller has little RAM, and many a program has no table: so there the state lies in the table's own
+//! memory, in its last slot, and a writer keeps but its address. Elsewhere it lies in the writer.
+
+use super::{Frame, Profile, Slot, TableError};
+use crate::Target;
+
+#[cfg(all(target_os = "none", target_pointer_width = "32"))]
+use apart::State;
+#[cfg(not(all(target_os = "none", target_pointer_width = "32")))]
+use within::State;
+
+/// A writer's table, if it has one.
+#[derive(Debug)]
+pub(crate) struct Home<T>(State<T>);
+
+impl<T: Target> Home<T> {
+    /// No table. All zero.
+    pub const fn new() -> Self {
+        Self(State::new())
+    }
+
+    /// The table's state, if there is any.
+    #[inline(always)]
+    pub fn get(&self) -> Option<&Profile<T>> {
+        if !cfg!(feature = "profile") {
+            return None;
+        }
+        self.0.get()
+    }
+
+    /// The table, if there is one.
+    #[inline(always)]
+    pub fn table(&self) -> Option<&Profile<T>> {
+        self.get().filter(|table| table.exists())
+    }
+
+    /// Whether there is a table that takes events: it is not being cleared.
+    #[inline(always)]
+    pub fn is_kept(&self) -> bool {
+        self.get().is_some_and(Profile::is_kept)
+    }
+
+    /// Gives the writer a table in this memory ([`Profile::set_up`]).
+    ///
+    /// # Errors
+    /// When the sizes are unusable.
+    ///
+    /// # Safety
+    /// As of [`Profile::set_up`].
+    pub unsafe fn set_up(
+        &self,
+        (slots, slot_count): (*mut Slot, u32),
+        frames: *const Frame,
+        stacks: u32,
+        depth: u32,
+    ) -> Result<(), TableError> {
+        // SAFETY: by this function's contract.
+        unsafe { self.0.set_up((slots, slot_count), frames, stacks, depth) }
+    }
+}
+
+/// In the table's memory.
+#[cfg(all(target_os = "none", target_pointer_width = "32"))]
+mod apart {
+    #[cfg(feature = "profile")]
+    use core::cell::Cell;
+    use core::ptr::null;
+
+    use super::{Frame, Profile, Slot, TableError, Target};
+
+    #[cfg(not(feature = "profile"))]
+    use crate::left_out::LeftOut as Place;
+    #[cfg(feature = "profile")]
+    type Place<V> = Cell<V>;
+
+    /// The state, by its address.
+    #[derive(Debug)]
+    pub struct State<T>(Place<*const Profile<T>>);
+
+    impl<T: Target> State<T> {
+        pub const fn new() -> Self {
+            Self(Place::new(null()))
+        }
+
+        #[inline(always)]
+        pub fn get(&self) -> Option<&Profile<T>> {
+            // SAFETY: it lies in memory that is ours for good.
+            unsafe { self.0.get().as_ref() }
+        }
+
+        pub unsafe fn set_up(
+            &self,
+            (slots, slot_count): (*mut Slot, u32),
+            frames: *const Frame,
+            stacks: u32,
+            depth: u32,
+        ) -> Result<(), TableError> {
+            const {
+                assert!(size_of::<Profile<T>>() <= size_of::<Slot>());
+                assert!(align_of::<Profile<T>>() <= align_of::<Slot>());
+                assert!(size_of::<Profile<T>>() % 4 == 0);
+            }
+            if slots.is_null() || !slots.is_aligned() || slot_count < 2 {
+                return Err(TableError::Memory);
+            }
+            let last = slot_count - 1;
+            // SAFETY: there is that slot, which is ours for good, and the state, of which all bits are zero, is not
+            // longer. (Volatile, so that it isn't done by a function that the recorder needs for nothing else.)
+            let table = unsafe {
+                let place = slots.add(last as usize);
+                for word in 0..size_of::<Profile<T>>() / 4 {
+                    place.cast::<u32>().add(word).write_volatile(0);
+                }
+                &*place.cast::<Profile<T>>()
+            };
+            // SAFETY: by this function's contract.
+            unsafe { table.set_up(slots, last, frames, stacks, depth)? };
+            self.0.set(table);
+            Ok(())
+        }
+    }
+}
+
+/// In the writer.
+#[cfg(not(all(target_os = "none", target_pointer_width = "32")))]
+mod within {
+    use super::{Frame, Profile, Slot, TableError, Target};
+
+    #[cfg(not(feature = "profile"))]
+    type Place<V> = core::marker::PhantomData<V>;
+    #[cfg(feature = "profile")]
+    type Place<V> = V;
+
+    /// The state itself.
+    #[derive(Debug)]
+    pub struct State<T>(Place<Profile<T>>);
+
+    impl<T: Target> State<T> {
+        #[cfg(feature = "profile")]
+        pub const fn new() -> Self {
+            Self(Profile::new())
+        }
+
+        #[cfg(not(feature = "profile"))]
+        pub const fn new() -> Self {
+            Self(core::marker::PhantomData)
+        }
+
+        #[cfg(feature = "profile")]
+        #[inline(always)]
+        pub const fn get(&self) -> Option<&Profile<T>> {
+            Some(&self.0)
+        }
+
+        #[cfg(not(feature = "profile"))]
+        #[inline(always)]
+        pub const fn get(&self) -> Option<&Profile<T>> {
+            None
+        }
+
+        pub unsafe fn set_up(
+            &self,
+            (slots, slot_count): (*mut Slot, u32),
+            frames: *const Frame,
+            stacks: u32,
+            depth: u32,
+        ) -> Result<(), TableError> {
+            let table = self.get().ok_or(TableError::Memory)?;
+            // SAFETY: by this function's contract, which is that one's.
+            unsafe { table.set_up(slots, slot_count, frames, stacks, depth) }
+        }
+    }
+}
