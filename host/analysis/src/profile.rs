@@ -210,6 +210,7 @@ mod tests {
                 doubt: Doubt {
                     loss: *loss,
                     clock: false,
+                    interrupt: false,
                 },
                 recursive: *depth > 0,
             };

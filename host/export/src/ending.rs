@@ -23,7 +23,12 @@ pub(crate) fn notes(end: &End) -> impl Iterator<Item = (&'static str, &'static s
     };
     let loss = ("doubtful", "events were lost while it was open");
     let clock = ("doubtful time", "the clock was uncertain meanwhile");
+    let interrupt = (
+        "doubtful interruption",
+        "the beginning of an interrupt is missing",
+    );
     how.into_iter()
         .chain(end.doubt.loss.then_some(loss))
         .chain(end.doubt.clock.then_some(clock))
+        .chain(end.doubt.interrupt.then_some(interrupt))
 }

@@ -124,8 +124,8 @@ impl Calls {
             let count = match end.how {
                 How::Returned => {
                     self.counts.doubtful += u64::from(end.doubt.any());
-                    let clock = end.doubt.clock && !end.doubt.loss;
-                    self.counts.doubtful_time += u64::from(clock);
+                    let time = end.doubt.any() && !end.doubt.loss;
+                    self.counts.doubtful_time += u64::from(time);
                     &mut self.counts.returned
                 }
                 How::Repaired(Repair::Unwound) => &mut self.counts.unwound,

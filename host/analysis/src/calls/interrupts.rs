@@ -3,6 +3,7 @@
 use kymo_event::{Event, Irq, StreamId, Time};
 
 use super::functions::unfinished;
+use super::lane::LaneKey;
 use super::step::{Callee, Doubt, How, Step, TrackInfo, TrackKind};
 use super::{Calls, NESTED_INTERRUPTS};
 
@@ -90,6 +91,7 @@ impl Calls {
             self.close(track, 0, event.time, |_| How::Returned, out);
             self.lanes[lane].interrupts.pop();
         } else {
+            self.doubt_interrupted(lane);
             self.unseen_end(lane, event.time, out);
             let (track, callee) = match irq {
                 Some(irq) => {
@@ -103,6 +105,24 @@ impl Calls {
         // Where it returns to.
         if event.thread.is_some() {
             self.context(lane, event, out);
+        }
+    }
+
+    /// An interrupt ends of which nobody knew that it was being served: what passed meanwhile was charged to
+    /// threads. As many as can be nested may have begun before the trace, or in a loss; if there are more, the
+    /// trace tells of no beginnings.
+    fn doubt_interrupted(&mut self, lane: usize) {
+        let found = &mut self.lanes[lane];
+        if found.unseen > 0 || found.unforeseen as usize >= NESTED_INTERRUPTS {
+            return;
+        }
+        found.unforeseen += 1;
+        let wanders = matches!(found.key, LaneKey::Cpu(_));
+        for track in &mut self.tracks {
+            let thread = matches!(track.info.kind, TrackKind::Thread { .. });
+            if thread && (wanders || track.last_on == Some(lane)) {
+                track.doubt_interrupt();
+            }
         }
     }
 

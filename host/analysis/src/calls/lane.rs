@@ -35,6 +35,8 @@ pub(super) struct Lane {
     /// How many are being served, below all others, whose beginning was lost. Which they are is
     /// not known, so until they end `nobody` is at work, and not the thread.
     pub unseen: u32,
+    /// How many have ended since the last loss that were not even known to be served.
+    pub unforeseen: u32,
     /// Whether events are missing between its last event and its next.
     pub in_gap: bool,
     /// Whether the trace has told that its clock steps back before the next event.
@@ -141,6 +143,7 @@ impl Lane {
             interrupts: Vec::new(),
             hidden: 0,
             unseen: 0,
+            unforeseen: 0,
             in_gap: false,
             told: false,
             charges: Charges::default(),

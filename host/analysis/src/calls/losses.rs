@@ -54,6 +54,7 @@ impl Calls {
         self.lanes[lane].in_gap = true;
         self.lanes[lane].unsure = true;
         self.lanes[lane].crossed = None;
+        self.lanes[lane].unforeseen = 0;
         self.in_gap = true;
         let mut stale = Vec::new();
         self.each_touched(lane, |track| {

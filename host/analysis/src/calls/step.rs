@@ -213,12 +213,15 @@ pub struct Doubt {
     pub loss: bool,
     /// The clock was uncertain or went back while it was open.
     pub clock: bool,
+    /// An interrupt ended while it was open whose beginning is not in the trace: some of its time may be that
+    /// one's.
+    pub interrupt: bool,
 }
 
 impl Doubt {
     /// Whether there is any.
     pub const fn any(self) -> bool {
-        self.loss || self.clock
+        self.loss || self.clock || self.interrupt
     }
 }
 
@@ -256,6 +259,6 @@ pub struct Counts {
     /// of [`Step::ClockAhead`].
     pub clock_ahead: Duration,
     /// Of [`doubtful`](Self::doubtful): calls during which no events were lost, but the clock was uncertain
-    /// or went back.
+    /// or went back, or the beginning of an interrupt is missing.
     pub doubtful_time: u64,
 }

@@ -52,6 +52,7 @@ const MARKS: usize = 1 << 16;
 struct Mishaps {
     losses: u32,
     clocks: u32,
+    interrupts: u32,
 }
 
 /// An open call.
@@ -290,6 +291,7 @@ impl Track {
             // Clocks of two processors that disagree show only here.
             clock: frame.before.clocks != self.seen.clocks
                 || wall.is_none_or(|wall| wall < duration),
+            interrupt: frame.before.interrupts != self.seen.interrupts,
         };
         let how = how(doubt);
         if how == How::Returned && doubt.loss {
@@ -374,6 +376,11 @@ impl Track {
     /// Puts the times of everything that is open in doubt.
     pub fn doubt_clock(&mut self) {
         self.seen.clocks = self.seen.clocks.wrapping_add(1);
+    }
+
+    /// Puts them in doubt because of an interrupt.
+    pub fn doubt_interrupt(&mut self) {
+        self.seen.interrupts = self.seen.interrupts.wrapping_add(1);
     }
 
     /// A call that was open before the last loss has been heard of, so its callers are open too.

@@ -247,7 +247,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         ),
         (
             counts.doubtful_time,
-            "whose time is in doubt because the clock stepped back or was uncertain",
+            "whose time is in doubt because the clock stepped back or was uncertain, or an interrupt's beginning is missing",
         ),
         (counts.orphans, "that began before what was recorded"),
         (counts.recording_off, "still open when recording went off"),

@@ -188,6 +188,12 @@ pub fn expected_calls(trace: &Trace) -> Vec<Slice> {
         if end.doubt.clock {
             note("doubtful time", "the clock was uncertain meanwhile");
         }
+        if end.doubt.interrupt {
+            note(
+                "doubtful interruption",
+                "the beginning of an interrupt is missing",
+            );
+        }
         slices.push(Slice {
             name,
             begin: begin.0,

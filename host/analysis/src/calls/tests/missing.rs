@@ -496,3 +496,31 @@ fn an_interrupt_that_began_in_a_loss_is_not_charged_to_the_thread() {
     let calls: Vec<_> = calls.iter().filter(|line| !line.starts_with('+')).collect();
     assert_eq!(calls, said.iter().collect::<Vec<_>>());
 }
+
+#[test]
+fn an_interrupt_that_began_before_the_trace_puts_times_in_doubt() {
+    let mut trace = Trace::new();
+    // A thread that another processor had is switched to in a handler of which the trace has only the end.
+    trace.cpu(1).thread(2).enter(0, A);
+    trace.push(5, EventKind::SwitchedOut);
+    trace.cpu(0).push(10, EventKind::SwitchedIn);
+    trace.isr_end(11, 15).exit(11, A).enter(12, B).exit(13, B);
+    let said = trace.finish();
+    assert!(
+        said.contains(&"0 A0 0-11 6/6 interrupt".to_owned()),
+        "{said:?}"
+    );
+    assert!(said.contains(&"0 B0 12-13 1/1".to_owned()), "{said:?}");
+    let counts = trace.calls.counts();
+    assert_eq!((counts.doubtful, counts.doubtful_time), (1, 1));
+}
+
+#[test]
+fn where_no_beginnings_of_interrupts_are_told_not_everything_is_in_doubt() {
+    let mut trace = Trace::new();
+    for time in (0..NESTED_INTERRUPTS as i64 * 8).step_by(4) {
+        trace.enter(time, A).isr_end(time + 1, 15).exit(time + 2, A);
+    }
+    trace.finish();
+    assert_eq!(trace.calls.counts().doubtful, NESTED_INTERRUPTS as u64);
+}

@@ -175,6 +175,7 @@ fn doubt(doubt: Doubt, said: &mut [String]) {
     if let Some(line) = said.last_mut() {
         *line += if doubt.loss { " doubtful" } else { "" };
         *line += if doubt.clock { " clock" } else { "" };
+        *line += if doubt.interrupt { " interrupt" } else { "" };
     }
 }
 
