@@ -305,7 +305,8 @@ impl<'a> Walk<'a> {
         let (Some(record), Some(field)) = (self.layout.record(rest), self.layout.name_bytes) else {
             return Ok(false);
         };
-        let odd = record.name.len() == field || (record.name.is_empty() && record.thread != 0);
+        let full = record.name.len() == field && !record.has_plain_name();
+        let odd = full || (record.name.is_empty() && record.thread != 0);
         if !odd || field == 0 || !self.position.in_step() {
             return Ok(false);
         }

@@ -224,3 +224,23 @@ fn a_mark_in_a_sentence_begins_nothing() {
     assert_eq!(find_begin(b"-*-#", 0), Some(4));
     assert_eq!(find_begin(b"-*-#-*", 0), Some(4));
 }
+
+/// A thread's first record, whose name fills its field, right before damage: it is whole.
+#[test]
+fn a_name_that_fills_its_field_before_damage_is_one() {
+    let layout = CORTEX_M;
+    let threads = ["idle 00".to_owned(), "a_long_name_of_a_thread".to_owned()];
+    // (A seed's lowest bit says which thread it is.)
+    let seeds = [10, 12, 14, 16, 17, 18, 19, 20, 21, 22, 24, 26];
+    let records = (1..)
+        .zip(seeds)
+        .map(|(n, seed)| record(&layout, seed, n * 1_000, &threads));
+    let mut dump = sent(&records.collect::<Vec<_>>());
+    let size = layout.size();
+    dump.drain(5 * size + 30..9 * size + 13);
+    let mut pieces = Walk::new(&dump, layout);
+    let whole = pieces
+        .by_ref()
+        .take_while(|piece| matches!(piece, Piece::Record { .. }));
+    assert_eq!(whole.count(), 5);
+}
