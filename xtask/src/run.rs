@@ -116,6 +116,13 @@ pub fn make(command: &mut Command, file: &Path) -> Result<()> {
     std::fs::rename(&new, file).context(file.display())
 }
 
+/// A program that is ended when a file that it writes becomes longer than that.
+pub fn limited(program: impl AsRef<OsStr>, file_bytes: u64) -> Command {
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--fsize={file_bytes}")).arg(program);
+    command
+}
+
 /// Runs a command for its standard output, which is returned as text. Its errors go to ours.
 pub fn output(command: &mut Command) -> Result<String> {
     let shown = line(command);
@@ -240,6 +247,16 @@ mod tests {
         let error = wait(&mut child, Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(child.try_wait().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_program_that_writes_without_end_is_ended() {
+        let file = std::env::temp_dir().join(format!("kymo-limit-{}", std::process::id()));
+        let mut dd = limited("dd", 4096);
+        dd.arg("if=/dev/zero").arg(format!("of={}", file.display()));
+        assert!(!succeeds(&mut dd));
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), 4096);
+        std::fs::remove_file(&file).unwrap();
     }
 
     #[test]

@@ -40,6 +40,9 @@ pub struct Run {
 /// What every emulator is told.
 const QEMU: &str = "-display none -monitor none -serial stdio -singlestep -d exec,nochain";
 
+/// How long a log may become: forty times as long as the longest is. A program that hangs in there would fill the disk.
+const LOG_BYTES: u64 = 4 << 30;
+
 /// All of them. `-icount` says how many nanoseconds an instruction takes, as a power of two: so that
 /// the clock runs about as fast as the core, as a core's own does.
 pub const MACHINES: [Machine; 6] = [
@@ -181,7 +184,7 @@ impl Machine {
         let mut addresses = Vec::new();
         let mut command = match words.next() {
             Some(program) => {
-                let mut qemu = Command::new(program);
+                let mut qemu = run::limited(program, LOG_BYTES);
                 qemu.args(words).args(QEMU.split_whitespace());
                 qemu.arg("-D").arg(&log).arg("-kernel");
                 qemu
@@ -191,7 +194,7 @@ impl Machine {
                 let source = run::root().join("bench/step.c");
                 let mut gcc = Command::new("gcc");
                 run::make(gcc.args(["-O2", "-Wall", "-Wextra"]).arg(&source), &step)?;
-                let mut step = Command::new(step);
+                let mut step = run::limited(step, LOG_BYTES);
                 step.arg(&log);
                 let begins = rows.into_iter().map(|row| format!("{:x}", row.address));
                 addresses.extend(begins);
