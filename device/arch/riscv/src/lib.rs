@@ -73,6 +73,9 @@ impl SinglePort for Riscv {
     }
 
     fn link(&self) -> &Link {
+        // (Of a section of its own: else it would be put together with what every program needs, and be in programs
+        // without a link too.)
+        #[unsafe(link_section = ".bss.kymo_link")]
         static LINK: Link = Link::new();
         &LINK
     }
