@@ -133,7 +133,8 @@ void kymo_ring_produce(kymo_ring_t *ring, const kymo_item_t *items, size_t count
 void kymo_ring_put(kymo_ring_t *ring, uint32_t id, uintptr_t data);
 void kymo_ring_put_own(kymo_ring_t *ring, uint32_t id, uintptr_t data);
 
-/* See kymo_ring_t. */
+/* See kymo_ring_t. Called with interrupts masked it leaves them so for all of a packet's change; else they are masked
+ * in it for some steps only. */
 void kymo_item_landed(kymo_ring_t *ring);
 #endif
 
