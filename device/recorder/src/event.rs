@@ -88,53 +88,61 @@ pub enum Event {
     },
 }
 
+/// What is neither a usual entry nor a usual exit: the id of its record, and the two numbers in it, which are no
+/// longer than a word.
+pub type Parts = (EventId, usize, usize);
+
+/// The same where the first number may be longer; rare, and nothing but its record comes of it.
+pub type Long = (EventId, u64, u32);
+
 impl Event {
-    /// What is neither an entry nor an exit as the id of its record and the two numbers in it, in the
-    /// longest form that does not name more than it must.
+    /// The event in parts, in the longest form that does not name more than it must.
+    ///
+    /// # Errors
+    /// One with a number that can be longer than a word.
     #[inline(always)]
-    pub fn parts<T: Target>(self) -> (EventId, u64, usize) {
+    pub fn parts<T: Target>(self) -> Result<Parts, Long> {
         // Two small fields as one number.
         let pair = |first: u32, second: u32, bits: u32| match T::LAYOUT.order {
             ByteOrder::Little => first | second << bits,
             ByteOrder::Big => first << bits | second,
         };
-        match self {
+        let parts = match self {
             // These have records of other kinds; their functions are what is left here.
-            Self::Enter(function) => (EventId::EnterFar, function as u64, 0),
-            Self::EnterFrom { function, caller } => {
-                (EventId::EnterFarFrom, function as u64, caller)
-            }
-            Self::Exit(function) => (EventId::ExitFar, function as u64, 0),
+            Self::Enter(function) => (EventId::EnterFar, function, 0),
+            Self::EnterFrom { function, caller } => (EventId::EnterFarFrom, function, caller),
+            Self::Exit(function) => (EventId::ExitFar, function, 0),
             Self::Context {
                 thread,
                 priority,
                 mode,
             } => {
                 let more = pair(u32::from(priority as u16), mode.into(), 16);
-                (EventId::Context, thread as u64, more as usize)
+                (EventId::Context, thread, more as usize)
             }
-            Self::SwitchedIn(thread) => (EventId::SwitchedIn, thread as u64, 0),
-            Self::SwitchedOut(thread) => (EventId::SwitchedOut, thread as u64, 0),
+            Self::SwitchedIn(thread) => (EventId::SwitchedIn, thread, 0),
+            Self::SwitchedOut(thread) => (EventId::SwitchedOut, thread, 0),
             Self::IsrEnter(irq) => (EventId::IsrEnter, irq.into(), 0),
             Self::IsrExit(irq) => (EventId::IsrExitNamed, irq.into(), 0),
-            Self::Marker(value) => (EventId::Marker, value.into(), 0),
-            Self::NamedMarker { name, value } => {
-                (EventId::NamedMarker, name as u64, value as usize)
+            Self::Marker(value) => (EventId::Marker, value as usize, 0),
+            Self::NamedMarker { name, value } => (EventId::NamedMarker, name, value as usize),
+            Self::Setjmp(buffer) => (EventId::Setjmp, buffer, 0),
+            Self::Longjmp(buffer) => (EventId::Longjmp, buffer, 0),
+            Self::WallClock { ns, uncertainty } => {
+                return Err((EventId::WallClock, ns, uncertainty));
             }
-            Self::Setjmp(buffer) => (EventId::Setjmp, buffer as u64, 0),
-            Self::Longjmp(buffer) => (EventId::Longjmp, buffer as u64, 0),
-            Self::WallClock { ns, uncertainty } => (EventId::WallClock, ns, uncertainty as usize),
-            Self::ClockGap { ticks } => (EventId::ClockGap, ticks, 0),
+            Self::ClockGap { ticks } => return Err((EventId::ClockGap, ticks, 0)),
             Self::Recording { on, cause } => {
                 let both = pair(on.into(), cause as u32, 8);
-                (EventId::Recording, both.into(), 0)
+                (EventId::Recording, both as usize, 0)
             }
-        }
+        };
+        Ok(parts)
     }
 }
 
 /// Whether the first number of a [`Recording`](EventId::Recording) says that it is on.
-pub(crate) fn turns_on<T: Target>(first: u64) -> bool {
+pub(crate) fn turns_on<T: Target>(first: usize) -> bool {
     match T::LAYOUT.order {
         ByteOrder::Little => first & 0xFF != 0,
         ByteOrder::Big => first >> 8 != 0,

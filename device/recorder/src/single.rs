@@ -19,6 +19,7 @@ use kymo_wire::event::{Cause, EventId, WordSize};
 
 use crate::clock::Clock;
 use crate::config::{Config, Kept, START_ON};
+use crate::event::Parts;
 use crate::gate::{Gate, Look, State};
 use crate::hot::{Hot, low};
 use crate::items::{Ring, Rings};
@@ -188,8 +189,11 @@ impl<P: SinglePort + 'static> Single<P> {
         function: usize,
         caller: usize,
     ) {
-        let (id, first, _) = edge.of(function, caller).parts::<P>();
-        if self.closed(hot, config, id, first) {
+        let id = match edge {
+            Edge::Enter => EventId::EnterFar,
+            Edge::Exit => EventId::ExitFar,
+        };
+        if self.closed(hot, config, id, function) {
             self.open_call(hot, config, edge, function, caller);
         }
     }
@@ -235,7 +239,11 @@ impl<P: SinglePort + 'static> Single<P> {
                     self.tell_wall_clock(hot, uncertainty, |_| ns);
                 }
             }
-            _ => self.say(hot, config, event.parts::<P>()),
+            _ => {
+                if let Ok(parts) = event.parts::<P>() {
+                    self.say(hot, config, parts);
+                }
+            }
         }
     }
 
@@ -258,14 +266,9 @@ impl<P: SinglePort + 'static> Single<P> {
 
     /// Anything else happened, in [parts](Event::parts): but the time of the world.
     #[inline(always)]
-    pub fn say(
-        &'static self,
-        hot: &'static Hot,
-        config: &'static Config,
-        (id, first, second): (EventId, u64, usize),
-    ) {
-        while !(hot.gate.open() && self.writer.other(&self.steps(hot), id, first, second)) {
-            if !self.closed(hot, config, id, first) {
+    pub fn say(&'static self, hot: &'static Hot, config: &'static Config, parts: Parts) {
+        while !(hot.gate.open() && self.writer.other(&self.steps(hot), parts)) {
+            if !self.closed(hot, config, parts.0, parts.1) {
                 return;
             }
         }
@@ -378,14 +381,14 @@ impl<P: SinglePort + 'static> Single<P> {
         hot: &'static Hot,
         config: &'static Config,
         id: EventId,
-        first: u64,
+        first: usize,
     ) -> bool {
         let hot = P::somewhere(hot);
         let gate = &hot.gate;
         if !self.wake(hot, config) {
             return false;
         }
-        let function = first as usize;
+        let function = first;
         let enter = matches!(id, EventId::EnterFar | EventId::EnterFarFrom);
         let triggers = enter && function != 0 && function == gate.trigger();
         #[cfg(feature = "cost")]

@@ -10,6 +10,7 @@ use crate::config::{
     Promotion,
 };
 use crate::encode::{Alone, Driver, Store, Stream};
+use crate::event::Parts;
 use crate::gate::code;
 use crate::hot::low;
 use crate::profile::{Frame, Home, Moment, Profile, Slot, TableError};
@@ -203,32 +204,23 @@ impl<T: Target> Writer<T> {
     /// `function`s have no Thumb bit.
     #[inline(always)]
     pub fn record(&self, now: u64, event: Event) {
-        self.record_by(&Alone::at(&self.stream, now), event);
-    }
-
-    /// Records an event, in the stream and in the table; false if the driver says that nothing is to be
-    /// recorded. `function`s have no Thumb bit.
-    #[inline(always)]
-    pub(crate) fn record_by(&self, driver: &impl Driver, event: Event) -> bool {
+        let alone = &Alone::at(&self.stream, now);
         match event {
-            Event::Enter(function) => self.call(driver, Edge::Enter, function, 0),
+            Event::Enter(function) => _ = self.call(alone, Edge::Enter, function, 0),
             Event::EnterFrom { function, caller } => {
-                self.call(driver, Edge::Enter, function, caller)
+                _ = self.call(alone, Edge::Enter, function, caller);
             }
-            Event::Exit(function) => self.call(driver, Edge::Exit, function, 0),
-            Event::Recording { on, cause } => {
-                self.tell_recording(on, cause, driver.now());
-                true
-            }
-            _ => {
-                let (id, first, second) = event.parts::<T>();
-                self.other(driver, id, first, second)
-            }
+            Event::Exit(function) => _ = self.call(alone, Edge::Exit, function, 0),
+            Event::Recording { on, cause } => self.tell_recording(on, cause, alone.now()),
+            _ => match event.parts::<T>() {
+                Ok(parts) => _ = self.other(alone, parts),
+                Err(long) => self.stream.record_long(alone, long),
+            },
         }
     }
 
-    /// Records an entry, from the place `caller` if that is not 0, or an exit; the result as of
-    /// [`record_by`](Self::record_by).
+    /// Records an entry, from the place `caller` if that is not 0, or an exit, in the stream and in the table;
+    /// false if the driver says that nothing is to be recorded. `function`s have no Thumb bit.
     #[inline(always)]
     pub(crate) fn call(
         &self,
@@ -352,7 +344,7 @@ impl<T: Target> Writer<T> {
         promotion: &Promotion,
     ) -> bool {
         let enter = matches!(edge, Edge::Enter);
-        let irq = promotion.irq.into();
+        let irq = usize::from(promotion.irq);
         match promotion.kind {
             kind @ (PROMOTE_SWITCHED_IN | PROMOTE_SWITCHED_OUT) if enter => {
                 driver.apart(|| self.ask_thread());
@@ -360,31 +352,24 @@ impl<T: Target> Writer<T> {
                     PROMOTE_SWITCHED_IN => EventId::SwitchedIn,
                     _ => EventId::SwitchedOut,
                 };
-                self.other(driver, id, self.stream.thread() as u64, 0)
+                self.other(driver, (id, self.stream.thread(), 0))
             }
             PROMOTE_SWITCHED_IN | PROMOTE_SWITCHED_OUT | PROMOTE_NOTHING => true,
             PROMOTE_ISR if enter => {
-                self.other(driver, EventId::IsrEnter, irq, 0)
+                self.other(driver, (EventId::IsrEnter, irq, 0))
                     && self.plain_call(driver, edge, function, caller)
             }
             PROMOTE_ISR => {
                 self.plain_call(driver, edge, function, caller)
-                    && self.other(driver, EventId::IsrExitNamed, irq, 0)
+                    && self.other(driver, (EventId::IsrExitNamed, irq, 0))
             }
             _ => self.plain_call(driver, edge, function, caller),
         }
     }
 
-    /// Records what is neither an entry nor an exit ([`Event::parts`]); the result as of
-    /// [`record_by`](Self::record_by).
+    /// Records what is neither an entry nor an exit; the result as of [`call`](Self::call).
     #[inline(always)]
-    pub(crate) fn other(
-        &self,
-        driver: &impl Driver,
-        id: EventId,
-        first: u64,
-        second: usize,
-    ) -> bool {
+    pub(crate) fn other(&self, driver: &impl Driver, (id, first, second): Parts) -> bool {
         self.put(driver, id, first, second, None).is_some()
     }
 
@@ -395,7 +380,7 @@ impl<T: Target> Writer<T> {
         &self,
         driver: &D,
         id: EventId,
-        first: u64,
+        first: usize,
         second: usize,
         mut moment: Option<&mut Option<Moment>>,
     ) -> Option<usize> {
@@ -441,7 +426,7 @@ impl<T: Target> Writer<T> {
     /// What was discarded happened all the same, at the time that is returned, cut by [`low`].
     #[cold]
     #[inline(never)]
-    fn discarded(&self, driver: &impl Driver, id: EventId, first: u64, accounted: bool) -> usize {
+    fn discarded(&self, driver: &impl Driver, id: EventId, first: usize, accounted: bool) -> usize {
         driver.apart(|| {
             let now = self.stream.last();
             if cfg!(feature = "profile") && accounted {
@@ -454,16 +439,16 @@ impl<T: Target> Writer<T> {
 
     /// What [`follow`](Self::follow) does after a record of this id, as a single store.
     #[inline(never)]
-    fn following(&self, id: EventId, first: u64) -> Store {
+    fn following(&self, id: EventId, first: usize) -> Store {
         let depth = &self.stream.isr_depth;
         match id {
             // There is no room for it beside that record, and the thread does run.
             EventId::Context => {
-                self.stream.set_thread(first as usize);
+                self.stream.set_thread(first);
                 Store::NOTHING
             }
             EventId::SwitchedIn | EventId::SwitchedInNear => {
-                Store::of(self.stream.thread_place(), first as usize)
+                Store::of(self.stream.thread_place(), first)
             }
             EventId::SwitchedOut | EventId::SwitchedOutNamed => {
                 Store::of(self.stream.thread_place(), 0)
@@ -482,11 +467,11 @@ impl<T: Target> Writer<T> {
     }
 
     #[inline(never)]
-    fn account_other(&self, now: u64, id: EventId, first: u64) {
+    fn account_other(&self, now: u64, id: EventId, first: usize) {
         let Some(profile) = self.profile.get() else {
             return;
         };
-        let thread = first as usize;
+        let thread = first;
         match id {
             EventId::SwitchedIn => profile.switched_in(now, thread),
             EventId::SwitchedOut => profile.switched_out(now),
@@ -509,7 +494,7 @@ impl<T: Target> Writer<T> {
 
     /// Notes that this interrupt is being served, inside of all others, which is yet to be counted.
     #[inline(always)]
-    fn serve(&self, irq: u64) {
+    fn serve(&self, irq: usize) {
         self.served.note(self.stream.isr_depth.get(), irq as u16);
     }
 
@@ -519,13 +504,14 @@ impl<T: Target> Writer<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn tell_recording(&self, on: bool, cause: Cause, now: u64) {
-        let (id, first, second) = Event::Recording { on, cause }.parts::<T>();
         self.tell_switch(on, now);
         let depth = self.stream.isr_depth.get();
         if on {
             self.stream.isr_depth.set(0);
         }
-        self.stream.place(id, now, first, second);
+        if let Ok((id, first, second)) = (Event::Recording { on, cause }).parts::<T>() {
+            self.stream.place(id, now, first as u64, second);
+        }
         if self.profile.is_kept()
             && let Some(table) = self.profile.get()
         {
@@ -572,12 +558,13 @@ impl<T: Target> Writer<T> {
     /// Keeps up with threads and interrupts: also while nothing is recorded, so that packets say
     /// the truth as soon as something is.
     pub fn follow_event(&self, event: Event) {
-        let (id, first, _) = event.parts::<T>();
-        self.follow(id, first);
+        if let Ok((id, first, _)) = event.parts::<T>() {
+            self.follow(id, first);
+        }
     }
 
     /// The same of an event in [parts](Event::parts).
-    pub(crate) fn follow(&self, id: EventId, first: u64) {
+    pub(crate) fn follow(&self, id: EventId, first: usize) {
         if matches!(id, EventId::SwitchedIn | EventId::SwitchedOut)
             && self.threads.replace(Threads::Told) != Threads::Told
         {
@@ -588,15 +575,15 @@ impl<T: Target> Writer<T> {
 
     /// [`follow_parts`](Self::follow_parts) for those who can wait.
     #[inline(never)]
-    fn follow_apart(&self, id: EventId, first: u64) {
+    fn follow_apart(&self, id: EventId, first: usize) {
         self.follow_parts(id, first);
     }
 
     #[inline(always)]
-    fn follow_parts(&self, id: EventId, first: u64) {
+    fn follow_parts(&self, id: EventId, first: usize) {
         let depth = &self.stream.isr_depth;
         match id {
-            EventId::SwitchedIn | EventId::Context => self.stream.set_thread(first as usize),
+            EventId::SwitchedIn | EventId::Context => self.stream.set_thread(first),
             EventId::SwitchedOut => self.stream.set_thread(0),
             EventId::IsrEnter => {
                 self.serve(first);
@@ -632,7 +619,7 @@ impl<T: Target> Writer<T> {
             thread
         });
         if thread != before {
-            self.other(driver, EventId::Context, thread as u64, 0);
+            self.other(driver, (EventId::Context, thread, 0));
         }
     }
 }

@@ -66,13 +66,14 @@ pub fn hook(event: Event) {
     if let Event::WallClock { .. } = event {
         return recorder().hook(&HOT, config(), event);
     }
-    let (id, first, second) = event.parts::<Processor>();
-    say(first, second, id);
+    if let Ok((id, first, second)) = event.parts::<Processor>() {
+        say(id, first, second);
+    }
 }
 
 /// The same in parts: what an event is made of is known where it is made, and takes no code there.
 #[inline(never)]
-fn say(first: u64, second: usize, id: EventId) {
+fn say(id: EventId, first: usize, second: usize) {
     recorder().say(&HOT, config(), (id, first, second));
 }
 

@@ -5,12 +5,9 @@ use core::cell::Cell;
 use kymo_wire::event::{EventId, Form};
 
 use super::{Alone, Depth, Driver, Found, Need, Quick, Record, Seen, Store, Stream};
-use crate::event::turns_on;
+use crate::event::{Long, Parts, turns_on};
 use crate::hot::{Cursor, low};
 use crate::{Event, Target};
-
-/// A record's id, and the two numbers in it ([`Event::parts`]).
-pub(crate) type Parts = (EventId, u64, usize);
 
 /// What came of a step.
 enum Step {
@@ -30,12 +27,20 @@ impl<T: Target> Stream<T> {
             Event::Enter(function) => self.enter(&alone, function, 0, || ()),
             Event::EnterFrom { function, caller } => self.enter(&alone, function, caller, || ()),
             Event::Exit(function) => self.exit(&alone, function, || ()),
-            _ => Err(event.parts::<T>()),
+            _ => match event.parts::<T>() {
+                Ok(parts) => Err(parts),
+                Err(long) => return self.record_long(&alone, long),
+            },
         };
         if let Err(parts) = usual {
             let beside = |_| Store::NOTHING;
             self.other(&alone, parts, true, || (), beside, |_| (), || 0);
         }
+    }
+
+    /// Records what has a long number, where nobody comes in between.
+    pub(crate) fn record_long(&self, alone: &Alone<'_, T>, (id, first, second): Long) {
+        self.place(id, alone.now(), first, second as usize);
     }
 
     /// Records that a function was entered, from the place `caller` if that is not 0. `ready` is called
@@ -83,7 +88,7 @@ impl<T: Target> Stream<T> {
             _ if fits(shape.named_bits()) => (EventId::EnterFrom, number),
             _ => (EventId::EnterFarFrom, function),
         };
-        Err((id, first as u64, caller))
+        Err((id, first, caller))
     }
 
     /// Records that a function was left; as [`enter`](Self::enter).
@@ -125,7 +130,7 @@ impl<T: Target> Stream<T> {
             0 => (EventId::ExitNamed, number),
             _ => (EventId::ExitFar, function),
         };
-        Err((id, first as u64, 0))
+        Err((id, first, 0))
     }
 
     /// Records what has an id and two numbers ([`Event::parts`]), and does `also` in the same step, unless all is
@@ -154,7 +159,7 @@ impl<T: Target> Stream<T> {
             let seen = Seen::now(cursor);
             ready();
             let (id, first) = self.form(id, first);
-            let record = Record::new::<T>(id, first, second);
+            let record = Record::new::<T>(id, first as u64, second);
             // Where interrupts are masked for the step alone nothing is left to be worked out in there.
             let need = || record.need::<T>(depth);
             let early = T::SINGLE.then(need);
@@ -262,10 +267,10 @@ impl<T: Target> Stream<T> {
     }
 
     /// What a record does to the count of calls.
-    fn depth_of(&self, id: EventId, first: u64) -> Depth {
+    fn depth_of(&self, id: EventId, first: usize) -> Depth {
         match id {
             EventId::EnterFar | EventId::EnterFrom | EventId::EnterFarFrom => Depth::More,
-            EventId::Context if first as usize == self.thread() => Depth::Stays,
+            EventId::Context if first == self.thread() => Depth::Stays,
             EventId::Recording if !turns_on::<T>(first) => Depth::Stays,
             EventId::ExitNamed
             | EventId::ExitFar
@@ -280,19 +285,19 @@ impl<T: Target> Stream<T> {
 
     /// The form that a record takes at this moment.
     #[inline(always)]
-    fn form(&self, id: EventId, first: u64) -> (EventId, u64) {
+    fn form(&self, id: EventId, first: usize) -> (EventId, usize) {
         match id {
             EventId::SwitchedIn => {
                 let head = self.buffer.head_thread();
-                let apart = (first as usize).wrapping_sub(head) as isize;
+                let apart = first.wrapping_sub(head) as isize;
                 match i16::try_from(apart / 4) {
                     Ok(near) if head != 0 && apart % 4 == 0 => {
-                        (EventId::SwitchedInNear, near as u16 as u64)
+                        (EventId::SwitchedInNear, near as u16 as usize)
                     }
                     _ => (id, first),
                 }
             }
-            EventId::SwitchedOut if first == 0 || first as usize != self.thread() => {
+            EventId::SwitchedOut if first == 0 || first != self.thread() => {
                 (EventId::SwitchedOutNamed, first)
             }
             EventId::IsrEnter if first > 0xFF => (EventId::IsrEnterWide, first),
