@@ -6,7 +6,7 @@
 //! that return, times that go on from those before.
 
 use crate::scan::END;
-use crate::{Kind, Layout, RecordType};
+use crate::{Kind, Layout, Record, RecordType};
 
 /// So many records are looked at from a place on.
 pub(crate) const WINDOW: usize = 12;
@@ -123,6 +123,17 @@ impl<'a> Known<'a> {
         layout
             .record(bytes)
             .is_some_and(|record| self.threads.contains(&(record.thread, record.name)))
+    }
+
+    /// Whether a record can be the first of a thread: it has a name that can be read, and lies where no other
+    /// one does.
+    pub(crate) fn may_begin(&self, record: &Record<'_>) -> bool {
+        let readable = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
+        let mut threads = self.threads.iter();
+        !record.name.is_empty()
+            && record.name.iter().all(readable)
+            && record.thread % 4 == 0
+            && threads.all(|(thread, _)| *thread != record.thread)
     }
 
     /// How much speaks for records from the start of `bytes` on, and how many of them there are; up to so

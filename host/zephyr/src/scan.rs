@@ -298,20 +298,19 @@ impl<'a> Walk<'a> {
     }
 
     /// Whether what fits here is the beginning of a record with the end of damage behind it: a name that
-    /// fills its field with whatever came, or with zeros, of a thread that was not heard of before, and
-    /// behind it there is neither a record nor a mark.
+    /// fills its field with whatever came, or with zeros, of a thread that was not heard of before and that
+    /// does not look like one, and behind it there is neither a record nor a mark.
     fn is_doubtful(&self, rest: &'a [u8]) -> Result<bool, NotYet> {
         let size = self.layout.size();
         let (Some(record), Some(field)) = (self.layout.record(rest), self.layout.name_bytes) else {
             return Ok(false);
         };
-        let full = record.name.len() == field && !record.has_plain_name();
-        let odd = full || (record.name.is_empty() && record.thread != 0);
+        let odd = record.name.len() == field || (record.name.is_empty() && record.thread != 0);
         if !odd || field == 0 || !self.position.in_step() {
             return Ok(false);
         }
         let known = Known::before(self.body, self.layout, &self.position);
-        if known.has_thread(&self.layout, rest) {
+        if known.has_thread(&self.layout, rest) || known.may_begin(&record) {
             return Ok(false);
         }
         // Where the bytes stop nothing speaks against it.
