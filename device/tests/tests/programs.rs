@@ -122,6 +122,24 @@ fn every_call_of_a_program_is_recorded() {
 }
 
 #[test]
+fn what_signals_call_while_a_thread_gets_its_memory_is_recorded() {
+    for compiler in compilers() {
+        let program = build(compiler, "attached", &["-finstrument-functions"]);
+        let file = program.with_extension("kymo");
+        let output = Command::new(&program)
+            .env("KYMO_OUTPUT", &file)
+            .output()
+            .expect("the program runs");
+        let text = String::from_utf8(output.stdout).expect("the program prints text");
+        assert!(output.status.success(), "by {compiler}: {text}");
+        let calls: u64 = text.split(' ').next().unwrap().parse().unwrap();
+        let (_, packets) = raw_file(&file);
+        let entered = walk(&packets, 0);
+        assert_eq!(entered.values().sum::<u64>(), calls, "by {compiler}");
+    }
+}
+
+#[test]
 fn what_is_saved_while_threads_record_is_whole() {
     for compiler in compilers() {
         let program = build(compiler, "saving", &["-finstrument-functions"]);

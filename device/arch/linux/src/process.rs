@@ -25,6 +25,9 @@ use crate::wide::Wide;
 use crate::{elf, thread};
 
 mod talk;
+mod turn;
+
+use turn::Turn;
 
 /// The defaults of a program that has no `kymo_config` of its own.
 pub const DEFAULT_BUFFER: u32 = 4 << 20;
@@ -114,8 +117,8 @@ pub struct Process {
     pub(crate) port: Linux,
     pub(crate) lanes: Lanes<Linux>,
     pub(crate) metadata: Metadata<Linux>,
-    /// Somebody writes metadata.
-    metadata_busy: AtomicBool,
+    /// Whose turn it is to write metadata.
+    metadata_turn: Turn,
     /// Somebody reads the lanes.
     pub(crate) reading: AtomicBool,
     /// Events of threads that have no lane: no memory, or it was being made.
@@ -155,7 +158,7 @@ struct Sizes {
 }
 
 // SAFETY: `config`, `fault` and `sizes` are set once, by the thread that `Gate` let set up, before the
-// gate opens; `metadata` is guarded by `metadata_busy`, `reader` by `reading`.
+// gate opens; `metadata` is guarded by `metadata_turn`, `reader` by `reading`.
 unsafe impl Sync for Process {}
 
 impl Process {
@@ -169,7 +172,7 @@ impl Process {
             },
             lanes: Lanes::new(),
             metadata: Metadata::new(),
-            metadata_busy: AtomicBool::new(false),
+            metadata_turn: Turn::new(),
             reading: AtomicBool::new(false),
             homeless: AtomicU32::new(0),
             stuck: AtomicBool::new(false),
@@ -312,23 +315,29 @@ impl Process {
         }
     }
 
-    /// The calling thread's lane, made now.
+    /// The calling thread's lane, made now. Signals wait for it: what their handlers call has no place before.
     #[cold]
     fn attach(&self) -> Option<&'static Lane<Linux>> {
-        if thread::get() == thread::BUSY {
-            self.homeless.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        thread::set(thread::BUSY);
-        let lane = self.new_lane();
-        match lane {
-            Some(lane) => thread::set(core::ptr::from_ref(lane).cast()),
-            None => {
-                self.homeless.fetch_add(1, Ordering::Relaxed);
-                thread::set(core::ptr::null());
+        sys::without_signals(|| {
+            // A handler has come before that, and has made it; or what makes it has called a hook.
+            if let Some(lane) = self.existing_lane() {
+                return Some(lane);
             }
-        }
-        lane
+            if thread::get() == thread::BUSY {
+                self.homeless.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+            thread::set(thread::BUSY);
+            let lane = self.new_lane();
+            match lane {
+                Some(lane) => thread::set(core::ptr::from_ref(lane).cast()),
+                None => {
+                    self.homeless.fetch_add(1, Ordering::Relaxed);
+                    thread::set(core::ptr::null());
+                }
+            }
+            lane
+        })
     }
 
     /// A lane in memory of its own: the lane, its profile table, its packets.
@@ -516,18 +525,13 @@ impl Process {
         self.with_metadata(|metadata| metadata.isr_name(self.port.now(), irq, name));
     }
 
-    /// Writes metadata, unless somebody else does for longer than that can take: then the caller is
-    /// a signal handler that interrupted the one who does, and the fact is lost and counted.
+    /// Writes metadata, unless the caller is a signal handler that interrupted the one who does: then the fact is
+    /// lost and counted.
     pub(crate) fn with_metadata(&self, write: impl FnOnce(&Metadata<Linux>)) {
-        for _ in 0..1000 {
-            if !self.metadata_busy.swap(true, Ordering::Acquire) {
-                write(&self.metadata);
-                self.metadata_busy.store(false, Ordering::Release);
-                return;
-            }
-            core::hint::spin_loop();
+        let written = self.metadata_turn.take(|| write(&self.metadata));
+        if written.is_none() {
+            self.homeless.fetch_add(1, Ordering::Relaxed);
         }
-        self.homeless.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether this process is the one that was set up, not a fork of it.
