@@ -132,7 +132,7 @@ impl<'a> Known<'a> {
         let mut threads = self.threads.iter();
         !record.name.is_empty()
             && record.name.iter().all(readable)
-            && record.thread % 4 == 0
+            && record.thread.is_multiple_of(4)
             && threads.all(|(thread, _)| *thread != record.thread)
     }
 
