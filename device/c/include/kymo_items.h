@@ -36,13 +36,17 @@ enum kymo_item_id {
 #define KYMO_ITEM_ID(name, id) KYMO_ITEM_##name = id,
 	KYMO_ITEM_IDS(KYMO_ITEM_ID)
 #undef KYMO_ITEM_ID
-	/* Items are further apart than their own times reach; made by the recorder. */
+	/* Items are further apart than their own times reach; made by the recorder alone. What shares its time with
+	 * an item of this id is counted as lost; kymo_ring_put() does not look at it, and spoils the times behind it. */
 	KYMO_ITEM_TIME = 511,
 	KYMO_ITEM_USER_0 = 512,
 	KYMO_ITEM_LAST = 1023
 };
 
 #define KYMO_ITEM_USER(n) (KYMO_ITEM_USER_0 + (n))
+
+/* A ring of fewer packets than two could hold nothing; here it does not compile. */
+#define KYMO_AT_LEAST_TWO(packets) ((packets) + 0 * sizeof(char[(packets) >= 2 ? 1 : -1]))
 
 typedef struct kymo_item {
 	uint32_t id; /* of more than 10 bits the low ones */
@@ -87,7 +91,7 @@ typedef struct kymo_cpu_items {
 } kymo_cpu_items_t;
 
 #define KYMO_CPU_ITEMS(cpus_, packets_)                                                           \
-	static uint8_t kymo_cpu_items_memory[(cpus_) * (packets_) * KYMO_ITEM_PACKET]             \
+	static uint8_t kymo_cpu_items_memory[(cpus_) * KYMO_AT_LEAST_TWO(packets_) * KYMO_ITEM_PACKET] \
 		__attribute__((aligned(KYMO_ITEM_PACKET)));                                       \
 	extern const kymo_cpu_items_t kymo_cpu_items;                                             \
 	const kymo_cpu_items_t kymo_cpu_items = {kymo_cpu_items_memory, (packets_), (cpus_)}
@@ -103,7 +107,7 @@ typedef struct kymo_cpu_items {
  * a ring of one level of interrupts 256 times the level. */
 #define KYMO_RING(name_, number_, packets_)                                                       \
 	KYMO_COUNTER_SYMBOL                                                                       \
-	static uint8_t name_##_memory[(packets_) * KYMO_ITEM_PACKET]                              \
+	static uint8_t name_##_memory[KYMO_AT_LEAST_TWO(packets_) * KYMO_ITEM_PACKET]             \
 		__attribute__((aligned(KYMO_ITEM_PACKET)));                                       \
 	kymo_ring_t name_ = {name_##_memory + KYMO_ITEM_PACKET - KYMO_ITEM_SIZE,                  \
 			     name_##_memory,                                                      \
@@ -128,8 +132,8 @@ void kymo_ring_produce(kymo_ring_t *ring, const kymo_item_t *items, size_t count
  * masked into a ring that only one level of interrupts (or the threads alone) uses. They look at
  * nothing but the ring, so call kymo_tick() at least every 2^21 ticks of the clock, and let the clock
  * be the counter that they read: DWT_CYCCNT, or what your linker script says (`kymo_counter =
- * 0x40028018;`), which must then be kymo_config.counter too. Items of a ring whose clock is another
- * one are counted as lost. */
+ * 0x40028018;`), which must then be kymo_config.counter too. With another clock use the other producers: these
+ * two would give a wrong time to items in a packet that another producer has begun; all others are counted as lost. */
 void kymo_ring_put(kymo_ring_t *ring, uint32_t id, uintptr_t data);
 void kymo_ring_put_own(kymo_ring_t *ring, uint32_t id, uintptr_t data);
 

@@ -58,10 +58,19 @@ use word::{halves, ordered, whole};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Its id; of more than 10 bits the low ones.
+    /// Its id; of more than 10 bits the low ones. [`TIME`](items::TIME) is the recorder's own: one with that id
+    /// is counted as lost, with all that share its time.
     pub id: u32,
     /// What it says.
     pub data: usize,
+}
+
+impl Item {
+    /// Whether it would be taken for a time.
+    #[inline(always)]
+    fn is_time(&self) -> bool {
+        self.id as u16 & LAST == items::TIME
+    }
 }
 
 /// What a packet says of the moment at which it is begun.
@@ -265,7 +274,7 @@ impl<T: Target> Ring<T> {
     /// counted as discarded. `moment` is asked if something has to be done before.
     #[inline(always)]
     pub fn produce(&self, now: u64, items: &[Item], moment: impl Fn() -> Moment) {
-        if !self.put(now, items) {
+        if !(Self::admits(items) && self.put(now, items)) {
             self.produce_with_more(now, items, moment());
         }
     }
@@ -279,20 +288,22 @@ impl<T: Target> Ring<T> {
             true => now.max(self.last()),
             false => now,
         };
-        let possible = self.usable() && items.len() <= Self::CAPACITY;
-        while !(items.is_empty() || self.put(now, items)) {
-            if !possible || !self.make_room(now, items.len(), moment) {
+        if !(self.usable() && Self::admits(items)) {
+            return self.lose(items.len());
+        }
+        while !self.put(now, items) {
+            if !self.make_room(now, items.len(), moment) {
                 return self.lose(items.len());
             }
         }
     }
 
-    /// Puts items down at `now`, if that takes nothing first.
+    /// Puts items that are [admitted](Self::admits) down at `now`, if that takes nothing first.
     #[inline(always)]
     fn put(&self, now: u64, items: &[Item]) -> bool {
         let at = self.at.load(Ordering::Relaxed);
         let fits = now.wrapping_sub(self.last()) >> TIME_BITS == 0
-            && self.may_hold(items.len())
+            && self.has_memory()
             && Self::fits(at, items.len());
         if fits {
             self.set_last(now);
@@ -301,7 +312,7 @@ impl<T: Target> Ring<T> {
         fits
     }
 
-    /// The same of items that the ring [may hold](Self::may_hold), where `now` is the lower half of a time
+    /// The same into a ring that has memory, where `now` is the lower half of a time
     /// that is less than 2^32 ticks behind the last item's: so it is if the ring's [tick](Self::tick)
     /// comes.
     #[inline(always)]
@@ -335,11 +346,25 @@ impl<T: Target> Ring<T> {
         store_address(&self.at, to);
     }
 
-    /// Whether so many items may ever be put down: there is memory, and a packet holds
-    /// them.
+    /// Whether there is memory.
     #[inline(always)]
-    pub fn may_hold(&self, items: usize) -> bool {
-        (1..=Self::CAPACITY).contains(&items) && !self.at.load(Ordering::Relaxed).is_null()
+    pub fn has_memory(&self) -> bool {
+        !self.at.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Whether items may ever be put down: a packet holds so many, and none of them would be taken for a time.
+    #[inline(always)]
+    pub fn admits(items: &[Item]) -> bool {
+        match items {
+            // As most are.
+            [item] => !item.is_time(),
+            _ => Self::admit_all(items),
+        }
+    }
+
+    #[inline(never)]
+    fn admit_all(items: &[Item]) -> bool {
+        (1..=Self::CAPACITY).contains(&items.len()) && !items.iter().any(Item::is_time)
     }
 
     /// Stores one item at `to`, where the caller has found room for it; returns where it ends.

@@ -70,6 +70,7 @@ macro_rules! cpu_items {
         #[allow(non_upper_case_globals)]
         #[unsafe(no_mangle)]
         static kymo_cpu_items: $crate::items::CpuItems = {
+            const { assert!($packets >= 2) };
             static PACKETS: $crate::items::Packets<{ $cpus * $packets }> =
                 $crate::items::Packets::new();
             $crate::items::CpuItems {
@@ -92,6 +93,7 @@ macro_rules! items {
         #[allow(non_upper_case_globals)]
         #[unsafe(no_mangle)]
         static kymo_items: $crate::items::Ring = {
+            const { assert!($packets >= 2) };
             static PACKETS: $crate::items::Packets<$packets> = $crate::items::Packets::new();
             // SAFETY: it is for good, aligned by its type, and nobody else's.
             unsafe { $crate::items::Ring::new(PACKETS.get(), $packets, 0) }

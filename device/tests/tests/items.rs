@@ -256,6 +256,24 @@ fn items_of_one_time_stay_in_one_packet_and_more_than_it_holds_are_counted() {
 }
 
 #[test]
+fn an_item_with_the_id_of_a_time_is_lost_and_counted_with_those_of_its_moment() {
+    use kymo_wire::items::TIME;
+    let ring = ring::<layout::Small>(2, 1);
+    let item = |id: u32| Item { id, data: 7 };
+    ring.produce(10, &[item(512)], moment);
+    ring.produce(11, &[item(TIME.into())], moment);
+    // Of more than 10 bits the low ones count.
+    ring.produce(12, &[item(600), item(1024 + u32::from(TIME))], moment);
+    ring.produce(13, &[item(513)], moment);
+    assert_eq!(ring.figures().discarded, 3);
+    assert_eq!(ring.figures().produced, 5);
+    let packets = dump(ring, 20);
+    let read: Vec<_> = all(&packets, ring.figures());
+    let read: Vec<_> = read.iter().map(|timed| (timed.id, timed.time)).collect();
+    assert_eq!(read, [(512, 10), (513, 13)]);
+}
+
+#[test]
 fn what_lands_while_the_ring_is_held_still_is_lost_and_counted_but_not_while_it_is_off() {
     let ring = ring::<layout::Small>(2, 0);
     let pointer = pointer(ring);

@@ -23,15 +23,17 @@ impl<P: SinglePort + 'static> Single<P> {
         ring: &'static Ring<P>,
         items: &[Item],
     ) {
+        let admitted = Ring::<P>::admits(items);
         loop {
-            let done = hot.gate.open() && ring.may_hold(items.len()) && self.put(hot, ring, items);
-            if done || !self.make_room(hot, config, ring, items.len()) {
+            let done =
+                admitted && hot.gate.open() && ring.has_memory() && self.put(hot, ring, items);
+            if done || !self.make_room(hot, config, ring, items.len(), admitted) {
                 return;
             }
         }
     }
 
-    /// Puts items down that the ring may hold, if that takes nothing first.
+    /// Puts items that are admitted down in a ring that has memory, if that takes nothing first.
     #[inline(always)]
     fn put(&self, hot: &Hot, ring: &Ring<P>, items: &[Item]) -> bool {
         if !P::PUTS_ITEMS {
@@ -52,7 +54,7 @@ impl<P: SinglePort + 'static> Single<P> {
         done
     }
 
-    /// Does one thing so that so many items will find room; false if they are not to be recorded. They are
+    /// Does one thing so that so many items will find room, if they are admitted; false if they are not to be recorded. They are
     /// counted if there is no room, or if only a reader, or the want of a clock, is in the way.
     #[cold]
     #[inline(never)]
@@ -62,6 +64,7 @@ impl<P: SinglePort + 'static> Single<P> {
         config: &'static Config,
         ring: &'static Ring<P>,
         items: usize,
+        admitted: bool,
     ) -> bool {
         let gate = &hot.gate;
         if !self.wake(hot, config) {
@@ -76,7 +79,7 @@ impl<P: SinglePort + 'static> Single<P> {
             self.go_out(was);
             return true;
         }
-        let admitted = state.open() && listed && (1..=Ring::<P>::CAPACITY).contains(&items);
+        let admitted = admitted && state.open() && listed;
         let mut then = 0;
         if admitted {
             then = self.now();

@@ -61,7 +61,7 @@ pub trait SinglePort: Target {
     /// false if that takes something first.
     ///
     /// # Safety
-    /// The counter is there, and the ring [may hold](Ring::may_hold) so many.
+    /// The counter is there, and the ring has memory and [admits](Ring::admits) them.
     #[inline(always)]
     unsafe fn put_items(ring: &Ring<Self>, counter: *const u32, items: &[Item]) -> bool
     where
