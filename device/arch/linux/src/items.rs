@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use kymo_recorder::gate::Gate;
 use kymo_recorder::items::{Cursor, Drained, Item, Ring, Timed};
+use kymo_recorder::threads::Lane;
 
 use crate::process::{Linux, Process};
 use crate::sys;
@@ -27,26 +28,30 @@ impl Process {
             return;
         }
         if let Some(lane) = self.lane() {
-            lane.produce(&self.port, gate, items, |ring| self.equip(ring));
+            lane.produce(&self.port, gate, items, |ring| self.equip(lane, ring));
         }
     }
 
-    /// Gives a ring its memory. Without it the ring counts what it loses.
+    /// Gives a ring of a lane's its memory. Without it the ring counts what it loses.
     #[cold]
-    fn equip(&self, ring: &Ring<Linux>) {
+    fn equip(&self, lane: &'static Lane<Linux>, ring: &Ring<Linux>) {
         let packets = match self.item_packets.load(Ordering::Relaxed) {
             0 => DEFAULT_PACKETS,
             packets => packets.clamp(2, MOST_PACKETS),
         };
-        let Some(number) = self.lanes.number() else {
+        let bytes = packets as usize * Ring::<Linux>::PACKET;
+        let Ok(memory) = sys::map(bytes) else {
             return;
         };
-        if let Ok(memory) = sys::map(packets as usize * Ring::<Linux>::PACKET) {
-            ring.set_mode(self.mode());
-            // SAFETY: the memory is new and zero, aligned to a page, which is a packet's size, and
-            // never given back.
-            unsafe { ring.give(memory, packets, number) };
-        }
+        let Some(number) = self.new_number() else {
+            // SAFETY: it came from `map`, and nobody has seen it.
+            return unsafe { sys::unmap(memory, bytes) };
+        };
+        ring.set_mode(self.mode());
+        // SAFETY: the memory is new and zero, aligned to a page, which is a packet's size, and
+        // never given back.
+        unsafe { ring.give(memory, packets, number) };
+        self.numbers.set(number, lane);
     }
 
     /// Gives the calling thread its items behind `cursor`.

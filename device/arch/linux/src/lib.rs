@@ -16,6 +16,7 @@ pub mod elf;
 pub mod hooks;
 mod items;
 mod machine;
+mod numbers;
 pub mod process;
 mod reader;
 mod save;

@@ -18,6 +18,7 @@ use kymo_wire::event::{Cause, Layout};
 use kymo_wire::link::{Identity, Mode};
 
 use crate::clock::Clock;
+use crate::numbers::Numbers;
 use crate::reader::Reader;
 use crate::save::Text;
 use crate::sys;
@@ -116,6 +117,7 @@ impl ThreadPort for Linux {
 pub struct Process {
     pub(crate) port: Linux,
     pub(crate) lanes: Lanes<Linux>,
+    pub(crate) numbers: Numbers,
     pub(crate) metadata: Metadata<Linux>,
     /// Whose turn it is to write metadata.
     metadata_turn: Turn,
@@ -171,6 +173,7 @@ impl Process {
                 wall_clock_told: AtomicU32::new(0),
             },
             lanes: Lanes::new(),
+            numbers: Numbers::new(),
             metadata: Metadata::new(),
             metadata_turn: Turn::new(),
             reading: AtomicBool::new(false),
@@ -349,8 +352,14 @@ impl Process {
         let frames = (config.shadow_stacks as usize).checked_mul(config.shadow_depth as usize)?;
         let frame_bytes = frames.checked_mul(size_of::<Frame>())?.next_multiple_of(64);
         let front = lane_bytes + slot_bytes + frame_bytes;
-        let number = self.lanes.number()?;
-        let memory = sys::map(front.checked_add(sizes.buffer as usize)?).ok()?;
+        let bytes = front.checked_add(sizes.buffer as usize)?;
+        let memory = sys::map(bytes).ok()?;
+        // Behind the memory: a thread that gets none asks again with its next event.
+        let Some(number) = self.new_number() else {
+            // SAFETY: it came from `map`, and nobody has seen it.
+            unsafe { sys::unmap(memory, bytes) };
+            return None;
+        };
         // SAFETY: the memory is new, large enough, aligned to a page, and never given back.
         let lane = unsafe {
             let place = memory.cast::<Lane<Linux>>();
@@ -388,6 +397,7 @@ impl Process {
         }
         writer.allow_fast(self.port.is_fast(numbering(config)));
         lane.set_process(sys::process());
+        self.numbers.set(number, lane);
         self.lanes.add(lane);
         Some(lane)
     }

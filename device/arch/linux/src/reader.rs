@@ -169,13 +169,20 @@ impl View<'_> {
 
     /// The stream with this number: a thread's events, or items.
     fn stream(&self, number: u16) -> Option<Numbered> {
-        self.process.lanes.iter().find_map(|lane| {
-            let buffer = lane.writer().stream().buffer();
-            if buffer.cpu() == number {
-                return Some(Numbered::Events(buffer));
-            }
-            lane.items().ring(number).map(Numbered::Items)
-        })
+        let lane = self.process.numbers.lane(number)?;
+        let buffer = lane.writer().stream().buffer();
+        if buffer.cpu() == number {
+            return Some(Numbered::Events(buffer));
+        }
+        lane.items().ring(number).map(Numbered::Items)
+    }
+
+    /// The lane whose events are the stream with this number, if it may be read.
+    fn lane_of_events(&self, number: u32) -> Option<&'static Lane<Linux>> {
+        let number = u16::try_from(number).ok()?;
+        let lane = self.process.numbers.lane(number)?;
+        let events = lane.writer().stream().buffer().cpu() == number;
+        (events && lane.readable()).then_some(lane)
     }
 
     /// Lets the threads record again; returns whether one of them was left out.
@@ -216,11 +223,7 @@ impl View<'_> {
                 if place.number >= process.lanes.count() {
                     return None;
                 }
-                let is = |lane: &&Lane<Linux>| {
-                    u32::from(lane.writer().stream().buffer().cpu()) == place.number
-                        && lane.readable()
-                };
-                place.lane = process.lanes.iter().find(is);
+                place.lane = self.lane_of_events(place.number);
             }
             if let Some(lane) = place.lane {
                 let stream = lane.writer().stream().buffer();
@@ -541,6 +544,10 @@ impl Control for View<'_> {
 
 /// Waits until a lane's thread is outside; false if it stays inside too long, in nanoseconds.
 fn outside(lane: &Lane<Linux>, patience: u64) -> bool {
+    // Of many lanes few are inside, and all threads wait for this.
+    if !lane.inside() {
+        return true;
+    }
     let start = sys::nanoseconds();
     while lane.inside() {
         if sys::nanoseconds().wrapping_sub(start) > patience {
