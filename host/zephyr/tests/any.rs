@@ -121,6 +121,9 @@ proptest! {
         let to = (from + lost).min(whole.len() - 2 * size);
         let mut dump = sent(&records);
         dump.drain(from..to);
+        // A thread's name with the mark in it can come to stand where a record ends: nobody could tell.
+        let mut ends = (from / size..=to / size + 1).map(|record| record * size);
+        prop_assume!(!ends.any(|at| at < dump.len() - 6 && dump[at..].starts_with(END)));
         prop_assert_eq!(detect(&dump, &Hints::default()), Some(layout));
         let pieces: Vec<_> = Walk::new(&dump, layout).collect();
         let last = pieces.last();
