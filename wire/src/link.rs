@@ -41,7 +41,10 @@
 //! 4. What finds no room meanwhile is discarded and counted in the packets' heads.
 //! 5. `stream off` lets the target send what was recorded up to then. Each time it is asked, it
 //!    answers `sending=1`, and when all is acknowledged `sending=0 pieces=N`; the buffer then goes back
-//!    to the mode that it had before. All other commands but dumps are obeyed meanwhile.
+//!    to the mode that it had before. All other commands but dumps are obeyed meanwhile. Packets in
+//!    which the program is filling a record are waited for, a second at most: `reserved=N` behind that
+//!    says of how many streams the last ones did not come. A target that knows of no stream refuses, unless
+//!    it was this that ended the last one: there may be more.
 //!
 //! When the host is gone (nothing heard for [`DUMP_TIMEOUT_MS`], or somebody asks `identify`),
 //! nothing more is sent. The buffer stays in stream mode and keeps what was not acknowledged;

@@ -531,6 +531,27 @@ impl<T: Target> Buffer<T> {
         unsafe { self.content(place * self.packet_bytes.get()) }
     }
 
+    /// When the first of the packets began that are closed and do not [wait](Self::waiting), because a record
+    /// is being filled in it or before it; `None` if there is none.
+    ///
+    /// # Safety
+    /// As [`next`](Self::next).
+    pub unsafe fn withheld(&self) -> Option<u64> {
+        let taken = self.taken.load(Ordering::Relaxed);
+        // Before what is ready: what is closed meanwhile is not held back.
+        let closed = load_acquire(&self.closed).wrapping_sub(taken);
+        let ready = self.ready().wrapping_sub(taken);
+        if ready >= closed {
+            return None;
+        }
+        let behind = self.reading.get() / self.packet_bytes.get() + ready;
+        let at = behind % self.places() * self.packet_bytes.get();
+        // SAFETY: of a closed packet nobody writes the header, and its place is not given away until a
+        // reader has taken it.
+        let header = unsafe { self.memory.slice(at, Self::HEADER) };
+        Some(PacketHeader::read(T::LAYOUT, header)?.begin)
+    }
+
     /// Gives the place of the packet that [`next`](Self::next) returned back to the writer.
     ///
     /// # Safety

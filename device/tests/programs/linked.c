@@ -34,6 +34,15 @@ void quiet(void)
 	leaf(0);
 }
 
+/* A record that nobody finishes. */
+static void *reserve(void *unused)
+{
+	leaf(0);
+	kymo_reserve(8);
+	leaf(0);
+	return unused;
+}
+
 /* Calls without end. */
 static void *busy(void *unused)
 {
@@ -82,6 +91,10 @@ int main(void)
 		if (byte == '#') /* an item each: how many there have been */
 			kymo_produce(KYMO_ITEM_USER(0), items++);
 		pthread_t thread;
+		if (byte == '%') {
+			pthread_create(&thread, NULL, reserve, NULL);
+			pthread_join(thread, NULL);
+		}
 		if (byte == '@')
 			pthread_create(&thread, NULL, busy, NULL);
 	}

@@ -309,6 +309,35 @@ fn a_clear_leaves_no_losses_behind() {
 }
 
 #[test]
+fn what_a_stream_cannot_have_is_counted_at_its_end() {
+    let Some(compiler) = compilers().into_iter().next() else {
+        return;
+    };
+    let mut linked = Linked::start(compiler);
+    linked.ask("on");
+    for threads in 1..=2 {
+        linked.host.pieces.clear();
+        linked.ask("stream on 0");
+        linked.send(b"%\r");
+        linked.hear(|host| host.text.ends_with('\n'));
+        let end = loop {
+            let arrived = (0..).find(|piece| !linked.host.pieces.contains_key(piece));
+            linked.send(format!("ack {}\r", arrived.unwrap()).as_bytes());
+            let answer = linked.ask("stream off");
+            if !answer.contains("sending=1 ") {
+                break answer;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let words: Vec<&str> = end.trim().split(' ').collect();
+        let reserved = format!("reserved={threads}");
+        assert_eq!(words.last(), Some(&reserved.as_str()), "{end}");
+        assert!(words.contains(&"sending=0"), "{end}");
+    }
+    linked.end();
+}
+
+#[test]
 fn a_program_answers_over_its_link() {
     for compiler in compilers() {
         let mut linked = Linked::start(compiler);

@@ -321,10 +321,17 @@ fn a_host_that_is_gone_is_forgotten_and_the_next_one_gets_what_was_kept() {
         first.ask(device, "ack 1"),
         (false, "no stream is going on".into())
     );
+    // That is not the end of all that the host wanted.
+    assert_eq!(
+        first.ask(device, "stream off"),
+        (false, "no stream is going on".into())
+    );
     // It goes on recording as long as there is room, and counts what comes then.
     let total = work(20_000);
     let mut second = Receiver::start(device, 0);
     second.finish(device);
+    let (_, again) = second.ask(device, "stream off");
+    assert_eq!(again, format!("sending=0 pieces={}", second.next));
     let (calls, discarded) = account(&second.packets());
     assert!(discarded > 0);
     assert_eq!(
@@ -390,6 +397,50 @@ fn a_build_may_wait_for_a_stream_from_its_start() {
         device.call(0x1100);
     }
     assert!(device.talk(b"").is_empty());
+}
+
+#[test]
+fn the_end_waits_for_what_is_being_filled_and_says_what_it_did_not_wait_for() {
+    for filled in [true, false] {
+        let device = Device::new(config(16, 1024));
+        let mut receiver = Receiver::start(device, 0);
+        device.call(0x1100);
+        let record = device.single.reserve(device.hot, device.config, 8);
+        assert!(!record.is_null());
+        device.call(0x1100);
+        let off = |receiver: &mut Receiver| {
+            receiver.acknowledge(device);
+            let (ok, text) = receiver.ask(device, "stream off");
+            assert!(ok, "{text}");
+            text
+        };
+        for _ in 0..10 {
+            assert!(off(&mut receiver).starts_with("sending=1 "));
+            device.passes(50);
+        }
+        assert_eq!(account(&receiver.packets()).0, 0);
+        if filled {
+            // SAFETY: it was reserved, and is not used again.
+            unsafe { device.single.commit(device.hot, record, 7) };
+            receiver.finish(device);
+            assert_eq!(account(&receiver.packets()).0, 4);
+            continue;
+        }
+        device.passes(600);
+        let end = format!("sending=0 pieces={} reserved=1", receiver.next);
+        assert_eq!(off(&mut receiver), end);
+        assert_eq!(off(&mut receiver), end, "whoever asks again");
+        // It is there for the next stream, if the program finishes it.
+        let status = receiver.ask(device, "status").1;
+        assert!(status.contains(" mode=stream "), "{status}");
+        // SAFETY: as above.
+        unsafe { device.single.commit(device.hot, record, 7) };
+        let mut next = Receiver::start(device, 0);
+        next.finish(device);
+        assert_eq!(account(&next.packets()).0, 4);
+        let status = next.ask(device, "status").1;
+        assert!(status.contains(" mode=overwrite "), "{status}");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use kymo_wire::link::{Command, Identity};
 
 use crate::context::Remarks;
 use crate::diagnostic::Report;
+use crate::render::count::counted;
 use crate::target::{Live, TargetArgs, explain, patience};
 
 /// How often the target is told the time of day, so that the drift of its clock is known.
@@ -73,6 +74,8 @@ pub struct Ended {
     pub resends: u64,
     /// How often the connection was made again.
     pub reconnected: u64,
+    /// Of how many streams the target kept something back at the end ([`kymo_link::Stream::withheld`]).
+    pub withheld: u64,
     /// Why the stream ended although more was wanted.
     pub failure: Option<Report>,
 }
@@ -124,7 +127,9 @@ pub fn run(
             Err(error) => error,
         };
         let cancelled = drain.live.cancel.flag().is_cancelled();
-        if cancelled || !(error.is_connection() || begins_anew(&error)) {
+        // A target that ends each stream at once would be asked for ever.
+        let late = stopping.is_some_and(|until| Instant::now() >= until);
+        if cancelled || late || !(error.is_connection() || begins_anew(&error)) {
             drain.ended.failure = Some(explain(error));
             break;
         }
@@ -140,7 +145,14 @@ pub fn run(
         }
         remarks.note("the target is back");
     }
-    Ok(drain.ended)
+    let ended = drain.ended;
+    if ended.withheld > 0 {
+        remarks.warn(format_args!(
+            "the end of {} is missing: the program reserved records in it that it has not committed",
+            counted(ended.withheld, "stream")
+        ));
+    }
+    Ok(ended)
 }
 
 /// Lets a target record that waits for nothing; whether it had to be told.
@@ -257,6 +269,7 @@ impl Drain<'_> {
             }
         }
         self.ended.resends += stream.resends();
+        self.ended.withheld = stream.withheld();
         drop(stream);
         self.ended.damaged += target.damaged() - damaged_before;
         Ok(result)

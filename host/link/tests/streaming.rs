@@ -225,6 +225,58 @@ fn a_target_that_knows_of_no_stream_any_more_says_so() {
 }
 
 #[test]
+fn a_stream_that_the_target_ended_by_itself_is_not_over() {
+    let forgetful = Faults {
+        forget_after: Some(30),
+        ..Faults::default()
+    };
+    let fake = target_with(30, forgetful);
+    let mut target = open(&fake);
+    let mut stream = target.stream(Duration::ZERO).unwrap();
+    for sequence in 0..30 {
+        assert_eq!(next(&mut stream), packet(sequence));
+    }
+    let soon = || Instant::now() + Duration::from_millis(10);
+    while fake.state().released < 30 {
+        assert_eq!(stream.next(soon()).unwrap(), Next::Nothing);
+    }
+    fake.record(packet(30));
+    stream.stop();
+    let error = loop {
+        match stream.next(soon()) {
+            Ok(Next::Nothing) => {}
+            Err(error) => break error,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(matches!(error, LinkError::Refused { .. }), "{error}");
+    drop(stream);
+    let mut stream = target.stream(Duration::ZERO).unwrap();
+    assert_eq!(rest(&mut stream), [packet(30)]);
+    drop(stream);
+
+    // An older target answers as if it were over, but has sent more than has arrived.
+    fake.change(|state| state.faults.end = " pieces=99");
+    let mut stream = target.stream(Duration::ZERO).unwrap();
+    stream.stop();
+    let error = stream.next(Instant::now() + Duration::from_secs(600));
+    assert!(matches!(error, Err(LinkError::Refused { .. })), "{error:?}");
+}
+
+#[test]
+fn what_a_target_keeps_back_is_counted() {
+    let unfinished = Faults {
+        end: " pieces=0 reserved=3",
+        ..Faults::default()
+    };
+    let fake = target_with(0, unfinished);
+    let mut target = open(&fake);
+    let mut stream = target.stream(Duration::ZERO).unwrap();
+    assert_eq!(rest(&mut stream), Vec::<Vec<u8>>::new());
+    assert_eq!(stream.withheld(), 3);
+}
+
+#[test]
 fn a_target_that_cannot_stream_says_so() {
     let fake = target_with(
         0,

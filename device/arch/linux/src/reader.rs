@@ -420,8 +420,14 @@ impl Control for View<'_> {
 
     fn set_mode(&self, mode: Mode) -> Result<(), Refusal> {
         self.ready()?;
+        // Before the lanes' are, for those of threads that begin meanwhile.
+        let before = self.process.mode();
         self.process.set_mode(mode);
-        self.clear_with(|lane| lane.writer().stream().set_mode(mode))
+        let changed = self.clear_with(|lane| lane.writer().stream().set_mode(mode));
+        if changed.is_err() {
+            self.process.set_mode(before);
+        }
+        changed
     }
 
     fn clear(&self) -> Result<(), Refusal> {
@@ -503,6 +509,14 @@ impl Control for View<'_> {
             // releases no packet that it still looks at.
             Numbered::Events(buffer) => unsafe { buffer.waiting(n) },
             Numbered::Items(ring) => ring.waiting(n),
+        }
+    }
+
+    fn withheld(&self, stream: u16) -> Option<u64> {
+        match self.stream(stream)? {
+            // SAFETY: as above.
+            Numbered::Events(buffer) => unsafe { buffer.withheld() },
+            Numbered::Items(_) => None,
         }
     }
 

@@ -312,6 +312,15 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
         unsafe { lane.writer.stream().buffer().waiting(n) }
     }
 
+    fn withheld(&self, stream: u16) -> Option<u64> {
+        if self.ring(stream).is_some() {
+            return None;
+        }
+        let lane = self.cpus.lanes().get(usize::from(stream))?;
+        // SAFETY: as above.
+        unsafe { lane.writer.stream().buffer().withheld() }
+    }
+
     fn release(&self, stream: u16) {
         if let Some(ring) = self.ring(stream) {
             ring.release();

@@ -155,6 +155,12 @@ pub trait Control {
         let _ = (stream, n);
         None
     }
+    /// When the first of a stream's closed packets began that do not wait because the program is filling a
+    /// record in them, or before them; `None` if there is none.
+    fn withheld(&self, stream: u16) -> Option<u64> {
+        let _ = stream;
+        None
+    }
     /// Gives the place of a stream's oldest closed packet back.
     fn release(&self, stream: u16) {
         let _ = stream;

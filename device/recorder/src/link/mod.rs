@@ -390,10 +390,13 @@ fn obey(
             answer.give(way, true, format_args!("window={WINDOW}"));
         }
         Command::StreamOff => {
-            let (active, pieces) = stream.stop(control)?;
-            let sending = u8::from(active);
+            let left = stream.stop(control)?;
+            let (sending, pieces) = (u8::from(left.sending), left.pieces);
             let text = format_args!("sending={sending} pieces={pieces}");
-            answer.give(way, true, text);
+            match left.withheld {
+                0 => answer.give(way, true, text),
+                streams => answer.give(way, true, format_args!("{text} reserved={streams}")),
+            }
         }
         Command::Ack(piece) => {
             if !stream.is_active() {

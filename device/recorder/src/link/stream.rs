@@ -22,6 +22,10 @@ pub const WINDOW: usize = 16;
 /// How many pieces one poll sends: the program's own work waits for it.
 pub const BURST: u32 = 64;
 
+/// How long the end of a stream waits for records that the program is filling, in milliseconds: most are
+/// filled at once, and some never, because their thread ended.
+const PATIENCE_MS: u64 = 1_000;
+
 /// A packet that is being sent, or has been and is not acknowledged yet.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
@@ -84,9 +88,24 @@ pub(super) struct Streaming {
     closed: bool,
     /// The last losses have been told, if there was room for it.
     told: bool,
+    /// The host has been told that everything was sent and acknowledged: all that it wanted, but for what
+    /// so many streams held back.
+    finished: bool,
+    withheld: u16,
     /// When the host was heard last, and the program's ticks since then.
     heard: u64,
     ticks: u32,
+}
+
+/// What there is to say to a host that wants no more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Left {
+    /// There is still something to be sent or acknowledged.
+    pub sending: bool,
+    /// How many pieces there were.
+    pub pieces: u32,
+    /// How many streams hold something back that the program is filling.
+    pub withheld: u16,
 }
 
 impl Streaming {
@@ -111,6 +130,8 @@ impl Streaming {
             flushed_at: 0,
             closed: false,
             told: false,
+            finished: false,
+            withheld: 0,
             heard: 0,
             ticks: 0,
         }
@@ -155,27 +176,62 @@ impl Streaming {
         Ok(())
     }
 
-    /// Sends what began before now, and then no more; returns what is to be answered: whether there
-    /// is still something to be sent or acknowledged, and how many pieces there were.
-    pub fn stop(&mut self, control: &impl Control) -> Result<(bool, u32), Refusal> {
-        if self.active && !self.stopping {
+    /// Sends what began before now, and then no more; returns what is to be answered.
+    ///
+    /// # Errors
+    /// There is no stream, and none was sent to its end: of one that was forgotten, or that a reset ended,
+    /// there may be more than the host has.
+    pub fn stop(&mut self, control: &impl Control) -> Result<Left, Refusal> {
+        if !self.active {
+            // Who did not hear the answer asks again.
+            return if self.finished {
+                Ok(self.left())
+            } else {
+                Err(Refusal::NotStreaming)
+            };
+        }
+        if !self.stopping {
             self.stopping = true;
             self.stop_at = control.now();
             self.closed = control.flush();
         }
-        if !self.active || self.count != 0 || self.choose(control).is_some() {
-            return Ok((self.active, self.next));
+        if self.count != 0 || self.choose(control).is_some() {
+            return Ok(self.left());
         }
         if !self.closed || !self.told {
             // Now that there is room, for what was lost to be told too.
             (self.closed, self.told) = (control.flush(), true);
-            return Ok((true, self.next));
+            return Ok(self.left());
+        }
+        self.withheld = self.count_withheld(control);
+        let waited = control.now().saturating_sub(self.stop_at);
+        if self.withheld != 0 && waited < control.hz() / 1000 * PATIENCE_MS {
+            return Ok(self.left());
         }
         self.end(control);
-        if core::mem::take(&mut self.changed) {
-            control.set_mode(self.before)?;
+        self.finished = true;
+        // It cannot be while something is being filled; the end of the next stream tries again.
+        if self.changed && control.set_mode(self.before).is_ok() {
+            self.changed = false;
         }
-        Ok((self.active, self.next))
+        Ok(self.left())
+    }
+
+    const fn left(&self) -> Left {
+        Left {
+            sending: self.active,
+            pieces: self.next,
+            withheld: self.withheld,
+        }
+    }
+
+    /// How many streams hold something back that the host wants.
+    fn count_withheld(&self, control: &impl Control) -> u16 {
+        let held = |stream: &u16| {
+            let begin = control.withheld(*stream);
+            begin.is_some_and(|begin| begin <= self.stop_at)
+        };
+        (0..control.streams()).filter(held).count() as u16
     }
 
     /// Sends nothing more. The packets that are not acknowledged stay.

@@ -212,6 +212,14 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
         }
     }
 
+    fn withheld(&self, stream: u16) -> Option<u64> {
+        match self.ring(stream) {
+            Some(_) => None,
+            // SAFETY: as above.
+            None => unsafe { self.single.writer.stream().buffer().withheld() },
+        }
+    }
+
     fn release(&self, stream: u16) {
         match self.ring(stream) {
             Some(ring) => ring.release(),

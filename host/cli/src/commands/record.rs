@@ -269,6 +269,7 @@ fn json(
     object.member("damaged", ended.damaged)?;
     object.member("resends", ended.resends)?;
     object.member("reconnected", ended.reconnected)?;
+    object.member("withheld_streams", ended.withheld)?;
     object.member("wall_clock_uncertainty_ns", told.uncertainty)?;
     object.end()?;
     out.write_all(b"\n")

@@ -208,6 +208,34 @@ fn a_connection_that_has_fallen_silent_is_closed_before_the_next() {
 }
 
 #[test]
+fn what_a_target_did_not_send_is_asked_for_again_and_what_it_keeps_back_is_told() {
+    let (fake, packets) = streaming(
+        "demo.kymo",
+        Faults {
+            end: " reserved=2",
+            ..Faults::default()
+        },
+    );
+    let all = packets.len();
+    for packet in &packets {
+        fake.record(packet.clone());
+    }
+    // The stream is forgotten before the host has asked for its end.
+    fake.change(|state| state.faults.forget_after = Some(all));
+    let folder = TempDir::new().unwrap();
+    let trace = folder.path().join("trace");
+    let arguments = ["record", "-o", text(&trace), "--duration", "1s"];
+    let output = on(&fake, &[&arguments[..], &["--format", "json"]].concat());
+    let summary: Value = serde_json::from_str(&good(&output)).expect("one object");
+    assert_eq!(summary["packets"], all);
+    assert_eq!(summary["reconnected"], 1);
+    assert_eq!(summary["withheld_streams"], 2);
+    let said = err(&output);
+    assert!(said.contains("trying again"), "{said}");
+    assert!(said.contains("the end of 2 streams is missing"), "{said}");
+}
+
+#[test]
 fn a_target_that_cannot_stream_is_told_apart() {
     let mut state = state("demo.kymo");
     state.identity.capabilities.stream = false;

@@ -108,6 +108,8 @@ pub struct Stream<'t> {
     /// When the target was last told to stop.
     told: Option<Instant>,
     over: bool,
+    /// What the target said at the end ([`Stream::withheld`]).
+    withheld: u64,
 }
 
 impl Target {
@@ -140,6 +142,7 @@ impl Target {
                 stopping: false,
                 told: None,
                 over: false,
+                withheld: 0,
             }),
             Err(error) => {
                 self.receiving = None;
@@ -222,6 +225,12 @@ impl Stream<'_> {
     pub fn stray(&self) -> u64 {
         self.receiving()
             .map_or(0, |receiving| receiving.sequence.stray())
+    }
+
+    /// Of how many of the target's streams something did not come although the stream is
+    /// [over](Next::Over), because the program is filling a record in it and has not finished it.
+    pub const fn withheld(&self) -> u64 {
+        self.withheld
     }
 
     const fn receiving(&self) -> Option<&Receiving> {
@@ -308,9 +317,22 @@ impl Stream<'_> {
     fn tell_to_stop(&mut self) -> Result<(), LinkError> {
         let command = Command::StreamOff;
         let text = self.target.command(command)?;
-        let sending = Words(&text).number("sending");
-        // What was sent has arrived then: the target waits for the last acknowledgement.
-        self.over = sending.map_err(|source| protocol(command, source))? == 0;
+        let words = Words(&text);
+        let sending = words.number("sending");
+        let over = sending.map_err(|source| protocol(command, source))? == 0;
+        // What was sent has arrived then: the target waits for the last acknowledgement. One whose
+        // stream ended in another way refuses; an older one says the same, and maybe tells of more.
+        let arrived = self.receiving().map(|it| u64::from(it.sequence.arrived()));
+        if over
+            && let (Ok(pieces), Some(arrived)) = (words.number("pieces"), arrived)
+            && pieces != arrived
+        {
+            let reason =
+                format!("of {pieces} pieces {arrived} have arrived, and no stream is going on");
+            return Err(refused(command, reason));
+        }
+        self.over = over;
+        self.withheld = words.number("reserved").unwrap_or(0);
         Ok(())
     }
 }

@@ -271,9 +271,13 @@ impl Connection {
             }
             Command::StreamOff => {
                 // Nothing more is recorded in a test that has said this.
-                let waiting = self.with(|state| !state.packets.is_empty());
-                let sending = self.stream.is_some() && waiting;
-                self.reply(request, true, &format!("sending={}", u8::from(sending)));
+                let (waiting, end) =
+                    self.with(|state| (!state.packets.is_empty(), state.faults.end));
+                match &self.stream {
+                    None => self.reply(request, false, "no stream is going on"),
+                    Some(_) if waiting => self.reply(request, true, "sending=1"),
+                    Some(_) => self.reply(request, true, &format!("sending=0{end}")),
+                }
             }
             Command::Ack(piece) if self.stream.is_some() => self.acknowledge(piece as usize),
             Command::Ack(_) => self.reply(request, false, "no stream is going on"),

@@ -55,6 +55,8 @@ pub struct Faults {
     /// When so many packets of a stream have been acknowledged, nothing more is heard or said on this
     /// connection, which stays open; once.
     pub mute_after: Option<usize>,
+    /// What it says behind the end of a stream.
+    pub end: &'static str,
 }
 
 /// What a fake target has, and what was done to it.
