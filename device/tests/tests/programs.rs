@@ -140,6 +140,35 @@ fn what_signals_call_while_a_thread_gets_its_memory_is_recorded() {
 }
 
 #[test]
+fn a_program_short_of_memory_keeps_its_errno() {
+    for compiler in compilers() {
+        let program = build(compiler, "short", &["-finstrument-functions"]);
+        let file = program.with_extension("kymo");
+        let output = Command::new(&program).arg(&file).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "by {compiler}: {text}");
+        // The thread that had no memory is not there, and took no other's place.
+        let (identity, packets) = raw_file(&file);
+        assert_eq!(identity.streams, 2, "by {compiler}: {text}");
+        let markers: Vec<u32> = packets
+            .iter()
+            .flat_map(|packet| &packet.records)
+            .filter_map(|record| match record.kind {
+                Kind::Marker(value) => Some(value),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(markers, [1, 3], "by {compiler}");
+        let lost: u32 = packets
+            .iter()
+            .filter(|packet| packet.cpu == METADATA_STREAM)
+            .map(|packet| packet.discarded)
+            .sum();
+        assert!(lost >= 70_000, "by {compiler}: {lost}");
+    }
+}
+
+#[test]
 fn ended_threads_cost_what_they_are_and_not_their_square() {
     for compiler in compilers() {
         let program = build(compiler, "many", &[]);

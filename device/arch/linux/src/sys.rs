@@ -70,27 +70,38 @@ impl Errno {
     }
 }
 
+/// Does `work`, whose calls of the C library leave no trace in the program's `errno`: it may be done in a
+/// hook, and no function changes `errno` because it is recorded.
+fn unnoticed<R>(work: impl FnOnce() -> R) -> R {
+    let before = Errno::last();
+    let result = work();
+    before.set();
+    result
+}
+
 /// New memory, all zero, that nobody else knows of; whole pages, of which only those that are used
 /// cost anything.
 pub fn map(bytes: usize) -> Result<*mut u8, Errno> {
     const READ_WRITE: c_int = 1 | 2;
     const PRIVATE_ANONYMOUS: c_int = 0x02 | 0x20;
-    // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing there is.
-    let at = unsafe {
-        c::mmap(
-            core::ptr::null_mut(),
-            bytes,
-            READ_WRITE,
-            PRIVATE_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if at as isize == -1 {
-        Err(Errno::last())
-    } else {
-        Ok(at.cast())
-    }
+    unnoticed(|| {
+        // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing there is.
+        let at = unsafe {
+            c::mmap(
+                core::ptr::null_mut(),
+                bytes,
+                READ_WRITE,
+                PRIVATE_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if at as isize == -1 {
+            Err(Errno::last())
+        } else {
+            Ok(at.cast())
+        }
+    })
 }
 
 /// Gives memory back.
@@ -176,16 +187,18 @@ impl Drop for Output {
 /// The system's.
 pub fn read_front<'a>(path: &[u8], to: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     const READ_ONLY_CLOEXEC: c_int = 0o2_000_000;
-    let file = open(path, READ_ONLY_CLOEXEC)?;
-    // SAFETY: the pointer and length are those of a slice.
-    let count = unsafe { c::read(file, to.as_mut_ptr().cast(), to.len()) };
-    let error = Errno::last();
-    // SAFETY: the file is ours, and is not used after this.
-    unsafe { c::close(file) };
-    match usize::try_from(count) {
-        Ok(count) => Ok(to.get(..count).unwrap_or(&[])),
-        Err(_) => Err(error),
-    }
+    unnoticed(|| {
+        let file = open(path, READ_ONLY_CLOEXEC)?;
+        // SAFETY: the pointer and length are those of a slice.
+        let count = unsafe { c::read(file, to.as_mut_ptr().cast(), to.len()) };
+        let error = Errno::last();
+        // SAFETY: the file is ours, and is not used after this.
+        unsafe { c::close(file) };
+        match usize::try_from(count) {
+            Ok(count) => Ok(to.get(..count).unwrap_or(&[])),
+            Err(_) => Err(error),
+        }
+    })
 }
 
 /// Writes to standard error; there is nobody to tell if that fails.
@@ -255,7 +268,9 @@ pub fn thread() -> u32 {
 pub fn register_barrier() -> bool {
     const REGISTER_PRIVATE_EXPEDITED: c_int = 1 << 4;
     // SAFETY: it takes two integers and touches no memory.
-    unsafe { c::syscall(machine::MEMBARRIER, REGISTER_PRIVATE_EXPEDITED, 0 as c_int) == 0 }
+    unnoticed(|| unsafe {
+        c::syscall(machine::MEMBARRIER, REGISTER_PRIVATE_EXPEDITED, 0 as c_int) == 0
+    })
 }
 
 /// A full memory barrier in every thread of this process. Only after [`register_barrier`].
@@ -296,5 +311,5 @@ pub fn sleep(nanoseconds: u64) {
         nanoseconds: (nanoseconds % 1_000_000_000) as c_long,
     };
     // SAFETY: `time` is valid, and the rest is not asked for.
-    unsafe { c::nanosleep(&time, core::ptr::null_mut()) };
+    unnoticed(|| unsafe { c::nanosleep(&time, core::ptr::null_mut()) });
 }
