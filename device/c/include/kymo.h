@@ -231,7 +231,7 @@ void *kymo_reserve(size_t size);
 void kymo_commit(void *record, uint16_t type);
 void kymo_discard(void *record);
 
-/* Names, once for each. */
+/* Names, once for each; NULL is none. */
 void kymo_thread_name(uintptr_t thread, const char *name);
 void kymo_isr_name(uint16_t irq, const char *name);
 
@@ -299,7 +299,7 @@ bool kymo_cpu_start(uint16_t number);
  * when the environment variable KYMO_OUTPUT names a file (a fork adds its process number to the
  * name). EBUSY if a dump is going on, or if a thread's recording is missing in the file because the
  * thread did not leave its hook: a signal handler must not leave by siglongjmp while it interrupts
- * one. */
+ * one. EFAULT if `path` is NULL. */
 int kymo_save(const char *path);
 #endif
 

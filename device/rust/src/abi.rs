@@ -66,7 +66,7 @@ pub extern "C" fn kymo_context(thread: usize, priority: i16, mode: u16) {
 /// The name of a thread.
 ///
 /// # Safety
-/// `name` is a NUL-terminated string.
+/// `name` is a NUL-terminated string, or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kymo_thread_name(thread: usize, name: *const c_char) {
     // SAFETY: by this function's contract.
@@ -76,21 +76,23 @@ pub unsafe extern "C" fn kymo_thread_name(thread: usize, name: *const c_char) {
 /// The name of an interrupt.
 ///
 /// # Safety
-/// `name` is a NUL-terminated string.
+/// `name` is a NUL-terminated string, or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kymo_isr_name(irq: u16, name: *const c_char) {
     // SAFETY: by this function's contract.
     unsafe { describe(irq.into(), name, MetadataType::IsrName) };
 }
 
-/// The name of a thread or an interrupt.
+/// The name of a thread or an interrupt; nothing if there is none.
 ///
 /// # Safety
-/// `name` is a NUL-terminated string.
+/// `name` is a NUL-terminated string, or null.
 #[inline(never)]
 unsafe fn describe(number: usize, name: *const c_char, kind: MetadataType) {
-    // SAFETY: by this function's contract.
-    system::describe(number, unsafe { text(name) }, kind);
+    if !name.is_null() {
+        // SAFETY: by this function's contract.
+        system::describe(number, unsafe { text(name) }, kind);
+    }
 }
 
 /// The string at `name`, as much of it as can be of use: what is kept of a name, and a byte more, which
@@ -177,15 +179,21 @@ pub extern "C" fn kymo_link_pending() -> bool {
 /// Writes all that was recorded so far to a file: 0, or -1 with `errno`.
 ///
 /// # Safety
-/// `path` is a NUL-terminated string.
+/// `path` is a NUL-terminated string, or null.
 #[cfg(target_os = "linux")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kymo_save(path: *const c_char) -> core::ffi::c_int {
-    // SAFETY: by this function's contract.
-    match system::save(unsafe { CStr::from_ptr(path) }) {
+    let result = if path.is_null() {
+        Err(kymo_arch_linux::sys::EFAULT)
+    } else {
+        // SAFETY: by this function's contract.
+        let saved = system::save(unsafe { CStr::from_ptr(path) });
+        saved.map_err(|error| kymo_arch_linux::sys::Errno(error.errno))
+    };
+    match result {
         Ok(()) => 0,
-        Err(system::SaveError { errno }) => {
-            kymo_arch_linux::sys::Errno(errno).set();
+        Err(errno) => {
+            errno.set();
             -1
         }
     }

@@ -1,4 +1,4 @@
-/* A thread that gets no memory for what it records: its errno, and what comes after. */
+/* A thread that gets no memory for what it records: its errno, and what comes after. And names that are none. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -56,6 +56,11 @@ KYMO_NO_INSTRUMENT int main(int count, char **arguments)
 {
 	if (count < 2)
 		return 1;
+	kymo_thread_name(1, NULL);
+	kymo_isr_name(1, NULL);
+	errno = 0;
+	expect("kymo_save(NULL)", kymo_save(NULL), -1);
+	expect("its errno", errno, EFAULT);
 	kymo_marker(1);
 
 	struct rlimit before, little = {.rlim_cur = 100 << 20};

@@ -140,7 +140,7 @@ fn what_signals_call_while_a_thread_gets_its_memory_is_recorded() {
 }
 
 #[test]
-fn a_program_short_of_memory_keeps_its_errno() {
+fn a_program_short_of_memory_keeps_its_errno_and_null_is_no_name() {
     for compiler in compilers() {
         let program = build(compiler, "short", &["-finstrument-functions"]);
         let file = program.with_extension("kymo");

@@ -51,6 +51,8 @@ pub struct Errno(pub i32);
 
 /// A call was interrupted by a signal; try again.
 pub const EINTR: Errno = Errno(4);
+/// There is nothing at an address.
+pub const EFAULT: Errno = Errno(14);
 /// Something else is using it.
 pub const EBUSY: Errno = Errno(16);
 /// An argument makes no sense.
