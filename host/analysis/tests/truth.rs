@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 use kymo_analysis::calls::{Callee, Calls, Counts, End, How, Options, Repair, Step, TrackId};
 use kymo_analysis::profile::Profile;
 use kymo_event::{
-    Addr, Cpu, Duration, Event, EventKind, Gap, Irq, RecordingCause, StreamId, ThreadId, Time,
-    TraceInfo,
+    Addr, Cpu, Duration, Event, EventKind, Gap, Irq, RecordingCause, StreamId, StreamInfo,
+    ThreadId, Time, TraceInfo,
 };
 use proptest::prelude::*;
 
@@ -261,7 +261,11 @@ struct Rebuilt {
 }
 
 fn rebuild(events: &[Event], options: Options) -> Rebuilt {
-    let mut calls = Calls::new(&TraceInfo::default(), options);
+    rebuild_with(&TraceInfo::default(), events, options)
+}
+
+fn rebuild_with(info: &TraceInfo, events: &[Event], options: Options) -> Rebuilt {
+    let mut calls = Calls::new(info, options);
     let mut ends = Vec::new();
     let mut profile = Profile::new();
     let mut stacks: HashMap<TrackId, Vec<_>> = HashMap::new();
@@ -332,6 +336,35 @@ fn alone(call: Call) -> Call {
         recursive: false,
         ..call
     }
+}
+
+/// A process: threads that each run all the time, whose calls and signals are in a stream of their own and
+/// whose marks are in another one, of items.
+fn process(actions: &[Action]) -> (TraceInfo, Machine) {
+    let stays = |(what, whom, passed): &Action| match what {
+        // Instead of switches, marks.
+        93.. => (98, *whom, *passed),
+        _ => (*what, *whom, *passed),
+    };
+    let mut machine = Machine::run(&actions.iter().map(stays).collect::<Vec<_>>());
+    let switch = |event: &Event| matches!(event.kind, EventKind::SwitchedIn);
+    machine.events.retain(|event| !switch(event));
+    for event in &mut machine.events {
+        event.cpu = None;
+        if matches!(event.kind, EventKind::Marker { .. }) {
+            event.stream.0 += CPUS as u32;
+        }
+    }
+    let stream = |number: usize| StreamInfo {
+        thread: Some(ThreadId((number % CPUS) as u64)),
+        without_calls: number >= CPUS,
+        ..StreamInfo::default()
+    };
+    let info = TraceInfo {
+        streams: (0..2 * CPUS).map(stream).collect(),
+        ..TraceInfo::default()
+    };
+    (info, machine)
 }
 
 /// Takes ranges of events away, stream by stream, and puts gaps in their places.
@@ -418,6 +451,39 @@ proptest! {
         let events = lose(&machine.events, &losses);
         let truth: HashSet<_> = machine.truth.iter().copied().map(alone).collect();
         for end in rebuild(&events, Options::default()).ends {
+            if end.how == How::Returned && !end.doubt.any() {
+                prop_assert!(truth.contains(&alone(said(&end))), "{:?}", end);
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_with_a_stream_of_items_is_rebuilt_as_one_without(
+        actions in actions(),
+        losses in prop::collection::vec((any::<u16>(), 1u8..30), 0..8),
+    ) {
+        let (info, machine) = process(&actions);
+        let items = |event: &Event| event.stream.0 >= CPUS as u32;
+        prop_assume!(!machine.events.is_empty());
+        let lost = lose(&machine.events, &losses);
+        // What is lost of the items only takes nothing from calls, and is counted.
+        let kept: Vec<_> = machine.events.iter().filter(|event| !items(event)).cloned().collect();
+        let mut mixed: Vec<_> = lost.iter().filter(|event| items(event)).cloned().collect();
+        let gaps = mixed.iter().filter(|event| matches!(event.kind, EventKind::Gap(_))).count();
+        mixed.extend(kept);
+        mixed.sort_by_key(|event| event.time);
+        for (events, losses) in [(&machine.events, 0), (&mixed, gaps as u64)] {
+            let rebuilt = rebuild_with(&info, events, Options::default());
+            let ended = rebuilt.ends.iter().filter(|end| end.how != How::Open);
+            prop_assert_eq!(ended.map(said).collect::<Vec<_>>(), &machine.truth[..]);
+            let counts = rebuilt.counts;
+            prop_assert_eq!((counts.orphans, counts.lost, counts.doubtful), (0, 0, 0));
+            prop_assert_eq!((counts.implied_switches, counts.losses), (0, losses));
+        }
+
+        // Of what is lost of the calls, what is not in doubt is true.
+        let truth: HashSet<_> = machine.truth.iter().copied().map(alone).collect();
+        for end in rebuild_with(&info, &lost, Options::default()).ends {
             if end.how == How::Returned && !end.doubt.any() {
                 prop_assert!(truth.contains(&alone(said(&end))), "{:?}", end);
             }

@@ -63,6 +63,9 @@ pub struct StreamInfo {
     /// Whether it holds only what is to be known once (names and the like), which happened at no
     /// moment: its times are not the trace's.
     pub timeless: bool,
+    /// Whether it can hold no calls, no switches of threads, and no interrupts (only items, say): what is lost
+    /// of it says nothing of those.
+    pub without_calls: bool,
     /// The time of its first event, once known.
     pub start: Option<Time>,
     /// The time of its last event, once known.

@@ -6,7 +6,8 @@ mod common;
 use common::timeline::expected_calls;
 use common::{Trace, proto, traces};
 use kymo_event::{
-    ClockGap, Cpu, Duration, Event, EventKind, Gap, Irq, RecordingCause, StreamId, ThreadId, Time,
+    ClockGap, Cpu, Duration, Event, EventKind, Gap, Irq, RecordingCause, StreamId, StreamInfo,
+    ThreadId, Time,
 };
 use proptest::prelude::*;
 
@@ -55,7 +56,7 @@ fn trace() -> impl Strategy<Value = Trace> {
     prop_oneof![4 => events(calm), 1 => events(wild)]
 }
 
-/// A trace of any events, with so much time between one and the next.
+/// A trace of any events, in streams of processors or of threads, with so much time between one and the next.
 fn events(step: impl Strategy<Value = i64>) -> impl Strategy<Value = Trace> {
     let place = (
         0_u32..3,
@@ -63,8 +64,19 @@ fn events(step: impl Strategy<Value = i64>) -> impl Strategy<Value = Trace> {
         prop::option::of(0_u64..3),
     );
     let event = (step, place, kind());
-    prop::collection::vec(event, 0..120).prop_map(|events| {
+    let events = prop::collection::vec(event, 0..120);
+    (events, any::<bool>()).prop_map(|(events, of_threads)| {
         let mut trace = traces::empty();
+        if of_threads {
+            // The first thread has one of items too.
+            let stream = |number: u32, thread| StreamInfo {
+                name: format!("stream{number}"),
+                thread: Some(ThreadId(thread)),
+                without_calls: number == 1,
+                ..StreamInfo::default()
+            };
+            trace.info.streams = vec![stream(0, 1), stream(1, 1), stream(2, 2)];
+        }
         let mut time = 0_i64;
         for (step, (stream, cpu, thread), kind) in events {
             time = time.saturating_add(step);

@@ -111,6 +111,10 @@ fn items_are_read_by_name() {
             assert!(names.contains(&"items0".to_owned()), "{names:?}");
             assert!(names.contains(&"items256".to_owned()), "{names:?}");
             let items = names.iter().position(|name| name == "items0").unwrap() as u32;
+            // What is lost of them is no call.
+            for stream in &source.info().streams {
+                assert_eq!(stream.without_calls, stream.name.starts_with("items"));
+            }
             let events = common::events(source);
             let mine: Vec<_> = events.iter().filter(|it| it.stream.0 == items).collect();
             let told: Vec<(&str, u64)> = mine

@@ -6,11 +6,11 @@ use kymo_event::{Cpu, StreamId, ThreadId, Time};
 
 use super::step::{CallId, Callee};
 
-/// Who is at work on a processor (or in a thread with a stream of its own), and since when.
+/// Who is at work on a processor (or in a thread with streams of its own), and since when.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub key: LaneKey,
-    /// The thread that its stream belongs to.
+    /// The thread that its streams belong to.
     pub owner: Option<ThreadId>,
     /// The stream that its last event stood in.
     pub stream: StreamId,
@@ -37,8 +37,6 @@ pub(super) struct Lane {
     pub unseen: u32,
     /// How many have ended since the last loss that were not even known to be served.
     pub unforeseen: u32,
-    /// Whether events are missing between its last event and its next.
-    pub in_gap: bool,
     /// Whether the trace has told that its clock steps back before the next event.
     pub told: bool,
     /// Who was charged with its time lately.
@@ -125,6 +123,10 @@ impl Charges {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LaneKey {
     Cpu(Cpu),
+    /// A thread to which streams belong: one of calls, and maybe one of items. It runs in one place,
+    /// whichever of them an event stands in.
+    Thread(ThreadId),
+    /// What belongs to neither.
     Stream(StreamId),
 }
 
@@ -144,7 +146,6 @@ impl Lane {
             hidden: 0,
             unseen: 0,
             unforeseen: 0,
-            in_gap: false,
             told: false,
             charges: Charges::default(),
         }
@@ -164,7 +165,7 @@ impl Lane {
     pub const fn cpu(&self) -> Option<Cpu> {
         match self.key {
             LaneKey::Cpu(cpu) => Some(cpu),
-            LaneKey::Stream(_) => None,
+            LaneKey::Thread(_) | LaneKey::Stream(_) => None,
         }
     }
 }

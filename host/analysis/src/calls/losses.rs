@@ -14,8 +14,19 @@ impl Calls {
         let track = self.lanes[own].running().map(|track| self.id(track));
         out(Step::Event { track, event });
         let loss = gap.lost_events() != Some(0);
+        self.counts.losses += u64::from(loss);
         match gap {
-            _ if loss => self.counts.losses += 1,
+            // Whoever shows events has told of it; calls are whole. (What is damaged may have been
+            // another stream's.)
+            Gap::Discarded { .. }
+            | Gap::LostPackets { .. }
+            | Gap::Overwritten { .. }
+            | Gap::InInterrupt { .. }
+                if self.has_no_calls(event.stream) =>
+            {
+                return;
+            }
+            _ if loss => {}
             Gap::Clock(_) => self.counts.clock_doubts += 1,
             Gap::InInterrupt { depth } => {
                 self.advance(own, event.time, out);
@@ -36,6 +47,9 @@ impl Calls {
             }
             _ => return,
         }
+        if loss && !self.in_gap.contains(&event.stream) {
+            self.in_gap.push(event.stream);
+        }
         // A stream can hold the events of several processors.
         for lane in 0..self.lanes.len() {
             if lane != own && self.lanes[lane].stream != event.stream {
@@ -49,13 +63,19 @@ impl Calls {
         }
     }
 
+    /// Whether a stream is known to hold nothing that calls are rebuilt from.
+    fn has_no_calls(&self, stream: StreamId) -> bool {
+        let stream = usize::try_from(stream.0)
+            .ok()
+            .and_then(|i| self.streams.get(i));
+        stream.is_some_and(|stream| stream.without_calls)
+    }
+
     /// Events of a processor are lost from here on.
     fn lose_lane(&mut self, lane: usize, time: Time, out: &mut impl FnMut(Step<'_>)) {
-        self.lanes[lane].in_gap = true;
         self.lanes[lane].unsure = true;
         self.lanes[lane].crossed = None;
         self.lanes[lane].unforeseen = 0;
-        self.in_gap = true;
         let mut stale = Vec::new();
         self.each_touched(lane, |track| {
             stale.extend(track.lose(LOSSES_SURVIVED).map(|depth| (track.id, depth)));
@@ -66,14 +86,6 @@ impl Calls {
         for (track, depth) in stale {
             self.close(track.0 as usize, depth, time, unfinished, out);
         }
-    }
-
-    /// A stream goes on behind its gap; without one, all do.
-    pub(super) fn gaps_end(&mut self, stream: Option<StreamId>) {
-        for lane in &mut self.lanes {
-            lane.in_gap &= stream.is_some_and(|stream| lane.stream != stream);
-        }
-        self.in_gap = self.lanes.iter().any(|lane| lane.in_gap);
     }
 
     /// A thread may have done anything from here on.
@@ -104,7 +116,7 @@ impl Calls {
                 for lane in 0..self.lanes.len() {
                     self.lose_lane(lane, event.time, out);
                 }
-                self.gaps_end(None);
+                self.in_gap.clear();
             }
             return;
         }

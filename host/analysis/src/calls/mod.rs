@@ -9,8 +9,9 @@
 //! # Tracks
 //! Every thread and every interrupt has a stack of its own, a *track*. Which track an event belongs
 //! to follows from the interrupts that are being served on its processor and from the thread that
-//! it names. Where an event names no processor its stream takes that place (a stream of a thread of
-//! a Linux process; signals are its interrupts).
+//! it names. Where a stream belongs to a thread of a Linux process, that thread takes the place of a
+//! processor, with all streams that belong to it; signals are its interrupts. Where an event names
+//! neither, its stream takes that place.
 //!
 //! # Time
 //! A track has the processor or not, and only one track of a processor has it at a time: an
@@ -34,7 +35,8 @@
 //!   as unwound.
 //!   (An exit just behind a switch of threads of what the other thread entered last is none: that is
 //!   the code that switches.)
-//! - A loss leaves open what is open, in doubt ([`Doubt::loss`]). An exit that fits a call in doubt
+//! - A loss leaves open what is open, in doubt ([`Doubt::loss`]), unless it is of a stream that never had
+//!   any calls ([`StreamInfo::without_calls`]). An exit that fits a call in doubt
 //!   closes it, and those above it as [`Repair::Lost`]. Interrupts are not kept open over a loss;
 //!   where the trace tells that one is being served behind it, what it does is no thread's.
 //!   A call that [`LOSSES_SURVIVED`] losses passed without any sign of life is closed as lost.
@@ -62,7 +64,7 @@ pub use step::{
 
 use std::collections::HashMap;
 
-use kymo_event::{Event, EventKind, Irq, ThreadId, TraceInfo};
+use kymo_event::{Event, EventKind, Irq, StreamId, StreamInfo, ThreadId, TraceInfo};
 
 use crate::hash::FastMap;
 
@@ -107,13 +109,14 @@ pub struct Calls {
     interrupts: FastMap<(usize, Irq, usize), usize>,
     lanes: Vec<Lane>,
     lane_keys: FastMap<LaneKey, usize>,
-    /// Whether any lane is in a gap.
-    in_gap: bool,
+    /// The streams of which events are missing between the last one and the next. (By stream: another
+    /// one of the same processor or thread may go on meanwhile.)
+    in_gap: Vec<StreamId>,
     /// Whether recording is on, once the trace has told.
     recording: Option<bool>,
     thread_names: HashMap<ThreadId, String>,
     interrupt_names: HashMap<Irq, String>,
-    streams: Vec<kymo_event::StreamInfo>,
+    streams: Vec<StreamInfo>,
 }
 
 impl Calls {
@@ -129,7 +132,7 @@ impl Calls {
             interrupts: FastMap::default(),
             lanes: Vec::new(),
             lane_keys: FastMap::default(),
-            in_gap: false,
+            in_gap: Vec::new(),
             recording: None,
             thread_names: info.threads.iter().cloned().collect(),
             interrupt_names: info.interrupts.iter().cloned().collect(),
@@ -160,9 +163,7 @@ impl Calls {
             _ => {}
         }
         let lane = self.lane(event);
-        if self.in_gap {
-            self.gaps_end(Some(event.stream));
-        }
+        self.in_gap.retain(|stream| *stream != event.stream);
         self.advance(lane, event.time, out);
         match event.kind {
             EventKind::Enter {

@@ -8,7 +8,8 @@ use super::step::{CallId, Step, TrackId, TrackInfo, TrackKind};
 use super::track::Track;
 
 impl Calls {
-    /// The processor of an event, or the thread, where its stream belongs to one.
+    /// The processor of an event, or the thread, where its stream belongs to one. (Several streams can
+    /// belong to either.)
     pub(super) fn lane(&mut self, event: &Event) -> usize {
         let stream = usize::try_from(event.stream.0)
             .ok()
@@ -16,8 +17,9 @@ impl Calls {
         let owner = stream.and_then(|stream| stream.thread);
         let cpu = event.cpu.or_else(|| stream?.cpu);
         let key = match (owner, cpu) {
+            (Some(owner), _) => LaneKey::Thread(owner),
             (None, Some(cpu)) => LaneKey::Cpu(cpu),
-            _ => LaneKey::Stream(event.stream),
+            (None, None) => LaneKey::Stream(event.stream),
         };
         let next = self.lanes.len();
         let lane = *self.lane_keys.entry(key).or_insert(next);

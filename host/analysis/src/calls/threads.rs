@@ -63,7 +63,7 @@ impl Calls {
         self.lanes[lane].left = Some(track);
         self.lanes[lane].crossed = Some(track);
         // It may run, unseen, on a processor whose events are being lost.
-        if self.in_gap {
+        if !self.in_gap.is_empty() {
             self.lose(track, event.time, out);
         }
     }

@@ -425,6 +425,7 @@ pub(super) fn stream_info(name: String, kind: StreamKind, first: &First) -> Stre
             None
         },
         timeless: kind == StreamKind::Metadata,
+        without_calls: kind == StreamKind::Items,
         ..StreamInfo::default()
     }
 }

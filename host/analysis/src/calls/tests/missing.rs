@@ -524,3 +524,76 @@ fn where_no_beginnings_of_interrupts_are_told_not_everything_is_in_doubt() {
     trace.finish();
     assert_eq!(trace.calls.counts().doubtful, NESTED_INTERRUPTS as u64);
 }
+
+/// A thread with a stream of calls and one of items.
+fn with_items() -> Trace {
+    let stream = |without_calls| StreamInfo {
+        thread: Some(ThreadId(1)),
+        without_calls,
+        ..StreamInfo::default()
+    };
+    let info = TraceInfo {
+        streams: vec![stream(false), stream(true)],
+        ..TraceInfo::default()
+    };
+    let mut trace = Trace::with(&info, Options::default());
+    trace.cpu = None;
+    trace
+}
+
+#[test]
+fn an_item_in_a_stream_of_its_own_takes_no_time_from_its_thread() {
+    let mut trace = with_items();
+    trace.enter(0, A).enter(10, B);
+    trace.stream = 1;
+    trace.push(20, EventKind::Other);
+    trace.stream = 0;
+    trace.exit(30, B).exit(40, A);
+    let said = ["+0 implied", "0 B0 10-30 20/20", "0 A0 0-40 40/20"];
+    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.calls.counts().implied_switches, 0);
+}
+
+#[test]
+fn lost_items_are_counted_and_leave_calls_whole_but_damage_may_be_anything() {
+    let mut trace = with_items();
+    trace.enter(0, A);
+    trace.stream = 1;
+    let overwritten = EventKind::Gap(Gap::Overwritten { packets: 3 });
+    trace.push(5, overwritten).gap(20);
+    trace.push(20, EventKind::Gap(Gap::InInterrupt { depth: 2 }));
+    trace.push(25, EventKind::Other);
+    trace.stream = 0;
+    trace.exit(40, A);
+    assert_eq!(trace.finish(), ["+0 implied", "0 A0 0-40 40/40"]);
+    assert_eq!(trace.calls.counts().losses, 2);
+
+    let mut trace = with_items();
+    trace.enter(0, A);
+    trace.stream = 1;
+    trace.push(
+        5,
+        EventKind::Gap(Gap::Damage {
+            offset: 0,
+            bytes: Some(9),
+            message: String::new(),
+        }),
+    );
+    trace.stream = 0;
+    trace.exit(40, A);
+    assert_eq!(trace.finish(), ["+0 implied", "0 A0 0-40 40/40 doubtful"]);
+}
+
+#[test]
+fn a_gap_lasts_until_its_own_stream_goes_on() {
+    let mut trace = Trace::new();
+    // Two streams of processor 0, and another processor; thread 2 may run unseen in the gap of stream 0.
+    trace.enter(0, A).gap(1);
+    trace.stream = 5;
+    trace.push(2, EventKind::Other);
+    trace.cpu(1).thread(2).enter(3, B);
+    trace.push(4, EventKind::SwitchedOut).exit(9, B);
+    let said = ["+0 implied", "+1 implied", "-1", "+1 implied"];
+    let end = "1 B0 3-9 1/1 doubtful";
+    assert_eq!(trace.finish()[..5], [&said[..], &[end]].concat());
+}
