@@ -103,6 +103,12 @@ fn flags<'d>(section: &impl ObjectSection<'d>) -> Flags {
     }
 }
 
+/// Whether a section stands in memory at its address. (That address does not tell: it is 0 for those
+/// that don't, and for the first one of a program in flash that begins at 0.)
+pub(crate) fn is_in_memory<'d>(section: &impl ObjectSection<'d>) -> bool {
+    flags(section).alloc
+}
+
 /// Whether a section is code.
 pub(crate) fn is_code<'d>(section: &impl ObjectSection<'d>) -> bool {
     flags(section).code

@@ -11,7 +11,7 @@ use object::{
     Symbol, SymbolKind,
 };
 
-use crate::elf::MAGIC;
+use crate::elf::{MAGIC, is_in_memory};
 use crate::error::{ElfError, Error};
 
 /// A linked program, for bare metal: its addresses are those at which it runs.
@@ -82,7 +82,7 @@ impl Program {
         // By sections: a segment may say where it is loaded, not where it is copied to.
         let loaded = file
             .sections()
-            .filter(|section| section.address() != 0)
+            .filter(is_in_memory)
             .filter_map(|section| {
                 Some(Loaded {
                     address: section.address(),

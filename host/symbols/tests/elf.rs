@@ -7,7 +7,7 @@ use std::path::Path;
 
 use common::{FLAGS, SOURCES, Workshop, line_of, only};
 use kymo_event::Addr;
-use kymo_symbols::{DebugInfo, ElfError, Error, Location, Symbols};
+use kymo_symbols::{DebugInfo, ElfError, Error, Location, Program, Symbols};
 
 /// Compiles the sources with more flags; `None` without a compiler.
 fn build(tool: &str, more: &[&str]) -> Option<Workshop> {
@@ -297,6 +297,41 @@ fn marks_of_a_linker_script_name_nothing() {
         .expect("the first function");
     assert_ne!(first.name(), "_stext");
     assert_eq!(only(&symbols, "_stext").name(), first.name());
+}
+
+#[test]
+fn what_stands_at_address_0_is_in_memory() {
+    // Constants in the same section as the code, as in flash that begins at 0; and what else has the
+    // address 0, but is not in memory, or has another one and is not either.
+    let script = "SECTIONS { .text 0 : { *(.text*) *(.rodata*) } .data 0x20000000 : { *(.data*) } \
+                  .bss : { *(.bss*) } .more 0x30000000 (INFO) : { *(.more) } }";
+    let source = r#"
+const unsigned constant[2] = {0x11223344, 0x55667788};
+unsigned variable = 0x99aabbcc;
+unsigned zero[2];
+__asm__(".section .more,\"\",%progbits; .4byte 1, 2, 3; .text");
+int main(void) { return 0; }
+"#;
+    let workshop = Workshop::new(&[("flash.c", source), ("script.ld", script)]);
+    let flags = ["-mcpu=cortex-m3", "-mthumb", "-nostdlib", "-Wl,-e,main"];
+    let files = ["-Tscript.ld", "flash.c", "-g", "-o", "flash"];
+    if workshop
+        .run("arm-none-eabi-gcc", &[&flags[..], &files].concat())
+        .is_none()
+    {
+        return;
+    }
+    let program = Program::open(&workshop.path("flash")).expect("a program");
+    let content = |name| program.bytes_at(program.variable(name).expect(name), 4);
+    assert_eq!(content("constant"), Some(&[0x44, 0x33, 0x22, 0x11][..]));
+    assert_eq!(content("variable"), Some(&[0xcc, 0xbb, 0xaa, 0x99][..]));
+    // The file does not tell what is all zeros.
+    assert_eq!(content("zero"), None);
+    // The code is at address 0, not the debug information or a table of names.
+    let code = program.section(".text").expect("code");
+    assert_eq!(program.bytes_at(0, code.len()), Some(code));
+    assert_eq!(program.bytes_at(0, code.len() + 1), None);
+    assert_eq!(program.bytes_at(0x3000_0000, 4), None);
 }
 
 #[test]
