@@ -184,6 +184,43 @@ fn a_connection_that_breaks_is_made_again_and_nothing_is_lost_or_twice() {
 }
 
 #[test]
+fn a_clock_that_is_measured_anew_is_the_same_within_what_measuring_scatters() {
+    // Of a clock of 25 MHz.
+    for (clock_scatter, same) in [(1, true), (250, true), (250_000, false)] {
+        let faults = Faults {
+            close_after: Some(2),
+            clock_scatter,
+            ..Faults::default()
+        };
+        let (fake, packets) = streaming("demo.kymo", faults);
+        for packet in &packets {
+            fake.record(packet.clone());
+        }
+        let folder = TempDir::new().unwrap();
+        let trace = folder.path().join("trace");
+        let retry = if same { "60" } else { "1" };
+        let output = on(
+            &fake,
+            &[
+                "record",
+                "-o",
+                text(&trace),
+                "--retry",
+                retry,
+                "--events",
+                "30",
+            ],
+        );
+        if same {
+            good(&output);
+            assert!(err(&output).contains("trying again"), "{}", err(&output));
+        } else {
+            fails(&output, &["another program"]);
+        }
+    }
+}
+
+#[test]
 fn a_connection_that_has_fallen_silent_is_closed_before_the_next() {
     // The fake serves one connection at a time, as QEMU does: while the silent one is open, nobody answers.
     let faults = Faults {

@@ -182,7 +182,12 @@ impl Connection {
             return self.send(answer.as_bytes());
         }
         assert_eq!(Command::parse(line), Ok(Some(Command::Identify)));
-        let mut text = format!("{}\r\n", self.with(|state| state.identity));
+        let identity = self.with(|state| {
+            let identity = state.identity;
+            state.identity.clock_hz += state.faults.clock_scatter;
+            identity
+        });
+        let mut text = format!("{identity}\r\n");
         if faults.torn_identities > 0 {
             self.with(|state| state.faults.torn_identities -= 1);
             text.insert_str(60, "tick\r\n");

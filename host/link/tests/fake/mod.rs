@@ -22,6 +22,8 @@ pub struct Faults {
     pub silent: bool,
     /// So many answers to `identify` have text of the program's in their middle.
     pub torn_identities: u32,
+    /// By so much the clock is faster each time it is measured, which is for each identity.
+    pub clock_scatter: u64,
     /// What is answered to a line instead of an identity.
     pub stranger: Option<&'static str>,
     /// Every frame with such a number has a bit turned over.
