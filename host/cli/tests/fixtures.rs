@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use common::{CORTEX_M, Encoder, Op, TEXT_BASE, identity};
 use kymo_read::native::{Dump, write_trace};
 use kymo_wire::event::{ByteOrder, Layout, Shape, WordSize};
+use kymo_wire::items::{TIME, USER};
 use kymo_wire::link::Identity;
+use kymo_wire::packet::{ITEM_STREAM, PacketHeader};
 
 /// The layout of a 64-bit Linux process.
 const LINUX: Layout = Layout {
@@ -252,6 +254,60 @@ fn threads() -> Vec<u8> {
     dump
 }
 
+/// A thread of a Linux process that says things in its own words: a record in place, and items, in a stream of
+/// their own; one of them in the middle of a call that makes none, one behind a time that is too far for an item.
+fn items() -> Vec<u8> {
+    const LATE: u64 = 25_000 + 5_000_000;
+    let mut names = Encoder::metadata(LINUX);
+    names.record(0, &Op::ThreadName(4711, "main".to_owned()));
+    let mut story = Story::new(LINUX, 0, 4711);
+    story
+        .enter(0, "worker")
+        .call(30, "leaf")
+        .after(10, &Op::Block(3, b"abcd".to_vec()))
+        .enter(20, "compute")
+        .exit(LATE - 25_070, "compute")
+        .exit(10, "worker");
+    let items: [(u64, u16, Option<u64>); 4] = [
+        (25_025, USER + 88, Some(7)),
+        (25_065, USER, Some(1)),
+        (LATE - 20, TIME, None),
+        (LATE - 10, USER + 1, Some(0xFFFF)),
+    ];
+    let front = LINUX.header_bytes() + 4;
+    let bits = 8 * (front + items.len() * 12) as u32;
+    let header = PacketHeader {
+        stream: ITEM_STREAM,
+        flags: PacketHeader::FLAG_THREAD,
+        isr_depth: 0,
+        cpu: 0,
+        sequence: 0,
+        discarded: 0,
+        begin: items[0].0,
+        end: items[3].0,
+        content_bits: bits,
+        packet_bits: bits,
+        thread: 4711,
+    };
+    let mut packet = vec![0; front];
+    header.write(LINUX, &mut packet).expect("there is room");
+    for (time, id, data) in items {
+        // An id of 10 bits, and the rest of the time: 22 bits, or 54 of one that is only a time.
+        let head = u64::from(id) | time << 10;
+        match data {
+            Some(data) => {
+                packet.extend(&head.to_le_bytes()[..4]);
+                packet.extend(data.to_le_bytes());
+            }
+            None => {
+                packet.extend(head.to_le_bytes());
+                packet.extend([0; 4]);
+            }
+        }
+    }
+    [names.bytes(), story.bytes(), packet].concat()
+}
+
 /// Two processors that know the time of day, with clocks of their own: that of the second is a tenth of
 /// a second ahead, and slow.
 fn dates() -> Vec<u8> {
@@ -369,6 +425,7 @@ fn recordings() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("demo.kymo", demo),
         ("threads.kymo", raw(&identity(LINUX), &threads())),
+        ("items.kymo", raw(&identity(LINUX), &items())),
         ("processors.kymo", raw(&identity(CORTEX_M), &processors())),
         ("windows.kymo", raw(&identity(CORTEX_M), &windows())),
         ("dates.kymo", raw(&identity(CORTEX_M), &dates())),

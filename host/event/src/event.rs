@@ -122,9 +122,12 @@ pub enum EventKind {
     /// Nothing: a record of its own for the time of the next one, which is too far from the record before
     /// to say it itself.
     Time,
+    /// What a target says of itself, once, and [`TraceInfo`](crate::TraceInfo) holds: which build it is,
+    /// say. It happened at no moment.
+    Fact,
     /// Something is missing or uncertain here.
     Gap(Gap),
-    /// Anything else: its name and fields tell.
+    /// Anything else that the program or its system says: its name and fields tell.
     Other,
 }
 

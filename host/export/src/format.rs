@@ -123,15 +123,6 @@ pub(crate) struct Context<'a> {
     pub options: &'a Options,
 }
 
-impl Context<'_> {
-    /// Whether an event that means nothing to Kymo belongs into a timeline. Of another source, it
-    /// does: somebody put it there. Of a Kymo target it doesn't: what has no meaning of its own
-    /// carries the clock on, or tells of the target what [`TraceInfo`] holds.
-    pub fn shows_others(&self) -> bool {
-        self.info.format != "kymo"
-    }
-}
-
 /// An export that is being written.
 pub(crate) trait Sink {
     /// Takes the next event.

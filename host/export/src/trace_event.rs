@@ -364,11 +364,12 @@ impl<'a> Draw<'a> for File<'a> {
     fn event(&mut self, track: Option<TrackId>, event: &Event) {
         match &event.kind {
             EventKind::Gap(gap) => self.gap(event, gap),
-            // Tracks tell the names; what recording costs happens at no moment.
-            EventKind::ThreadName { .. } | EventKind::IsrName { .. } | EventKind::Costs(_) => {}
+            // Tracks tell the names; what recording costs, and what a target says of itself, happens at no
+            // moment.
+            EventKind::ThreadName { .. } | EventKind::IsrName { .. } => {}
+            EventKind::Costs(_) | EventKind::Fact => {}
             // Where a jump may lead is seen when it does; times of day are the clock's affair.
-            EventKind::SetJmp { .. } | EventKind::WallClock { .. } => {}
-            EventKind::Other | EventKind::Time if !self.context.shows_others() => {}
+            EventKind::SetJmp { .. } | EventKind::WallClock { .. } | EventKind::Time => {}
             EventKind::Marker { label, value } => {
                 let name = label.as_deref().unwrap_or("marker");
                 self.instant(track, event, name, &[Field::new("value", *value)]);

@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 use common::proto::{self, Perfetto, TaskState};
 use common::timeline::{expected_calls, spans};
 use common::{Trace, missing, skipped, traces};
+use kymo_event::EventKind;
 use kymo_export::{Destination, Options, by_name, export};
 use kymo_symbols::Symbols;
 
@@ -229,8 +230,15 @@ fn records_of_a_kymo_target_that_only_carry_its_clock_on_are_not_shown() {
         instants.iter().filter(|(_, name)| *name == "tick").count()
     };
     assert_eq!(instants(&trace), 1);
+    // What a target's program says in its own words (items, records in place) is shown; what only carries its
+    // clock on is not, nor what the target says of itself.
     trace.info.format = "kymo".to_owned();
-    assert_eq!(instants(&trace), 0);
+    assert_eq!(instants(&trace), 1);
+    for kind in [EventKind::Time, EventKind::Fact] {
+        let ticks = trace.events.iter_mut().filter(|event| event.name == "tick");
+        ticks.for_each(|event| event.kind = kind.clone());
+        assert_eq!(instants(&trace), 0);
+    }
 }
 
 #[test]

@@ -78,9 +78,13 @@ impl Dialect {
         let class = self.ids.get(record.packet().info().stream_class);
         let id = class.and_then(|events| *events.get(record.class_index())?);
         let running = context.thread;
-        let kind = id
-            .and_then(|id| self.kind(id, context, record))
-            .unwrap_or(EventKind::Other);
+        let kind = id.and_then(|id| self.kind(id, context, record));
+        let kind = kind.unwrap_or_else(|| match id {
+            Some(EventId::Metadata) => EventKind::Fact,
+            // Among items.
+            None if record.name() == EventId::Time.name() => EventKind::Time,
+            _ => EventKind::Other,
+        });
         let keep = self.fields
             || matches!(
                 id,
@@ -271,7 +275,7 @@ impl Dialect {
                     let costs = wire::costs(order, value);
                     EventKind::Costs(costs.map(|cost| self.cost(&cost)).collect())
                 }
-                MetadataType::BuildId | MetadataType::Clock => EventKind::Other,
+                MetadataType::BuildId | MetadataType::Clock => EventKind::Fact,
             },
         )
     }

@@ -229,7 +229,7 @@ pub(super) fn read_names(info: &mut TraceInfo, mut stream: Stream, dialect: &Dia
                     info.costs.push(cost);
                 }
             }
-            EventKind::Other if info.build_id.is_none() => {
+            EventKind::Fact if info.build_id.is_none() => {
                 let field = |name| event.fields.iter().find(|field| field.name == name);
                 let kind = Value::Unsigned(MetadataType::BuildId as u64);
                 if field("type").is_some_and(|field| field.value == kind)

@@ -77,9 +77,6 @@ pub struct Tree<'a> {
     spare: Vec<String>,
     /// Whether there is a column for the processor: not where streams belong to threads.
     cpus: bool,
-    /// Whether the trace is in our own format, where an event without a meaning of its own is
-    /// bookkeeping: for the listing of events.
-    native: bool,
     /// How much later than it happened the next step was recorded, in nanoseconds.
     moved: i64,
     /// The same of the begins of open calls, where it is anything.
@@ -114,7 +111,6 @@ impl<'a> Tree<'a> {
             queue: Queue::default(),
             spare: Vec::new(),
             cpus: info.streams.iter().any(|stream| stream.cpu.is_some()),
-            native: info.format == "kymo",
             moved: 0,
             begins_moved: HashMap::new(),
         }
@@ -380,9 +376,9 @@ impl<'a> Tree<'a> {
             EventKind::Gap(_) => warning,
             EventKind::Recording { .. } => dim,
             EventKind::Marker { .. } => marker,
-            EventKind::Other | EventKind::Time if self.native => return Ok(()),
-            EventKind::Other | EventKind::Time | EventKind::Ready { .. } => dim,
-            // Names are in their column already; priorities are for the listing of events.
+            EventKind::Other | EventKind::Ready { .. } => dim,
+            // Names are in their column already; priorities, and what carries the clock on, are for the
+            // listing of events.
             _ => return Ok(()),
         };
         let open = track.and_then(|track| self.indent(track, self.actors.get(track)?.open));
@@ -403,6 +399,11 @@ impl<'a> Tree<'a> {
         };
         let mut line = self.line(place);
         line.paint_with(style, |text| remark_event(event, text));
+        // What happens within a call opens its block, although a thread's items have a stream of their own.
+        let stream = match (&event.kind, track) {
+            (EventKind::Gap(_), _) | (_, None) => stream,
+            (_, Some(track)) => self.actors.last_stream(track),
+        };
         self.queue.push(stream, line);
         self.drain()
     }
