@@ -1,0 +1,65 @@
+//! Recording is turned on and off: what the stream and the table are told of it.
+
+use kymo_wire::event::{Cause, EventId};
+
+use super::{Served, Writer};
+use crate::{Event, Target};
+
+impl<T: Target> Writer<T> {
+    /// Records that recording is on, or off, at `now`, where nobody comes in between. Where it is on,
+    /// also the interrupts that began before: what comes next is theirs, not the thread's. A packet that
+    /// begins with this says that it begins outside of them.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn tell_recording(&self, on: bool, cause: Cause, now: u64) {
+        self.tell_switch(on, now);
+        let depth = self.stream.isr_depth.get();
+        if on {
+            self.stream.isr_depth.set(0);
+        }
+        if let Ok((id, first, second)) = (Event::Recording { on, cause }).parts::<T>() {
+            self.stream.place(id, now, first as u64, second);
+        }
+        if self.profile.is_kept()
+            && let Some(table) = self.profile.get()
+        {
+            table.record(now, on);
+        }
+        if on {
+            self.stream.part();
+            self.stream.forget_isrs();
+            for level in 0..depth {
+                self.begin_again(now, self.served.at(level).unwrap_or(Served::UNKNOWN));
+            }
+        }
+    }
+
+    /// Where threads were switched while recording was off, no record tells who goes on with it.
+    #[cold]
+    #[inline(never)]
+    fn tell_switch(&self, on: bool, now: u64) {
+        let thread = self.stream.thread();
+        if !on {
+            self.off_thread.set(thread);
+            self.was_off.set(true);
+        } else if self.was_off.replace(false) && thread != 0 && thread != self.off_thread.get() {
+            self.stream.place(EventId::Context, now, thread as u64, 0);
+        }
+    }
+
+    /// Records that an interrupt that began before is being served.
+    fn begin_again(&self, now: u64, irq: u16) {
+        let id = match u8::try_from(irq) {
+            Ok(_) => EventId::IsrEnter,
+            Err(_) => EventId::IsrEnterWide,
+        };
+        self.stream.place(id, now, irq.into(), 0);
+        if self.profile.is_kept()
+            && let Some(table) = self.profile.get()
+        {
+            table.isr_enter(now);
+        }
+        let depth = &self.stream.isr_depth;
+        depth.set(depth.get().saturating_add(1));
+    }
+}
