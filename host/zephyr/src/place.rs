@@ -125,15 +125,19 @@ impl<'a> Known<'a> {
             .is_some_and(|record| self.threads.contains(&(record.thread, record.name)))
     }
 
-    /// Whether a record can be the first of a thread: it has a name that can be read, and lies where no other
-    /// one does.
+    /// Whether a record looks like the first of a thread: it has a name that can be read, lies where no other one
+    /// does, and calls and times are near each other.
     pub(crate) fn may_begin(&self, record: &Record<'_>) -> bool {
         let readable = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
+        let first = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
         let mut threads = self.threads.iter();
-        !record.name.is_empty()
+        let passed = self.time.map(|time| record.time_ns.abs_diff(time));
+        record.name.first().is_some_and(first)
             && record.name.iter().all(readable)
             && record.thread.is_multiple_of(4)
             && threads.all(|(thread, _)| *thread != record.thread)
+            && record.callee.abs_diff(record.caller) < REACH
+            && passed.is_none_or(|passed| passed < MINUTE)
     }
 
     /// How much speaks for records from the start of `bytes` on, and how many of them there are; up to so

@@ -284,7 +284,8 @@ impl<'a> Walk<'a> {
             return Ok(None);
         }
         let known = Known::before(self.body, self.layout, &self.position);
-        if known.has_thread(&self.layout, rest) {
+        let begins = |record| known.may_begin(&record);
+        if known.has_thread(&self.layout, rest) || self.layout.record(rest).is_some_and(begins) {
             return Ok(None);
         }
         // Inside of a record that is in step nothing is the end.
