@@ -12,19 +12,27 @@ use crate::sys;
 /// So often another one's turn is looked at without giving the processor away.
 const SPINS: u32 = 1000;
 
-/// So often it is looked at after that, and what passes in between: half a second in all. (Of a fork's parent there
-/// is no thread that would end its turn.)
+/// So often it is looked at after that, and what passes in between: half a second in all.
 const SLEEPS: u32 = 5000;
 const NAP_NS: u64 = 100_000;
 
 /// A turn.
 #[derive(Debug)]
-pub(crate) struct Turn(AtomicU32);
+pub(crate) struct Turn {
+    /// The thread whose turn it is; 0: nobody's.
+    thread: AtomicU32,
+    /// One that was waited for in vain: nobody waits for it again. (A fork has the turn that another thread of
+    /// its parent had, and nobody who would end it.)
+    given_up: AtomicU32,
+}
 
 impl Turn {
     /// Nobody's.
     pub const fn new() -> Self {
-        Self(AtomicU32::new(0))
+        Self {
+            thread: AtomicU32::new(0),
+            given_up: AtomicU32::new(0),
+        }
     }
 
     /// Does `work` in its turn; `None` if this thread was at it already, or another one does not end.
@@ -33,7 +41,7 @@ impl Turn {
             return None;
         }
         let result = work();
-        self.0.store(0, Ordering::Release);
+        self.thread.store(0, Ordering::Release);
         Some(result)
     }
 
@@ -42,19 +50,25 @@ impl Turn {
         let own = sys::thread();
         for look in 0..SPINS + SLEEPS {
             let free = self
-                .0
+                .thread
                 .compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed);
-            match free {
-                Ok(_) => return true,
-                Err(thread) if thread == own => return false,
-                Err(_) if look < SPINS => spin_loop(),
-                Err(_) => {
-                    let before = sys::Errno::last();
-                    sys::sleep(NAP_NS);
-                    before.set();
-                }
+            let Err(thread) = free else {
+                self.given_up.store(0, Ordering::Relaxed);
+                return true;
+            };
+            if thread == own || thread == self.given_up.load(Ordering::Relaxed) {
+                return false;
+            }
+            if look < SPINS {
+                spin_loop();
+            } else {
+                let before = sys::Errno::last();
+                sys::sleep(NAP_NS);
+                before.set();
             }
         }
+        let thread = self.thread.load(Ordering::Relaxed);
+        self.given_up.store(thread, Ordering::Relaxed);
         false
     }
 }
@@ -90,5 +104,20 @@ mod tests {
         let turn = Turn::new();
         assert_eq!(turn.take(|| turn.take(|| ())), Some(None));
         assert_eq!(turn.take(|| 1), Some(1));
+    }
+
+    #[test]
+    fn who_does_not_end_is_waited_for_once() {
+        // No thread has this number.
+        let gone = u32::MAX;
+        let turn = Turn::new();
+        turn.thread.store(gone, Ordering::Relaxed);
+        assert_eq!(turn.take(|| ()), None);
+        assert_eq!(turn.given_up.load(Ordering::Relaxed), gone);
+        assert_eq!(turn.take(|| ()), None);
+        // It has ended after all.
+        turn.thread.store(0, Ordering::Relaxed);
+        assert_eq!(turn.take(|| 1), Some(1));
+        assert_eq!(turn.given_up.load(Ordering::Relaxed), 0);
     }
 }
