@@ -57,7 +57,12 @@ impl<T: Target> Home<T> {
         depth: u32,
     ) -> Result<(), TableError> {
         // SAFETY: by this function's contract.
-        unsafe { self.0.set_up((slots, slot_count), frames, stacks, depth) }
+        unsafe {
+            let (table, left) = self.0.place(slots, slot_count)?;
+            table.set_up(slots, left, frames, stacks, depth)?;
+            self.0.keep(table);
+        }
+        Ok(())
     }
 }
 
@@ -68,7 +73,7 @@ mod apart {
     use core::cell::Cell;
     use core::ptr::null;
 
-    use super::{Frame, Profile, Slot, TableError, Target};
+    use super::{Profile, Slot, TableError, Target};
 
     #[cfg(not(feature = "profile"))]
     use crate::left_out::LeftOut as Place;
@@ -90,13 +95,18 @@ mod apart {
             unsafe { self.0.get().as_ref() }
         }
 
-        pub unsafe fn set_up(
+        /// An empty state in the last of these slots, and how many are left.
+        ///
+        /// # Errors
+        /// There are not two.
+        ///
+        /// # Safety
+        /// Those of [`Profile::set_up`] for the slots.
+        pub unsafe fn place(
             &self,
-            (slots, slot_count): (*mut Slot, u32),
-            frames: *const Frame,
-            stacks: u32,
-            depth: u32,
-        ) -> Result<(), TableError> {
+            slots: *mut Slot,
+            slot_count: u32,
+        ) -> Result<(&Profile<T>, u32), TableError> {
             const {
                 assert!(size_of::<Profile<T>>() <= size_of::<Slot>());
                 assert!(align_of::<Profile<T>>() <= align_of::<Slot>());
@@ -115,10 +125,12 @@ mod apart {
                 }
                 &*place.cast::<Profile<T>>()
             };
-            // SAFETY: by this function's contract.
-            unsafe { table.set_up(slots, last, frames, stacks, depth)? };
+            Ok((table, last))
+        }
+
+        /// That is where it is.
+        pub fn keep(&self, table: &Profile<T>) {
             self.0.set(table);
-            Ok(())
         }
     }
 }
@@ -126,7 +138,7 @@ mod apart {
 /// In the writer.
 #[cfg(not(all(target_os = "none", target_pointer_width = "32")))]
 mod within {
-    use super::{Frame, Profile, Slot, TableError, Target};
+    use super::{Profile, Slot, TableError, Target};
 
     #[cfg(not(feature = "profile"))]
     type Place<V> = core::marker::PhantomData<V>;
@@ -160,16 +172,23 @@ mod within {
             None
         }
 
-        pub unsafe fn set_up(
+        /// The state, and all slots.
+        ///
+        /// # Errors
+        /// There are no tables in this build.
+        ///
+        /// # Safety
+        /// None: it is so where the state lies in the slots.
+        pub unsafe fn place(
             &self,
-            (slots, slot_count): (*mut Slot, u32),
-            frames: *const Frame,
-            stacks: u32,
-            depth: u32,
-        ) -> Result<(), TableError> {
+            _: *mut Slot,
+            slot_count: u32,
+        ) -> Result<(&Profile<T>, u32), TableError> {
             let table = self.get().ok_or(TableError::Memory)?;
-            // SAFETY: by this function's contract, which is that one's.
-            unsafe { table.set_up(slots, slot_count, frames, stacks, depth) }
+            Ok((table, slot_count))
         }
+
+        /// It is here already.
+        pub const fn keep(&self, _: &Profile<T>) {}
     }
 }
