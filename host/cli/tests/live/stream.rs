@@ -319,6 +319,69 @@ fn what_comes_is_shown_as_it_comes() {
     }
 }
 
+/// A program has a stream for each thread, and may have more threads than a process may have files open.
+#[cfg(unix)]
+#[test]
+fn there_may_be_more_streams_than_open_files() {
+    const STREAMS: u16 = 2000;
+    let (fake, packets) = streaming("demo.kymo", Faults::default());
+    // So many that the host has something to say of them at once.
+    fake.change(|state| state.window = 64);
+    let layout = fake.state().identity.layout;
+    let of_cpu = |packet: &&Vec<u8>| PacketHeader::read(layout, packet).expect("one").cpu == 0;
+    // Not the first: it says that recording is turned on, which is for all streams.
+    let two: Vec<_> = packets.iter().filter(of_cpu).skip(1).take(2).collect();
+    assert_eq!(two.len(), 2);
+    // All their first packets come before all the second ones.
+    for (sequence, packet) in (0..).zip(&two) {
+        for number in 0..STREAMS {
+            let mut header = PacketHeader::read(layout, packet).expect("one");
+            header.cpu = number;
+            (header.sequence, header.discarded) = (sequence, 0);
+            header.flags |= PacketHeader::FLAG_THREAD;
+            header.thread = u64::from(number) + 1;
+            let mut packet = packet.to_vec();
+            header.write(layout, &mut packet).expect("room");
+            fake.record(packet);
+        }
+    }
+    let folder = TempDir::new().unwrap();
+    let trace = folder.path().join("trace");
+    let limited = |arguments: &[&str]| {
+        let kymo = command(arguments);
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
+            .arg(kymo.get_program())
+            .args(kymo.get_args())
+            .env("NO_COLOR", "1")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Running(shell.spawn().expect("it runs"))
+    };
+    let mut recorder = limited(&["record", &fake.address(), "-o", text(&trace)]);
+    let all = two.len() * usize::from(STREAMS);
+    wait_until("all packets are acknowledged", || {
+        assert_eq!(recorder.0.try_wait().expect("a child"), None);
+        fake.state().released == all
+    });
+    assert_eq!(recorder.interrupt(), Some(0));
+    let size: u64 = two.iter().map(|packet| packet.len() as u64).sum();
+    for number in 0..STREAMS {
+        assert_eq!(recorded(&folder, &format!("thread-{number}")), size);
+    }
+    // What was recorded is read, whole or as it comes, under the same limit.
+    let mut show = limited(&["show", "--events", "--format", "json", text(&trace)]);
+    let is_event = |line: &String| line.starts_with("{\"type\":\"event\"");
+    let lines = show.lines().map(|line| line.expect("text"));
+    let count = lines.filter(is_event).count();
+    assert!(count > 2 * usize::from(STREAMS), "{count}");
+    let mut show = limited(&["show", "-F", "--events", "--format", "json", text(&trace)]);
+    let lines = show.lines().map(|line| line.expect("text"));
+    assert_eq!(lines.filter(is_event).take(count).count(), count);
+    assert_eq!(show.interrupt(), Some(0));
+}
+
 #[test]
 fn what_comes_is_dated() {
     let (fake, packets) = streaming("demo.kymo", Faults::default());

@@ -37,9 +37,6 @@ struct Streamed {
     sent: bool,
 }
 
-/// How many packets are on their way at most.
-const WINDOW: usize = 4;
-
 impl Speaks for Connection {
     type State = State;
 
@@ -90,7 +87,8 @@ impl Connection {
         let Some(mut stream) = self.stream.take() else {
             return;
         };
-        while stream.ends.len() < WINDOW {
+        let window = self.with(|state| state.window);
+        while stream.ends.len() < window {
             let on_its_way = stream.ends.len();
             let Some(packet) = self.with(|state| state.packets.get(on_its_way).cloned()) else {
                 break;
@@ -272,7 +270,8 @@ impl Connection {
                         sent: false,
                     });
                 }
-                self.reply(request, true, &format!("window={WINDOW}"));
+                let window = self.with(|state| state.window);
+                self.reply(request, true, &format!("window={window}"));
             }
             Command::StreamOff => {
                 // Nothing more is recorded in a test that has said this.

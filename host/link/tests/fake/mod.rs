@@ -87,6 +87,8 @@ pub struct State {
     /// The packets that wait to be streamed, and those that are on their way: none is taken out before
     /// it is acknowledged.
     pub packets: VecDeque<Vec<u8>>,
+    /// How many of them are on their way at most.
+    pub window: usize,
     /// How many packets have been acknowledged.
     pub released: usize,
     /// How many pieces of dumps have been sent, or were meant to be.
@@ -133,6 +135,7 @@ impl State {
             commands: Vec::new(),
             console: String::new(),
             packets: VecDeque::new(),
+            window: 4,
             released: 0,
             sent: 0,
         }

@@ -9,10 +9,9 @@
 //! ([`clocks`](super::clocks)): what was given before stays as it was, and what is known later does not
 //! change a clock again unless it differs by more than that is worth.
 
-use std::collections::VecDeque;
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::io::{self, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kymo_ctf::Plan;
@@ -23,7 +22,7 @@ use kymo_wire::packet::EVENT_STREAM;
 
 use super::Identity;
 use super::clocks::{Clocks, Correction, Moments};
-use super::describe::{Description, check_version, is_native};
+use super::describe::{Description, check_version};
 use super::feed::{Input, Notes, PacketNote};
 use super::packets::{Packet, Piece, Pieces};
 use super::record::Newest;
@@ -46,6 +45,12 @@ pub struct Live {
     dialect: Dialect,
     info: TraceInfo,
     parts: Vec<Part>,
+    /// Where each of them is among them: by what its packets hold, and their number.
+    places: HashMap<(StreamKind, (u8, u16)), usize>,
+    /// The parts that have a next event, in the order in which these come.
+    order: BinaryHeap<Reverse<(Time, usize)>>,
+    /// Those that have none at hand, though packets of theirs have come.
+    hungry: Vec<usize>,
     /// Events of the packet of names, which has no times to be merged by.
     names: VecDeque<Event>,
     /// The stream that it makes up, once it has come.
@@ -98,7 +103,7 @@ impl Live {
         })
     }
 
-    fn described(mut metadata: Metadata, options: &OpenOptions) -> Result<Self, String> {
+    pub(super) fn described(mut metadata: Metadata, options: &OpenOptions) -> Result<Self, String> {
         let origin = take_origin(&mut metadata).map(|unix_ns| Moment {
             time: Time(0),
             unix_ns,
@@ -113,6 +118,9 @@ impl Live {
             plan: Arc::new(plan),
             dialect: description.dialect,
             parts: Vec::new(),
+            places: HashMap::new(),
+            order: BinaryHeap::new(),
+            hungry: Vec::new(),
             names: VecDeque::new(),
             names_stream: None,
             names_given: 0,
@@ -176,7 +184,9 @@ impl Live {
         {
             part.newest.add(&header);
             part.queue.push(packet);
-            part.fed = true;
+            if !std::mem::replace(&mut part.fed, true) && part.head.is_none() {
+                self.hungry.push(index);
+            }
         }
     }
 
@@ -228,12 +238,8 @@ impl Live {
     /// The place of a packet's stream.
     fn part(&mut self, kind: StreamKind, header: &PacketHeader) -> usize {
         let (number, key) = (header.cpu, (header.stream, header.cpu));
-        let known = self
-            .parts
-            .iter()
-            .position(|part| part.kind == kind && part.key == key);
-        if let Some(index) = known {
-            return index;
+        if let Some(index) = self.places.get(&(kind, key)) {
+            return *index;
         }
         let name = kind.file_name(number);
         let first = First {
@@ -261,7 +267,9 @@ impl Live {
             correction: None,
             fed: false,
         });
-        self.parts.len() - 1
+        let index = self.parts.len() - 1;
+        self.places.insert((kind, key), index);
+        index
     }
 
     /// Takes a stream up among those that are known.
@@ -319,32 +327,38 @@ impl Live {
             return Some(event);
         }
         let listed = &mut self.info.damage;
-        for part in &mut self.parts {
-            if part.head.is_none() && std::mem::take(&mut part.fed) {
-                part.stream.go_on();
-                part.head = part.stream.next(&self.dialect, &mut |offset, message| {
-                    if listed.len() < DAMAGE_LISTED {
-                        let stream = part.kind.file_name(part.key.1);
-                        listed.push(Damage {
-                            stream,
-                            offset,
-                            message,
-                        });
-                    }
-                });
-                // Where one event is, more may be.
-                part.fed = part.head.is_some();
+        while let Some(index) = self.hungry.pop() {
+            let Some(part) = self.parts.get_mut(index) else {
+                continue;
+            };
+            part.stream.go_on();
+            part.head = part.stream.next(&self.dialect, &mut |offset, message| {
+                if listed.len() < DAMAGE_LISTED {
+                    let stream = part.kind.file_name(part.key.1);
+                    listed.push(Damage {
+                        stream,
+                        offset,
+                        message,
+                    });
+                }
+            });
+            // Where one event is, more may be.
+            part.fed = part.head.is_some();
+            if let Some(event) = &part.head {
+                self.order.push(Reverse((event.time, index)));
             }
         }
-        let heads = self.parts.iter().enumerate();
-        let (index, time) = heads
-            .filter_map(|(index, part)| Some((index, part.head.as_ref()?.time)))
-            .min_by_key(|(_, time)| *time)?;
-        let waits = self.parts.iter().any(|part| part.head.is_none());
+        let Reverse((time, index)) = *self.order.peek()?;
+        let waits = self.order.len() < self.parts.len();
         if waits && !all && self.newest.0.saturating_sub(time.0) < PATIENCE {
             return None;
         }
-        self.parts.get_mut(index)?.head.take()
+        self.order.pop();
+        let part = self.parts.get_mut(index)?;
+        if part.fed {
+            self.hungry.push(index);
+        }
+        part.head.take()
     }
 }
 
@@ -392,162 +406,5 @@ impl Read for Feed {
         let count = rest.read(out)?;
         self.at += count;
         Ok(count)
-    }
-}
-
-/// A trace directory that is being written ([`Recording`](super::Recording)): the packets that are
-/// there, and then those that come.
-#[derive(Debug)]
-pub struct Tail {
-    directory: PathBuf,
-    files: Vec<Followed>,
-    /// The last content of the file of names.
-    names: Vec<u8>,
-}
-
-/// A file of packets that grows.
-#[derive(Debug)]
-struct Followed {
-    name: String,
-    file: File,
-    /// Where the next packet begins.
-    at: u64,
-    /// Its head, once that is there.
-    next: Option<PacketHeader>,
-}
-
-impl Tail {
-    /// Opens the directory; gives what its metadata says, too.
-    ///
-    /// # Errors
-    /// [`OpenError`] if it is no recording of a target of ours.
-    pub fn open(directory: &Path, options: &OpenOptions) -> Result<(Self, Live), OpenError> {
-        let path = directory.join("metadata");
-        let text = fs::read(&path).map_err(|source| OpenError::Io {
-            path: path.clone(),
-            source,
-        })?;
-        let refuse = |message| OpenError::Metadata {
-            path: path.clone(),
-            offset: 0,
-            message,
-        };
-        let parsed = Metadata::parse(&text).map_err(|error| refuse(error.to_string()))?;
-        if !is_native(&parsed.metadata) {
-            let message = "expected a recording of a target of kymo's, found another trace";
-            return Err(refuse(message.to_owned()));
-        }
-        let live = Live::described(parsed.metadata, options).map_err(refuse)?;
-        let tail = Self {
-            directory: directory.to_owned(),
-            files: Vec::new(),
-            names: Vec::new(),
-        };
-        Ok((tail, live))
-    }
-
-    /// Gives packets that have come to `live`, the oldest first, some of them if there are many;
-    /// tells whether there were any.
-    ///
-    /// # Errors
-    /// Those of the operating system.
-    pub fn feed(&mut self, live: &mut Live) -> io::Result<bool> {
-        /// So much is read before events are looked at.
-        const BATCH: usize = 1 << 20;
-        let layout = live.layout();
-        let mut fed = self.feed_names(live)?;
-        self.find_files()?;
-        let mut batch = 0;
-        while batch < BATCH {
-            for file in &mut self.files {
-                file.look(layout)?;
-            }
-            let oldest = self.files.iter_mut().filter(|file| file.next.is_some());
-            let oldest = oldest.min_by_key(|file| file.next.map(|header| header.begin));
-            let Some(packet) = oldest.map(Followed::take).transpose()?.flatten() else {
-                break;
-            };
-            batch += packet.len();
-            live.push(packet);
-            fed = true;
-        }
-        Ok(fed)
-    }
-
-    /// Gives the packet of names, if it is another one than before.
-    fn feed_names(&mut self, live: &mut Live) -> io::Result<bool> {
-        let name = StreamKind::Metadata.file_name(METADATA_STREAM);
-        let content = match fs::read(self.directory.join(name)) {
-            Ok(content) => content,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        let new = content != self.names;
-        if new {
-            self.names.clone_from(&content);
-            live.push(content);
-        }
-        Ok(new)
-    }
-
-    /// Finds the files that have come since the last look.
-    fn find_files(&mut self) -> io::Result<()> {
-        for entry in fs::read_dir(&self.directory)? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            let names = StreamKind::Metadata.file_name(METADATA_STREAM);
-            let known = self.files.iter().any(|file| file.name == name);
-            if known || name == "metadata" || name == names || name.starts_with('.') {
-                continue;
-            }
-            self.files.push(Followed {
-                file: File::open(self.directory.join(&name))?,
-                name,
-                at: 0,
-                next: None,
-            });
-        }
-        Ok(())
-    }
-}
-
-impl Followed {
-    /// Reads the head of the next packet, if the packet is there as a whole.
-    fn look(&mut self, layout: Layout) -> io::Result<()> {
-        if self.next.is_some() {
-            return Ok(());
-        }
-        let mut head = vec![0; layout.header_bytes()];
-        let there = self.file.metadata()?.len().saturating_sub(self.at);
-        if there < head.len() as u64 {
-            return Ok(());
-        }
-        self.file.seek(SeekFrom::Start(self.at))?;
-        self.file.read_exact(&mut head)?;
-        let header = PacketHeader::read(layout, &head);
-        let header = header.filter(|header| header.packet_bits as usize / 8 >= head.len());
-        let header = header.ok_or_else(|| {
-            let message = format!(
-                "{}: expected a packet at offset {}, found none",
-                self.name, self.at
-            );
-            io::Error::new(io::ErrorKind::InvalidData, message)
-        })?;
-        if u64::from(header.packet_bits / 8) <= there {
-            self.next = Some(header);
-        }
-        Ok(())
-    }
-
-    /// The packet whose head has been read.
-    fn take(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let Some(header) = self.next.take() else {
-            return Ok(None);
-        };
-        let length = header.packet_bits / 8;
-        let mut packet = vec![0; length as usize];
-        self.file.seek(SeekFrom::Start(self.at))?;
-        self.file.read_exact(&mut packet)?;
-        self.at += u64::from(length);
-        Ok(Some(packet))
     }
 }

@@ -20,6 +20,7 @@ mod describe;
 mod feed;
 mod live;
 mod memory;
+mod open_files;
 mod packets;
 mod raw;
 mod record;
@@ -27,10 +28,11 @@ mod records;
 mod source;
 mod stream;
 mod streams;
+mod tail;
 mod write;
 
 pub(crate) use describe::is_native;
-pub use live::{Live, Tail};
+pub use live::Live;
 pub use memory::MemoryDump;
 pub use packets::{Damaged, Fault, Packet, Piece, Pieces};
 pub use raw::RawFile;
@@ -40,6 +42,7 @@ pub(crate) use records::number;
 pub(crate) use source::open_directory;
 pub use source::open_dump;
 pub use streams::StreamKind;
+pub use tail::Tail;
 pub use write::{WriteError, Written, WrittenStream, write_raw, write_trace};
 
 use std::ops::Range;

@@ -10,8 +10,8 @@
 //! what the packets' heads say.
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use kymo_event::Addr;
@@ -20,6 +20,7 @@ use kymo_wire::packet::ITEM_STREAM;
 use kymo_wire::{items, metadata};
 
 use super::Identity;
+use super::open_files::OpenFiles;
 use super::packets::{Packet, Piece, Pieces};
 use super::records::Walk;
 use super::streams::{StreamKind, StreamNumber};
@@ -35,6 +36,8 @@ pub struct Recording {
     directory: PathBuf,
     identity: Identity,
     streams: HashMap<StreamNumber, Recorded>,
+    /// Their files, as far as they are open.
+    files: OpenFiles<StreamNumber>,
     /// The metadata, as long as there are no items.
     without_items: Option<String>,
     figures: RecordingFigures,
@@ -75,7 +78,6 @@ pub enum Taken {
 #[derive(Debug)]
 struct Recorded {
     path: PathBuf,
-    file: File,
     newest: Newest,
     /// What the last packet said was discarded up to then.
     discarded: u32,
@@ -102,6 +104,7 @@ impl Recording {
             directory: directory.to_owned(),
             identity: *identity,
             streams: HashMap::new(),
+            files: OpenFiles::new(),
             without_items: None,
             figures: RecordingFigures::default(),
         };
@@ -158,19 +161,18 @@ impl Recording {
             self.replace("metadata", text.as_bytes())?;
         }
         let number = StreamNumber::of(&header);
-        let stream = match self.streams.get_mut(&number) {
-            Some(stream) => stream,
-            None => {
-                let stream = Recorded::create(&self.directory, &header)?;
-                self.streams.entry(number).or_insert(stream)
-            }
-        };
+        let directory = &self.directory;
+        let stream = self
+            .streams
+            .entry(number)
+            .or_insert_with(|| Recorded::new(directory, &header));
         match stream.place(&header) {
             Taken::Written => {}
             other => return Ok(other),
         }
-        let path = &stream.path;
-        stream.file.write_all(packet).map_err(io_error(path))?;
+        self.files
+            .with(number, || stream.open(), |file| file.write_all(packet))
+            .map_err(io_error(&stream.path))?;
         let lost = stream.note(&header);
         self.figures.packets += 1;
         self.figures.bytes += packet.len() as u64;
@@ -217,16 +219,23 @@ struct Lost {
 }
 
 impl Recorded {
-    fn create(directory: &Path, header: &PacketHeader) -> Result<Self, WriteError> {
+    fn new(directory: &Path, header: &PacketHeader) -> Self {
         let name = StreamKind::of_file("", Some(header)).file_name(header.cpu);
-        let path = directory.join(name);
-        let file = File::create(&path).map_err(io_error(&path))?;
-        Ok(Self {
-            path,
-            file,
+        Self {
+            path: directory.join(name),
             newest: Newest::default(),
             discarded: 0,
-        })
+        }
+    }
+
+    /// Opens its file: a new one, or that of the packets before, to append. If somebody has taken it away
+    /// meanwhile, the packets before are gone, and that is an error.
+    fn open(&self) -> io::Result<File> {
+        if self.newest.0.is_empty() {
+            File::create(&self.path)
+        } else {
+            OpenOptions::new().append(true).open(&self.path)
+        }
     }
 
     /// Whether a packet follows those that are there.

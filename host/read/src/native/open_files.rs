@@ -1,0 +1,88 @@
+//! The files of a recording's streams, of which only some are open.
+//!
+//! A program has a stream for each of its threads, and may have more threads than a process may have files
+//! open (1024, often). So the file that was not used for longest is closed when another one is wanted, and
+//! opened again when its turn comes. What is written or read at a time is a packet, beside which that costs
+//! little.
+
+use std::fs::File;
+use std::io;
+
+/// How many files are kept open: half of the smallest limit that anybody sets.
+const MOST: usize = 32;
+
+/// Files that are open, each under the key of its stream.
+#[derive(Debug)]
+pub(super) struct OpenFiles<Key> {
+    /// The one that was used last is the last.
+    files: Vec<(Key, File)>,
+}
+
+impl<Key: PartialEq> OpenFiles<Key> {
+    /// None yet.
+    pub(super) const fn new() -> Self {
+        Self { files: Vec::new() }
+    }
+
+    /// Does something with the file of a stream, which is opened for it with `open` if it is not open.
+    ///
+    /// # Errors
+    /// Those of `open` and `act`. After an error of `act` the file is closed.
+    pub(super) fn with<T>(
+        &mut self,
+        key: Key,
+        open: impl FnOnce() -> io::Result<File>,
+        act: impl FnOnce(&mut File) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut file = match self.files.iter().position(|(other, _)| *other == key) {
+            Some(index) => self.files.remove(index).1,
+            None => {
+                if self.files.len() == MOST {
+                    self.files.remove(0);
+                }
+                open()?
+            }
+        };
+        let done = act(&mut file)?;
+        self.files.push((key, file));
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::fs::{self, OpenOptions};
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn the_files_used_last_are_open_and_the_others_are_opened_again() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = |number: usize| directory.path().join(number.to_string());
+        let mut files = OpenFiles::new();
+        let opened = Cell::new(0);
+        let mut write = |number: usize| {
+            opened.set(0);
+            let open = || {
+                opened.set(1);
+                OpenOptions::new()
+                    .create(true)
+                    .append(true)
+                    .open(path(number))
+            };
+            files
+                .with(number, open, |file| file.write_all(b"x"))
+                .expect("written");
+            assert!(files.files.len() <= MOST);
+            opened.get()
+        };
+        let count = MOST + 1;
+        assert_eq!((0..count).map(&mut write).sum::<usize>(), count);
+        // The first had to give way; the last is open, and the second will be as long as it is used.
+        assert_eq!([count - 1, 1, 0, 1, 2].map(&mut write), [0, 0, 1, 0, 1]);
+        let lengths = (0..count).map(|number| fs::read(path(number)).expect("there").len());
+        assert_eq!(lengths.sum::<usize>(), count + 5);
+    }
+}

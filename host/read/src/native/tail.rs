@@ -1,0 +1,208 @@
+//! A trace directory that is read while it is written: what `kymo show --follow DIR` shows.
+//!
+//! There may be a file for each of thousands of threads. So they are only looked at, most of the time, not
+//! opened ([`OpenFiles`]), and a file is looked at once for all the packets that have come in it.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use kymo_ctf::metadata::Metadata;
+use kymo_wire::event::{Layout, METADATA_STREAM, PacketHeader};
+
+use super::describe::is_native;
+use super::live::Live;
+use super::open_files::OpenFiles;
+use super::streams::StreamKind;
+use crate::{OpenError, OpenOptions};
+
+/// A trace directory that is being written ([`Recording`](super::Recording)): the packets that are
+/// there, and then those that come.
+#[derive(Debug)]
+pub struct Tail {
+    directory: PathBuf,
+    files: Vec<Followed>,
+    /// What they are called.
+    known: HashSet<String>,
+    open: OpenFiles<usize>,
+    /// When the packets that are there were begun, and in which files they are: one of a file.
+    next: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The last content of the file of names.
+    names: Vec<u8>,
+}
+
+/// A file of packets that grows.
+#[derive(Debug)]
+struct Followed {
+    name: String,
+    path: PathBuf,
+    /// Where the next packet begins.
+    at: u64,
+    /// How long it is, once it is there.
+    next: Option<u64>,
+}
+
+impl Tail {
+    /// Opens the directory; gives what its metadata says, too.
+    ///
+    /// # Errors
+    /// [`OpenError`] if it is no recording of a target of ours.
+    pub fn open(directory: &Path, options: &OpenOptions) -> Result<(Self, Live), OpenError> {
+        let path = directory.join("metadata");
+        let text = fs::read(&path).map_err(|source| OpenError::Io {
+            path: path.clone(),
+            source,
+        })?;
+        let refuse = |message| OpenError::Metadata {
+            path: path.clone(),
+            offset: 0,
+            message,
+        };
+        let parsed = Metadata::parse(&text).map_err(|error| refuse(error.to_string()))?;
+        if !is_native(&parsed.metadata) {
+            let message = "expected a recording of a target of kymo's, found another trace";
+            return Err(refuse(message.to_owned()));
+        }
+        let live = Live::described(parsed.metadata, options).map_err(refuse)?;
+        let tail = Self {
+            directory: directory.to_owned(),
+            files: Vec::new(),
+            known: HashSet::new(),
+            open: OpenFiles::new(),
+            next: BinaryHeap::new(),
+            names: Vec::new(),
+        };
+        Ok((tail, live))
+    }
+
+    /// Gives packets that have come to `live`, the oldest first, some of them if there are many;
+    /// tells whether there were any.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn feed(&mut self, live: &mut Live) -> io::Result<bool> {
+        /// So much is read before events are looked at.
+        const BATCH: usize = 1 << 20;
+        let layout = live.layout();
+        let mut fed = self.feed_names(live)?;
+        self.find_files()?;
+        for index in 0..self.files.len() {
+            self.look(index, layout)?;
+        }
+        let mut batch = 0;
+        while batch < BATCH {
+            let Some(Reverse((_, index))) = self.next.pop() else {
+                break;
+            };
+            if let Some(packet) = self.take(index)? {
+                batch += packet.len();
+                live.push(packet);
+                fed = true;
+            }
+            self.look(index, layout)?;
+        }
+        Ok(fed)
+    }
+
+    /// Gives the packet of names, if it is another one than before.
+    fn feed_names(&mut self, live: &mut Live) -> io::Result<bool> {
+        let name = StreamKind::Metadata.file_name(METADATA_STREAM);
+        let content = match fs::read(self.directory.join(name)) {
+            Ok(content) => content,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let new = content != self.names;
+        if new {
+            self.names.clone_from(&content);
+            live.push(content);
+        }
+        Ok(new)
+    }
+
+    /// Finds the files that have come since the last look.
+    fn find_files(&mut self) -> io::Result<()> {
+        let names = StreamKind::Metadata.file_name(METADATA_STREAM);
+        for entry in fs::read_dir(&self.directory)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if self.known.contains(&name)
+                || name == "metadata"
+                || name == names
+                || name.starts_with('.')
+            {
+                continue;
+            }
+            self.known.insert(name.clone());
+            self.files.push(Followed {
+                path: self.directory.join(&name),
+                name,
+                at: 0,
+                next: None,
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads the head of a file's next packet, if the packet is there as a whole.
+    fn look(&mut self, index: usize, layout: Layout) -> io::Result<()> {
+        let Some(file) = self.files.get_mut(index) else {
+            return Ok(());
+        };
+        if file.next.is_some() {
+            return Ok(());
+        }
+        let mut head = vec![0; layout.header_bytes()];
+        let length = fs::metadata(&file.path).map_err(of_file(&file.name))?.len();
+        let there = length.saturating_sub(file.at);
+        if there < head.len() as u64 {
+            return Ok(());
+        }
+        let open = || File::open(&file.path);
+        let read = self.open.with(index, open, |opened| {
+            opened.seek(SeekFrom::Start(file.at))?;
+            opened.read_exact(&mut head)
+        });
+        read.map_err(of_file(&file.name))?;
+        let header = PacketHeader::read(layout, &head);
+        let header = header.filter(|header| header.packet_bits as usize / 8 >= head.len());
+        let header = header.ok_or_else(|| {
+            let message = format!(
+                "{}: expected a packet at offset {}, found none",
+                file.name, file.at
+            );
+            io::Error::new(io::ErrorKind::InvalidData, message)
+        })?;
+        let length = u64::from(header.packet_bits / 8);
+        if length <= there {
+            file.next = Some(length);
+            self.next.push(Reverse((header.begin, index)));
+        }
+        Ok(())
+    }
+
+    /// A file's packet whose head has been read.
+    fn take(&mut self, index: usize) -> io::Result<Option<Vec<u8>>> {
+        let Some(file) = self.files.get_mut(index) else {
+            return Ok(None);
+        };
+        let Some(length) = file.next.take() else {
+            return Ok(None);
+        };
+        let mut packet = vec![0; length as usize];
+        let open = || File::open(&file.path);
+        let read = self.open.with(index, open, |opened| {
+            opened.seek(SeekFrom::Start(file.at))?;
+            opened.read_exact(&mut packet)
+        });
+        read.map_err(of_file(&file.name))?;
+        file.at += length;
+        Ok(Some(packet))
+    }
+}
+
+/// Says in which file an error was met.
+fn of_file(name: &str) -> impl FnOnce(io::Error) -> io::Error + use<'_> {
+    move |error| io::Error::new(error.kind(), format!("{name}: {error}"))
+}
