@@ -13,7 +13,8 @@ use kymo_link::{Cancel, Progress, Sets};
 use kymo_symbols::{Function, Symbols};
 use kymo_zephyr::Kind;
 
-use super::{Interruptible, explain, place};
+use super::functions::{NO_SUCH_FUNCTION, place};
+use super::{Interruptible, explain};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::names;
@@ -293,7 +294,7 @@ pub fn one_pointer(
             }
         }));
     }
-    match names::by_name(symbols, wanted, super::NO_SUCH_FUNCTION)?.as_slice() {
+    match names::by_name(symbols, wanted, NO_SUCH_FUNCTION)?.as_slice() {
         [one] => Ok(Some(pointer_to(one, sets, context))),
         several => {
             let report = Report::new(format_args!(

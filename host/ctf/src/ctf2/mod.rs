@@ -8,6 +8,7 @@ mod about;
 mod classes;
 mod json;
 mod print;
+mod properties;
 
 use std::collections::HashMap;
 

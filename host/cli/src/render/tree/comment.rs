@@ -1,0 +1,86 @@
+//! What is said in comments: how a call ended, and events that are no step of one.
+
+use std::fmt::Write;
+
+use kymo_analysis::calls::{How, Repair};
+use kymo_event::{Event, EventKind, push_fields};
+
+/// What is remarkable about the end of a call.
+pub fn remark(how: How) -> Option<&'static str> {
+    match how {
+        How::Returned => None,
+        How::Jumped => Some("left by longjmp"),
+        How::Repaired(Repair::Unwound) => Some("unwound by a jump"),
+        How::Repaired(Repair::Lost) => Some("its return is lost"),
+        How::RecordingOff => Some("recording went off"),
+        How::Open => Some("still open"),
+        How::Orphan => Some("entered before"),
+    }
+}
+
+/// What an event that is no step of a call has to say.
+pub fn remark_event(event: &Event, out: &mut String) {
+    // Writing to a string can't fail.
+    let _ = match &event.kind {
+        EventKind::Gap(gap) => write!(out, "~~~~~~ {gap} ~~~~~~"),
+        EventKind::Recording { on, cause } => {
+            let on = if *on { "on" } else { "off" };
+            write!(out, "/* recording {on} ({}) */", cause.name())
+        }
+        EventKind::Marker {
+            label: Some(label),
+            value,
+        } => {
+            out.push_str("/* ");
+            comment(out, |out| out.push_str(label));
+            write!(out, ": {value} */")
+        }
+        EventKind::Marker { label: None, value } => write!(out, "/* marker {value} */"),
+        _ => {
+            out.push_str("/* ");
+            comment(out, |out| {
+                out.push_str(&event.name);
+                if !event.fields.is_empty() {
+                    out.push_str(": ");
+                    push_fields(&event.fields, out);
+                }
+            });
+            out.push_str(" */");
+            Ok(())
+        }
+    };
+}
+
+/// Adds text of the program, made fit to stand in a comment on one line.
+fn comment(out: &mut String, write: impl FnOnce(&mut String)) {
+    let start = out.len();
+    write(out);
+    // What is a control character, or may begin one, or the end of a comment.
+    let doubtful = |byte: u8| byte < b' ' || matches!(byte, b'*' | 0x7f | 0xc2);
+    let text = out.get(start..).unwrap_or_default();
+    if text.bytes().fold(false, |any, byte| any | doubtful(byte)) {
+        let text = text.replace("*/", "* /");
+        let text = text.replace(|c: char| c.is_control(), " ");
+        out.truncate(start);
+        out.push_str(&text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_ends_where_it_is_meant_to() {
+        for (text, expected) in [
+            ("plain é", "/* plain é"),
+            ("a */ b", "/* a * / b"),
+            ("a * b", "/* a * b"),
+            ("one\ntwo\u{7f}\u{85}", "/* one two  "),
+        ] {
+            let mut out = "/* ".to_owned();
+            comment(&mut out, |out| out.push_str(text));
+            assert_eq!(out, expected);
+        }
+    }
+}
