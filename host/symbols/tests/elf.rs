@@ -372,19 +372,36 @@ int main() { return ns::Shape().area(2) + ns::twice<int>(3) + ns::twice<long>(3)
 
 #[test]
 fn names_of_rust_read_as_in_the_source() {
-    let symbols = common::open(&std::env::current_exe().expect("this program"));
-    let here = only(&symbols, "elf::names_of_rust_read_as_in_the_source");
-    assert_ne!(here.name(), here.raw_name());
+    let source = "
+mod shape {
+    #[inline(never)]
+    pub fn area(side: usize) -> usize {
+        std::hint::black_box(side) * side
+    }
+}
+fn main() {
+    std::process::exit((shape::area(2) != 4) as i32);
+}
+";
+    let workshop = Workshop::new(&[("shape.rs", source)]);
+    let compiler = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+    if workshop
+        .run(&compiler, &["-g", "-Copt-level=1", "shape.rs"])
+        .is_none()
+    {
+        return;
+    }
+    let symbols = workshop.symbols("shape");
+    let area = only(&symbols, "shape::shape::area");
+    assert_ne!(area.name(), area.raw_name());
+    assert_eq!(only(&symbols, area.raw_name()).address(), area.address());
     let found = symbols
-        .function_at(here.address())
+        .function_at(area.address())
         .map(|function| function.name());
-    assert_eq!(found, Some(here.name()));
-    let file = here.location().map(|location| location.file);
-    assert!(
-        file.as_ref()
-            .is_some_and(|file| file.ends_with("tests/elf.rs")),
-        "{file:?}"
-    );
+    assert_eq!(found, Some(area.name()));
+    let location = area.location().expect("it was compiled with -g");
+    assert!(location.file.ends_with("shape.rs"), "{location}");
+    assert_eq!(location.line, Some(4), "{location}");
 }
 
 #[test]
