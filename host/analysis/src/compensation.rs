@@ -16,6 +16,11 @@
 //! the first for every part, the second as independent errors do (three standard deviations of what
 //! rounding does to so many spans).
 //!
+//! What is subtracted can so be more than there was: most of all in callees that take hardly any time. It is not
+//! stopped at zero call by call, since what is too much of one call is too little of another, and only the sum is
+//! right. But the callees of a function took no less than nothing together, and where more was charged to them,
+//! just what they took is subtracted from the total: it is at least the self time ([`Charged::left`]).
+//!
 //! Of events whose cost the trace does not tell nothing is subtracted. Memory grows with threads × depth and with functions.
 
 use kymo_event::{
@@ -24,6 +29,7 @@ use kymo_event::{
 
 use crate::calls::{Callee, End, How, Step, TrackId};
 use crate::hash::FastMap;
+use crate::profile::Row;
 
 /// What was charged to something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,13 +64,13 @@ fn nanoseconds(picoseconds: u128) -> Duration {
     Duration(u64::try_from((picoseconds + 500) / 1000).unwrap_or(u64::MAX))
 }
 
-/// What was charged to one function, over the calls that [`Row::count`](crate::profile::Row::count)
+/// What was charged to one function, over the calls that [`Row::count`]
 /// counts; so it can be subtracted from that row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charged {
-    /// To be taken off [`Row::self_time`](crate::profile::Row::self_time).
+    /// To be taken off [`Row::self_time`].
     pub self_time: Charge,
-    /// To be taken off [`Row::total`](crate::profile::Row::total): recursion counts once.
+    /// To be taken off [`Row::total`]: recursion counts once.
     pub total: Charge,
     /// To be taken off the sum of all calls' own durations.
     pub each: Charge,
@@ -73,6 +79,45 @@ pub struct Charged {
     /// The longest.
     pub max: Duration,
     calls: u64,
+    /// Calls of it were within each other.
+    recursive: bool,
+}
+
+/// What is left of a function's times when what was [charged](Charged) is taken off them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Of [`Row::self_time`].
+    pub self_time: Duration,
+    /// Of [`Row::total`].
+    pub total: Duration,
+    /// Of the sum of all calls' own durations.
+    pub each: Duration,
+    /// More was charged to what it called than that took.
+    pub callees_below_zero: bool,
+}
+
+impl Charged {
+    /// Takes off what was charged. `each` is the sum of all calls' own durations.
+    pub fn left(&self, row: &Row, each: Duration) -> Left {
+        let self_time = row.self_time - self.self_time.cost();
+        // The calls of the function are in both times, so what is in the other one besides is callees'. (The self
+        // time of calls within one that is open to the end is in no total.)
+        let above_self =
+            |all: Duration, charge: &Charge| (all - charge.cost()).max(self_time.min(all));
+        let outside = self.recursive && row.open > 0;
+        let total = row.total - self.total.cost();
+        let at_least = if outside {
+            total
+        } else {
+            above_self(row.total, &self.total)
+        };
+        Left {
+            self_time,
+            total: at_least,
+            each: above_self(each, &self.each),
+            callees_below_zero: total < at_least,
+        }
+    }
 }
 
 /// The cost of the event at hand that was not charged yet.
@@ -309,6 +354,7 @@ impl Compensation {
         };
         row.max = row.max.max(duration);
         row.calls += 1;
+        row.recursive |= end.recursive;
         row.self_time.add(&frame.own);
         row.each.add(&frame.all);
         if !end.recursive {
@@ -365,216 +411,4 @@ impl Compensation {
 }
 
 #[cfg(test)]
-mod tests {
-    use kymo_event::{Addr, Cpu, Irq, ThreadId};
-
-    use super::*;
-    use crate::calls::{Calls, Options};
-
-    const A: Addr = Addr(0xA0);
-    const B: Addr = Addr(0xB0);
-
-    const fn cost(recorded: Recorded, from: u64, before: u64, after: u64) -> RecordingCost {
-        RecordingCost {
-            recorded,
-            from: Duration(from),
-            before: Picoseconds(before * 1000),
-            after: Picoseconds(after * 1000),
-            uncertainty: Picoseconds(500),
-        }
-    }
-
-    fn info() -> TraceInfo {
-        TraceInfo {
-            clock_hz: Some(1_000_000_000),
-            costs: vec![
-                cost(Recorded::Exit, 0, 5, 15),
-                cost(Recorded::Enter, 150, 10, 30),
-                cost(Recorded::Enter, 0, 10, 20),
-                cost(Recorded::IsrEnter, 0, 3, 7),
-                cost(Recorded::IsrExit, 0, 2, 4),
-            ],
-            ..TraceInfo::default()
-        }
-    }
-
-    fn enter(function: Addr) -> EventKind {
-        EventKind::Enter {
-            function,
-            call_site: None,
-        }
-    }
-
-    fn exit(function: Addr) -> EventKind {
-        EventKind::Exit {
-            function: Some(function),
-        }
-    }
-
-    /// What is left: of each end its function (or interrupt), duration and self time.
-    fn compensated(events: &[(i64, EventKind)]) -> (Vec<(Callee, u64, u64)>, Compensation) {
-        compensated_with(&info(), events)
-    }
-
-    fn compensated_with(
-        info: &TraceInfo,
-        events: &[(i64, EventKind)],
-    ) -> (Vec<(Callee, u64, u64)>, Compensation) {
-        let mut compensation = Compensation::new(info).unwrap();
-        let mut calls = Calls::new(info, Options::default());
-        let mut ends = Vec::new();
-        let mut take = |mut step: Step<'_>, stream, compensation: &mut Compensation| {
-            compensation.step(stream, &mut step);
-            if let Step::End(end) = step {
-                let ns = |duration: Option<Duration>| duration.unwrap_or_default().0;
-                ends.push((end.callee, ns(end.duration), ns(end.self_time)));
-            }
-        };
-        let stream = StreamId(0);
-        for (time, kind) in events {
-            let event = Event {
-                time: Time(*time),
-                stream,
-                cpu: Some(Cpu(0)),
-                thread: Some(ThreadId(1)),
-                kind: kind.clone(),
-                named: false,
-                name: "".into(),
-                fields: Vec::new(),
-            };
-            compensation.event(&event);
-            calls.push(&event, &mut |step| {
-                take(step, Some(stream), &mut compensation);
-            });
-        }
-        calls.finish(&mut |step| take(step, None, &mut compensation));
-        (ends, compensation)
-    }
-
-    #[test]
-    fn callers_and_callees_pay_their_parts() {
-        let (ends, compensation) = compensated(&[
-            (0, enter(A)),
-            (100, enter(B)),
-            (200, exit(B)),
-            (300, exit(A)),
-        ]);
-        // B: 100 less 20 after its enter and 5 before its exit.
-        // A: of its own 200, 20 after its enter, 10 before B's, 15 after B's exit, 5 before its own.
-        let (a, b) = (Callee::Function(A), Callee::Function(B));
-        assert_eq!(ends, [(b, 75, 75), (a, 225, 150)]);
-        let charged = compensation.charged(a);
-        assert_eq!(charged.self_time.cost(), Duration(50));
-        assert_eq!(charged.total.cost(), Duration(75));
-        assert_eq!(charged.self_time.parts(), 4);
-        // Four parts of half a nanosecond, and two spans rounded to the nanosecond.
-        assert_eq!(compensation.bound(&charged.self_time), Duration(2 + 2));
-        assert_eq!(compensation.below_zero(), 0);
-        // The first enter's before and the last exit's after are nobody's.
-        assert_eq!(compensation.whole().cost(), Duration(10 + 75 + 15));
-        let pair = (Picoseconds(50_000), Picoseconds(2_000));
-        assert_eq!(compensation.pair(), Some(pair));
-    }
-
-    #[test]
-    fn an_interrupt_is_paid_for_by_what_it_interrupts() {
-        let (ends, _) = compensated(&[
-            (0, enter(A)),
-            (100, EventKind::IsrEnter { irq: Irq(7) }),
-            (120, enter(B)),
-            (160, exit(B)),
-            (200, EventKind::IsrExit { irq: None }),
-            (300, exit(A)),
-        ]);
-        let handler = Callee::Interrupt(Irq(7));
-        let expected = [
-            (Callee::Function(B), 40 - 25, 40 - 25),
-            // 7 after it began, 10 before B, 15 after it, 2 before it ends.
-            (handler, 100 - 34 - 25, 60 - 34),
-            // 20 after its enter, 3 and 4 around the interrupt, 5 before its exit.
-            (Callee::Function(A), 200 - 32, 200 - 32),
-        ];
-        assert_eq!(ends, expected);
-    }
-
-    #[test]
-    fn a_switch_is_paid_for_by_both_threads() {
-        let mut info = info();
-        info.costs.push(cost(Recorded::SwitchedOut, 0, 11, 1000));
-        info.costs.push(cost(Recorded::SwitchedIn, 0, 1000, 13));
-        let (ends, _) = compensated_with(
-            &info,
-            &[
-                (0, enter(A)),
-                (100, EventKind::SwitchedOut),
-                (2000, EventKind::SwitchedIn),
-                (2100, exit(A)),
-            ],
-        );
-        // 20 after its enter, 11 before it was switched out, 13 after it was in again, 5 at the end.
-        let left = 200 - 49;
-        assert_eq!(ends, [(Callee::Function(A), left, left)]);
-    }
-
-    #[test]
-    fn late_records_have_their_own_cost() {
-        let (ends, _) = compensated(&[
-            (0, enter(A)),
-            (150, enter(B)),
-            (200, exit(B)),
-            (300, exit(A)),
-        ]);
-        assert_eq!(ends[0], (Callee::Function(B), 50 - 35, 50 - 35));
-    }
-
-    #[test]
-    fn a_time_record_makes_none_early() {
-        let (ends, _) = compensated(&[
-            (0, enter(A)),
-            (145, EventKind::Time),
-            (150, enter(B)),
-            (200, exit(B)),
-            (300, exit(A)),
-        ]);
-        assert_eq!(ends[0], (Callee::Function(B), 50 - 35, 50 - 35));
-    }
-
-    #[test]
-    fn nothing_comes_out_below_zero_unsaid() {
-        let (ends, compensation) = compensated(&[(0, enter(A)), (10, exit(A))]);
-        assert_eq!(ends, [(Callee::Function(A), 0, 0)]);
-        assert_eq!(compensation.below_zero(), 1);
-        // The sum is not falsified by that.
-        let charged = compensation.charged(Callee::Function(A));
-        assert_eq!(charged.self_time.cost(), Duration(25));
-    }
-
-    #[test]
-    fn what_jumps_left_and_what_is_open_is_charged_too() {
-        let env = Addr(0x1000);
-        let (ends, compensation) = compensated(&[
-            (0, enter(A)),
-            (50, EventKind::SetJmp { env }),
-            (100, enter(B)),
-            (150, EventKind::LongJmp { env }),
-            (200, enter(B)),
-            (
-                300,
-                EventKind::Marker {
-                    label: None,
-                    value: 1,
-                },
-            ),
-        ]);
-        let (a, b) = (Callee::Function(A), Callee::Function(B));
-        // No exit was recorded of the first B; the second is open at the end, and so is A.
-        assert_eq!(ends, [(b, 30, 30), (b, 80, 80), (a, 220, 110)]);
-        assert_eq!(compensation.charged(b).self_time.cost(), Duration(20));
-        assert_eq!(compensation.charged(a), Charged::default());
-    }
-
-    #[test]
-    fn a_trace_without_costs_can_not_be_compensated() {
-        assert!(Compensation::new(&TraceInfo::default()).is_none());
-    }
-}
+mod tests;

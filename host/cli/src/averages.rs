@@ -25,10 +25,13 @@ impl Averages {
         }
     }
 
-    /// The average of the calls of a row, rounded down; 0 if there is none. `cost` is what is to be
-    /// taken off their sum.
-    pub fn of(&self, callee: Callee, row: &Row, cost: Duration) -> Duration {
-        let sum = self.0.get(&callee).copied().unwrap_or_default() - cost;
-        Duration(sum.0.checked_div(row.count).unwrap_or(0))
+    /// The sum of the calls of a row.
+    pub fn sum(&self, callee: Callee) -> Duration {
+        self.0.get(&callee).copied().unwrap_or_default()
     }
+}
+
+/// The average of the calls of a row, of which this is the sum: rounded down; 0 if there is none.
+pub fn average(sum: Duration, row: &Row) -> Duration {
+    Duration(sum.0.checked_div(row.count).unwrap_or(0))
 }

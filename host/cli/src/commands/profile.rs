@@ -21,7 +21,7 @@ use kymo_wire::link::Identity;
 use kymo_wire::profile::TABLE_MAGIC;
 
 use crate::args::{Format, FormatArgs, InputArgs, MemoryArgs, SymbolArgs};
-use crate::averages::Averages;
+use crate::averages::{self, Averages};
 use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
 use crate::input::{Trace, is_pipe, name_of, open, refused};
@@ -235,7 +235,7 @@ fn of_trace(
                 count: row.count,
                 total: row.total,
                 self_time: row.self_time,
-                average: Some(averages.of(callee, row, Duration(0))),
+                average: Some(averages::average(averages.sum(callee), row)),
                 min: row.min,
                 max: row.max,
             }),

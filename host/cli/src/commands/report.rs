@@ -15,7 +15,7 @@ use kymo_event::{Addr, Duration, Event, EventKind, Irq};
 use kymo_symbols::{Location, Symbols};
 
 use crate::args::{Format, FormatArgs, InputArgs, SymbolArgs};
-use crate::averages::Averages;
+use crate::averages::{self, Averages};
 use crate::commands::compensated;
 use crate::context::Context;
 use crate::diagnostic::Report;
@@ -109,25 +109,28 @@ struct Taken {
     self_bound: Duration,
     /// Whether more was to be taken off than there was.
     below_zero: bool,
+    /// Whether that was so only of what it called.
+    callees_below_zero: bool,
 }
 
 impl Entry {
-    /// Takes off what recording took.
-    fn compensate(&mut self, compensation: &Compensation) {
+    /// Takes off what recording took. `sum` is that of all its calls.
+    fn compensate(&mut self, compensation: &Compensation, sum: Duration) {
         let charged = compensation.charged(self.callee);
         let row = &mut self.row;
-        let taken = Taken {
-            total: charged.total.cost(),
+        let left = charged.left(row, sum);
+        self.taken = Some(Taken {
+            total: row.total - left.total,
             total_bound: compensation.bound(&charged.total),
             self_time: charged.self_time.cost(),
             self_bound: compensation.bound(&charged.self_time),
-            below_zero: charged.total.cost() > row.total
-                || charged.self_time.cost() > row.self_time,
-        };
-        row.total = row.total - taken.total;
-        row.self_time = row.self_time - taken.self_time;
+            below_zero: charged.self_time.cost() > row.self_time
+                || (left.total == Duration(0) && charged.total.cost() > row.total),
+            callees_below_zero: left.callees_below_zero && left.total > Duration(0),
+        });
+        self.average = averages::average(left.each, row);
+        (row.total, row.self_time) = (left.total, left.self_time);
         (row.min, row.max) = (charged.min, charged.max);
-        self.taken = Some(taken);
     }
 }
 
@@ -188,17 +191,17 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         .rows()
         .map(|(callee, row)| {
             let (name, location) = describe(callee, &names, &symbols, &interrupts);
-            let charged = compensation.as_ref().map(|taking| taking.charged(callee));
+            let sum = averages.sum(callee);
             let mut entry = Entry {
                 callee,
                 name,
                 location,
                 row: *row,
-                average: averages.of(callee, row, charged.unwrap_or_default().each.cost()),
+                average: averages::average(sum, row),
                 taken: None,
             };
             if let Some(compensation) = &compensation {
-                entry.compensate(compensation);
+                entry.compensate(compensation, sum);
             }
             entry
         })
@@ -209,10 +212,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         .iter()
         .map(|entry| entry.row.self_time.0)
         .fold(0, u64::saturating_add);
-    let below_zero = entries
-        .iter()
-        .filter(|entry| entry.taken.as_ref().is_some_and(|taken| taken.below_zero));
-    let below_zero = below_zero.count() as u64;
+    let taken = || entries.iter().filter_map(|entry| entry.taken.as_ref());
+    let below_zero = taken().filter(|taken| taken.below_zero).count() as u64;
+    let callees_below_zero = taken().filter(|taken| taken.callees_below_zero).count() as u64;
     let within_open = profile
         .rows()
         .filter(|(_, row)| row.self_time > row.total && row.open > 0);
@@ -236,6 +238,13 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             "function",
             context,
         );
+    }
+    if callees_below_zero > 0 {
+        context.note(format_args!(
+            "TOTAL is SELF for {}: what was called took less than the cost of recording it, within the \
+             uncertainty of that",
+            counted(callees_below_zero, "function")
+        ));
     }
     let counts = *calls.counts();
     let doubts = [
