@@ -301,10 +301,15 @@ impl<T: Target> Stream<T> {
     }
 
     /// Begins a packet at `now` (cut by [`low`]), shortly after [`close_full`](Self::close_full), unless
-    /// somebody else has: whether the fast path can go on.
+    /// somebody else has: whether the fast path can go on. A call takes some instructions more, as few as
+    /// `small` says where registers are saved together.
     #[inline(always)]
-    pub(crate) fn begin_next(&self, cursor: &Cursor, now: usize) -> bool {
-        self.is_open() || self.begin(cursor, self.whole(now))
+    pub(crate) fn begin_next(&self, cursor: &Cursor, now: usize, small: bool) -> bool {
+        self.is_open()
+            || match small {
+                true => self.slow_begin(cursor, self.whole(now)),
+                false => self.begin(cursor, self.whole(now)),
+            }
     }
 
     pub(crate) fn set_last(&self, last: u64) {

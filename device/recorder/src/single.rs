@@ -214,14 +214,16 @@ impl<P: SinglePort + 'static> Single<P> {
 
     #[inline(never)]
     fn begin_next(&self, hot: &Hot) -> bool {
-        let was = self.port.mask();
-        let done = hot.gate.open() && !self.inside.get() && {
+        // (Their addresses are not put together masked.)
+        let (this, hot) = (P::somewhere(self), P::somewhere(hot));
+        let was = this.port.mask();
+        let done = hot.gate.open() && !this.inside.get() && {
             // SAFETY: the fast path was open, so the counter is there.
-            let now = unsafe { self.port.read(hot.cursor.counter.get()) };
-            let stream = self.writer.stream();
-            stream.begin_next(&hot.cursor, low::<P>(now.into()))
+            let now = unsafe { this.port.read(hot.cursor.counter.get()) };
+            let stream = this.writer.stream();
+            stream.begin_next(&hot.cursor, low::<P>(now.into()), P::QUICK)
         };
-        self.port.unmask(was);
+        this.port.unmask(was);
         done
     }
 
