@@ -5,12 +5,12 @@
 //! before it runs, so that what a chore did can be repeated by hand.
 #![forbid(unsafe_code)]
 
+pub mod attributes;
 pub mod bench;
 pub mod compile;
 pub mod cpus;
 pub mod demo;
 pub mod firmware;
-pub mod frame_pointers;
 pub mod library;
 pub mod lua;
 pub mod native;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::frame_pointers;
+use crate::attributes;
 use crate::run::{self, Result};
 use crate::tools::BareRust;
 
@@ -77,10 +77,10 @@ fn build_in(folder: &str, cargo: &mut Command, part: &str, place: &str) -> Resul
     };
     let (mut cargo, library) = command(folder);
     run::run(&mut cargo)?;
-    if !frame_pointers::are_kept(target) {
+    if !attributes::are_given(target) {
         return Ok(library);
     }
-    let Some(option) = frame_pointers::option(&library)? else {
+    let Some(option) = attributes::option(&library)? else {
         return Ok(library);
     };
     // In a folder of its own, so that neither is built over the other.

@@ -283,25 +283,37 @@ impl<T: Target> Profile<T> {
         self.count(&self.too_deep, 1);
     }
 
-    /// What there is to know of the moment `now`; `None` if no stack runs. 0 stands for a moment that is
+    /// Notes what there is to know of the moment `now`; `None` if no stack runs. 0 stands for a moment that is
     /// told later, for it need not be held: if an event that is recorded next is indeed the
-    /// next one, it was right.
+    /// next one, it was right. (In its place: it is too much to be handed on.)
     #[inline(never)]
-    pub fn moment(&self, now: u64) -> Option<Moment> {
+    pub fn note_moment(&self, place: &mut Option<Moment>, now: u64) {
         // (A compiler would have what is looked at here passed one by one.)
         let it = T::somewhere(self);
-        let stack = it.running.get()?;
-        let head = stack.head();
-        Some(Moment {
-            call: Frame {
-                start: Cell::new(now.wrapping_sub(head.start.get())),
-                charged: Cell::new(head.charged.get()),
-                ..Frame::default()
-            },
-            mark: Cell::new(stack.mark()),
-            stack,
-            clears: it.clears.get(),
-        })
+        *place = match it.running.get() {
+            None => None,
+            Some(stack) => {
+                let head = stack.head();
+                Some(Moment {
+                    call: Frame {
+                        start: Cell::new(now.wrapping_sub(head.start.get())),
+                        charged: Cell::new(head.charged.get()),
+                        ..Frame::default()
+                    },
+                    mark: Cell::new(stack.mark()),
+                    stack,
+                    clears: it.clears.get(),
+                })
+            }
+        };
+    }
+
+    /// The same of a moment at which nobody comes in between.
+    #[inline(always)]
+    fn moment(&self, now: u64) -> Option<Moment> {
+        let mut moment = None;
+        self.note_moment(&mut moment, now);
+        moment
     }
 
     /// `function` was entered at `now`, of which the rest is known. Interrupts may be let go.

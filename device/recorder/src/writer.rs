@@ -314,7 +314,7 @@ impl<T: Target> Writer<T> {
         if table.is_idle() {
             self.run_thread(driver, table);
         }
-        *moment = table.moment(0);
+        table.note_moment(moment, 0);
     }
 
     /// The thread that is known runs, as nobody did.

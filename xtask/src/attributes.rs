@@ -1,8 +1,10 @@
-//! Arm's small processors without frame pointers.
+//! Attributes of single functions that Rust has no word for, on Arm's small processors.
 //!
 //! Rust's targets for them keep a frame pointer in every function, whatever options say: that is a
 //! register that nobody reads, some instructions at every beginning and end, and 6 % of the recorder's
-//! code. LLVM takes attributes of single functions from a file, by their names. So the library is
+//! code. And all that hooks do not go through may well be slower if only it is smaller, which the compiler can
+//! be told (`minsize`) for a whole program alone: that would make hooks slower too, for another 2 %.
+//! LLVM takes attributes of single functions from a file, by their names. So the library is
 //! built twice: as it is, for the names, and with these in such a file. Where that does not work (an
 //! older compiler, no `nm`) it stays as it is, which does the same.
 
@@ -13,12 +15,28 @@ use std::process::Command;
 
 use crate::run::{Context, Result};
 
-/// Whether the code for a target has frame pointers that it need not have.
-pub fn are_kept(target: &str) -> bool {
+/// What the names of functions have in them that most events go through, or whose copies of structures would be
+/// made by a call of `memcpy`, which is larger than all that is saved: as compilers write it, with its
+/// length.
+const OFTEN: [&str; 10] = [
+    "10close_full",
+    "10usual_call",
+    "cyg_profile",
+    "4push",
+    "5quick",
+    "6landed",
+    "7prepare",
+    "7produce",
+    "9begin_next",
+    "9put_items",
+];
+
+/// Whether functions for this target are given attributes.
+pub fn are_given(target: &str) -> bool {
     target.starts_with("thumb")
 }
 
-/// The option for Rust's compiler that takes them off the functions in `library`; `None` if these are
+/// The option for Rust's compiler that gives the functions in `library` theirs; `None` if these are
 /// not known.
 ///
 /// # Errors
@@ -36,7 +54,7 @@ pub fn option(library: &Path) -> Result<Option<String>> {
     // Another file for other functions: cargo looks at what the option says, not at the file.
     let mut hasher = DefaultHasher::new();
     table.hash(&mut hasher);
-    let name = format!("no-frame-pointers-{:016x}.csv", hasher.finish());
+    let name = format!("attributes-{:016x}.csv", hasher.finish());
     let file = library.with_file_name(name);
     if !file.exists() {
         let new = new_name(&file);
@@ -54,14 +72,22 @@ fn new_name(file: &Path) -> PathBuf {
     name.into()
 }
 
-/// A line for each function that `nm` lists, in a certain order.
+/// A line for each attribute of each function that `nm` lists, in a certain order.
 fn table(symbols: &str) -> String {
     let mut lines: Vec<String> = symbols
         .lines()
         .filter_map(|line| {
             let mut words = line.split_whitespace();
             let (_, kind, name) = (words.next()?, words.next()?, words.next()?);
-            matches!(kind, "t" | "T" | "W").then(|| format!("{name},frame-pointer=none\n"))
+            matches!(kind, "t" | "T" | "W").then(|| {
+                let often = OFTEN.iter().any(|part| name.contains(part));
+                let small = if often {
+                    String::new()
+                } else {
+                    format!("{name},minsize\n")
+                };
+                format!("{name},frame-pointer=none\n{small}")
+            })
         })
         .collect();
     lines.sort_unstable();
@@ -76,10 +102,11 @@ mod tests {
     #[test]
     fn functions_are_taken_from_what_nm_says() {
         let symbols = "\nkymo.o:\n00000001 T kymo_on\n00000000 b buffer\n         U memcpy\n\
-                       00000011 t _ZN4kymo3say\n00000021 W weak\n\nagain.o:\n00000001 T kymo_on\n";
+                       00000011 t _ZN4kymo3put\n00000021 W weak\n\nagain.o:\n00000001 T kymo_on\n";
         assert_eq!(
             table(symbols),
-            "_ZN4kymo3say,frame-pointer=none\nkymo_on,frame-pointer=none\nweak,frame-pointer=none\n"
+            "_ZN4kymo3put,frame-pointer=none\nkymo_on,frame-pointer=none\nkymo_on,minsize\n\
+             weak,frame-pointer=none\nweak,minsize\n"
         );
     }
 }
