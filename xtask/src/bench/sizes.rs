@@ -22,10 +22,33 @@ struct Build {
     code: Option<u64>,
     /// The same of RAM, beside buffers and tables.
     ram: Option<u64>,
-    /// Whether it can be built on all processors: else on a Cortex-M alone.
-    anywhere: bool,
-    /// Whether it has what a recorder for several processors lacks.
-    single: bool,
+    /// Where that is done.
+    place: Place,
+}
+
+/// On which processors something is weighed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// On all.
+    Anywhere,
+    /// Not where a recorder for several processors lacks it.
+    Single,
+    /// It can only be built for a Cortex-M.
+    CortexM,
+    /// On one, to see what parts make of the whole.
+    One,
+}
+
+impl Place {
+    /// Whether that is on this one.
+    fn has(self, target: &str) -> bool {
+        match self {
+            Self::Anywhere => true,
+            Self::Single => !target.starts_with("aarch64"),
+            Self::CortexM => target.starts_with("thumb"),
+            Self::One => target.starts_with("thumbv7em"),
+        }
+    }
 }
 
 /// Which library is weighed.
@@ -33,15 +56,15 @@ struct Build {
 enum Library {
     /// With all its parts.
     Whole,
-    /// Built without any.
-    Partless,
+    /// Built with these alone, as cargo takes them.
+    Parts(&'static str),
     /// The smallest one.
     Minimal,
 }
 
 /// What is measured: everything that is linked, but for the code of the program's own functions. Its
 /// configuration and its names, which it would not have without a recorder, are counted.
-const BUILDS: [Build; 4] = [
+const BUILDS: [Build; 8] = [
     Build {
         name: "size_all",
         title: "ALL BUT THE LINK",
@@ -49,8 +72,7 @@ const BUILDS: [Build; 4] = [
         options: &["-DALL"],
         code: Some(6 << 10),
         ram: Some(256),
-        anywhere: true,
-        single: false,
+        place: Place::Anywhere,
     },
     Build {
         name: "size_items",
@@ -59,19 +81,33 @@ const BUILDS: [Build; 4] = [
         options: &["-DALL", "-DITEMS"],
         code: None,
         ram: None,
-        anywhere: true,
-        single: true,
+        place: Place::Single,
     },
     Build {
         name: "size_hooks",
         title: "HOOKS ALONE, NO PARTS",
-        library: Library::Partless,
+        library: Library::Parts(""),
         options: &[],
         code: None,
         ram: Some(256),
-        anywhere: true,
-        single: false,
+        place: Place::Anywhere,
     },
+    part("size_functions", "ALL FUNCTIONS, NO PARTS", ""),
+    part(
+        "size_table",
+        "AND DEPTH, TABLE",
+        "kymo-rust/depth,kymo-rust/profile",
+    ),
+    part(
+        "size_names",
+        "AND NAMES",
+        "kymo-rust/depth,kymo-rust/profile,kymo-rust/metadata",
+    ),
+    part(
+        "size_costs",
+        "AND COSTS",
+        "kymo-rust/depth,kymo-rust/profile,kymo-rust/cost",
+    ),
     Build {
         name: "size_minimal",
         title: "THE SMALLEST LIBRARY",
@@ -79,10 +115,22 @@ const BUILDS: [Build; 4] = [
         options: &["-DMINIMAL"],
         code: Some(1536),
         ram: Some(256),
-        anywhere: false,
-        single: false,
+        place: Place::CortexM,
     },
 ];
+
+/// All functions are used, and these parts are there.
+const fn part(name: &'static str, title: &'static str, parts: &'static str) -> Build {
+    Build {
+        name,
+        title,
+        library: Library::Parts(parts),
+        options: &["-DALL"],
+        code: None,
+        ram: None,
+        place: Place::One,
+    }
+}
 
 /// Code and RAM, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +146,8 @@ struct Size {
 pub fn measure(machine: &'static Machine) -> Result<Vec<Line>> {
     let cortex_m = machine.target.starts_with("thumb");
     let narrow = cortex_m || machine.target.starts_with("riscv32");
-    let several = machine.target.starts_with("aarch64");
     let builds = BUILDS.iter();
-    let builds = builds.filter(|build| build.anywhere || cortex_m);
-    let builds = builds.filter(|build| !(build.single && several));
+    let builds = builds.filter(|build| build.place.has(machine.target));
     let line = |build: &Build| {
         let size = build.measure(machine)?;
         let figure = |found, demand: Option<u64>| Figure {
@@ -140,7 +186,8 @@ impl Build {
 impl Library {
     fn build(self, machine: &Machine) -> Result<PathBuf> {
         let parts: &[&str] = match self {
-            Self::Partless => &["--no-default-features"],
+            Self::Parts("") => &["--no-default-features"],
+            Self::Parts(parts) => &["--no-default-features", "--features", parts],
             Self::Whole | Self::Minimal => &[],
         };
         if machine.hosted() {
@@ -149,7 +196,7 @@ impl Library {
         let rust = BareRust::ensure_for(machine.target)?;
         match self {
             Self::Minimal => library::minimal(&rust),
-            Self::Whole | Self::Partless => library::for_bare_metal_with(&rust, parts),
+            Self::Whole | Self::Parts(_) => library::for_bare_metal_with(&rust, parts),
         }
     }
 }
