@@ -310,7 +310,7 @@ impl<T: Target> Profile<T> {
 
     /// The same of a moment at which nobody comes in between.
     #[inline(always)]
-    fn moment(&self, now: u64) -> Option<Moment> {
+    pub fn moment(&self, now: u64) -> Option<Moment> {
         let mut moment = None;
         self.note_moment(&mut moment, now);
         moment
