@@ -334,7 +334,7 @@ typedef struct kymo_items_cursor {
 
 typedef struct kymo_drained {
 	size_t count;  /* so many items were given */
-	uint32_t lost; /* so many were lost since the last call: overwritten or not recorded */
+	uint32_t lost; /* so many were lost in front of them, since the last call: overwritten or not recorded */
 	bool more;     /* there is more to read */
 } kymo_drained_t;
 

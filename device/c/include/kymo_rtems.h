@@ -298,20 +298,25 @@ KYMO_RTEMS_CALLED rtems_record_fetch_status rtems_record_fetch(rtems_record_fetc
 	size_t count = control->internal.storage_item_count;
 	size_t begin = 2, end = 2;
 	uint32_t lost = 0;
-	bool later;
+	kymo_items_cursor_t before;
 	kymo_drained_t drained;
 
 	control->fetched_items = NULL;
 	control->fetched_count = 0;
 	if (count < begin + 1)
 		return RTEMS_RECORD_FETCH_INVALID_ITEM_COUNT;
-	/* What is lost stands before the items: what is lost later than these ends the fetch. */
 	do {
-		later = end > 2;
 		kymo_timed_item_t some[8];
 		size_t room = count - end < 8 ? count - end : 8;
 
+		before = kymo_rtems_cursor;
 		drained = kymo_items_drain(&kymo_rtems_cursor, some, room);
+		if (drained.lost != 0 && end > 2) {
+			/* The loss stands before all items of a fetch: this one was behind these. */
+			kymo_rtems_cursor = before;
+			drained.more = true;
+			break;
+		}
 		lost += drained.lost;
 		for (size_t n = 0; n < drained.count; n++, end++) {
 			uint32_t time = (uint32_t)some[n].time;
@@ -319,7 +324,7 @@ KYMO_RTEMS_CALLED rtems_record_fetch_status rtems_record_fetch(rtems_record_fetc
 			items[end].event = RTEMS_RECORD_TIME_EVENT(time, (uint32_t)some[n].id);
 			items[end].data = some[n].data;
 		}
-	} while (drained.more && end < count && !(later && drained.lost != 0));
+	} while (drained.more && end < count);
 	if (lost != 0) {
 		items[--begin].event = RTEMS_RECORD_PER_CPU_OVERFLOW;
 		items[begin].data = lost;

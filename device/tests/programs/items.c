@@ -198,7 +198,8 @@ static void look(const rtems_record_item *items, size_t count, void *arg)
 			continue;
 		}
 		CHECK(RTEMS_RECORD_GET_EVENT(items[n].event) == RTEMS_RECORD_USER_21);
-		CHECK(seen->lost != 0 ? items[n].data >= seen->next : items[n].data == seen->next);
+		/* What is missing stands in front of what comes behind it. */
+		CHECK(items[n].data == seen->items + seen->lost);
 		/* Times go on, and begin again at 2^22: where they seem to go back, this thread was kept from
 		 * going on for half of that. */
 		seen->pauses += ((time - seen->last) & 0x3FFFFF) >= 0x200000;

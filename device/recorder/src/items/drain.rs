@@ -58,8 +58,8 @@ pub struct Timed {
 pub struct Drained {
     /// How many items were given.
     pub count: usize,
-    /// How many items were lost since the last call, as far as known yet: in front of those that are
-    /// given, between them, and, if there is no more to read, behind them.
+    /// How many items were lost in front of those that are given, since the last call. What is lost behind
+    /// them is for the next call, so a call also ends where something was lost.
     pub lost: u32,
     /// There is more to read, at this moment: not if the reader has interrupted a writer who is
     /// beginning a packet.
@@ -144,6 +144,11 @@ impl<T: Target> Ring<T> {
             if cursor.offset == 0 {
                 let before = self.word(start + Self::HEADER as u32 - 4);
                 lost = before.wrapping_sub(cursor.position);
+                if lost != 0 && count > 0 {
+                    // Behind what was given.
+                    drained.more = true;
+                    return Some(false);
+                }
                 cursor.position = before;
                 cursor.offset = Self::HEADER as u32;
                 cursor.dropped = 0;
@@ -169,11 +174,15 @@ impl<T: Target> Ring<T> {
             }
         }
         let whole = cursor.packet >= view.begun || cursor.offset as usize + Self::ITEM > end;
+        let mut behind = false;
         if newest && whole {
             let more = view.dropped.wrapping_sub(cursor.dropped);
-            lost = lost.wrapping_add(more);
-            cursor.position = cursor.position.wrapping_add(more);
-            cursor.dropped = view.dropped;
+            behind = more != 0 && count > 0;
+            if !behind {
+                lost = lost.wrapping_add(more);
+                cursor.position = cursor.position.wrapping_add(more);
+                cursor.dropped = view.dropped;
+            }
         }
         // Nothing that was read may have been written over.
         fence(Ordering::Acquire);
@@ -184,7 +193,7 @@ impl<T: Target> Ring<T> {
         }
         drained.count = count;
         drained.lost = drained.lost.wrapping_add(lost);
-        drained.more = !(newest && whole);
+        drained.more = !(newest && whole) || behind;
         if whole && !newest {
             cursor.packet += 1;
             cursor.offset = 0;
