@@ -14,8 +14,10 @@ use kymo_event::{
 };
 use kymo_symbols::Symbols;
 
+use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::input::{Events, Moment};
+use crate::render::count::are;
 
 /// Which events: of every verb that can do with a part of a trace.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -154,6 +156,19 @@ pub struct Selection {
     streams: Vec<Option<bool>>,
     /// Names of threads that events have told.
     threads: HashMap<ThreadId, String>,
+    /// How many events were wanted, gaps and what happened at no moment not counted, ...
+    kept: u64,
+    /// ... and how many were not.
+    left_out: u64,
+}
+
+/// Says that of so many events not one was wanted: what was asked for may have been misspelt.
+pub fn remark_nothing_left(left_out: u64, context: &Context) {
+    context.warn(format_args!(
+        "nothing is left: {} not what the options ask for; `kymo show --events` without them lists events \
+         with their fields, `kymo info` streams and threads",
+        are(left_out, "event")
+    ));
 }
 
 /// An event, and what is known of its thread.
@@ -184,6 +199,28 @@ impl Selection {
         if stream.is_some_and(|stream| stream.timeless) {
             return true;
         }
+        let wanted = self.wants(event, info);
+        if !matches!(event.kind, EventKind::Gap(_)) {
+            self.kept += u64::from(wanted);
+            self.left_out += u64::from(!wanted);
+        }
+        wanted
+    }
+
+    /// Says so if events there are, and none was wanted.
+    pub fn remark(&self, context: &Context) {
+        if self.leaves_nothing() {
+            remark_nothing_left(self.left_out, context);
+        }
+    }
+
+    /// Whether there are events, and none was wanted.
+    pub const fn leaves_nothing(&self) -> bool {
+        self.kept == 0 && self.left_out > 0
+    }
+
+    fn wants(&mut self, event: &Event, info: &TraceInfo) -> bool {
+        let stream = info.stream(event.stream);
         if !self.started {
             self.started = true;
             self.filter = std::mem::take(&mut self.filter).from_start(event.time);
@@ -219,7 +256,7 @@ impl Selection {
 
 impl Selection {
     /// The events of a trace that are wanted.
-    pub fn of(self, events: &mut dyn Events) -> Selected<'_> {
+    pub fn of<'a>(&'a mut self, events: &'a mut dyn Events) -> Selected<'a> {
         Selected {
             events,
             selection: self,
@@ -230,7 +267,7 @@ impl Selection {
 /// The events of a trace that are wanted.
 pub struct Selected<'a> {
     events: &'a mut dyn Events,
-    selection: Selection,
+    selection: &'a mut Selection,
 }
 
 impl Events for Selected<'_> {
@@ -251,7 +288,7 @@ impl Events for Selected<'_> {
         }
         // Which streams there are is known before the first event.
         let info = self.events.info().clone();
-        let selection = &mut self.selection;
+        let selection = &mut *self.selection;
         self.events.walk(&mut |moment| match moment {
             Moment::Event(event) if !selection.keeps(event, &info) => Ok(()),
             moment => each(moment),

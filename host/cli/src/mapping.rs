@@ -14,8 +14,11 @@ use crate::diagnostic::Report;
 /// When it can't be read, or is none.
 pub fn read(path: &Path) -> Result<Arc<Mapping>, Report> {
     let name = path.display();
-    let text =
-        fs::read_to_string(path).map_err(|error| Report::new(format_args!("{name}: {error}")))?;
+    let text = fs::read_to_string(path).map_err(|error| {
+        Report::new(format_args!("{name}: {error}")).help(
+            "--mapping names a file that says what the events mean; the book shows one: book/other-tracers.md",
+        )
+    })?;
     let mapping = Mapping::parse(&text).map_err(|error| {
         let line = match &error {
             MappingError::Syntax { offset, .. } => {

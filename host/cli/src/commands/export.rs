@@ -210,6 +210,7 @@ pub fn write(
         selection,
     };
     let result = kymo_export::export(format, &info, &mut events, &symbols, destination, options);
+    let selection = events.selection;
     let (summary, failure) = match result {
         Ok(summary) => (summary, None),
         Err(ExportError::Source { error, summary }) => (summary, Some(trace.unreadable(&error))),
@@ -217,6 +218,7 @@ pub fn write(
     };
     let written = output.map_or(String::new(), |path| format!("{}: ", path.display()));
     context.note(format_args!("{written}{summary}"));
+    selection.remark(context);
     failure.map_or(Ok(()), Err)
 }
 

@@ -141,7 +141,7 @@ impl Entry {
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let fields = args.filter.needs_fields();
     let mut trace = Trace::open(&args.input, &args.symbols, fields, context)?;
-    let selection = Selection::new(args.filter.filter(&args.thread));
+    let mut selection = Selection::new(args.filter.filter(&args.thread));
     let mut profile = Profile::new();
     let mut calls = Calls::new(trace.info(), calls::Options::default());
     let mut averages = Averages::default();
@@ -283,10 +283,10 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         && steady.steps > 0
     {
         context.note(format_args!(
-            "the clock was ahead {} times and stepped back, by {} that did not pass: taken off the times of \
+            "the clock was ahead {} and stepped back, by {} that did not pass: taken off the times of \
              what was recorded meanwhile",
-            steady.steps,
-            Human(steady.taken).to_string().trim_start()
+            counted(steady.steps, "time"),
+            steady.taken.with_unit()
         ));
     }
     if counts.clock_ahead > Duration(0) {
@@ -308,6 +308,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             are(counts.too_deep, "call")
         ));
     }
+    selection.remark(context);
     read?;
     trace.remark_empty(context);
     trace.verdict()

@@ -168,25 +168,35 @@ pub fn show(
         let report = Report::new("--compensate is for calls, and JSON lists events as recorded");
         return Err(report.help("`kymo report --compensate --format json` gives times by function"));
     }
-    let selection = Selection::new(view.filter.filter(&[]));
+    let mut selection = Selection::new(view.filter.filter(&[]));
+    let all = selection.is_everything();
     let trace: &mut dyn Events = &mut selection.of(trace);
     let symbols = trace.symbols();
     let names = Names::new(&symbols);
     match format {
         Format::Json => json(trace, view, &names, context)?,
         Format::Text if view.events => listing(trace, view, &names, context)?,
-        Format::Text => tree(trace, view, &names, context)?,
+        Format::Text => {
+            let no_calls = tree(trace, view, &names, context)?;
+            if no_calls && all {
+                context.note("there are no calls in this trace; --events lists what there is");
+            } else if no_calls && !selection.leaves_nothing() {
+                context.note("there are no calls among these events; --events lists them");
+            }
+        }
     }
+    selection.remark(context);
     names.remark(context);
     Ok(())
 }
 
+/// Whether there were no calls, which is to be remarked upon.
 fn tree(
     trace: &mut dyn Events,
     view: &ViewArgs,
     names: &Names<'_>,
     context: &mut Context,
-) -> Result<(), Report> {
+) -> Result<bool, Report> {
     let symbols = trace.symbols();
     let mut functions = Vec::new();
     for name in &view.function {
@@ -275,10 +285,9 @@ fn tree(
     }
     if !met_thread {
         no_thread(&view.thread, context);
-    } else if ends(calls.counts()) == 0 && read.is_ok() && !is_empty_dump(trace.info()) {
-        context.note("there are no calls in this trace; --events lists what there is");
     }
-    read
+    read?;
+    Ok(met_thread && ends(calls.counts()) == 0 && !is_empty_dump(trace.info()))
 }
 
 /// An event for [`Steady`], which moves gaps, too, but says only of events when they were recorded.

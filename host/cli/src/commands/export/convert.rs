@@ -17,6 +17,7 @@ use super::check_empty;
 use crate::args::InputArgs;
 use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
+use crate::filter::remark_nothing_left;
 use crate::input::refused;
 use crate::records::Record;
 use crate::render::count::counted;
@@ -217,6 +218,9 @@ fn tell(into: &Path, version: Version, summary: &Summary, context: &Context) {
         parts.push(format!("in {version}: {change} ({count})"));
     }
     context.note(format_args!("{path}: {}", parts.join(", ")));
+    if summary.events == 0 && summary.left_out > 0 {
+        remark_nothing_left(summary.left_out, context);
+    }
 }
 
 fn failed(into: &Path, error: ConvertError) -> Report {
