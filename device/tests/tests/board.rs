@@ -21,6 +21,11 @@ const PROGRAMS: [&str; 2] = ["arm-none-eabi-gcc", "qemu-system-arm"];
 
 /// Builds library and program, with these options.
 fn build(name: &str, options: &[&str]) -> PathBuf {
+    build_as(name, name, options)
+}
+
+/// The same, with another name than its source's.
+fn build_as(program: &str, name: &str, options: &[&str]) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("board");
     let status = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--profile", "small", "-p", "kymo-c"])
@@ -30,7 +35,7 @@ fn build(name: &str, options: &[&str]) -> PathBuf {
         .status()
         .expect("cargo runs");
     assert!(status.success(), "the library builds");
-    let program = target.join(format!("{name}.elf"));
+    let program = target.join(format!("{program}.elf"));
     let programs = device().join("tests/programs");
     let output = Command::new("arm-none-eabi-gcc")
         .args(["-mcpu=cortex-m3", "-mthumb", "-Os", "-g", "-nostartfiles"])
@@ -58,6 +63,19 @@ fn start(program: &Path, options: &[&str]) -> Board {
         .arg(program)
         .args(options);
     Board::start(&mut qemu)
+}
+
+/// A project's linker may keep what is not used: then all that the library names has to be there, or weak.
+#[test]
+fn a_program_without_items_links_with_all_of_the_library() {
+    if !equipped(&PROGRAMS, &[TARGET]) {
+        return;
+    }
+    let whole = ["-Wl,--no-gc-sections", "-lc", "-lgcc"];
+    build(
+        "board",
+        &[&["-nostdlib", "-finstrument-functions"], &whole[..]].concat(),
+    );
 }
 
 #[test]

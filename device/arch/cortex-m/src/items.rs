@@ -10,7 +10,8 @@
 //! The address of the counter is a literal, because there is no instruction left to load it from the
 //! configuration: the symbol `kymo_counter`. It is defined where a ring is, as DWT_CYCCNT, and weak, so
 //! that the program's linker script may say otherwise. (Defined here the literal would be settled
-//! before the linker comes.)
+//! before the linker comes.) A program without a ring has none, and links all the same: the reference is
+//! weak, too.
 
 use kymo_wire::event::WordSize;
 use kymo_wire::items::{ID_BITS, TIME_BITS, packet_bytes};
@@ -60,6 +61,7 @@ macro_rules! items {
                 "msr PRIMASK, r12",
                 "b {landed}",
                 ".p2align 2",
+                ".weak {counter}",
                 "9: .word {counter}",
                 left = const $crate::PACKET_LEFT,
                 landed = sym $landed,
@@ -89,6 +91,7 @@ macro_rules! items {
                 "str r3, [r0]",
                 "b {landed}",
                 ".p2align 2",
+                ".weak {counter}",
                 "9: .word {counter}",
                 left = const $crate::PACKET_LEFT,
                 landed = sym $landed,
