@@ -1,6 +1,8 @@
 //! A recording to begin with: mutations of something real reach further than any bytes.
 
-use kymo_wire::event::{ByteOrder, EventId, Form, Layout, PacketHeader, Shape, WordSize};
+use kymo_wire::event::{
+    ByteOrder, EventId, Form, Layout, OTHER_BYTES, PacketHeader, Shape, WordSize,
+};
 use kymo_wire::link::{Capabilities, Identity, Mode};
 use kymo_wire::packet::EVENT_STREAM;
 
@@ -85,8 +87,8 @@ fn packet(cpu: u16, sequence: u32) -> Vec<u8> {
             | EventId::Longjmp => &[1, 0, 0, 32],
         };
         time += 5;
-        let header = shape.other_header(ByteOrder::Little, id, time);
-        bytes.extend(&header.to_le_bytes()[..shape.bytes(Form::Other)]);
+        let header = Shape::other_header(ByteOrder::Little, id, time);
+        bytes.extend(&header.to_le_bytes()[..OTHER_BYTES]);
         bytes.extend_from_slice(payload);
     }
     time += 100_000;

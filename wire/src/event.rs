@@ -13,7 +13,7 @@
 //! | 0, 0 | enter, short | 3 (8, 13) | 6 (21, 24) |
 //! | 0, 1 | exit, long | 2 (13, -) | 4 (29, -) |
 //! | 0, 2 | enter, long | 4 (12, 17) | 8 (29, 32) |
-//! | 0, 3, id | other | 3 (16, -) + payload | 6 (40, -) + payload |
+//! | 0, 3, id | other | 3 (16, -) + payload | 3 (16, -) + payload |
 //! | 0, 3, 31 | time | 8 (56, -) | 8 (56, -) |
 //!
 //! The first bit, the next two and the next five are CTF's `id`, each of them; the last that is read
@@ -135,12 +135,11 @@ impl Shape {
             (Self::Compact, Form::EnterShort) => 3,
             (Self::Compact, Form::ExitLong) => 2,
             (Self::Compact, Form::EnterLong) => 4,
-            (Self::Compact, Form::Other) => 3,
             (Self::Wide, Form::ExitShort) => 2,
             (Self::Wide, Form::EnterShort) => 6,
             (Self::Wide, Form::ExitLong) => 4,
             (Self::Wide, Form::EnterLong) => 8,
-            (Self::Wide, Form::Other) => 6,
+            (_, Form::Other) => OTHER_BYTES,
             (_, Form::Time) => 8,
         }
     }
@@ -153,7 +152,8 @@ impl Shape {
             Form::EnterShort | Form::ExitLong | Form::EnterLong => {
                 self.bytes(form) as u32 * 8 - 3 - self.function_bits(form)
             }
-            Form::Other | Form::Time => self.bytes(form) as u32 * 8 - 8,
+            Form::Other => OTHER_BITS,
+            Form::Time => TIME_BITS,
         }
     }
 
@@ -222,18 +222,27 @@ impl Shape {
         }
     }
 
-    /// The header of any other record ([`Form::Other`]) as such an integer.
+    /// The header of any other record ([`Form::Other`]) as such an integer, of [`OTHER_BYTES`] bytes in
+    /// any shape.
     #[inline(always)]
-    pub const fn other_header(self, order: ByteOrder, id: EventId, time: u64) -> u64 {
-        header(order, id, time, self.bytes(Form::Other))
+    pub const fn other_header(order: ByteOrder, id: EventId, time: u64) -> u64 {
+        header(order, id, time, OTHER_BITS)
     }
 
     /// A [`Form::Time`] record: 8 bytes in any shape.
     #[inline(always)]
     pub const fn time_record(order: ByteOrder, time: u64) -> u64 {
-        header(order, EventId::Time, time, 8)
+        header(order, EventId::Time, time, TIME_BITS)
     }
 }
+
+/// The bytes of the header of a record of the form [`Form::Other`], in any shape. Three bytes more of time
+/// would spare those that come late the 8 of a `time` record; but more than three in eight would have to
+/// come late for that to pay, and on a fast clock, too, most stand among calls.
+pub const OTHER_BYTES: usize = 3;
+
+/// The bits of the clock in such a header: what the id leaves.
+pub const OTHER_BITS: u32 = OTHER_BYTES as u32 * 8 - 8;
 
 /// The bits of the clock in a [`Form::Time`] record.
 pub const TIME_BITS: u32 = 56;
@@ -243,8 +252,7 @@ const fn mask(bits: u32) -> u64 {
 }
 
 #[inline(always)]
-const fn header(order: ByteOrder, id: EventId, time: u64, bytes: usize) -> u64 {
-    let time_bits = bytes as u32 * 8 - 8;
+const fn header(order: ByteOrder, id: EventId, time: u64, time_bits: u32) -> u64 {
     let time = time & mask(time_bits);
     match order {
         ByteOrder::Little => 6 | (id as u64) << 3 | time << 8,
@@ -481,7 +489,7 @@ mod tests {
                 [(3, 8, 13), (6, 21, 24)],
                 [(2, 13, 0), (4, 29, 0)],
                 [(4, 12, 17), (8, 29, 32)],
-                [(3, 16, 0), (6, 40, 0)],
+                [(3, 16, 0), (3, 16, 0)],
                 [(8, 56, 0), (8, 56, 0)],
             ]
         );
@@ -504,9 +512,9 @@ mod tests {
         assert_eq!(compact(Big, Form::EnterLong, 1, 1), 0x4002_0001);
         let record = Shape::Wide.call_record(Big, Form::EnterLong, 1, 1);
         assert_eq!(record, 0x4000_0001_0000_0001);
-        let header = Shape::Compact.other_header(Little, EventId::Marker, 0x1AB_CDEF);
+        let header = Shape::other_header(Little, EventId::Marker, 0x1AB_CDEF);
         assert_eq!(header, 0xCD_EF96);
-        let header = Shape::Compact.other_header(Big, EventId::Marker, 0x1AB_CDEF);
+        let header = Shape::other_header(Big, EventId::Marker, 0x1AB_CDEF);
         assert_eq!(header, 0x72_CDEF);
         assert_eq!(Shape::time_record(Little, 5), 0x5FE);
         assert_eq!(Shape::time_record(Big, 5), 0x7F00_0000_0000_0005);
@@ -523,7 +531,7 @@ mod tests {
                 let bytes = shape.bytes(form);
                 for time in [0, u64::MAX] {
                     let record = match form {
-                        Form::Other => shape.other_header(order, EventId::Block, time),
+                        Form::Other => Shape::other_header(order, EventId::Block, time),
                         Form::Time => Shape::time_record(order, time),
                         _ => shape.call_record(order, form, time, 0),
                     };

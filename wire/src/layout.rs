@@ -4,7 +4,7 @@
 //! It is a property of the program, not of a record: packets don't say it. The ELF's note does
 //! ([`note`](crate::note)), the link's `identify`, and the metadata.
 
-use crate::event::{Form, Shape};
+use crate::event::{Form, OTHER_BYTES, Shape};
 use crate::packet::PacketHeader;
 
 /// The order of bytes, and with it of bits, in everything that a target writes.
@@ -143,11 +143,12 @@ impl Layout {
         PacketHeader::WORD_OFFSET + self.word.bytes()
     }
 
-    /// How many bytes the recorder's fast path may write at once: the longest record is an exit that
-    /// says which function it leaves ([`EventId::ExitNamed`](crate::event::EventId::ExitNamed)),
-    /// whose function is stored by a word.
+    /// How many bytes the recorder's fast path may write at once: the longest record is an entry in the
+    /// long form, or an exit that says which function it leaves
+    /// ([`EventId::ExitNamed`](crate::event::EventId::ExitNamed)), whose function is stored by 4 bytes.
     pub const fn fast_bytes(self) -> usize {
-        self.shape.bytes(Form::Other) + 4
+        let (entry, exit) = (self.shape.bytes(Form::EnterLong), OTHER_BYTES + 4);
+        if entry > exit { entry } else { exit }
     }
 }
 

@@ -11,7 +11,7 @@
 //! A conversation:
 //!
 //! 1. The host, not knowing who is there, sends one line: `identify\r`. A Kymo target answers with
-//!    a line `kymo identify: protocol=2 word=32 ... #xxxxxxxx` ([`Identity`]), whose last word is a checksum,
+//!    a line `kymo identify: protocol=3 word=32 ... #xxxxxxxx` ([`Identity`]), whose last word is a checksum,
 //!    because a console may have written in the middle of it. Nothing else is sent before that.
 //!    A target takes this line in the middle of a frame as well, and forgets the frame: a zero byte
 //!    may have come from a plug or from a host that ended too early. (So a person whose commands are not
@@ -63,12 +63,25 @@ pub mod crc;
 pub mod frame;
 pub mod identity;
 
+use crate::event::Shape;
+
 pub use command::{Command, CommandError, Mode};
 pub use frame::{Frame, FrameKind};
 pub use identity::{Capabilities, Identity};
 
-/// The version of this protocol, in `identify`.
-pub const PROTOCOL: u32 = 2;
+/// The version of this protocol and of the packets that go with it: in `identify`, and as
+/// `tracer_minor` in metadata.
+pub const PROTOCOL: u32 = 3;
+
+/// Whether what has this version, and packets of this shape, is the same as of [`PROTOCOL`]. In
+/// version 2 [wide](Shape::Wide) packets were others: the headers of records that are no calls had 40
+/// bits of time.
+pub const fn is_understood(version: u32, shape: Shape) -> bool {
+    match shape {
+        Shape::Compact => matches!(version, 2 | PROTOCOL),
+        Shape::Wide => version == PROTOCOL,
+    }
+}
 
 /// How many bytes of a dump a [`FrameKind::Data`] frame carries, except the last.
 pub const DATA_BYTES: usize = 240;

@@ -9,6 +9,7 @@ use core::fmt::{self, Write};
 
 use crate::event::{EventId, Form, Layout};
 use crate::items;
+use crate::link::PROTOCOL;
 use crate::packet::EVENT_STREAM;
 
 /// What the metadata says besides the layout of packets.
@@ -73,7 +74,7 @@ pub fn write<'n>(
          \tdomain = \"kymo\";\n\
          \ttracer_name = \"kymo\";\n\
          \ttracer_major = 0;\n\
-         \ttracer_minor = 2;\n\
+         \ttracer_minor = {PROTOCOL};\n\
          \tkymo_shape = \"{}\";\n\
          \tkymo_word = {word};\n\
          \tkymo_function_shift = {};\n\

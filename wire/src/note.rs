@@ -18,7 +18,7 @@
 //!
 //! | offset | type | field |
 //! |---|---|---|
-//! | 0 | u16 | version, 3 |
+//! | 0 | u16 | version, 4; 3 of programs with compact records is the same |
 //! | 2 | u8 | bytes of an address |
 //! | 3 | u8 | shape: 0 compact, 1 wide |
 //! | 4 | u8 | `function_shift` where `kymo_config` has 0 there |
@@ -53,8 +53,11 @@ pub const NOTE_BYTES: usize = VALUE + VALUE_BYTES;
 /// The value in bytes.
 pub const VALUE_BYTES: usize = 44;
 
-/// The version of the value.
-pub const NOTE_VERSION: u16 = 3;
+/// The version of the value and of the packets.
+pub const NOTE_VERSION: u16 = 4;
+
+/// The version before that. Wide packets were others then ([`crate::link::is_understood`]).
+const NOTE_VERSION_BEFORE: u16 = 3;
 
 /// [`Note::at_offset`] of a program whose streams have no fixed place (threads on Linux), and
 /// [`Note::rings_offset`] of a recorder without items.
@@ -186,15 +189,14 @@ impl Note {
             || get(4, 4) < VALUE_BYTES as u32
             || get(8, 4) != NOTE_TYPE
             || bytes[12..VALUE] != NOTE_NAME
-            || half(0) != NOTE_VERSION
         {
             return None;
         }
         Some(Self {
             layout: Layout {
-                shape: match byte(3) {
-                    0 => Shape::Compact,
-                    1 => Shape::Wide,
+                shape: match (byte(3), half(0)) {
+                    (0, NOTE_VERSION | NOTE_VERSION_BEFORE) => Shape::Compact,
+                    (1, NOTE_VERSION) => Shape::Wide,
                     _ => return None,
                 },
                 word: WordSize::from_bits(u32::from(byte(2)) * 8)?,
@@ -268,6 +270,41 @@ mod tests {
                 other[at] ^= 0x40;
                 assert_eq!(Note::read(&other, order), None, "byte {at}");
             }
+        }
+    }
+
+    #[test]
+    fn a_note_of_the_version_before_is_read_where_records_were_the_same() {
+        let note = |shape| Note {
+            layout: Layout {
+                shape,
+                ..Layout::NATIVE
+            },
+            buffer_offset: 8,
+            buffer_size_offset: 12,
+            packet_size_offset: 16,
+            function_shift_offset: 20,
+            text_base_offset: 24,
+            at_offset: 4,
+            stride: 0,
+            rings_offset: NOWHERE,
+            clock_hz_offset: 28,
+            metadata_offset: 36,
+            metadata_size_offset: 40,
+            cpu_count_offset: 44,
+            ring_next_offset: 0,
+            discarded_offset: 8,
+        };
+        for (shape, before) in [
+            (Shape::Compact, Some(note(Shape::Compact))),
+            (Shape::Wide, None),
+        ] {
+            let mut bytes = note(shape).to_bytes();
+            assert_eq!(Note::read(&bytes, ByteOrder::NATIVE), Some(note(shape)));
+            bytes[VALUE..VALUE + 2].copy_from_slice(&3u16.to_ne_bytes());
+            assert_eq!(Note::read(&bytes, ByteOrder::NATIVE), before);
+            bytes[VALUE..VALUE + 2].copy_from_slice(&2u16.to_ne_bytes());
+            assert_eq!(Note::read(&bytes, ByteOrder::NATIVE), None);
         }
     }
 }

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use kymo_wire::event::{ByteOrder, EventId, Form, Layout, PacketHeader, Shape, WordSize};
+use kymo_wire::event::{
+    BLOCK_ALIGN, ByteOrder, EventId, Form, Layout, OTHER_BYTES, PacketHeader, Shape, WordSize,
+};
 use kymo_wire::metadata::{Description, write};
 use kymo_wire::packet::EVENT_STREAM;
 
@@ -54,9 +56,8 @@ impl Packet {
 
     fn other(&mut self, id: EventId, name: &str, fields: &str) {
         self.far(Form::Other);
-        let Layout { shape, order, .. } = self.layout;
-        let record = shape.other_header(order, id, self.time);
-        self.put(record, shape.bytes(Form::Other));
+        let record = Shape::other_header(self.layout.order, id, self.time);
+        self.put(record, OTHER_BYTES);
         self.expect(name, fields);
     }
 }
@@ -169,6 +170,8 @@ fn packet(layout: Layout) -> Packet {
     p.put(1_700_000_000_000_000_000, 8);
     p.put(250_000, 4);
     p.other(EventId::Block, "block", "type = 1, length = 0, data = [ ]");
+    p.bytes
+        .resize(p.bytes.len().next_multiple_of(BLOCK_ALIGN), 0);
     p.put(1, 2);
     p.put(0, 2);
     p.call(Form::ExitShort, 0, "exit", "");

@@ -153,8 +153,8 @@ impl<'a> Records<'a> {
             self.clock(record >> 8, 56);
             return Ok(None);
         }
-        let record = self.take(6)?;
-        self.clock(record >> 8, 40);
+        let record = self.take(3)?;
+        self.clock(record >> 8, 16);
         Ok(Some(match id {
             4 => Kind::Exit(Some(self.take(4)? as u32)),
             14 => Kind::IsrEnter(self.take(1)? as u16),

@@ -47,7 +47,7 @@ extern "C" {
 #define KYMO_FIXED 2u    /* when the buffer is full, keep the oldest events (else the newest) */
 #define KYMO_STREAM 4u   /* a reader takes packets out while all record; what comes while it is late
                           * is counted, not kept */
-#define KYMO_CALL_SITES 8u /* record with every entry where it was called from: 10 bytes an entry (18
+#define KYMO_CALL_SITES 8u /* record with every entry where it was called from: 10 bytes an entry (15
                             * on a 64-bit machine) in the place of 3 (6), and all on the slow path.
                             * Without it the host knows callers by their nesting */
 

@@ -22,7 +22,9 @@ use core::mem::take;
 use core::ptr::null_mut;
 use core::sync::atomic::{Ordering, compiler_fence};
 
-use kymo_wire::event::{BLOCK_ALIGN, ByteOrder, EventId, Form, Layout, UNFINISHED, WordSize};
+use kymo_wire::event::{
+    BLOCK_ALIGN, ByteOrder, EventId, Form, OTHER_BITS, OTHER_BYTES, Shape, UNFINISHED, WordSize,
+};
 
 use crate::Target;
 use crate::encode::{Alone, Depth, Driver, Found, Need, Quick, Seen, Stream};
@@ -31,6 +33,9 @@ use crate::unaligned::put32;
 
 /// `u16 type, u16 length`.
 const HEAD: usize = 4;
+
+/// What stands around the data, at most.
+const AROUND: usize = OTHER_BYTES + BLOCK_ALIGN + HEAD;
 
 /// The driver says that nothing is to be recorded.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +90,7 @@ struct Block {
 
 impl Block {
     fn new<T: Target>(at: *mut u8, length: usize) -> Self {
-        let data = data_of::<T>(at);
+        let data = data_of(at);
         let length_and_type = match T::LAYOUT.order {
             ByteOrder::Little => (u32::from(UNFINISHED) | (length as u32) << 16).to_le(),
             ByteOrder::Big => (u32::from(UNFINISHED) << 16 | length as u32).to_be(),
@@ -100,8 +105,8 @@ impl Block {
 }
 
 /// Where the data of a record goes that begins at `at`.
-fn data_of<T: Target>(at: *mut u8) -> *mut u8 {
-    let behind = at.wrapping_add(T::LAYOUT.shape.bytes(Form::Other));
+fn data_of(at: *mut u8) -> *mut u8 {
+    let behind = at.wrapping_add(OTHER_BYTES);
     let padding = (behind as usize).wrapping_neg() % BLOCK_ALIGN;
     behind.wrapping_add(padding + HEAD)
 }
@@ -128,14 +133,14 @@ impl<T: Target> Stream<T> {
         };
         let most = self.buffer().packet_bytes() as usize;
         // With a `time` record before it, and as much padding as there ever is.
-        let around = T::LAYOUT.header_bytes() + 8 + Self::AROUND;
+        let around = T::LAYOUT.header_bytes() + 8 + AROUND;
         if length > usize::from(u16::MAX) || around + length > most {
             driver.apart(|| self.add_discarded(1));
             return Ok(null_mut());
         }
         let need = Need {
-            bytes: (Self::AROUND + length) as u32,
-            bits: T::LAYOUT.shape.time_bits(Form::Other),
+            bytes: (AROUND + length) as u32,
+            bits: OTHER_BITS,
             depth: Depth::Stays,
         };
         let first = Seen::now(cursor);
@@ -192,27 +197,23 @@ impl<T: Target> Stream<T> {
     /// Below the cursor's limit there is memory that nobody else writes, and the block was made for the place
     /// where it ends.
     unsafe fn put_block(cursor: &Cursor, now: usize, block: &Block) -> bool {
-        let Layout { shape, order, .. } = T::LAYOUT;
+        let order = T::LAYOUT.order;
         let limit = cursor.limit();
-        let header = shape.bytes(Form::Other);
-        let far = distance::<T>(now, cursor.last.get()) >> shape.time_bits(Form::Other) != 0;
+        let far = distance::<T>(now, cursor.last.get()) >> OTHER_BITS != 0;
         if limit == 0 || block.end as usize >= limit + T::LAYOUT.fast_bytes() || far {
             return false;
         }
         // SAFETY: as was seen there is room for all of it.
         unsafe {
-            let record = shape.other_header(order, EventId::Block, now as u64);
-            store(order, block.at, record, header);
+            let header = Shape::other_header(order, EventId::Block, now as u64);
+            store(order, block.at, header, OTHER_BYTES);
             // The padding, and what is stored next.
-            put32(block.at.wrapping_add(header), 0);
+            put32(block.at.wrapping_add(OTHER_BYTES), 0);
             put32(block.head.cast(), block.value);
         }
         cursor.commit(block.end, now);
         true
     }
-
-    /// What stands around the data, at most.
-    const AROUND: usize = T::LAYOUT.shape.bytes(Form::Other) + BLOCK_ALIGN + HEAD;
 
     /// The upper half of the last time that is known, which is not after the last record's.
     fn upper(&self) -> u32 {
@@ -300,7 +301,7 @@ impl<T: Target> Stream<T> {
         if timed {
             start = start.wrapping_add(8);
         }
-        if data_of::<T>(start) != data {
+        if data_of(start) != data {
             return;
         }
         // SAFETY: a reserved record begins with its length.

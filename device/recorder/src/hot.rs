@@ -28,7 +28,9 @@ use core::mem::MaybeUninit;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence};
 
-use kymo_wire::event::{ByteOrder, EventId, Form, Layout, Shape, WordSize};
+use kymo_wire::event::{
+    ByteOrder, EventId, Form, Layout, OTHER_BITS, OTHER_BYTES, Shape, WordSize,
+};
 
 use crate::Target;
 use crate::gate::Gate;
@@ -350,20 +352,20 @@ impl Cursor {
         let distance = distance::<T>(now, self.last.get());
         let number = self.number::<T>(function);
         if self.depth.get() != 0
-            || !self.is_open()
-            || distance >> shape.time_bits(Form::Other) != 0
             || number as u64 >> shape.named_bits() != 0
+            || !self.is_open()
+            || distance >> OTHER_BITS != 0
         {
             return false;
         }
-        let (header, named) = (shape.bytes(Form::Other), shape.named_bits() as usize / 8);
-        let record = shape.other_header(order, EventId::ExitNamed, now as u64);
+        let named = shape.named_bits() as usize / 8;
+        let header = Shape::other_header(order, EventId::ExitNamed, now as u64);
         let at = self.at();
         // SAFETY: by this function's contract; `at` is below `end`.
         unsafe {
-            store(order, at, record, header);
-            store(order, at.add(header), number as u64, named);
-            self.commit(at.add(header + named), now);
+            store(order, at, header, OTHER_BYTES);
+            store(order, at.add(OTHER_BYTES), number as u64, named);
+            self.commit(at.add(OTHER_BYTES + named), now);
         }
         true
     }

@@ -16,7 +16,7 @@ use core::ptr::null_mut;
 #[cfg(feature = "cost")]
 use kymo_wire::cost::{Measure, Measured};
 use kymo_wire::event::{
-    ByteOrder, EventId, Form, METADATA_STREAM, MetadataType, PacketHeader, Shape,
+    ByteOrder, EventId, METADATA_STREAM, MetadataType, OTHER_BYTES, PacketHeader, Shape,
 };
 use kymo_wire::packet::{EVENT_STREAM, PACKET_MAGIC};
 
@@ -60,7 +60,7 @@ struct Packet<T> {
 
 impl<T: Target> Metadata<T> {
     /// The beginning of a fact: a `time` record, for facts are far apart, and the event's header.
-    const TIMES: usize = 8 + T::LAYOUT.shape.bytes(Form::Other);
+    const TIMES: usize = 8 + OTHER_BYTES;
     /// With `type` and `length`.
     const HEADER: usize = Self::TIMES + 4;
 
@@ -281,7 +281,7 @@ impl<T: Target> Metadata<T> {
         T::let_go(was);
         let order = T::LAYOUT.order;
         let time = Shape::time_record(order, now);
-        let header = T::LAYOUT.shape.other_header(order, EventId::Metadata, now);
+        let header = Shape::other_header(order, EventId::Metadata, now);
         let times = [Self::number(time, 8), Self::number(header, Self::TIMES - 8)];
         let times = times.as_flattened();
         packet

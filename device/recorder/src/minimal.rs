@@ -17,7 +17,7 @@ use core::cell::Cell;
 use core::ptr::null_mut;
 
 use kymo_wire::event::{
-    ByteOrder, Cause, EventId, Form, PACKET_MAGIC, PacketHeader, Shape, WordSize,
+    ByteOrder, Cause, EventId, Form, OTHER_BYTES, PACKET_MAGIC, PacketHeader, Shape, WordSize,
 };
 
 use crate::Edge;
@@ -69,7 +69,7 @@ enum Record {
 
 /// The most that the slow path writes for one event: a time, and the entry of a function without a
 /// number.
-const MOST: usize = 8 + Shape::Compact.bytes(Form::Other) + 4;
+const MOST: usize = 8 + OTHER_BYTES + 4;
 
 impl<P: SinglePort> Minimal<P> {
     const HEADER: usize = P::LAYOUT.header_bytes();
@@ -285,8 +285,8 @@ impl<P: SinglePort> Minimal<P> {
                         shape.bytes(form),
                     );
                 } else {
-                    let header = shape.other_header(order, EventId::EnterFar, now);
-                    put(header, shape.bytes(Form::Other));
+                    let header = Shape::other_header(order, EventId::EnterFar, now);
+                    put(header, OTHER_BYTES);
                     put(function as u64, 4);
                 }
             }
@@ -295,8 +295,8 @@ impl<P: SinglePort> Minimal<P> {
                 put(shape.call_record(order, form, now, 0), shape.bytes(form));
             }
             Record::Recording(on) => {
-                let header = shape.other_header(order, EventId::Recording, now);
-                put(header, shape.bytes(Form::Other));
+                let header = Shape::other_header(order, EventId::Recording, now);
+                put(header, OTHER_BYTES);
                 put(on.into(), 1);
                 put(Cause::Command as u64, 1);
             }

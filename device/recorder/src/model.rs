@@ -98,7 +98,7 @@ impl Kept {
                 0b100 => 8,
                 0b110 => {
                     assert_eq!(first >> 3, 4, "a named exit");
-                    10
+                    7
                 }
                 _ => 2,
             };

@@ -223,7 +223,7 @@ impl Reader {
         // function that is a field.
         let widths = match self.layout.shape {
             Shape::Compact => [7, 8, 13, 13, 12, 17, 16, 24],
-            Shape::Wide => [15, 21, 24, 29, 29, 32, 40, 32],
+            Shape::Wide => [15, 21, 24, 29, 29, 32, 16, 32],
         };
         let [
             exit,

@@ -502,10 +502,10 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_measured_anew_is_of_the_same_program() {
-        let line = "kymo identify: protocol=2 word=64 order=le shape=wide shift=0 clock_hz=2600000154 \
+        let line = "kymo identify: protocol=3 word=64 order=le shape=wide shift=0 clock_hz=2600000154 \
                     clock_bits=64 buffer=1048576 packet=4096 streams=1 mode=stream \
                     text_base=0x555f69455000 caps=trace,sure_clock,stream \
-                    build_id=cb1b6aa4608f25ccfb23af1ed3735b37fda61de7 #64dcc8db";
+                    build_id=cb1b6aa4608f25ccfb23af1ed3735b37fda61de7 #2ef47598";
         let first = Identity::parse(line).expect("an identity");
         let at = |clock_hz| Identity { clock_hz, ..first };
         assert!(same_program(&first, &at(2_600_000_011)));

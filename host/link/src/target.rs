@@ -10,7 +10,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use kymo_wire::link::frame::MAX_WIRE;
-use kymo_wire::link::{Command, Frame, Identity, PROTOCOL};
+use kymo_wire::link::{Command, Frame, Identity, is_understood};
 
 use crate::splitter::{Piece, Splitter};
 use crate::transport::{self, Transport};
@@ -481,7 +481,7 @@ impl Target {
         let Some(identity) = result? else {
             return Ok(None);
         };
-        if identity.protocol != PROTOCOL {
+        if !is_understood(identity.protocol, identity.layout.shape) {
             return Err(LinkError::Version {
                 address: self.address.clone(),
                 found: identity.protocol,

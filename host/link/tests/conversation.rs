@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fake::{Fake, Faults, State, noise};
 use kymo_link::{Address, Cancel, Ended, LinkError, Target, Timeouts};
+use kymo_wire::event::Shape;
 use kymo_wire::link::{Command, PROTOCOL};
 
 /// Shorter waits than people need, where a wait is what is tested; else as long as it takes, because
@@ -249,6 +250,21 @@ fn another_version_of_the_protocol_is_refused() {
         matches!(error, LinkError::Version { found, .. } if found == PROTOCOL + 1),
         "{error}"
     );
+}
+
+#[test]
+fn a_target_of_version_2_is_taken_if_its_packets_are_the_same() {
+    for (shape, taken) in [(Shape::Compact, true), (Shape::Wide, false)] {
+        let mut state = State::new(Vec::new(), Vec::new());
+        state.identity.protocol = 2;
+        state.identity.layout.shape = shape;
+        let fake = Fake::start(state);
+        match open(&fake).identify() {
+            Ok(identity) => assert_eq!((identity.protocol, taken), (2, true)),
+            Err(LinkError::Version { found, .. }) => assert_eq!((found, taken), (2, false)),
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 #[test]

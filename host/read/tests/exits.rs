@@ -50,7 +50,7 @@ fn record(form: Form, function: u32) -> Vec<u8> {
 }
 
 fn other(id: EventId, payload: &[u8]) -> Vec<u8> {
-    let header = Shape::Compact.other_header(ByteOrder::Little, id, 0);
+    let header = Shape::other_header(ByteOrder::Little, id, 0);
     [&header.to_le_bytes()[..3], payload].concat()
 }
 

@@ -13,9 +13,10 @@ use kymo_event::{
     Addr, Cpu, Duration, Event, EventKind, Field, Gap, Irq, RecordingCause, StreamId, ThreadId,
     Ticks, Time, Value,
 };
-use kymo_read::native::{Dump, open_dump, write_trace};
+use kymo_read::native::{Dump, open_dump, write_raw, write_trace};
 use kymo_read::{OpenError, OpenOptions, Source, Summary, open};
-use kymo_wire::event::{Layout, PacketHeader, WordSize};
+use kymo_wire::event::{Layout, PacketHeader, Shape, WordSize};
+use kymo_wire::link::Identity;
 use proptest::prelude::*;
 
 fn time(ticks: u64) -> Time {
@@ -399,7 +400,7 @@ fn refusals_say_what_was_expected() {
     old.protocol = 1;
     assert_eq!(
         refused("old", format!("{old}\n").as_bytes()),
-        "/old: identity at offset 0: expected a recording of format 2, found one of format 1"
+        "/old: identity at offset 0: expected a recording of format 3, found one of format 1"
     );
     let missing = open(Path::new("/no/such/trace"), &OpenOptions::default())
         .err()
@@ -421,20 +422,65 @@ fn refusals_say_what_was_expected() {
     let kept = folder.path().join("kept");
     write_trace(&kept, &dump, []).unwrap();
     let text = std::fs::read_to_string(kept.join("metadata")).unwrap();
-    let text = text.replace("tracer_minor = 2;", "tracer_minor = 1;");
+    let text = text.replace("tracer_minor = 3;", "tracer_minor = 1;");
     std::fs::write(kept.join("metadata"), text).unwrap();
     let old = open(&kept, &OpenOptions::default())
         .err()
         .unwrap()
         .to_string();
     assert!(
-        old.ends_with("expected a recording of format 2, found one of format 1"),
+        old.ends_with("expected a recording of format 3, found one of format 1"),
         "{old}"
     );
     std::fs::remove_dir_all(&kept).unwrap();
     std::fs::write(folder.path().join("metadata"), "/* CTF 1.8 */ trace { maj").unwrap();
     let metadata = open(folder.path(), &OpenOptions::default()).err().unwrap();
     assert!(metadata.to_string().contains("line 1"), "{metadata}");
+}
+
+#[test]
+fn recordings_of_format_2_are_read_where_records_were_the_same() {
+    let linux = Layout {
+        shape: Shape::Wide,
+        word: WordSize::Bits64,
+        ..CORTEX_M
+    };
+    for layout in [CORTEX_M, linux] {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |name: &str| {
+            let mut source = open(&folder.path().join(name), &OpenOptions::default())
+                .map_err(|error| error.to_string())?;
+            Ok::<_, String>(events(source.as_mut()))
+        };
+        let now = identity(layout);
+        let old = Identity { protocol: 2, ..now };
+        let (bytes, _) = small(layout);
+        let dump = |identity| Dump {
+            identity,
+            bytes: &bytes,
+            missing: &[],
+            target: "test",
+        };
+        let kept = folder.path().join("kept");
+        write_trace(&kept, &dump(&now), []).unwrap();
+        let wanted = read("kept").unwrap();
+        let metadata = kept.join("metadata");
+        let text = std::fs::read_to_string(&metadata).unwrap();
+        let text = text.replace("tracer_minor = 3;", "tracer_minor = 2;");
+        std::fs::write(metadata, text).unwrap();
+        let file = std::fs::File::create(folder.path().join("raw")).unwrap();
+        write_raw(file, &dump(&old)).unwrap();
+        for found in [read("kept"), read("raw")] {
+            match (layout.shape, found) {
+                (Shape::Compact, Ok(found)) => assert_eq!(found, wanted),
+                (Shape::Wide, Err(error)) => assert!(
+                    error.ends_with("expected a recording of format 3, found one of format 2"),
+                    "{error}"
+                ),
+                (shape, found) => panic!("{shape:?}: {found:?}"),
+            }
+        }
+    }
 }
 
 #[test]

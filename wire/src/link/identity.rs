@@ -4,7 +4,7 @@
 //! sending a byte that could hurt:
 //!
 //! ```text
-//! kymo identify: protocol=2 word=32 order=le shape=compact shift=1 clock_hz=25000000 clock_bits=32
+//! kymo identify: protocol=3 word=32 order=le shape=compact shift=1 clock_hz=25000000 clock_bits=32
 //!   buffer=65536 packet=1024 streams=1 mode=overwrite text_base=0x0 caps=trace,profile
 //!   build_id=6f12... #1c291ca3
 //! ```

@@ -20,7 +20,7 @@
 //! question whether the processor has these instructions.
 
 use kymo_recorder::hot::word;
-use kymo_wire::event::{ByteOrder, EventId, Form, Shape};
+use kymo_wire::event::{ByteOrder, EventId, Form, OTHER_BITS, OTHER_BYTES, Shape};
 
 // The order in which the words are loaded, and stored.
 const _: () = {
@@ -39,7 +39,7 @@ const _: () = {
     assert!(shape.function_bits(Form::EnterLong) == 17);
     assert!(shape.bytes(Form::ExitShort) == 1 && shape.time_bits(Form::ExitShort) == 7);
     assert!(shape.bytes(Form::ExitLong) == 2 && shape.time_bits(Form::ExitLong) == 13);
-    assert!(shape.bytes(Form::Other) == 3 && shape.time_bits(Form::Other) == 16);
+    assert!(OTHER_BYTES == 3 && OTHER_BITS == 16);
     assert!(shape.named_bits() == 24);
 };
 
@@ -55,8 +55,7 @@ pub const GATE: usize = word::GATE * 4;
 pub const TEXT_BASE: usize = word::TEXT_BASE * 4;
 /// The first byte of an exit that says which function it leaves.
 #[doc(hidden)]
-pub const EXIT_NAMED: u64 =
-    Shape::Compact.other_header(ByteOrder::Little, EventId::ExitNamed, 0) & 0xFF;
+pub const EXIT_NAMED: u64 = Shape::other_header(ByteOrder::Little, EventId::ExitNamed, 0) & 0xFF;
 
 /// Defines `__cyg_profile_func_enter` and `__cyg_profile_func_exit` for the recorder whose
 /// [`Hot`](kymo_recorder::hot::Hot) is the static `$hot`. `$enter` and `$exit`, `extern "C"` functions

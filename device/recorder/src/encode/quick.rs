@@ -8,7 +8,7 @@
 use core::cell::Cell;
 use core::ptr::null_mut;
 
-use kymo_wire::event::{ByteOrder, EventId, WordSize};
+use kymo_wire::event::{ByteOrder, EventId, Shape, WordSize};
 
 use super::{Level, Record};
 use crate::Target;
@@ -139,7 +139,7 @@ impl Quick {
         if T::LAYOUT.word != WordSize::Bits32 || T::LAYOUT.order != ByteOrder::Little {
             return None;
         }
-        let (head, [second, third], bytes, beyond) = record.words::<T>()?;
+        let (head, [second, third], bytes, beyond) = record.words()?;
         let (to, value) = match (beyond, store.to.is_null()) {
             (0, _) => (store.to, store.value),
             (_, true) => (seen.at.wrapping_add(8).cast(), third as usize),
@@ -174,9 +174,7 @@ impl Quick {
             last: seen.last,
             at: seen.at,
             counter: cursor.counter.get(),
-            head: T::LAYOUT
-                .shape
-                .other_header(ByteOrder::Little, EventId::Block, 0) as u32,
+            head: Shape::other_header(ByteOrder::Little, EventId::Block, 0) as u32,
             end: (end as usize).wrapping_sub(T::LAYOUT.fast_bytes()),
             // The padding; what is stored last goes over the rest of it.
             second: 0,

@@ -1,6 +1,6 @@
 //! The bytes of a record but for its time, made before anybody is kept away.
 
-use kymo_wire::event::{ByteOrder, EventId, Form, Layout};
+use kymo_wire::event::{ByteOrder, EventId, Layout, OTHER_BITS, OTHER_BYTES, Shape};
 
 use super::{Depth, Need};
 use crate::Target;
@@ -68,10 +68,9 @@ impl Record {
 
     /// What it needs.
     pub fn need<T: Target>(&self, depth: Depth) -> Need {
-        let shape = T::LAYOUT.shape;
         Need {
             bytes: (T::LAYOUT.fast_bytes() + self.beyond()) as u32,
-            bits: shape.time_bits(Form::Other),
+            bits: OTHER_BITS,
             depth,
         }
     }
@@ -89,11 +88,11 @@ impl Record {
     /// Its first word without a time, the next two, its bytes, and those [beyond](Self::beyond); of one
     /// with at most 8 bytes of payload.
     #[inline(always)]
-    pub fn words<T: Target>(&self) -> Option<(u32, [u32; 2], usize, usize)> {
+    pub fn words(&self) -> Option<(u32, [u32; 2], usize, usize)> {
         let [first, second, ..] = self.payload;
-        let head = T::LAYOUT.shape.other_header(ByteOrder::Little, self.id, 0) as u32;
+        let head = Shape::other_header(ByteOrder::Little, self.id, 0) as u32;
         let words = [first >> 8 | second << 24, second >> 8];
-        let bytes = T::LAYOUT.shape.bytes(Form::Other) + self.bytes;
+        let bytes = OTHER_BYTES + self.bytes;
         (self.bytes <= 8).then_some((head | first << 24, words, bytes, self.beyond()))
     }
 
@@ -104,25 +103,20 @@ impl Record {
     /// else writes.
     #[inline(always)]
     pub unsafe fn store<T: Target>(&self, cursor: &Cursor, now: usize) -> bool {
-        let Layout { shape, order, .. } = T::LAYOUT;
         let at = cursor.at();
         if at as usize + self.beyond() >= cursor.limit()
-            || distance::<T>(now, cursor.last.get()) >> shape.time_bits(Form::Other) != 0
+            || distance::<T>(now, cursor.last.get()) >> OTHER_BITS != 0
         {
             return false;
         }
-        let header = shape.bytes(Form::Other);
+        let order = T::LAYOUT.order;
+        let header = Shape::other_header(order, self.id, now as u64);
         let [first, second, third, fourth] = self.payload;
         // SAFETY: by this function's contract there is memory for a header and 4 bytes, and, as was
         // seen, for those beyond.
         unsafe {
-            store(
-                order,
-                at,
-                shape.other_header(order, self.id, now as u64),
-                header,
-            );
-            let payload = at.add(header);
+            store(order, at, header, OTHER_BYTES);
+            let payload = at.add(OTHER_BYTES);
             put32(payload, first);
             if self.bytes > 4 {
                 put32(payload.add(4), second);
@@ -132,7 +126,7 @@ impl Record {
                 }
             }
         }
-        cursor.commit(at.wrapping_add(header + self.bytes), now);
+        cursor.commit(at.wrapping_add(OTHER_BYTES + self.bytes), now);
         true
     }
 }

@@ -271,7 +271,7 @@ fn fixed(before: usize, first: &AtomicUsize) {
     let [before, after] = dump.run();
     let recorded = 2 * (dump.before + dump.calls);
     assert_eq!(after.events + after.discarded as usize, recorded);
-    assert!(after.discarded >= 2, "there is no room for all: {after:?}");
+    assert!(after.discarded > 0, "there is no room for all: {after:?}");
     for kept in [&before, &after] {
         assert!(
             kept.entered

@@ -268,13 +268,27 @@ fn records_are_as_short_as_they_can_be() {
         assert_eq!(large(&[(turn(29), enter), (turn(29), exit)]), 8 + 6 + 8 + 2);
         let at = |number: usize| Event::Enter(0x1_0000 + number);
         assert_eq!(large(&[(0, at(1 << 24))]), 8);
-        assert_eq!(large(&[(0, at(1 << 32))]), 6 + 8);
+        assert_eq!(large(&[(65535, at(1 << 32))]), 3 + 8);
+        assert_eq!(large(&[(65536, at(1 << 32))]), 8 + 3 + 8);
+        assert_eq!(large(&[(65535, exit)]), 3 + 4);
+        assert_eq!(large(&[(65536, exit)]), 8 + 3 + 4);
+        assert_eq!(large(&switch), 3 + 8 + 3);
+        assert_eq!(large(&[(0, Event::IsrEnter(255))]), 4);
+        assert_eq!(large(&[(0, Event::Marker(7))]), 7);
     }
 }
 
 #[test]
 fn a_switch_to_a_neighbour_of_the_first_thread_takes_eight_bytes() {
-    let recorder = recorder::<Small>(8192, 4096, Mode::Fixed);
+    a_switch_takes_eight_bytes::<Small>(4);
+    a_switch_takes_eight_bytes::<SmallBig>(4);
+    a_switch_takes_eight_bytes::<Large>(8);
+    a_switch_takes_eight_bytes::<LargeBig>(8);
+}
+
+/// The same where an address has so many bytes.
+fn a_switch_takes_eight_bytes<L: Layouts>(word: u32) {
+    let recorder = recorder::<L>(8192, 4096, Mode::Fixed);
     recorder.record(0, Event::SwitchedIn(0x2000_1000));
     recorder.stream.seal();
     recorder.record(1, Event::Marker(0));
@@ -284,7 +298,7 @@ fn a_switch_to_a_neighbour_of_the_first_thread_takes_eight_bytes() {
     assert_eq!(recorder.stream.figures().bytes - before, 8);
     recorder.record(4, Event::SwitchedOut(0x2000_1000 - (1 << 17)));
     recorder.record(5, Event::SwitchedIn(0x2000_1000 + (1 << 17)));
-    assert_eq!(recorder.stream.figures().bytes - before, 8 + 3 + 7);
+    assert_eq!(recorder.stream.figures().bytes - before, 8 + 3 + 3 + word);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use kymo_ctf::metadata::{ByteOrder as CtfOrder, EnvValue, Metadata};
 use kymo_event::{Addr, Function, TraceInfo};
 use kymo_wire::event::{ByteOrder, Layout, Shape, WordSize};
-use kymo_wire::link::PROTOCOL;
+use kymo_wire::link::{PROTOCOL, is_understood};
 
 use crate::dialects::kymo::{Dialect, event_ids};
 use crate::dialects::{env_text, hex_bytes, labels};
@@ -18,17 +18,14 @@ pub(crate) struct Description {
     pub(crate) build_id: Vec<u8>,
 }
 
-/// The format of packets and metadata that is read here: `tracer_minor` of a trace directory, and the
-/// protocol that an identity tells, which goes with it.
-const VERSION: u32 = PROTOCOL;
-
-/// Refuses recordings of another format.
-pub(super) fn check_version(found: u32) -> Result<(), String> {
-    if found == VERSION {
+/// Refuses recordings of another format of packets and metadata: `found` is `tracer_minor` of a trace
+/// directory, or the protocol that an identity tells, which goes with it.
+pub(super) fn check_version(found: u32, shape: Option<Shape>) -> Result<(), String> {
+    if found == PROTOCOL || shape.is_some_and(|shape| is_understood(found, shape)) {
         return Ok(());
     }
     Err(format!(
-        "expected a recording of format {VERSION}, found one of format {found}"
+        "expected a recording of format {PROTOCOL}, found one of format {found}"
     ))
 }
 
@@ -49,11 +46,10 @@ impl Description {
             Some(EnvValue::Integer(value)) => u32::try_from(*value).ok(),
             _ => None,
         };
-        check_version(number("tracer_minor").unwrap_or(0))?;
+        let shape = env_text(metadata, "kymo_shape").and_then(Shape::from_name);
+        check_version(number("tracer_minor").unwrap_or(0), shape)?;
         let layout = Layout {
-            shape: env_text(metadata, "kymo_shape")
-                .and_then(Shape::from_name)
-                .ok_or_else(|| missing("kymo_shape"))?,
+            shape: shape.ok_or_else(|| missing("kymo_shape"))?,
             word: number("kymo_word")
                 .and_then(WordSize::from_bits)
                 .ok_or_else(|| missing("kymo_word"))?,

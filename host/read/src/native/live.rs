@@ -92,7 +92,7 @@ impl Live {
         options: &OpenOptions,
     ) -> Result<Self, OpenError> {
         let described = || {
-            check_version(identity.protocol)?;
+            check_version(identity.protocol, Some(identity.layout.shape))?;
             let text = metadata_text(identity, "", origin, std::iter::empty(), true);
             let parsed = Metadata::parse(text.as_bytes()).map_err(|error| error.to_string())?;
             Self::described(parsed.metadata, options)

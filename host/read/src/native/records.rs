@@ -4,7 +4,9 @@
 //! events, and a reader that goes by the metadata cannot tell. So every packet is walked through
 //! first, which takes no more than the size and the time of each record.
 
-use kymo_wire::event::{BLOCK_ALIGN, ByteOrder, EventId, Form, Layout, PacketHeader, Shape};
+use kymo_wire::event::{
+    BLOCK_ALIGN, ByteOrder, EventId, Form, Layout, OTHER_BYTES, PacketHeader, Shape,
+};
 use kymo_wire::items;
 use kymo_wire::packet::ITEM_STREAM;
 
@@ -192,7 +194,7 @@ impl Sizes {
 
     /// Whether there is such a record in the content of a packet, as far as that is whole.
     pub(super) fn find(&self, content: &[u8]) -> bool {
-        let Layout { order, shape, .. } = self.layout;
+        let order = self.layout.order;
         let mut at = self.layout.header_bytes();
         while let Some(first) = content.get(at) {
             let size = self.sizes.get(usize::from(*first)).map_or(0, |size| *size);
@@ -208,7 +210,7 @@ impl Sizes {
             let Some(Payload::Counted(align)) = counted else {
                 return false;
             };
-            let length = (at + shape.bytes(Form::Other)).next_multiple_of(align) + 2;
+            let length = (at + OTHER_BYTES).next_multiple_of(align) + 2;
             let Some(bytes) = content.get(length..length + 2) else {
                 return false;
             };

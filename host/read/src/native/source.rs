@@ -274,7 +274,7 @@ pub(super) fn open_packets(
     missing: &[Range<u64>],
     options: &OpenOptions,
 ) -> Result<Box<dyn Source>, String> {
-    check_version(identity.protocol)?;
+    check_version(identity.protocol, Some(identity.layout.shape))?;
     let layout = identity.layout;
     let heads = Pieces::new(layout, &bytes, missing)
         .starting_at(start)

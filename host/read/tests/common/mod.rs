@@ -10,8 +10,8 @@ use kymo_event::{Addr, Event};
 use kymo_read::native::{Dump, open_dump, write_raw, write_trace};
 use kymo_read::{Events, OpenOptions, Source, open};
 use kymo_wire::event::{
-    ByteOrder, EventId, Form, Layout, METADATA_STREAM, MetadataType, PacketHeader, Shape,
-    TIME_BITS, WordSize,
+    ByteOrder, EventId, Form, Layout, METADATA_STREAM, MetadataType, OTHER_BITS, OTHER_BYTES,
+    PacketHeader, Shape, TIME_BITS, WordSize,
 };
 use kymo_wire::link::{Capabilities, Identity, Mode, PROTOCOL};
 use kymo_wire::packet::EVENT_STREAM;
@@ -414,12 +414,11 @@ impl Encoder {
     }
 
     fn header(&mut self, ticks: u64, id: EventId) {
-        let Layout { shape, order, .. } = self.layout;
-        if (ticks - self.last) >> shape.time_bits(Form::Other) != 0 {
+        if (ticks - self.last) >> OTHER_BITS != 0 {
             self.time(ticks);
         }
-        let header = shape.other_header(order, id, ticks);
-        self.put(header, shape.bytes(Form::Other));
+        let header = Shape::other_header(self.layout.order, id, ticks);
+        self.put(header, OTHER_BYTES);
         self.last = ticks;
     }
 
