@@ -33,7 +33,7 @@ pub struct Demand {
     pub instructions: Option<u64>,
     /// Of them with interrupts masked, wherever some are.
     pub masked: Option<u64>,
-    /// Bytes of an event on average, on 32-bit processors.
+    /// Bytes of an event on average.
     pub bytes: Option<f64>,
 }
 
@@ -136,11 +136,10 @@ impl Row {
             On::Bare => !hosted && !several,
             On::NotSeveral => !several,
         };
-        let narrow = cortex_m || target.starts_with("riscv32");
         there.then_some(Demand {
             instructions: self.demand.instructions.filter(|_| cortex_m && !armv6),
             masked: self.demand.masked.filter(|_| !hosted),
-            bytes: self.demand.bytes.filter(|_| narrow),
+            bytes: self.demand.bytes,
         })
     }
 }
@@ -217,8 +216,9 @@ mod tests {
         assert_eq!((put.instructions, put.masked), (None, Some(20)));
         assert_eq!(row("put").demand_on("aarch64-unknown-none"), None);
         let marker = row("marker").demand_on("x86_64-unknown-linux-gnu");
-        assert_eq!(marker, Some(NOTHING));
+        let bytes = Some(8.0);
+        assert_eq!(marker, Some(Demand { bytes, ..NOTHING }));
         let marker = row("marker").demand_on("riscv32imac-unknown-none-elf");
-        assert_eq!(marker.unwrap().bytes, Some(8.0));
+        assert_eq!(marker.unwrap().bytes, bytes);
     }
 }
