@@ -85,6 +85,11 @@ impl Context {
         io::stderr().is_terminal()
     }
 
+    /// Whether stdout is a terminal: what is not text is no use there.
+    pub fn shows_output(&self) -> bool {
+        io::stdout().is_terminal()
+    }
+
     /// Says why the verb failed, and gives the exit code for it. A closed pipe is no failure.
     pub fn fail(&self, report: &Report) -> ExitCode {
         if report.is_closed_pipe() {

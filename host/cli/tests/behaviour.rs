@@ -291,6 +291,31 @@ fn every_format_is_written_where_it_was_asked_for() {
     }
 }
 
+/// `script` runs a command in a terminal of its own.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_no_text_is_not_written_to_a_terminal() {
+    let in_terminal = |arguments: &str| {
+        let mut script = Command::new("script");
+        script
+            .args(["-qec", &format!("$KYMO {arguments}"), "/dev/null"])
+            .current_dir(kymo().get_current_dir().expect("the fixtures"))
+            .env("KYMO", env!("CARGO_BIN_EXE_kymo"))
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null());
+        let output = script.output().expect("script (util-linux) is there");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), said)
+    };
+    let (code, said) = in_terminal("export --to perfetto demo.kymo");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("help: give a file with -o"), "{said}");
+    let (code, said) = in_terminal("export --to perfetto demo.kymo | cat > /dev/null");
+    assert!(code == Some(0) && said.contains("note: "), "{said}");
+    let (code, said) = in_terminal("export --to csv demo.kymo");
+    assert!(code == Some(0) && said.contains("time_ns,cpu"), "{said}");
+}
+
 #[test]
 fn there_is_a_page_for_every_verb() {
     let scratch = tempfile::tempdir().expect("a temporary directory");

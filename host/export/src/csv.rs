@@ -19,6 +19,7 @@ pub static FORMAT: Format = Format {
     extensions: &["csv"],
     about: "comma-separated values, one event a row: for spreadsheets and data frames",
     shape: Shape::File,
+    binary: false,
     steady: false,
     open,
 };

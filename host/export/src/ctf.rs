@@ -34,6 +34,7 @@ pub static FORMAT: Format = Format {
     extensions: &[],
     about: "a CTF 1.8 trace directory with the names in it: for babeltrace2 and Trace Compass",
     shape: Shape::Directory,
+    binary: true,
     steady: true,
     open: |context, destination| open(context, destination, Version::Ctf18),
 };
@@ -44,6 +45,7 @@ pub static FORMAT_2: Format = Format {
     extensions: &[],
     about: "the same as CTF 2: for babeltrace2 from 2.1 on",
     shape: Shape::Directory,
+    binary: true,
     steady: true,
     open: |context, destination| open(context, destination, Version::Ctf2),
 };

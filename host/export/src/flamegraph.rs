@@ -19,6 +19,7 @@ pub static FORMAT: Format = Format {
     extensions: &["svg"],
     about: "a flame graph (SVG): open it in a browser",
     shape: Shape::File,
+    binary: false,
     steady: true,
     open,
 };

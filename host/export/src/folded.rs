@@ -17,6 +17,7 @@ pub static FORMAT: Format = Format {
     extensions: &["folded"],
     about: "folded stacks with nanoseconds of self time: for speedscope, inferno, flamegraph.pl",
     shape: Shape::File,
+    binary: false,
     steady: true,
     open,
 };

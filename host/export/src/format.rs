@@ -25,6 +25,8 @@ pub struct Format {
     pub about: &'static str,
     /// Whether it is one file or a directory of several.
     pub shape: Shape,
+    /// Whether it is for programs alone, and nothing to be shown on a terminal.
+    pub binary: bool,
     /// Whether it can't go back in time, or adds times up: then events that were recorded while a clock was
     /// ahead are put where they happened ([`kymo_analysis::steady`]). A format that lists events has their
     /// times as they were recorded.

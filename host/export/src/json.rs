@@ -22,6 +22,7 @@ pub static FORMAT: Format = Format {
     extensions: &["jsonl", "ndjson"],
     about: "JSON Lines, one event a line: for scripts",
     shape: Shape::File,
+    binary: false,
     steady: false,
     open,
 };

@@ -38,6 +38,7 @@ pub static FORMAT: Format = Format {
     extensions: &["pftrace", "perfetto-trace"],
     about: "Perfetto's protobuf trace: open it in https://ui.perfetto.dev",
     shape: Shape::File,
+    binary: true,
     steady: true,
     open,
 };

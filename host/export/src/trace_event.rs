@@ -35,6 +35,7 @@ pub static FORMAT: Format = Format {
     extensions: &["json"],
     about: "trace-event JSON: for chrome://tracing and other viewers; large",
     shape: Shape::File,
+    binary: false,
     steady: true,
     open,
 };

@@ -186,6 +186,13 @@ pub fn write(
     context: &mut Context,
 ) -> Result<(), Report> {
     let destination = match (format.shape, output) {
+        (Shape::File, None) if format.binary && context.shows_output() => {
+            let name = format.name;
+            return Err(
+                Report::new(format_args!("{name} is no text, and this is a terminal"))
+                    .help("give a file with -o, or a program with | to read it"),
+            );
+        }
         (Shape::File, None) => Destination::Writer(Box::new(context.out().0)),
         (Shape::File, Some(path)) => {
             let file = File::create(path).map_err(|error| unwritable(path, &error))?;
