@@ -297,7 +297,8 @@ bool kymo_cpu_start(uint16_t number);
 /* Writes all that was recorded so far, packets as they are, to `path`: one file that
  * `kymo show`, `kymo export` and the rest take. 0, or -1 with errno. Happens by itself at exit
  * when the environment variable KYMO_OUTPUT names a file (a fork adds its process number to the
- * name). EBUSY if a dump is going on, or if a thread's recording is missing in the file because the
+ * name), but not where a signal or _exit() ends the program: a handler of that signal may call it.
+ * EBUSY if a dump is going on, or if a thread's recording is missing in the file because the
  * thread did not leave its hook: a signal handler must not leave by siglongjmp while it interrupts
  * one. EFAULT if `path` is NULL. */
 int kymo_save(const char *path);

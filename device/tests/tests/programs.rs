@@ -17,6 +17,8 @@ use kymo_wire::event::{Layout, METADATA_STREAM};
 use kymo_wire::link::Identity;
 use kymo_wire::profile::{Entry, TableHeader};
 
+#[path = "programs/crash.rs"]
+mod crash;
 #[path = "programs/items.rs"]
 mod items;
 
@@ -569,31 +571,4 @@ fn the_header_says_the_same_on_a_32_bit_machine() {
     };
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-}
-
-/// One that compiled would lose all that is produced into it.
-#[test]
-fn a_ring_of_one_packet_does_not_compile() {
-    for compiler in compilers() {
-        for (packets, compiles) in [(1, false), (2, true)] {
-            let mut child = Command::new(compiler)
-                // (As for bare metal.)
-                .args(["-U__linux__", "-fsyntax-only", "-x", "c", "-I"])
-                .arg(device().join("c/include"))
-                .arg("-")
-                .stdin(Stdio::piped())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("the compiler runs");
-            let mut source = child.stdin.take().expect("it has an input");
-            writeln!(source, "#include \"kymo_items.h\"\nKYMO_ITEMS({packets});")
-                .expect("it reads");
-            drop(source);
-            assert_eq!(
-                child.wait().expect("it ends").success(),
-                compiles,
-                "{compiler}: {packets}"
-            );
-        }
-    }
 }

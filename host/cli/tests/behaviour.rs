@@ -203,6 +203,33 @@ fn large(directory: &Path) -> PathBuf {
 }
 
 #[test]
+fn what_was_overwritten_is_told() {
+    let mut encoder = Encoder::new(CORTEX_M, 0, 0x20);
+    for call in 0..1000 {
+        encoder.record(call * 100, &Op::Enter(1));
+        encoder.record(call * 100 + 60, &Op::Exit(1));
+    }
+    encoder.bytes();
+    let newest: Vec<u8> = encoder.packets.split_off(3).concat();
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("newest.kymo");
+    let identity = format!("{}\n", identity(CORTEX_M)).into_bytes();
+    fs::write(&path, [identity, newest].concat()).expect("it can be written");
+    let path = path.to_str().expect("UTF-8");
+    let info = lines(&run(&["info", "--format", "json", path]));
+    assert_eq!(info[0]["overwritten_packets"], 3);
+    assert_eq!(info[0]["lost"], 0, "nothing is missing in between");
+    let info = String::from_utf8(run(&["info", path]).stdout).expect("UTF-8");
+    assert!(
+        info.contains("3 packets, overwritten by newer ones"),
+        "{info}"
+    );
+    let report = String::from_utf8(run(&["report", path]).stderr).expect("UTF-8");
+    let expected = "the table is of the newest that was recorded: 3 packets before it, overwritten";
+    assert!(report.contains(expected), "{report}");
+}
+
+#[test]
 fn a_closed_pipe_is_no_error() {
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let large = large(scratch.path());

@@ -15,6 +15,8 @@ pub struct Summary {
     /// were lost or damaged). Events from before the beginning of the trace, which newer ones
     /// overwrote, are not among them: they are a gap, but nothing is missing *in* the trace.
     pub lost: Option<u64>,
+    /// Packets from before the beginning, which newer ones overwrote.
+    pub overwritten: u64,
     /// Places at which something is missing or uncertain.
     pub gaps: u64,
     /// The time of the first event that happened, which those of streams of names did not
@@ -113,7 +115,10 @@ impl Summary {
         let stream = self.streams.get_mut(stream).unwrap_or(&mut unlisted);
         if let EventKind::Gap(gap) = &event.kind {
             let lost = match gap {
-                Gap::Overwritten { .. } => Some(0),
+                Gap::Overwritten { packets } => {
+                    self.overwritten = self.overwritten.saturating_add(*packets);
+                    Some(0)
+                }
                 gap => gap.lost_events(),
             };
             for (gaps, total) in [

@@ -409,3 +409,30 @@ fn items_are_streamed_while_a_thread_produces_them() {
     }
     linked.end();
 }
+
+/// One that compiled would lose all that is produced into it.
+#[test]
+fn a_ring_of_one_packet_does_not_compile() {
+    for compiler in compilers() {
+        for (packets, compiles) in [(1, false), (2, true)] {
+            let mut child = Command::new(compiler)
+                // (As for bare metal.)
+                .args(["-U__linux__", "-fsyntax-only", "-x", "c", "-I"])
+                .arg(device().join("c/include"))
+                .arg("-")
+                .stdin(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("the compiler runs");
+            let mut source = child.stdin.take().expect("it has an input");
+            writeln!(source, "#include \"kymo_items.h\"\nKYMO_ITEMS({packets});")
+                .expect("it reads");
+            drop(source);
+            assert_eq!(
+                child.wait().expect("it ends").success(),
+                compiles,
+                "{compiler}: {packets}"
+            );
+        }
+    }
+}

@@ -12,6 +12,7 @@ use crate::args::{Format, FormatArgs, InputArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::input::{self, Refused, Trace, hex};
+use crate::render::count::counted;
 use crate::render::duration::Seconds;
 use crate::render::json::{self, Object, With};
 use crate::render::palette::Palette;
@@ -160,6 +161,13 @@ impl Facts<'_> {
         line("events", &summary.events)?;
         line("lost", &lost(summary.lost))?;
         line("gaps", &summary.gaps)?;
+        if summary.overwritten > 0 {
+            let packets = counted(summary.overwritten, "packet");
+            line(
+                "before",
+                &format_args!("{packets}, overwritten by newer ones"),
+            )?;
+        }
         if let (Some(wall), Some(start)) = (&info.wall_clock, summary.start) {
             line("date", &Date(wall.unix_ns(start)))?;
         }
@@ -265,6 +273,7 @@ impl Facts<'_> {
         object.member("events", summary.events)?;
         object.member("lost", summary.lost)?;
         object.member("gaps", summary.gaps)?;
+        object.member("overwritten_packets", summary.overwritten)?;
         object.member("start_ns", summary.start.map(|time| time.0))?;
         object.member("end_ns", summary.end.map(|time| time.0))?;
         object.member("streams", streams)?;
@@ -359,6 +368,7 @@ fn refused(out: &mut dyn Write, error: &Refused) -> io::Result<()> {
     object.member("events", 0_u64)?;
     object.member("lost", None::<u64>)?;
     object.member("gaps", 0_u64)?;
+    object.member("overwritten_packets", 0_u64)?;
     object.member("start_ns", None::<i64>)?;
     object.member("end_ns", None::<i64>)?;
     object.member("streams", With(|out: &mut dyn Write| out.write_all(b"[]")))?;

@@ -11,7 +11,7 @@ use kymo_analysis::calls::{self, Callee, Calls, Step};
 use kymo_analysis::compensation::Compensation;
 use kymo_analysis::profile::{Profile, Row};
 use kymo_analysis::steady::Steady;
-use kymo_event::{Addr, Duration, Event, EventKind, Irq};
+use kymo_event::{Addr, Duration, Event, EventKind, Gap, Irq};
 use kymo_symbols::{Location, Symbols};
 
 use crate::args::{Format, FormatArgs, InputArgs, SymbolArgs};
@@ -134,6 +134,52 @@ impl Entry {
     }
 }
 
+/// What is in no row of the table, because it is not in the trace.
+#[derive(Default)]
+struct Missing {
+    /// Packets that newer ones overwrote.
+    overwritten: u64,
+    /// Events that were lost, as far as it is known how many, ...
+    events: u64,
+    /// ... and places at which it is not.
+    places: u64,
+}
+
+impl Missing {
+    fn add(&mut self, kind: &EventKind) {
+        let EventKind::Gap(gap) = kind else { return };
+        match (gap, gap.lost_events()) {
+            (Gap::Overwritten { packets }, _) => {
+                self.overwritten = self.overwritten.saturating_add(*packets);
+            }
+            (_, Some(events)) => self.events = self.events.saturating_add(events),
+            (_, None) => self.places += 1,
+        }
+    }
+
+    fn remark(&self, context: &Context) {
+        if self.overwritten > 0 {
+            context.note(format_args!(
+                "the table is of the newest that was recorded: {} before it, overwritten; a larger buffer \
+                 keeps more",
+                counted(self.overwritten, "packet")
+            ));
+        }
+        if self.events > 0 {
+            context.note(format_args!(
+                "what was lost is in no row: {}",
+                counted(self.events, "event")
+            ));
+        }
+        if self.places > 0 {
+            context.note(format_args!(
+                "what was lost is in no row, and it is not known how much that was: {}",
+                counted(self.places, "gap")
+            ));
+        }
+    }
+}
+
 /// Shows the table of a saved trace.
 ///
 /// # Errors
@@ -160,7 +206,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             taking.step(event.map(|event| event.stream), &mut step);
         }
     };
+    let mut missing = Missing::default();
     let mut take = |event: &Event| {
+        missing.add(&event.kind);
         if let EventKind::IsrName { irq, name } = &event.kind {
             interrupts.insert(*irq, name.as_str().into());
         }
@@ -272,6 +320,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             "a count is uncertain (±) by such calls: {doubts}"
         ));
     }
+    missing.remark(context);
     if within_open > 0 {
         context.note(format_args!(
             "SELF is more than TOTAL for {}: a call of it was still open, and what ended within that one by \
