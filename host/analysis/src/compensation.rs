@@ -23,6 +23,8 @@
 //!
 //! Of events whose cost the trace does not tell nothing is subtracted. Memory grows with threads × depth and with functions.
 
+use std::ops::AddAssign;
+
 use kymo_event::{
     Duration, Event, EventKind, Picoseconds, Recorded, RecordingCost, StreamId, Time, TraceInfo,
 };
@@ -30,6 +32,7 @@ use kymo_event::{
 use crate::calls::{Callee, End, How, Step, TrackId};
 use crate::hash::FastMap;
 use crate::profile::Row;
+use crate::within::Within;
 
 /// What was charged to something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +60,12 @@ impl Charge {
         self.cost += other.cost;
         self.doubt += other.doubt;
         self.parts += other.parts;
+    }
+}
+
+impl AddAssign for Charge {
+    fn add_assign(&mut self, other: Self) {
+        self.add(&other);
     }
 }
 
@@ -150,6 +159,8 @@ pub struct Compensation {
     tracks: FastMap<TrackId, Vec<Frame>>,
     pending: Pending,
     rows: FastMap<Callee, Charged>,
+    /// What was charged to recursive calls that have ended.
+    within: Within<Charge>,
     whole: Charge,
     /// Calls that would have come out below zero.
     below_zero: u64,
@@ -172,6 +183,7 @@ impl Compensation {
             tracks: FastMap::default(),
             pending: Pending::default(),
             rows: FastMap::default(),
+            within: Within::default(),
             whole: Charge::default(),
             below_zero: 0,
         })
@@ -343,7 +355,11 @@ impl Compensation {
         end.duration = Some(duration - all);
         end.self_time = Some(self_time - own);
         end.wall = end.wall.map(|wall| wall - all);
+        let within = self.within.end(end, frame.all);
         if matches!(end.how, How::Open | How::RecordingOff) {
+            if within.parts > 0 {
+                self.rows.entry(end.callee).or_default().total.add(&within);
+            }
             return;
         }
         let duration = duration - all;

@@ -11,3 +11,4 @@ pub mod compensation;
 mod hash;
 pub mod profile;
 pub mod steady;
+mod within;

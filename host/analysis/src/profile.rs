@@ -17,8 +17,9 @@
 
 use kymo_event::Duration;
 
-use crate::calls::{Callee, End, How, Repair, Step, TrackId};
+use crate::calls::{Callee, End, How, Repair, Step};
 use crate::hash::FastMap;
+use crate::within::Within;
 
 /// What is known of one function (or interrupt). See the fields for what counts where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,13 +108,9 @@ impl Row {
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     rows: FastMap<Callee, Row>,
-    /// The recursive calls that have ended, as long as one of their function is open further out.
-    recursive: FastMap<(TrackId, Callee), Ended>,
+    /// The times of recursive calls that have ended.
+    within: Within<Duration>,
 }
-
-/// Calls of one function that are not within each other, by their depth, which rises: each time with that of all at
-/// this depth together.
-type Ended = Vec<(u32, Duration)>;
 
 impl Profile {
     /// An empty table.
@@ -125,7 +122,7 @@ impl Profile {
     pub fn add(&mut self, step: &Step<'_>) {
         match step {
             Step::End(end) => {
-                let within = self.within(end);
+                let within = self.within.end(end, end.duration.unwrap_or_default());
                 self.rows.entry(end.callee).or_default().add(end, within);
             }
             Step::ClockAhead { callee, by, .. } => {
@@ -134,36 +131,6 @@ impl Profile {
             }
             _ => {}
         }
-    }
-
-    /// The time of calls that ended within one that only seems to be open.
-    fn within(&mut self, end: &End) -> Duration {
-        let open = matches!(end.how, How::Open | How::RecordingOff);
-        let key = (end.track, end.callee);
-        let Some(duration) = end.duration.filter(|_| !(open && end.recursive)) else {
-            return Duration(0);
-        };
-        if end.recursive {
-            let ended = self.recursive.entry(key).or_default();
-            // They are part of this one.
-            while ended.last().is_some_and(|(depth, _)| *depth > end.depth) {
-                ended.pop();
-            }
-            match ended.last_mut() {
-                Some((depth, all)) if *depth == end.depth => *all += duration,
-                _ => ended.push((end.depth, duration)),
-            }
-            return Duration(0);
-        }
-        if self.recursive.is_empty() {
-            return Duration(0);
-        }
-        let ended = self.recursive.remove(&key).unwrap_or_default();
-        let mut all = Duration(0);
-        if open && end.doubt.loss {
-            ended.iter().for_each(|(_, time)| all += *time);
-        }
-        all
     }
 
     /// The rows: functions in the order of their addresses, then interrupts by number.
@@ -188,7 +155,7 @@ mod tests {
     use kymo_event::{Addr, Time};
 
     use super::*;
-    use crate::calls::{CallId, Doubt};
+    use crate::calls::{CallId, Doubt, TrackId};
 
     /// Ends of one function's calls: depth, duration, whether there was a loss, and how. The one at depth 0 is the
     /// outermost.

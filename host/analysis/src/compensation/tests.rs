@@ -266,6 +266,27 @@ fn calls_within_one_that_is_open_are_in_no_total() {
 }
 
 #[test]
+fn calls_within_one_whose_exit_is_lost_are_charged_in_its_place() {
+    let lost = EventKind::Gap(kymo_event::Gap::Discarded { events: Some(1) });
+    let (row, left) = left_of(
+        &[
+            (0, enter(A)),
+            (100, enter(B)),
+            (200, lost),
+            (300, enter(A)),
+            (400, exit(A)),
+            (500, enter(A)),
+            (600, exit(A)),
+        ],
+        A,
+    );
+    assert_eq!((row.total, row.count, row.open), (Duration(200), 2, 1));
+    // 30 after an enter that comes late and 20 after the other, 5 before each exit.
+    assert_eq!(left.total, Duration(200 - 35 - 25));
+    assert_eq!(left.self_time, left.total);
+}
+
+#[test]
 fn what_jumps_left_and_what_is_open_is_charged_too() {
     let env = Addr(0x1000);
     let (ends, compensation) = compensated(&[
