@@ -1,5 +1,5 @@
 /* How large the recorder is in a program: linked, with what is not used left out. With ALL the program
- * uses everything but the link, with ITEMS those too, with MINIMAL everything that the minimal library has;
+ * uses everything but the link, with LINK and ITEMS those too, with MINIMAL everything that the minimal library has;
  * without them nothing but the compiler's hooks. With NOTHING there is no recorder. */
 #include "kymo.h"
 #ifdef ITEMS
@@ -42,6 +42,14 @@ void promoted(void)
 	__asm__ volatile("");
 }
 
+#ifdef LINK
+KYMO_NO_INSTRUMENT static void out(const uint8_t *bytes, size_t length)
+{
+	(void)bytes;
+	(void)length;
+}
+#endif
+
 static const kymo_promotion_t promotions[] = {
 	{.function = promoted, .kind = KYMO_PROMOTE_SWITCHED_IN},
 };
@@ -66,6 +74,9 @@ const kymo_config_t kymo_config = {
 	.promotion_count = 1,
 	.retained = &retained,
 	.current_thread = current_thread,
+#endif
+#ifdef LINK
+	.send = out,
 #endif
 };
 
@@ -115,6 +126,11 @@ KYMO_NO_INSTRUMENT BEGIN
 	kymo_produce_list(KYMO_ITEM_USER(0), 0, KYMO_ITEM_ARG_0, &items[0].data, 1);
 	kymo_commit(kymo_reserve(16), 1);
 	kymo_discard(kymo_reserve(16));
+#endif
+#ifdef LINK
+	kymo_link_receive(0);
+	if (kymo_link_pending())
+		kymo_link_poll();
 #endif
 #ifdef MINIMAL
 	kymo_on();

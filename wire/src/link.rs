@@ -62,12 +62,14 @@ pub mod command;
 pub mod crc;
 pub mod frame;
 pub mod identity;
+pub mod text;
 
 use crate::event::Shape;
 
 pub use command::{Command, CommandError, Mode};
 pub use frame::{Frame, FrameKind};
 pub use identity::{Capabilities, Identity};
+pub use text::Text;
 
 /// The version of this protocol and of the packets that go with it: in `identify`, and as
 /// `tracer_minor` in metadata.

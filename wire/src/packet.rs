@@ -135,6 +135,25 @@ impl PacketHeader {
         Some(at)
     }
 
+    /// Reads [`begin`](Self::begin) alone out of the header at the front of `bytes`; `None` if they are too few.
+    pub fn read_begin(order: ByteOrder, bytes: &[u8]) -> Option<u64> {
+        let begin = *bytes.get(Self::BEGIN_OFFSET..)?.first_chunk()?;
+        Some(match order {
+            ByteOrder::Little => u64::from_le_bytes(begin),
+            ByteOrder::Big => u64::from_be_bytes(begin),
+        })
+    }
+
+    /// The same of the content's length, in bytes.
+    pub fn read_content(order: ByteOrder, bytes: &[u8]) -> Option<usize> {
+        let bits = *bytes.get(Self::CONTENT_OFFSET..)?.first_chunk()?;
+        let bits = match order {
+            ByteOrder::Little => u32::from_le_bytes(bits),
+            ByteOrder::Big => u32::from_be_bytes(bits),
+        };
+        Some(bits as usize / 8)
+    }
+
     /// Reads the header at the front of `bytes`; `None` if they are too few or do not begin with
     /// [`PACKET_MAGIC`].
     pub fn read(layout: Layout, bytes: &[u8]) -> Option<Self> {
@@ -209,6 +228,11 @@ mod tests {
                 let size = header.write(layout, &mut bytes).unwrap();
                 assert_eq!(size, layout.header_bytes());
                 assert_eq!(PacketHeader::read(layout, &bytes), Some(header));
+                let begin = PacketHeader::read_begin(order, &bytes);
+                assert_eq!(begin, Some(header.begin));
+                assert_eq!(PacketHeader::read_content(order, &bytes), Some(44));
+                assert_eq!(PacketHeader::read_begin(order, &bytes[..20]), None);
+                assert_eq!(PacketHeader::read_content(order, &bytes[..33]), None);
                 assert_eq!(PacketHeader::read(layout, &bytes[..size - 1]), None);
                 bytes[0] ^= 1;
                 assert_eq!(PacketHeader::read(layout, &bytes), None);

@@ -549,7 +549,7 @@ impl<T: Target> Buffer<T> {
         // SAFETY: of a closed packet nobody writes the header, and its place is not given away until a
         // reader has taken it.
         let header = unsafe { self.memory.slice(at, Self::HEADER) };
-        Some(PacketHeader::read(T::LAYOUT, header)?.begin)
+        PacketHeader::read_begin(T::LAYOUT.order, header)
     }
 
     /// Gives the place of the packet that [`next`](Self::next) returned back to the writer.
@@ -569,8 +569,7 @@ impl<T: Target> Buffer<T> {
     unsafe fn content(&self, at: u32) -> Option<&[u8]> {
         // SAFETY: by this function's contract.
         let whole = unsafe { self.memory.slice(at, self.packet_bytes.get()) };
-        let header = PacketHeader::read(T::LAYOUT, whole)?;
-        whole.get(..(header.content_bits / 8) as usize)
+        whole.get(..PacketHeader::read_content(T::LAYOUT.order, whole)?)
     }
 }
 

@@ -32,3 +32,61 @@ impl LongCell {
         self.0.set(Long(value));
     }
 }
+
+/// A number divided by another one (by 1 if that is 0), and what is left: slowly where the processor has no such
+/// instruction, for those who do this seldom. (What compilers call for it is ten times as long.)
+pub(crate) fn divide(number: u64, by: u64) -> (u64, u64) {
+    let by = by.max(1);
+    match size_of::<usize>() {
+        8 => (number / by, number % by),
+        _ => divide_bits(number, by),
+    }
+}
+
+#[inline(never)]
+fn divide_bits(number: u64, by: u64) -> (u64, u64) {
+    let (mut quotient, mut rest) = (0u64, 0u64);
+    for bit in (0..u64::BITS).rev() {
+        let carry = rest >> 63 != 0;
+        rest = rest << 1 | number >> bit & 1;
+        quotient <<= 1;
+        if carry || rest >= by {
+            rest = rest.wrapping_sub(by);
+            quotient |= 1;
+        }
+    }
+    (quotient, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As 32-bit processors do it.
+    fn slowly(number: u64, by: u64) -> (u64, u64) {
+        divide_bits(number, by.max(1))
+    }
+
+    #[test]
+    fn a_division_is_what_the_processors_is() {
+        let mut random = 1u64;
+        let mut next = || {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            random >> (random >> 58)
+        };
+        for _ in 0..10_000 {
+            let (number, by) = (next(), next());
+            let expected = (number / by.max(1), number % by.max(1));
+            assert_eq!(slowly(number, by), expected, "{number} / {by}");
+            assert_eq!(divide(number, by), expected);
+        }
+        for number in [0, 1, u64::MAX - 1, u64::MAX] {
+            for by in [0, 1, 2, 1 << 63, u64::MAX] {
+                let expected = (number / by.max(1), number % by.max(1));
+                assert_eq!(slowly(number, by), expected, "{number} / {by}");
+            }
+        }
+    }
+}

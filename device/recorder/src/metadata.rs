@@ -379,8 +379,8 @@ impl<T: Target> Metadata<T> {
         };
         let header = T::LAYOUT.header_bytes() as u32;
         // SAFETY: nobody writes to a sealed header.
-        let header = PacketHeader::read(T::LAYOUT, unsafe { packet.memory.slice(0, header) });
-        let length = header.map_or(0, |header| header.content_bits / 8);
+        let header = unsafe { packet.memory.slice(0, header) };
+        let length = PacketHeader::read_content(T::LAYOUT.order, header).unwrap_or(0) as u32;
         // SAFETY: what is added to a sealed packet stands behind this.
         unsafe { packet.memory.slice(0, length) }
     }

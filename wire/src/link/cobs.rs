@@ -45,11 +45,14 @@ pub fn decode_in_place(bytes: &mut [u8], length: usize) -> Option<usize> {
         if code == 0 || from + code > length {
             return None;
         }
-        if bytes[from + 1..from + code].contains(&0) {
-            return None;
+        // (Byte by byte: what moves them at once is a kilobyte of a microcontroller's code.)
+        for at in from + 1..from + code {
+            if bytes[at] == 0 {
+                return None;
+            }
+            bytes[to] = bytes[at];
+            to += 1;
         }
-        bytes.copy_within(from + 1..from + code, to);
-        to += code - 1;
         from += code;
         if code < 0xFF && from < length {
             bytes[to] = 0;

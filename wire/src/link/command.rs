@@ -128,9 +128,10 @@ pub enum CommandError {
     TooWide,
 }
 
-impl fmt::Display for CommandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl CommandError {
+    /// What a target answers.
+    pub const fn message(self) -> &'static str {
+        match self {
             Self::Unknown => "unknown command",
             Self::MissingArgument => "an argument is missing",
             Self::ExtraArgument => "too many arguments",
@@ -139,7 +140,13 @@ impl fmt::Display for CommandError {
             Self::NotAMode => "expected overwrite, fixed or stream",
             Self::NotASwitch => "expected on or off",
             Self::TooWide => "the address does not fit this target",
-        })
+        }
+    }
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message())
     }
 }
 
@@ -158,50 +165,58 @@ impl Command {
             return Ok(None);
         };
         let mut argument = || words.next().ok_or(CommandError::MissingArgument);
+        let mut known = WORDS.iter();
+        let (_, word) = known
+            .find(|(known, _)| same(known, word))
+            .ok_or(CommandError::Unknown)?;
         let command = match word {
-            b"identify" => Self::Identify,
-            b"ping" => Self::Ping,
-            b"status" => Self::Status,
-            b"reboot" => Self::Reboot,
-            b"enable" => Self::Enable,
-            b"disable" => Self::Disable,
-            b"on" => Self::On,
-            b"off" => Self::Off,
-            b"listsets" => Self::ListSets,
-            b"trigger" => Self::Trigger(address(argument()?)?),
-            b"stopper" => Self::Stopper(address(argument()?)?),
-            b"mode" => match argument()? {
-                b"overwrite" => Self::Mode(Mode::Overwrite),
-                b"fixed" => Self::Mode(Mode::Fixed),
-                b"stream" => Self::Mode(Mode::Stream),
-                _ => return Err(CommandError::NotAMode),
+            Word::Identify => Self::Identify,
+            Word::Ping => Self::Ping,
+            Word::Status => Self::Status,
+            Word::Reboot => Self::Reboot,
+            Word::Enable => Self::Enable,
+            Word::Disable => Self::Disable,
+            Word::On => Self::On,
+            Word::Off => Self::Off,
+            Word::ListSets => Self::ListSets,
+            Word::Clear => Self::Clear,
+            Word::DumpTrace => Self::DumpTrace,
+            Word::DumpProfile => Self::DumpProfile,
+            Word::Done => Self::Done,
+            Word::Time => Self::Time,
+            Word::Trigger => Self::Trigger(address(argument()?)?),
+            Word::Stopper => Self::Stopper(address(argument()?)?),
+            Word::Mode => {
+                let name = argument()?;
+                let modes = [Mode::Overwrite, Mode::Fixed, Mode::Stream];
+                let mut modes = modes.into_iter();
+                let mode = modes.find(|mode| same(mode.name(), name));
+                Self::Mode(mode.ok_or(CommandError::NotAMode)?)
+            }
+            Word::Resend => Self::Resend {
+                first: short(argument()?)?,
+                last: short(argument()?)?,
             },
-            b"clear" => Self::Clear,
-            b"dump_trace" => Self::DumpTrace,
-            b"dump_profile" | b"dump_profiler" => Self::DumpProfile,
-            b"resend" => Self::Resend {
-                first: number(argument()?)?,
-                last: number(argument()?)?,
-            },
-            b"done" => Self::Done,
-            b"stream" => match argument()? {
-                b"on" => Self::StreamOn {
-                    flush_ms: match argument() {
-                        Ok(word) => number(word)?,
+            Word::Stream => {
+                let word = argument()?;
+                if same("off", word) {
+                    Self::StreamOff
+                } else if same("on", word) {
+                    let flush_ms = match argument() {
+                        Ok(word) => short(word)?,
                         Err(_) => FLUSH_MS,
-                    },
-                },
-                b"off" => Self::StreamOff,
-                _ => return Err(CommandError::NotASwitch),
-            },
-            b"ack" => Self::Ack(number(argument()?)?),
-            b"time" => Self::Time,
-            b"wall_clock" => Self::WallClock {
+                    };
+                    Self::StreamOn { flush_ms }
+                } else {
+                    return Err(CommandError::NotASwitch);
+                }
+            }
+            Word::Ack => Self::Ack(short(argument()?)?),
+            Word::WallClock => Self::WallClock {
                 ticks: number(argument()?)?,
                 ns: number(argument()?)?,
-                uncertainty: number(argument()?)?,
+                uncertainty: short(argument()?)?,
             },
-            _ => return Err(CommandError::Unknown),
         };
         match words.next() {
             None => Ok(Some(command)),
@@ -265,20 +280,88 @@ fn address(word: &[u8]) -> Result<u64, CommandError> {
     Ok(value)
 }
 
-/// A decimal number that fits the type that is wanted.
-fn number<N: TryFrom<u64>>(word: &[u8]) -> Result<N, CommandError> {
+/// A decimal number.
+#[inline(never)]
+fn number(word: &[u8]) -> Result<u64, CommandError> {
     let mut value = 0u64;
     for &digit in word {
-        let digit = (digit as char)
-            .to_digit(10)
-            .ok_or(CommandError::NotANumber)?;
+        let digit = digit.wrapping_sub(b'0');
+        // (Ten times what is more than that has no room; and half of the numbers between are told by the carry.)
+        if digit > 9 || value > u64::MAX / 10 {
+            return Err(CommandError::NotANumber);
+        }
+        value = (value << 3) + (value << 1);
         value = value
-            .checked_mul(10)
-            .and_then(|value| value.checked_add(digit.into()))
+            .checked_add(digit.into())
             .ok_or(CommandError::NotANumber)?;
     }
-    N::try_from(value).map_err(|_| CommandError::NotANumber)
+    Ok(value)
 }
+
+/// The same of 32 bits.
+#[inline(never)]
+fn short(word: &[u8]) -> Result<u32, CommandError> {
+    u32::try_from(number(word)?).map_err(|_| CommandError::NotANumber)
+}
+
+/// Whether these are the same. (What compares slices would be another function to be linked.)
+#[inline(never)]
+fn same(one: &str, other: &[u8]) -> bool {
+    let one = one.as_bytes();
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one == other)
+}
+
+/// What a command's first word says.
+#[derive(Clone, Copy)]
+enum Word {
+    Identify,
+    Ping,
+    Status,
+    Reboot,
+    Enable,
+    Disable,
+    On,
+    Off,
+    ListSets,
+    Clear,
+    DumpTrace,
+    DumpProfile,
+    Done,
+    Time,
+    Trigger,
+    Stopper,
+    Mode,
+    Resend,
+    Stream,
+    Ack,
+    WallClock,
+}
+
+/// All first words.
+const WORDS: [(&str, Word); 22] = [
+    ("identify", Word::Identify),
+    ("ping", Word::Ping),
+    ("status", Word::Status),
+    ("reboot", Word::Reboot),
+    ("enable", Word::Enable),
+    ("disable", Word::Disable),
+    ("on", Word::On),
+    ("off", Word::Off),
+    ("listsets", Word::ListSets),
+    ("trigger", Word::Trigger),
+    ("stopper", Word::Stopper),
+    ("mode", Word::Mode),
+    ("clear", Word::Clear),
+    ("dump_trace", Word::DumpTrace),
+    ("dump_profile", Word::DumpProfile),
+    ("dump_profiler", Word::DumpProfile),
+    ("resend", Word::Resend),
+    ("done", Word::Done),
+    ("stream", Word::Stream),
+    ("ack", Word::Ack),
+    ("time", Word::Time),
+    ("wall_clock", Word::WallClock),
+];
 
 #[cfg(test)]
 mod tests {

@@ -17,10 +17,14 @@ use core::fmt;
 
 use super::command::Mode;
 use super::crc::crc32;
+use super::text::Text;
 use crate::event::{ByteOrder, Layout, Shape, WordSize};
 
 /// The beginning of the line.
 pub const PREFIX: &str = "kymo identify:";
+
+/// No line is longer, without its end.
+pub const MAX_LINE: usize = 384;
 
 /// What a target was built to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -150,55 +154,46 @@ impl Identity {
         })
     }
 
-    /// Everything of the line before the checksum.
-    fn body(&self, out: &mut impl fmt::Write) -> fmt::Result {
+    /// Writes the whole line, without its end, at the beginning of a text of [`MAX_LINE`] bytes.
+    pub fn write(&self, text: &mut Text<'_>) {
         let layout = self.layout;
-        write!(
-            out,
-            "{PREFIX} protocol={} word={} order={} shape={} shift={} clock_hz={} clock_bits={} \
-             buffer={} packet={} streams={} mode={} text_base={:#x} caps=",
-            self.protocol,
-            layout.word.bits(),
-            layout.order.name(),
-            layout.shape.name(),
-            layout.function_shift,
-            self.clock_hz,
-            self.clock_bits,
-            self.buffer_bytes,
-            self.packet_bytes,
-            self.streams,
-            self.mode.name(),
-            self.text_base,
-        )?;
+        text.add(PREFIX)
+            .word("protocol", self.protocol.into())
+            .word("word", layout.word.bits().into())
+            .word_of("order", layout.order.name())
+            .word_of("shape", layout.shape.name())
+            .word("shift", layout.function_shift.into())
+            .word("clock_hz", self.clock_hz)
+            .word("clock_bits", self.clock_bits.into())
+            .word("buffer", self.buffer_bytes.into())
+            .word("packet", self.packet_bytes.into())
+            .word("streams", self.streams.into())
+            .word_of("mode", self.mode.name())
+            .address("text_base", self.text_base)
+            .key("caps");
         let mut comma = "";
         for (name, set) in NAMES.into_iter().zip(self.capabilities.flags()) {
             if set {
-                write!(out, "{comma}{name}")?;
+                text.add(comma).add(name);
                 comma = ",";
             }
         }
-        out.write_str(" build_id=")?;
+        text.key("build_id");
         for byte in self.build_id() {
-            write!(out, "{byte:02x}")?;
+            text.hexadecimal((*byte).into(), 2);
         }
-        Ok(())
+        let sum = crc32(text.bytes());
+        text.add(" #").hexadecimal(sum.into(), 8);
     }
 }
 
 /// The whole line, without its end.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        struct Checksum(super::crc::Crc32);
-        impl fmt::Write for Checksum {
-            fn write_str(&mut self, text: &str) -> fmt::Result {
-                self.0.update(text.as_bytes());
-                Ok(())
-            }
-        }
-        let mut sum = Checksum(super::crc::Crc32::new());
-        self.body(&mut sum)?;
-        self.body(f)?;
-        write!(f, " #{:08x}", sum.0.value())
+        let mut room = [0; MAX_LINE];
+        let mut text = Text::new(&mut room);
+        self.write(&mut text);
+        f.write_str(core::str::from_utf8(text.bytes()).unwrap_or(""))
     }
 }
 
@@ -237,6 +232,20 @@ mod tests {
             let torn = std::format!("{}hello{}", &line[..at], &line[at..]);
             assert_eq!(Identity::parse(&torn), None, "{torn}");
         }
+        let longest = Identity {
+            protocol: u32::MAX,
+            clock_hz: u64::MAX,
+            clock_bits: u32::MAX,
+            buffer_bytes: u32::MAX,
+            packet_bytes: u32::MAX,
+            streams: u32::MAX,
+            mode: Mode::Overwrite,
+            text_base: u64::MAX,
+            capabilities: Capabilities::parse(&NAMES.join(",")),
+            build_id: ([0xA5; 32], 32),
+            ..identity
+        };
+        assert_eq!(Identity::parse(&longest.to_string()), Some(longest));
         assert_eq!(Identity::parse("kymo identify: #00000000"), None);
         assert_eq!(Identity::parse(""), None);
     }

@@ -31,6 +31,8 @@ struct Build {
 enum Place {
     /// On all.
     Anywhere,
+    /// Where there is no system.
+    Bare,
     /// Not where a recorder for several processors lacks it.
     Single,
     /// It can only be built for a Cortex-M.
@@ -44,6 +46,7 @@ impl Place {
     fn has(self, target: &str) -> bool {
         match self {
             Self::Anywhere => true,
+            Self::Bare => target.contains("-none"),
             Self::Single => !target.starts_with("aarch64"),
             Self::CortexM => target.starts_with("thumb"),
             Self::One => target.starts_with("thumbv7em"),
@@ -64,7 +67,7 @@ enum Library {
 
 /// What is measured: everything that is linked, but for the code of the program's own functions. Its
 /// configuration and its names, which it would not have without a recorder, are counted.
-const BUILDS: [Build; 8] = [
+const BUILDS: [Build; 9] = [
     Build {
         name: "size_all",
         title: "ALL BUT THE LINK",
@@ -73,6 +76,15 @@ const BUILDS: [Build; 8] = [
         code: Some(6 << 10),
         ram: Some(256),
         place: Place::Anywhere,
+    },
+    Build {
+        name: "size_link",
+        title: "WITH THE LINK",
+        library: Library::Whole,
+        options: &["-DALL", "-DLINK"],
+        code: None,
+        ram: None,
+        place: Place::Bare,
     },
     Build {
         name: "size_items",

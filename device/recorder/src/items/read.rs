@@ -50,7 +50,7 @@ impl<T: Target> Ring<T> {
     /// It is closed, and nobody writes to it as long as the slice is used.
     unsafe fn place(&self, place: u32) -> Option<&[u8]> {
         let start = place * Self::PACKET as u32;
-        let length = (self.header(start)?.content_bits / 8) as usize;
+        let length = (self.word(start + PacketHeader::CONTENT_OFFSET as u32) / 8) as usize;
         if length > Self::PACKET {
             return None;
         }

@@ -3,11 +3,10 @@
 //! The link knows commands, frames and pieces; what there is to send, and what it means to turn
 //! recording on, is the business of each driver (one processor, several, threads of a process).
 
-use core::fmt;
-
-use kymo_wire::link::{Identity, Mode};
+use kymo_wire::link::{CommandError, Identity, Mode};
 
 use crate::encode::Figures;
+use crate::long::divide;
 
 /// The longest piece of data that a recorder makes up for a dump (and does not have in memory).
 pub const SCRATCH_BYTES: usize = 64;
@@ -45,11 +44,14 @@ pub enum Refusal {
     Streaming,
     /// There is no stream of which anything could have arrived.
     NotStreaming,
+    /// The address is wider than the target's.
+    TooWide,
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Refusal {
+    /// What the host is told.
+    pub const fn message(self) -> &'static str {
+        match self {
             Self::NotSetUp => "the recorder could not be set up; see status",
             Self::Busy => "another dump or a clear is going on",
             Self::NoMemory => "out of memory",
@@ -60,7 +62,8 @@ impl fmt::Display for Refusal {
             Self::NoStream => "this target cannot stream",
             Self::Streaming => "a stream is going on (stream off ends it)",
             Self::NotStreaming => "no stream is going on",
-        })
+            Self::TooWide => CommandError::TooWide.message(),
+        }
     }
 }
 
@@ -193,9 +196,8 @@ pub trait Control {
 /// What time it is in the world at `now`, if it was `ns` when the clock showed `ticks`, of which there
 /// are `hz` a second. Right for some minutes' distance.
 pub fn later(ns: u64, ticks: u64, now: u64, hz: u64) -> u64 {
-    let distance = now.saturating_sub(ticks);
-    let (seconds, rest) = (distance / hz.max(1), distance % hz.max(1));
-    let rest = rest.saturating_mul(1_000_000_000) / hz.max(1);
+    let (seconds, rest) = divide(now.saturating_sub(ticks), hz);
+    let (rest, _) = divide(rest.saturating_mul(1_000_000_000), hz);
     ns.saturating_add(seconds.saturating_mul(1_000_000_000))
         .saturating_add(rest)
 }

@@ -2,9 +2,9 @@
 
 use kymo_wire::link::crc::Crc32;
 use kymo_wire::link::frame::MAX_WIRE;
-use kymo_wire::link::{DATA_BYTES, DUMP_TIMEOUT_MS, Frame};
+use kymo_wire::link::{DATA_BYTES, Frame};
 
-use super::{Control, Refusal, SCRATCH_BYTES, Subject};
+use super::{Control, DUMP_TIMEOUT, Refusal, SCRATCH_BYTES, Subject};
 
 /// A dump that is going on.
 #[derive(Debug)]
@@ -80,13 +80,13 @@ impl Dump {
     /// turns with the tick may stand still in the clock as long as nobody else reads it.)
     pub fn tick(&mut self, tick_hz: u32) -> bool {
         self.ticks = self.ticks.saturating_add(1);
-        let limit = u64::from(tick_hz) * u64::from(DUMP_TIMEOUT_MS) / 1000;
+        let limit = u64::from(tick_hz) * DUMP_TIMEOUT;
         limit != 0 && u64::from(self.ticks) > limit
     }
 
     /// Whether the host has been silent for so long that it is taken to be gone.
     pub fn is_forgotten(&self, now: u64, hz: u64) -> bool {
-        let limit = hz / 1000 * u64::from(DUMP_TIMEOUT_MS);
+        let limit = hz.saturating_mul(DUMP_TIMEOUT);
         now.saturating_sub(self.active) > limit
     }
 

@@ -16,11 +16,10 @@ mod ring;
 mod stream;
 
 use core::cell::{Cell, UnsafeCell};
-use core::fmt::{self, Write as _};
 use core::sync::atomic::AtomicBool;
 
 use kymo_wire::link::frame::{MAX_TEXT, MAX_WIRE};
-use kymo_wire::link::{Command, CommandError, Frame};
+use kymo_wire::link::{Command, DUMP_TIMEOUT_MS, Frame, Text};
 
 use crate::sync::{AtomicU32, Ordering, add};
 use dump::Dump;
@@ -33,6 +32,12 @@ pub use control::{Control, Refusal, SCRATCH_BYTES, Status, Subject, later};
 pub use receive::check_receiver;
 pub use ring::BYTES as RECEIVE_BYTES;
 pub use stream::{BURST, WINDOW};
+
+/// [`DUMP_TIMEOUT_MS`] in seconds.
+const DUMP_TIMEOUT: u64 = {
+    assert!(DUMP_TIMEOUT_MS.is_multiple_of(1000));
+    DUMP_TIMEOUT_MS as u64 / 1000
+};
 
 /// The link. All zero at the beginning.
 #[derive(Debug)]
@@ -220,29 +225,35 @@ impl Inner {
             dump.hear(control);
         }
         stream.hear(control);
-        let mut answer = Answer { out, control, link };
+        let mut answer = Answer { out, control };
         let (way, text) = match input {
             Input::Line(text) => (Way::Line(first_word(text)), text),
             Input::Command { request, text } => (Way::Frame(request), text),
             Input::TooLong => {
                 add(&link.damaged, 1);
-                return answer.give(Way::Line(b""), false, format_args!("the line is too long"));
+                return answer.give(Way::Line(b""), Err("the line is too long"));
             }
             Input::Torn => {
                 add(&link.damaged, 1);
-                let message = format_args!("bytes of the line were lost");
-                return answer.give(Way::Line(b""), false, message);
+                return answer.give(Way::Line(b""), Err("bytes of the line were lost"));
             }
             Input::Damaged => return add(&link.damaged, 1),
         };
-        match Command::parse(text) {
-            Ok(None) => {}
+        let mut room = [0; MAX_TEXT];
+        let mut said = Text::new(&mut room);
+        let outcome = match Command::parse(text) {
+            Ok(None) => return,
             Ok(Some(command)) => {
-                if let Err(refusal) = obey(command, way, (dump, stream), &mut answer) {
-                    answer.give(way, false, format_args!("{refusal}"));
-                }
+                let obeyed = obey(command, way, (dump, stream), &mut answer, link, &mut said);
+                obeyed.map_err(Refusal::message)
             }
-            Err(error) => answer.give(way, false, format_args!("{error}")),
+            Err(error) => Err(error.message()),
+        };
+        match outcome {
+            Ok(true) if said.is_empty() => answer.give(way, Ok(b"ok")),
+            Ok(true) => answer.give(way, Ok(said.bytes())),
+            Ok(false) => {}
+            Err(message) => answer.give(way, Err(message)),
         }
     }
 
@@ -286,18 +297,36 @@ fn first_word(line: &[u8]) -> &[u8] {
         .unwrap_or(&[])
 }
 
-/// Carries a command out and answers it; what is refused the caller answers.
+/// Carries a command out. What is answered, if that is not `ok`, is `said`; false if nothing is.
+#[inline(never)]
 fn obey(
     command: Command,
     way: Way<'_>,
     (dump, stream): (&mut State, &mut Streaming),
     answer: &mut Answer<'_, impl Control>,
-) -> Result<(), Refusal> {
+    link: &Link,
+    said: &mut Text<'_>,
+) -> Result<bool, Refusal> {
     let control = answer.control;
     let request = match way {
         Way::Line(_) => 0,
         Way::Frame(request) => request,
     };
+    match command {
+        Command::Mode(_) | Command::Clear | Command::DumpTrace | Command::DumpProfile
+            if stream.is_active() =>
+        {
+            return Err(Refusal::Streaming);
+        }
+        Command::Reboot
+        | Command::Mode(_)
+        | Command::Clear
+        | Command::DumpTrace
+        | Command::DumpProfile
+        | Command::Done
+        | Command::StreamOn { .. } => dump.end(control),
+        _ => {}
+    }
     match command {
         Command::Identify => {
             // A line comes from somebody who does not know of a stream.
@@ -305,63 +334,32 @@ fn obey(
                 stream.end(control);
             }
             // Always as a line: it is what a host that lost its place asks for.
-            let identity = control.identity();
-            answer.line(format_args!("{identity}"));
-            if let Way::Frame(_) = way {
-                answer.ok(way);
-            }
+            answer.line(|line| control.identity().write(line));
+            return Ok(matches!(way, Way::Frame(_)));
         }
-        Command::Ping => answer.give(way, true, format_args!("pong")),
-        Command::Status => {
-            let status = control.status();
-            answer.give(way, true, format_args!("{}", Report(&status, answer.link)));
-        }
-        Command::Reboot => {
-            dump.end(control);
-            return Err(control.reboot());
-        }
-        Command::Enable | Command::Disable => {
-            control.enable(command == Command::Enable);
-            answer.ok(way);
-        }
-        Command::On | Command::Off => {
-            control.turn(command == Command::On);
-            answer.ok(way);
-        }
+        Command::Ping => _ = said.add("pong"),
+        Command::Status => report(said, &control.status(), link.damaged()),
+        Command::Reboot => return Err(control.reboot()),
+        Command::Enable => control.enable(true),
+        Command::Disable => control.enable(false),
+        Command::On => control.turn(true),
+        Command::Off => control.turn(false),
         Command::ListSets => {
             let (trigger, stopper) = control.sets();
-            let sets = format_args!("trigger={trigger:#x} stopper={stopper:#x}");
-            answer.give(way, true, sets);
+            said.address("trigger", trigger as u64);
+            said.address("stopper", stopper as u64);
         }
         Command::Trigger(address) | Command::Stopper(address) => {
-            let Ok(address) = usize::try_from(address) else {
-                answer.give(way, false, format_args!("{}", CommandError::TooWide));
-                return Ok(());
-            };
+            let address = usize::try_from(address).map_err(|_| Refusal::TooWide)?;
             let (trigger, stopper) = control.sets();
             match command {
                 Command::Trigger(_) => control.set_sets(address, stopper),
                 _ => control.set_sets(trigger, address),
             }
-            answer.ok(way);
         }
-        Command::Mode(_) | Command::Clear | Command::DumpTrace | Command::DumpProfile
-            if stream.is_active() =>
-        {
-            return Err(Refusal::Streaming);
-        }
-        Command::Mode(mode) => {
-            dump.end(control);
-            control.set_mode(mode)?;
-            answer.ok(way);
-        }
-        Command::Clear => {
-            dump.end(control);
-            control.clear()?;
-            answer.ok(way);
-        }
+        Command::Mode(mode) => control.set_mode(mode)?,
+        Command::Clear => control.clear()?,
         Command::DumpTrace | Command::DumpProfile => {
-            dump.end(control);
             let subject = match command {
                 Command::DumpTrace => Subject::Trace,
                 _ => Subject::Profile,
@@ -369,33 +367,26 @@ fn obey(
             control.freeze(subject)?;
             let new = Dump::new(subject, request, control);
             let (bytes, frames) = new.size();
-            answer.give(way, true, format_args!("bytes={bytes} frames={frames}"));
+            said.word("bytes", bytes.into())
+                .word("frames", frames.into());
             *dump = State::Dumping(new);
         }
-        Command::Resend { first, last } => {
-            match dump.dump() {
-                Some(dump) => dump.resend(request, first, last)?,
-                None if stream.is_active() => stream.resend(first, last)?,
-                None => return Err(Refusal::NoDump),
-            }
-            answer.ok(way);
-        }
-        Command::Done => {
-            dump.end(control);
-            answer.ok(way);
-        }
+        Command::Resend { first, last } => match dump.dump() {
+            Some(dump) => dump.resend(request, first, last)?,
+            None if stream.is_active() => stream.resend(first, last)?,
+            None => return Err(Refusal::NoDump),
+        },
+        Command::Done => {}
         Command::StreamOn { flush_ms } => {
-            dump.end(control);
             stream.start(request, flush_ms, control)?;
-            answer.give(way, true, format_args!("window={WINDOW}"));
+            said.word("window", WINDOW as u64);
         }
         Command::StreamOff => {
             let left = stream.stop(control)?;
-            let (sending, pieces) = (u8::from(left.sending), left.pieces);
-            let text = format_args!("sending={sending} pieces={pieces}");
-            match left.withheld {
-                0 => answer.give(way, true, text),
-                streams => answer.give(way, true, format_args!("{text} reserved={streams}")),
+            said.word("sending", left.sending.into());
+            said.word("pieces", left.pieces.into());
+            if left.withheld != 0 {
+                said.word("reserved", left.withheld.into());
             }
         }
         Command::Ack(piece) => {
@@ -403,49 +394,49 @@ fn obey(
                 return Err(Refusal::NotStreaming);
             }
             stream.acknowledge(piece, control);
+            return Ok(false);
         }
-        Command::Time => {
-            let ticks = control.now();
-            answer.give(way, true, format_args!("ticks={ticks}"));
-        }
+        Command::Time => _ = said.word("ticks", control.now()),
         Command::WallClock {
             ticks,
             ns,
             uncertainty,
         } => {
-            let recorded = u8::from(control.wall_clock(ticks, ns, uncertainty));
-            answer.give(way, true, format_args!("recorded={recorded}"));
+            let recorded = control.wall_clock(ticks, ns, uncertainty);
+            said.word("recorded", recorded.into());
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Sends answers.
 struct Answer<'a, C> {
     out: &'a mut [u8; MAX_WIRE],
     control: &'a C,
-    link: &'a Link,
 }
 
 impl<C: Control> Answer<'_, C> {
-    fn ok(&mut self, way: Way<'_>) {
-        self.give(way, true, format_args!("ok"));
-    }
-
-    fn give(&mut self, way: Way<'_>, ok: bool, text: fmt::Arguments<'_>) {
+    /// Answers with this text, or says why not.
+    #[inline(never)]
+    fn give(&mut self, way: Way<'_>, outcome: Result<&[u8], &str>) {
+        let text = match outcome {
+            Ok(text) => text,
+            Err(message) => message.as_bytes(),
+        };
         match way {
-            Way::Line(word) if ok => {
-                let word = core::str::from_utf8(word).unwrap_or("");
-                self.line(format_args!("kymo {word}: {text}"));
-            }
-            Way::Line(_) => self.line(format_args!("kymo error: {text}")),
+            Way::Line(word) => self.line(|line| {
+                line.add("kymo ");
+                match outcome {
+                    Ok(_) => line.add_bytes(word),
+                    Err(_) => line.add("error"),
+                };
+                line.add(": ").add_bytes(text);
+            }),
             Way::Frame(request) => {
-                let mut buffer = Text::<MAX_TEXT>::new();
-                let _ = buffer.write_fmt(text);
                 let reply = Frame::Reply {
                     request,
-                    ok,
-                    text: buffer.bytes(),
+                    ok: outcome.is_ok(),
+                    text,
                 };
                 if let Some(length) = reply.encode(self.out) {
                     self.control.send(self.out.get(..length).unwrap_or(&[]));
@@ -455,84 +446,40 @@ impl<C: Control> Answer<'_, C> {
     }
 
     /// Sends a line at once, so that nothing of ours can stand in the middle of it.
-    fn line(&mut self, text: fmt::Arguments<'_>) {
-        let mut buffer = Text::<{ MAX_TEXT + 64 }>::new();
-        let _ = buffer.write_fmt(text);
-        buffer.end_line();
-        self.control.send(buffer.bytes());
+    fn line(&mut self, write: impl FnOnce(&mut Text<'_>)) {
+        let mut room = [0; MAX_TEXT + 64];
+        let mut line = Text::new(&mut room);
+        write(&mut line);
+        line.end_line();
+        self.control.send(line.bytes());
     }
 }
 
 /// The reply to `status`.
-struct Report<'a>(&'a Status, &'a Link);
-
-impl fmt::Display for Report<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(status, link) = self;
-        let (damaged, lost_bytes) = link.damaged();
-        let figures = status.figures;
-        write!(
-            f,
-            "enabled={} on={} mode={} used={} needed={} bytes={} discarded={} packets={} \
-             functions={} slots={} no_slot={} damaged={} lost_bytes={} refused={} backward={} \
-             clock_gaps={}",
-            u8::from(status.enabled),
-            u8::from(status.on),
-            status.mode.name(),
-            figures.used,
-            figures.needed,
-            figures.bytes,
-            figures.discarded,
-            figures.packets,
-            status.functions,
-            status.slots,
-            status.no_slot,
-            damaged,
-            lost_bytes,
-            status.refused,
-            figures.backward,
-            status.clock_gaps,
-        )?;
-        match status.error {
-            Some(error) => write!(f, " error={error}"),
-            None => Ok(()),
-        }
+#[inline(never)]
+fn report(said: &mut Text<'_>, status: &Status, (damaged, lost_bytes): (u32, u32)) {
+    let figures = status.figures;
+    said.word("enabled", status.enabled.into())
+        .word("on", status.on.into())
+        .word_of("mode", status.mode.name())
+        .word("used", figures.used)
+        .word("needed", figures.needed);
+    for (key, count) in [
+        ("bytes", figures.bytes),
+        ("discarded", figures.discarded),
+        ("packets", figures.packets),
+        ("functions", status.functions),
+        ("slots", status.slots),
+        ("no_slot", status.no_slot),
+        ("damaged", damaged),
+        ("lost_bytes", lost_bytes),
+        ("refused", status.refused),
+        ("backward", figures.backward),
+        ("clock_gaps", status.clock_gaps),
+    ] {
+        said.word(key, count.into());
     }
-}
-
-/// A text in the making. What does not fit is cut off.
-struct Text<const N: usize> {
-    bytes: [u8; N],
-    length: usize,
-}
-
-impl<const N: usize> Text<N> {
-    const fn new() -> Self {
-        Self {
-            bytes: [0; N],
-            length: 0,
-        }
-    }
-
-    /// Adds CR and LF, in the place of the last characters if need be.
-    fn end_line(&mut self) {
-        self.length = self.length.min(N - 2);
-        let _ = self.write_str("\r\n");
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or(&[])
-    }
-}
-
-impl<const N: usize> fmt::Write for Text<N> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = self.bytes.get_mut(self.length..).unwrap_or(&mut []);
-        let count = text.len().min(room.len());
-        if let (Some(room), Some(text)) = (room.get_mut(..count), text.as_bytes().get(..count)) {
-            room.copy_from_slice(text);
-        }
-        self.length += count;
-        Ok(())
+    if let Some(error) = status.error {
+        said.word_of("error", error);
     }
 }

@@ -10,11 +10,14 @@
 //! belongs to, and how many packets of each stream have been begun, so nothing has to be kept for each
 //! of many processors.
 
+use core::hint::black_box;
+
 use kymo_wire::event::{METADATA_STREAM, PacketHeader};
 use kymo_wire::link::frame::MAX_WIRE;
-use kymo_wire::link::{DATA_BYTES, DUMP_TIMEOUT_MS, Frame, Mode};
+use kymo_wire::link::{DATA_BYTES, Frame, Mode};
 
-use super::{Control, Refusal};
+use super::{Control, DUMP_TIMEOUT, Refusal};
+use crate::long::divide;
 
 /// How many packets may be on their way at a time.
 pub const WINDOW: usize = 16;
@@ -22,9 +25,9 @@ pub const WINDOW: usize = 16;
 /// How many pieces one poll sends: the program's own work waits for it.
 pub const BURST: u32 = 64;
 
-/// How long the end of a stream waits for records that the program is filling, in milliseconds: most are
+/// How long the end of a stream waits for records that the program is filling, in seconds: most are
 /// filled at once, and some never, because their thread ended.
-const PATIENCE_MS: u64 = 1_000;
+const PATIENCE: u64 = 1;
 
 /// A packet that is being sent, or has been and is not acknowledged yet.
 #[derive(Clone, Copy, Debug)]
@@ -168,7 +171,7 @@ impl Streaming {
             request,
             changed: self.changed,
             before: self.before,
-            flush: control.hz() / 1000 * u64::from(flush_ms),
+            flush: divide(control.hz(), 1000).0 * u64::from(flush_ms),
             flushed_at: now,
             heard: now,
             ..Self::new()
@@ -205,7 +208,7 @@ impl Streaming {
         }
         self.withheld = self.count_withheld(control);
         let waited = control.now().saturating_sub(self.stop_at);
-        if self.withheld != 0 && waited < control.hz() / 1000 * PATIENCE_MS {
+        if self.withheld != 0 && waited < control.hz() * PATIENCE {
             return Ok(self.left());
         }
         self.end(control);
@@ -252,7 +255,7 @@ impl Streaming {
     /// Whether the host has been silent for so long that it is taken to be gone, by the clock or, as
     /// with a dump, by the program's ticks.
     pub fn is_forgotten(&self, now: u64, hz: u64) -> bool {
-        let limit = hz / 1000 * u64::from(DUMP_TIMEOUT_MS);
+        let limit = hz.saturating_mul(DUMP_TIMEOUT);
         now.saturating_sub(self.heard) > limit
     }
 
@@ -260,7 +263,7 @@ impl Streaming {
     /// the host is taken to be gone.
     pub fn tick(&mut self, tick_hz: u32) -> bool {
         self.ticks = self.ticks.saturating_add(1);
-        let limit = u64::from(tick_hz) * u64::from(DUMP_TIMEOUT_MS) / 1000;
+        let limit = u64::from(tick_hz) * DUMP_TIMEOUT;
         limit != 0 && u64::from(self.ticks) > limit
     }
 
@@ -297,7 +300,14 @@ impl Streaming {
             } else {
                 control.release(oldest.stream);
             }
-            self.flights.copy_within(1..self.count, 0);
+            // (One by one: to move them at once is another function to be linked.)
+            for at in 1..self.count {
+                if let Some(&flight) = self.flights.get(at)
+                    && let Some(place) = black_box(&mut self.flights).get_mut(at - 1)
+                {
+                    *place = flight;
+                }
+            }
             self.count -= 1;
         }
     }
@@ -418,8 +428,8 @@ impl Streaming {
 
     /// Whether a packet was begun before the host wanted no more.
     fn is_wanted(&self, packet: &[u8], control: &impl Control) -> bool {
-        let header = || PacketHeader::read(control.identity().layout, packet);
-        !self.stopping || header().is_some_and(|header| header.begin <= self.stop_at)
+        let begin = || PacketHeader::read_begin(control.identity().layout.order, packet);
+        !self.stopping || begin().is_some_and(|begin| begin <= self.stop_at)
     }
 
     /// The bytes of a piece of the flight at `at`.
