@@ -102,10 +102,10 @@ mod tests {
     #[test]
     fn functions_are_taken_from_what_nm_says() {
         let symbols = "\nkymo.o:\n00000001 T kymo_on\n00000000 b buffer\n         U memcpy\n\
-                       00000011 t _ZN4kymo3put\n00000021 W weak\n\nagain.o:\n00000001 T kymo_on\n";
+                       00000011 t _ZN4kymo4push\n00000021 W weak\n\nagain.o:\n00000001 T kymo_on\n";
         assert_eq!(
             table(symbols),
-            "_ZN4kymo3put,frame-pointer=none\nkymo_on,frame-pointer=none\nkymo_on,minsize\n\
+            "_ZN4kymo4push,frame-pointer=none\nkymo_on,frame-pointer=none\nkymo_on,minsize\n\
              weak,frame-pointer=none\nweak,minsize\n"
         );
     }
