@@ -7,6 +7,42 @@ use crate::attributes;
 use crate::run::{self, Result};
 use crate::tools::BareRust;
 
+/// What can be left out of the library, as the features of the crate `kymo` are called.
+pub const PARTS: [&str; 7] = [
+    "cost",
+    "depth",
+    "items",
+    "metadata",
+    "profile",
+    "promotions",
+    "retained",
+];
+
+/// The options for cargo that make a library with these parts alone (`none`, or some with commas between them), or with
+/// all.
+///
+/// # Errors
+/// When one of them is no part.
+pub fn parts(wanted: Option<&str>) -> Result<Vec<String>> {
+    let Some(wanted) = wanted else {
+        return Ok(Vec::new());
+    };
+    let mut options = vec!["--no-default-features".to_owned()];
+    if wanted == "none" {
+        return Ok(options);
+    }
+    for part in wanted.split(',') {
+        if !PARTS.contains(&part) {
+            let known = PARTS.join(", ");
+            let message = format!("expected parts ({known}) or none, found `{part}`");
+            return Err(run::Error::new(message));
+        }
+        options.push("--features".to_owned());
+        options.push(format!("kymo-rust/{part}"));
+    }
+    Ok(options)
+}
+
 /// Builds the library for this machine and returns its path.
 pub fn for_this_machine() -> Result<PathBuf> {
     for_this_machine_with(&[])
@@ -106,4 +142,36 @@ fn again(command: &Command) -> Command {
         };
     }
     other
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_those_of_the_crate() {
+        let manifest = run::root().join("device/rust/Cargo.toml");
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        let list = PARTS.map(|part| format!("{part:?}")).join(", ");
+        assert!(manifest.contains(&format!("default = [{list}]")), "{list}");
+    }
+
+    #[test]
+    fn parts_become_features() {
+        assert_eq!(parts(None).unwrap(), [""; 0]);
+        assert_eq!(parts(Some("none")).unwrap(), ["--no-default-features"]);
+        assert_eq!(
+            parts(Some("depth,cost")).unwrap(),
+            [
+                "--no-default-features",
+                "--features",
+                "kymo-rust/depth",
+                "--features",
+                "kymo-rust/cost"
+            ]
+        );
+        let error = parts(Some("depth,table")).unwrap_err().to_string();
+        assert!(error.contains("found `table`"), "{error}");
+        assert!(parts(Some("")).is_err());
+    }
 }

@@ -23,7 +23,8 @@ Usage: cargo xtask <chore>
                     (--tighten: what is better than it was may not get worse again)
   bench ctf [--events N | --count]  how quickly CTF is read, beside babeltrace2: times and memory, or instructions
                     held against budgets (--count)
-  lib [TARGET]      libkymo.a for this machine, or for another (thumbv7em-none-eabihf, ...)
+  lib [TARGET] [--parts PART,...|none]  libkymo.a for this machine, or for another (thumbv7em-none-eabihf, ...), with
+                    these parts alone: depth, profile, metadata, cost, promotions, retained, items
   lib TARGET --minimal  libkymo_minimal.a for a Cortex-M whose flash is short
 ";
 
@@ -41,7 +42,8 @@ enum Chore {
     BenchCtf(u64),
     /// Instructions.
     CountCtf,
-    Library(Option<String>),
+    /// For this target, or this machine, with these parts, or all.
+    Library(Option<String>, Option<String>),
     Minimal(String),
     Help,
 }
@@ -59,12 +61,20 @@ impl Chore {
             ["bench", "ctf"] => Self::BenchCtf(bench::ctf::EVENTS),
             ["bench", "ctf", "--events", events] => Self::BenchCtf(events.parse().ok()?),
             ["bench", "ctf", "--count"] => Self::CountCtf,
-            ["lib"] => Self::Library(None),
-            ["lib", target] if !target.starts_with('-') => {
-                Self::Library(Some((*target).to_owned()))
-            }
             ["lib", target, "--minimal"] if target.starts_with("thumb") => {
                 Self::Minimal((*target).to_owned())
+            }
+            ["lib", rest @ ..] => {
+                let (target, rest) = match rest {
+                    [target, rest @ ..] if !target.starts_with('-') => (Some(*target), rest),
+                    _ => (None, rest),
+                };
+                let parts = match rest {
+                    [] => None,
+                    ["--parts", parts] => Some(*parts),
+                    _ => return None,
+                };
+                Self::Library(target.map(str::to_owned), parts.map(str::to_owned))
             }
             ["help" | "--help" | "-h"] => Self::Help,
             _ => return None,
@@ -92,10 +102,15 @@ impl Chore {
                 tools::ensure(&[Need::Checks])?;
                 bench::ctf::count()
             }
-            Self::Library(target) => {
+            Self::Library(target, parts) => {
+                let parts = library::parts(parts.as_deref())?;
+                let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
                 let library = match target {
-                    None => library::for_this_machine(),
-                    Some(target) => library::for_bare_metal(&BareRust::ensure_for(&target)?),
+                    None => library::for_this_machine_with(&parts),
+                    Some(target) => {
+                        let rust = BareRust::ensure_for(&target)?;
+                        library::for_bare_metal_with(&rust, &parts)
+                    }
                 }?;
                 println!("{}", library.display());
                 Ok(())
@@ -145,8 +160,22 @@ mod tests {
         let other = Chore::parse(&["lib", "thumbv7m-none-eabi"]);
         assert_eq!(
             other,
-            Some(Chore::Library(Some("thumbv7m-none-eabi".into())))
+            Some(Chore::Library(Some("thumbv7m-none-eabi".into()), None))
         );
+        assert_eq!(Chore::parse(&["lib"]), Some(Chore::Library(None, None)));
+        let parts = |parts: &str| Some(parts.to_owned());
+        assert_eq!(
+            Chore::parse(&["lib", "--parts", "none"]),
+            Some(Chore::Library(None, parts("none")))
+        );
+        assert_eq!(
+            Chore::parse(&["lib", "thumbv7m-none-eabi", "--parts", "depth,profile"]),
+            Some(Chore::Library(
+                Some("thumbv7m-none-eabi".into()),
+                parts("depth,profile")
+            ))
+        );
+        assert_eq!(Chore::parse(&["lib", "--parts"]), None);
         for (words, tighten) in [
             (&["bench", "recorder"][..], false),
             (&["bench", "recorder", "--tighten"], true),
