@@ -225,7 +225,8 @@ void kymo_wall_clock(uint64_t ns);
  * All others go on recording meanwhile; what is discarded leaves nothing behind if nobody did, else a
  * record of type 0. Don't be long: what is being filled is not overwritten, so when the buffer has gone
  * round events are discarded (and counted) until you commit, in stream mode the host waits for it, and
- * kymo_clear() does nothing. Commit where you reserved: in the same thread or handler, and on
+ * kymo_clear() does nothing. (On Linux what a thread that ended was filling stays unfinished, and
+ * counts as lost.) Commit where you reserved: in the same thread or handler, and on
  * the same CPU. */
 void *kymo_reserve(size_t size);
 void kymo_commit(void *record, uint16_t type);
@@ -299,8 +300,9 @@ bool kymo_cpu_start(uint16_t number);
  * when the environment variable KYMO_OUTPUT names a file (a fork adds its process number to the
  * name), but not where a signal or _exit() ends the program: a handler of that signal may call it.
  * EBUSY if a dump is going on, or if a thread's recording is missing in the file because the
- * thread did not leave its hook: a signal handler must not leave by siglongjmp while it interrupts
- * one. EFAULT if `path` is NULL. */
+ * thread did not leave its hook for ten seconds. (A signal handler that leaves by siglongjmp may have
+ * interrupted one: its thread is found to have left with its next call that is not much deeper in the stack, or
+ * when it saves; what the hook was for counts as lost.) EFAULT if `path` is NULL. */
 int kymo_save(const char *path);
 #endif
 

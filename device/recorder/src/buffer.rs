@@ -28,6 +28,9 @@ use crate::Target;
 use crate::memory::Memory;
 use crate::sync::{AtomicU32, Ordering, add, load_acquire, store_release};
 
+#[cfg(target_has_atomic = "ptr")]
+mod left;
+
 /// The packets of one stream.
 ///
 /// All methods but the counters and those that say so are for the one writer, or for a reader while

@@ -36,6 +36,8 @@ pub use crate::buffer::{MAX_PACKET, MIN_PACKET, SetupError};
 
 mod driver;
 mod event;
+#[cfg(target_has_atomic = "ptr")]
+mod left;
 #[cfg(feature = "cost")]
 mod probe;
 mod quick;

@@ -15,8 +15,8 @@
 //! Within the side buffer entries may stand in another order than that of their times (a handler
 //! reserves a place, and is itself interrupted before it takes the time), so they are sorted. All
 //! entries are whole when the hook looks at them: handlers end before the thread goes on. A handler
-//! that leaves by `siglongjmp` out of a hook breaks that promise; the thread then stays inside for
-//! ever, and counts everything as discarded.
+//! that leaves by `siglongjmp` out of a hook breaks that promise: the thread stays inside, and what it records waits
+//! in the side buffer, until a hook finds that its stack has been left ([`ThreadPort::has_left`]).
 //!
 //! A reader (a dump) freezes the gate, makes sure that every thread sees that (`membarrier` on
 //! Linux; where there is none hooks fence, [`ThreadPort::fenced`]), and waits until each lane is
@@ -27,8 +27,9 @@
 
 use core::cell::Cell;
 use core::mem::offset_of;
+use core::ptr::{null_mut, without_provenance_mut};
 
-use kymo_wire::event::{METADATA_STREAM, WordSize};
+use kymo_wire::event::WordSize;
 
 use crate::gate::{Gate, State};
 use crate::hot::{Cursor, low};
@@ -40,9 +41,12 @@ use crate::{Edge, Event, Target, Writer};
 mod blocks;
 #[cfg(feature = "cost")]
 mod cost;
+mod ended;
 mod items;
+mod list;
 
 pub use items::Levels;
+pub use list::{Chosen, Lanes};
 
 /// How many events of signal handlers fit while their thread is inside a hook.
 pub const SIDE_EVENTS: usize = 64;
@@ -54,6 +58,19 @@ pub trait ThreadPort: Target + 'static {
     /// Whether hooks must make their stores visible themselves, because the system has no barrier
     /// that a reader can lay on all threads.
     fn fenced(&self) -> bool;
+    /// Where the calling thread's stack is; never null.
+    #[inline(always)]
+    fn stack(&self) -> *mut u8 {
+        without_provenance_mut(1)
+    }
+    /// Whether the calling thread has left a hook by a jump that it entered when its stack was `there`, and will not
+    /// come back to it; false where that cannot be told. It is not so for a handler that interrupts the hook, nor for what a
+    /// hook calls. Asked off
+    /// the fast path only.
+    fn has_left(&self, there: *mut u8) -> bool {
+        let _ = there;
+        false
+    }
     /// Whether it is time, at `now`, for the calling thread to record what time it is in the world.
     /// Asked off the fast path only; says so to one thread at a time.
     fn wall_clock_due(&self, now: u64) -> bool {
@@ -87,8 +104,8 @@ pub struct Lane<P> {
     /// Where the stream's next record goes. Closed while something stands in the side buffer and the
     /// thread is outside, so that who finds it open needs not look there.
     cursor: Cursor,
-    /// The thread is inside a hook, and owns the stream.
-    inside: AtomicBool,
+    /// The thread is inside a hook, and owns the stream: where its stack was then, or null.
+    inside: AtomicPtr<u8>,
     /// [`Gate::changes`] at the last event.
     changes: Cell<u32>,
     writer: Writer<P>,
@@ -102,10 +119,20 @@ pub struct Lane<P> {
     turns: Cell<u32>,
     /// A reader sealed it.
     readable: AtomicBool,
-    /// The process in which it was made.
+    /// Whose it is: a process, and a thread by the system's number.
     process: AtomicU32,
+    owner: AtomicU32,
+    /// What [`withheld`](Self::withheld) told of the hook that the thread is in.
+    withheld: AtomicU32,
+    /// That thread has ended, and the lane was sealed since.
+    ended: AtomicBool,
+    /// What had been lost when the lane was last sealed, and whether a packet told of all that.
+    sealed_lost: AtomicU32,
+    told: AtomicBool,
     /// The next lane in the list of all.
     next: AtomicPtr<Lane<P>>,
+    /// The next one that a reader chose ([`Lanes::choose`]).
+    chosen: AtomicPtr<Lane<P>>,
 }
 
 // SAFETY: the cells inside belong to the thread that owns the lane while `inside` says so, and to a
@@ -136,7 +163,7 @@ impl Side {
 impl<P> Lane<P> {
     /// Where the [`Cursor`] is, in bytes from the beginning.
     pub const CURSOR_OFFSET: usize = offset_of!(Self, cursor);
-    /// Where stands whether the thread is inside a hook: a byte, 0 or 1.
+    /// Where stands whether the thread is inside a hook: a word, null or where its stack was then.
     pub const INSIDE_OFFSET: usize = offset_of!(Self, inside);
     /// Where the gate's count of changes at the thread's last event is: 4 bytes.
     pub const CHANGES_OFFSET: usize = offset_of!(Self, changes);
@@ -147,7 +174,7 @@ impl<P: ThreadPort> Lane<P> {
     pub const fn new() -> Self {
         Self {
             cursor: Cursor::new(),
-            inside: AtomicBool::new(false),
+            inside: AtomicPtr::new(null_mut()),
             changes: Cell::new(0),
             writer: Writer::new(),
             lost: AtomicU32::new(0),
@@ -157,7 +184,13 @@ impl<P: ThreadPort> Lane<P> {
             turns: Cell::new(0),
             readable: AtomicBool::new(false),
             process: AtomicU32::new(0),
-            next: AtomicPtr::new(core::ptr::null_mut()),
+            owner: AtomicU32::new(0),
+            withheld: AtomicU32::new(0),
+            ended: AtomicBool::new(false),
+            sealed_lost: AtomicU32::new(0),
+            told: AtomicBool::new(true),
+            next: AtomicPtr::new(null_mut()),
+            chosen: AtomicPtr::new(null_mut()),
         }
     }
 
@@ -174,7 +207,7 @@ impl<P: ThreadPort> Lane<P> {
 
     /// Keeps up with threads and interrupts while nothing is recorded.
     pub fn follow(&self, event: Event) {
-        if !self.inside.load(Ordering::Relaxed) {
+        if !self.in_hook() {
             self.writer.follow_event(event);
         }
     }
@@ -185,9 +218,15 @@ impl<P: ThreadPort> Lane<P> {
         self.process.load(Ordering::Relaxed)
     }
 
-    /// Says in which process the lane was made.
-    pub fn set_process(&self, process: u32) {
+    /// The thread whose lane it is, by the system's number.
+    pub fn owner(&self) -> u32 {
+        self.owner.load(Ordering::Relaxed)
+    }
+
+    /// Says whose the lane is: a process, and a thread of it.
+    pub fn set_owner(&self, process: u32, thread: u32) {
         self.process.store(process, Ordering::Relaxed);
+        self.owner.store(thread, Ordering::Relaxed);
     }
 
     /// Whether a reader may read the lane: it has been sealed since the gate was frozen.
@@ -213,6 +252,22 @@ impl<P: ThreadPort> Lane<P> {
             .stream()
             .add_discarded(self.lost.swap(0, Ordering::Relaxed));
         self.writer.stream().seal();
+        let buffer = self.writer.stream().buffer();
+        self.sealed_lost
+            .store(buffer.discarded(), Ordering::Relaxed);
+        self.told.store(buffer.has_told(), Ordering::Relaxed);
+    }
+
+    /// Whether there is something that [`seal`](Self::seal) would close or tell. Anybody may ask; of a thread that
+    /// records it may be otherwise the next moment.
+    pub fn needs_seal(&self) -> bool {
+        let buffer = self.writer.stream().buffer();
+        buffer.has_open()
+            || self.items.has_open()
+            || self.lost() != 0
+            || self.pending()
+            || !self.told.load(Ordering::Relaxed)
+            || buffer.discarded() != self.sealed_lost.load(Ordering::Relaxed)
     }
 
     /// Events lost that the stream does not know of yet.
@@ -227,14 +282,20 @@ impl<P: ThreadPort> Lane<P> {
 
     /// Whether the lane's thread is inside a hook, or in the middle of an item, at this moment.
     pub fn inside(&self) -> bool {
-        self.inside.load(Ordering::Acquire) || self.items.busy()
+        !self.inside.load(Ordering::Acquire).is_null() || self.items.busy()
+    }
+
+    /// Whether the calling thread, whose lane it is, is inside a hook.
+    #[inline(always)]
+    fn in_hook(&self) -> bool {
+        !self.inside.load(Ordering::Relaxed).is_null()
     }
 
     /// Records that a function was entered, from the place `caller`, or left by the lane's own thread.
     #[inline(always)]
     pub fn call(&self, port: &P, gate: &Gate, edge: Edge, function: usize, caller: usize) {
-        if self.inside.load(Ordering::Relaxed) {
-            return self.aside(port, edge.of(function, caller));
+        if self.in_hook() {
+            return self.aside(port, gate, edge.of(function, caller));
         }
         self.enter(port);
         self.call_inside(port, gate, edge, function, caller);
@@ -281,19 +342,25 @@ impl<P: ThreadPort> Lane<P> {
     /// Records any event of the lane's own thread.
     #[inline(never)]
     pub fn hook(&self, port: &P, gate: &Gate, event: Event) {
-        if self.inside.load(Ordering::Relaxed) {
-            return self.aside(port, event);
+        if self.in_hook() {
+            return self.aside(port, gate, event);
         }
         self.enter(port);
         let state = gate.state();
         if state.open() {
             self.owned.written();
-            let now = self.time(port, gate);
-            self.writer.record(now, event);
-            self.leave(port, gate);
+            self.hook_inside(port, gate, event);
         } else {
             self.refuse(state);
         }
+    }
+
+    /// The same from where the thread is inside, and the gate open.
+    #[inline(always)]
+    fn hook_inside(&self, port: &P, gate: &Gate, event: Event) {
+        let now = self.time(port, gate);
+        self.writer.record(now, event);
+        self.leave(port, gate);
     }
 
     /// The time of the event that is about to be recorded. All that came before it has been.
@@ -376,14 +443,14 @@ impl<P: ThreadPort> Lane<P> {
     #[inline(always)]
     fn go_outside(&self) {
         compiler_fence(Ordering::SeqCst);
-        self.inside.store(false, Ordering::Release);
+        self.inside.store(null_mut(), Ordering::Release);
         compiler_fence(Ordering::SeqCst);
     }
 
     /// Says that this thread is inside, before anything else is looked at.
     #[inline(always)]
     fn enter(&self, port: &P) {
-        self.inside.store(true, Ordering::Relaxed);
+        self.inside.store(port.stack(), Ordering::Relaxed);
         if port.fenced() {
             fence(Ordering::SeqCst);
         }
@@ -408,7 +475,10 @@ impl<P: ThreadPort> Lane<P> {
     /// Keeps an event for the hook that this thread is inside of.
     #[cold]
     #[inline(never)]
-    fn aside(&self, port: &P, event: Event) {
+    fn aside(&self, port: &P, gate: &Gate, event: Event) {
+        if port.has_left(self.inside.load(Ordering::Relaxed)) {
+            return self.return_and_hook(port, gate, event);
+        }
         let place = self.side.taken.fetch_add(1, Ordering::Relaxed) as usize;
         compiler_fence(Ordering::SeqCst);
         if let (Some(entry), Some(filled)) =
@@ -473,75 +543,6 @@ fn is_filled(place: &AtomicBool) -> bool {
         spin_loop();
     }
     false
-}
-
-/// The lanes of all threads there have been. A lane is never taken out: what a thread recorded
-/// outlives it.
-#[derive(Debug)]
-pub struct Lanes<P> {
-    first: AtomicPtr<Lane<P>>,
-    count: AtomicU32,
-}
-
-impl<P: ThreadPort> Lanes<P> {
-    /// None yet.
-    pub const fn new() -> Self {
-        Self {
-            first: AtomicPtr::new(core::ptr::null_mut()),
-            count: AtomicU32::new(0),
-        }
-    }
-
-    /// Takes the number of the next stream; `None` when there are no more numbers.
-    pub fn number(&self) -> Option<u16> {
-        let number = self.count.fetch_add(1, Ordering::Relaxed);
-        if number < u32::from(METADATA_STREAM) {
-            Some(number as u16)
-        } else {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-            None
-        }
-    }
-
-    /// How many numbers have been given.
-    pub fn count(&self) -> u32 {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// Puts a lane into the list.
-    pub fn add(&self, lane: &'static Lane<P>) {
-        let mut first = self.first.load(Ordering::Relaxed);
-        loop {
-            lane.next.store(first, Ordering::Relaxed);
-            let lane = core::ptr::from_ref(lane).cast_mut();
-            match self.first.compare_exchange_weak(
-                first,
-                lane,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return,
-                Err(now) => first = now,
-            }
-        }
-    }
-
-    /// All lanes, the newest first.
-    pub fn iter(&self) -> impl Iterator<Item = &'static Lane<P>> + use<P> {
-        let mut next = self.first.load(Ordering::Acquire);
-        core::iter::from_fn(move || {
-            // SAFETY: what is in the list came from a `&'static Lane`; it is only shared.
-            let lane: &'static Lane<P> = unsafe { next.as_ref() }?;
-            next = lane.next.load(Ordering::Acquire);
-            Some(lane)
-        })
-    }
-}
-
-impl<P: ThreadPort> Default for Lanes<P> {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl<P: ThreadPort> Default for Lane<P> {

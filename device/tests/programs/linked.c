@@ -1,5 +1,6 @@
 /* A program that a host talks to over standard input and output. */
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -34,13 +35,18 @@ void quiet(void)
 	leaf(0);
 }
 
-/* A record that nobody finishes. */
-static void *reserve(void *unused)
+static sem_t reserved;
+
+/* A record that nobody finishes, by a thread that lives, or does not. */
+static void *reserve(void *lives)
 {
 	leaf(0);
 	kymo_reserve(8);
 	leaf(0);
-	return unused;
+	sem_post(&reserved);
+	while (lives)
+		pause();
+	return lives;
 }
 
 /* Calls without end. */
@@ -91,9 +97,11 @@ int main(void)
 		if (byte == '#') /* an item each: how many there have been */
 			kymo_produce(KYMO_ITEM_USER(0), items++);
 		pthread_t thread;
-		if (byte == '%') {
-			pthread_create(&thread, NULL, reserve, NULL);
-			pthread_join(thread, NULL);
+		if (byte == '%' || byte == '^') {
+			pthread_create(&thread, NULL, reserve, byte == '%' ? &reserved : NULL);
+			sem_wait(&reserved);
+			if (byte == '^')
+				pthread_join(thread, NULL);
 		}
 		if (byte == '@')
 			pthread_create(&thread, NULL, busy, NULL);

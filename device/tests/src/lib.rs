@@ -14,7 +14,7 @@ mod mock;
 mod random;
 
 pub use board::Board;
-pub use decode::{Kind, Packet, Record, UNKNOWN, packets};
+pub use decode::{Kind, Packet, Record, UNKNOWN, packets, packets_of_jumps};
 pub use equipment::{device, equipped};
 pub use host::Host;
 pub use items::ItemPacket;

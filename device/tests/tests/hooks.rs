@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use common::{build, build_with, compilers, library, portable_library, raw_file};
-use kymo_device_tests::{Kind, Packet};
+use common::{
+    build, build_with, compilers, library, portable_library, raw_file, raw_file_of_jumps,
+};
+use kymo_device_tests::{Kind, Packet, Record};
 
 /// Runs a program and returns what it printed as `NAME ADDRESS NUMBER`, and its recording.
 fn record(program: &Path) -> (BTreeMap<String, (u64, u64)>, Vec<Packet>) {
@@ -21,13 +23,18 @@ fn record(program: &Path) -> (BTreeMap<String, (u64, u64)>, Vec<Packet>) {
         .expect("the program runs");
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).expect("the program prints text");
+    (printed(&text), raw_file(&file).1)
+}
+
+/// What a program prints in lines of `NAME ADDRESS NUMBER`.
+fn printed(text: &str) -> BTreeMap<String, (u64, u64)> {
     let line = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
         let address = u64::from_str_radix(words[1].trim_start_matches("0x"), 16);
         let number = words[2].parse().expect("a number");
         (words[0].to_owned(), (address.expect("an address"), number))
     };
-    (text.lines().map(line).collect(), raw_file(&file).1)
+    text.lines().map(line).collect()
 }
 
 #[test]
@@ -72,6 +79,50 @@ fn a_signal_at_any_instruction_loses_and_mixes_nothing() {
             .collect();
         let expected = (0..leaves).flat_map(|_| [Kind::Enter(leaf), Kind::Exit(leaf)]);
         assert!(calls.into_iter().cloned().eq(expected), "by {compiler}");
+    }
+}
+
+/// Where in a hook it strikes makes no difference: what comes behind the jump is recorded, and the event that the hook
+/// was for counts as lost if it is not there.
+#[test]
+fn a_handler_that_jumps_out_of_any_instruction_leaves_a_whole_recording() {
+    // All is kept, or little, so that packets are begun where others were.
+    for (compiler, packets) in compilers().into_iter().flat_map(|it| [(it, 8192), (it, 5)]) {
+        let packets_there = format!("-DPACKETS={packets}");
+        let flags = ["-finstrument-functions", &packets_there];
+        let program = build(compiler, "jumped", &flags);
+        let file = program.with_extension("kymo");
+        let output = Command::new(&program).arg(&file).output().expect("it runs");
+        assert!(output.status.success(), "by {compiler}: {output:?}");
+        let text = String::from_utf8(output.stdout).expect("the program prints text");
+        let printed = printed(&text);
+        let mut recorded = raw_file_of_jumps(&file);
+        recorded.retain(|packet| packet.flags == 1);
+        let mut sequences = recorded.iter().map(|packet| packet.sequence);
+        let first = sequences.next().expect("a packet");
+        assert!(sequences.eq(first + 1..first + recorded.len() as u32));
+        let records: Vec<_> = recorded.iter().flat_map(|it| &it.records).collect();
+        assert!(records.is_sorted_by_key(|record| record.time));
+        let entered = |name: &str| {
+            let entered = |kind: &Kind| *kind == Kind::Enter(printed[name].0);
+            records.iter().filter(|it| entered(&it.kind)).count() as u64
+        };
+        let lost = recorded.last().map_or(0, |packet| packet.discarded);
+        let jumps = printed["jumps"].1;
+        assert!(jumps > 500, "{jumps} jumps, by {compiler}");
+        assert!((200..=jumps).contains(&lost.into()), "{lost} of {jumps}");
+        if packets == 5 {
+            assert_eq!(recorded.len(), packets);
+            continue;
+        }
+        for name in ["after", "deep"] {
+            assert_eq!(entered(name), printed[name].1, "{name}, by {compiler}");
+        }
+        let (leaf, leaves) = printed["leaf"];
+        let exits = |it: &&&Record| it.kind == Kind::Exit(leaf);
+        let exits = records.iter().filter(exits).count() as u64;
+        assert!(entered("leaf") + u64::from(lost) >= leaves, "by {compiler}");
+        assert!(exits + u64::from(lost) + jumps >= leaves, "by {compiler}");
     }
 }
 

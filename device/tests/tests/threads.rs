@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kymo_device_tests::layout::Large;
-use kymo_device_tests::{Kind, Mock, Packet, hot, leak, packets};
+use kymo_device_tests::{Kind, Mock, Packet, hot, leak, packets, packets_of_jumps};
 use kymo_recorder::encode::Functions;
 use kymo_recorder::gate::Gate;
-use kymo_recorder::threads::{Lane, Lanes, SIDE_EVENTS, ThreadPort};
+use kymo_recorder::threads::{Chosen, Lane, Lanes, SIDE_EVENTS, ThreadPort};
 use kymo_recorder::{Edge, Event, Target};
 use kymo_wire::event::Layout;
 
@@ -290,4 +290,82 @@ fn a_reader_finds_whole_packets_while_threads_record() {
         stop.store(true, Ordering::Relaxed);
         assert!(result.is_ok() && rounds > 0, "{rounds} rounds with records");
     });
+}
+
+/// A thread that fills two records, and ends at the `n`th point of its last hook's; how many events were recorded,
+/// and how many counted as lost. `None` if there is no such point.
+fn ended_at(n: usize) -> Option<(usize, u32)> {
+    let thread = Thread::new();
+    let Thread { lane, port, gate } = thread;
+    assert!(!lane.needs_seal());
+    thread.call(Edge::Enter, 0x1100);
+    for length in [8, 4] {
+        assert!(!lane.reserve(port, gate, length).is_null());
+    }
+    assert!(lane.needs_seal() && lane.withheld() == 0);
+    let mut left = n;
+    thread.strike(move |_| {
+        if left == 0 {
+            for told in [2, 1] {
+                thread.call(Edge::Enter, 0x2000);
+                assert_eq!(lane.withheld(), told, "each is told of once");
+            }
+            std::panic::resume_unwind(Box::new("the thread ends"));
+        }
+        left -= 1;
+    });
+    let last = AssertUnwindSafe(|| thread.call(Edge::Exit, 0x1100));
+    let ended = std::panic::catch_unwind(last).is_err();
+    thread.port.strike.borrow_mut().take();
+    if !ended || !lane.inside() {
+        return None;
+    }
+    assert!(!lane.has_ended() && lane.writer().stream().is_reserved());
+    // SAFETY: it has ended, and there is no reader.
+    unsafe { lane.end(1 << 40) };
+    assert!(lane.has_ended() && !lane.inside() && !lane.needs_seal());
+    assert!(!lane.writer().stream().is_reserved());
+    let mut bytes = Vec::new();
+    // SAFETY: as above.
+    while let Some(packet) = unsafe { lane.writer().stream().buffer().packet(bytes.len() as u32) } {
+        bytes.push(packet.to_vec());
+    }
+    let packets = packets_of_jumps(&bytes.concat(), Mock::<Large>::LAYOUT, 0x1000);
+    let records = packets.iter().flat_map(|packet| &packet.records);
+    let events = records.filter(|record| !matches!(record.kind, Kind::Block { .. }));
+    Some((events.count(), packets.last().expect("a packet").discarded))
+}
+
+#[test]
+fn a_thread_that_ended_in_a_hook_leaves_a_whole_stream_and_what_it_lost_is_counted() {
+    let points: Vec<_> = (0..).map_while(ended_at).collect();
+    assert!(points.len() >= 2, "{points:?}");
+    for (recorded, lost) in points {
+        // The hook's own, which may have been recorded, and the two that were being filled.
+        assert_eq!(lost, 3);
+        assert!(
+            (3..=4).contains(&recorded),
+            "{recorded} of two calls and two of a handler"
+        );
+    }
+}
+
+#[test]
+fn a_reader_comes_back_to_the_lanes_that_it_chose_and_knows_which_are_new() {
+    let lanes = leak(Lanes::new());
+    let add = |owner| {
+        let lane: &'static Lane<Mock<Large>> = new_lane();
+        lane.set_owner(1, owner);
+        lanes.add(lane);
+    };
+    let none = lanes.choose(|_| true);
+    (1..=5).for_each(add);
+    let chosen = lanes.choose(|lane| lane.owner() % 2 == 1);
+    (6..=7).for_each(add);
+    let owners = |chosen: &Chosen<_>| chosen.iter().map(Lane::owner).collect::<Vec<_>>();
+    assert!(none.is_empty() && !chosen.is_empty());
+    assert_eq!(owners(&chosen), [5, 3, 1]);
+    assert!(lanes.since(&chosen).map(Lane::owner).eq([7, 6]));
+    assert!(lanes.since(&none).map(Lane::owner).eq((1..=7).rev()));
+    assert_eq!(owners(&lanes.choose(|lane| lane.owner() > 5)), [7, 6]);
 }

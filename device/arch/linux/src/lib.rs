@@ -12,6 +12,7 @@ pub mod clock;
 #[cfg(feature = "cost")]
 mod cost;
 pub mod elf;
+mod ended;
 #[cfg(target_arch = "x86_64")]
 pub mod hooks;
 mod items;

@@ -1,5 +1,5 @@
-//! What differs by processor: the word of each thread, the counter, and the numbers of two system
-//! calls. A processor is one file here; all else of this crate is the same everywhere.
+//! What differs by processor: the word of each thread, the counter, and the numbers of a few
+//! system calls. A processor is one file here; all else of this crate is the same everywhere.
 //!
 //! `#[thread_local]` is not stable, and `thread_local!` needs the standard library; so the word
 //! `kymo_thread_lane` is declared here, and read in assembly in the way of each processor.
@@ -24,7 +24,9 @@ mod processor;
 )))]
 compile_error!("Kymo's recorder does not know this processor under Linux yet: see machine.rs");
 
-pub(crate) use processor::{GETTID, MEMBARRIER, counter, counter_is_steady, lane, set_lane};
+pub(crate) use processor::{
+    GETTID, MEMBARRIER, SIGNAL_FRAME, TGKILL, counter, counter_is_steady, lane, set_lane, stack,
+};
 
 /// Assembly for a word of data that holds the address of a symbol.
 #[cfg(target_pointer_width = "64")]

@@ -2,6 +2,8 @@
 
 use core::cell::Cell;
 use core::fmt::Write as _;
+use core::hint::black_box;
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kymo_recorder::config::{CONFIG_VERSION, Config, Function, START_ON};
@@ -18,6 +20,7 @@ use kymo_wire::event::{Cause, Layout};
 use kymo_wire::link::{Identity, Mode};
 
 use crate::clock::Clock;
+use crate::machine::{self, SIGNAL_FRAME};
 use crate::numbers::Numbers;
 use crate::reader::Reader;
 use crate::save::Text;
@@ -87,6 +90,20 @@ impl ThreadPort for Linux {
         self.fenced.load(Ordering::Relaxed)
     }
 
+    #[inline(always)]
+    fn stack(&self) -> *mut u8 {
+        machine::stack()
+    }
+
+    /// A hook of a handler lies farther below than what the kernel saves, and one behind a jump less far, or above;
+    /// unless the handler has a stack of its own. (So a handler must not go to another stack in other ways and come
+    /// back to the hook, as threads do that a program switches itself.) A clock that has to be asked for may be
+    /// instrumented, so that any hook calls hooks.
+    fn has_left(&self, there: *mut u8) -> bool {
+        let far = (machine::stack() as usize).saturating_add(SIGNAL_FRAME / 2) < there as usize;
+        !far && self.clock.is_counter() && !sys::is_on_signal_stack()
+    }
+
     fn wall_clock_due(&self, now: u64) -> bool {
         let period = period(now);
         let told = self.wall_clock_told.load(Ordering::Relaxed);
@@ -99,17 +116,30 @@ impl ThreadPort for Linux {
     }
 
     fn wall_clock(&self) -> Option<WallClock> {
-        let before = sys::nanoseconds();
-        let ns = sys::since_1970();
-        let now = self.clock.now();
-        // Both were read within this time.
-        let took = sys::nanoseconds().saturating_sub(before);
+        let (now, ns, took) = far_below(|| {
+            let before = sys::nanoseconds();
+            let ns = sys::since_1970();
+            let now = self.clock.now();
+            // Both were read within this time.
+            (now, ns, sys::nanoseconds().saturating_sub(before))
+        });
         Some(WallClock {
             now,
             ns,
             uncertainty: u32::try_from(took).unwrap_or(u32::MAX).max(1),
         })
     }
+}
+
+/// Does `work` as far below in the stack as a signal's handler: hooks in what it calls are not taken for those of a
+/// thread that has left this one ([`ThreadPort::has_left`]).
+#[inline(never)]
+fn far_below<R>(work: impl FnOnce() -> R) -> R {
+    let room = MaybeUninit::<[u8; SIGNAL_FRAME]>::uninit();
+    black_box(&room);
+    let result = work();
+    black_box(&room);
+    result
 }
 
 /// The recorder of the process.
@@ -396,7 +426,7 @@ impl Process {
             set_up.ok()?;
         }
         writer.allow_fast(self.port.is_fast(numbering(config)));
-        lane.set_process(sys::process());
+        lane.set_owner(sys::process(), sys::thread());
         self.numbers.set(number, lane);
         self.lanes.add(lane);
         Some(lane)
@@ -552,7 +582,7 @@ impl Process {
     /// Takes over the names that the kernel knows of threads that live and that the program has not
     /// named.
     pub(crate) fn name_threads(&self) {
-        for lane in self.lanes.iter() {
+        for lane in self.lanes.iter().filter(|lane| !lane.has_ended()) {
             let id = lane.writer().stream().thread();
             let mut path = Text::<40>::new();
             let _ = write!(path, "/proc/self/task/{id}/comm\0");

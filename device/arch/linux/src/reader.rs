@@ -38,6 +38,8 @@ pub struct Reader {
     merged: Profile<Linux>,
     /// The memory of `merged`.
     memory: Cell<(*mut u8, usize)>,
+    /// A thread's lane could not be read.
+    left_out: Cell<bool>,
     /// When the gate was frozen.
     frozen_at: Cell<u64>,
     /// The clock's rate as it was known then: a later measurement would not be the same.
@@ -55,6 +57,7 @@ impl Reader {
             place: Cell::new(Place::START),
             merged: Profile::new(),
             memory: Cell::new((core::ptr::null_mut(), 0)),
+            left_out: Cell::new(false),
             frozen_at: Cell::new(0),
             hz: Cell::new(0),
             seen: Cell::new(0),
@@ -102,16 +105,35 @@ impl View<'_> {
     /// # Errors
     /// `EBUSY` if somebody else is reading.
     pub fn hold(&self) -> Result<State, Errno> {
+        self.begin(|_| true)?;
+        Ok(self.hold_off())
+    }
+
+    /// Makes this the reader. Of the threads whose lanes may matter those that have ended leave nothing undone then.
+    fn begin(&self, may_matter: impl Fn(&Lane<Linux>) -> bool) -> Result<(), Errno> {
         let process = self.process;
         if process.reading.swap(true, Ordering::Acquire) {
             return Err(sys::EBUSY);
         }
+        process.end_lanes(may_matter);
         process.name_threads();
+        Ok(())
+    }
+
+    /// [`hold`](Self::hold) for who is the reader.
+    fn hold_off(&self) -> State {
+        let process = self.process;
+        // While all are held off there is nothing to be done about ended threads.
+        let chosen = process.lanes.choose(|lane| {
+            lane.set_readable(lane.has_ended());
+            !lane.has_ended()
+        });
         let before = self.gate.freeze(true);
         self.tell_threads();
         let own = thread::get().cast::<Lane<Linux>>();
         let here = sys::process();
-        for lane in process.lanes.iter() {
+        process.reader.left_out.set(false);
+        for lane in process.lanes.since(&chosen).chain(chosen.iter()) {
             // Of the threads of its parent a fork has only the one that forked.
             let nobody = lane.process() != here && !core::ptr::eq(lane, own);
             let readable = nobody || outside(lane, PATIENCE);
@@ -120,6 +142,9 @@ impl View<'_> {
                 unsafe { lane.seal(process.port.now()) };
             } else {
                 process.stuck.store(true, Ordering::Relaxed);
+                process.reader.left_out.set(true);
+                let withheld = lane.withheld();
+                process.homeless.fetch_add(withheld, Ordering::Relaxed);
             }
             lane.set_readable(readable);
         }
@@ -129,7 +154,7 @@ impl View<'_> {
         });
         process.reader.place.set(Place::START);
         process.reader.frozen_at.set(process.port.now());
-        Ok(before)
+        before
     }
 
     /// Makes every thread see the gate as it is now, or this one see that it is inside.
@@ -142,19 +167,25 @@ impl View<'_> {
     }
 
     /// Closes the open packets of all threads, as [`hold`](Self::hold) does, and lets them go on at
-    /// once. False if somebody else is reading, or a thread does not leave its hook.
+    /// once; of threads that have ended nobody has to be held off for that. False if somebody else is reading, or a
+    /// thread does not leave its hook.
     ///
     /// What other threads want to record in that moment, some ten microseconds, is lost and counted.
     fn close_packets(&self) -> bool {
         let process = self.process;
-        process.name_threads();
-        if process.reading.swap(true, Ordering::Acquire) {
+        if self.begin(has_something).is_err() {
             return false;
+        }
+        let needs_seal = |lane: &Lane<Linux>| !lane.has_ended() && lane.needs_seal();
+        let chosen = process.lanes.choose(needs_seal);
+        if chosen.is_empty() {
+            process.reading.store(false, Ordering::Release);
+            return true;
         }
         self.gate.freeze(true);
         self.tell_threads();
         let mut all = true;
-        for lane in process.lanes.iter() {
+        for lane in chosen.iter() {
             if outside(lane, SHORT_PATIENCE) {
                 // SAFETY: the gate is frozen, all threads know, and this one is outside.
                 unsafe { lane.seal(self.process.port.now()) };
@@ -195,15 +226,11 @@ impl View<'_> {
             // SAFETY: it came from `map`, and the table was taken away from it.
             unsafe { sys::unmap(memory, bytes) };
         }
-        let mut stuck = false;
-        for lane in process.lanes.iter() {
-            stuck |= !lane.readable() && lane.inside();
-            lane.set_readable(false);
-        }
         process.with_metadata(|metadata| metadata.seal(false));
         self.gate.freeze(false);
+        let left_out = process.reader.left_out.get();
         process.reading.store(false, Ordering::Release);
-        stuck
+        left_out
     }
 
     /// The `n`th packet of all, the metadata first, then each thread's items and events, while
@@ -298,10 +325,16 @@ impl View<'_> {
         let process = self.process;
         // What a thread is filling must not be forgotten under its hands.
         let reserved = |lane: &Lane<Linux>| lane.writer().stream().is_reserved();
+        self.begin(|_| true).map_err(|_| Refusal::Busy)?;
         if process.lanes.iter().any(reserved) {
+            process.reading.store(false, Ordering::Release);
             return Err(Refusal::Busy);
         }
-        let before = self.hold().map_err(|_| Refusal::Busy)?;
+        let before = self.hold_off();
+        if process.lanes.iter().any(reserved) {
+            self.let_go();
+            return Err(Refusal::Busy);
+        }
         let now = process.reader.frozen_at.get();
         let readable = || process.lanes.iter().filter(|lane| lane.readable());
         for lane in readable() {
@@ -489,9 +522,7 @@ impl Control for View<'_> {
         if busy && recently {
             return false;
         }
-        if !lanes()
-            .any(|lane| lane.writer().stream().buffer().has_open() || lane.items().has_open())
-        {
+        if !lanes().any(has_something) {
             return true;
         }
         reader.flushed_at.set(now);
@@ -554,6 +585,11 @@ impl Control for View<'_> {
     fn reboot(&self) -> Refusal {
         self.process.reboot()
     }
+}
+
+/// Whether there is something in a lane to be closed, told, or given up if its thread has ended.
+fn has_something(lane: &Lane<Linux>) -> bool {
+    lane.needs_seal() || lane.writer().stream().is_reserved()
 }
 
 /// Waits until a lane's thread is outside; false if it stays inside too long, in nanoseconds.

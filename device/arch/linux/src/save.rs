@@ -18,6 +18,12 @@ impl Process {
     /// The system's; `EBUSY` if somebody else is reading, or receives a stream; `EINVAL` before the recorder is set up.
     /// `path` ends with a zero byte.
     pub fn save(&self, gate: &Gate, path: &[u8]) -> Result<(), Errno> {
+        self.return_by(gate, false);
+        self.write_to(gate, path)
+    }
+
+    #[inline(never)]
+    fn write_to(&self, gate: &Gate, path: &[u8]) -> Result<(), Errno> {
         if self.config.get().is_none() {
             return Err(sys::EINVAL);
         }
@@ -49,13 +55,15 @@ impl Process {
     /// Saves to `path`, when the process ends; what goes wrong is said on standard error. A fork
     /// adds its number to the name, so as not to write over its parent's file.
     pub fn save_at_exit(&self, gate: &Gate, path: &[u8]) {
+        // A handler that ends the process does not come back to a hook either.
+        self.return_by(gate, true);
         let mut full = Text::<4096>::new();
         full.put(path);
         if !self.original() {
             let _ = write!(full, ".{}", sys::process());
         }
         full.put(b"\0");
-        if let Err(Errno(error)) = self.save(gate, full.bytes()) {
+        if let Err(Errno(error)) = self.write_to(gate, full.bytes()) {
             let mut message = Text::<4200>::new();
             message.put(b"kymo: cannot save to ");
             message.put(path);

@@ -1,6 +1,7 @@
 //! The few functions of the C library that are used, with safe faces.
 
 use core::ffi::{c_char, c_int, c_long, c_void};
+use core::sync::atomic::{Ordering, fence};
 
 use crate::machine;
 
@@ -18,6 +19,14 @@ mod c {
     #[repr(C, align(8))]
     #[derive(Clone, Copy)]
     pub struct SignalSet(pub [u8; 128]);
+
+    /// `stack_t`.
+    #[repr(C)]
+    pub struct SignalStack {
+        pub at: *mut c_void,
+        pub flags: c_int,
+        pub bytes: usize,
+    }
 
     // SAFETY: these are the C library's declarations, where `off_t` and `time_t` are as wide as
     // `long`: on 64-bit Linux always, on 32-bit Linux for these names.
@@ -40,6 +49,7 @@ mod c {
         pub fn syscall(number: c_long, ...) -> c_long;
         pub fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
         pub fn sigprocmask(how: c_int, signals: *const SignalSet, before: *mut SignalSet) -> c_int;
+        pub fn sigaltstack(new: *const SignalStack, old: *mut SignalStack) -> c_int;
         pub fn nanosleep(time: *const Timespec, left: *mut Timespec) -> c_int;
         pub fn __errno_location() -> *mut c_int;
     }
@@ -49,6 +59,8 @@ mod c {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
+/// There is no such process or thread.
+const ESRCH: Errno = Errno(3);
 /// A call was interrupted by a signal; try again.
 pub const EINTR: Errno = Errno(4);
 /// There is nothing at an address.
@@ -238,6 +250,19 @@ pub fn without_signals<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Whether this thread runs on the stack that it has for signal handlers.
+pub fn is_on_signal_stack() -> bool {
+    const ON_STACK: c_int = 1;
+    let mut stack = c::SignalStack {
+        at: core::ptr::null_mut(),
+        flags: 0,
+        bytes: 0,
+    };
+    // SAFETY: `stack` is a valid place, and nothing is set. It cannot fail.
+    unsafe { c::sigaltstack(core::ptr::null(), &mut stack) };
+    stack.flags & ON_STACK != 0
+}
+
 /// Whether this is the process's only thread; false where the kernel does not say.
 pub fn is_alone() -> bool {
     /// `num_threads` among the words behind the program's name (proc(5)).
@@ -264,6 +289,20 @@ pub fn process() -> u32 {
 pub fn thread() -> u32 {
     // SAFETY: it takes no argument and cannot fail.
     unsafe { c::syscall(machine::GETTID) as u32 }
+}
+
+/// Whether a thread of a process has ended: it runs no more, and what it stored is there to be read. (Its number
+/// may be another one's by now, which has not ended.)
+pub fn has_ended(process: u32, thread: u32) -> bool {
+    const NO_SIGNAL: c_int = 0;
+    let (process, thread) = (process as c_int, thread as c_int);
+    let ended = unnoticed(|| {
+        // SAFETY: it takes three integers, and sends nothing.
+        let found = unsafe { c::syscall(machine::TGKILL, process, thread, NO_SIGNAL) };
+        found != 0 && Errno::last() == ESRCH
+    });
+    fence(Ordering::SeqCst);
+    ended
 }
 
 /// Asks the kernel for [`barrier`]; false if it has none.

@@ -11,7 +11,7 @@ impl<P: ThreadPort> Lane<P> {
     /// handler that interrupts a hook cannot.
     #[inline(never)]
     pub fn reserve(&self, port: &P, gate: &Gate, length: usize) -> *mut u8 {
-        if self.inside.load(Ordering::Relaxed) {
+        if self.in_hook() {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return core::ptr::null_mut();
         }
@@ -48,7 +48,7 @@ impl<P: ThreadPort> Lane<P> {
     /// # Safety
     /// As of [`commit`](Self::commit).
     pub unsafe fn discard(&self, port: &P, gate: &Gate, data: *mut u8) {
-        let again = self.inside.load(Ordering::Relaxed);
+        let again = self.in_hook();
         if !again {
             self.enter(port);
         }

@@ -51,6 +51,15 @@ impl<P: ThreadPort> Levels<P> {
             .any(|level| level.busy.load(Ordering::Acquire))
     }
 
+    /// The thread has ended: what it was at is as good as lost.
+    pub(super) fn end(&self) {
+        for level in &self.levels {
+            if level.busy.swap(false, Ordering::Relaxed) {
+                level.ring.lose(1);
+            }
+        }
+    }
+
     /// Closes what is open at `now`, for a reader; and tells what found no ring.
     pub(super) fn seal(&self, now: u64) {
         for level in &self.levels {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use kymo_device_tests::device;
-use kymo_device_tests::{Packet, packets};
+use kymo_device_tests::{Packet, packets, packets_of_jumps};
 use kymo_wire::link::Identity;
 
 /// Builds the library, once.
@@ -94,6 +94,20 @@ pub fn build_with(library: &Path, compiler: &str, program: &str, flags: &[&str])
 
 /// A raw file: who it is from, and its packets.
 pub fn raw_file(path: &Path) -> (Identity, Vec<Packet>) {
+    let (identity, bytes) = identified(path);
+    let packets = packets(&bytes, identity.layout, identity.text_base);
+    (identity, packets)
+}
+
+/// The packets of a program that jumps out of hooks.
+#[allow(dead_code, reason = "not every test needs it")]
+pub fn raw_file_of_jumps(path: &Path) -> Vec<Packet> {
+    let (identity, bytes) = identified(path);
+    packets_of_jumps(&bytes, identity.layout, identity.text_base)
+}
+
+/// A raw file: who it is from, and the rest.
+fn identified(path: &Path) -> (Identity, Vec<u8>) {
     let bytes = std::fs::read(path).expect("the file was saved");
     let end = bytes
         .iter()
@@ -101,6 +115,5 @@ pub fn raw_file(path: &Path) -> (Identity, Vec<Packet>) {
         .expect("the first line is text");
     let line = std::str::from_utf8(&bytes[..end]).expect("the first line is text");
     let identity = Identity::parse(line).expect("the first line is the identity");
-    let packets = packets(&bytes[end + 1..], identity.layout, identity.text_base);
-    (identity, packets)
+    (identity, bytes[end + 1..].to_vec())
 }

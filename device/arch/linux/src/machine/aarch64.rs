@@ -6,6 +6,10 @@ use core::ffi::c_long;
 
 pub const GETTID: c_long = 178;
 pub const MEMBARRIER: c_long = 283;
+pub const TGKILL: c_long = 131;
+
+/// So far, at least, a signal handler's frame lies below what it interrupts: what the kernel saves there.
+pub const SIGNAL_FRAME: usize = 1024;
 
 #[inline(always)]
 pub fn lane() -> *const u8 {
@@ -21,6 +25,17 @@ pub fn lane() -> *const u8 {
             out(reg) _,
             options(nostack, readonly, preserves_flags),
         );
+    }
+    value
+}
+
+/// Where the stack is.
+#[inline(always)]
+pub fn stack() -> *mut u8 {
+    let value;
+    // SAFETY: it reads a register.
+    unsafe {
+        asm!("mov {0}, sp", out(reg) value, options(nostack, nomem, preserves_flags));
     }
     value
 }

@@ -7,6 +7,10 @@ use core::ffi::c_long;
 
 pub const GETTID: c_long = 207;
 pub const MEMBARRIER: c_long = 365;
+pub const TGKILL: c_long = 250;
+
+/// So far, at least, a signal handler's frame lies below what it interrupts: what the kernel saves there.
+pub const SIGNAL_FRAME: usize = 1024;
 
 /// The register that Linux keeps the thread's data at.
 #[cfg(target_arch = "powerpc")]
@@ -53,6 +57,17 @@ pub fn lane() -> *const u8 {
             out(reg_nonzero) value,
             options(nostack, readonly, preserves_flags),
         );
+    }
+    value
+}
+
+/// Where the stack is.
+#[inline(always)]
+pub fn stack() -> *mut u8 {
+    let value;
+    // SAFETY: it reads a register.
+    unsafe {
+        asm!("mr {0}, 1", out(reg) value, options(nostack, nomem, preserves_flags));
     }
     value
 }

@@ -10,6 +10,10 @@ use crate::sys;
 
 pub const GETTID: c_long = 186;
 pub const MEMBARRIER: c_long = 324;
+pub const TGKILL: c_long = 234;
+
+/// So far, at least, a signal handler's frame lies below what it interrupts: what the kernel saves there.
+pub const SIGNAL_FRAME: usize = 1024;
 
 #[inline(always)]
 pub fn lane() -> *const u8 {
@@ -22,6 +26,17 @@ pub fn lane() -> *const u8 {
             out(reg) value,
             options(nostack, readonly, preserves_flags),
         );
+    }
+    value
+}
+
+/// Where the stack is.
+#[inline(always)]
+pub fn stack() -> *mut u8 {
+    let value;
+    // SAFETY: it reads a register.
+    unsafe {
+        asm!("mov {0}, rsp", out(reg) value, options(nostack, nomem, preserves_flags));
     }
     value
 }

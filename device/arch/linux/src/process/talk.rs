@@ -20,6 +20,7 @@ impl Process {
 
     /// Does what the host asked for; nothing if another thread is at it.
     pub fn poll(&self, gate: &Gate) {
+        self.return_by(gate, false);
         // A hook that ends a dump at this very moment is soon done, and does not look for commands.
         for _ in 0..1000 {
             let view = View {
@@ -92,6 +93,7 @@ impl Process {
 
     /// Forgets events and table. Nothing happens while somebody reads them.
     pub fn clear(&self, gate: &Gate) {
+        self.return_by(gate, false);
         let view = View {
             process: self,
             gate,

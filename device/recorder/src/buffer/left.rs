@@ -1,0 +1,39 @@
+//! A buffer whose writer was left in the middle of something, or has ended; and whether it told all.
+
+use super::{Buffer, Room};
+use crate::Target;
+use crate::sync::{Ordering, store_release};
+
+impl<T: Target> Buffer<T> {
+    /// Of the packet that is open, or was just being closed: the room behind its last record, which ended at `at` if
+    /// that is in it; else it has none. `None` if there is no such packet. Whatever step was the last one done,
+    /// behind this a packet may be closed or begun.
+    pub(crate) fn left_open(&self, at: *mut u8) -> Option<Room> {
+        self.open.set(false);
+        if !self.has_open() {
+            return None;
+        }
+        let place = self.memory.address(self.start.load(Ordering::Relaxed));
+        let records = place.wrapping_add(Self::HEADER as usize);
+        let end = place.wrapping_add(self.packet_bytes.get() as usize);
+        let first = if (records..=end).contains(&at) {
+            at
+        } else {
+            records
+        };
+        Some(Room { first, end })
+    }
+
+    /// Gives up the records that are being filled, because who did that is no more; returns how many there were. They
+    /// stay unfinished.
+    pub(crate) fn give_up(&self) -> u32 {
+        let pinned = self.pinned.load(Ordering::Relaxed);
+        store_release(&self.pinned, 0);
+        pinned
+    }
+
+    /// Whether a packet tells of all that was lost. For a reader that has the writer held off.
+    pub(crate) fn has_told(&self) -> bool {
+        self.discarded() == self.told()
+    }
+}

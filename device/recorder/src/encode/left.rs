@@ -1,0 +1,50 @@
+//! A stream whose writer was left in the middle of something, and will not come back to it.
+
+use core::ptr::null_mut;
+
+use kymo_wire::event::Shape;
+
+use super::Stream;
+use crate::Target;
+use crate::buffer::Room;
+use crate::hot::{low, store};
+
+/// How long a `time` record is.
+const TIME_BYTES: usize = 8;
+
+impl<T: Target> Stream<T> {
+    /// Ends the newest packet behind its last whole record, at `now`. (The entries of calls may be missing then.)
+    pub(crate) fn recover(&self, now: u64) {
+        let Some(cursor) = self.cursor() else {
+            return;
+        };
+        self.part();
+        cursor.close();
+        self.end.set(null_mut());
+        // The time may be that of a record that was not made, or of the one before the last.
+        let now = now.max(self.sync(cursor));
+        self.last.set(now);
+        cursor.last.set(low::<T>(now));
+        let Some(Room { first, end }) = self.buffer.left_open(cursor.at()) else {
+            return;
+        };
+        let mut behind = first;
+        if end as usize - first as usize >= TIME_BYTES {
+            let record = Shape::time_record(T::LAYOUT.order, now);
+            // SAFETY: so many bytes are left in the packet's place.
+            unsafe { store(T::LAYOUT.order, first, record, TIME_BYTES) };
+            behind = first.wrapping_add(TIME_BYTES);
+        }
+        self.buffer.close(behind, now);
+    }
+
+    /// Begins a packet at `now`, and closes it: where one may have been begun, but not wholly, and nothing comes
+    /// that would begin it again.
+    pub(crate) fn begin_empty(&self, now: u64) {
+        if let Some(cursor) = self.cursor()
+            && self.begin(cursor, now.max(self.last()))
+        {
+            self.close(cursor);
+        }
+    }
+}

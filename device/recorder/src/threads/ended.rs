@@ -1,0 +1,95 @@
+//! Hooks that are never left: their thread jumped out of one, from a signal's handler, or ended.
+//!
+//! Such a hook may have been interrupted anywhere, in the middle of any change of the stream. What stands there is
+//! whole up to the cursor, where the packet is closed; the next one begins in its own place, as if that had been all.
+//! The event that the hook was for counts as lost, for nobody knows whether it was recorded.
+//! (The table of functions keeps what it was told.)
+
+use super::{Lane, ThreadPort};
+use crate::Event;
+use crate::gate::Gate;
+use crate::sync::Ordering;
+
+impl<P: ThreadPort> Lane<P> {
+    /// Records an event of a thread that has left a hook by a jump.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn return_and_hook(&self, port: &P, gate: &Gate, event: Event) {
+        let there = self.inside.load(Ordering::Relaxed);
+        self.enter(port);
+        let state = gate.state();
+        if state.open() {
+            self.owned.written();
+            self.recover(port.now());
+            self.hook_inside(port, gate, event);
+        } else {
+            // A reader may be waiting for the hook, or have ceased to: the stream is to be left alone.
+            if state.frozen() {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+            self.inside.store(there, Ordering::Release);
+        }
+    }
+
+    /// Has the calling thread, whose lane it is, return from a hook that it left by a jump, if it has; or in any case,
+    /// if it is `sure` that the hook will not go on.
+    pub fn return_by(&self, port: &P, gate: &Gate, sure: bool) {
+        let there = self.inside.load(Ordering::Relaxed);
+        if there.is_null() || !(sure || port.has_left(there)) {
+            return;
+        }
+        self.enter(port);
+        if gate.state().frozen() {
+            self.inside.store(there, Ordering::Release);
+            return;
+        }
+        self.owned.written();
+        let now = port.now();
+        self.recover(now);
+        self.writer.stream().begin_empty(now);
+        self.leave(port, gate);
+    }
+
+    /// Makes the stream whole again behind a hook that will not go on.
+    fn recover(&self, now: u64) {
+        self.withheld.store(0, Ordering::Relaxed);
+        self.writer.stream().recover(now);
+        self.writer.stream().add_discarded(1);
+    }
+
+    /// How many events, at least, are not where a reader finds them because the lane's thread does not leave a hook:
+    /// those that have been put aside since, and its own. Counted once.
+    pub fn withheld(&self) -> u32 {
+        if !self.in_hook() {
+            return 0;
+        }
+        let withheld = self.side.taken.load(Ordering::Relaxed).saturating_add(1);
+        let before = self.withheld.swap(withheld, Ordering::Relaxed);
+        withheld.saturating_sub(before)
+    }
+
+    /// Whether the lane's thread has ended, and the lane was sealed since.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Gives up what the lane's thread left undone when it ended, and seals the lane at `now`: it stays as it is. Records
+    /// that the thread was filling stay unfinished, and count as lost.
+    ///
+    /// # Safety
+    /// The thread has ended, and who calls saw that; no reader is at work.
+    pub unsafe fn end(&self, now: u64) {
+        self.owned.written();
+        if self.in_hook() {
+            self.recover(now);
+            self.writer.stream().begin_empty(now);
+            self.go_outside();
+        }
+        self.items.end();
+        let stream = self.writer.stream();
+        stream.add_discarded(stream.buffer().give_up());
+        // SAFETY: nobody is inside, or will be.
+        unsafe { self.seal(now) };
+        self.ended.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,135 @@
+//! The list of all lanes there have been, and a reader's choice among them.
+//!
+//! There may be tens of thousands, each in memory of its own, so that to look at one takes as long as to record
+//! several events. What a reader has to do while all threads are held off it does with those that it chose
+//! before.
+
+use kymo_wire::event::METADATA_STREAM;
+
+use super::{Lane, ThreadPort};
+use crate::sync::{AtomicPtr, AtomicU32, Ordering};
+
+/// The lanes of all threads there have been. A lane is never taken out: what a thread recorded
+/// outlives it.
+#[derive(Debug)]
+pub struct Lanes<P> {
+    first: AtomicPtr<Lane<P>>,
+    count: AtomicU32,
+}
+
+impl<P: ThreadPort> Lanes<P> {
+    /// None yet.
+    pub const fn new() -> Self {
+        Self {
+            first: AtomicPtr::new(core::ptr::null_mut()),
+            count: AtomicU32::new(0),
+        }
+    }
+
+    /// Takes the number of the next stream; `None` when there are no more numbers.
+    pub fn number(&self) -> Option<u16> {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        if number < u32::from(METADATA_STREAM) {
+            Some(number as u16)
+        } else {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            None
+        }
+    }
+
+    /// How many numbers have been given.
+    pub fn count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Puts a lane into the list.
+    pub fn add(&self, lane: &'static Lane<P>) {
+        let mut first = self.first.load(Ordering::Relaxed);
+        loop {
+            lane.next.store(first, Ordering::Relaxed);
+            let lane = core::ptr::from_ref(lane).cast_mut();
+            match self.first.compare_exchange_weak(
+                first,
+                lane,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// Chooses lanes for a reader to come back to, who then need not look at all of them: the newest first.
+    /// For one reader at a time; the choice holds until the next one.
+    pub fn choose(&self, pick: impl Fn(&'static Lane<P>) -> bool) -> Chosen<P> {
+        let newest = self.first.load(Ordering::Acquire);
+        let (mut first, mut last) = (None, None::<&'static Lane<P>>);
+        for lane in Self::from(newest) {
+            if pick(lane) {
+                let place = core::ptr::from_ref(lane).cast_mut();
+                match last.replace(lane) {
+                    Some(before) => before.chosen.store(place, Ordering::Relaxed),
+                    None => first = Some(lane),
+                }
+                lane.chosen.store(core::ptr::null_mut(), Ordering::Relaxed);
+            }
+        }
+        Chosen { first, newest }
+    }
+
+    /// Those that were added since a choice was made.
+    pub fn since(&self, chosen: &Chosen<P>) -> impl Iterator<Item = &'static Lane<P>> + use<P> {
+        let newest = chosen.newest;
+        self.iter()
+            .take_while(move |lane| !core::ptr::eq(*lane, newest))
+    }
+
+    /// All lanes, the newest first.
+    pub fn iter(&self) -> impl Iterator<Item = &'static Lane<P>> + use<P> {
+        Self::from(self.first.load(Ordering::Acquire))
+    }
+
+    /// A lane of the list, and all that are older.
+    fn from(first: *mut Lane<P>) -> impl Iterator<Item = &'static Lane<P>> + use<P> {
+        let mut next = first;
+        core::iter::from_fn(move || {
+            // SAFETY: what is in the list came from a `&'static Lane`; it is only shared.
+            let lane: &'static Lane<P> = unsafe { next.as_ref() }?;
+            next = lane.next.load(Ordering::Acquire);
+            Some(lane)
+        })
+    }
+}
+
+impl<P: ThreadPort> Default for Lanes<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Lanes that a reader has [chosen](Lanes::choose).
+#[derive(Debug)]
+pub struct Chosen<P: 'static> {
+    first: Option<&'static Lane<P>>,
+    /// The newest lane there was.
+    newest: *const Lane<P>,
+}
+
+impl<P: 'static> Chosen<P> {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// The lanes, the newest first.
+    pub fn iter(&self) -> impl Iterator<Item = &'static Lane<P>> + use<P> {
+        let mut next = self.first;
+        core::iter::from_fn(move || {
+            let lane = next?;
+            // SAFETY: it is null, or came from a `&'static Lane`; it is only shared.
+            next = unsafe { lane.chosen.load(Ordering::Relaxed).as_ref() };
+            Some(lane)
+        })
+    }
+}
