@@ -295,6 +295,13 @@ bool kymo_cpu_start(uint16_t number);
 /* ------------------------------------------------------------------ Linux */
 
 #ifdef __linux__
+/* The recordings of so many threads that have ended are kept as they are (without this: 1024), except in stream
+ * mode, where a thread is forgotten once the host has all of it. A new thread then goes on in the memory of the one
+ * that ended first, and overwrites that packet by packet. */
+#define KYMO_ENDED_THREADS(threads_)                                                              \
+	extern const uint32_t kymo_ended_threads;                                                 \
+	const uint32_t kymo_ended_threads = (threads_)
+
 /* Writes all that was recorded so far, packets as they are, to `path`: one file that
  * `kymo show`, `kymo export` and the rest take. 0, or -1 with errno. Happens by itself at exit
  * when the environment variable KYMO_OUTPUT names a file (a fork adds its process number to the

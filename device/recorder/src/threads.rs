@@ -46,7 +46,7 @@ mod items;
 mod list;
 
 pub use items::Levels;
-pub use list::{Chosen, Lanes};
+pub use list::{Chosen, Lanes, Queue};
 
 /// How many events of signal handlers fit while their thread is inside a hook.
 pub const SIDE_EVENTS: usize = 64;
@@ -133,6 +133,8 @@ pub struct Lane<P> {
     next: AtomicPtr<Lane<P>>,
     /// The next one that a reader chose ([`Lanes::choose`]).
     chosen: AtomicPtr<Lane<P>>,
+    /// The one behind it in a [`Queue`].
+    behind: AtomicPtr<Lane<P>>,
 }
 
 // SAFETY: the cells inside belong to the thread that owns the lane while `inside` says so, and to a
@@ -191,6 +193,7 @@ impl<P: ThreadPort> Lane<P> {
             told: AtomicBool::new(true),
             next: AtomicPtr::new(null_mut()),
             chosen: AtomicPtr::new(null_mut()),
+            behind: AtomicPtr::new(null_mut()),
         }
     }
 

@@ -43,6 +43,18 @@ core::arch::global_asm!(
     ".popsection",
 );
 
+// The same of how many threads that have ended it wants kept.
+core::arch::global_asm!(
+    ".weak kymo_ended_threads",
+    ".pushsection .data.rel.ro.kymo_ended_threads_address,\"aw\"",
+    ".balign 8",
+    ".globl kymo_ended_threads_address",
+    ".hidden kymo_ended_threads_address",
+    "kymo_ended_threads_address:",
+    kymo_arch_linux::address_of!("kymo_ended_threads"),
+    ".popsection",
+);
+
 /// An ELF note, aligned as one must be.
 #[repr(C, align(4))]
 struct Note([u8; NOTE_BYTES]);
@@ -56,6 +68,7 @@ static NOTE: Note = Note(note(Layout::NATIVE, Kept::NOWHERE));
 unsafe extern "C" {
     static kymo_config_address: *const Config;
     static kymo_items_packets_address: *const u32;
+    static kymo_ended_threads_address: *const u32;
     #[link_name = "abort"]
     fn c_abort() -> !;
 }
@@ -129,6 +142,10 @@ fn set_up() {
     // SAFETY: the linker made it the address of the program's number, or null.
     if let Some(packets) = unsafe { kymo_items_packets_address.as_ref() } {
         PROCESS.set_item_packets(*packets);
+    }
+    // SAFETY: as above.
+    if let Some(threads) = unsafe { kymo_ended_threads_address.as_ref() } {
+        PROCESS.set_ended_threads(*threads);
     }
     // SAFETY: the linker made it the address of the program's configuration, or null.
     PROCESS.set_up(GATE, unsafe { kymo_config_address.as_ref() });

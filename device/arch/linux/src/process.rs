@@ -20,6 +20,7 @@ use kymo_wire::event::{Cause, Layout};
 use kymo_wire::link::{Identity, Mode};
 
 use crate::clock::Clock;
+use crate::ended::Ended;
 use crate::machine::{self, SIGNAL_FRAME};
 use crate::numbers::Numbers;
 use crate::reader::Reader;
@@ -31,7 +32,7 @@ use crate::{elf, thread};
 mod talk;
 mod turn;
 
-use turn::Turn;
+pub(crate) use turn::Turn;
 
 /// The defaults of a program that has no `kymo_config` of its own.
 pub const DEFAULT_BUFFER: u32 = 4 << 20;
@@ -153,6 +154,8 @@ pub struct Process {
     metadata_turn: Turn,
     /// Somebody reads the lanes.
     pub(crate) reading: AtomicBool,
+    /// Threads that have ended.
+    pub(crate) ended: Ended,
     /// Events of threads that have no lane: no memory, or it was being made.
     pub(crate) homeless: AtomicU32,
     /// A thread did not leave its hook when a reader asked for it.
@@ -190,7 +193,8 @@ struct Sizes {
 }
 
 // SAFETY: `config`, `fault` and `sizes` are set once, by the thread that `Gate` let set up, before the
-// gate opens; `metadata` is guarded by `metadata_turn`, `reader` by `reading`.
+// gate opens; `metadata` is guarded by `metadata_turn`, `reader` by `reading`,
+// and `ended` by its turn and `reading`.
 unsafe impl Sync for Process {}
 
 impl Process {
@@ -207,6 +211,7 @@ impl Process {
             metadata: Metadata::new(),
             metadata_turn: Turn::new(),
             reading: AtomicBool::new(false),
+            ended: Ended::new(),
             homeless: AtomicU32::new(0),
             stuck: AtomicBool::new(false),
             mode: AtomicU32::new(Mode::Overwrite as u32),
@@ -361,7 +366,10 @@ impl Process {
                 return None;
             }
             thread::set(thread::BUSY);
-            let lane = self.new_lane();
+            let lane = self
+                .inherit(false)
+                .or_else(|| self.new_lane())
+                .or_else(|| self.inherit(true));
             match lane {
                 Some(lane) => thread::set(core::ptr::from_ref(lane).cast()),
                 None => {

@@ -115,6 +115,8 @@ impl View<'_> {
         if process.reading.swap(true, Ordering::Acquire) {
             return Err(sys::EBUSY);
         }
+        // A thread may be taking the lane of one that has ended; from now on none does.
+        process.ended.turn.take(|| ());
         process.end_lanes(may_matter);
         process.name_threads();
         Ok(())
@@ -345,6 +347,7 @@ impl View<'_> {
             each(lane);
             lane.items().clear(lane.writer().stream().mode());
         }
+        process.forget_ended();
         process.recorded.store(0);
         if before.on() {
             process.on_since.store(now);

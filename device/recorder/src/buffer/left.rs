@@ -32,6 +32,11 @@ impl<T: Target> Buffer<T> {
         pinned
     }
 
+    /// Whether there is a place for the next packet.
+    pub(crate) fn has_place(&self) -> bool {
+        self.free_start(self.begun()).is_some()
+    }
+
     /// Whether a packet tells of all that was lost. For a reader that has the writer held off.
     pub(crate) fn has_told(&self) -> bool {
         self.discarded() == self.told()

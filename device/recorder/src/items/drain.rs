@@ -76,7 +76,34 @@ struct View {
     dropped: u32,
 }
 
+impl Cursor {
+    /// At the beginning.
+    pub const fn new() -> Self {
+        Self {
+            time: 0,
+            packet: 0,
+            offset: 0,
+            position: 0,
+            dropped: 0,
+            clears: 0,
+            reserved: 0,
+        }
+    }
+}
+
 impl<T: Target> Ring<T> {
+    /// A cursor behind all items there are. For the writer, while no packet is open.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn end(&self) -> Cursor {
+        Cursor {
+            packet: self.sequence.load(Ordering::Relaxed),
+            position: self.position(),
+            dropped: self.dropped.load(Ordering::Relaxed),
+            clears: self.clears.load(Ordering::Relaxed),
+            ..Cursor::new()
+        }
+    }
+
     /// Gives the items behind `cursor`, as many as fit into `out`, and moves it behind them. For any
     /// context, beside the writer; each reader has a cursor of its own, and none takes anything from
     /// another.

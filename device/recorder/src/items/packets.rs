@@ -31,13 +31,25 @@ impl<T: Target> Ring<T> {
         true
     }
 
+    /// Whether there is a place for the next packet, where so many have been begun.
+    #[inline(always)]
+    fn has_place_behind(&self, begun: u32) -> bool {
+        // What a reader in mode *stream* has taken is free again.
+        let used = begun.wrapping_sub(load_acquire(&self.taken));
+        self.mode.get() == Mode::Overwrite as u8 || used < self.packets.get()
+    }
+
+    /// Whether there is a place for the next packet.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn has_place(&self) -> bool {
+        self.has_place_behind(self.sequence.load(Ordering::Relaxed))
+    }
+
     /// Begins the next packet, where none is open; false if there is no place for it.
     #[inline(always)]
     fn begin(&self, now: u64, moment: Moment) -> bool {
         let (sequence, packets) = (self.sequence.load(Ordering::Relaxed), self.packets.get());
-        // What a reader in mode *stream* has taken is free again.
-        let used = sequence.wrapping_sub(load_acquire(&self.taken));
-        if self.mode.get() != Mode::Overwrite as u8 && used >= packets {
+        if !self.has_place_behind(sequence) {
             return false;
         }
         let memory = self.memory.load(Ordering::Relaxed);

@@ -5,6 +5,8 @@
 //! The event that the hook was for counts as lost, for nobody knows whether it was recorded.
 //! (The table of functions keeps what it was told.)
 
+use kymo_wire::link::Mode;
+
 use super::{Lane, ThreadPort};
 use crate::Event;
 use crate::gate::Gate;
@@ -91,5 +93,36 @@ impl<P: ThreadPort> Lane<P> {
         // SAFETY: nobody is inside, or will be.
         unsafe { self.seal(now) };
         self.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether another thread would find room in the lane at once: in mode *stream* all that is in it has been taken.
+    /// For who may [give](Self::give) it away.
+    pub fn has_room(&self) -> bool {
+        let buffer = self.writer.stream().buffer();
+        match buffer.mode() {
+            Mode::Stream => buffer.kept() == 0 && !self.items.have_waiting(),
+            _ => buffer.has_place() && self.items.have_places(),
+        }
+    }
+
+    /// Gives the lane to a thread, by the system's number of it and its process: what it records follows what is there,
+    /// in packets of its own.
+    ///
+    /// # Safety
+    /// The lane's thread has [ended](Self::has_ended), nobody else gives it away, and no reader is at work but that of
+    /// a stream.
+    pub unsafe fn give(&self, now: u64, process: u32, thread: u32) {
+        self.owned.written();
+        let stream = self.writer.stream();
+        stream.isr_depth.set(0);
+        stream.miss();
+        stream.belong_to(thread as usize);
+        if let Some(table) = self.writer.profile() {
+            table.record(now, true);
+        }
+        self.items.give();
+        self.set_readable(false);
+        self.set_owner(process, thread);
+        self.ended.store(false, Ordering::Release);
     }
 }

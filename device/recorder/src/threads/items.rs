@@ -6,6 +6,7 @@
 //! deeply than there are rings count their items as lost. (A handler that leaves by `siglongjmp` in
 //! the middle of an item takes a ring with it.)
 
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence, fence};
 
 use super::{Lane, ThreadPort};
@@ -23,6 +24,8 @@ pub struct Levels<P> {
     levels: [Level<P>; LEVELS],
     /// Items of handlers that found no ring.
     lost: AtomicU32,
+    /// Where the thread's own items begin, if another one had the ring before.
+    begin: Cell<Cursor>,
 }
 
 #[derive(Debug)]
@@ -42,6 +45,7 @@ impl<P: ThreadPort> Levels<P> {
                 }
             }; LEVELS],
             lost: AtomicU32::new(0),
+            begin: Cell::new(Cursor::new()),
         }
     }
 
@@ -58,6 +62,24 @@ impl<P: ThreadPort> Levels<P> {
                 level.ring.lose(1);
             }
         }
+    }
+
+    /// Another thread has the rings from now on. They are sealed.
+    pub(super) fn give(&self) {
+        let [Level { ring, .. }, ..] = &self.levels;
+        self.begin.set(ring.end());
+    }
+
+    /// Whether there are packets that the reader of a stream has not taken.
+    pub(super) fn have_waiting(&self) -> bool {
+        let rings = || self.levels.iter().map(|level| &level.ring);
+        rings().any(|ring| ring.usable() && (ring.is_open() || ring.waiting(0).is_some()))
+    }
+
+    /// Whether each ring that is used has a place for its next packet.
+    pub(super) fn have_places(&self) -> bool {
+        let mut rings = self.levels.iter().map(|level| &level.ring);
+        rings.all(|ring| !ring.usable() || ring.has_place())
     }
 
     /// Closes what is open at `now`, for a reader; and tells what found no ring.
@@ -125,6 +147,9 @@ impl<P: ThreadPort> Levels<P> {
     /// Gives the thread its own items ([`Ring::drain`]), without those of handlers that came between.
     pub fn drain(&self, cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
         let [Level { ring, .. }, ..] = &self.levels;
+        if *cursor == Cursor::new() {
+            *cursor = self.begin.get();
+        }
         ring.drain(cursor, out)
     }
 }

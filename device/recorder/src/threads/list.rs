@@ -4,6 +4,8 @@
 //! several events. What a reader has to do while all threads are held off it does with those that it chose
 //! before.
 
+use core::cell::Cell;
+
 use kymo_wire::event::METADATA_STREAM;
 
 use super::{Lane, ThreadPort};
@@ -103,6 +105,70 @@ impl<P: ThreadPort> Lanes<P> {
 }
 
 impl<P: ThreadPort> Default for Lanes<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P> Lane<P> {
+    /// The next older lane of the list.
+    pub fn older(&self) -> Option<&'static Self> {
+        // SAFETY: what is in the list came from a `&'static Lane`; it is only shared.
+        unsafe { self.next.load(Ordering::Acquire).as_ref() }
+    }
+}
+
+/// Lanes in a row, for one user at a time: one that has been put in is taken out again before it is put in anywhere.
+#[derive(Debug)]
+pub struct Queue<P: 'static> {
+    first: Cell<Option<&'static Lane<P>>>,
+    last: Cell<Option<&'static Lane<P>>>,
+    length: Cell<u32>,
+}
+
+impl<P: 'static> Queue<P> {
+    /// Nothing in it.
+    pub const fn new() -> Self {
+        Self {
+            first: Cell::new(None),
+            last: Cell::new(None),
+            length: Cell::new(0),
+        }
+    }
+
+    /// How many lanes there are.
+    pub fn length(&self) -> u32 {
+        self.length.get()
+    }
+
+    /// Puts a lane behind the others.
+    pub fn push(&self, lane: &'static Lane<P>) {
+        lane.behind.store(core::ptr::null_mut(), Ordering::Relaxed);
+        match self.last.replace(Some(lane)) {
+            Some(last) => {
+                let lane = core::ptr::from_ref(lane).cast_mut();
+                last.behind.store(lane, Ordering::Relaxed);
+            }
+            None => self.first.set(Some(lane)),
+        }
+        self.length.set(self.length.get() + 1);
+    }
+
+    /// Takes the first one out.
+    pub fn pop(&self) -> Option<&'static Lane<P>> {
+        let lane = self.first.get()?;
+        // SAFETY: it is null, or came from a `&'static Lane`; it is only shared.
+        let next = unsafe { lane.behind.load(Ordering::Relaxed).as_ref() };
+        self.first.set(next);
+        if next.is_none() {
+            self.last.set(None);
+        }
+        self.length.set(self.length.get() - 1);
+        Some(lane)
+    }
+}
+
+impl<P: 'static> Default for Queue<P> {
     fn default() -> Self {
         Self::new()
     }
