@@ -247,6 +247,7 @@ impl<P: ThreadPort> Lane<P> {
     /// # Safety
     /// The gate is frozen, every thread knows it ([`ThreadPort::fenced`]), and the lane has been
     /// seen outside since; no other reader is at work.
+    #[inline(never)]
     pub unsafe fn seal(&self, now: u64) {
         self.items.seal(now);
         self.owned.written();
@@ -263,6 +264,7 @@ impl<P: ThreadPort> Lane<P> {
 
     /// Whether there is something that [`seal`](Self::seal) would close or tell. Anybody may ask; of a thread that
     /// records it may be otherwise the next moment.
+    #[inline(never)]
     pub fn needs_seal(&self) -> bool {
         let buffer = self.writer.stream().buffer();
         buffer.has_open()
@@ -352,18 +354,12 @@ impl<P: ThreadPort> Lane<P> {
         let state = gate.state();
         if state.open() {
             self.owned.written();
-            self.hook_inside(port, gate, event);
+            let now = self.time(port, gate);
+            self.writer.record(now, event);
+            self.leave(port, gate);
         } else {
             self.refuse(state);
         }
-    }
-
-    /// The same from where the thread is inside, and the gate open.
-    #[inline(always)]
-    fn hook_inside(&self, port: &P, gate: &Gate, event: Event) {
-        let now = self.time(port, gate);
-        self.writer.record(now, event);
-        self.leave(port, gate);
     }
 
     /// The time of the event that is about to be recorded. All that came before it has been.

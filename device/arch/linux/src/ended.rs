@@ -50,6 +50,11 @@ impl Ended {
     }
 }
 
+/// Whether there is something in a lane to be closed, told, or given up if its thread has ended.
+pub(crate) fn has_something(lane: &Lane<Linux>) -> bool {
+    lane.needs_seal() || lane.writer().stream().is_reserved()
+}
+
 impl Process {
     /// The lanes of how many ended threads are kept for a reader while there is memory, but in mode *stream*.
     pub fn set_ended_threads(&self, kept: u32) {
@@ -122,12 +127,12 @@ impl Process {
         }
     }
 
-    /// Looks which threads have ended since, of the lanes that may be of interest, and seals what they left. For a
-    /// reader.
-    pub(crate) fn end_lanes(&self, may_matter: impl Fn(&Lane<Linux>) -> bool) {
+    /// Looks which threads have ended since, of all lanes or of those in which there is something, and seals what they
+    /// left. For a reader.
+    pub(crate) fn end_lanes(&self, all: bool) {
         for lane in self.lanes.iter() {
             if !lane.has_ended() {
-                if may_matter(lane) {
+                if all || has_something(lane) {
                     self.end_lane(lane);
                 }
             } else if lane.needs_seal() {
@@ -139,6 +144,7 @@ impl Process {
     }
 
     /// Gives up what a thread left undone, if it has ended.
+    #[inline(never)]
     fn end_lane(&self, lane: &'static Lane<Linux>) {
         let process = sys::process();
         if lane.process() == process && sys::has_ended(process, lane.owner()) {

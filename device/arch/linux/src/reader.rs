@@ -18,6 +18,7 @@ use kymo_recorder::threads::{Lane, ThreadPort};
 use kymo_wire::event::Cause;
 use kymo_wire::link::{Identity, Mode};
 
+use crate::ended::has_something;
 use crate::process::{Linux, Process};
 use crate::sys::{self, Errno};
 use crate::thread;
@@ -105,24 +106,27 @@ impl View<'_> {
     /// # Errors
     /// `EBUSY` if somebody else is reading.
     pub fn hold(&self) -> Result<State, Errno> {
-        self.begin(|_| true)?;
+        self.begin(true)?;
         Ok(self.hold_off())
     }
 
-    /// Makes this the reader. Of the threads whose lanes may matter those that have ended leave nothing undone then.
-    fn begin(&self, may_matter: impl Fn(&Lane<Linux>) -> bool) -> Result<(), Errno> {
+    /// Makes this the reader. Of threads that have ended nothing is undone then, in all lanes or in those in which
+    /// there is something.
+    #[inline(never)]
+    fn begin(&self, all: bool) -> Result<(), Errno> {
         let process = self.process;
         if process.reading.swap(true, Ordering::Acquire) {
             return Err(sys::EBUSY);
         }
         // A thread may be taking the lane of one that has ended; from now on none does.
         process.ended.turn.take(|| ());
-        process.end_lanes(may_matter);
+        process.end_lanes(all);
         process.name_threads();
         Ok(())
     }
 
     /// [`hold`](Self::hold) for who is the reader.
+    #[inline(never)]
     fn hold_off(&self) -> State {
         let process = self.process;
         // While all are held off there is nothing to be done about ended threads.
@@ -173,9 +177,10 @@ impl View<'_> {
     /// thread does not leave its hook.
     ///
     /// What other threads want to record in that moment, some ten microseconds, is lost and counted.
+    #[inline(never)]
     fn close_packets(&self) -> bool {
         let process = self.process;
-        if self.begin(has_something).is_err() {
+        if self.begin(false).is_err() {
             return false;
         }
         let needs_seal = |lane: &Lane<Linux>| !lane.has_ended() && lane.needs_seal();
@@ -323,11 +328,12 @@ impl View<'_> {
 
     /// Empties all lanes. What came meanwhile is forgotten like the rest; if recording was turned
     /// on meanwhile, it begins at the end of this, and the trace says so then.
-    fn clear_with(&self, each: impl Fn(&Lane<Linux>)) -> Result<(), Refusal> {
+    #[inline(never)]
+    fn clear_with(&self, mode: Option<Mode>) -> Result<(), Refusal> {
         let process = self.process;
         // What a thread is filling must not be forgotten under its hands.
         let reserved = |lane: &Lane<Linux>| lane.writer().stream().is_reserved();
-        self.begin(|_| true).map_err(|_| Refusal::Busy)?;
+        self.begin(true).map_err(|_| Refusal::Busy)?;
         if process.lanes.iter().any(reserved) {
             process.reading.store(false, Ordering::Release);
             return Err(Refusal::Busy);
@@ -344,7 +350,9 @@ impl View<'_> {
             if let Some(profile) = lane.writer().profile() {
                 profile.clear(now);
             }
-            each(lane);
+            if let Some(mode) = mode {
+                lane.writer().stream().set_mode(mode);
+            }
             lane.items().clear(lane.writer().stream().mode());
         }
         process.forget_ended();
@@ -459,7 +467,7 @@ impl Control for View<'_> {
         // Before the lanes' are, for those of threads that begin meanwhile.
         let before = self.process.mode();
         self.process.set_mode(mode);
-        let changed = self.clear_with(|lane| lane.writer().stream().set_mode(mode));
+        let changed = self.clear_with(Some(mode));
         if changed.is_err() {
             self.process.set_mode(before);
         }
@@ -468,7 +476,7 @@ impl Control for View<'_> {
 
     fn clear(&self) -> Result<(), Refusal> {
         self.ready()?;
-        self.clear_with(|_| {})
+        self.clear_with(None)
     }
 
     fn freeze(&self, subject: Subject) -> Result<(), Refusal> {
@@ -588,11 +596,6 @@ impl Control for View<'_> {
     fn reboot(&self) -> Refusal {
         self.process.reboot()
     }
-}
-
-/// Whether there is something in a lane to be closed, told, or given up if its thread has ended.
-fn has_something(lane: &Lane<Linux>) -> bool {
-    lane.needs_seal() || lane.writer().stream().is_reserved()
 }
 
 /// Waits until a lane's thread is outside; false if it stays inside too long, in nanoseconds.

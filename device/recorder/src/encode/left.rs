@@ -42,7 +42,7 @@ impl<T: Target> Stream<T> {
     /// that would begin it again.
     pub(crate) fn begin_empty(&self, now: u64) {
         if let Some(cursor) = self.cursor()
-            && self.begin(cursor, now.max(self.last()))
+            && self.slow_begin(cursor, now.max(self.last()))
         {
             self.close(cursor);
         }

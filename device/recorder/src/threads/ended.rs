@@ -23,7 +23,8 @@ impl<P: ThreadPort> Lane<P> {
         if state.open() {
             self.owned.written();
             self.recover(port.now());
-            self.hook_inside(port, gate, event);
+            self.go_outside();
+            self.hook(port, gate, event);
         } else {
             // A reader may be waiting for the hook, or have ceased to: the stream is to be left alone.
             if state.frozen() {
@@ -53,6 +54,8 @@ impl<P: ThreadPort> Lane<P> {
     }
 
     /// Makes the stream whole again behind a hook that will not go on.
+    #[cold]
+    #[inline(never)]
     fn recover(&self, now: u64) {
         self.withheld.store(0, Ordering::Relaxed);
         self.writer.stream().recover(now);
@@ -80,6 +83,7 @@ impl<P: ThreadPort> Lane<P> {
     ///
     /// # Safety
     /// The thread has ended, and who calls saw that; no reader is at work.
+    #[inline(never)]
     pub unsafe fn end(&self, now: u64) {
         self.owned.written();
         if self.in_hook() {
@@ -111,6 +115,7 @@ impl<P: ThreadPort> Lane<P> {
     /// # Safety
     /// The lane's thread has [ended](Self::has_ended), nobody else gives it away, and no reader is at work but that of
     /// a stream.
+    #[inline(never)]
     pub unsafe fn give(&self, now: u64, process: u32, thread: u32) {
         self.owned.written();
         let stream = self.writer.stream();
