@@ -1,6 +1,6 @@
 //! Where events happen: which processor, which track; and how time passes there.
 
-use kymo_event::{Duration, Event, EventKind, StreamId, Time};
+use kymo_event::{Duration, Event, EventKind, StreamId, ThreadId, Time};
 
 use super::Calls;
 use super::lane::{Charge, Lane, LaneKey};
@@ -11,11 +11,11 @@ impl Calls {
     /// The processor of an event, or the thread, where its stream belongs to one. (Several streams can
     /// belong to either.)
     pub(super) fn lane(&mut self, event: &Event) -> usize {
-        let stream = usize::try_from(event.stream.0)
-            .ok()
-            .and_then(|i| self.streams.get(i));
-        let owner = stream.and_then(|stream| stream.thread);
-        let cpu = event.cpu.or_else(|| stream?.cpu);
+        let stream = usize::try_from(event.stream.0).ok();
+        let owner = stream.and_then(|stream| self.owner(stream, event));
+        let cpu = event
+            .cpu
+            .or_else(|| stream.and_then(|i| self.streams.get(i))?.cpu);
         let key = match (owner, cpu) {
             (Some(owner), _) => LaneKey::Thread(owner),
             (None, Some(cpu)) => LaneKey::Cpu(cpu),
@@ -28,6 +28,39 @@ impl Calls {
         }
         self.lanes[lane].stream = event.stream;
         lane
+    }
+
+    /// The thread whose stream an event is in, if it is a thread's. When that has ended another may go on in its
+    /// stream: whom events name there without having been switched in.
+    #[inline]
+    fn owner(&mut self, stream: usize, event: &Event) -> Option<ThreadId> {
+        let owner = self.streams.get(stream)?.thread?;
+        match event.thread {
+            Some(named) if named != owner => Some(self.heir(stream, event, owner, named)),
+            _ => Some(owner),
+        }
+    }
+
+    /// The thread whose stream it is now, where an event names another one than the owner before.
+    fn heir(&mut self, stream: usize, event: &Event, owner: ThreadId, named: ThreadId) -> ThreadId {
+        use EventKind::{Context, SwitchedIn, SwitchedOut};
+        // What the program's own scheduler does.
+        if matches!(event.kind, SwitchedIn | SwitchedOut | Context { .. }) {
+            return owner;
+        }
+        if let Some(lane) = self.lane_keys.get(&LaneKey::Thread(owner)) {
+            let lane = &self.lanes[*lane];
+            let thread = Some(named);
+            let is_named =
+                |track: usize| self.tracks[track].info.kind == TrackKind::Thread { thread };
+            if lane.thread.or(lane.left).is_some_and(is_named) {
+                return owner;
+            }
+        }
+        if let Some(stream) = self.streams.get_mut(stream) {
+            stream.thread = Some(named);
+        }
+        named
     }
 
     /// Lets the time of a processor go on to `time`. Whoever has it is charged.

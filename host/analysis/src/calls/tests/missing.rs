@@ -597,3 +597,45 @@ fn a_gap_lasts_until_its_own_stream_goes_on() {
     let end = "1 B0 3-9 1/1 doubtful";
     assert_eq!(trace.finish()[..5], [&said[..], &[end]].concat());
 }
+
+#[test]
+fn a_thread_that_goes_on_in_the_streams_of_one_that_ended_is_another_one() {
+    let mut trace = with_items();
+    trace.enter(0, A).enter(5, C).exit(7, C);
+    // It ended in A, and its items were none.
+    trace.thread(2).enter(10, B);
+    trace.stream = 1;
+    trace.push(20, EventKind::Other);
+    trace.stream = 0;
+    trace.exit(30, B);
+    let said = [
+        "+0 implied",
+        "0 C0 5-7 2/2",
+        "+1 implied",
+        "1 B0 10-30 20/20",
+        "0 A0 0-7 7/5 open",
+    ];
+    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.calls.counts().implied_switches, 0);
+}
+
+#[test]
+fn a_thread_that_switches_itself_keeps_its_stream() {
+    let mut trace = with_items();
+    trace.enter(0, A).switch(5, 2).enter(6, B);
+    trace.stream = 1;
+    trace.push(7, EventKind::Other);
+    trace.stream = 0;
+    trace.exit(8, B).switch(9, 1).exit(10, A);
+    let said = [
+        "+0 implied",
+        "-0",
+        "+1",
+        "1 B0 6-8 2/2",
+        "-1",
+        "+0",
+        "0 A0 0-10 6/6",
+    ];
+    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.calls.counts().implied_switches, 0);
+}
