@@ -6,7 +6,8 @@ use kymo_recorder::gate::Gate;
 use kymo_recorder::threads::ThreadPort;
 use kymo_wire::event::MetadataType;
 
-use crate::process::{Process, period};
+use crate::port::period;
+use crate::process::Process;
 use crate::sys;
 
 kymo_recorder::program_hooks!();

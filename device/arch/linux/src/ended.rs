@@ -15,7 +15,8 @@ use kymo_recorder::gate::Gate;
 use kymo_recorder::threads::{Lane, Queue, ThreadPort as _};
 use kymo_wire::link::Mode;
 
-use crate::process::{Linux, Process, Turn};
+use crate::port::Linux;
+use crate::process::{Process, Turn};
 use crate::sys;
 
 /// The lanes of so many ended threads are kept where the program doesn't say.

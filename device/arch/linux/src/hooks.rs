@@ -29,7 +29,7 @@ use kymo_recorder::hot::{Hot, word};
 use kymo_recorder::threads::Lane;
 use kymo_wire::event::{Form, Shape};
 
-use crate::process::Linux;
+use crate::port::Linux;
 
 /// The offsets and limits that the assembly uses.
 #[doc(hidden)]

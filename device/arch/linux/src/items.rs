@@ -6,7 +6,8 @@ use kymo_recorder::gate::Gate;
 use kymo_recorder::items::{Cursor, Drained, Item, Ring, Timed};
 use kymo_recorder::threads::Lane;
 
-use crate::process::{Linux, Process};
+use crate::port::Linux;
+use crate::process::Process;
 use crate::sys;
 
 /// How many packets a ring has where the program doesn't say: 256 KiB.

@@ -18,6 +18,7 @@ pub mod hooks;
 mod items;
 mod machine;
 mod numbers;
+pub mod port;
 pub mod process;
 mod reader;
 mod save;

@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use kymo_recorder::threads::Lane;
 
-use crate::process::{Linux, Process};
+use crate::port::Linux;
+use crate::process::Process;
 use crate::sys;
 
 /// How many numbers a piece is for: of addresses of 64 bits, a page.

@@ -7,7 +7,6 @@
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, fence};
 
-use kymo_recorder::Event;
 use kymo_recorder::buffer::Buffer;
 use kymo_recorder::encode::Figures;
 use kymo_recorder::gate::{Gate, State};
@@ -19,9 +18,12 @@ use kymo_wire::event::Cause;
 use kymo_wire::link::{Identity, Mode};
 
 use crate::ended::has_something;
-use crate::process::{Linux, Process};
+use crate::port::Linux;
+use crate::process::Process;
 use crate::sys::{self, Errno};
 use crate::thread;
+
+mod clear;
 
 /// How long a reader waits for a thread to leave its hook, in nanoseconds. A hook takes less than
 /// a microsecond, but its thread may be waiting for a processor, on a busy machine for long.
@@ -324,60 +326,6 @@ impl View<'_> {
         } else {
             before
         }
-    }
-
-    /// Empties all lanes. What came meanwhile is forgotten like the rest; if recording was turned
-    /// on meanwhile, it begins at the end of this, and the trace says so then.
-    #[inline(never)]
-    fn clear_with(&self, mode: Option<Mode>) -> Result<(), Refusal> {
-        let process = self.process;
-        // What a thread is filling must not be forgotten under its hands.
-        let reserved = |lane: &Lane<Linux>| lane.writer().stream().is_reserved();
-        self.begin(true).map_err(|_| Refusal::Busy)?;
-        if process.lanes.iter().any(reserved) {
-            process.reading.store(false, Ordering::Release);
-            return Err(Refusal::Busy);
-        }
-        let before = self.hold_off();
-        if process.lanes.iter().any(reserved) {
-            self.let_go();
-            return Err(Refusal::Busy);
-        }
-        let now = process.reader.frozen_at.get();
-        let readable = || process.lanes.iter().filter(|lane| lane.readable());
-        for lane in readable() {
-            lane.writer().stream().clear();
-            if let Some(profile) = lane.writer().profile() {
-                profile.clear(now);
-            }
-            if let Some(mode) = mode {
-                lane.writer().stream().set_mode(mode);
-            }
-            lane.items().clear(lane.writer().stream().mode());
-        }
-        process.forget_ended();
-        process.recorded.store(0);
-        if before.on() {
-            process.on_since.store(now);
-        }
-        self.gate.freeze(false);
-        self.tell_threads();
-        // Who is outside now sees the gate open from now on, and has counted what it refused. That
-        // goes for lanes that were made meanwhile too.
-        let cleared =
-            |lane: &&Lane<Linux>| lane.readable() || lane.writer().stream().buffer().kept() == 0;
-        for lane in process.lanes.iter().filter(cleared) {
-            if outside(lane, PATIENCE) {
-                lane.forget_lost();
-            }
-        }
-        process.homeless.store(0, Ordering::Relaxed);
-        self.let_go();
-        if self.gate.state().on() && !before.on() {
-            let cause = Cause::Function;
-            process.hook(self.gate, Event::Recording { on: true, cause });
-        }
-        Ok(())
     }
 
     fn ready(&self) -> Result<(), Refusal> {
