@@ -203,6 +203,24 @@ fn large(directory: &Path) -> PathBuf {
 }
 
 #[test]
+fn a_recording_of_another_version_is_not_taken_for_a_damaged_one() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("old.kymo");
+    let mut old = identity(CORTEX_M);
+    old.protocol = 1;
+    fs::write(&path, format!("{old}\n")).unwrap();
+    let refused = run(&["show", path.to_str().expect("UTF-8")]);
+    let said = String::from_utf8(refused.stderr).expect("UTF-8");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said.contains("found one of format 1"), "{said}");
+    assert!(
+        said.contains("help: another version of Kymo made it"),
+        "{said}"
+    );
+    assert!(!said.contains("binary mode"), "{said}");
+}
+
+#[test]
 fn what_was_overwritten_is_told() {
     let mut encoder = Encoder::new(CORTEX_M, 0, 0x20);
     for call in 0..1000 {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::MappingError;
+use crate::native::OTHER_VERSION;
 
 /// An input that cannot be opened.
 #[derive(Debug, Error)]
@@ -78,6 +79,16 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// Whether it is a recording that a target of another version of Kymo's made.
+    pub fn is_other_version(&self) -> bool {
+        match self {
+            Self::Identity { message, .. }
+            | Self::Memory { message, .. }
+            | Self::Metadata { message, .. } => message.starts_with(OTHER_VERSION),
+            _ => false,
+        }
+    }
+
     /// Where in the input the fault lies, in bytes from its start; 0 where it is the whole input.
     pub const fn offset(&self) -> u64 {
         match self {

@@ -18,6 +18,9 @@ pub(crate) struct Description {
     pub(crate) build_id: Vec<u8>,
 }
 
+/// How the refusal of another version's recording begins.
+pub(crate) const OTHER_VERSION: &str = "expected a recording of format";
+
 /// Refuses recordings of another format of packets and metadata: `found` is `tracer_minor` of a trace
 /// directory, or the protocol that an identity tells, which goes with it.
 pub(super) fn check_version(found: u32, shape: Option<Shape>) -> Result<(), String> {
@@ -25,7 +28,7 @@ pub(super) fn check_version(found: u32, shape: Option<Shape>) -> Result<(), Stri
         return Ok(());
     }
     Err(format!(
-        "expected a recording of format {PROTOCOL}, found one of format {found}"
+        "{OTHER_VERSION} {PROTOCOL}, found one of format {found}"
     ))
 }
 
