@@ -23,7 +23,16 @@ fn streaming(fixture: &str, faults: Faults) -> (Fake, Vec<Vec<u8>>) {
         rest = behind;
     }
     assert!(rest.is_empty() && packets.len() > 2);
-    let fake = Fake::start(State { faults, ..state });
+    // Where a connection breaks, there is more to come behind what was acknowledged.
+    let window = match faults.close_after.or(faults.mute_after) {
+        Some(acknowledged) => acknowledged,
+        None => state.window,
+    };
+    let fake = Fake::start(State {
+        faults,
+        window,
+        ..state
+    });
     (fake, packets)
 }
 
