@@ -5,6 +5,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -189,5 +190,57 @@ fn a_thread_that_ended_while_it_filled_a_record_holds_nothing_up() {
         assert_eq!(unfinished.count(), 1, "by {compiler}");
         let (_, packets) = raw_file(&file.with_extension("kymo.2"));
         assert_eq!(markers(&packets), [4], "by {compiler}");
+    }
+}
+
+/// How many instructions it takes to save what so many threads left, and to stream it. `None` where nobody counts.
+fn costs(program: &Path, threads: u32) -> Option<[u64; 2]> {
+    let folder = program.with_extension(format!("counts-{threads}"));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let functions = ["save_all", "stream_all"];
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=counts"])
+        .args(functions.map(|function| format!("--zero-before={function}")))
+        .args(functions.map(|function| format!("--dump-after={function}")))
+        .arg(program)
+        .args(["saved.kymo", &threads.to_string()])
+        .current_dir(&folder)
+        .output();
+    let Ok(output) = output else {
+        assert_ne!(
+            std::env::var("CI").as_deref(),
+            Ok("true"),
+            "valgrind is needed"
+        );
+        let _ = writeln!(std::io::stderr(), "SKIPPED: valgrind is not installed");
+        return None;
+    };
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    Some([1, 2].map(|dump| {
+        let file = folder.join(format!("counts.{dump}"));
+        let text = std::fs::read_to_string(file).expect("callgrind counted");
+        let totals = text.lines().find_map(|line| line.strip_prefix("totals: "));
+        totals
+            .and_then(|total| total.parse().ok())
+            .expect("a number")
+    }))
+}
+
+#[test]
+fn ended_threads_cost_what_they_are_and_not_their_square() {
+    for compiler in compilers() {
+        let program = build(compiler, "many", &[]);
+        let (Some(few), Some(many)) = (costs(&program, 500), costs(&program, 2000)) else {
+            return;
+        };
+        for (few, many) in few.into_iter().zip(many) {
+            println!(
+                "by {compiler}: {few} instructions, and {many} for four times as many threads"
+            );
+            // Of a search among all for each it would be 16.
+            assert!(many < 5 * few, "by {compiler}: {few}, {many}");
+        }
     }
 }

@@ -171,35 +171,6 @@ fn a_program_short_of_memory_keeps_its_errno_and_null_is_no_name() {
 }
 
 #[test]
-fn ended_threads_cost_what_they_are_and_not_their_square() {
-    for compiler in compilers() {
-        let program = build(compiler, "many", &[]);
-        // Other work on the machine may hold one run up.
-        let runs: Vec<String> = (0..3)
-            .map(|_| {
-                let file = program.with_extension("kymo");
-                let output = Command::new(&program).arg(&file).output().expect("it runs");
-                assert!(output.status.success(), "by {compiler}");
-                String::from_utf8(output.stdout).expect("the program prints text")
-            })
-            .collect();
-        let within = |run: &&String| {
-            run.lines().all(|line| {
-                let mut words = line.split(' ').skip(1).map(|word| word.parse().unwrap());
-                let mut next = || -> f64 { words.next().expect("two figures") };
-                let (few, many) = (next(), next());
-                // Of four times as many threads: of a search among all for each it would be 20.
-                many < 10.0 * few
-            })
-        };
-        assert!(
-            runs.iter().any(|run| within(&run)),
-            "by {compiler}: {runs:#?}"
-        );
-    }
-}
-
-#[test]
 fn what_is_saved_while_threads_record_is_whole() {
     for compiler in compilers() {
         let program = build(compiler, "saving", &["-finstrument-functions"]);
