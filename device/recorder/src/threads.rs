@@ -250,6 +250,7 @@ impl<P: ThreadPort> Lane<P> {
     #[inline(never)]
     pub unsafe fn seal(&self, now: u64) {
         self.items.seal(now);
+        self.withheld.store(0, Ordering::Relaxed);
         self.owned.written();
         self.drain();
         self.writer

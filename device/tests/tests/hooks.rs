@@ -8,11 +8,13 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use common::{
     build, build_with, compilers, library, portable_library, raw_file, raw_file_of_jumps,
 };
 use kymo_device_tests::{Kind, Packet, Record};
+use kymo_wire::event::METADATA_STREAM;
 
 /// Runs a program and returns what it printed as `NAME ADDRESS NUMBER`, and its recording.
 fn record(program: &Path) -> (BTreeMap<String, (u64, u64)>, Vec<Packet>) {
@@ -123,6 +125,31 @@ fn a_handler_that_jumps_out_of_any_instruction_leaves_a_whole_recording() {
         let exits = records.iter().filter(exits).count() as u64;
         assert!(entered("leaf") + u64::from(lost) >= leaves, "by {compiler}");
         assert!(exits + u64::from(lost) + jumps >= leaves, "by {compiler}");
+    }
+}
+
+/// The hook would wait for its handler, and the handler for it.
+#[test]
+fn a_handler_that_saves_in_a_hook_does_not_wait_for_it_and_what_is_missing_is_counted() {
+    for compiler in compilers() {
+        let program = build(compiler, "interrupted", &["-finstrument-functions"]);
+        let file = program.with_extension("kymo");
+        let begin = Instant::now();
+        let output = Command::new(&program).arg(&file).output().expect("it runs");
+        let took = begin.elapsed();
+        assert!(output.status.success(), "by {compiler}: {output:?}");
+        let text = String::from_utf8(output.stdout).expect("the program prints text");
+        let printed = printed(&text);
+        assert!(
+            printed["whole"].1 > 10 && printed["missing"].1 == 20,
+            "{text}"
+        );
+        // (Of another thread a reader waits ten seconds for a hook.)
+        assert!(took < Duration::from_secs(60), "{took:?}");
+        let (_, packets) = raw_file(&file);
+        assert!(packets.iter().all(|packet| packet.cpu == METADATA_STREAM));
+        let lost = packets.last().map_or(0, |packet| packet.discarded);
+        assert!(lost >= 1, "{lost}");
     }
 }
 

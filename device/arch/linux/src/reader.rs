@@ -142,9 +142,11 @@ impl View<'_> {
         let here = sys::process();
         process.reader.left_out.set(false);
         for lane in process.lanes.since(&chosen).chain(chosen.iter()) {
+            let is_own = core::ptr::eq(lane, own);
             // Of the threads of its parent a fork has only the one that forked.
-            let nobody = lane.process() != here && !core::ptr::eq(lane, own);
-            let readable = nobody || outside(lane, PATIENCE);
+            let nobody = lane.process() != here && !is_own;
+            // A handler that has interrupted a hook waits for it in vain.
+            let readable = nobody || outside(lane, if is_own { 0 } else { PATIENCE });
             if readable {
                 // SAFETY: the gate is frozen, all threads know, and this one is outside.
                 unsafe { lane.seal(process.port.now()) };
