@@ -4,6 +4,7 @@
 mod clocks;
 mod jumps;
 mod missing;
+mod streams;
 mod switching;
 
 use kymo_event::{Addr, ClockGap, Cpu, Duration, Gap, RecordingCause, StreamId, StreamInfo, Time};

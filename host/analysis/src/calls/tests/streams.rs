@@ -1,0 +1,118 @@
+//! Threads with several streams, and streams of several threads.
+
+use super::*;
+
+/// A thread with a stream of calls and one of items.
+fn with_items() -> Trace {
+    let stream = |without_calls| StreamInfo {
+        thread: Some(ThreadId(1)),
+        without_calls,
+        ..StreamInfo::default()
+    };
+    let info = TraceInfo {
+        streams: vec![stream(false), stream(true)],
+        ..TraceInfo::default()
+    };
+    let mut trace = Trace::with(&info, Options::default());
+    trace.cpu = None;
+    trace
+}
+
+#[test]
+fn an_item_in_a_stream_of_its_own_takes_no_time_from_its_thread() {
+    let mut trace = with_items();
+    trace.enter(0, A).enter(10, B);
+    trace.stream = 1;
+    trace.push(20, EventKind::Other);
+    trace.stream = 0;
+    trace.exit(30, B).exit(40, A);
+    let said = ["+0 implied", "0 B0 10-30 20/20", "0 A0 0-40 40/20"];
+    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.calls.counts().implied_switches, 0);
+}
+
+#[test]
+fn lost_items_are_counted_and_leave_calls_whole_but_damage_may_be_anything() {
+    let mut trace = with_items();
+    trace.enter(0, A);
+    trace.stream = 1;
+    let overwritten = EventKind::Gap(Gap::Overwritten { packets: 3 });
+    trace.push(5, overwritten).gap(20);
+    trace.push(20, EventKind::Gap(Gap::InInterrupt { depth: 2 }));
+    trace.push(25, EventKind::Other);
+    trace.stream = 0;
+    trace.exit(40, A);
+    assert_eq!(trace.finish(), ["+0 implied", "0 A0 0-40 40/40"]);
+    assert_eq!(trace.calls.counts().losses, 2);
+
+    let mut trace = with_items();
+    trace.enter(0, A);
+    trace.stream = 1;
+    trace.push(
+        5,
+        EventKind::Gap(Gap::Damage {
+            offset: 0,
+            bytes: Some(9),
+            message: String::new(),
+        }),
+    );
+    trace.stream = 0;
+    trace.exit(40, A);
+    assert_eq!(trace.finish(), ["+0 implied", "0 A0 0-40 40/40 doubtful"]);
+}
+
+#[test]
+fn a_gap_lasts_until_its_own_stream_goes_on() {
+    let mut trace = Trace::new();
+    // Two streams of processor 0, and another processor; thread 2 may run unseen in the gap of stream 0.
+    trace.enter(0, A).gap(1);
+    trace.stream = 5;
+    trace.push(2, EventKind::Other);
+    trace.cpu(1).thread(2).enter(3, B);
+    trace.push(4, EventKind::SwitchedOut).exit(9, B);
+    let said = ["+0 implied", "+1 implied", "-1", "+1 implied"];
+    let end = "1 B0 3-9 1/1 doubtful";
+    assert_eq!(trace.finish()[..5], [&said[..], &[end]].concat());
+}
+
+#[test]
+fn a_thread_that_goes_on_in_the_streams_of_one_that_ended_is_another_one() {
+    let mut trace = with_items();
+    trace.enter(0, A).enter(5, C).exit(7, C);
+    // It ended in A, and its items were none.
+    trace.thread(2).enter(10, B);
+    trace.stream = 1;
+    trace.push(20, EventKind::Other);
+    trace.stream = 0;
+    trace.exit(30, B);
+    let said = [
+        "+0 implied",
+        "0 C0 5-7 2/2",
+        "+1 implied",
+        "1 B0 10-30 20/20",
+        "0 A0 0-7 7/5 open",
+    ];
+    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.calls.counts().implied_switches, 0);
+}
+
+#[test]
+fn a_thread_that_switches_itself_keeps_its_stream() {
+    let mut trace = with_items();
+    trace.enter(0, A).switch(5, 2).enter(6, B);
+    trace.stream = 1;
+    trace.push(7, EventKind::Other);
+    trace.stream = 0;
+    trace.exit(8, B).switch(9, 1).exit(10, A);
+    let said = [
+        "+0 implied",
+        "-0",
+        "+1",
+        "1 B0 6-8 2/2",
+        "-1",
+        "+0",
+        "0 A0 0-10 6/6",
+    ];
+    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.calls.counts().implied_switches, 0);
+}
