@@ -245,7 +245,10 @@ mod tests {
             build_id: ([0xA5; 32], 32),
             ..identity
         };
-        assert_eq!(Identity::parse(&longest.to_string()), Some(longest));
+        let line = longest.to_string();
+        assert_eq!(Identity::parse(&line), Some(longest));
+        // With the end of a line, too.
+        assert!(line.len() + 2 <= MAX_LINE, "{}", line.len());
         assert_eq!(Identity::parse("kymo identify: #00000000"), None);
         assert_eq!(Identity::parse(""), None);
     }
