@@ -134,11 +134,19 @@ fn so_many_ended_threads_are_kept_as_the_program_wants_and_the_newest_in_any_cas
     let (markers, items) = few.values();
     let streams = few.streams().len();
     assert!((10..30).contains(&streams), "{streams} streams");
-    assert_eq!(
-        few.packets.len(),
-        few.streams().len() * 4 - 3,
-        "all places but main's are full"
-    );
+    // A thread that finds none of those before it ended yet has memory of its own, however late it comes: only where
+    // all places are full has anything been overwritten.
+    let mut full = 0;
+    for stream in few.streams() {
+        let packets = few.packets.iter().filter(|packet| packet.cpu == stream);
+        let numbers: Vec<u32> = packets.map(|packet| packet.sequence).collect();
+        full += usize::from(numbers.len() == 4);
+        assert!(
+            numbers.len() == 4 || numbers.first() == Some(&0),
+            "{numbers:?}"
+        );
+    }
+    assert!(full >= 10, "{full} streams are full");
     // A packet each, of which the first ones are gone.
     let gone = few.missing();
     assert_eq!(
