@@ -63,10 +63,9 @@ pub trait ThreadPort: Target + 'static {
     fn stack(&self) -> *mut u8 {
         without_provenance_mut(1)
     }
-    /// Whether the calling thread has left a hook by a jump that it entered when its stack was `there`, and will not
-    /// come back to it; false where that cannot be told. It is not so for a handler that interrupts the hook, nor for what a
-    /// hook calls. Asked off
-    /// the fast path only.
+    /// Whether the calling thread has left a hook by a jump that it entered when its stack was `there`, and
+    /// will not come back to it; false where that cannot be told. It is not so for a handler that interrupts
+    /// the hook, nor for what a hook calls. Asked off the fast path only.
     fn has_left(&self, there: *mut u8) -> bool {
         let _ = there;
         false

@@ -422,13 +422,11 @@ fn is_out_of_files(error: &io::Error) -> bool {
 /// Why an input is refused, with advice.
 pub fn refused(error: &OpenError) -> Report {
     let report = Report::caused_by(error);
-    if error.is_other_version() {
-        return report.help(
+    match error {
+        OpenError::Version { .. } => report.help(
             "another version of Kymo made it, and can read it; to record anew for this one, link the \
              program with its library (`cargo xtask lib`)",
-        );
-    }
-    match error {
+        ),
         OpenError::Io { path, .. } if !path.exists() => report.help(
             "give a trace directory or a raw file; `kymo trace -o DIR` makes one from a target",
         ),

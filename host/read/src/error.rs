@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::MappingError;
-use crate::native::OTHER_VERSION;
 
 /// An input that cannot be opened.
 #[derive(Debug, Error)]
@@ -55,6 +54,16 @@ pub enum OpenError {
         /// What is wrong with it.
         message: String,
     },
+    /// It is a recording that a target of another version of Kymo's made.
+    #[error("{}: expected a recording of format {expected}, found one of format {found}", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// The format of packets and metadata that is read.
+        expected: u32,
+        /// That of the recording.
+        found: u32,
+    },
     /// There is no recording to be found in a dump of a target's memory.
     #[error("{}: {message}", path.display())]
     Memory {
@@ -79,16 +88,6 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether it is a recording that a target of another version of Kymo's made.
-    pub fn is_other_version(&self) -> bool {
-        match self {
-            Self::Identity { message, .. }
-            | Self::Memory { message, .. }
-            | Self::Metadata { message, .. } => message.starts_with(OTHER_VERSION),
-            _ => false,
-        }
-    }
-
     /// Where in the input the fault lies, in bytes from its start; 0 where it is the whole input.
     pub const fn offset(&self) -> u64 {
         match self {
@@ -97,6 +96,7 @@ impl OpenError {
             | Self::Empty { .. }
             | Self::Unknown { .. }
             | Self::Several { .. }
+            | Self::Version { .. }
             | Self::Memory { .. }
             | Self::Mapping(_)
             | Self::Identity { .. } => 0,

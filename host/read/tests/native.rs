@@ -400,7 +400,7 @@ fn refusals_say_what_was_expected() {
     old.protocol = 1;
     assert_eq!(
         refused("old", format!("{old}\n").as_bytes()),
-        "/old: identity at offset 0: expected a recording of format 3, found one of format 1"
+        "/old: expected a recording of format 3, found one of format 1"
     );
     let missing = open(Path::new("/no/such/trace"), &OpenOptions::default())
         .err()

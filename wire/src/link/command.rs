@@ -87,6 +87,9 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// All modes.
+    pub const ALL: [Self; 3] = [Self::Overwrite, Self::Fixed, Self::Stream];
+
     /// `overwrite`, `fixed` or `stream`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -98,12 +101,7 @@ impl Mode {
 
     /// The opposite of [`name`](Self::name).
     pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "overwrite" => Some(Self::Overwrite),
-            "fixed" => Some(Self::Fixed),
-            "stream" => Some(Self::Stream),
-            _ => None,
-        }
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
     }
 }
 
@@ -188,8 +186,7 @@ impl Command {
             Word::Stopper => Self::Stopper(address(argument()?)?),
             Word::Mode => {
                 let name = argument()?;
-                let modes = [Mode::Overwrite, Mode::Fixed, Mode::Stream];
-                let mut modes = modes.into_iter();
+                let mut modes = Mode::ALL.into_iter();
                 let mode = modes.find(|mode| same(mode.name(), name));
                 Self::Mode(mode.ok_or(CommandError::NotAMode)?)
             }
@@ -286,12 +283,11 @@ fn number(word: &[u8]) -> Result<u64, CommandError> {
     let mut value = 0u64;
     for &digit in word {
         let digit = digit.wrapping_sub(b'0');
-        // (Ten times what is more than that has no room; and half of the numbers between are told by the carry.)
+        // Ten times what is more than that has no room.
         if digit > 9 || value > u64::MAX / 10 {
             return Err(CommandError::NotANumber);
         }
-        value = (value << 3) + (value << 1);
-        value = value
+        value = (value * 10)
             .checked_add(digit.into())
             .ok_or(CommandError::NotANumber)?;
     }
@@ -311,7 +307,8 @@ fn same(one: &str, other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one == other)
 }
 
-/// What a command's first word says.
+/// What a command's first word says. (Not the command itself: with its arguments a table of them would be three
+/// times as large, in a microcontroller's flash.)
 #[derive(Clone, Copy)]
 enum Word {
     Identify,

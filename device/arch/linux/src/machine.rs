@@ -25,8 +25,12 @@ mod processor;
 compile_error!("Kymo's recorder does not know this processor under Linux yet: see machine.rs");
 
 pub(crate) use processor::{
-    GETTID, MEMBARRIER, SIGNAL_FRAME, TGKILL, counter, counter_is_steady, lane, set_lane, stack,
+    GETTID, MEMBARRIER, TGKILL, counter, counter_is_steady, lane, set_lane, stack,
 };
+
+/// So many bytes, at least, a signal handler's frame lies below what it interrupts: what the kernel saves there, on any
+/// of these processors.
+pub(crate) const SIGNAL_FRAME: usize = 1024;
 
 /// Assembly for a word of data that holds the address of a symbol.
 #[cfg(target_pointer_width = "64")]

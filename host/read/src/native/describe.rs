@@ -3,11 +3,14 @@
 //! A raw file's identity becomes CTF metadata, the same text that a trace directory has; so there
 //! is one way from there on.
 
+use std::path::PathBuf;
+
 use kymo_ctf::metadata::{ByteOrder as CtfOrder, EnvValue, Metadata};
 use kymo_event::{Addr, Function, TraceInfo};
 use kymo_wire::event::{ByteOrder, Layout, Shape, WordSize};
 use kymo_wire::link::{PROTOCOL, is_understood};
 
+use crate::OpenError;
 use crate::dialects::kymo::{Dialect, event_ids};
 use crate::dialects::{env_text, hex_bytes, labels};
 
@@ -18,18 +21,51 @@ pub(crate) struct Description {
     pub(crate) build_id: Vec<u8>,
 }
 
-/// How the refusal of another version's recording begins.
-pub(crate) const OTHER_VERSION: &str = "expected a recording of format";
+/// Why what a recording says of itself cannot be used.
+#[derive(Debug)]
+pub(crate) enum Unusable {
+    /// It is of this format of packets and metadata, which is not read here.
+    Version(u32),
+    /// What was expected, and what is there.
+    Other(String),
+}
+
+impl<S: Into<String>> From<S> for Unusable {
+    fn from(message: S) -> Self {
+        Self::Other(message.into())
+    }
+}
+
+impl Unusable {
+    /// The error of the input at `path`; `other` makes it where the format is the right one.
+    pub(crate) fn of(
+        self,
+        path: PathBuf,
+        other: impl FnOnce(PathBuf, String) -> OpenError,
+    ) -> OpenError {
+        match self {
+            Self::Version(found) => OpenError::Version {
+                path,
+                expected: PROTOCOL,
+                found,
+            },
+            Self::Other(message) => other(path, message),
+        }
+    }
+
+    /// [`of`](Self::of) an input that begins with an identity.
+    pub(crate) fn of_identity(self, path: PathBuf) -> OpenError {
+        self.of(path, |path, message| OpenError::Identity { path, message })
+    }
+}
 
 /// Refuses recordings of another format of packets and metadata: `found` is `tracer_minor` of a trace
 /// directory, or the protocol that an identity tells, which goes with it.
-pub(super) fn check_version(found: u32, shape: Option<Shape>) -> Result<(), String> {
+pub(super) fn check_version(found: u32, shape: Option<Shape>) -> Result<(), Unusable> {
     if found == PROTOCOL || shape.is_some_and(|shape| is_understood(found, shape)) {
         return Ok(());
     }
-    Err(format!(
-        "{OTHER_VERSION} {PROTOCOL}, found one of format {found}"
-    ))
+    Err(Unusable::Version(found))
 }
 
 /// Whether this is the metadata of one of our own recordings.
@@ -42,7 +78,7 @@ impl Description {
     ///
     /// # Errors
     /// What is missing in it, or wrong.
-    pub(crate) fn new(metadata: &Metadata, fields: bool) -> Result<Self, String> {
+    pub(crate) fn new(metadata: &Metadata, fields: bool) -> Result<Self, Unusable> {
         let missing =
             |name: &str| format!("expected {name} in the environment, found none that is known");
         let number = |name| match metadata.env(name) {
@@ -73,7 +109,7 @@ impl Description {
             .first()
             .ok_or("expected a clock, found none")?;
         if clock.frequency == 0 {
-            return Err("expected a clock with a frequency, found 0".to_owned());
+            return Err("expected a clock with a frequency, found 0".into());
         }
         Ok(Self {
             build_id: env_text(metadata, "kymo_build_id")

@@ -22,7 +22,7 @@ use kymo_wire::packet::EVENT_STREAM;
 
 use super::Identity;
 use super::clocks::{Clocks, Correction, Moments};
-use super::describe::{Description, check_version};
+use super::describe::{Description, Unusable, check_version};
 use super::feed::{Input, Notes, PacketNote};
 use super::packets::{Packet, Piece, Pieces};
 use super::record::Newest;
@@ -97,13 +97,13 @@ impl Live {
             let parsed = Metadata::parse(text.as_bytes()).map_err(|error| error.to_string())?;
             Self::described(parsed.metadata, options)
         };
-        described().map_err(|message| OpenError::Identity {
-            path: name.into(),
-            message,
-        })
+        described().map_err(|why: Unusable| why.of_identity(name.into()))
     }
 
-    pub(super) fn described(mut metadata: Metadata, options: &OpenOptions) -> Result<Self, String> {
+    pub(super) fn described(
+        mut metadata: Metadata,
+        options: &OpenOptions,
+    ) -> Result<Self, Unusable> {
         let origin = take_origin(&mut metadata).map(|unix_ns| Moment {
             time: Time(0),
             unix_ns,

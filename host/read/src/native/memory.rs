@@ -129,12 +129,8 @@ impl MemoryDump {
     /// [`OpenError::Identity`] if what the ELF file says cannot be that of a recording.
     pub fn into_source(self, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
         let bytes = Bytes::from(self.packets);
-        open_packets(&self.identity, bytes, 0, &[], options).map_err(|message| {
-            OpenError::Identity {
-                path: self.path,
-                message,
-            }
-        })
+        open_packets(&self.identity, bytes, 0, &[], options)
+            .map_err(|why| why.of_identity(self.path))
     }
 }
 

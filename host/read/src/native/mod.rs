@@ -31,7 +31,7 @@ mod streams;
 mod tail;
 mod write;
 
-pub(crate) use describe::{OTHER_VERSION, is_native};
+pub(crate) use describe::is_native;
 pub use live::Live;
 pub use memory::MemoryDump;
 pub use packets::{Damaged, Fault, Packet, Piece, Pieces};

@@ -63,12 +63,8 @@ impl RawFile {
     /// # Errors
     /// [`OpenError::Identity`] if its identity cannot be that of a recording.
     pub fn into_source(self, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
-        open_packets(&self.identity, self.bytes, self.start, &[], options).map_err(|message| {
-            OpenError::Identity {
-                path: self.path,
-                message,
-            }
-        })
+        open_packets(&self.identity, self.bytes, self.start, &[], options)
+            .map_err(|why| why.of_identity(self.path))
     }
 
     /// Who recorded it.

@@ -17,7 +17,7 @@ use kymo_wire::event::{MetadataType, PacketHeader};
 use kymo_wire::link::Identity;
 
 use super::clocks::{Clocks, Moments};
-use super::describe::{Description, check_version};
+use super::describe::{Description, Unusable, check_version};
 use super::feed::Input;
 use super::packets::{Piece, Pieces};
 use super::stream::{RINGS, Stream};
@@ -255,12 +255,8 @@ pub fn open_dump(
     target: &str,
     options: &OpenOptions,
 ) -> Result<Box<dyn Source>, OpenError> {
-    open_packets(identity, Bytes::from(bytes), 0, missing, options).map_err(|message| {
-        OpenError::Identity {
-            path: target.into(),
-            message,
-        }
-    })
+    open_packets(identity, Bytes::from(bytes), 0, missing, options)
+        .map_err(|why| why.of_identity(target.into()))
 }
 
 /// Opens the packets of a dump or raw file, which begin at `start`.
@@ -273,7 +269,7 @@ pub(super) fn open_packets(
     start: usize,
     missing: &[Range<u64>],
     options: &OpenOptions,
-) -> Result<Box<dyn Source>, String> {
+) -> Result<Box<dyn Source>, Unusable> {
     check_version(identity.protocol, Some(identity.layout.shape))?;
     let layout = identity.layout;
     let heads = Pieces::new(layout, &bytes, missing)
@@ -324,13 +320,18 @@ pub(crate) fn open_directory(
     mut metadata: Metadata,
     options: &OpenOptions,
 ) -> Result<Box<dyn Source>, OpenError> {
-    let refuse = |message| OpenError::Metadata {
-        path: directory.join("metadata"),
-        offset: 0,
-        message,
+    let refuse = |why: Unusable| {
+        why.of(directory.join("metadata"), |path, message| {
+            let offset = 0;
+            OpenError::Metadata {
+                path,
+                offset,
+                message,
+            }
+        })
     };
     let origin = take_origin(&mut metadata);
-    let plan = Plan::new(metadata).map_err(|error| refuse(error.to_string()))?;
+    let plan = Plan::new(metadata).map_err(|error| refuse(error.to_string().into()))?;
     let description = Description::new(plan.metadata(), options.fields).map_err(refuse)?;
     let layout = description.dialect.layout;
     let io = |path: &Path| {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use kymo_ctf::metadata::Metadata;
 use kymo_wire::event::{Layout, METADATA_STREAM, PacketHeader};
 
-use super::describe::is_native;
+use super::describe::{Unusable, is_native};
 use super::live::Live;
 use super::open_files::OpenFiles;
 use super::streams::StreamKind;
@@ -55,15 +55,20 @@ impl Tail {
             path: path.clone(),
             source,
         })?;
-        let refuse = |message| OpenError::Metadata {
-            path: path.clone(),
-            offset: 0,
-            message,
+        let refuse = |why: Unusable| {
+            why.of(path.clone(), |path, message| {
+                let offset = 0;
+                OpenError::Metadata {
+                    path,
+                    offset,
+                    message,
+                }
+            })
         };
-        let parsed = Metadata::parse(&text).map_err(|error| refuse(error.to_string()))?;
+        let parsed = Metadata::parse(&text).map_err(|error| refuse(error.to_string().into()))?;
         if !is_native(&parsed.metadata) {
             let message = "expected a recording of a target of kymo's, found another trace";
-            return Err(refuse(message.to_owned()));
+            return Err(refuse(message.into()));
         }
         let live = Live::described(parsed.metadata, options).map_err(refuse)?;
         let tail = Self {

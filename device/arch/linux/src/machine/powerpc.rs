@@ -9,9 +9,6 @@ pub const GETTID: c_long = 207;
 pub const MEMBARRIER: c_long = 365;
 pub const TGKILL: c_long = 250;
 
-/// So far, at least, a signal handler's frame lies below what it interrupts: what the kernel saves there.
-pub const SIGNAL_FRAME: usize = 1024;
-
 /// The register that Linux keeps the thread's data at.
 #[cfg(target_arch = "powerpc")]
 macro_rules! thread_register {

@@ -12,9 +12,6 @@ pub const GETTID: c_long = 186;
 pub const MEMBARRIER: c_long = 324;
 pub const TGKILL: c_long = 234;
 
-/// So far, at least, a signal handler's frame lies below what it interrupts: what the kernel saves there.
-pub const SIGNAL_FRAME: usize = 1024;
-
 #[inline(always)]
 pub fn lane() -> *const u8 {
     let value: *const u8;

@@ -13,7 +13,8 @@ use crate::port::Linux;
 
 impl View<'_> {
     /// Empties all lanes. What came meanwhile is forgotten like the rest; if recording was turned
-    /// on meanwhile, it begins at the end of this, and the trace says so then. Their mode is this from now on, if there is one.
+    /// on meanwhile, it begins at the end of this, and the trace says so then. Their mode is this from now on, if
+    /// there is one.
     #[inline(never)]
     pub(super) fn clear_with(&self, mode: Option<Mode>) -> Result<(), Refusal> {
         let process = self.process;
