@@ -72,7 +72,9 @@ fn a_program_without_items_links_with_all_of_the_library() {
         return;
     }
     let whole = ["-Wl,--no-gc-sections", "-lc", "-lgcc"];
-    build(
+    // (Another file than that of the next test, which runs beside this one.)
+    build_as(
+        "board_whole",
         "board",
         &[&["-nostdlib", "-finstrument-functions"], &whole[..]].concat(),
     );
