@@ -8,12 +8,14 @@
 //!
 //! What a body checks, besides that nothing panics and everything ends, stands with it.
 
-use kymo_read::native::{Dump, RawFile, open_dump, write_raw};
+use kymo_read::kymo::{Dump, RawFile, open_dump, write_raw};
 use kymo_read::{OpenOptions, Source, Summary};
 use kymo_wire::event::{Layout, PacketHeader, Shape, WordSize};
 use kymo_wire::link::{Command, Frame, Identity};
 
 mod seeds;
+#[cfg(test)]
+mod tests;
 
 pub use seeds::{identity, recording};
 
@@ -21,7 +23,7 @@ pub use seeds::{identity, recording};
 pub type Body = fn(&[u8]);
 
 /// All bodies with the names of their targets.
-pub const ALL: [(&str, Body); 12] = [
+pub const ALL: [(&str, Body); 13] = [
     ("wire", wire),
     ("receiver", receiver),
     ("splitter", splitter),
@@ -34,6 +36,7 @@ pub const ALL: [(&str, Body); 12] = [
     ("profile", profile),
     ("symbols", symbols),
     ("zephyr_dump", zephyr_dump),
+    ("input", input),
 ];
 
 /// Runs a body over the files named on the command line.
@@ -45,6 +48,11 @@ pub fn replay(body: Body) -> std::io::Result<()> {
         body(&std::fs::read(file)?);
     }
     Ok(())
+}
+
+/// Any input, opened in each of the ways that the command line has: see [`kymo_read::fuzz_open`].
+pub fn input(data: &[u8]) {
+    kymo_read::fuzz_open(data).expect("a temporary directory");
 }
 
 /// Frames, commands, identity lines and packet heads, from any bytes: what parses is written the
@@ -134,7 +142,11 @@ pub fn dump(data: &[u8]) {
     let second = first + u64::from(b) + u64::from(c) * 8;
     let missing = [first..first + u64::from(b), second..second + u64::from(d)];
     let options = OpenOptions {
-        fields: choice & 64 == 0,
+        wanted: match choice >> 6 {
+            0 => kymo_event::Wanted::Everything,
+            1 => kymo_event::Wanted::Details,
+            _ => kymo_event::Wanted::Meaning,
+        },
         ..OpenOptions::default()
     };
     let mut source = open_dump(&identity, bytes.to_vec(), &missing, "fuzz", &options)
@@ -219,29 +231,30 @@ pub fn symbols(data: &[u8]) {
 /// What a target with Zephyr's instrumentation sent: every byte of a dump is a record, damage, or a mark,
 /// and its end is found at the same place while the bytes come.
 pub fn zephyr_dump(data: &[u8]) {
-    let hints = kymo_zephyr::Hints::default();
-    if let Ok(profile) = kymo_read::zephyr::decode_profile("fuzz", data, &hints) {
+    let hints = kymo_zephyr_instrumentation::Hints::default();
+    if let Ok(profile) = kymo_read::zephyr_instrumentation::decode_profile("fuzz", data, &hints) {
         assert!(profile.functions.len() * 13 <= data.len());
     }
     let options = OpenOptions::default();
-    if let Ok(mut source) = kymo_read::zephyr::open_bytes("fuzz", data.to_vec(), &options) {
+    if let Ok(mut source) =
+        kymo_read::zephyr_instrumentation::open_bytes("fuzz", data.to_vec(), &options)
+    {
         let summary = Summary::of(&mut *source);
         // The shortest record is an entry of a profile.
         assert!(summary.events * 13 <= data.len() as u64);
         assert!(summary.errors.len() as u64 <= summary.gaps);
     }
-    let Some(layout) = kymo_zephyr::detect(data, &hints) else {
+    let Some(layout) = kymo_zephyr_instrumentation::detect(data, &hints) else {
         return;
     };
     let mut at = 0;
     let mut end = None;
-    for piece in kymo_zephyr::Walk::new(data, layout) {
+    for piece in kymo_zephyr_instrumentation::Walk::new(data, layout) {
         at += match piece {
-            kymo_zephyr::Piece::Record { bytes, .. } => bytes.len(),
-            kymo_zephyr::Piece::Damage { bytes, .. } | kymo_zephyr::Piece::Cut { bytes, .. } => {
-                bytes
-            }
-            kymo_zephyr::Piece::End(found) => {
+            kymo_zephyr_instrumentation::Piece::Record { bytes, .. } => bytes.len(),
+            kymo_zephyr_instrumentation::Piece::Damage { bytes, .. }
+            | kymo_zephyr_instrumentation::Piece::Cut { bytes, .. } => bytes,
+            kymo_zephyr_instrumentation::Piece::End(found) => {
                 end = Some(found);
                 found.behind - found.at
             }
@@ -249,7 +262,7 @@ pub fn zephyr_dump(data: &[u8]) {
     }
     assert_eq!(at, end.map_or(data.len(), |end| end.behind));
     let step = if data.len().is_multiple_of(2) { 61 } else { 1 };
-    let mut scanner = kymo_zephyr::Scanner::new(hints);
+    let mut scanner = kymo_zephyr_instrumentation::Scanner::new(hints);
     let came = (0..=data.len()).step_by(step).chain([data.len()]);
     let found = came
         .map(|length| data.get(..length).unwrap_or_default())
@@ -257,7 +270,7 @@ pub fn zephyr_dump(data: &[u8]) {
         .or_else(|| scanner.silent(data));
     // A scanner may see another layout in what has come when it has to choose.
     if scanner.layout() == Some(layout) {
-        let at = |end: Option<kymo_zephyr::End>| end.map(|end| end.at);
+        let at = |end: Option<kymo_zephyr_instrumentation::End>| end.map(|end| end.at);
         assert_eq!(at(found), at(end), "in steps of {step}");
     }
 }

@@ -120,7 +120,7 @@ mod tests {
     fn the_recording_is_whole() {
         let options = kymo_read::OpenOptions::default();
         let mut source =
-            kymo_read::native::open_dump(&identity(), recording(), &[], "seed", &options).unwrap();
+            kymo_read::kymo::open_dump(&identity(), recording(), &[], "seed", &options).unwrap();
         let summary = kymo_read::Summary::of(&mut *source);
         assert_eq!(summary.errors, []);
         assert_eq!(summary.events, 2 * 4 * (80 + EventId::ALL.len() as u64 - 3));

@@ -8,11 +8,15 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::cpus::{self, Machine, Wish};
-use crate::firmware::{self, Hooks, Qemu};
-use crate::native::{self, CompilerKind, Running};
-use crate::run::{self, Background, Context, Error, Result};
-use crate::tools::{self, BareRust, Need};
+use kymo_targets::cpus::{self, Machine, Wish};
+use kymo_targets::firmware::{self, Hooks, Qemu};
+use kymo_targets::kymo::{self, Profile};
+use kymo_targets::native::{self, CompilerKind, Running};
+use kymo_targets::run::{self, Background, Context, Error, Result};
+use kymo_targets::rust::{BareRust, FIRMWARE_TARGET};
+use kymo_targets::tools::Need;
+
+use crate::setup;
 
 /// Where the demonstration runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +34,8 @@ const LINES_SHOWN: usize = 60;
 
 /// Runs the demonstration.
 pub fn demo(target: Target) -> Result<()> {
-    let kymo = build_kymo(Profile::Release)?;
+    heading("The tool");
+    let kymo = kymo::build(Profile::Release)?;
     // The verbs run at the top of the checkout and are given paths from there, as a user types them.
     let out = Path::new("target/demo");
     let folder = run::root().join(out);
@@ -45,7 +50,7 @@ pub fn demo(target: Target) -> Result<()> {
     };
     let ran = match rust {
         None if target == Target::Cpus => {
-            tools::ensure(&[Need::Cpus])?;
+            setup::packages(&[Need::Cpus])?;
             eight_cpus(&kymo, out)?;
             "eight Cortex-A72 (virt) in QEMU"
         }
@@ -58,7 +63,7 @@ pub fn demo(target: Target) -> Result<()> {
             "Lua on a Cortex-M3 (mps2-an385) in QEMU"
         }
         None => {
-            tools::ensure(&[Need::Native])?;
+            setup::packages(&[Need::Native])?;
             heading("The program, built for this machine");
             let program = native::build(CompilerKind::Gcc, Hooks::Kymo)?;
             let running = Running::start(&program)?;
@@ -74,7 +79,7 @@ pub fn demo(target: Target) -> Result<()> {
 
 /// What the firmware needs to be built and run; `None`, and loudly, if this machine can't have it.
 fn firmware_tools() -> Option<BareRust> {
-    match tools::ensure(&[Need::Firmware]).and_then(|()| BareRust::ensure()) {
+    match setup::packages(&[Need::Firmware]).and_then(|()| setup::rust_for(FIRMWARE_TARGET)) {
         Ok(rust) => Some(rust),
         Err(error) => {
             eprintln!("warning: NO CORTEX-M3 TODAY: {error}");
@@ -82,31 +87,6 @@ fn firmware_tools() -> Option<BareRust> {
             None
         }
     }
-}
-
-/// How the binary `kymo` is built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Profile {
-    /// For users: fast.
-    Release,
-    /// For tests: what the tests of the whole workspace have built anyway.
-    Debug,
-}
-
-/// Builds the binary `kymo` and returns its path.
-pub fn build_kymo(profile: Profile) -> Result<PathBuf> {
-    heading("The tool");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--package", "kymo"]);
-    let folder = match profile {
-        Profile::Release => {
-            cargo.arg("--release");
-            "release"
-        }
-        Profile::Debug => "debug",
-    };
-    run::run(cargo.current_dir(run::root()))?;
-    Ok(run::target_dir().join(folder).join("kymo"))
 }
 
 fn heading(text: &str) {
@@ -128,7 +108,7 @@ fn verb(kymo: &Path, verb: &str) -> Command {
 /// The demonstration on eight CPUs.
 fn eight_cpus(kymo: &Path, out: &Path) -> Result<()> {
     heading("The program, built for AArch64");
-    let elf = cpus::build(&BareRust::ensure_for(cpus::TARGET)?, &[])?;
+    let elf = cpus::build(&setup::rust_for(cpus::TARGET)?, &[])?;
     heading("A million records of eight CPUs, each looked at while all go on");
     cpus::stress(&elf, Wish::Whole(42_000))?;
     let shown = from_root(&elf);

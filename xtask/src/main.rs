@@ -1,28 +1,39 @@
-//! Kymo's chores: `cargo xtask demo`, `cargo xtask test`, `cargo xtask bench`, `cargo xtask lib`.
+//! Kymo's tasks: `cargo xtask setup`, `demo`, `test`, `bench` and `lib`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
+use kymo_targets::library;
+use kymo_targets::run::Result;
+use kymo_targets::tools::Need;
 use xtask::bench;
-use xtask::demo::{self, Target};
-use xtask::library;
-use xtask::run::Result;
-use xtask::tools::{self, BareRust, Need};
 
+mod demo;
 mod proof;
+mod setup;
 mod test;
 
-const USAGE: &str = "\
-Usage: cargo xtask <chore>
+use demo::Target;
+use test::Side;
 
+const USAGE: &str = "\
+Usage: cargo xtask <task>
+
+  setup             install what builds and tests need besides Rust (Debian, Ubuntu)
   demo [--native]   build the demonstration program, run it, look at it with kymo
                     (on a Cortex-M3 in QEMU; --native: on this machine)
   demo --cpus       the same with another program on eight Cortex-A72 in QEMU
-  test [--long]     all tests, with what they need installed (--long: also those that take long)
+  test              all checks, after setup
+    --long          also those that take long
+    --host          only the host's side; --device: only the target's side and the product tests
+    --only NAME     only the steps with NAME in their names (lints, tests, bench ctf, ...), or the tests of the
+                    package NAME, or the tests with NAME in their names
   bench recorder    what recording costs on each processor: instructions, bytes, code size, RAM
-                    (--tighten: what is better than it was may not get worse again)
+                    (--tighten: lower the limits to what is reached now)
   bench ctf [--events N | --count]  how quickly CTF is read, beside babeltrace2: times and memory, or instructions
                     held against budgets (--count)
+  bench analyze [--print] [ROW]  what report, show, export and info cost a record, beside uftrace and babeltrace2
+                    (--print: without holding the figures against xtask/analyze-limits.txt)
   lib [TARGET] [--parts PART,...|none]  libkymo.a for this machine, or for another (thumbv7em-none-eabihf, ...), with
                     these parts alone: depth, profile, metadata, cost, promotions, retained, items
   lib TARGET --minimal  libkymo_minimal.a for a Cortex-M whose flash is short
@@ -30,11 +41,10 @@ Usage: cargo xtask <chore>
 
 /// What was asked for on the command line.
 #[derive(Debug, PartialEq, Eq)]
-enum Chore {
+enum Task {
+    Setup,
     Demo(Target),
-    Test {
-        long: bool,
-    },
+    Test(test::Options),
     Bench {
         tighten: bool,
     },
@@ -42,25 +52,42 @@ enum Chore {
     BenchCtf(u64),
     /// Instructions.
     CountCtf,
+    /// Whether figures are only printed, and the row if it is one.
+    BenchAnalyze {
+        print: bool,
+        only: Option<String>,
+    },
     /// For this target, or this machine, with these parts, or all.
     Library(Option<String>, Option<String>),
     Minimal(String),
     Help,
 }
 
-impl Chore {
+impl Task {
     fn parse(words: &[&str]) -> Option<Self> {
         Some(match words {
             ["demo"] => Self::Demo(Target::Firmware),
             ["demo", "--native"] => Self::Demo(Target::Native),
             ["demo", "--cpus"] => Self::Demo(Target::Cpus),
-            ["test"] => Self::Test { long: false },
-            ["test", "--long"] => Self::Test { long: true },
+            ["setup"] => Self::Setup,
+            ["test", options @ ..] => Self::Test(test_options(options)?),
             ["bench", "recorder"] => Self::Bench { tighten: false },
             ["bench", "recorder", "--tighten"] => Self::Bench { tighten: true },
             ["bench", "ctf"] => Self::BenchCtf(bench::ctf::EVENTS),
             ["bench", "ctf", "--events", events] => Self::BenchCtf(events.parse().ok()?),
             ["bench", "ctf", "--count"] => Self::CountCtf,
+            ["bench", "analyze", rest @ ..] => {
+                let (print, rest) = match rest {
+                    ["--print", rest @ ..] => (true, rest),
+                    _ => (false, rest),
+                };
+                let only = match rest {
+                    [] => None,
+                    [row] if !row.starts_with('-') => Some((*row).to_owned()),
+                    _ => return None,
+                };
+                Self::BenchAnalyze { print, only }
+            }
             ["lib", target, "--minimal"] if target.starts_with("thumb") => {
                 Self::Minimal((*target).to_owned())
             }
@@ -84,9 +111,10 @@ impl Chore {
     fn run(self) -> Result<()> {
         match self {
             Self::Demo(target) => demo::demo(target),
-            Self::Test { long } => test::test(long),
+            Self::Setup => setup::everything(),
+            Self::Test(options) => test::test(&options),
             Self::Bench { tighten } => {
-                tools::ensure(&[
+                setup::packages(&[
                     Need::Firmware,
                     Need::Native,
                     Need::Foreign,
@@ -95,12 +123,16 @@ impl Chore {
                 bench::recorder(tighten)
             }
             Self::BenchCtf(events) => {
-                tools::ensure(&[Need::Checks])?;
+                setup::packages(&[Need::Checks])?;
                 bench::ctf::time(events)
             }
             Self::CountCtf => {
-                tools::ensure(&[Need::Checks])?;
+                setup::packages(&[Need::Checks])?;
                 bench::ctf::count()
+            }
+            Self::BenchAnalyze { print, only } => {
+                setup::packages(&[Need::Native, Need::Checks])?;
+                bench::analyze::analyze(print, only.as_deref())
             }
             Self::Library(target, parts) => {
                 let parts = library::parts(parts.as_deref())?;
@@ -108,7 +140,7 @@ impl Chore {
                 let library = match target {
                     None => library::for_this_machine_with(&parts),
                     Some(target) => {
-                        let rust = BareRust::ensure_for(&target)?;
+                        let rust = setup::rust_for(&target)?;
                         library::for_bare_metal_with(&rust, &parts)
                     }
                 }?;
@@ -116,7 +148,7 @@ impl Chore {
                 Ok(())
             }
             Self::Minimal(target) => {
-                let library = library::minimal(&BareRust::ensure_for(&target)?)?;
+                let library = library::minimal(&setup::rust_for(&target)?)?;
                 println!("{}", library.display());
                 Ok(())
             }
@@ -128,14 +160,30 @@ impl Chore {
     }
 }
 
+/// The options of `test`.
+fn test_options(words: &[&str]) -> Option<test::Options> {
+    let mut options = test::Options::default();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match *word {
+            "--long" => options.long = true,
+            "--host" if options.side.is_none() => options.side = Some(Side::Host),
+            "--device" if options.side.is_none() => options.side = Some(Side::Device),
+            "--only" => options.only = Some((*words.next()?).to_owned()),
+            _ => return None,
+        }
+    }
+    Some(options)
+}
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let Some(chore) = Chore::parse(&words) else {
+    let Some(task) = Task::parse(&words) else {
         eprint!("{USAGE}");
         return ExitCode::from(2);
     };
-    match chore.run() {
+    match task.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -149,54 +197,72 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chores_are_told_apart() {
-        assert_eq!(Chore::parse(&["demo"]), Some(Chore::Demo(Target::Firmware)));
-        let native = Chore::parse(&["demo", "--native"]);
-        assert_eq!(native, Some(Chore::Demo(Target::Native)));
-        let cpus = Chore::parse(&["demo", "--cpus"]);
-        assert_eq!(cpus, Some(Chore::Demo(Target::Cpus)));
-        let long = Chore::parse(&["test", "--long"]);
-        assert_eq!(long, Some(Chore::Test { long: true }));
-        let other = Chore::parse(&["lib", "thumbv7m-none-eabi"]);
+    fn command_lines_are_parsed() {
+        assert_eq!(Task::parse(&["demo"]), Some(Task::Demo(Target::Firmware)));
+        let native = Task::parse(&["demo", "--native"]);
+        assert_eq!(native, Some(Task::Demo(Target::Native)));
+        let cpus = Task::parse(&["demo", "--cpus"]);
+        assert_eq!(cpus, Some(Task::Demo(Target::Cpus)));
+        let long = Task::parse(&["test", "--long", "--only", "kymo-link", "--host"]);
+        let options = test::Options {
+            long: true,
+            side: Some(Side::Host),
+            only: Some("kymo-link".to_owned()),
+        };
+        assert_eq!(long, Some(Task::Test(options)));
+        let all = Some(Task::Test(test::Options::default()));
+        assert_eq!(Task::parse(&["test"]), all);
+        assert_eq!(Task::parse(&["test", "--only"]), None);
+        assert_eq!(Task::parse(&["test", "--host", "--device"]), None);
+        assert_eq!(Task::parse(&["setup"]), Some(Task::Setup));
+        let other = Task::parse(&["lib", "thumbv7m-none-eabi"]);
         assert_eq!(
             other,
-            Some(Chore::Library(Some("thumbv7m-none-eabi".into()), None))
+            Some(Task::Library(Some("thumbv7m-none-eabi".into()), None))
         );
-        assert_eq!(Chore::parse(&["lib"]), Some(Chore::Library(None, None)));
+        assert_eq!(Task::parse(&["lib"]), Some(Task::Library(None, None)));
         let parts = |parts: &str| Some(parts.to_owned());
         assert_eq!(
-            Chore::parse(&["lib", "--parts", "none"]),
-            Some(Chore::Library(None, parts("none")))
+            Task::parse(&["lib", "--parts", "none"]),
+            Some(Task::Library(None, parts("none")))
         );
         assert_eq!(
-            Chore::parse(&["lib", "thumbv7m-none-eabi", "--parts", "depth,profile"]),
-            Some(Chore::Library(
+            Task::parse(&["lib", "thumbv7m-none-eabi", "--parts", "depth,profile"]),
+            Some(Task::Library(
                 Some("thumbv7m-none-eabi".into()),
                 parts("depth,profile")
             ))
         );
-        assert_eq!(Chore::parse(&["lib", "--parts"]), None);
+        assert_eq!(Task::parse(&["lib", "--parts"]), None);
         for (words, tighten) in [
             (&["bench", "recorder"][..], false),
             (&["bench", "recorder", "--tighten"], true),
         ] {
-            assert_eq!(Chore::parse(words), Some(Chore::Bench { tighten }));
+            assert_eq!(Task::parse(words), Some(Task::Bench { tighten }));
         }
         assert_eq!(
-            Chore::parse(&["bench", "ctf", "--count"]),
-            Some(Chore::CountCtf)
+            Task::parse(&["bench", "ctf", "--count"]),
+            Some(Task::CountCtf)
         );
-        let million = Chore::parse(&["bench", "ctf", "--events", "1000000"]);
-        assert_eq!(million, Some(Chore::BenchCtf(1_000_000)));
-        assert_eq!(Chore::parse(&["bench", "ctf", "--events", "many"]), None);
-        let minimal = Chore::parse(&["lib", "thumbv7m-none-eabi", "--minimal"]);
-        assert_eq!(minimal, Some(Chore::Minimal("thumbv7m-none-eabi".into())));
-        assert_eq!(Chore::parse(&["lib", "--native"]), None);
+        let million = Task::parse(&["bench", "ctf", "--events", "1000000"]);
+        assert_eq!(million, Some(Task::BenchCtf(1_000_000)));
+        assert_eq!(Task::parse(&["bench", "ctf", "--events", "many"]), None);
+        let print = Task::parse(&["bench", "analyze", "--print"]);
+        let analyze = |print, only: Option<&str>| Task::BenchAnalyze {
+            print,
+            only: only.map(str::to_owned),
+        };
+        assert_eq!(print, Some(analyze(true, None)));
+        let one = Task::parse(&["bench", "analyze", "show"]);
+        assert_eq!(one, Some(analyze(false, Some("show"))));
+        let minimal = Task::parse(&["lib", "thumbv7m-none-eabi", "--minimal"]);
+        assert_eq!(minimal, Some(Task::Minimal("thumbv7m-none-eabi".into())));
+        assert_eq!(Task::parse(&["lib", "--native"]), None);
         assert_eq!(
-            Chore::parse(&["lib", "aarch64-unknown-none", "--minimal"]),
+            Task::parse(&["lib", "aarch64-unknown-none", "--minimal"]),
             None
         );
-        assert_eq!(Chore::parse(&[]), None);
-        assert_eq!(Chore::parse(&["demo", "--nativ"]), None);
+        assert_eq!(Task::parse(&[]), None);
+        assert_eq!(Task::parse(&["demo", "--nativ"]), None);
     }
 }

@@ -7,9 +7,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use xtask::run::{self, Context, Error, Result};
+use kymo_targets::run::{self, Context, Error, Result};
 
-use crate::test::Done;
+use crate::test::report::Done;
 
 /// For how long rustup may look for a compiler.
 const PATIENCE: Duration = Duration::from_secs(900);

@@ -1,204 +1,266 @@
 //! `cargo xtask test`: everything that must hold before a change is offered, in one command.
 //!
-//! Formatting, lints and documentation of every workspace, then all tests, the demonstration's among
-//! them. What is missing on the machine is installed first. Every step runs even when an earlier one
-//! failed, so that one run tells everything.
+//! Formatting, lints and documentation of every workspace, all tests, benchmarks with limits, models and
+//! sanitizers. Every step runs even when an earlier one failed, so that one run tells everything; each says
+//! how long it took, and how much processor time, which depends less on what else the machine does.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use kymo_targets::cpus;
+use kymo_targets::run::{self, Context, Result};
 use xtask::bench;
-use xtask::cpus;
-use xtask::run::{self, Error, Result};
-use xtask::tools::{self, BareRust, Need};
 
 use crate::proof::{self, Sanitizer};
+use crate::setup;
 
-/// The workspaces: the host's, and those that are built for other machines, or by a nightly
-/// compiler when they are used for what they are there for.
-const WORKSPACES: [&str; 3] = [".", "device", "fuzz"];
+pub mod executables;
+pub mod report;
 
-/// The Cortex-M whose hooks are tested instruction by instruction.
-const CORTEX_M4: &str = "thumbv7em-none-eabihf";
+use executables::Executable;
+use report::{Done, Report};
 
-/// The RISC-V that the recorder is tested on.
-const RISCV: &str = "riscv32imac-unknown-none-elf";
+/// What to test.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Also what takes longer than a person waits before offering a change.
+    pub long: bool,
+    /// Only one side of the link.
+    pub side: Option<Side>,
+    /// Only the steps with this in their names; if there are none, the tests of this package; if there is
+    /// none, the tests with this in their names.
+    pub only: Option<String>,
+}
 
-/// For how long each fuzz target runs in a long test.
+/// A side of the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// What runs on the host, without product tests.
+    Host,
+    /// What runs on targets, and the product tests, which run targets.
+    Device,
+}
+
+/// The workspaces, and the side each is on.
+const WORKSPACES: [(&str, &str, Side); 2] = [
+    ("host", ".", Side::Host),
+    ("device", "device", Side::Device),
+];
+
+/// The packages whose tests run targets.
+const PRODUCT_TESTS: [&str; 2] = ["kymo-tests", "kymo-targets"];
+
+/// For how long each fuzz target runs in a long test, in seconds.
 const FUZZ_SECONDS: u32 = 120;
 
-/// Runs all checks.
-pub fn test(long: bool) -> Result<()> {
+/// What a step does.
+type Check = Box<dyn FnOnce() -> Result<Done>>;
+
+/// One thing to check.
+struct Step {
+    name: String,
+    side: Side,
+    check: Check,
+}
+
+impl Step {
+    fn new(name: &str, side: Side, check: impl FnOnce() -> Result<()> + 'static) -> Self {
+        Self::may_skip(name, side, || check().map(|()| Done::Whole))
+    }
+
+    /// A step that this machine may lack something for.
+    fn may_skip(name: &str, side: Side, check: impl FnOnce() -> Result<Done> + 'static) -> Self {
+        Self {
+            name: name.to_owned(),
+            side,
+            check: Box::new(check),
+        }
+    }
+}
+
+/// Runs the checks.
+///
+/// # Errors
+/// When one of them fails.
+pub fn test(options: &Options) -> Result<()> {
     let started = Instant::now();
     let mut report = Report::default();
-    report.step("tools are there", || {
-        tools::ensure(&[
-            Need::Firmware,
-            Need::Processors,
-            Need::Native,
-            Need::Checks,
-            Need::Cpus,
-            Need::Foreign,
-        ])?;
-        BareRust::ensure()?;
-        BareRust::ensure_for(CORTEX_M4)?;
-        BareRust::ensure_for(RISCV)?;
-        BareRust::ensure_for(cpus::TARGET)?;
-        tools::babeltrace21()
-    });
-    for workspace in WORKSPACES {
-        report.step(&format!("{workspace}: formatted"), || {
-            run::run(cargo(workspace, "fmt").args(["--all", "--check"]))
-        });
-        report.step(&format!("{workspace}: no lint"), || {
-            let mut clippy = cargo(workspace, "clippy");
-            clippy.args(["--workspace", "--all-targets", "--", "-D", "warnings"]);
-            run::run(&mut clippy)
-        });
-        report.step(&format!("{workspace}: documented"), || {
-            let mut doc = cargo(workspace, "doc");
-            doc.args(["--workspace", "--no-deps"]);
-            run::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
-        });
+    report.step("setup", || setup::everything().map(|()| Done::Whole));
+    let mut steps = steps(options);
+    if let Some(side) = options.side {
+        steps.retain(|step| step.name == "tests" || step.side == side);
     }
-    // Built for another machine, so that it has no tests of its own: `xtask/tests/cpus.rs` has.
-    report.step("demos/cpus: formatted", || {
-        run::run(cargo("demos/cpus", "fmt").arg("--check"))
-    });
-    report.step("demos/cpus: no lint", || {
-        let mut clippy = cargo("demos/cpus", "clippy");
-        clippy.args(["--target", cpus::TARGET, "--", "-D", "warnings"]);
-        run::run(&mut clippy)
-    });
-    for workspace in WORKSPACES {
-        report.step(&format!("{workspace}: tests"), || {
-            let mut test = cargo(workspace, "test");
-            test.args(["--workspace", "--no-fail-fast"]);
-            run::run(&mut test)
-        });
+    if let Some(only) = &options.only {
+        steps.retain(|step| step.name.contains(only));
+        if steps.is_empty() {
+            let (only, side) = (only.clone(), options.side);
+            let name = format!("tests of {only}");
+            steps.push(Step::new(&name, Side::Host, move || matching(&only, side)));
+        }
     }
-    report.step("bench recorder: budgets", || bench::recorder(false));
-    report.step("bench ctf: budgets", bench::ctf::count);
-    report.step("device: models", || {
-        proof::models(&mut cargo("device", "test"), long)
-    });
-    for sanitizer in [Sanitizer::Address, Sanitizer::Thread] {
-        report.step_or_skip(&format!("device: {sanitizer:?} sanitizer"), || {
-            proof::sanitized(&mut cargo("device", "+nightly"), sanitizer)
-        });
-    }
-    report.step_or_skip("device: Miri", || {
-        proof::interpreted(&mut cargo("device", "+nightly"))
-    });
-    if long {
-        long_steps(&mut report);
+    for step in steps {
+        report.step(&step.name, step.check);
     }
     report.end(started.elapsed())
 }
 
-/// What takes longer than a person waits before offering a change.
-fn long_steps(report: &mut Report) {
-    for workspace in [".", "device"] {
-        report.step(&format!("{workspace}: ignored tests"), || {
-            let mut test = cargo(workspace, "test");
-            test.args(["--workspace", "--no-fail-fast", "--", "--ignored"]);
-            run::run(&mut test)
-        });
+/// All steps, in order.
+fn steps(options: &Options) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (name, folder, side) in WORKSPACES {
+        steps.push(Step::new(&format!("{name} format"), side, move || {
+            run::run(cargo(folder, "fmt").args(["--all", "--check"]))
+        }));
     }
+    steps.push(Step::new("demos format", Side::Device, || {
+        run::run(cargo("demos/cpus", "fmt").arg("--check"))
+    }));
+    for (name, folder, side) in WORKSPACES {
+        steps.push(Step::new(&format!("{name} lints"), side, move || {
+            let mut clippy = cargo(folder, "clippy");
+            clippy.args(["--workspace", "--all-targets", "--", "-D", "warnings"]);
+            run::run(&mut clippy)
+        }));
+        steps.push(Step::new(
+            &format!("{name} documentation"),
+            side,
+            move || {
+                let mut doc = cargo(folder, "doc");
+                doc.args(["--workspace", "--no-deps"]);
+                run::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+            },
+        ));
+    }
+    // Built for another machine, so that it has no tests of its own: `tests/it/cpus.rs` has.
+    steps.push(Step::new("demos lints", Side::Device, || {
+        let mut clippy = cargo("demos/cpus", "clippy");
+        clippy.args(["--target", cpus::TARGET, "--", "-D", "warnings"]);
+        run::run(&mut clippy)
+    }));
+    let (side, long) = (options.side, options.long);
+    steps.push(Step::new("tests", Side::Host, move || all_tests(side, &[])));
+    steps.push(Step::new("documentation tests", Side::Host, || {
+        run::run(cargo(".", "test").args(["--workspace", "--doc", "--no-fail-fast"]))
+    }));
+    steps.push(Step::new(
+        "device documentation tests",
+        Side::Device,
+        || run::run(cargo("device", "test").args(["--workspace", "--doc", "--no-fail-fast"])),
+    ));
+    steps.push(Step::new("bench recorder", Side::Device, || {
+        bench::recorder(false)
+    }));
+    steps.push(Step::new("bench ctf", Side::Host, bench::ctf::count));
+    // Its gates are those of the event core that is being built: they count once it is in.
+    steps.push(Step::new("bench analyze", Side::Host, || {
+        bench::analyze::analyze(true, None)
+    }));
+    steps.push(Step::new("models", Side::Device, move || {
+        proof::models(&mut cargo("device", "test"), long)
+    }));
+    for (name, sanitizer) in [
+        ("address sanitizer", Sanitizer::Address),
+        ("thread sanitizer", Sanitizer::Thread),
+    ] {
+        steps.push(Step::may_skip(name, Side::Device, move || {
+            proof::sanitized(&mut cargo("device", "+nightly"), sanitizer)
+        }));
+    }
+    steps.push(Step::may_skip("Miri", Side::Device, || {
+        proof::interpreted(&mut cargo("device", "+nightly"))
+    }));
+    if long {
+        steps.extend(long_steps(side));
+    }
+    steps
+}
+
+/// What takes longer than a person waits before offering a change.
+fn long_steps(side: Option<Side>) -> [Step; 2] {
+    [
+        Step::new("ignored tests", Side::Device, move || {
+            all_tests(side, &["--ignored"])
+        }),
+        Step::new("fuzzing", Side::Host, fuzzing),
+    ]
+}
+
+/// Runs each fuzz target for a while.
+fn fuzzing() -> Result<()> {
     let fuzz = |arguments: &[&str]| {
         let mut cargo = cargo("fuzz", "+nightly");
         cargo.arg("fuzz").args(arguments);
         cargo
     };
-    let mut targets = String::new();
-    report.step("fuzzing can begin", || {
-        if !run::succeeds(&mut fuzz(&["--version"])) {
-            run::run(cargo(".", "install").args(["--locked", "cargo-fuzz"]))?;
-        }
-        targets = run::output(&mut fuzz(&["list", "--fuzz-dir", "."]))?;
-        Ok(())
+    if !run::succeeds(&mut fuzz(&["--version"])) {
+        run::run(cargo(".", "install").args(["--locked", "cargo-fuzz"]))?;
+    }
+    let targets = run::output(&mut fuzz(&["list", "--fuzz-dir", "."]))?;
+    // One that fails does not keep the others from being tried.
+    let failed = targets.lines().filter_map(|target| {
+        let mut fuzz = fuzz(&["run", "--fuzz-dir", ".", target, "--"]);
+        run::run(fuzz.arg(format!("-max_total_time={FUZZ_SECONDS}"))).err()
     });
-    for target in targets.lines() {
-        report.step(&format!("fuzz {target}"), || {
-            let mut fuzz = fuzz(&["run", "--fuzz-dir", ".", target, "--"]);
-            run::run(fuzz.arg(format!("-max_total_time={FUZZ_SECONDS}")))
-        });
+    let failed: Vec<String> = failed.map(|error| error.to_string()).collect();
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(run::Error::new(failed.join("\n"))),
     }
 }
 
-/// `cargo verb` in a workspace.
-fn cargo(workspace: &str, verb: &str) -> Command {
+/// Builds the tests of all workspaces of a side, and runs them side by side.
+fn all_tests(side: Option<Side>, arguments: &[&str]) -> Result<()> {
+    let mut executables = Vec::new();
+    for (name, folder, of) in WORKSPACES {
+        // Product tests need the host's workspace.
+        if name == "host" || side.is_none_or(|side| side == of) {
+            let mut build = cargo(folder, "test");
+            build.args(["--workspace"]);
+            executables.extend(executables::build(&mut build).context(name)?);
+        }
+    }
+    executables.retain(|executable| belongs(executable, side));
+    executables::run(executables, arguments)
+}
+
+/// Whether the tests of an executable are on this side.
+fn belongs(executable: &Executable, side: Option<Side>) -> bool {
+    let device = executable.folder.starts_with(run::root().join("device"))
+        || PRODUCT_TESTS.contains(&&*executable.package);
+    match side {
+        None => true,
+        Some(Side::Host) => !device,
+        Some(Side::Device) => device,
+    }
+}
+
+/// Runs the tests of one package, or those with this in their names.
+fn matching(only: &str, side: Option<Side>) -> Result<()> {
+    for (_, folder, _) in WORKSPACES {
+        for package in [only.to_owned(), format!("kymo-{only}")] {
+            let mut known = cargo(folder, "pkgid");
+            known.args(["--package", &package]);
+            if run::succeeds(&mut known) {
+                let mut test = cargo(folder, "test");
+                test.args(["--no-fail-fast", "--package", &package]);
+                return run::run(&mut test);
+            }
+        }
+    }
+    all_tests(side, &[only])
+}
+
+/// `cargo SUBCOMMAND` in a workspace.
+fn cargo(workspace: &str, subcommand: &str) -> Command {
     // Through rustup's proxy where there is one: a toolchain's own cargo does not know `+nightly`.
     let mut cargo = Command::new("cargo");
-    cargo.arg(verb).current_dir(run::root().join(workspace));
+    cargo
+        .arg(subcommand)
+        .current_dir(run::root().join(workspace));
     for variable in ["CARGO", "RUSTUP_TOOLCHAIN"] {
         cargo.env_remove(variable);
     }
     cargo
-}
-
-/// How a step that did not fail was done.
-pub enum Done {
-    /// All of it.
-    Whole,
-    /// Not at all, because this machine lacks something.
-    Skipped(&'static str),
-}
-
-/// What has been found so far.
-#[derive(Default)]
-struct Report {
-    passed: u32,
-    skipped: Vec<String>,
-    failed: Vec<String>,
-}
-
-impl Report {
-    fn step(&mut self, name: &str, check: impl FnOnce() -> Result<()>) {
-        self.step_or_skip(name, || check().map(|()| Done::Whole));
-    }
-
-    fn step_or_skip(&mut self, name: &str, check: impl FnOnce() -> Result<Done>) {
-        println!("\n==> {name}");
-        let started = Instant::now();
-        let result = check();
-        let seconds = started.elapsed().as_secs();
-        match result {
-            Ok(Done::Skipped(why)) => {
-                println!("<== {name}: SKIPPED: {why}");
-                self.skipped.push(format!("{name}: {why}"));
-            }
-            Ok(Done::Whole) => {
-                println!("<== {name}: passed ({seconds} s)");
-                self.passed += 1;
-            }
-            Err(error) => {
-                println!("<== {name}: FAILED ({seconds} s): {error}");
-                self.failed.push(format!("{name}: {error}"));
-            }
-        }
-    }
-
-    fn end(self, took: Duration) -> Result<()> {
-        println!("\nAll steps, after {} s:", took.as_secs());
-        // Once more, where it is seen.
-        for skipped in &self.skipped {
-            println!("SKIPPED: {skipped}");
-        }
-        for failure in &self.failed {
-            println!("FAILED: {failure}");
-        }
-        let (passed, skipped) = (self.passed, self.skipped.len());
-        println!(
-            "{passed} passed, {skipped} skipped, {} failed",
-            self.failed.len()
-        );
-        match self.failed.len() {
-            0 => Ok(()),
-            1 => Err(Error::new("one step failed")),
-            failed => Err(Error::new(format!("{failed} steps failed"))),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -206,14 +268,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_remembered_and_later_steps_still_run() {
-        let mut report = Report::default();
-        report.step("bad", || Err(Error::new("no")));
-        report.step("good", || Ok(()));
-        report.step_or_skip("lacking", || Ok(Done::Skipped("no tool")));
-        assert_eq!((report.passed, report.failed.len()), (1, 1));
-        assert_eq!(report.skipped, ["lacking: no tool"]);
-        assert!(report.end(Duration::ZERO).is_err());
-        assert!(Report::default().end(Duration::ZERO).is_ok());
+    fn product_tests_are_on_the_device_side() {
+        let executable = |package: &str, folder: &str| Executable {
+            package: package.to_owned(),
+            name: "it".to_owned(),
+            path: "/x".into(),
+            folder: run::root().join(folder),
+        };
+        for (package, folder, host) in [
+            ("kymo-link", "host/link", true),
+            ("kymo-tests", "tests", false),
+            ("kymo-device-tests", "device/tests", false),
+        ] {
+            let executable = executable(package, folder);
+            assert!(belongs(&executable, None), "{package}");
+            assert_eq!(belongs(&executable, Some(Side::Host)), host, "{package}");
+            assert_eq!(belongs(&executable, Some(Side::Device)), !host, "{package}");
+        }
+    }
+
+    #[test]
+    fn steps_have_names_of_their_own() {
+        let steps = steps(&Options {
+            long: true,
+            ..Options::default()
+        });
+        let names: Vec<_> = steps.iter().map(|step| &step.name).collect();
+        for (n, name) in names.iter().enumerate() {
+            assert!(!names[..n].contains(name), "{name}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "common/programs.rs"]
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};

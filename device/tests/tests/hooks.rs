@@ -3,6 +3,7 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+#[path = "common/programs.rs"]
 mod common;
 
 use std::collections::BTreeMap;

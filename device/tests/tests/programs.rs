@@ -1,5 +1,6 @@
 //! C programs, built with GCC and with Clang, recorded by the library as users link it.
 
+#[path = "common/programs.rs"]
 mod common;
 
 use std::collections::BTreeMap;

@@ -26,13 +26,14 @@
 use std::ops::AddAssign;
 
 use kymo_event::{
-    Duration, Event, EventKind, Picoseconds, Recorded, RecordingCost, StreamId, Time, TraceInfo,
+    Duration, EventKind, EventRef, Picoseconds, Recorded, RecordingCost, RowKind, StreamId, Time,
+    TraceInfo,
 };
 
 use crate::calls::{Callee, End, How, Step, TrackId};
 use crate::hash::FastMap;
-use crate::profile::Row;
-use crate::within::Within;
+use crate::profile::{Row, is_loss};
+use crate::recursion::Recursion;
 
 /// What was charged to something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,23 +74,20 @@ fn nanoseconds(picoseconds: u128) -> Duration {
     Duration(u64::try_from((picoseconds + 500) / 1000).unwrap_or(u64::MAX))
 }
 
-/// What was charged to one function, over the calls that [`Row::count`]
-/// counts; so it can be subtracted from that row.
+/// What was charged to one function; so it can be subtracted from its row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charged {
     /// To be taken off [`Row::self_time`].
     pub self_time: Charge,
     /// To be taken off [`Row::total`]: recursion counts once.
     pub total: Charge,
-    /// To be taken off the sum of all calls' own durations.
+    /// To be taken off [`Row::sum`].
     pub each: Charge,
     /// The shortest of the calls, compensated.
     pub min: Duration,
     /// The longest.
     pub max: Duration,
     calls: u64,
-    /// Calls of it were within each other.
-    recursive: bool,
 }
 
 /// What is left of a function's times when what was [charged](Charged) is taken off them.
@@ -99,31 +97,29 @@ pub struct Left {
     pub self_time: Duration,
     /// Of [`Row::total`].
     pub total: Duration,
-    /// Of the sum of all calls' own durations.
+    /// Of [`Row::sum`].
     pub each: Duration,
     /// More was charged to what it called than that took.
     pub callees_below_zero: bool,
 }
 
 impl Charged {
-    /// Takes off what was charged. `each` is the sum of all calls' own durations.
-    pub fn left(&self, row: &Row, each: Duration) -> Left {
+    /// Takes off what was charged.
+    pub fn left(&self, row: &Row) -> Left {
         let self_time = row.self_time - self.self_time.cost();
-        // The calls of the function are in both times, so what is in the other one besides is callees'. (The self
-        // time of calls within one that is open to the end is in no total.)
+        // The calls of the function are in both times, so what is in the other one besides is callees'.
         let above_self =
             |all: Duration, charge: &Charge| (all - charge.cost()).max(self_time.min(all));
-        let outside = self.recursive && row.open > 0;
         let total = row.total - self.total.cost();
-        let at_least = if outside {
-            total
-        } else {
-            above_self(row.total, &self.total)
-        };
+        let at_least = above_self(row.total, &self.total);
         Left {
             self_time,
             total: at_least,
-            each: above_self(each, &self.each),
+            // Their self times are not known apart from those of other calls.
+            each: match row.complete == row.count {
+                true => above_self(row.sum, &self.each),
+                false => row.sum - self.each.cost(),
+            },
             callees_below_zero: total < at_least,
         }
     }
@@ -160,7 +156,7 @@ pub struct Compensation {
     pending: Pending,
     rows: FastMap<Callee, Charged>,
     /// What was charged to recursive calls that have ended.
-    within: Within<Charge>,
+    within: Recursion<Charge>,
     whole: Charge,
     /// Calls that would have come out below zero.
     below_zero: u64,
@@ -183,33 +179,42 @@ impl Compensation {
             tracks: FastMap::default(),
             pending: Pending::default(),
             rows: FastMap::default(),
-            within: Within::default(),
+            within: Recursion::default(),
             whole: Charge::default(),
             below_zero: 0,
         })
     }
 
     /// Takes the next event, before the steps that it leads to.
-    pub fn event(&mut self, event: &Event) {
+    pub fn event(&mut self, event: EventRef<'_>) {
         self.pending = Pending::default();
-        let recorded = match event.kind {
-            EventKind::Enter { .. } => Some(Recorded::Enter),
-            EventKind::Exit { .. } if event.named && self.knows(Recorded::ExitNamed) => {
+        let row = event.row;
+        let recorded = match row.kind {
+            RowKind::Enter => Some(Recorded::Enter),
+            RowKind::Exit if row.named && self.knows(Recorded::ExitNamed) => {
                 Some(Recorded::ExitNamed)
             }
-            EventKind::Exit { .. } => Some(Recorded::Exit),
-            EventKind::IsrEnter { .. } => Some(Recorded::IsrEnter),
-            EventKind::IsrExit { .. } => Some(Recorded::IsrExit),
-            EventKind::SwitchedOut => Some(Recorded::SwitchedOut),
-            EventKind::SwitchedIn => Some(Recorded::SwitchedIn),
-            // They are no records of the stream; or one that belongs to the next, and is in its cost.
-            EventKind::Gap(_) | EventKind::Costs(_) | EventKind::Time => return,
+            RowKind::Exit => Some(Recorded::Exit),
+            RowKind::IsrEnter => Some(Recorded::IsrEnter),
+            RowKind::IsrExit => Some(Recorded::IsrExit),
+            RowKind::SwitchedOut => Some(Recorded::SwitchedOut),
+            RowKind::SwitchedIn => Some(Recorded::SwitchedIn),
+            // It belongs to the next record, and is in its cost.
+            RowKind::Time => return,
             _ => None,
         };
-        let last = self.last.insert(event.stream, event.time);
+        if is_loss(event) {
+            self.within.lose();
+        }
+        // They are no records of the stream.
+        if let Some(EventKind::Gap(_) | EventKind::Costs(_)) = event.event.map(|event| &event.kind)
+        {
+            return;
+        }
+        let last = self.last.insert(row.stream, row.time);
         let Some(recorded) = recorded else { return };
         // The first record of a stream has none before it, and a short form.
-        let since = last.and_then(|last| event.time.since(last));
+        let since = last.and_then(|last| row.time.since(last));
         let since = since.unwrap_or_default();
         let mut costs = self.costs.iter().rev();
         let cost = costs.find(|cost| cost.recorded == recorded && cost.from <= since);
@@ -354,28 +359,31 @@ impl Compensation {
         self.below_zero += u64::from(all > duration || own > self_time);
         end.duration = Some(duration - all);
         end.self_time = Some(self_time - own);
+        end.sure = end.sure.map(|sure| sure - all);
+        end.sure_self = end.sure_self.map(|sure| sure - own);
         end.wall = end.wall.map(|wall| wall - all);
         let within = self.within.end(end, frame.all);
-        if matches!(end.how, How::Open | How::RecordingOff) {
-            if within.parts > 0 {
-                self.rows.entry(end.callee).or_default().total.add(&within);
-            }
+        let row = self.rows.entry(end.callee).or_default();
+        row.self_time.add(&frame.own);
+        let open = matches!(end.how, How::Open | How::RecordingOff);
+        if !end.recursive {
+            // What counts of a call that only seems to be open is what ended within it.
+            row.total.add(match open && end.doubt.loss {
+                true => &within,
+                false => &frame.all,
+            });
+        }
+        if !end.is_complete() {
             return;
         }
         let duration = duration - all;
-        let row = self.rows.entry(end.callee).or_default();
         row.min = match row.calls {
             0 => duration,
             _ => row.min.min(duration),
         };
         row.max = row.max.max(duration);
         row.calls += 1;
-        row.recursive |= end.recursive;
-        row.self_time.add(&frame.own);
         row.each.add(&frame.all);
-        if !end.recursive {
-            row.total.add(&frame.all);
-        }
     }
 
     /// What was charged to a function or interrupt.

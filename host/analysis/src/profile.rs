@@ -1,115 +1,211 @@
 //! The profile: where the time went, function by function.
 //!
-//! It has the meaning of the table that a target keeps by itself, so that over a capture without
-//! loss the two agree: *total* is the time in a function and its callees on its own thread, without
-//! the time when the thread was preempted and without interrupts; recursion counts once in the
-//! total; every call counts in *count*, *min* and *max*, with its own duration. Calls that a
-//! `longjmp` left end there, or, where the trace has no mark of it, with the exit that shows it; they
-//! count.
+//! - *count* is of all calls in the window whose entry or exit was seen. Calls of which neither was seen can be
+//!   missing where events were lost: [`Bounds::missing_calls`] says how many at most.
+//! - *total* is the time in a function and its callees on its own thread, without the time when the thread
+//!   was preempted and without interrupts; recursion counts once. *self* is that without callees. Calls that are
+//!   open at the end of the trace or of the window, or when recording stops, count with their time up to there.
+//! - Where events were lost, both are lower bounds: of a call that was open then, only the time up to the loss
+//!   is certain. [`Row::total_max`] and [`Row::self_max`] are the times as they were seen. [`Bounds`] has upper bounds.
+//! - *min*, *max* and *average* are those of complete calls: seen from begin to end, each with its own
+//!   duration.
 //!
-//! A call whose exit is among what was lost seems to be open until the end, and all further calls of its function to be
-//! recursive ones within it. Their time would be in no total at all, so where there was a loss, those that are whole are
-//! in the total, and the one that seems open is not. (Without a loss it is open, and its time its own: so the target's
-//! table has it. The time of the function itself can then be more than the total.)
-//!
-//! What was not seen whole is kept apart, so that a count can be shown as 4 210 ± 37: see
-//! [`Row::uncertain`].
+//! A call whose exit is among what was lost seems to be open until the end, and all further calls of its
+//! function to be recursive ones within it. In the total count its certain time, or that of those within it
+//! that ended, whichever is more.
 
-use kymo_event::Duration;
+use kymo_event::{Duration, EventKind, EventRef, FunctionId, InterruptId};
 
-use crate::calls::{Callee, End, How, Repair, Step};
-use crate::hash::FastMap;
-use crate::within::Within;
+use crate::calls::{Callee, Counts, End, How, Repair, Step};
+use crate::recursion::Recursion;
+use crate::replay::{Observer, Origin};
 
-/// What is known of one function (or interrupt). See the fields for what counts where.
+/// A sum by a count, rounded to the nearest nanosecond; 0 if there is none.
+pub fn average(sum: Duration, count: u64) -> Duration {
+    let rounded = sum.0.saturating_add(count / 2);
+    Duration(rounded.checked_div(count).unwrap_or(0))
+}
+
+/// What is known of one function (or interrupt). See the [module](self) for what counts where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Calls whose begin and end are known or inferred: those that returned, that a `longjmp` left
-    /// ([`jumped`](Self::jumped)), that were found to be left behind ([`unwound`](Self::unwound)),
-    /// or whose exit was lost ([`lost`](Self::lost)).
+    /// Calls whose entry or exit was seen.
     pub count: u64,
-    /// Time in the function and what it called, recursion counted once.
+    /// Of these: calls that were seen from begin to end.
+    pub complete: u64,
+    /// Time in the function and what it called, at least.
     pub total: Duration,
-    /// Time in the function itself.
+    /// The same as far as it was seen: with time that is not certain to be its own.
+    pub total_max: Duration,
+    /// Time in the function itself, at least.
     pub self_time: Duration,
-    /// The shortest of [`count`](Self::count) calls.
+    /// The same as far as it was seen.
+    pub self_max: Duration,
+    /// The durations of [`complete`](Self::complete) calls, also of those within each other.
+    pub sum: Duration,
+    /// The shortest of [`complete`](Self::complete) calls.
     pub min: Duration,
     /// The longest.
     pub max: Duration,
-    /// Of [`count`](Self::count): calls that a `longjmp` left which the trace tells of. Their end is
-    /// as certain as an exit.
+    /// Calls that a `longjmp` left which the trace tells of. Their end is as certain as an exit.
     pub jumped: u64,
-    /// Of [`count`](Self::count): calls that an exception, or a `longjmp` that the trace does not
-    /// tell of, left behind. Their end is taken to be that of the call that caught it.
+    /// Calls that an exception, or a `longjmp` that the trace does not tell of, left behind. Their end is
+    /// taken to be that of the call that caught it.
     pub unwound: u64,
-    /// Of [`count`](Self::count): calls whose exit is among the lost events.
+    /// Calls whose exit is among the lost events.
     pub lost: u64,
-    /// Of [`count`](Self::count): calls that returned, with a [`Doubt`](crate::calls::Doubt).
+    /// Calls that returned, with a [`Doubt`](crate::calls::Doubt).
     pub doubtful: u64,
-    /// Beside [`count`](Self::count): exits whose enter nobody saw.
+    /// Of all: calls whose time is in doubt because of a clock, so that it has no upper bound, and a
+    /// complete call's may be too short.
+    pub clock: u64,
+    /// Exits whose enter nobody saw: they have no time.
     pub orphans: u64,
-    /// Beside [`count`](Self::count): calls that were open when recording was turned off or the
-    /// trace ended.
+    /// Calls that were open when recording was turned off, the window ended, or the trace.
     pub open: u64,
-    /// Time in calls that were open at the end, up to there, without what of it is in [`total`](Self::total).
-    pub open_total: Duration,
-    /// Time in calls that were open at the end, without their callees; not in
-    /// [`self_time`](Self::self_time).
-    pub open_self: Duration,
+    /// Calls that were open when the window began.
+    pub clipped: u64,
 }
 
 impl Row {
     /// Takes the end of a call; `within` is the time of calls of the same function that ended within it, if they
     /// are to count in its place.
+    #[inline(always)]
     fn add(&mut self, end: &End, within: Duration) {
+        self.count += 1;
         let (Some(duration), Some(self_time)) = (end.duration, end.self_time) else {
             self.orphans += 1;
             return;
         };
+        self.self_max += self_time;
         // The time of a call below which the same function is open is part of that call's.
-        let once = if end.recursive { Duration(0) } else { duration };
-        if matches!(end.how, How::Open | How::RecordingOff) {
-            self.open += 1;
-            self.open_total += once - within;
-            self.total += within;
-            self.open_self += self_time;
+        if !end.recursive {
+            self.total_max += duration;
+        }
+        if end.how == How::Returned && !end.doubt.any() && !end.clipped {
+            if !end.recursive {
+                self.total += duration;
+            }
+            self.self_time += self_time;
+            self.add_complete(duration);
             return;
         }
-        self.min = if self.count == 0 {
-            duration
-        } else {
-            self.min.min(duration)
+        self.add_doubtful(*end, within);
+    }
+
+    #[inline(always)]
+    fn add_complete(&mut self, duration: Duration) {
+        self.min = match self.complete {
+            0 => duration,
+            _ => self.min.min(duration),
         };
         self.max = self.max.max(duration);
-        self.count += 1;
-        self.total += once;
-        self.self_time += self_time;
+        self.complete += 1;
+        self.sum += duration;
+    }
+
+    /// The rest of [`add`](Self::add) for calls that did not simply return.
+    #[cold]
+    fn add_doubtful(&mut self, end: End, within: Duration) {
+        if !end.recursive {
+            self.total += end.sure.unwrap_or_default().max(within);
+        }
+        self.self_time += end.sure_self.unwrap_or_default();
+        if let Some(duration) = end.duration.filter(|_| end.is_complete()) {
+            self.add_complete(duration);
+        }
+        self.clock += u64::from(end.doubt.clock);
+        self.clipped += u64::from(end.clipped);
         match end.how {
             How::Jumped => self.jumped += 1,
             How::Repaired(Repair::Unwound) => self.unwound += 1,
             How::Repaired(Repair::Lost) => self.lost += 1,
+            How::Open | How::RecordingOff => self.open += 1,
             _ => self.doubtful += u64::from(end.doubt.any()),
         }
     }
 
-    /// [`total`](Self::total) by [`count`](Self::count), rounded down; 0 if there is none.
-    pub fn average(&self) -> Duration {
-        Duration(self.total.0.checked_div(self.count).unwrap_or(0))
+    /// The row when all of its calls have ended: of two lower bounds of the total, the better one.
+    fn whole(&self) -> Self {
+        Self {
+            total: self.total.max(self.self_time),
+            ..*self
+        }
     }
 
-    /// By how many calls [`count`](Self::count) may be wrong, either way: those that were repaired,
-    /// are in doubt, were open at the end, or ended without a begin.
-    pub const fn uncertain(&self) -> u64 {
-        self.unwound + self.lost + self.doubtful + self.orphans + self.open
+    /// The average of [`complete`](Self::complete) calls, each with its own duration, so that it lies between the
+    /// shortest and the longest; rounded to the nearest nanosecond, 0 if there is none.
+    pub fn average(&self) -> Duration {
+        average(self.sum, self.complete)
+    }
+}
+
+/// How much what was lost can add to the rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// How many calls of any function can be missing: those of which both events are among the lost ones.
+    /// `None` if the source does not say how many events were lost.
+    pub missing_calls: Option<u64>,
+    /// Time of processors of which it is not certain in which function it passed. `None` if nothing was lost.
+    pub uncertain: Option<Duration>,
+    /// All time of processors; `None` if it is not known how long one of them ran in a loss.
+    pub ran: Option<Duration>,
+}
+
+impl Bounds {
+    /// The bounds after a whole trace or window, whose table this is.
+    pub fn of(counts: &Counts, profile: &Profile) -> Self {
+        let sure = profile.rows().map(|(_, row)| row.self_time);
+        let sure = sure.fold(Duration(0), |sum, time| sum + time);
+        Self {
+            missing_calls: (counts.unknown_gaps == 0).then_some(counts.missing_calls),
+            uncertain: (counts.losses > 0).then(|| counts.ran - sure),
+            ran: (counts.unbounded_gaps == 0).then_some(counts.ran),
+        }
+    }
+
+    /// How many calls a row's function had at most; `None` if that is not known.
+    pub fn count(&self, row: &Row) -> Option<u64> {
+        Some(row.count.saturating_add(self.missing_calls?))
+    }
+
+    /// How much its total can be at most; `None` if a clock is in doubt.
+    pub fn total(&self, row: &Row) -> Option<Duration> {
+        let most = match self.uncertain {
+            Some(_) => self.ran?.max(row.total_max),
+            None => row.total_max,
+        };
+        (row.clock == 0).then_some(most)
+    }
+
+    /// The same of its self time.
+    pub fn self_time(&self, row: &Row) -> Option<Duration> {
+        let most = match self.uncertain {
+            Some(uncertain) => self.ran.map(|_| row.self_time + uncertain)?,
+            None => row.self_max,
+        };
+        (row.clock == 0).then_some(most)
+    }
+}
+
+/// Whether an event tells of lost events.
+pub(crate) fn is_loss(event: EventRef<'_>) -> bool {
+    match event.event.map(|event| &event.kind) {
+        Some(EventKind::Gap(gap)) => gap.lost_events() != Some(0),
+        _ => false,
     }
 }
 
 /// A table of [`Row`]s, filled step by step.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    rows: FastMap<Callee, Row>,
+    /// By [`FunctionId`](kymo_event::FunctionId).
+    functions: Vec<Row>,
+    /// By [`InterruptId`](kymo_event::InterruptId).
+    interrupts: Vec<Row>,
+    unknown: Row,
     /// The times of recursive calls that have ended.
-    within: Within<Duration>,
+    recursion: Recursion<Duration>,
 }
 
 impl Profile {
@@ -119,40 +215,71 @@ impl Profile {
     }
 
     /// Takes a step; only ends matter, and self time that turns out not to have passed.
+    #[inline(always)]
     pub fn add(&mut self, step: &Step<'_>) {
         match step {
             Step::End(end) => {
-                let within = self.within.end(end, end.duration.unwrap_or_default());
-                self.rows.entry(end.callee).or_default().add(end, within);
+                let within = self.recursion.end(end, end.sure.unwrap_or_default());
+                self.entry(end.callee).add(end, within);
             }
             Step::ClockAhead { callee, by, .. } => {
-                let row = self.rows.entry(*callee).or_default();
-                row.self_time = Duration(row.self_time.0.saturating_sub(by.0));
+                let row = self.entry(*callee);
+                row.self_time = row.self_time - *by;
+                row.self_max = row.self_max - *by;
             }
+            Step::Event { event, .. } if is_loss(*event) => self.recursion.lose(),
             _ => {}
         }
     }
 
-    /// The rows: functions in the order of their addresses, then interrupts by number.
-    pub fn rows(&self) -> impl ExactSizeIterator<Item = (Callee, &Row)> {
-        let mut rows: Vec<_> = self
-            .rows
-            .iter()
-            .map(|(callee, row)| (*callee, row))
-            .collect();
-        rows.sort_unstable_by_key(|(callee, _)| *callee);
-        rows.into_iter()
+    /// The row of a callee, made if there is none.
+    #[inline(always)]
+    fn entry(&mut self, callee: Callee) -> &mut Row {
+        let (table, index) = match callee {
+            Callee::Function(function) => (&mut self.functions, function.0 as usize),
+            Callee::Interrupt(interrupt) => (&mut self.interrupts, interrupt.0 as usize),
+            Callee::Unknown => return &mut self.unknown,
+        };
+        if table.len() <= index {
+            table.resize(index + 1, Row::default());
+        }
+        &mut table[index]
+    }
+
+    /// The rows of what was called, in the order of first sight: functions, then interrupts.
+    pub fn rows(&self) -> impl Iterator<Item = (Callee, Row)> {
+        let functions = (0..).zip(&self.functions);
+        let functions = functions.map(|(id, row)| (Callee::Function(FunctionId(id)), row));
+        let interrupts = (0..).zip(&self.interrupts);
+        let interrupts = interrupts.map(|(id, row)| (Callee::Interrupt(InterruptId(id)), row));
+        functions
+            .chain(interrupts)
+            .chain([(Callee::Unknown, &self.unknown)])
+            .filter(|(_, row)| **row != Row::default())
+            .map(|(callee, row)| (callee, row.whole()))
     }
 
     /// The row of one function or interrupt.
-    pub fn row(&self, callee: Callee) -> Option<&Row> {
-        self.rows.get(&callee)
+    pub fn row(&self, callee: Callee) -> Option<Row> {
+        let row = match callee {
+            Callee::Function(function) => self.functions.get(function.0 as usize)?,
+            Callee::Interrupt(interrupt) => self.interrupts.get(interrupt.0 as usize)?,
+            Callee::Unknown => &self.unknown,
+        };
+        (*row != Row::default()).then(|| row.whole())
+    }
+}
+
+impl Observer for Profile {
+    #[inline(always)]
+    fn step(&mut self, _: Option<Origin>, step: Step<'_>) {
+        self.add(&step);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use kymo_event::{Addr, Time};
+    use kymo_event::{FunctionId, Time};
 
     use super::*;
     use crate::calls::{CallId, Doubt, TrackId};
@@ -160,8 +287,11 @@ mod tests {
     /// Ends of one function's calls: depth, duration, whether there was a loss, and how. The one at depth 0 is the
     /// outermost.
     fn row(ends: &[(u32, u64, bool, How)]) -> Row {
-        let callee = Callee::Function(Addr(1));
+        let callee = Callee::Function(FunctionId(1));
         let mut profile = Profile::new();
+        if ends.iter().any(|(_, _, loss, _)| *loss) {
+            profile.recursion.lose();
+        }
         for (depth, duration, loss, how) in ends {
             let end = End {
                 track: TrackId(0),
@@ -173,6 +303,8 @@ mod tests {
                 wall: None,
                 duration: Some(Duration(*duration)),
                 self_time: Some(Duration(1)),
+                sure: Some(Duration(if *loss { 0 } else { *duration })),
+                sure_self: Some(Duration(u64::from(!*loss))),
                 how: *how,
                 doubt: Doubt {
                     loss: *loss,
@@ -180,10 +312,11 @@ mod tests {
                     interrupt: false,
                 },
                 recursive: *depth > 0,
+                clipped: false,
             };
             profile.add(&Step::End(end));
         }
-        *profile.row(callee).expect("a row")
+        profile.row(callee).expect("a row")
     }
 
     #[test]
@@ -194,8 +327,12 @@ mod tests {
             (0, 50, false, How::Returned),
             (0, 5, true, How::Open),
         ]);
-        assert_eq!((row.total, row.count), (Duration(55 - 5), 3));
-        assert_eq!(row.open_total, Duration(5));
+        assert_eq!((row.total, row.count), (Duration(50), 4));
+        assert_eq!((row.total_max, row.complete), (Duration(55), 3));
+        assert_eq!(
+            (row.min, row.average(), row.max),
+            (Duration(10), Duration(30), Duration(50))
+        );
     }
 
     #[test]
@@ -212,15 +349,52 @@ mod tests {
         };
         let lossy = row(&ends(true));
         assert_eq!(
-            (lossy.total, lossy.open_total),
-            (Duration(57), Duration(43))
+            (lossy.total, lossy.total_max),
+            (Duration(27), Duration(100))
         );
-        // Of an open one the time is its own: as a target has it in its table.
         let whole = row(&ends(false));
         assert_eq!(
-            (whole.total, whole.open_total),
-            (Duration(0), Duration(100))
+            (whole.total, whole.total_max),
+            (Duration(100), Duration(100))
         );
-        assert_eq!((whole.count, whole.self_time), (4, Duration(4)));
+        assert_eq!((whole.count, whole.complete), (6, 4));
+    }
+
+    #[test]
+    fn what_was_lost_bounds_all_rows() {
+        let mut profile = Profile::new();
+        let row = Row {
+            count: 1,
+            complete: 1,
+            total: Duration(30),
+            total_max: Duration(30),
+            self_time: Duration(10),
+            self_max: Duration(10),
+            ..Row::default()
+        };
+        *profile.entry(Callee::Unknown) = row;
+        let whole = Counts {
+            ran: Duration(100),
+            ..Counts::default()
+        };
+        let bounds = Bounds::of(&whole, &profile);
+        assert_eq!(bounds.total(&row), Some(Duration(30)));
+        assert_eq!(bounds.self_time(&row), Some(Duration(10)));
+        let lossy = Counts {
+            losses: 1,
+            missing_calls: 3,
+            ..whole
+        };
+        let bounds = Bounds::of(&lossy, &profile);
+        assert_eq!(bounds.count(&row), Some(4));
+        assert_eq!(bounds.total(&row), Some(Duration(100)));
+        assert_eq!(bounds.self_time(&row), Some(Duration(100)));
+        let unknown = Counts {
+            unknown_gaps: 1,
+            ..lossy
+        };
+        assert_eq!(Bounds::of(&unknown, &profile).count(&row), None);
+        let clock = Row { clock: 1, ..row };
+        assert_eq!(bounds.self_time(&clock), None);
     }
 }

@@ -3,9 +3,12 @@
 //! The options of a single verb stand in its module, as `Args`. The help of every verb begins with
 //! examples (`before_help`): whoever asks for help wants most of all to see what to type.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use kymo_link::{Address, AddressError};
 
 use crate::commands;
 
@@ -51,6 +54,16 @@ pub struct Cli {
     )]
     pub verbose: bool,
 
+    /// How many threads may work on a saved trace. Without this, as many as there are processors.
+    #[arg(
+        long,
+        global = true,
+        value_name = "N",
+        help_heading = "Global options",
+        display_order = 102
+    )]
+    pub threads: Option<NonZeroUsize>,
+
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -80,6 +93,8 @@ pub enum Command {
     Show(commands::show::Args),
     /// Which functions took the time: count, total, self, average, min, max
     Report(commands::report::Args),
+    /// One row a call: where, when, how long; the slowest
+    Calls(commands::calls::Args),
     /// Write the trace as a file for another tool
     Export(commands::export::Args),
     /// Print a completion script for a shell
@@ -141,8 +156,20 @@ pub struct InputArgs {
     /// A trace directory, one stream beside its metadata, or a raw file or dump of a Kymo target;
     /// recognised by its content. With --elf also a dump of the target's memory, from a debugger.
     /// `-` reads from stdin; tcp:HOST:PORT or a serial port fetches what a live target has recorded.
-    #[arg(value_name = "INPUT")]
-    pub input: PathBuf,
+    #[arg(
+        value_name = "INPUT",
+        required_unless_present_any = ["input_target", "input_serial"],
+        conflicts_with_all = ["input_target", "input_serial"]
+    )]
+    input: Option<PathBuf>,
+
+    /// A live target in the place of INPUT: a serial port, or tcp:HOST:PORT.
+    #[arg(id = "input_target", long = "target", value_name = "TARGET", value_parser = target_path, conflicts_with = "input_serial")]
+    target: Option<PathBuf>,
+
+    /// The serial port of a live target in the place of INPUT.
+    #[arg(id = "input_serial", long = "serial", value_name = "PORT", value_parser = target_path)]
+    serial: Option<PathBuf>,
 
     /// The speed of a live target's serial port in bits a second.
     #[arg(long, value_name = "BAUD", default_value_t = kymo_link::DEFAULT_BAUD)]
@@ -159,12 +186,35 @@ impl InputArgs {
     /// An input of which nothing more is said than where it is.
     pub fn new(input: PathBuf, memory: MemoryArgs) -> Self {
         Self {
-            input,
+            input: Some(input),
+            target: None,
+            serial: None,
             baud: kymo_link::DEFAULT_BAUD,
             memory,
             ctf: CtfArgs::default(),
         }
     }
+}
+
+impl InputArgs {
+    /// Where the input is: a path, or the address of a target however it was named.
+    pub fn path(&self) -> &Path {
+        let named = [&self.input, &self.target, &self.serial];
+        let named = named.into_iter().flatten().next();
+        named.map_or(Path::new("-"), PathBuf::as_path)
+    }
+}
+
+/// The address of a target, as a path that means nothing else.
+fn target_path(text: &str) -> Result<PathBuf, AddressError> {
+    Ok(match text.parse()? {
+        Address::Serial { path, .. } => {
+            let mut name = OsString::from("serial:");
+            name.push(path);
+            name.into()
+        }
+        tcp @ Address::Tcp { .. } => tcp.to_string().into(),
+    })
 }
 
 /// How to read the traces of other tracers.
@@ -219,6 +269,71 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Short options of `kymo trace` that mean there what they mean in zaru.
+    const OF_ZARU: [char; 9] = ['r', 'l', 't', 's', 'c', 'p', 'e', 'd', 'a'];
+
+    #[test]
+    fn a_short_option_means_one_thing_in_every_subcommand() {
+        let mut command = Cli::command();
+        command.build();
+        let mut meanings: std::collections::BTreeMap<char, (String, String)> = Default::default();
+        for subcommand in command.get_subcommands() {
+            let name = subcommand.get_name();
+            for argument in subcommand.get_arguments() {
+                let (Some(short), Some(long)) = (argument.get_short(), argument.get_long()) else {
+                    continue;
+                };
+                if name == "trace" && OF_ZARU.contains(&short) {
+                    continue;
+                }
+                let (meaning, first) = meanings
+                    .entry(short)
+                    .or_insert_with(|| (long.to_owned(), name.to_owned()));
+                assert_eq!(meaning, long, "-{short} of {name} and of {first}");
+            }
+        }
+        assert!(meanings.len() > 5, "{meanings:?}");
+    }
+
+    #[test]
+    fn every_subcommand_takes_its_target_by_position_and_by_option() {
+        for name in [
+            "status", "ping", "reboot", "command", "trace", "record", "profile", "info", "show",
+            "report", "export",
+        ] {
+            let extra: &[&str] = match name {
+                "command" => &["on"],
+                "record" | "export" => &["-o", "out.json"],
+                _ => &[],
+            };
+            for target in [
+                &["tcp:localhost:4000"][..],
+                &["--target", "tcp:localhost:4000"],
+                &["--serial", "/dev/ttyUSB0"],
+            ] {
+                let line = [&["kymo", name], extra, target].concat();
+                assert!(Cli::try_parse_from(&line).is_ok(), "{line:?}");
+            }
+            let twice = ["--target", "tcp:a:1", "--serial", "/dev/ttyUSB0"];
+            let line = [&["kymo", name], extra, &twice].concat();
+            assert!(Cli::try_parse_from(&line).is_err(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_target_as_input_is_an_address() {
+        let input = |option: &str| {
+            let line = ["kymo", "info", "--target", option];
+            let cli = Cli::try_parse_from(line).expect("a target");
+            let Command::Info(args) = cli.command else {
+                panic!("another subcommand")
+            };
+            crate::target::address_in(args.input.path()).expect("an address")
+        };
+        assert_eq!(input("tcp:a:1"), "tcp:a:1".parse().ok());
+        assert_eq!(input("/dev/no-such"), "/dev/no-such".parse().ok());
     }
 
     #[test]

@@ -4,10 +4,19 @@
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anstyle::Style;
+
+use kymo_event::Wanted;
+use kymo_read::OpenOptions;
 
 use crate::args::Color;
 use crate::diagnostic::Report;
+use crate::render::escape::escaped_lines;
+use crate::render::fold::Fold;
 use crate::render::palette::Palette;
 
 /// The surroundings of a verb. Results are written through [`out`](Self::out); whatever else there
@@ -19,6 +28,8 @@ pub struct Context {
     remarks: Remarks,
     /// What was warned of so far.
     warnings: RefCell<Vec<String>>,
+    /// How many threads may work on a trace, if the user said.
+    threads: Option<NonZeroUsize>,
 }
 
 /// Where remarks go: stderr. Apart from the rest so that a thread can have it too.
@@ -26,6 +37,8 @@ pub struct Context {
 pub struct Remarks {
     palette: Palette,
     verbose: bool,
+    /// Messages that may come again, of all threads.
+    fold: Arc<Mutex<Fold>>,
 }
 
 impl Context {
@@ -38,9 +51,28 @@ impl Context {
             remarks: Remarks {
                 palette: Palette::choose(color, &io::stderr()),
                 verbose,
+                fold: Arc::default(),
             },
             warnings: RefCell::default(),
+            threads: None,
         }
+    }
+
+    /// Lets so many threads work on a trace.
+    pub const fn limit_threads(&mut self, threads: Option<NonZeroUsize>) {
+        self.threads = threads;
+    }
+
+    /// How to read a trace of which so much is to be known.
+    pub fn open_options(&self, wanted: Wanted) -> OpenOptions {
+        let mut options = OpenOptions {
+            wanted,
+            ..OpenOptions::default()
+        };
+        if let Some(threads) = self.threads {
+            options.threads = threads.get();
+        }
+        options
     }
 
     /// Where remarks go.
@@ -96,38 +128,69 @@ impl Context {
             return ExitCode::SUCCESS;
         }
         let Palette { error, note, .. } = self.remarks.palette;
-        self.remarks
-            .say(format_args!("{error}error:{error:#} {}", report.message()));
+        self.remarks.say(error, "error: ", report.message());
         for help in report.help_lines() {
-            self.remarks.say(format_args!("{note}help:{note:#} {help}"));
+            self.remarks.say(note, "help: ", help);
         }
         ExitCode::from(2)
+    }
+
+    /// See [`Remarks::finish`].
+    pub fn finish(&self) {
+        self.remarks.finish();
     }
 }
 
 impl Remarks {
-    /// A `warning:` line: the result is there, but it may not be what was wanted.
+    /// A `warning:` line: the result is there, but it may not be what was wanted. A warning that comes
+    /// again and again is printed a few times, with a count.
     pub fn warn(&self, message: impl Display) {
-        let style = self.palette.warning;
-        self.say(format_args!("{style}warning:{style:#} {message}"));
+        let message = message.to_string();
+        if let Some(message) = self.fold().count(&message) {
+            self.say(self.palette.warning, "warning: ", &message);
+        }
     }
 
-    /// A `note:` line: something that helps to understand the result.
+    /// A `note:` line: something that helps to understand the result. Folded as warnings are.
     pub fn note(&self, message: impl Display) {
-        let style = self.palette.note;
-        self.say(format_args!("{style}note:{style:#} {message}"));
+        let message = message.to_string();
+        if let Some(message) = self.fold().count(&message) {
+            self.say(self.palette.note, "note: ", &message);
+        }
     }
 
     /// A line that is shown with `--verbose` only: what is being done.
     pub fn detail(&self, message: impl Display) {
         if self.verbose {
             let style = self.palette.dim;
-            self.say(format_args!("{style}{message}{style:#}"));
+            let message = message.to_string();
+            let message = escaped_lines(&message);
+            print(format_args!("{style}{message}{style:#}"));
         }
     }
 
-    /// Writes a line to stderr. When that fails there is nowhere left to complain.
-    fn say(&self, line: impl Display) {
-        let _ = writeln!(io::stderr().lock(), "{line}");
+    /// Prints how often warnings and notes came that were not all printed.
+    pub fn finish(&self) {
+        for message in self.fold().rest() {
+            self.say(self.palette.note, "note: ", &message);
+        }
     }
+
+    /// Prints a message behind its label. Only the label is styled; the message is escaped, because
+    /// most of them name something from outside.
+    fn say(&self, style: Style, label: &str, message: &str) {
+        let (label, message) = (label.trim_end(), escaped_lines(message));
+        print(format_args!("{style}{label}{style:#} {message}"));
+    }
+
+    /// The messages so far; also if a thread failed while it counted one.
+    fn fold(&self) -> MutexGuard<'_, Fold> {
+        self.fold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes a line to stderr. When that fails (it is closed, or its disk is full) there is nowhere left
+/// to complain.
+fn print(line: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }

@@ -5,9 +5,11 @@
 
 use std::error::Error;
 use std::fmt::Display;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+
+use crate::render::escape::escaped;
 
 /// Why a verb could not do what was asked for: one message, and what to do about it.
 ///
@@ -109,7 +111,10 @@ pub fn usage(error: &clap::Error) -> ExitCode {
         "For more information, try '--help'.",
         "help: '--help' shows examples and all options",
     );
-    eprint!("{text}");
+    // Arguments can come out of a file list: no name among them may steer the terminal.
+    let lines = text.split('\n').map(escaped).collect::<Vec<_>>();
+    // A closed or full stderr leaves nowhere to complain.
+    let _ = io::stderr().lock().write_all(lines.join("\n").as_bytes());
     ExitCode::from(2)
 }
 

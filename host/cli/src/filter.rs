@@ -1,30 +1,39 @@
-//! The options that choose among the events of a trace, and who goes by them.
+//! The options that choose a part of a trace, and what goes by them.
 //!
-//! The words are the same for every verb: [`FilterArgs`] becomes a [`Filter`], which also the
-//! conversion of CTF goes by, and a [`Selection`] asks it about the events of the model.
+//! They mean the same in every subcommand. A window (`--begin`, `--end`, `--last`, `--around`) clips calls
+//! at its bounds; what lists events gives those within it. Everything else chooses what is shown, and
+//! changes no duration. A subcommand or format that can't honour an option refuses it
+//! ([`FilterArgs::refuse_call_options`]).
 
-use std::borrow::Cow;
-use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use kymo_analysis::replay::{self, Window};
+use kymo_analysis::selection::{FunctionChoice, Selection};
 use kymo_event::{
-    Bound, Choice, Condition, Cpu, Duration, Event, EventKind, Filter, Operand, Pattern, Subject,
-    ThreadChoice, ThreadId, Time, TraceInfo,
+    Batch, Bound, Choice, Condition, Cpu, Duration, EventKind, Filter, Pattern, ThreadChoice, Tid,
+    Time, Wanted,
 };
+use kymo_read::Source;
 use kymo_symbols::Symbols;
 
+use crate::args::{InputArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
-use crate::input::{Events, Moment};
-use crate::render::count::are;
+use crate::input::{Events, is_pipe, label, open};
+use crate::names;
+use crate::span::Span;
+use crate::target::address_in;
 
-/// Which events: of every verb that can do with a part of a trace.
+/// How much is shown around an event where it is not said, before and after.
+const MARGIN: Duration = Duration(1_000_000);
+
+/// Which part of a trace: of every subcommand that reads one.
 #[derive(clap::Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Which events")]
+#[command(next_help_heading = "Which part of the trace")]
 pub struct FilterArgs {
-    /// From this time on: seconds by the trace's clock, or with a + after its first event. Units
-    /// can be given: 12.5, +250ms, 80us, +5ns.
+    /// From this time on: seconds by the trace's clock, or with a + after its first event. Units can be
+    /// given: 12.5, +250ms, 80us, +5ns. What is open then is clipped.
     #[arg(long, value_name = "TIME", value_parser = bound, allow_hyphen_values = true)]
     begin: Option<Bound>,
 
@@ -32,7 +41,21 @@ pub struct FilterArgs {
     #[arg(long, value_name = "TIME", value_parser = bound, allow_hyphen_values = true)]
     end: Option<Bound>,
 
-    /// Only events of this name, with * and ? as wildcards. Repeatable.
+    /// The end of the trace, so long: 50ms. Files are read twice for it.
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["begin", "end"])]
+    last: Option<Duration>,
+
+    /// Around the first event of this name, or marker of this label, with * and ? as wildcards. Files are read
+    /// twice for it.
+    #[arg(long, value_name = "EVENT", conflicts_with_all = ["begin", "end", "last"])]
+    around: Option<String>,
+
+    /// How much before and after the event of --around [default: 1ms].
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "around")]
+    margin: Option<Duration>,
+
+    /// Only events of this name, with * and ? as wildcards; of calls, those that begin with such an event.
+    /// Repeatable.
     #[arg(long, value_name = "NAME")]
     event: Vec<String>,
 
@@ -52,35 +75,302 @@ pub struct FilterArgs {
     #[arg(long, value_name = "CPU")]
     cpu: Vec<u32>,
 
-    /// Only events whose field compares so: 'ret < 0', 'comm == idle', 'state ~ RUN*'. Repeatable:
-    /// all have to hold.
+    /// Only what happened in this thread, and in interrupts that cut into it: its number, or its name with *
+    /// and ? as wildcards. Repeatable.
+    #[arg(long, value_name = "THREAD")]
+    thread: Vec<String>,
+
+    /// Only events whose field compares so: 'ret < 0', 'comm == idle', 'function == main', 'state ~ RUN*'.
+    /// Repeatable: all have to hold.
     #[arg(long = "where", value_name = "FIELD OP VALUE")]
     condition: Vec<Condition>,
+
+    /// Only calls of this function or interrupt and what happens within them: its name with * and ? as
+    /// wildcards, or its address (0x...). Repeatable.
+    #[arg(long, value_name = "FUNCTION")]
+    function: Vec<String>,
+
+    /// No calls of this function or interrupt; what they call is shown. Repeatable.
+    #[arg(long, value_name = "FUNCTION")]
+    hide: Vec<String>,
+
+    /// Only so many levels of the calls that are shown.
+    #[arg(long, value_name = "N")]
+    depth: Option<u32>,
+
+    /// Only calls that took at least so long: 50us.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    min_duration: Option<Duration>,
 }
 
 impl FilterArgs {
-    /// Whether events must have their fields to be chosen.
-    pub fn needs_fields(&self) -> bool {
-        !self.condition.is_empty()
+    /// How much has to be known of events to choose among them.
+    pub fn wanted(&self) -> Wanted {
+        let by_name = !self.event.is_empty() || !self.drop_event.is_empty();
+        if by_name || !self.condition.is_empty() {
+            Wanted::Everything
+        } else {
+            Wanted::Meaning
+        }
     }
 
-    /// The filter, of the threads that are named (an option that not every verb has).
-    pub fn filter(&self, threads: &[String]) -> Filter {
+    /// Whether any of the options was given.
+    pub fn any(&self) -> bool {
+        let looked_for = self.last.is_some() || self.around.is_some();
+        looked_for || self.call_option().is_some() || !self.unbounded().filter.is_everything()
+    }
+
+    /// An option that was given and that only calls can be chosen by.
+    fn call_option(&self) -> Option<&'static str> {
+        let given = [
+            (!self.function.is_empty(), "--function"),
+            (!self.hide.is_empty(), "--hide"),
+            (self.depth.is_some(), "--depth"),
+            (self.min_duration.is_some(), "--min-duration"),
+        ];
+        let given = given.into_iter().find(|(given, _)| *given);
+        given.map(|(_, option)| option)
+    }
+
+    /// An option that was given for which the trace is read before.
+    fn looks_ahead(&self) -> Option<&'static str> {
+        match (self.last, &self.around) {
+            (Some(_), _) => Some("--last"),
+            (_, Some(_)) => Some("--around"),
+            _ => None,
+        }
+    }
+
+    /// Refuses what needs a look at the whole trace before, for `what`, which can't have that.
+    ///
+    /// # Errors
+    /// If such an option was given.
+    pub fn refuse_to_look_ahead(&self, what: &str) -> Result<(), Report> {
+        match self.looks_ahead() {
+            None => Ok(()),
+            Some(option) => Err(Report::new(format_args!(
+                "{option} reads the trace twice, which {what} does not"
+            ))
+            .help("give --begin and --end")),
+        }
+    }
+
+    /// Refuses what only calls can be chosen by, for `what`, which lists events.
+    ///
+    /// # Errors
+    /// If such an option was given.
+    pub fn refuse_call_options(&self, what: &str) -> Result<(), Report> {
+        match self.call_option() {
+            None => Ok(()),
+            Some(option) => Err(Report::new(format_args!(
+                "{option} chooses calls, and {what} lists events"
+            ))
+            .help("leave it out; `kymo show`, `report` and `calls` show calls")),
+        }
+    }
+
+    /// The part of an input that is meant. Where the end of the trace or an event of it has to be known,
+    /// the input is read for that.
+    ///
+    /// # Errors
+    /// If that can't be: what comes through a pipe, or from a target, is there only once; or if there is no
+    /// such event.
+    pub fn part(
+        &self,
+        input: &InputArgs,
+        elf: &SymbolArgs,
+        trace: &mut dyn Events,
+        context: &Context,
+    ) -> Result<Part, Report> {
+        let mut part = self.unbounded();
+        let symbols = &trace.symbols();
+        part.functions = names::choose(&self.function, symbols, trace.info())?;
+        part.hide = names::choose(&self.hide, symbols, trace.info())?;
+        match self.look_ahead(input, elf, symbols, context)? {
+            Some((begin, end)) => part.set_bounds(begin, end),
+            None if part.filter.needs_start() => {
+                let start = trace.start()?.unwrap_or_default();
+                part.filter = part.filter.from_start(start);
+            }
+            None => {}
+        }
+        Ok(part)
+    }
+
+    /// The bounds that only a look at the whole trace gives; `None` if none are asked for, or there are no
+    /// events.
+    ///
+    /// # Errors
+    /// Those of [`part`](Self::part).
+    pub fn look_ahead(
+        &self,
+        input: &InputArgs,
+        elf: &SymbolArgs,
+        symbols: &Arc<Symbols>,
+        context: &Context,
+    ) -> Result<Option<(Time, Time)>, Report> {
+        let Some(option) = self.looks_ahead() else {
+            return Ok(None);
+        };
+        if is_pipe(input.path()) || address_in(input.path())?.is_some() {
+            return Err(Report::new(format_args!(
+                "{option} reads the trace twice, and this input can be read only once"
+            ))
+            .help("save it first, or give --begin and --end"));
+        }
+        let wanted = match self.around {
+            Some(_) => Wanted::Everything,
+            None => Wanted::Meaning,
+        };
+        let around = self.around.as_deref().map(Pattern::new);
+        let mut source = label(open(input, elf, wanted, context)?, symbols);
+        let mut batch = Batch::default();
+        let mut span = Span::default();
+        let mut met = None;
+        // What can't be read is told by the reading in earnest.
+        while let (None, Ok(true)) = (met, source.fill(&mut batch)) {
+            span.meet(source.info(), &batch);
+            met = around
+                .as_ref()
+                .and_then(|pattern| first_named(&batch, pattern));
+        }
+        if let Some(last) = self.last {
+            return Ok(span.bounds().map(|(_, end)| (back(end, last), end)));
+        }
+        let margin = self.margin.unwrap_or(MARGIN);
+        match met {
+            Some(met) => Ok(Some((back(met, margin), met + margin))),
+            None => {
+                let name = self.around.as_deref().unwrap_or_default();
+                let report = Report::new(format_args!("there is no event {name} in the trace"));
+                Err(report.help("`kymo show --events` lists the events"))
+            }
+        }
+    }
+
+    /// What it asks of events, with bounds that may count from the first one.
+    pub fn filter(&self) -> Filter {
+        self.unbounded().filter
+    }
+
+    /// The part that is meant, without bounds that a look at the trace gives.
+    fn unbounded(&self) -> Part {
         let patterns = |list: &[String]| list.iter().map(Pattern::new).collect();
         let choice = |keep: &[String], drop: &[String]| Choice {
             keep: patterns(keep),
             drop: patterns(drop),
         };
-        Filter {
-            begin: self.begin,
-            end: self.end,
-            events: choice(&self.event, &self.drop_event),
-            streams: choice(&self.stream, &self.drop_stream),
-            cpus: self.cpu.iter().copied().map(Cpu).collect(),
-            threads: threads.iter().map(|thread| thread_choice(thread)).collect(),
-            conditions: self.condition.clone(),
+        let threads = self.thread.iter().map(|thread| thread_choice(thread));
+        Part {
+            filter: Filter {
+                begin: self.begin,
+                end: self.end,
+                events: choice(&self.event, &self.drop_event),
+                streams: choice(&self.stream, &self.drop_stream),
+                cpus: self.cpu.iter().copied().map(Cpu).collect(),
+                threads: threads.collect(),
+                conditions: self.condition.clone(),
+            },
+            functions: Vec::new(),
+            hide: Vec::new(),
+            depth: self.depth,
+            min_duration: self.min_duration.unwrap_or_default(),
         }
     }
+}
+
+/// The part of a trace that was asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    /// By time, and by what events say.
+    pub filter: Filter,
+    functions: Vec<FunctionChoice>,
+    hide: Vec<FunctionChoice>,
+    depth: Option<u32>,
+    min_duration: Duration,
+}
+
+impl Part {
+    /// Makes it this stretch of time.
+    pub const fn set_bounds(&mut self, begin: Time, end: Time) {
+        self.filter.begin = Some(Bound::At(begin));
+        self.filter.end = Some(Bound::At(end));
+    }
+
+    /// Whether it is the whole trace.
+    pub fn is_everything(&self) -> bool {
+        let calls = self.functions.is_empty() && self.hide.is_empty() && self.depth.is_none();
+        calls && self.min_duration == Duration(0) && self.filter.is_everything()
+    }
+
+    /// Whether calls are chosen by what they are, so that a thread that runs may show none.
+    pub fn chooses_by_function(&self) -> bool {
+        let Filter {
+            events, conditions, ..
+        } = &self.filter;
+        let by_event = *events != Choice::default() || !conditions.is_empty();
+        by_event
+            || !self.functions.is_empty()
+            || !self.hide.is_empty()
+            || self.min_duration > Duration(0)
+    }
+
+    /// Whether threads are chosen.
+    pub fn chooses_threads(&self) -> bool {
+        !self.filter.threads.is_empty()
+    }
+
+    /// How many levels of calls are shown; `None` for all.
+    pub const fn depth(&self) -> Option<u32> {
+        self.depth
+    }
+
+    /// Whether calls are chosen, and not only a window.
+    pub fn chooses_calls(&self) -> bool {
+        !self.replay().selection.is_everything()
+    }
+
+    /// How to replay it.
+    pub fn replay(&self) -> replay::Options {
+        replay::Options {
+            window: self.window(),
+            selection: Selection {
+                events: Filter {
+                    begin: None,
+                    end: None,
+                    ..self.filter.clone()
+                },
+                functions: self.functions.clone(),
+                hide: self.hide.clone(),
+                depth: self.depth,
+                min_duration: self.min_duration,
+            },
+            ..replay::Options::default()
+        }
+    }
+
+    /// The bounds.
+    pub fn window(&self) -> Window {
+        let (begin, end) = self.filter.span();
+        Window { begin, end }
+    }
+}
+
+/// The first event of such a name, or marker with such a label.
+fn first_named(batch: &Batch, pattern: &Pattern) -> Option<Time> {
+    let mut events = batch.rows().iter().filter_map(|row| batch.event_of(row));
+    let found = events.find(|event| {
+        let label = match &event.kind {
+            EventKind::Marker { label, .. } => label.as_deref(),
+            _ => None,
+        };
+        pattern.matches(&event.name) || label.is_some_and(|label| pattern.matches(label))
+    });
+    found.map(|event| event.time)
+}
+
+fn back(time: Time, by: Duration) -> Time {
+    Time(time.0.saturating_sub_unsigned(by.0))
 }
 
 /// A thread by its id, decimal or as it is shown, or by its name.
@@ -91,7 +381,7 @@ fn thread_choice(text: &str) -> ThreadChoice {
     };
     id.map_or_else(
         || ThreadChoice::Named(Pattern::new(text)),
-        |id| ThreadChoice::Id(ThreadId(id)),
+        |id| ThreadChoice::Id(Tid(id)),
     )
 }
 
@@ -126,6 +416,16 @@ fn bound(text: &str) -> Result<Bound, String> {
     Ok(Bound::At(Time(time)))
 }
 
+/// Reads a span of time: seconds, or with a unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    match bound(text) {
+        Ok(Bound::At(Time(ns))) if ns >= 0 => Ok(Duration(ns.unsigned_abs())),
+        _ => Err(format!(
+            "expected a duration such as 50ms, 80us or 1.5 (s if no unit), found {text:?}"
+        )),
+    }
+}
+
 /// A decimal number times `unit`, rounded down, exactly.
 fn decimal(digits: &str, unit: i128) -> Option<i128> {
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
@@ -145,181 +445,6 @@ fn decimal(digits: &str, unit: i128) -> Option<i128> {
     let scale = 10i128.pow(u32::try_from(part.len()).ok()?);
     let part = number(part)?.checked_mul(unit)? / scale;
     number(whole)?.checked_mul(unit)?.checked_add(part)
-}
-
-/// Goes through the events of a trace in their order, and says which are wanted; all, by default.
-#[derive(Default)]
-pub struct Selection {
-    filter: Filter,
-    started: bool,
-    /// Whether a stream is wanted, as far as they have been asked for.
-    streams: Vec<Option<bool>>,
-    /// Names of threads that events have told.
-    threads: HashMap<ThreadId, String>,
-    /// How many events were wanted, gaps and what happened at no moment not counted, ...
-    kept: u64,
-    /// ... and how many were not.
-    left_out: u64,
-}
-
-/// Says that of so many events not one was wanted: what was asked for may have been misspelt.
-pub fn remark_nothing_left(left_out: u64, context: &Context) {
-    context.warn(format_args!(
-        "nothing is left: {} not what the options ask for; `kymo show --events` without them lists events \
-         with their fields, `kymo info` streams and threads",
-        are(left_out, "event")
-    ));
-}
-
-/// An event, and what is known of its thread.
-struct Named<'a> {
-    event: &'a Event,
-    thread: Option<ThreadId>,
-    thread_name: Option<&'a str>,
-}
-
-impl Selection {
-    /// What a filter selects.
-    pub fn new(filter: Filter) -> Self {
-        Self {
-            filter,
-            ..Self::default()
-        }
-    }
-
-    /// Whether nothing is left out.
-    pub fn is_everything(&self) -> bool {
-        self.filter.is_everything()
-    }
-
-    /// Whether an event is wanted; all of a trace are asked for in their order. What happened at no
-    /// moment (names that a stream holds beside the others) always is.
-    pub fn keeps(&mut self, event: &Event, info: &TraceInfo) -> bool {
-        let stream = info.stream(event.stream);
-        if stream.is_some_and(|stream| stream.timeless) {
-            return true;
-        }
-        let wanted = self.wants(event, info);
-        if !matches!(event.kind, EventKind::Gap(_)) {
-            self.kept += u64::from(wanted);
-            self.left_out += u64::from(!wanted);
-        }
-        wanted
-    }
-
-    /// Says so if events there are, and none was wanted.
-    pub fn remark(&self, context: &Context) {
-        if self.leaves_nothing() {
-            remark_nothing_left(self.left_out, context);
-        }
-    }
-
-    /// Whether there are events, and none was wanted.
-    pub const fn leaves_nothing(&self) -> bool {
-        self.kept == 0 && self.left_out > 0
-    }
-
-    fn wants(&mut self, event: &Event, info: &TraceInfo) -> bool {
-        let stream = info.stream(event.stream);
-        if !self.started {
-            self.started = true;
-            self.filter = std::mem::take(&mut self.filter).from_start(event.time);
-        }
-        let index = usize::try_from(event.stream.0).unwrap_or(usize::MAX);
-        if self.streams.len() < info.streams.len() {
-            self.streams.resize(info.streams.len(), None);
-        }
-        if let Some(known) = self.streams.get_mut(index) {
-            let name = || stream.map_or("", |stream| &stream.name);
-            if !*known.get_or_insert_with(|| self.filter.streams.wants(name())) {
-                return false;
-            }
-        }
-        // What tells the name of a thread is about that one.
-        let thread = match &event.kind {
-            EventKind::Gap(_) => return self.filter.keeps(event),
-            EventKind::ThreadName { thread, name } => {
-                self.threads.insert(*thread, name.clone());
-                Some(*thread)
-            }
-            _ => event.thread,
-        };
-        let learnt = || Some(self.threads.get(&thread?)?.as_str());
-        let thread_name = learnt().or_else(|| info.thread_name(thread?));
-        self.filter.wants(&Named {
-            event,
-            thread,
-            thread_name,
-        })
-    }
-}
-
-impl Selection {
-    /// The events of a trace that are wanted.
-    pub fn of<'a>(&'a mut self, events: &'a mut dyn Events) -> Selected<'a> {
-        Selected {
-            events,
-            selection: self,
-        }
-    }
-}
-
-/// The events of a trace that are wanted.
-pub struct Selected<'a> {
-    events: &'a mut dyn Events,
-    selection: &'a mut Selection,
-}
-
-impl Events for Selected<'_> {
-    fn info(&self) -> &TraceInfo {
-        self.events.info()
-    }
-
-    fn symbols(&self) -> Arc<Symbols> {
-        self.events.symbols()
-    }
-
-    fn walk(
-        &mut self,
-        each: &mut dyn FnMut(Moment<'_>) -> Result<(), Report>,
-    ) -> Result<(), Report> {
-        if self.selection.is_everything() {
-            return self.events.walk(each);
-        }
-        // Which streams there are is known before the first event.
-        let info = self.events.info().clone();
-        let selection = &mut *self.selection;
-        self.events.walk(&mut |moment| match moment {
-            Moment::Event(event) if !selection.keeps(event, &info) => Ok(()),
-            moment => each(moment),
-        })
-    }
-}
-
-impl Subject for Named<'_> {
-    fn time(&self) -> Option<Time> {
-        self.event.time()
-    }
-
-    fn name(&self) -> &str {
-        self.event.name()
-    }
-
-    fn cpu(&self) -> Option<Cpu> {
-        self.event.cpu()
-    }
-
-    fn thread(&self) -> Option<ThreadId> {
-        self.thread
-    }
-
-    fn thread_name(&self) -> Option<Cow<'_, str>> {
-        self.thread_name.map(Cow::from)
-    }
-
-    fn field(&self, path: &str) -> Option<Operand<'_>> {
-        self.event.field(path)
-    }
 }
 
 #[cfg(test)]
@@ -362,8 +487,8 @@ mod tests {
 
     #[test]
     fn threads_are_ids_or_names() {
-        assert_eq!(thread_choice("0x10"), ThreadChoice::Id(ThreadId(16)));
-        assert_eq!(thread_choice("10"), ThreadChoice::Id(ThreadId(10)));
+        assert_eq!(thread_choice("0x10"), ThreadChoice::Id(Tid(16)));
+        assert_eq!(thread_choice("10"), ThreadChoice::Id(Tid(10)));
         assert_eq!(
             thread_choice("main*"),
             ThreadChoice::Named(Pattern::new("main*"))

@@ -3,25 +3,27 @@
 //! It waits like a pipe does. Whenever nothing more is there at the moment, what was written so far is
 //! handed on ([`Moment::Pause`]), so that whoever reads our output sees everything at once.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use kymo_event::{Event, TraceInfo};
+use kymo_event::{Batch, Event, Time, TraceInfo, Wanted};
 use kymo_link::Cancel;
 use kymo_read::OpenOptions;
-use kymo_read::native::{Live as LiveTrace, Tail};
+use kymo_read::kymo::{Live as LiveTrace, Tail};
 use kymo_symbols::Symbols;
 
 use crate::args::SymbolArgs;
 use crate::context::{Context, Remarks};
 use crate::diagnostic::Report;
-use crate::input::{Events, Moment, refused};
+use crate::input::{Events, Moment, first_time, more, refused};
+use crate::interrupt::Interruptible;
 use crate::live_stream::{self, Ended, Go, Sink, StreamArgs};
 use crate::recording;
-use crate::target::{Interruptible, Live, TargetArgs, explain, trace_info};
+use crate::target::{Live, TargetArgs, explain, trace_info};
 
 /// How many packets may wait to be shown, before the target has to wait.
 const WAITING: usize = 64;
@@ -38,6 +40,8 @@ pub struct Follow {
     symbols: Arc<Symbols>,
     feeder: Feeder,
     remarks: Remarks,
+    /// What has come while the first event was waited for.
+    read: Vec<Batch>,
     /// How many processors' clocks are known to be corrected.
     corrected: usize,
 }
@@ -72,7 +76,7 @@ impl Follow {
         target: TargetArgs,
         stream: StreamArgs,
         symbols: &SymbolArgs,
-        fields: bool,
+        wanted: Wanted,
         context: &Context,
     ) -> Result<Self, Report> {
         let mut connected = target.connect(context)?;
@@ -85,7 +89,7 @@ impl Follow {
             &connected.name(),
             live_stream::origin(told, &connected.identity),
             &OpenOptions {
-                fields,
+                wanted,
                 ..OpenOptions::default()
             },
         );
@@ -105,13 +109,13 @@ impl Follow {
     pub fn directory(
         path: &Path,
         symbols: &SymbolArgs,
-        fields: bool,
+        wanted: Wanted,
         context: &Context,
     ) -> Result<Self, Report> {
         let opened = Tail::open(
             path,
             &OpenOptions {
-                fields,
+                wanted,
                 ..OpenOptions::default()
             },
         );
@@ -134,6 +138,7 @@ impl Follow {
             symbols,
             feeder,
             remarks: remarks.clone(),
+            read: Vec::new(),
             corrected: 0,
         };
         while !follow.live.info().streams.iter().any(|s| !s.timeless) {
@@ -226,24 +231,65 @@ impl Events for Follow {
         Arc::clone(&self.symbols)
     }
 
+    fn start(&mut self) -> Result<Option<Time>, Report> {
+        let mut start = None;
+        let mut read = std::mem::take(&mut self.read);
+        let come = self.come(&mut |moment| {
+            if let Moment::Batch(info, batch) = moment {
+                read.push(batch.clone());
+                start = first_time(info, batch);
+            }
+            Ok(more(start.is_none()))
+        });
+        self.read = read;
+        come.map(|()| start)
+    }
+
     fn walk(
         &mut self,
-        each: &mut dyn FnMut(Moment<'_>) -> Result<(), Report>,
+        each: &mut dyn FnMut(Moment<'_>) -> Result<ControlFlow<()>, Report>,
+    ) -> Result<(), Report> {
+        for batch in std::mem::take(&mut self.read) {
+            if each(Moment::Batch(self.live.info(), &batch))?.is_break() {
+                return Ok(());
+            }
+        }
+        self.come(each)
+    }
+}
+
+impl Follow {
+    /// Goes through what comes, until there is no more or no more is wanted.
+    fn come(
+        &mut self,
+        each: &mut dyn FnMut(Moment<'_>) -> Result<ControlFlow<()>, Report>,
     ) -> Result<(), Report> {
         let mut all = false;
+        let mut batch = Batch::default();
         loop {
             while let Some(mut event) = self.live.next(all) {
                 label(&mut event, &self.symbols);
-                each(Moment::Event(&event))?;
+                batch.push_event(event);
+                if batch.is_full() {
+                    break;
+                }
             }
-            if all {
-                // What was held back has been given.
-                each(Moment::Pause)?;
+            if !batch.is_empty() {
+                if each(Moment::Batch(self.live.info(), &batch))?.is_break() {
+                    return Ok(());
+                }
+                batch.clear();
+                continue;
+            }
+            if all && each(Moment::Pause)?.is_break() {
+                return Ok(());
             }
             let mut fed = self.feed(Duration::ZERO)?;
             self.tell_corrections();
             if let Fed::Silence = fed {
-                each(Moment::Pause)?;
+                if each(Moment::Pause)?.is_break() {
+                    return Ok(());
+                }
                 fed = self.feed(SILENCE)?;
             }
             match fed {

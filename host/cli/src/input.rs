@@ -7,16 +7,17 @@
 mod symbols;
 
 use std::io;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use kymo_event::{Event, TraceInfo};
+use kymo_event::{Batch, Time, TraceInfo, Wanted};
 use kymo_link::Dump;
-use kymo_read::native::{self, MemoryDump};
+use kymo_read::kymo::{self, MemoryDump};
 use kymo_read::{OpenError, OpenOptions, ReadError, Source};
 use kymo_symbols::{Program, Symbols};
-use kymo_zephyr::Kind;
+use kymo_zephyr_instrumentation::Kind;
 
 use crate::args::{InputArgs, MemoryArgs, SymbolArgs};
 use crate::commands::profile::is_kept_table;
@@ -24,7 +25,8 @@ use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::mapping;
 use crate::recording;
-use crate::sent::{Sent, is_empty_dump};
+use crate::rescue::{Rescue, is_empty_dump};
+use crate::span::has_time;
 use crate::target::{Either, Fetched, LiveZephyr, TargetArgs, address_in, incomplete, trace_info};
 
 /// The format of Kymo's own recordings, whose exits need not name their functions. Those of others,
@@ -42,23 +44,53 @@ pub trait Events {
     /// The names of its functions.
     fn symbols(&self) -> Arc<Symbols>;
 
-    /// Goes through all events.
+    /// When the first event is that has a time; `None` if there is none.
+    ///
+    /// # Errors
+    /// When the trace can't be read so far.
+    fn start(&mut self) -> Result<Option<Time>, Report>;
+
+    /// Goes through all events, or until no more are wanted.
     ///
     /// # Errors
     /// The first of `each`, or that of reading; what could be read was given to `each` before.
     fn walk(
         &mut self,
-        each: &mut dyn FnMut(Moment<'_>) -> Result<(), Report>,
+        each: &mut dyn FnMut(Moment<'_>) -> Result<ControlFlow<()>, Report>,
     ) -> Result<(), Report>;
 }
 
 /// What going through events comes to.
 #[derive(Clone, Copy, Debug)]
 pub enum Moment<'a> {
-    /// An event.
-    Event(&'a Event),
+    /// The next events, and what is known of the trace by now.
+    Batch(&'a TraceInfo, &'a Batch),
     /// There will be more, but not now: what was written should be seen.
     Pause,
+}
+
+/// Whether more events are wanted.
+pub const fn more(wanted: bool) -> ControlFlow<()> {
+    if wanted {
+        ControlFlow::Continue(())
+    } else {
+        ControlFlow::Break(())
+    }
+}
+
+/// When the first event of a batch is that has a time.
+pub fn first_time(info: &TraceInfo, batch: &Batch) -> Option<Time> {
+    let mut rows = batch.rows().iter();
+    let first = rows.find(|row| has_time(info, row.stream));
+    first.map(|row| row.time)
+}
+
+/// Gives named markers their names.
+pub fn label(source: Box<dyn Source>, symbols: &Arc<Symbols>) -> Box<dyn Source> {
+    let strings = Arc::clone(symbols);
+    Box::new(kymo_read::label_markers(source, move |address| {
+        strings.string_at(address)
+    }))
 }
 
 /// A trace, and names for what is in it.
@@ -66,45 +98,41 @@ pub struct Trace {
     /// What messages call it.
     name: String,
     source: Box<dyn Source>,
+    /// What was read of it beforehand.
+    read: Vec<Batch>,
     symbols: Arc<Symbols>,
     /// Why it is not all that a live target had.
     incomplete: Option<Report>,
     /// What a live target sent that won't send it again.
-    sent: Option<Sent>,
+    sent: Option<Rescue>,
 }
 
 impl Trace {
-    /// Opens a saved trace, or fetches what a live target has recorded, and its symbols. With `fields`, events carry their fields as recorded.
-    /// Decoding them takes half of the time; without, only events of other tracers have them, of
-    /// which nothing else is known.
+    /// Opens a saved trace, or fetches what a live target has recorded, and its symbols. `wanted` says how
+    /// much of each event is decoded.
     ///
     /// # Errors
     /// When the input is no trace, the target does not answer, or a file of symbols can't be read.
     pub fn open(
         input: &InputArgs,
         symbols: &SymbolArgs,
-        fields: bool,
+        wanted: Wanted,
         context: &Context,
     ) -> Result<Self, Report> {
-        let path = &input.input;
+        let path = input.path();
         if let Some(address) = address_in(path)? {
             let target = TargetArgs::at(address, input.baud);
-            return Self::fetch(&target, symbols, fields, context);
+            return Self::fetch(&target, symbols, wanted, context);
         }
-        let mut source = open(input, symbols, fields, context)?;
-        // What came through a pipe can't be opened again.
-        let again = path.is_file() || path.is_dir();
-        if !fields && again && source.info().format != "kymo" {
-            source = open(input, symbols, true, context)?;
-        }
-        Self::new(name_of(&input.input), source, symbols, context)
+        let source = open(input, symbols, wanted, context)?;
+        Self::new(name_of(input.path()), source, symbols, context)
     }
 
     /// Fetches what a live target has recorded.
     fn fetch(
         target: &TargetArgs,
         symbols: &SymbolArgs,
-        fields: bool,
+        wanted: Wanted,
         context: &Context,
     ) -> Result<Self, Report> {
         let mut live = match target.recognise(context)? {
@@ -112,13 +140,15 @@ impl Trace {
             Either::Zephyr(mut live) => {
                 let symbols = Arc::new(symbols.load(&LiveZephyr::info(), context)?);
                 let fetched = live.fetch(Kind::Trace, context)?;
-                return Self::of_zephyr(live.name(), fetched, symbols, fields);
+                let mut trace = Self::of_zephyr(live.name(), fetched, symbols, wanted)?;
+                trace.keep_sent(context)?;
+                return Ok(trace);
             }
         };
         recording::check(&live)?;
         let symbols = Arc::new(symbols.load(&trace_info(&live.identity), context)?);
         let dump = recording::fetch(&mut live, context)?;
-        Self::of_dump(live.name(), dump, symbols, fields)
+        Self::of_dump(live.name(), dump, symbols, wanted)
     }
 
     /// The trace in what a target sent; if that is not all that it had, the
@@ -130,17 +160,17 @@ impl Trace {
         name: String,
         dump: Dump,
         symbols: Arc<Symbols>,
-        fields: bool,
+        wanted: Wanted,
     ) -> Result<Self, Report> {
         let incomplete = incomplete(&dump);
         let (identity, options) = (
             dump.identity,
             OpenOptions {
-                fields,
+                wanted,
                 ..OpenOptions::default()
             },
         );
-        let source = native::open_dump(&identity, dump.bytes, &dump.missing, &name, &options);
+        let source = kymo::open_dump(&identity, dump.bytes, &dump.missing, &name, &options);
         let source =
             source.map_err(|error| incomplete.clone().unwrap_or_else(|| refused(&error)))?;
         Ok(Self {
@@ -158,18 +188,23 @@ impl Trace {
         name: String,
         fetched: Fetched,
         symbols: Arc<Symbols>,
-        fields: bool,
+        wanted: Wanted,
     ) -> Result<Self, Report> {
         let bytes = fetched.as_sent();
+        let sent = Rescue::new(if fetched.is_empty() {
+            Vec::new()
+        } else {
+            bytes.clone()
+        });
         let incomplete = fetched.incomplete;
-        let sent = Sent::new(bytes.clone());
         let options = OpenOptions {
-            fields,
+            wanted,
             ..OpenOptions::default()
         };
-        let source = kymo_read::zephyr::open_bytes(&name, bytes, &options);
-        let source = source
-            .map_err(|error| sent.keep(incomplete.clone().unwrap_or_else(|| refused(&error))))?;
+        let source = kymo_read::zephyr_instrumentation::open_bytes(&name, bytes, &options);
+        let source = source.map_err(|error| {
+            sent.keep_after(incomplete.clone().unwrap_or_else(|| refused(&error)))
+        })?;
         Ok(Self {
             incomplete,
             sent: Some(sent),
@@ -188,17 +223,19 @@ impl Trace {
         context: &Context,
     ) -> Result<Self, Report> {
         let symbols = Arc::new(symbols.load(source.info(), context)?);
+        for remark in &source.info().remarks {
+            context.warn(format_args!("{name}: {remark}"));
+        }
         Ok(Self::with_symbols(name, source, symbols))
     }
 
     /// A trace whose symbols are known already: those of a live target are needed before there is
     /// a trace.
     fn with_symbols(name: String, source: Box<dyn Source>, symbols: Arc<Symbols>) -> Self {
-        let strings = Arc::clone(&symbols);
-        let source = kymo_read::label_markers(source, move |address| strings.string_at(address));
         Self {
             name,
-            source: Box::new(source),
+            source: label(source, &symbols),
+            read: Vec::new(),
             symbols,
             incomplete: None,
             sent: None,
@@ -220,34 +257,27 @@ impl Trace {
         &mut self.source
     }
 
-    /// Goes through all events.
-    ///
-    /// # Errors
-    /// The first of `each`, or that of reading; what could be read was given to `each` before.
-    pub fn for_each(
-        &mut self,
-        mut each: impl FnMut(&Event) -> Result<(), Report>,
-    ) -> Result<(), Report> {
-        while let Some(event) = self
-            .source
-            .next()
-            .map_err(|error| self.unreadable(&error))?
-        {
-            each(&event)?;
-            self.source.take_back(event);
-        }
-        Ok(())
-    }
-
     /// The failure of reading on.
     pub fn unreadable(&self, error: &ReadError) -> Report {
         Report::caused(&self.name, error).help("what was read before is shown")
     }
 
+    /// Keeps a dump that the target will not send again in a file, and names that. For subcommands that
+    /// only show it. An empty dump is nothing to keep.
+    ///
+    /// # Errors
+    /// When it can't be kept.
+    pub fn keep_sent(&mut self, context: &Context) -> Result<(), Report> {
+        match &mut self.sent {
+            Some(sent) => sent.keep(context),
+            None => Ok(()),
+        }
+    }
+
     /// When what it is for has failed: what a target won't send again is kept.
     pub fn kept(&self, report: Report) -> Report {
         match &self.sent {
-            Some(sent) => sent.keep(report),
+            Some(sent) => sent.keep_after(report),
             None => report,
         }
     }
@@ -272,11 +302,10 @@ impl Trace {
         if let Some(report) = &self.incomplete {
             return Err(report.clone());
         }
-        let damage = &self.info().damage;
-        let Some(first) = damage.first() else {
+        let Some(first) = self.info().damage.first() else {
             return Ok(ExitCode::SUCCESS);
         };
-        let more = match damage.len() - 1 {
+        let more = match self.info().damaged_places().saturating_sub(1) {
             0 => String::new(),
             more => format!(" (and {more} more)"),
         };
@@ -297,11 +326,46 @@ impl Events for Trace {
         self.symbols()
     }
 
+    fn start(&mut self) -> Result<Option<Time>, Report> {
+        let mut read = self.read.iter();
+        if let Some(start) = read.find_map(|batch| first_time(self.source.info(), batch)) {
+            return Ok(Some(start));
+        }
+        let mut batch = Batch::default();
+        while self
+            .source
+            .fill(&mut batch)
+            .map_err(|error| self.unreadable(&error))?
+        {
+            let start = first_time(self.source.info(), &batch);
+            self.read.push(std::mem::take(&mut batch));
+            if start.is_some() {
+                return Ok(start);
+            }
+        }
+        Ok(None)
+    }
+
     fn walk(
         &mut self,
-        each: &mut dyn FnMut(Moment<'_>) -> Result<(), Report>,
+        each: &mut dyn FnMut(Moment<'_>) -> Result<ControlFlow<()>, Report>,
     ) -> Result<(), Report> {
-        self.for_each(|event| each(Moment::Event(event)))
+        for batch in std::mem::take(&mut self.read) {
+            if each(Moment::Batch(self.source.info(), &batch))?.is_break() {
+                return Ok(());
+            }
+        }
+        let mut batch = Batch::default();
+        while self
+            .source
+            .fill(&mut batch)
+            .map_err(|error| self.unreadable(&error))?
+        {
+            if each(Moment::Batch(self.source.info(), &batch))?.is_break() {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -333,10 +397,10 @@ impl From<Refused> for Report {
 pub fn open(
     input: &InputArgs,
     symbols: &SymbolArgs,
-    fields: bool,
+    wanted: Wanted,
     context: &Context,
 ) -> Result<Box<dyn Source>, Refused> {
-    let (path, memory) = (&input.input, &input.memory);
+    let (path, memory) = (input.path(), &input.memory);
     if is_kept_table(path) {
         let name = path.display();
         let report = Report::new(format_args!("{name} is a profile table, not a trace"));
@@ -344,16 +408,12 @@ pub fn open(
             .help(format_args!("`kymo profile {name}` shows it"))
             .into());
     }
+    let mapping = input.ctf.mapping.as_deref();
     let options = OpenOptions {
-        fields,
-        mapping: input
-            .ctf
-            .mapping
-            .as_deref()
-            .map(mapping::read)
-            .transpose()?,
+        mapping: mapping.map(mapping::read).transpose()?,
         metadata: input.ctf.metadata.clone(),
         program: symbols.elf.first().cloned(),
+        ..context.open_options(wanted)
     };
     let refuse = |error: OpenError| Refused {
         report: refused(&error),
@@ -453,39 +513,6 @@ pub fn refused(error: &OpenError) -> Report {
 /// Whether an input is a pipe, which can be read only once.
 pub fn is_pipe(path: &Path) -> bool {
     path == Path::new("-") || (path.exists() && !path.is_file() && !path.is_dir())
-}
-
-/// Makes sure that an output is not the input, which would be gone before it is read.
-///
-/// # Errors
-/// When it is, under whatever name.
-pub fn check_apart(input: &Path, output: &Path) -> Result<(), Report> {
-    if input == Path::new("-") || !same_file(input, output) {
-        return Ok(());
-    }
-    let output = output.display();
-    Err(Report::new(format_args!(
-        "{output} is the input itself: it is left as it is"
-    ))
-    .help("give --output another name"))
-}
-
-/// Whether two paths lead to one file; that can have several names, of which links are the least.
-#[cfg(unix)]
-fn same_file(one: &Path, other: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let file = |path| {
-        let found = std::fs::metadata(path).ok()?;
-        Some((found.dev(), found.ino()))
-    };
-    file(one).is_some_and(|one| file(other) == Some(one))
-}
-
-/// Whether two paths lead to one file.
-#[cfg(not(unix))]
-fn same_file(one: &Path, other: &Path) -> bool {
-    let place = |path: &Path| path.canonicalize().ok();
-    place(one).is_some_and(|one| place(other) == Some(one))
 }
 
 /// What messages call an input.

@@ -1,8 +1,8 @@
-//! What a target records, while it records it: for `kymo record` and `kymo show --follow`.
+//! Streaming session for `kymo record` and `kymo show --follow`.
 //!
-//! The packets come from [`kymo_link::Stream`]. Here is what goes on around that: the target is told
-//! to record and what time it is, a connection that breaks is made again, and when enough has come
-//! the target is asked for the rest.
+//! [`kymo_link::Stream`] gives the packets. This module keeps the session around it: it tells the target
+//! to record and what time it is, makes a lost connection again with a growing delay ([`Backoff`]), and
+//! asks the target for the rest when the user has enough.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How long a target may usually take to send what it has when it is told to stop.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 
-/// How long to wait between two attempts to reach a target that is gone.
-const RETRY: Duration = Duration::from_millis(200);
+/// Delay before the first attempt to begin a stream again.
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+
+/// Longest delay between two attempts.
+const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
 /// How to stream.
 #[derive(clap::Args, Clone, Copy, Debug)]
@@ -34,7 +37,7 @@ pub struct StreamArgs {
     #[arg(long, value_name = "MS", default_value_t = kymo_wire::link::FLUSH_MS)]
     pub flush: u32,
 
-    /// When the connection is lost, try for so many seconds to get it back.
+    /// When the stream ends or the connection is lost, try for so many seconds to get packets again.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub retry: u64,
 }
@@ -74,6 +77,8 @@ pub struct Ended {
     pub resends: u64,
     /// How often the connection was made again.
     pub reconnected: u64,
+    /// Packets that the sink was given.
+    pub packets: u64,
     /// Of how many streams the target kept something back at the end ([`kymo_link::Stream::withheld`]).
     pub withheld: u64,
     /// Why the stream ended although more was wanted.
@@ -121,11 +126,16 @@ pub fn run(
         ended: Ended::default(),
     };
     let mut stopping = None;
+    let mut backoff = Backoff::default();
     loop {
+        let packets = drain.ended.packets;
         let error = match drain.session(sink, &mut stopping)? {
             Ok(()) => break,
             Err(error) => error,
         };
+        if drain.ended.packets > packets {
+            backoff = Backoff::default();
+        }
         let cancelled = drain.live.cancel.flag().is_cancelled();
         // A target that ends each stream at once would be asked for ever.
         let late = stopping.is_some_and(|until| Instant::now() >= until);
@@ -133,17 +143,12 @@ pub fn run(
             drain.ended.failure = Some(explain(error));
             break;
         }
-        match error {
-            LinkError::Refused { .. } => {
-                remarks.warn("the target has ended the stream; trying again")
-            }
-            other => remarks.warn(format_args!("{}; trying again", explain(other).message())),
-        }
-        if let Err(report) = drain.reconnect(target, remarks) {
-            drain.ended.failure = Some(report);
+        let report = explain(error);
+        remarks.warn(format_args!("{}; trying again", report.message()));
+        if let Err(failure) = drain.reconnect(target, sink, &mut backoff, report, remarks)? {
+            drain.ended.failure = Some(failure);
             break;
         }
-        remarks.note("the target is back");
     }
     let ended = drain.ended;
     if ended.withheld > 0 {
@@ -234,7 +239,10 @@ impl Drain<'_> {
                 }
             }
             let mut go = match stream.next(Instant::now() + PAUSE) {
-                Ok(Next::Packet(packet)) => sink.packet(&packet)?,
+                Ok(Next::Packet(packet)) => {
+                    self.ended.packets += 1;
+                    sink.packet(&packet)?
+                }
                 Ok(Next::Nothing) => Go::On,
                 Ok(Next::Over) => break,
                 Err(error) => {
@@ -275,24 +283,87 @@ impl Drain<'_> {
         Ok(result)
     }
 
-    /// Makes the connection again.
-    ///
-    /// # Errors
-    /// When that does not work in time, or another program answers.
-    fn reconnect(&mut self, target: &TargetArgs, remarks: &Remarks) -> Result<(), Report> {
-        let deadline = Instant::now() + Duration::from_secs(self.args.retry);
+    /// Makes the connection again, after a delay. The outer error is the sink's; the inner one is the
+    /// reason to give up, because it does not work in time, another program answers, or no more is
+    /// wanted. `lost` is why the last stream ended.
+    fn reconnect(
+        &mut self,
+        target: &TargetArgs,
+        sink: &mut dyn Sink,
+        backoff: &mut Backoff,
+        mut lost: Report,
+        remarks: &Remarks,
+    ) -> Result<Result<(), Report>, Report> {
+        let longest = Duration::from_secs(self.args.retry);
+        // The line is free meanwhile: a server that serves one connection would not take another.
+        self.live.target.hang_up();
         loop {
-            let error = match target.reach(self.live, remarks) {
-                Ok(()) => break,
-                Err(error) => error,
+            let until = backoff.next(Instant::now(), longest);
+            let Some(until) = until else {
+                return Ok(Err(lost.help(format_args!(
+                    "no packet came within {} s of attempts; --retry gives it longer",
+                    self.args.retry
+                ))));
             };
-            if self.live.cancel.flag().is_cancelled() || Instant::now() >= deadline {
-                return Err(error);
+            while Instant::now() < until {
+                if self.live.cancel.flag().is_cancelled() || sink.pause()? != Go::On {
+                    return Ok(Err(lost));
+                }
+                let left = until.saturating_duration_since(Instant::now());
+                std::thread::sleep(left.min(PAUSE));
             }
-            std::thread::sleep(RETRY);
+            match target.reach(self.live, remarks) {
+                Ok(()) => break,
+                Err(error) => lost = error,
+            }
         }
+        remarks.note("the target is back");
         self.ended.reconnected += 1;
         self.told_time = None;
-        Ok(())
+        Ok(Ok(()))
+    }
+}
+
+/// Delays between attempts to get a stream: each twice as long as the one before, and none once they
+/// have taken longer together than the user waits. A stream that gives a packet begins a new one.
+#[derive(Debug, Default)]
+struct Backoff {
+    /// When the first attempt was made.
+    began: Option<Instant>,
+    attempts: u32,
+}
+
+impl Backoff {
+    /// When to try again; `None` if that has been tried for `longest`.
+    fn next(&mut self, now: Instant, longest: Duration) -> Option<Instant> {
+        let end = *self.began.get_or_insert(now) + longest;
+        if now >= end {
+            return None;
+        }
+        let delay = FIRST_DELAY.saturating_mul(1 << self.attempts.min(16));
+        self.attempts += 1;
+        Some((now + delay.min(LONGEST_DELAY)).min(end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_become_rare_and_end() {
+        let began = Instant::now();
+        let longest = Duration::from_secs(60);
+        let mut backoff = Backoff::default();
+        let mut now = began;
+        let mut attempts = 0;
+        while let Some(next) = backoff.next(now, longest) {
+            assert!(next > now && next - now <= LONGEST_DELAY);
+            now = next;
+            attempts += 1;
+        }
+        assert_eq!(now, began + longest);
+        assert!((10..25).contains(&attempts), "{attempts}");
+        assert_eq!(Backoff::default().next(began, Duration::ZERO), None);
     }
 }

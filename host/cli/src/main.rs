@@ -12,20 +12,23 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod averages;
 mod commands;
 mod context;
 mod diagnostic;
+mod event_filter;
 mod filter;
 mod follow;
 mod input;
+mod interrupt;
 mod live_stream;
 mod mapping;
 mod names;
+mod output;
 mod recording;
 mod records;
 mod render;
-mod sent;
+mod rescue;
+mod span;
 mod target;
 
 use std::process::ExitCode;
@@ -41,11 +44,13 @@ fn main() -> ExitCode {
         Err(error) => return diagnostic::usage(&error),
     };
     let mut context = Context::new(cli.color, cli.verbose);
+    context.limit_threads(cli.threads);
     let result = commands::run(cli.command, &mut context);
     // What is buffered goes out before any message does: it was found first.
     let result = match (result, context.flush()) {
         (Ok(_), Err(error)) => Err(error.into()),
         (result, _) => result,
     };
+    context.finish();
     result.unwrap_or_else(|report| context.fail(&report))
 }

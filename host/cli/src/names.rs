@@ -1,65 +1,108 @@
-//! Names of functions for what a verb shows.
+//! Names of functions for what a subcommand shows.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use kymo_event::Addr;
-use kymo_symbols::{Function, Symbols};
+use kymo_analysis::selection::FunctionChoice;
+use kymo_event::{Addr, FunctionId, Identities, TraceInfo};
+use kymo_symbols::{Function, Symbols, spellings};
 
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::render::count::are;
 
-/// Names of functions, each looked up once.
+/// Names of functions, each looked up once: by the symbols if they know its address, else by the trace,
+/// else its address.
 pub struct Names<'s> {
     symbols: &'s Symbols,
-    known: RefCell<HashMap<Addr, Name>>,
+    /// By [`FunctionId`].
+    functions: RefCell<Vec<Option<Name>>>,
+    /// Of functions that no trace names: those of a table that a target keeps.
+    addresses: RefCell<HashMap<Addr, Name>>,
 }
 
+#[derive(Clone)]
 struct Name {
     text: Rc<str>,
     found: bool,
 }
 
 impl<'s> Names<'s> {
-    /// The names that `symbols` has.
+    /// The names that `symbols` and the trace have.
     pub fn new(symbols: &'s Symbols) -> Self {
         Self {
             symbols,
-            known: RefCell::default(),
+            functions: RefCell::default(),
+            addresses: RefCell::default(),
         }
     }
 
-    /// The name of the function that begins at `address`; `name+0x10` where one goes on there, and
-    /// the address where there is none.
-    pub fn function(&self, address: Addr) -> Rc<str> {
-        let mut known = self.known.borrow_mut();
+    /// The name of a function of a trace.
+    #[inline]
+    pub fn function(&self, identities: &Identities, id: FunctionId) -> Rc<str> {
+        if let Some(Some(known)) = self.functions.borrow().get(id.0 as usize) {
+            return Rc::clone(&known.text);
+        }
+        self.look_up(identities, id)
+    }
+
+    #[cold]
+    fn look_up(&self, identities: &Identities, id: FunctionId) -> Rc<str> {
+        let function = identities.function(id);
+        let address = function.and_then(|function| function.address);
+        let by_symbols = address.and_then(|address| self.by_symbols(address));
+        let by_trace = || function.and_then(|function| function.name.as_deref().map(Rc::from));
+        let name = by_symbols.or_else(by_trace);
+        let name = Name {
+            found: name.is_some(),
+            text: name.unwrap_or_else(|| match address {
+                Some(address) => address.to_string().into(),
+                None => "(unknown)".into(),
+            }),
+        };
+        let text = Rc::clone(&name.text);
+        let mut functions = self.functions.borrow_mut();
+        let index = id.0 as usize;
+        if functions.len() <= index {
+            functions.resize(index + 1, None);
+        }
+        functions[index] = Some(name);
+        text
+    }
+
+    /// The name of the function at an address that no trace names.
+    pub fn at(&self, address: Addr) -> Rc<str> {
+        let mut known = self.addresses.borrow_mut();
         let name = known.entry(address).or_insert_with(|| {
-            let function = self.symbols.function_at(address);
-            let text = function.map(|function| {
-                let name = function.name();
-                match address.0.saturating_sub(function.address().0) {
-                    0 => name.into(),
-                    inside => format!("{name}+{inside:#x}").into(),
-                }
-            });
+            let name = self.by_symbols(address);
             Name {
-                found: text.is_some(),
-                text: text.unwrap_or_else(|| address.to_string().into()),
+                found: name.is_some(),
+                text: name.unwrap_or_else(|| address.to_string().into()),
             }
         });
         Rc::clone(&name.text)
     }
 
+    /// The name of the function that begins at an address; `name+0x10` where one goes on there.
+    fn by_symbols(&self, address: Addr) -> Option<Rc<str>> {
+        let function = self.symbols.function_at(address)?;
+        let name = function.name();
+        Some(match address.0.saturating_sub(function.address().0) {
+            0 => name.into(),
+            inside => format!("{name}+{inside:#x}").into(),
+        })
+    }
+
     /// Says so if functions without a name were shown.
-    pub fn remark(&self, context: &Context) {
-        let known = self.known.borrow();
-        let unnamed = known.values().filter(|name| !name.found).count();
+    pub fn remark(&self, identities: &Identities, context: &Context) {
+        let (functions, addresses) = (self.functions.borrow(), self.addresses.borrow());
+        let shown = functions.iter().flatten().chain(addresses.values());
+        let unnamed = shown.filter(|name| !name.found).count();
         if unnamed == 0 {
             return;
         }
-        let advice = if self.symbols.is_empty() {
+        let advice = if self.symbols.is_empty() && !carries_names(identities) {
             "give the program's ELF file with --elf"
         } else {
             "they are not in the symbols that were given; is that the program that was traced?"
@@ -67,6 +110,63 @@ impl<'s> Names<'s> {
         let functions = are(unnamed as u64, "function");
         context.note(format_args!("{functions} shown by address: {advice}"));
     }
+}
+
+/// Whether the trace itself tells names of functions.
+pub fn carries_names(identities: &Identities) -> bool {
+    let mut functions = identities.functions().iter();
+    functions.any(|function| function.name.is_some())
+}
+
+/// The functions and interrupts of a trace that a user names.
+///
+/// # Errors
+/// When neither the symbols nor the trace have one of a name; the names that come close are the advice. What
+/// a trace names only on the way can't be missed yet.
+pub fn choose(
+    wanted: &[String],
+    symbols: &Symbols,
+    info: &TraceInfo,
+) -> Result<Vec<FunctionChoice>, Report> {
+    let mut choices = Vec::new();
+    for text in wanted {
+        let choice = FunctionChoice::new(text);
+        let plain = matches!(choice, FunctionChoice::Named(_)) && !text.contains(['*', '?']);
+        let found = if plain {
+            symbols.by_name(text)
+        } else {
+            Vec::new()
+        };
+        if !found.is_empty() {
+            let addresses = found.iter().map(Function::address);
+            choices.extend(addresses.map(FunctionChoice::Address));
+            continue;
+        }
+        let identities = &info.identities;
+        let told_before = info.format == KYMO || !identities.functions().is_empty();
+        if plain && told_before && !is_named(text, identities) {
+            return Err(unknown(symbols, text, carries_names(identities), LISTED));
+        }
+        choices.push(choice);
+    }
+    Ok(choices)
+}
+
+/// The format whose functions are known before its events are read.
+const KYMO: &str = "kymo";
+
+/// Where the names of functions are to be found.
+const LISTED: &str = "`kymo report --sort name` lists the functions of the trace";
+
+/// Whether the trace tells a function or interrupt of this name.
+fn is_named(wanted: &str, identities: &Identities) -> bool {
+    let fits = |name: Option<&str>| name.is_some_and(|name| spellings(name).contains(&wanted));
+    let mut functions = identities.functions().iter();
+    let mut interrupts = identities.interrupts().iter();
+    functions.any(|function| fits(function.name.as_deref()))
+        || interrupts.any(|interrupt| {
+            fits(interrupt.name.as_deref()) || wanted == format!("irq {}", interrupt.irq)
+        })
 }
 
 /// The functions that a user means by a name: all of that name, as one who looks at calls wants to
@@ -80,17 +180,22 @@ pub fn by_name<'s>(
     advice: &str,
 ) -> Result<Vec<Function<'s>>, Report> {
     let found = symbols.by_name(name);
-    if !found.is_empty() {
-        return Ok(found);
+    if found.is_empty() {
+        return Err(unknown(symbols, name, false, advice));
     }
+    Ok(found)
+}
+
+/// The failure of looking a name up.
+fn unknown(symbols: &Symbols, name: &str, carried: bool, advice: &str) -> Report {
     let report = Report::new(format_args!("there is no function {name}"));
-    if symbols.is_empty() {
-        return Err(report.help("no symbols are known: give the program's ELF file with --elf"));
+    if symbols.is_empty() && !carried {
+        return report.help("no symbols are known: give the program's ELF file with --elf");
     }
     let similar = symbols.similar(name);
-    Err(if similar.is_empty() {
+    if similar.is_empty() {
         report.help(advice)
     } else {
         report.help(format_args!("similar names: {}", similar.join(", ")))
-    })
+    }
 }

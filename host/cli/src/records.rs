@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use kymo_ctf::metadata::Scope;
 use kymo_ctf::{Container, Trace, Visitor};
-use kymo_event::{Cpu, Operand, Subject, ThreadId, Time};
+use kymo_event::{Cpu, Operand, Subject, Tid, Time};
 
 /// What messages call a stream: by its trace, if there are several, and its file.
 pub fn stream_name(traces: &[Trace], trace: usize, stream: usize) -> String {
@@ -41,10 +41,10 @@ impl Subject for Record<'_, '_> {
         u32::try_from(cpu).ok().map(Cpu)
     }
 
-    fn thread(&self) -> Option<ThreadId> {
+    fn thread(&self) -> Option<Tid> {
         let mut fields = ["vtid", "_vtid", "tid", "_tid", "thread"].iter();
         let tid = fields.find_map(|name| self.event.field(name)?.as_u64())?;
-        Some(ThreadId(tid))
+        Some(Tid(tid))
     }
 
     fn thread_name(&self) -> Option<Cow<'_, str>> {

@@ -6,13 +6,11 @@
 //! what went wrong. That is here.
 
 mod functions;
-mod words;
+mod messages;
 mod zephyr;
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -26,10 +24,12 @@ use kymo_wire::link::{Identity, Mode};
 use crate::context::{Context, Remarks};
 use crate::diagnostic::Report;
 use crate::input::hex;
+use crate::interrupt::Interruptible;
 use crate::render::count::counted;
+use crate::render::escape::Console as ConsoleFilter;
 
 pub use functions::{one_function, set_text};
-pub use words::{explain, incomplete};
+pub use messages::{explain, incomplete};
 pub use zephyr::{Fetched, LiveZephyr, ZEPHYR_WAIT_SECONDS, one_pointer, pointer_text};
 
 /// The serial port that is meant where none is given: the first board on USB.
@@ -43,9 +43,6 @@ const CAPTURE_POLL: Duration = Duration::from_millis(100);
 
 /// The environment variable that says how many times as long as usual a target is waited for.
 const PATIENCE_VARIABLE: &str = "KYMO_PATIENCE";
-
-/// The exit code of a process that ctrl-C ended, as shells have it.
-const INTERRUPTED: i32 = 130;
 
 /// What a target speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -85,6 +82,27 @@ pub struct TargetArgs {
     protocol: Protocol,
 }
 
+/// A target that is named on the command line: by its address alone, or with `--target` or `--serial`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct NamedTarget {
+    /// The target: a serial port, or tcp:HOST:PORT; --target says the same.
+    #[arg(value_name = "TARGET", conflicts_with_all = ["target", "serial"])]
+    address: Option<Address>,
+
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+impl NamedTarget {
+    /// The target, however it was named.
+    pub fn args(&self) -> TargetArgs {
+        match &self.address {
+            Some(address) => self.target.with_address(address.clone()),
+            None => self.target.clone(),
+        }
+    }
+}
+
 impl TargetArgs {
     /// The same with a target that was named in another place.
     pub fn with_address(&self, address: Address) -> Self {
@@ -103,6 +121,11 @@ impl TargetArgs {
             console: false,
             protocol: Protocol::Auto,
         }
+    }
+
+    /// Whether a target is named.
+    pub const fn is_named(&self) -> bool {
+        self.target.is_some() || self.serial.is_some()
     }
 
     /// What the target speaks, if the user says so.
@@ -214,10 +237,12 @@ impl TargetArgs {
         let mut target = Target::open(&address, timeouts()?).map_err(explain)?;
         if self.console {
             let bar = bar.clone();
+            let mut console = ConsoleFilter::default();
             target.set_console(move |text| {
+                let text = console.filter(text);
                 // There is nowhere to complain about stderr.
                 bar.suspend(|| {
-                    let _ = io::stderr().lock().write_all(text);
+                    let _ = io::stderr().lock().write_all(&text);
                 });
             });
         }
@@ -454,45 +479,6 @@ pub fn build_id_text(identity: &Identity) -> String {
     match identity.build_id() {
         [] => "none".to_owned(),
         build_id => hex(build_id),
-    }
-}
-
-/// Turns the first ctrl-C into a flag while something is waited for. The second one, or one when
-/// nothing is waited for, ends the program as usual.
-pub struct Interruptible {
-    flag: Cancel,
-    armed: Arc<AtomicBool>,
-}
-
-impl Interruptible {
-    /// Catches ctrl-C (and the signals that ask a process to end) from here on.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    pub fn new() -> Result<Self, Report> {
-        let (flag, armed) = (Cancel::new(), Arc::new(AtomicBool::new(true)));
-        let handler = {
-            let (flag, armed) = (flag.clone(), Arc::clone(&armed));
-            move || {
-                if flag.is_cancelled() || !armed.load(Ordering::Relaxed) {
-                    std::process::exit(INTERRUPTED);
-                }
-                flag.cancel();
-            }
-        };
-        ctrlc::set_handler(handler)
-            .map_err(|error| Report::caused("cannot watch for ctrl-C", &error))?;
-        Ok(Self { flag, armed })
-    }
-
-    /// The flag.
-    pub const fn flag(&self) -> &Cancel {
-        &self.flag
-    }
-
-    /// From here on ctrl-C ends the program.
-    fn disarm(&self) {
-        self.armed.store(false, Ordering::Relaxed);
     }
 }
 

@@ -68,6 +68,21 @@ pub enum MetadataErrorKind {
         /// The kind of token that is there.
         found: &'static str,
     },
+    /// A keyword of TSDL stands where a field or type gets its name. (Words of C's types are taken, as some writers use
+    /// them.)
+    #[error("a keyword can't be a name; writers put `_` before it")]
+    Keyword,
+    /// A zero byte in the text. Other readers stop there, so what follows would mean different things.
+    #[error("a zero byte in the text")]
+    Zero,
+    /// The packets of the metadata have another byte order than the trace that they describe.
+    #[error("metadata packets: expected {expected}, the byte order of the trace, found {found}")]
+    PacketOrder {
+        /// That of the trace.
+        expected: &'static str,
+        /// That of the packets' headers.
+        found: &'static str,
+    },
     /// A type name that has not been declared in any enclosing scope.
     #[error("unknown type name")]
     UnknownType,
@@ -180,6 +195,11 @@ pub enum DecodeErrorKind {
         /// What is there.
         found: u64,
     },
+    /// The packet header has another UUID than the metadata: the stream belongs to another trace.
+    #[error(
+        "the stream belongs to another trace: its packet header has another UUID than the metadata"
+    )]
+    ForeignUuid,
     /// The packet names a stream class that the metadata does not have.
     #[error("unknown stream class {found}")]
     UnknownStream {
@@ -275,6 +295,15 @@ pub enum OpenError {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// A name in a trace directory leads to a pipe, a socket or a device: reading it could wait for ever, or
+    /// never end.
+    #[error("{path}: expected a regular file, found {found}")]
+    NotAFile {
+        /// Which.
+        path: PathBuf,
+        /// What is there.
+        found: &'static str,
     },
     /// The directory holds no trace, nor does any below it.
     #[error("{path}: no file named metadata here or below")]

@@ -30,13 +30,13 @@ pub fn metadata(bytes: &[u8]) {
     }
 }
 
-/// A plan without its quick ways, by which everything is found that is found by them: a check on those.
+/// A plan without its fast paths, by which everything is found that is found by them: a check on those.
 #[must_use]
 pub fn slow(metadata: &Metadata) -> Option<Arc<Plan>> {
     let mut plan = Plan::new(metadata.clone()).ok()?;
     plan.flat.clear();
     for stream in &mut plan.streams {
-        stream.leads = None;
+        stream.header_table = None;
         stream.events.iter_mut().for_each(|event| event.body = None);
     }
     Some(Arc::new(plan))
@@ -172,7 +172,7 @@ pub fn stream(bytes: &[u8]) -> u64 {
     events(plan, stream)
 }
 
-/// Bytes of a stream that is read a second time without the quick ways.
+/// Bytes of a stream that is read a second time without the fast paths.
 const SHORT: usize = 1 << 12;
 
 /// The bytes of a stream of known metadata, likewise.

@@ -2,9 +2,14 @@
 
 use std::borrow::Cow;
 
-use crate::{Addr, Cpu, Duration, Field, Irq, RecordingCost, StreamId, ThreadId, Time};
+use crate::{
+    Addr, Cpu, Duration, Field, FunctionId, InterruptId, RecordingCost, StreamId, ThreadId, Time,
+};
 
 /// One thing that happened, or one thing that is known to be missing.
+///
+/// The convenient form: analyses that look at millions of events take the
+/// [`Row`](crate::Row)s of a [`Batch`](crate::Batch), of which this can be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// When. Events of one stream come in the order in which they were recorded, and their times
@@ -19,12 +24,16 @@ pub struct Event {
     pub thread: Option<ThreadId>,
     /// What it means.
     pub kind: EventKind,
-    /// Of an exit: its record says itself which function it leaves. A target that leaves that to
+    /// Of an exit: its record names the function that it leaves. A target that leaves that to
     /// nesting writes such a record where nesting would not tell, and it costs more.
     pub named: bool,
-    /// What the source calls it.
+    /// Whether it is a record of the input. What the reader adds (a [`Gap`] that no record tells of, the
+    /// second half of a thread switch) is not.
+    pub record: bool,
+    /// What the source calls it. Empty if it is no record, or if names were not
+    /// [wanted](crate::Wanted).
     pub name: Cow<'static, str>,
-    /// Its fields, as the source has them, where they say more than `kind`.
+    /// Its fields, as the source has them, if they were [wanted](crate::Wanted).
     pub fields: Vec<Field>,
 }
 
@@ -34,15 +43,15 @@ pub struct Event {
 pub enum EventKind {
     /// A function was entered.
     Enter {
-        /// Where it begins.
-        function: Addr,
+        /// Which.
+        function: FunctionId,
         /// The address after the call in the caller, where the source records it.
         call_site: Option<Addr>,
     },
     /// A function was left.
     Exit {
-        /// Where it begins; `None` where the source leaves it to nesting.
-        function: Option<Addr>,
+        /// Which; `None` where the source leaves it to nesting.
+        function: Option<FunctionId>,
     },
     /// The event's thread got its processor.
     SwitchedIn,
@@ -57,12 +66,12 @@ pub enum EventKind {
     /// An interrupt handler began on the event's CPU (or thread, for signals).
     IsrEnter {
         /// Which.
-        irq: Irq,
+        irq: InterruptId,
     },
     /// An interrupt handler ended.
     IsrExit {
         /// Which, where the source says so.
-        irq: Option<Irq>,
+        irq: Option<InterruptId>,
     },
     /// The program says something.
     Marker {
@@ -81,7 +90,7 @@ pub enum EventKind {
     /// The name of an interrupt is known.
     IsrName {
         /// Whose.
-        irq: Irq,
+        irq: InterruptId,
         /// The name.
         name: String,
     },

@@ -13,7 +13,7 @@ mod pattern;
 
 use std::borrow::Cow;
 
-use crate::{Cpu, Duration, Event, EventKind, Field, ThreadId, Time, Value};
+use crate::{Cpu, Duration, Event, EventKind, Field, Tid, Time, Value};
 
 pub use condition::{Condition, ConditionError, Relation};
 pub use pattern::{Choice, Pattern};
@@ -42,7 +42,7 @@ pub trait Subject {
     /// The processor it happened on, if known.
     fn cpu(&self) -> Option<Cpu>;
     /// The thread it happened in, if known.
-    fn thread(&self) -> Option<ThreadId>;
+    fn thread(&self) -> Option<Tid>;
     /// The name of that thread, if known.
     fn thread_name(&self) -> Option<Cow<'_, str>>;
     /// The value of the field at `path`: names separated by dots, the number of an element for
@@ -74,7 +74,7 @@ impl Bound {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ThreadChoice {
     /// The thread of this id.
-    Id(ThreadId),
+    Id(Tid),
     /// All threads with such a name.
     Named(Pattern),
 }
@@ -196,7 +196,8 @@ impl Filter {
     }
 }
 
-/// Names of threads are not in an event; whoever knows them wraps it.
+/// Which thread a [`ThreadId`](crate::ThreadId) is, only the [`Identities`](crate::Identities) know: a
+/// filter by threads needs an event together with these.
 impl Subject for Event {
     fn time(&self) -> Option<Time> {
         Some(self.time)
@@ -210,8 +211,8 @@ impl Subject for Event {
         self.cpu
     }
 
-    fn thread(&self) -> Option<ThreadId> {
-        self.thread
+    fn thread(&self) -> Option<Tid> {
+        None
     }
 
     fn thread_name(&self) -> Option<Cow<'_, str>> {
@@ -294,9 +295,10 @@ mod tests {
             time: Time(time),
             stream: StreamId(0),
             cpu: Some(Cpu(1)),
-            thread: Some(ThreadId(7)),
+            thread: Some(crate::ThreadId(7)),
             kind: EventKind::Other,
             named: false,
+            record: true,
             name: name.into(),
             fields,
         }
@@ -323,7 +325,7 @@ mod tests {
                 keep: vec![Pattern::new("nothing")],
                 drop: Vec::new(),
             },
-            threads: vec![ThreadChoice::Id(ThreadId(9))],
+            threads: vec![ThreadChoice::Id(Tid(9))],
             cpus: vec![Cpu(1)],
             end: Some(Bound::At(Time(5))),
             ..Filter::default()

@@ -10,15 +10,18 @@
 //! This crate depends on nothing, so that anything can depend on it.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod cost;
 mod digits;
 mod event;
 mod field;
 mod filter;
+mod identity;
 mod trace;
 mod units;
 mod wall;
 
+pub use batch::{Batch, EventRef, Row, RowKind, Wanted};
 pub use cost::{Recorded, RecordingCost};
 pub use digits::{push_number, push_three};
 pub use event::{ClockGap, Event, EventKind, Gap, RecordingCause};
@@ -27,6 +30,12 @@ pub use filter::{
     Bound, Choice, Condition, ConditionError, Filter, Operand, Pattern, Relation, Subject,
     ThreadChoice,
 };
-pub use trace::{ClockCorrection, Damage, Function, StreamInfo, TraceInfo};
-pub use units::{Addr, Cpu, Duration, Irq, Picoseconds, StreamId, ThreadId, Ticks, Time};
+pub use identity::{
+    Function, Identities, Interrupt, InterruptKind, Known, Mapping, News, Space, SpaceKind, Thread,
+};
+pub use trace::{ClockCorrection, Damage, StreamInfo, TraceInfo};
+pub use units::{
+    Addr, Cpu, Duration, FunctionId, InterruptId, Irq, Picoseconds, SpaceId, StreamId, ThreadId,
+    Ticks, Tid, Time,
+};
 pub use wall::{Date, Moment, WallClock};

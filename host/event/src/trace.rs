@@ -1,6 +1,6 @@
 //! What is known of a trace as a whole.
 
-use crate::{Addr, Cpu, Irq, RecordingCost, StreamId, ThreadId, Time, WallClock};
+use crate::{Addr, Cpu, Identities, RecordingCost, SpaceId, StreamId, ThreadId, Time, WallClock};
 
 /// A trace, before (and, for what only its end can tell, after) its events are read.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,29 +25,40 @@ pub struct TraceInfo {
     pub steps_back: bool,
     /// What recording cost the traced program, if the trace tells.
     pub costs: Vec<RecordingCost>,
-    /// Whether threads are known by the small numbers of a system, which people read in decimal, and not
-    /// by addresses.
+    /// Whether [`Tid`](crate::Tid)s are the small numbers of a system, which people read in decimal, and not
+    /// addresses.
     pub numbered_threads: bool,
-    /// Names of threads that are known beforehand.
-    pub threads: Vec<(ThreadId, String)>,
-    /// Names of interrupts that are known beforehand.
-    pub interrupts: Vec<(Irq, String)>,
-    /// Functions that the trace itself names, in the order of their addresses.
-    pub functions: Vec<Function>,
-    /// What could not be read, as far as it is known.
+    /// The functions, threads and interrupts that the events name. They grow while events are read.
+    pub identities: Identities,
+    /// What could not be read, as far as it is known: the first places ([`TraceInfo::add_damage`]).
     pub damage: Vec<Damage>,
+    /// Places that could not be read beyond those in `damage`.
+    pub more_damage: u64,
+    /// What is missing or odd without being damage, for people: streams that are empty or not there.
+    pub remarks: Vec<String>,
 }
 
+/// Places of damage that are kept one by one. Hostile input has millions.
+const MAX_DAMAGE: usize = 100;
+
 impl TraceInfo {
+    /// Adds a place that could not be read. Behind the first hundred they are only counted, so that memory is bounded.
+    pub fn add_damage(&mut self, damage: Damage) {
+        if self.damage.len() < MAX_DAMAGE {
+            self.damage.push(damage);
+        } else {
+            self.more_damage += 1;
+        }
+    }
+
+    /// The number of places that could not be read.
+    pub fn damaged_places(&self) -> u64 {
+        self.damage.len() as u64 + self.more_damage
+    }
+
     /// The stream of this number, if it is one of the trace's.
     pub fn stream(&self, id: StreamId) -> Option<&StreamInfo> {
         self.streams.get(usize::try_from(id.0).ok()?)
-    }
-
-    /// The name of a thread, if it is known.
-    pub fn thread_name(&self, thread: ThreadId) -> Option<&str> {
-        let named = self.threads.iter().find(|(id, _)| *id == thread)?;
-        Some(&named.1)
     }
 }
 
@@ -56,6 +67,8 @@ impl TraceInfo {
 pub struct StreamInfo {
     /// What to call it: its file's name, as a rule.
     pub name: String,
+    /// The space in which its addresses and names mean something.
+    pub space: SpaceId,
     /// The processor that it belongs to, if it belongs to one.
     pub cpu: Option<Cpu>,
     /// The thread that it belongs to, if it belongs to one (a stream of a Linux process).
@@ -91,15 +104,6 @@ pub struct ClockCorrection {
     pub uncertainty_ns: u64,
 }
 
-/// A function that a trace names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// Where it begins.
-    pub address: Addr,
-    /// Its name.
-    pub name: String,
-}
-
 /// Something that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
@@ -109,4 +113,24 @@ pub struct Damage {
     pub offset: u64,
     /// What is wrong.
     pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_counted_and_its_first_places_are_kept() {
+        let mut info = TraceInfo::default();
+        for offset in 0..5_000_000 {
+            info.add_damage(Damage {
+                stream: String::new(),
+                offset,
+                message: String::new(),
+            });
+        }
+        assert_eq!(info.damaged_places(), 5_000_000);
+        assert_eq!(info.damage.len(), MAX_DAMAGE);
+        assert_eq!(info.damage.last().map(|damage| damage.offset), Some(99));
+    }
 }

@@ -44,29 +44,35 @@ number!(
     Cpu(u32), "{}"
 );
 number!(
-    /// A thread, as the target identifies it: often the address of its control block.
-    ThreadId(u64), "{:#x}"
+    /// A thread, as the target identifies it: the address of its control block, or the number that
+    /// its system gave it. Two targets, or one at two times, can use one value for two threads.
+    Tid(u64), "{:#x}"
 );
 number!(
     /// An interrupt, as the architecture counts (on Cortex-M the exception number; on Linux the
-    /// signal).
+    /// line, the softirq or the signal).
     Irq(u32), "{}"
+);
+number!(
+    /// An address space: an index into [`Identities::spaces`](crate::Identities::spaces).
+    SpaceId(u32), "{}"
+);
+number!(
+    /// A function: an index into [`Identities::functions`](crate::Identities::functions).
+    FunctionId(u32), "{}"
+);
+number!(
+    /// A thread: an index into [`Identities::threads`](crate::Identities::threads).
+    ThreadId(u32), "{}"
+);
+number!(
+    /// An interrupt: an index into [`Identities::interrupts`](crate::Identities::interrupts).
+    InterruptId(u32), "{}"
 );
 number!(
     /// A stream of the trace: an index into [`TraceInfo::streams`](crate::TraceInfo::streams).
     StreamId(u32), "{}"
 );
-
-impl Addr {
-    /// A stand-in for the address of a function of which a trace tells the name alone: the `index`th.
-    ///
-    /// It begins with the letters "kymo", where no processor has code; the trace's
-    /// [`functions`](crate::TraceInfo::functions) give its name.
-    pub const fn stand_in(index: u32) -> Self {
-        // Some bytes long, as functions are.
-        Self(0x6b79_6d6f_0000_0000 + ((index as u64) << 4))
-    }
-}
 
 impl Time {
     /// The time from `earlier` to this one; `None` if that lies in the future of this one.

@@ -2,21 +2,12 @@
 
 use std::io;
 
-use crate::{Shape, Summary};
+use crate::Shape;
 
 /// Why an export is not complete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ExportError<E> {
-    /// The source failed. Everything that it gave before is written, and the file is whole.
-    #[error("the trace could not be read to its end")]
-    Source {
-        /// Why.
-        #[source]
-        error: E,
-        /// What was exported all the same.
-        summary: Summary,
-    },
+pub enum ExportError {
     /// The destination is not of the format's shape.
     #[error("{format} is {expected}, but was to be written to {found}")]
     Shape {
@@ -26,6 +17,14 @@ pub enum ExportError<E> {
         expected: Shape,
         /// That of the destination.
         found: Shape,
+    },
+    /// The format lists events, and was asked to select by calls.
+    #[error("{format} lists events, which cannot be selected by {option}")]
+    Selection {
+        /// The format.
+        format: &'static str,
+        /// What of the selection asks for calls.
+        option: &'static str,
     },
     /// Writing failed.
     #[error("the export could not be written")]

@@ -1,41 +1,167 @@
 //! How long gaps last in a timeline.
 //!
-//! A gap stands behind the last event before a loss and has no length of its own; what a viewer
-//! wants to see is the stretch of time about which nothing is known. It ends at the next event of
-//! the stream, and several gaps can stand in one place.
+//! A [`Gap`] has the time of the last event before a loss and no length; a viewer shows the stretch of time
+//! about which nothing is known. It ends at the next event of the stream. Several gaps can begin at one
+//! event. A selection of calls does not change gaps, so they are found in the events themselves.
 
-use std::collections::BTreeMap;
+use kymo_analysis::replay::Window;
+use kymo_event::{Batch, Event, EventKind, Filter, Gap, Row, RowKind, StreamId, Time, TraceInfo};
 
-use kymo_event::{Event, EventKind, Gap, StreamId};
+use crate::cut::within;
 
-/// Which streams are in a gap.
-#[derive(Debug, Default)]
-pub(crate) struct OpenGaps {
-    /// How many gaps each stream is in.
-    streams: BTreeMap<StreamId, usize>,
+/// So many gaps before the window are kept at most that may reach into it.
+const KEPT: usize = 64;
+
+/// The gaps of a trace.
+pub(crate) struct Gaps {
+    window: Window,
+    /// Which gaps are shown, by stream and processor.
+    filter: Filter,
+    /// How many gaps each stream is in that is in any.
+    open: Vec<(StreamId, usize)>,
+    /// Gaps before the window that have not ended.
+    before: Vec<Event>,
+    /// The time of the last event.
+    last: Time,
+    /// How many gaps that may reach into the window had no place.
+    pub left_out: u64,
 }
 
-impl OpenGaps {
-    /// Takes an event of the trace: how many gaps of its stream end with it.
-    pub fn ended_by(&mut self, event: &Event) -> usize {
-        // Hardly ever is a gap open, and this is asked for every event.
-        if self.streams.is_empty() || matches!(event.kind, EventKind::Gap(_)) {
-            return 0;
+/// What a gap means for a timeline.
+pub(crate) enum GapStep<'a> {
+    /// It begins, or is an instant if nothing is lost in it.
+    Gap {
+        /// The event.
+        event: &'a Event,
+        /// What it is.
+        gap: &'a Gap,
+        /// When it begins: the window may begin later than the gap.
+        time: Time,
+        /// Whether it has a length, because something is lost in it.
+        lost: bool,
+    },
+    /// The latest one of a stream ends.
+    End(StreamId, Time),
+}
+
+impl Gaps {
+    /// Of those in a window, the ones that a filter wants.
+    pub fn new(window: Window, filter: &Filter) -> Self {
+        Self {
+            window,
+            filter: filter.clone(),
+            open: Vec::new(),
+            before: Vec::new(),
+            last: Time(0),
+            left_out: 0,
         }
-        self.streams.remove(&event.stream).unwrap_or(0)
     }
 
-    /// Takes a gap: whether it has a length, because something is lost in it.
-    pub fn begins(&mut self, stream: StreamId, gap: &Gap) -> bool {
+    /// Looks for gaps, and for what ends them.
+    pub fn take(&mut self, info: &TraceInfo, batch: &Batch, out: &mut impl FnMut(GapStep<'_>)) {
+        // Most batches have no gap, and this runs for every event.
+        let rare = |row: &Row| row.kind == RowKind::Rare;
+        let none = self.open.is_empty() && self.before.is_empty();
+        if none && self.window.end == Time(i64::MAX) && !batch.rows().iter().any(rare) {
+            self.last = batch.rows().last().map_or(self.last, |row| row.time);
+            return;
+        }
+        for row in batch.rows() {
+            if row.time > self.window.end {
+                // What is open then is open to the end of the window.
+                self.last = self.window.end;
+                break;
+            }
+            self.last = row.time;
+            if row.kind != RowKind::Rare && self.open.is_empty() && self.before.is_empty() {
+                continue;
+            }
+            let event = batch.event_of(row);
+            match event.map(|event| (event, &event.kind)) {
+                Some((event, EventKind::Gap(gap))) => self.gap(info, event, gap, out),
+                _ => self.other(row.stream, row.time, out),
+            }
+        }
+    }
+
+    fn gap(
+        &mut self,
+        info: &TraceInfo,
+        event: &Event,
+        gap: &Gap,
+        out: &mut impl FnMut(GapStep<'_>),
+    ) {
+        let name = info
+            .stream(event.stream)
+            .map_or("", |stream| stream.name.as_str());
+        if !self.filter.streams.wants(name) || !self.filter.keeps_gap(None, event.cpu) {
+            return;
+        }
         let lost = gap.lost_events() != Some(0);
-        if lost {
-            *self.streams.entry(stream).or_default() += 1;
+        if !within(self.window, event.time) {
+            if lost && self.before.len() < KEPT {
+                self.before.push(event.clone());
+            } else {
+                self.left_out += u64::from(lost);
+            }
+            return;
         }
-        lost
+        self.begin_window(out);
+        let time = event.time;
+        out(GapStep::Gap {
+            event,
+            gap,
+            time,
+            lost,
+        });
+        if lost {
+            self.count(event.stream);
+        }
     }
 
-    /// The gaps that nothing ended, at the end of the trace: streams, and how many of each.
-    pub fn rest(&mut self) -> BTreeMap<StreamId, usize> {
-        std::mem::take(&mut self.streams)
+    fn count(&mut self, stream: StreamId) {
+        match self.open.iter_mut().find(|(known, _)| *known == stream) {
+            Some((_, count)) => *count += 1,
+            None => self.open.push((stream, 1)),
+        }
+    }
+
+    /// An event that is no gap ends those of its stream.
+    fn other(&mut self, stream: StreamId, time: Time, out: &mut impl FnMut(GapStep<'_>)) {
+        if time < self.window.begin {
+            return self.before.retain(|gap| gap.stream != stream);
+        }
+        self.begin_window(out);
+        if let Some(at) = self.open.iter().position(|(known, _)| *known == stream) {
+            let (_, count) = self.open.swap_remove(at);
+            for _ in 0..count {
+                out(GapStep::End(stream, time));
+            }
+        }
+    }
+
+    /// Shows the gaps from before the window that reach into it.
+    fn begin_window(&mut self, out: &mut impl FnMut(GapStep<'_>)) {
+        for event in std::mem::take(&mut self.before) {
+            if let EventKind::Gap(gap) = &event.kind {
+                out(GapStep::Gap {
+                    event: &event,
+                    gap,
+                    time: self.window.begin,
+                    lost: true,
+                });
+                self.count(event.stream);
+            }
+        }
+    }
+
+    /// Ends the gaps that nothing has ended: with the last event.
+    pub fn finish(&mut self, out: &mut impl FnMut(GapStep<'_>)) {
+        self.open.sort_unstable();
+        for (stream, count) in std::mem::take(&mut self.open) {
+            for _ in 0..count {
+                out(GapStep::End(stream, self.last));
+            }
+        }
     }
 }

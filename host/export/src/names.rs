@@ -1,12 +1,12 @@
 //! What the called functions and interrupts are called in an export.
 //!
 //! A name is looked up once and numbered: exports that intern names need a number anyway, and the
-//! others save the lookup in the symbols for every call.
+//! others save the lookup in the symbols for every call. What is called indexes a table.
 
 use std::collections::HashMap;
 
 use kymo_analysis::calls::Callee;
-use kymo_event::{Addr, Irq, TraceInfo};
+use kymo_event::{FunctionId, InterruptId, InterruptKind, SpaceId, TraceInfo};
 use kymo_symbols::{Location, Symbols};
 
 use crate::format::Context;
@@ -16,8 +16,11 @@ use crate::format::Context;
 pub(crate) struct NameId(pub u32);
 
 impl NameId {
+    /// No name has been asked for.
+    const NONE: Self = Self(u32::MAX);
+
     /// As an index into a table by names.
-    pub fn index(self) -> usize {
+    pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -25,11 +28,16 @@ impl NameId {
 /// The names of what is called.
 pub(crate) struct Names<'a> {
     symbols: &'a Symbols,
-    info: &'a TraceInfo,
     /// Whether to look up where functions stand in the source.
     with_sources: bool,
-    by_callee: HashMap<Callee, NameId>,
+    /// By [`FunctionId`].
+    functions: Vec<NameId>,
+    /// By [`InterruptId`].
+    interrupts: Vec<NameId>,
+    unknown: NameId,
     names: Vec<Name>,
+    /// The names of functions, each with the space of the first function that has it.
+    spaces: HashMap<Box<str>, SpaceId>,
 }
 
 /// What is known of something that is called.
@@ -43,10 +51,12 @@ impl<'a> Names<'a> {
     pub fn new(context: Context<'a>) -> Self {
         Self {
             symbols: context.symbols,
-            info: context.info,
             with_sources: false,
-            by_callee: HashMap::new(),
+            functions: Vec::new(),
+            interrupts: Vec::new(),
+            unknown: NameId::NONE,
             names: Vec::new(),
+            spaces: HashMap::new(),
         }
     }
 
@@ -59,19 +69,44 @@ impl<'a> Names<'a> {
     }
 
     /// The number of a callee's name.
-    pub fn id(&mut self, callee: Callee) -> NameId {
-        if let Some(&id) = self.by_callee.get(&callee) {
-            return id;
-        }
-        let name = match callee {
-            Callee::Function(address) => self.function(address),
-            Callee::Interrupt(irq) => {
-                let named = self.info.interrupts.iter().find(|(known, _)| *known == irq);
-                interrupt(irq, named.map(|(_, name)| name.as_str()))
-            }
-            Callee::Unknown => "(unknown function)".to_owned(),
+    #[inline]
+    pub fn id(&mut self, info: &TraceInfo, callee: Callee) -> NameId {
+        let known = match callee {
+            Callee::Function(id) => self.functions.get(id.0 as usize),
+            Callee::Interrupt(id) => self.interrupts.get(id.0 as usize),
+            Callee::Unknown => Some(&self.unknown),
         };
-        self.insert(callee, name)
+        match known {
+            Some(known) if *known != NameId::NONE => *known,
+            _ => self.look_up(info, callee),
+        }
+    }
+
+    #[cold]
+    fn look_up(&mut self, info: &TraceInfo, callee: Callee) -> NameId {
+        match callee {
+            Callee::Function(id) => {
+                let function = info.identities.function(id);
+                let address = function.and_then(|function| function.address);
+                let text = self.function(info, id);
+                let source = address
+                    .filter(|_| self.with_sources)
+                    .and_then(|address| self.symbols.function_at(address))
+                    .and_then(|function| function.location());
+                let name = self.add(text, source);
+                put(&mut self.functions, id.0, name);
+                name
+            }
+            Callee::Interrupt(id) => {
+                let name = self.add(interrupt(info, id), None);
+                put(&mut self.interrupts, id.0, name);
+                name
+            }
+            Callee::Unknown => {
+                self.unknown = self.add("(unknown function)".to_owned(), None);
+                self.unknown
+            }
+        }
     }
 
     /// The name of this number.
@@ -79,65 +114,97 @@ impl<'a> Names<'a> {
         self.names.get(id.index()).map_or("", |name| &name.text)
     }
 
+    /// The name of a callee.
+    pub fn name(&mut self, info: &TraceInfo, callee: Callee) -> &str {
+        let id = self.id(info, callee);
+        self.get(id)
+    }
+
     /// Where the function of this number begins in the source, if that was asked for and is known.
+    #[inline]
     pub fn source(&self, id: NameId) -> Option<&Location> {
         self.names.get(id.index())?.source.as_ref()
     }
 
-    /// Everything that has been asked for, in the order of addresses, then of interrupts.
-    pub fn all(&self) -> impl Iterator<Item = (Callee, &str)> {
-        let mut all: Vec<_> = self.by_callee.iter().collect();
-        all.sort_unstable();
-        all.into_iter().map(|(callee, id)| (*callee, self.get(*id)))
-    }
-
-    /// Takes note of what an interrupt is called; it holds for activations from here on.
-    pub fn learn_interrupt(&mut self, irq: Irq, name: &str) {
-        let name = interrupt(irq, Some(name));
-        let callee = Callee::Interrupt(irq);
-        let known = self.by_callee.get(&callee);
-        if known.is_none_or(|&id| self.get(id) != name) {
-            self.insert(callee, name);
+    /// Looks whether an interrupt has another name by now, which holds for activations from here on.
+    pub fn update_interrupt(&mut self, info: &TraceInfo, id: InterruptId) {
+        let known = self.interrupts.get(id.0 as usize).copied();
+        let known = known.filter(|known| *known != NameId::NONE);
+        if known.is_some_and(|known| self.get(known) != interrupt(info, id)) {
+            self.look_up(info, Callee::Interrupt(id));
         }
     }
 
     /// The symbols know best, then the trace itself; where neither does, the address stands for
-    /// the name.
-    pub fn function(&self, address: Addr) -> String {
-        if let Some(function) = self.symbols.function_at(address) {
-            return function.name().into();
+    /// the name. A function of another space than that of the first one of its name has its space beside it.
+    fn function(&mut self, info: &TraceInfo, id: FunctionId) -> String {
+        let Some(function) = info.identities.function(id) else {
+            return "(unknown function)".to_owned();
+        };
+        let name = self.symbols.name_of(function).map_or_else(
+            || function.address.unwrap_or_default().to_string(),
+            str::to_owned,
+        );
+        let first = *self
+            .spaces
+            .entry(name.as_str().into())
+            .or_insert(function.space);
+        if first == function.space {
+            return name;
         }
-        let functions = &self.info.functions;
-        functions
-            .binary_search_by_key(&address, |function| function.address)
-            .ok()
-            .and_then(|at| functions.get(at))
-            .map_or_else(|| address.to_string(), |function| function.name.clone())
+        format!("{name} [{}]", space(info, function.space))
     }
 
-    fn insert(&mut self, callee: Callee, name: String) -> NameId {
+    fn add(&mut self, text: String, source: Option<Location>) -> NameId {
         // As many names as a u32 counts would need more memory than a machine has.
         let id = NameId(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
-        let source = match callee {
-            Callee::Function(address) if self.with_sources => self
-                .symbols
-                .function_at(address)
-                .and_then(|function| function.location()),
-            _ => None,
-        };
         self.names.push(Name {
-            text: name.into(),
+            text: text.into(),
             source,
         });
-        self.by_callee.insert(callee, id);
         id
     }
 }
 
+/// Puts a name into a table.
+fn put(table: &mut Vec<NameId>, index: u32, name: NameId) {
+    let index = index as usize;
+    if table.len() <= index {
+        table.resize(index + 1, NameId::NONE);
+    }
+    if let Some(place) = table.get_mut(index) {
+        *place = name;
+    }
+}
+
 /// How an interrupt is shown: its number always, and its name where there is one.
-pub(crate) fn interrupt(irq: Irq, name: Option<&str>) -> String {
-    match name {
-        Some(name) => format!("IRQ {irq} {name}"),
-        None => format!("IRQ {irq}"),
+pub(crate) fn interrupt(info: &TraceInfo, id: InterruptId) -> String {
+    let identities = &info.identities;
+    let irq = identities.irq(id);
+    let found = identities.interrupts().get(id.0 as usize);
+    let kind = match found.map(|found| found.kind) {
+        Some(InterruptKind::Soft) => "softirq",
+        Some(InterruptKind::Vector) => "vector",
+        _ => "IRQ",
+    };
+    match identities.interrupt_name(id) {
+        // A name may begin with the kind.
+        Some(name) => {
+            let name = name.strip_prefix(kind).map_or(name, str::trim_start);
+            format!("{kind} {irq} {name}")
+        }
+        None => format!("{kind} {irq}"),
+    }
+}
+
+/// What a space is called, where there are several.
+pub(crate) fn space(info: &TraceInfo, id: SpaceId) -> String {
+    let Some(space) = info.identities.space(id) else {
+        return format!("space {id}");
+    };
+    match (space.name.as_str(), space.pid) {
+        ("", Some(pid)) => format!("process {pid}"),
+        ("", None) => format!("space {id}"),
+        (name, _) => name.to_owned(),
     }
 }

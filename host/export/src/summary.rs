@@ -3,16 +3,20 @@
 //! Another tool's file can seldom say all that a trace says, and a viewer shows a repaired call
 //! much like a whole one. So every export also returns numbers, for the command line to show.
 
-use kymo_analysis::calls::Counts;
-use kymo_analysis::steady::SteadyCounts;
-use kymo_event::{Event, EventKind};
+use kymo_analysis::clock_repair::ClockRepairCounts;
+use kymo_analysis::replay::{Replay, Window};
+use kymo_event::{Batch, EventKind, RowKind};
+
+use crate::cut::within;
 
 /// What an export took, and what it had to leave out or change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Events taken, gaps not counted.
+    /// Events taken, gaps not counted: those in the window that are selected.
     pub events: u64,
+    /// Events that were not asked for, as far as they were looked at.
+    pub excluded: u64,
     /// Gaps taken.
     pub gaps: u64,
     /// Events that the gaps say are missing, as far as they say so.
@@ -27,6 +31,8 @@ pub struct Summary {
     pub open: u64,
     /// Calls that had not ended when recording was turned off.
     pub recording_off: u64,
+    /// Calls that may be shorter than what was asked for: their ends could not be waited for.
+    pub undecided: u64,
     /// Calls so deep that they were not followed; their time is their caller's.
     pub too_deep: u64,
     /// Things that were put later than they were recorded, because the format can't go back in time.
@@ -35,36 +41,67 @@ pub struct Summary {
     pub moved: u64,
     /// Nanoseconds added to every time, because the format has no time before its origin.
     pub shifted_ns: u64,
-    /// Things that the format has no place for.
+    /// Things that the format cannot represent: switches of threads on no known processor, mostly.
     pub left_out: u64,
 }
 
 impl Summary {
-    /// Counts an event of the source.
-    pub(crate) fn take(&mut self, event: &Event) {
-        if let EventKind::Gap(gap) = &event.kind {
+    /// Counts the events of a batch: those in the window as taken.
+    pub(crate) fn take(&mut self, batch: &Batch, window: Window) {
+        let whole = window == Window::default();
+        if whole && !batch.rows().iter().any(|row| row.kind == RowKind::Rare) {
+            self.events += batch.len() as u64;
+            return;
+        }
+        for row in batch.rows() {
+            let gap = match batch.event_of(row).map(|event| &event.kind) {
+                Some(EventKind::Gap(gap)) if row.kind == RowKind::Rare => Some(gap),
+                _ => None,
+            };
+            if !whole && !within(window, row.time) {
+                self.excluded += u64::from(gap.is_none());
+                continue;
+            }
+            let Some(gap) = gap else {
+                self.events += 1;
+                continue;
+            };
             self.gaps += 1;
             match gap.lost_events() {
                 Some(events) => self.lost_events = self.lost_events.saturating_add(events),
                 None => self.unknown_losses += 1,
             }
-        } else {
-            self.events += 1;
         }
     }
 
+    /// Counts as not asked for what of a batch was not kept.
+    pub(crate) fn exclude(&mut self, batch: &Batch, kept: &Batch) {
+        let events = |batch: &Batch| {
+            let mut all = Self::default();
+            all.take(batch, Window::default());
+            all.events
+        };
+        self.excluded += events(batch).saturating_sub(events(kept));
+    }
+
     /// Takes over what was done to the times of a clock that stepped back.
-    pub(crate) fn count_steps(&mut self, counts: &SteadyCounts) {
+    pub(crate) fn count_steps(&mut self, counts: &ClockRepairCounts) {
         self.moved = counts.moved;
     }
 
-    /// Takes over what the reconstruction of calls counted.
-    pub(crate) fn count_calls(&mut self, counts: &Counts) {
+    /// Takes over what was counted while calls were rebuilt.
+    pub(crate) fn count_calls(&mut self, replay: &Replay) {
+        let counts = replay.counts();
         self.repaired = counts.unwound + counts.lost;
         self.orphans = counts.orphans;
         self.open = counts.open;
         self.recording_off = counts.recording_off;
         self.too_deep = counts.too_deep;
+        if let Some(chosen) = replay.chosen() {
+            self.events = self.events.saturating_sub(chosen.left_out);
+            self.excluded += chosen.left_out;
+            self.undecided = chosen.undecided;
+        }
     }
 }
 
@@ -109,6 +146,11 @@ impl std::fmt::Display for Summary {
                 "calls still open when recording was turned off",
             ),
             (
+                self.undecided,
+                "call whose duration could not be waited for",
+                "calls whose durations could not be waited for",
+            ),
+            (
                 self.too_deep,
                 "call too deep to follow",
                 "calls too deep to follow",
@@ -130,8 +172,8 @@ impl std::fmt::Display for Summary {
             ),
             (
                 self.left_out,
-                "thing the format has no place for",
-                "things the format has no place for",
+                "thing left out: this format cannot represent it",
+                "things left out: this format cannot represent them",
             ),
         ] {
             if n != 0 {
@@ -158,7 +200,7 @@ mod tests {
         summary.left_out = 1;
         assert_eq!(
             summary.to_string(),
-            "2 events, 1 gap, 37 events known to be lost, 1 thing the format has no place for"
+            "2 events, 1 gap, 37 events known to be lost, 1 thing left out: this format cannot represent it"
         );
     }
 }

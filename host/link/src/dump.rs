@@ -65,6 +65,11 @@ pub enum Ended {
     Refused(String),
     /// The connection was lost; what the system said.
     Disconnected(String),
+    /// The target sends or announces more than its buffers hold by its own words.
+    TooLong {
+        /// Bytes that were taken at most.
+        limit: u64,
+    },
 }
 
 /// What a target sent of its recording.
@@ -97,6 +102,22 @@ impl Dump {
 /// places, and a target that is out of its mind must not fill the memory with those.
 const MAX_AHEAD: usize = 1 << 16;
 
+/// Least limit for a dump, however small the buffer that the target announced: firmware may have
+/// grown more streams since, and headers come on top.
+const LEAST_LIMIT: u64 = 16 << 20;
+
+/// Greatest limit for a dump, however large the buffer that the target announced.
+const GREATEST_LIMIT: u64 = 1 << 30;
+
+/// Bytes that a dump of this target may have: twice what its buffers hold by its own words, because
+/// a program can start streams between two questions.
+pub(crate) fn limit_of(identity: &Identity) -> u64 {
+    u64::from(identity.buffer_bytes)
+        .saturating_mul(u64::from(identity.streams).max(1))
+        .saturating_mul(2)
+        .clamp(LEAST_LIMIT, GREATEST_LIMIT)
+}
+
 /// The size of a whole dump and what is needed to check it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
@@ -116,8 +137,10 @@ impl Extent {
 }
 
 /// The pieces of a dump that have arrived.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pieces {
+    /// Bytes that the whole may have at most.
+    limit: u64,
     /// What arrived, in the order of arrival.
     arrived: Vec<u8>,
     /// Where in `arrived` each piece stands, and how long it is.
@@ -129,9 +152,34 @@ pub(crate) struct Pieces {
     extent: Option<Extent>,
     /// The checksum of the whole, once known.
     crc: Option<u32>,
+    /// Whether a piece came that lies beyond the limit, right behind all others.
+    over: bool,
 }
 
 impl Pieces {
+    /// No pieces yet, of a dump that may have `limit` bytes.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            arrived: Vec::new(),
+            places: BTreeMap::new(),
+            front: 0,
+            extent: None,
+            crc: None,
+            over: false,
+        }
+    }
+
+    /// Bytes that the whole may have at most.
+    pub(crate) const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Whether the whole, as far as it is known, is longer than the limit.
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.extent.is_some_and(|extent| extent.bytes > self.limit) || self.over
+    }
+
     /// Whether the size of the whole is known.
     pub(crate) fn extent(&self) -> Option<Extent> {
         self.extent
@@ -169,6 +217,11 @@ impl Pieces {
             None => bytes.len() <= DATA_BYTES,
         };
         let near = number as usize <= self.places.len() + MAX_AHEAD;
+        let end = u64::from(number) * DATA_BYTES as u64 + bytes.len() as u64;
+        if end > self.limit {
+            self.over |= near;
+            return false;
+        }
         if !fits || !near || bytes.is_empty() || self.places.contains_key(&number) {
             return false;
         }
@@ -236,7 +289,7 @@ mod tests {
     use super::*;
 
     fn pieces(present: &[u32], bytes: u64) -> Pieces {
-        let mut pieces = Pieces::default();
+        let mut pieces = Pieces::new(u64::MAX);
         let extent = Extent::new(bytes, bytes.div_ceil(240)).unwrap();
         pieces.set_extent(extent);
         for &number in present {
@@ -275,11 +328,26 @@ mod tests {
         assert!(!some.insert(5, &[9; 240]), "past the end");
         assert!(!some.insert(u32::MAX, &[9; 240]), "far past the end");
         assert!(some.insert(4, &[9; 40]));
-        let mut endless = Pieces::default();
+        let mut endless = Pieces::new(u64::MAX);
         assert!(!endless.insert(u32::MAX, &[9; 240]));
         assert!(endless.insert(1, &[9; 240]));
         assert_eq!(Extent::new(241, 1), None);
         assert_eq!(Extent::new(u64::MAX, u64::MAX / 240 + 1), None);
+    }
+
+    #[test]
+    fn pieces_beyond_the_limit_are_not_kept() {
+        let mut endless = Pieces::new(1000);
+        for number in 0..4 {
+            assert!(endless.insert(number, &[1; 240]));
+        }
+        assert!(!endless.is_too_long());
+        assert!(!endless.insert(4, &[1; 240]));
+        assert!(endless.is_too_long());
+        assert_eq!(endless.bytes(), 960);
+        let mut announced = Pieces::new(1000);
+        announced.set_extent(Extent::new(1001, 5).unwrap());
+        assert!(announced.is_too_long());
     }
 
     #[test]

@@ -146,6 +146,12 @@ pub enum LinkError {
         /// What was expected and found.
         source: ReplyError,
     },
+    /// The target sends more than a host takes: memory on the host stays bounded.
+    #[error("the target sends more than {limit} bytes")]
+    TooMuch {
+        /// Bytes that are taken at most.
+        limit: u64,
+    },
     /// The user broke it off before anything had arrived.
     #[error("broken off")]
     Cancelled,

@@ -1,9 +1,11 @@
-//! The pieces of a stream, put together to packets.
+//! Reassembles the packets of a stream from numbered pieces.
 //!
 //! A target that streams sends its packets in numbered pieces ([`kymo_wire::link`]). Pieces get lost
-//! and come again; [`Sequence`] takes them in any order, gives out packets in the order in which the
-//! target sent them, and knows what to say to the target: what has arrived, and what is missing. The
+//! and come again. [`Sequence`] takes them in any order, gives out packets in the order in which the
+//! target sent them, and knows what to tell the target: what has arrived, and what is missing. The
 //! conversation itself is in [`Stream`](crate::Stream).
+//!
+//! Memory is bounded by [`MAX_AHEAD`], [`MAX_PACKET`] and [`MAX_READY`], whatever the target sends.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -11,9 +13,16 @@ use std::ops::RangeInclusive;
 use kymo_wire::event::{Layout, PacketHeader};
 use kymo_wire::link::DATA_BYTES;
 
-/// How far ahead of all others a piece may be: a target that is out of its mind must not fill the
-/// memory. What is not taken is asked for again later.
+/// Distance in pieces that one may be ahead of the next expected. A piece beyond it is not taken, and
+/// is asked for again later.
 const MAX_AHEAD: u64 = 1 << 16;
+
+/// Longest packet in bytes. Targets are built with packets of some KiB.
+const MAX_PACKET: usize = 16 << 20;
+
+/// Bytes of whole packets that may wait for the host to take them. While there are more, pieces are
+/// not taken, so the target has to wait and send them again.
+const MAX_READY: usize = 32 << 20;
 
 /// Pieces in, packets out.
 #[derive(Debug)]
@@ -28,6 +37,8 @@ pub(crate) struct Sequence {
     length: usize,
     /// Packets that are whole.
     ready: VecDeque<Vec<u8>>,
+    /// Bytes in `ready`.
+    ready_bytes: usize,
     /// Pieces that do not belong to any packet: only a target that does not keep to the protocol
     /// sends them.
     stray: u64,
@@ -43,6 +54,7 @@ impl Sequence {
             packet: Vec::new(),
             length: 0,
             ready: VecDeque::new(),
+            ready_bytes: 0,
             stray: 0,
         }
     }
@@ -50,8 +62,8 @@ impl Sequence {
     /// Takes a piece; whether it is new.
     pub(crate) fn take(&mut self, number: u32, bytes: Vec<u8>) -> bool {
         let distance = number.wrapping_sub(self.next as u32);
-        if u64::from(distance) > MAX_AHEAD {
-            // It came before, or is too far ahead.
+        if u64::from(distance) > MAX_AHEAD || self.ready_bytes > MAX_READY {
+            // It came before, is too far ahead, or nobody takes the packets.
             return false;
         }
         let number = self.next + u64::from(distance);
@@ -72,7 +84,7 @@ impl Sequence {
             let header = PacketHeader::read(self.layout, bytes);
             let least = self.layout.header_bytes();
             let length = header.map_or(0, |header| (header.packet_bits / 8) as usize);
-            if length < least {
+            if length < least || length > MAX_PACKET {
                 self.stray += 1;
                 return;
             }
@@ -84,13 +96,16 @@ impl Sequence {
                 self.stray += 1;
                 self.packet.truncate(self.length);
             }
+            self.ready_bytes += self.packet.len();
             self.ready.push_back(std::mem::take(&mut self.packet));
         }
     }
 
     /// The next packet that is whole.
     pub(crate) fn pop(&mut self) -> Option<Vec<u8>> {
-        self.ready.pop_front()
+        let packet = self.ready.pop_front()?;
+        self.ready_bytes = self.ready_bytes.saturating_sub(packet.len());
+        Some(packet)
     }
 
     /// Every piece before this one has arrived: the number as it stands on the line.
@@ -209,6 +224,29 @@ mod tests {
         }
         assert_eq!(std::iter::from_fn(|| sequence.pop()).count(), 6);
         assert_eq!(sequence.arrived(), 3);
+    }
+
+    #[test]
+    fn packets_that_nobody_takes_hold_back_the_stream() {
+        let packets: Vec<_> = (0..3).map(|n| packet(n, MAX_READY / 2 + 240)).collect();
+        let pieces = pieces(&packets);
+        // Longer than any packet may be.
+        let mut sequence = Sequence::new(LAYOUT);
+        assert!(sequence.take(0, pieces[0].clone()));
+        assert!(sequence.packet.is_empty() && sequence.stray() == 1);
+
+        let small: Vec<_> = (0..40).map(|n| packet(n, 1 << 20)).collect();
+        let pieces = self::pieces(&small);
+        let mut sequence = Sequence::new(LAYOUT);
+        let taken = pieces
+            .iter()
+            .zip(0..)
+            .take_while(|(piece, n)| sequence.take(*n, piece.to_vec()))
+            .count();
+        assert!(taken < pieces.len() && sequence.ready_bytes <= MAX_READY + (1 << 20));
+        assert!(!sequence.take(taken as u32, pieces[taken].clone()));
+        assert!(sequence.pop().is_some() && sequence.pop().is_some());
+        assert!(sequence.take(taken as u32, pieces[taken].clone()));
     }
 
     #[test]

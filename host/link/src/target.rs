@@ -25,7 +25,7 @@ use text::TextSink;
 /// How often a long wait looks at its [`Cancel`] flag.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How much of what an unknown target sends is kept: a fast UART needs a minute for as much.
+/// Limit for what is kept of an unknown target. A fast UART needs a minute for as much.
 const RAW_BYTES: usize = 16 * 1024 * 1024;
 
 /// How many bytes are read at once.
@@ -347,6 +347,7 @@ impl Target {
         let deadline = Instant::now() + duration;
         while Instant::now() < deadline && !cancel.is_cancelled() {
             self.receive(deadline)?;
+            self.inbox.clear();
         }
         Ok(())
     }
@@ -501,6 +502,8 @@ impl Target {
     ) -> Result<Option<Identity>, LinkError> {
         loop {
             self.receive(deadline)?;
+            // Frames answer questions from before, and must not pile up.
+            self.inbox.clear();
             if let Some(identity) = self.text.identity.take() {
                 return Ok(Some(identity));
             }

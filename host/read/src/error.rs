@@ -30,7 +30,7 @@ pub enum OpenError {
         /// The input.
         path: PathBuf,
         /// What would have been recognised.
-        expected: &'static str,
+        expected: String,
         /// What is there.
         found: String,
     },

@@ -1,18 +1,18 @@
 //! Every trace format to Kymo's events.
 //!
 //! [`open()`] looks at what is in a file or directory, never at what it is called, and gives a
-//! [`Source`]: what is known of the trace as a whole ([`TraceInfo`]), then its events one by one,
+//! [`Source`]: what is known of the trace as a whole ([`TraceInfo`]), then its events, a batch at a time,
 //! all streams merged by time, with memory that depends on the number of streams and not on the
 //! length of the trace.
 //!
 //! | input | module |
 //! |---|---|
-//! | a trace directory that Kymo wrote | [`native`] |
-//! | a raw Kymo file: the identity line, then packets (`kymo_save`, a saved dump) | [`native`] |
+//! | a trace directory that Kymo wrote | [`kymo`] |
+//! | a raw Kymo file: the identity line, then packets (`kymo_save`, a saved dump) | [`kymo`] |
 //! | a CTF trace directory that `kymo export` wrote | `ctf`: the events that were exported |
 //! | a CTF trace directory of LTTng's | `ctf`: threads, interrupts, system calls, functions |
 //! | any other CTF trace directory | `ctf`: events with their names and fields |
-//! | what a target with Zephyr's instrumentation subsystem sent | [`zephyr`] |
+//! | what a target with Zephyr's instrumentation subsystem sent | [`zephyr_instrumentation`] |
 //!
 //! A format knows bytes and fields; what an event *means* is said by a dialect (`dialects/`), so
 //! that the packets of a target, whichever way they came here, go through one CTF reader
@@ -24,14 +24,21 @@
 //! go on with.
 //!
 //! ```no_run
-//! use kymo_event::EventKind;
+//! use kymo_event::{Batch, EventKind};
 //! use kymo_read::{Events, OpenOptions};
 //!
 //! let mut source = kymo_read::open("trace".as_ref(), &OpenOptions::default())?;
-//! for (thread, name) in &source.info().threads {
-//!     println!("thread {thread} is {name}");
+//! let mut events = 0;
+//! let mut batch = Batch::default();
+//! while source.fill(&mut batch)? {
+//!     events += batch.len();
 //! }
-//! for event in Events(&mut *source) {
+//! for thread in source.info().identities.threads() {
+//!     println!("thread {} is {:?}", thread.tid, thread.name);
+//! }
+//! // What is not in a hurry takes events as a whole.
+//! let mut source = kymo_read::open("trace".as_ref(), &OpenOptions::default())?;
+//! for event in Events::new(&mut *source) {
 //!     let event = event?;
 //!     match event.kind {
 //!         EventKind::Enter { function, .. } => println!("{} ns: enter {function}", event.time),
@@ -43,23 +50,29 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod ahead;
 mod bytes;
-mod ctf;
 mod dialects;
 mod error;
 mod fields;
+mod formats;
+mod fuzzing;
 mod open;
+mod peek;
 mod source;
 mod summary;
 
-pub mod native;
+pub use formats::{kymo, zephyr_instrumentation};
 pub mod profile_table;
-pub mod zephyr;
 
+pub use ahead::read_ahead;
 pub use dialects::mapping::{Mapping, MappingError};
 pub use error::{OpenError, ReadError};
 pub use open::{CtfTrace, OpenOptions, Saved, ctf_traces, folder_of_metadata, open, saved};
 pub use source::{Events, Source, label_marker, label_markers};
 pub use summary::{StreamSummary, Summary};
+
+#[doc(hidden)]
+pub use fuzzing::fuzz_open;
 
 pub use kymo_event::TraceInfo;

@@ -1,28 +1,27 @@
 //! What is this input? Its content decides, never its name.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kymo_ctf::Trace;
-use kymo_ctf::metadata::Metadata;
-use tempfile::NamedTempFile;
+use kymo_event::Wanted;
 
+use crate::ahead::read_ahead;
 use crate::bytes::Bytes;
-use crate::ctf;
 use crate::dialects::export;
-use crate::native::{self, RawFile};
-use crate::zephyr;
+use crate::formats::kymo::{self, RawFile};
+use crate::formats::{self, Opened, ctf, zephyr_instrumentation};
+use crate::peek::{FOREIGN_HEAD, Peek, foreign};
 use crate::{Mapping, OpenError, Source};
 
 /// How to read an input.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Whether events carry their fields as recorded. Whoever goes by
-    /// [`EventKind`](kymo_event::EventKind) alone saves half of the time without them. (Rare
-    /// events whose fields say more than their kind have them anyway.)
-    pub fields: bool,
+    /// How much is to be known of events. (Rare events whose fields say more than their kind have
+    /// them anyway.)
+    pub wanted: Wanted,
     /// What the events of a CTF trace mean, where its tracer does not tell. Not for Kymo's own traces.
     pub mapping: Option<Arc<Mapping>>,
     /// The metadata of an input that is one stream of a CTF trace, where it does not lie beside it; or of
@@ -31,22 +30,22 @@ pub struct OpenOptions {
     /// The ELF file of the program that a dump of Zephyr's instrumentation comes from: it knows how wide
     /// pointers are. Where the bytes leave no choice, they are believed.
     pub program: Option<PathBuf>,
+    /// How many threads may work on it: with more than one, the input is read ahead on a thread of its own.
+    /// That changes nothing of what is read.
+    pub threads: usize,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
         Self {
-            fields: true,
+            wanted: Wanted::Everything,
             mapping: None,
             metadata: None,
             program: None,
+            threads: std::thread::available_parallelism().map_or(1, NonZero::get),
         }
     }
 }
-
-/// What [`open`] knows, for messages.
-const EXPECTED: &str = "a CTF trace directory, a CTF stream beside its metadata, a raw kymo file, or a dump of Zephyr's \
-     instrumentation";
 
 /// Opens a trace: a trace directory or one above it, one stream of a CTF trace, a raw Kymo file, a dump of
 /// Zephyr's instrumentation subsystem (or a directory with one and the metadata of its build), or with the
@@ -61,34 +60,36 @@ const EXPECTED: &str = "a CTF trace directory, a CTF stream beside its metadata,
 /// # Errors
 /// [`OpenError`] if the input cannot be read at all, or is nothing that is known here.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
-    if path.is_dir() {
-        return open_directory(path, options);
+    let source = open_source(path, options)?;
+    Ok(match options.threads {
+        0 | 1 => source,
+        _ => Box::new(read_ahead(source)),
+    })
+}
+
+/// [`open`], to be read on the thread that asks for events.
+fn open_source(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
+    let folder = folder_of_metadata(path).filter(|_| options.metadata.is_none());
+    let peek = Peek::open(folder.unwrap_or(path))?;
+    match formats::open(peek, options)? {
+        Opened::Source(source) => Ok(source),
+        Opened::Other(peek) => Err(refusal(peek)),
     }
-    if let (Some(folder), None) = (folder_of_metadata(path), &options.metadata) {
-        return open_directory(folder, options);
+}
+
+/// Why an input that is of no format is none.
+fn refusal(mut peek: Peek) -> OpenError {
+    let path = peek.path().to_owned();
+    let head = match peek.first(FOREIGN_HEAD) {
+        Ok([]) => return OpenError::Empty { path },
+        Ok(head) => head,
+        Err(error) => return error,
+    };
+    if let Some(found) = foreign(head) {
+        return unknown(&path, found.to_owned());
     }
-    if let Some(metadata) = &options.metadata {
-        return match zephyr::open_described(path, metadata, options)? {
-            Some(source) => Ok(source),
-            None => open_stream(path, metadata, options),
-        };
-    }
-    let bytes = file_bytes(path)?;
-    if native::is_raw(&bytes) {
-        return RawFile::new(path, bytes)?.into_source(options);
-    }
-    match path.parent().map(|folder| folder.join("metadata")) {
-        // A dump beside the metadata of its build, with its marks, is no stream of that.
-        Some(beside) if path.is_file() && beside.is_file() => {
-            match zephyr::open_described(path, &beside, options)? {
-                Some(source) => Ok(source),
-                None => open_stream(path, &beside, options),
-            }
-        }
-        // What has no magic number is recognised last.
-        _ => zephyr::open_shared(path, &bytes, None, options)
-            .ok_or_else(|| unknown_bytes(path, &bytes)),
-    }
+    let head = head.to_vec();
+    unknown_bytes(&path, peek.file().map_or(&head, |file| file))
 }
 
 /// What a target sent, as it was kept.
@@ -108,14 +109,22 @@ pub enum Saved {
 /// # Errors
 /// [`OpenError`] if the input cannot be read, or is no such thing (a directory never is).
 pub fn saved(path: &Path) -> Result<Saved, OpenError> {
-    let bytes = file_bytes(path)?;
-    if native::is_raw(&bytes) {
-        return RawFile::new(path, bytes).map(Saved::Raw);
+    let mut peek = Peek::open(path)?;
+    if kymo::is_raw(peek.first(kymo::PREFIX_BYTES)?) {
+        return RawFile::new(path, peek.into_bytes()?).map(Saved::Raw);
     }
-    if zephyr::is_dump(&bytes) {
-        return Ok(Saved::Zephyr(bytes.to_vec()));
+    let is_dump = match peek.file() {
+        Some(bytes) => foreign(bytes).is_none() && zephyr_instrumentation::is_dump(bytes),
+        None => formats::is_dump(&mut peek)?,
+    };
+    if !is_dump {
+        return Err(refusal(peek));
     }
-    Err(unknown_bytes(path, &bytes))
+    let bytes = peek.into_bytes()?;
+    match zephyr_instrumentation::is_dump(&bytes) {
+        true => Ok(Saved::Zephyr(bytes.to_vec())),
+        false => Err(unknown_bytes(path, &bytes)),
+    }
 }
 
 /// A CTF trace whose records stand for themselves.
@@ -167,8 +176,8 @@ pub fn ctf_traces(path: &Path, options: &OpenOptions) -> Result<Option<Vec<CtfTr
         let Some(metadata) = metadata.filter(|it| path.is_file() && it.is_file()) else {
             return Ok(None);
         };
-        if !named && native::is_raw(&file_bytes(path)?)
-            || zephyr::open_described(path, &metadata, options)?.is_some()
+        if !named && kymo::is_raw(&file_bytes(path)?)
+            || zephyr_instrumentation::open_described(path, &metadata, options)?.is_some()
         {
             return Ok(None);
         }
@@ -177,7 +186,7 @@ pub fn ctf_traces(path: &Path, options: &OpenOptions) -> Result<Option<Vec<CtfTr
         let trace = Trace::open_streams(&metadata, [stream]);
         vec![trace.map_err(|error| ctf::refusal(path, error))?]
     };
-    if traces.iter().any(|it| native::is_native(it.metadata())) {
+    if traces.iter().any(|it| kymo::is_native(it.metadata())) {
         return Ok(None);
     }
     let traces = traces.into_iter().map(|trace| CtfTrace {
@@ -187,96 +196,32 @@ pub fn ctf_traces(path: &Path, options: &OpenOptions) -> Result<Option<Vec<CtfTr
     Ok(Some(traces.collect()))
 }
 
-/// Opens one stream of a CTF trace.
-fn open_stream(
-    path: &Path,
-    metadata: &Path,
-    options: &OpenOptions,
-) -> Result<Box<dyn Source>, OpenError> {
-    let (spooled, file) = if path.is_file() {
-        (None, path.to_owned())
-    } else {
-        let io = |source| OpenError::Io {
-            path: path.to_owned(),
-            source,
-        };
-        // Whoever looks at a stream twice needs it in a place where it stays.
-        let mut spooled = NamedTempFile::new().map_err(io)?;
-        if path == Path::new("-") {
-            io::copy(&mut io::stdin().lock(), &mut spooled).map_err(io)?;
-        } else {
-            let mut pipe = File::open(path).map_err(io)?;
-            io::copy(&mut pipe, &mut spooled).map_err(io)?;
-        }
-        let file = spooled.path().to_owned();
-        (Some(spooled), file)
-    };
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    let trace = Trace::open_streams(metadata, [(name.to_string_lossy().into_owned(), file)]);
-    let trace = trace.map_err(|error| ctf::refusal(path, error))?.in_order();
-    if native::is_native(trace.metadata()) {
-        return Err(OpenError::Unknown {
-            path: path.to_owned(),
-            expected: "the directory of a recording of Kymo's",
-            found: "one of its streams".to_owned(),
-        });
-    }
-    ctf::open_traces(path, &[trace], spooled, options)
-}
-
 /// The bytes of a file, a pipe, or with `-` of standard input; at least one.
 pub(crate) fn file_bytes(path: &Path) -> Result<Bytes, OpenError> {
-    let io = |source| OpenError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    let bytes = if path == Path::new("-") {
-        Bytes::spool(&mut io::stdin().lock())
-    } else {
-        let file = File::open(path).map_err(io)?;
-        if file.metadata().map_err(io)?.is_file() {
-            Bytes::of_file(&file)
-        } else {
-            Bytes::spool(&mut &file)
-        }
-    };
-    let bytes = bytes.map_err(io)?;
-    if bytes.is_empty() {
-        return Err(OpenError::Empty {
-            path: path.to_owned(),
-        });
-    }
-    Ok(bytes)
+    Peek::open(path)?.into_bytes()
 }
 
 /// The error for a file that begins like nothing that is known.
 pub(crate) fn unknown_bytes(path: &Path, bytes: &[u8]) -> OpenError {
-    if let Some(found) = zephyr::begun(bytes) {
+    if let Some(found) = zephyr_instrumentation::begun(bytes) {
         return unknown(path, found);
     }
     let start = bytes.get(..8).unwrap_or(bytes);
     unknown(path, format!("bytes that begin with {start:02x?}"))
 }
 
-/// Opens a directory: a trace of our own in it or below it, or traces of others in it or below it.
-fn open_directory(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
-    let file = path.join("metadata");
-    if let Ok(text) = fs::read(&file)
-        && let Ok(parsed) = Metadata::parse(&text)
-        && native::is_native(&parsed.metadata)
-    {
-        return native::open_directory(path, parsed.metadata, options);
-    }
-    if let Some(source) = open_dump_in(path, options)? {
-        return Ok(source);
-    }
+/// Opens the traces in a directory and below it: one of our own, or those of others.
+pub(crate) fn open_traces_in(
+    path: &Path,
+    options: &OpenOptions,
+) -> Result<Box<dyn Source>, OpenError> {
     let traces = ctf::find(path)?;
     match traces.as_slice() {
         // A directory around a recording, as `cargo xtask demo` and an unpacked archive leave it.
-        [trace] if native::is_native(trace.metadata()) => {
-            native::open_directory(&path.join(trace.name()), trace.metadata().clone(), options)
+        [trace] if kymo::is_native(trace.metadata()) => {
+            kymo::open_directory(&path.join(trace.name()), trace.metadata().clone(), options)
         }
-        all if all.iter().any(|trace| native::is_native(trace.metadata())) => {
+        all if all.iter().any(|trace| kymo::is_native(trace.metadata())) => {
             let place = |trace: &Trace| path.join(trace.name()).display().to_string();
             Err(OpenError::Several {
                 path: path.to_owned(),
@@ -289,11 +234,14 @@ fn open_directory(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>,
 
 /// Opens the dump of Zephyr's instrumentation that lies in a directory beside the metadata of its build;
 /// `None` if the directory is something else.
-fn open_dump_in(path: &Path, options: &OpenOptions) -> Result<Option<Box<dyn Source>>, OpenError> {
-    let metadata = path.join("metadata");
-    if !zephyr::is_metadata(&metadata) {
+pub(crate) fn open_dump_in(
+    path: &Path,
+    options: &OpenOptions,
+) -> Result<Option<Box<dyn Source>>, OpenError> {
+    let metadata = formats::metadata_in(path)?;
+    let Some(metadata) = metadata.filter(|it| zephyr_instrumentation::is_metadata(it)) else {
         return Ok(None);
-    }
+    };
     let io = |source| OpenError::Io {
         path: path.to_owned(),
         source,
@@ -308,7 +256,7 @@ fn open_dump_in(path: &Path, options: &OpenOptions) -> Result<Option<Box<dyn Sou
     files.sort();
     let mut dumps = Vec::new();
     for file in files {
-        match zephyr::open_described(&file, &metadata, options) {
+        match zephyr_instrumentation::open_described(&file, &metadata, options) {
             Ok(Some(source)) => dumps.push((file, source)),
             // There is nothing in it.
             Ok(None) | Err(OpenError::Empty { .. }) => {}
@@ -331,7 +279,7 @@ fn open_dump_in(path: &Path, options: &OpenOptions) -> Result<Option<Box<dyn Sou
 pub(crate) fn unknown(path: &Path, found: String) -> OpenError {
     OpenError::Unknown {
         path: path.to_owned(),
-        expected: EXPECTED,
+        expected: formats::expected(),
         found,
     }
 }

@@ -1,30 +1,31 @@
 //! The one shape that every input takes.
 
-use kymo_event::{Addr, Event, EventKind, TraceInfo, Value};
+use kymo_event::{Addr, Batch, Damage, Event, EventKind, Row, RowKind, TraceInfo, Value};
 
 use crate::ReadError;
 
-/// A trace, whatever it was read from: events in the order of time.
+/// A trace, whatever it was read from: events in the order of time, a batch at a time.
 ///
-/// Every record of the input is one event, also where it means nothing to an analysis
-/// ([`EventKind::Other`]), so that counting the events counts the records. What the reader adds, a
-/// [`Gap`](kymo_event::Gap) that no record tells of, has an empty [`name`](Event::name).
+/// A source is told beforehand what of its events is [wanted](kymo_event::Wanted)
+/// ([`OpenOptions::wanted`](crate::OpenOptions::wanted)). It promises no relation between records and events: a
+/// record can mean several things, or one event can stand for many.
+/// [`Event::record`] tells which events stand for a record of the input.
 pub trait Source: Send {
-    /// What is known of the trace so far: names of threads from the start on, damage as it is
-    /// met, the end times of streams when their last event was given.
+    /// What is known of the trace so far: identities grow with each batch, damage is listed as it is
+    /// met, the end times of streams are those of their last events.
     fn info(&self) -> &TraceInfo;
 
-    /// The next event; `None` after the last.
+    /// The same, for whoever adds to it (symbols) or takes what is new
+    /// ([`Identities::news`](kymo_event::Identities::news)).
+    fn info_mut(&mut self) -> &mut TraceInfo;
+
+    /// Empties `batch` and puts the next events into it. `false` after the last: then the batch is
+    /// empty.
     ///
     /// # Errors
-    /// [`ReadError`] if the input cannot be read any further; after that there are no events.
-    fn next(&mut self) -> Result<Option<Event>, ReadError>;
-
-    /// Takes an event back that was given out: what is in it may serve for another one. Nobody has to
-    /// give any back.
-    fn take_back(&mut self, event: Event) {
-        drop(event);
-    }
+    /// [`ReadError`] if the input cannot be read any further; after that there are no events. What could
+    /// be read has been given before.
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError>;
 }
 
 impl<S: Source + ?Sized> Source for Box<S> {
@@ -32,23 +33,58 @@ impl<S: Source + ?Sized> Source for Box<S> {
         (**self).info()
     }
 
-    fn next(&mut self) -> Result<Option<Event>, ReadError> {
-        (**self).next()
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        (**self).info_mut()
     }
 
-    fn take_back(&mut self, event: Event) {
-        (**self).take_back(event);
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        (**self).fill(batch)
     }
 }
 
-/// The events of a [`Source`] as an iterator, for what wants one. It ends after an error.
-pub struct Events<'a>(pub &'a mut dyn Source);
+/// The events of a [`Source`] as an iterator of whole [`Event`]s, for what is not in a hurry. It ends after
+/// an error.
+pub struct Events<'a> {
+    source: &'a mut dyn Source,
+    batch: Batch,
+    next: usize,
+    ended: bool,
+}
+
+impl<'a> Events<'a> {
+    /// The events that `source` has not given yet.
+    pub fn new(source: &'a mut dyn Source) -> Self {
+        Self {
+            source,
+            batch: Batch::default(),
+            next: 0,
+            ended: false,
+        }
+    }
+}
 
 impl Iterator for Events<'_> {
     type Item = Result<Event, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.next().transpose()
+        loop {
+            if let Some(event) = self.batch.get(self.next) {
+                self.next += 1;
+                return Some(Ok(event.to_event()));
+            }
+            if self.ended {
+                return None;
+            }
+            self.next = 0;
+            match self.source.fill(&mut self.batch) {
+                Ok(more) => self.ended = !more,
+                Err(error) => {
+                    self.ended = true;
+                    self.batch.clear();
+                    return Some(Err(error));
+                }
+            }
+        }
     }
 }
 
@@ -61,12 +97,18 @@ pub fn label_markers<S: Source>(
     source: S,
     string_at: impl Fn(Addr) -> Option<String> + Send,
 ) -> impl Source {
-    LabelMarkers { source, string_at }
+    LabelMarkers {
+        source,
+        string_at,
+        batch: Batch::default(),
+    }
 }
 
 struct LabelMarkers<S, F> {
     source: S,
     string_at: F,
+    /// What the source gave, to be copied if there is a marker without a name in it.
+    batch: Batch,
 }
 
 impl<S: Source, F: Fn(Addr) -> Option<String> + Send> Source for LabelMarkers<S, F> {
@@ -74,17 +116,35 @@ impl<S: Source, F: Fn(Addr) -> Option<String> + Send> Source for LabelMarkers<S,
         self.source.info()
     }
 
-    fn next(&mut self) -> Result<Option<Event>, ReadError> {
-        let mut event = self.source.next()?;
-        if let Some(event) = &mut event {
-            label_marker(event, &self.string_at);
-        }
-        Ok(event)
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        self.source.info_mut()
     }
 
-    fn take_back(&mut self, event: Event) {
-        self.source.take_back(event);
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        let more = self.source.fill(batch)?;
+        let unlabelled = |row: &&Row| row.kind == RowKind::Rare && is_unlabelled(batch, row);
+        if !batch.rows().iter().any(|row| unlabelled(&row)) {
+            return Ok(more);
+        }
+        std::mem::swap(batch, &mut self.batch);
+        batch.clear();
+        for seen in self.batch.iter() {
+            if is_unlabelled(&self.batch, seen.row) {
+                let mut event = seen.to_event();
+                label_marker(&mut event, &self.string_at);
+                batch.push_event(event);
+            } else {
+                batch.push_ref(seen);
+            }
+        }
+        Ok(more)
     }
+}
+
+/// Whether the event beside a row is a marker without a name.
+fn is_unlabelled(batch: &Batch, row: &Row) -> bool {
+    let kind = batch.event_of(row).map(|event| &event.kind);
+    matches!(kind, Some(EventKind::Marker { label: None, .. }))
 }
 
 /// Gives an event its name, as [`label_markers`] does, if it is a named marker that has none.
@@ -101,6 +161,29 @@ pub fn label_marker(event: &mut Event, string_at: &impl Fn(Addr) -> Option<Strin
     }
 }
 
+/// So much damage is listed one by one in [`TraceInfo::damage`]; a file of nothing else must not
+/// fill the memory. (As events, all of it is told.)
+pub(crate) const DAMAGE_LISTED: usize = 10_000;
+
+/// Lists what cannot be read of a stream, as far as there is room for.
+pub(crate) fn list_damage(
+    listed: &mut Vec<Damage>,
+    stream: &str,
+    offset: u64,
+    mut message: String,
+) {
+    if listed.len() < DAMAGE_LISTED {
+        if listed.len() + 1 == DAMAGE_LISTED {
+            message.push_str(" (and more damage, which is not listed)");
+        }
+        listed.push(Damage {
+            stream: stream.to_owned(),
+            offset,
+            message,
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use kymo_event::{Field, StreamId, Time};
@@ -114,8 +197,18 @@ mod tests {
             &self.0
         }
 
-        fn next(&mut self) -> Result<Option<Event>, ReadError> {
-            Ok(self.1.next())
+        fn info_mut(&mut self) -> &mut TraceInfo {
+            &mut self.0
+        }
+
+        fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+            batch.clear();
+            // Two events a batch, so that there are borders.
+            self.1
+                .by_ref()
+                .take(2)
+                .for_each(|event| batch.push_event(event));
+            Ok(!batch.is_empty())
         }
     }
 
@@ -131,6 +224,7 @@ mod tests {
                 value: 7,
             },
             named: false,
+            record: true,
             name: "named_marker".into(),
             fields: vec![Field::new("name", Value::Hex(name))],
         };
@@ -142,7 +236,7 @@ mod tests {
         let mut source = label_markers(List(TraceInfo::default(), events.into_iter()), |address| {
             (address == Addr(0x10)).then(|| "frame".to_owned())
         });
-        let labels: Vec<_> = Events(&mut source)
+        let labels: Vec<_> = Events::new(&mut source)
             .map(|event| match event.unwrap().kind {
                 EventKind::Marker { label, .. } => label,
                 other => panic!("{other:?}"),

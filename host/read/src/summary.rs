@@ -1,6 +1,8 @@
 //! What is in a trace, counted in one pass: the answer to `kymo info`.
 
-use kymo_event::{Cpu, Damage, Event, EventKind, Gap, StreamInfo, ThreadId, Time};
+use kymo_event::{
+    Batch, Cpu, Damage, EventKind, Gap, RowKind, StreamId, StreamInfo, ThreadId, Time,
+};
 
 use crate::Source;
 
@@ -74,18 +76,17 @@ impl Summary {
             ..Self::default()
         };
         let mut failure = None;
+        let mut batch = Batch::default();
         loop {
-            match source.next() {
-                Ok(Some(event)) => {
-                    let stream = usize::try_from(event.stream.0).unwrap_or(usize::MAX);
+            match source.fill(&mut batch) {
+                Ok(true) => {
                     let known = &source.info().streams;
-                    let timeless = known.get(stream).is_some_and(|stream| stream.timeless);
                     for stream in known.iter().skip(summary.streams.len()) {
                         summary.streams.push(StreamSummary::new(stream));
                     }
-                    summary.add(stream, timeless, &event);
+                    summary.add_batch(&batch, known);
                 }
-                Ok(None) => break,
+                Ok(false) => break,
                 Err(error) => {
                     failure = Some(error);
                     break;
@@ -110,38 +111,93 @@ impl Summary {
         summary
     }
 
-    fn add(&mut self, stream: usize, timeless: bool, event: &Event) {
+    /// Counts what is missing in a stream.
+    fn add_gap(&mut self, stream: usize, gap: &Gap) {
         let mut unlisted = StreamSummary::default();
         let stream = self.streams.get_mut(stream).unwrap_or(&mut unlisted);
-        if let EventKind::Gap(gap) = &event.kind {
-            let lost = match gap {
-                Gap::Overwritten { packets } => {
-                    self.overwritten = self.overwritten.saturating_add(*packets);
-                    Some(0)
-                }
-                gap => gap.lost_events(),
-            };
-            for (gaps, total) in [
-                (&mut self.gaps, &mut self.lost),
-                (&mut stream.gaps, &mut stream.lost),
-            ] {
-                *gaps += 1;
-                *total = total
-                    .zip(lost)
-                    .map(|(total, lost)| total.saturating_add(lost));
+        let lost = match gap {
+            Gap::Overwritten { packets } => {
+                self.overwritten = self.overwritten.saturating_add(*packets);
+                Some(0)
             }
-        }
-        if !event.name.is_empty() {
-            self.events += 1;
-            stream.events += 1;
-            let whole = (!timeless).then_some((&mut self.start, &mut self.end));
-            for (start, end) in whole
-                .into_iter()
-                .chain([(&mut stream.start, &mut stream.end)])
-            {
-                *start = Some(start.map_or(event.time, |start| start.min(event.time)));
-                *end = Some(end.map_or(event.time, |end| end.max(event.time)));
-            }
+            gap => gap.lost_events(),
+        };
+        for (gaps, total) in [
+            (&mut self.gaps, &mut self.lost),
+            (&mut stream.gaps, &mut stream.lost),
+        ] {
+            *gaps += 1;
+            *total = total
+                .zip(lost)
+                .map(|(total, lost)| total.saturating_add(lost));
         }
     }
+
+    /// Counts what is in a batch: its streams come in runs.
+    fn add_batch(&mut self, batch: &Batch, known: &[StreamInfo]) {
+        let mut run = Run::of(StreamId(u32::MAX));
+        for row in batch.rows() {
+            if row.stream != run.stream {
+                self.add(&run, known);
+                run = Run::of(row.stream);
+            }
+            if row.record {
+                run.records += 1;
+                run.first = run.first.min(row.time);
+                run.last = run.last.max(row.time);
+            }
+            if row.kind == RowKind::Rare
+                && let Some(EventKind::Gap(gap)) = batch.event_of(row).map(|event| &event.kind)
+            {
+                self.add_gap(place(row.stream), gap);
+            }
+        }
+        self.add(&run, known);
+    }
+
+    /// Counts the records of a run.
+    fn add(&mut self, run: &Run, known: &[StreamInfo]) {
+        if run.records == 0 {
+            return;
+        }
+        let place = place(run.stream);
+        let timeless = known.get(place).is_some_and(|stream| stream.timeless);
+        let mut unlisted = StreamSummary::default();
+        let stream = self.streams.get_mut(place).unwrap_or(&mut unlisted);
+        self.events += run.records;
+        stream.events += run.records;
+        let whole = (!timeless).then_some((&mut self.start, &mut self.end));
+        for (start, end) in whole
+            .into_iter()
+            .chain([(&mut stream.start, &mut stream.end)])
+        {
+            *start = Some(start.map_or(run.first, |start| start.min(run.first)));
+            *end = Some(end.map_or(run.last, |end| end.max(run.last)));
+        }
+    }
+}
+
+/// Events of one stream, one behind the other.
+struct Run {
+    stream: StreamId,
+    records: u64,
+    /// The times of the first and of the last record.
+    first: Time,
+    last: Time,
+}
+
+impl Run {
+    const fn of(stream: StreamId) -> Self {
+        Self {
+            stream,
+            records: 0,
+            first: Time(i64::MAX),
+            last: Time(i64::MIN),
+        }
+    }
+}
+
+/// The place of a stream among all.
+fn place(stream: StreamId) -> usize {
+    usize::try_from(stream.0).unwrap_or(usize::MAX)
 }

@@ -27,6 +27,6 @@ mod text;
 pub use error::{ElfError, Error, TextError};
 pub use jumps::UnmarkedJumps;
 pub use lines::{DebugInfo, Frame, Location};
-pub use name::demangle;
+pub use name::{demangle, spellings};
 pub use program::{Loaded, Program, core_memory};
 pub use symbols::{Function, Symbols};

@@ -3,6 +3,13 @@
 use std::borrow::Cow;
 use std::fmt;
 
+/// The ways in which someone may write a function's name: as it is shown, without its parameters, without
+/// what the compiler added to a copy, and without the path to it.
+pub fn spellings(name: &str) -> [&str; 4] {
+    let bare = without_parameters(name);
+    [name, bare, without_clone(name), last_part(bare)]
+}
+
 /// A name of Rust (legacy and v0, without the hash) or C++ as the source has it; any other name as
 /// it is. A mangled name that says nothing (a hash alone) stays as it is too: nothing is no name.
 pub fn demangle(raw: &str) -> Cow<'_, str> {

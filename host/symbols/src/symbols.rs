@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::image::{Base, Image};
 use crate::jumps::UnmarkedJumps;
 use crate::lines::{DebugInfo, Frame, Location};
-use crate::table::{Binding, Candidate, Entry, Table};
+use crate::table::Entry;
 use crate::{ElfError, TextError, elf, name, similar, text};
 
 /// Functions, lines and strings of a program, by run-time address.
@@ -130,27 +130,6 @@ impl Symbols {
         })
     }
 
-    /// Takes functions whose run-time addresses and names are known, as a trace gives them
-    /// ([`TraceInfo::functions`](kymo_event::TraceInfo::functions)). How far they reach and what
-    /// lies between them is not known, so only their first addresses are theirs.
-    pub fn from_functions(functions: &[kymo_event::Function]) -> Self {
-        let candidates = functions.iter().map(|function| Candidate {
-            address: function.address.0,
-            size: 0,
-            name: function.name.as_str().into(),
-            function: true,
-            binding: Binding::Global,
-            limit: function.address.0.saturating_add(1),
-        });
-        let table = Table::new(candidates.collect());
-        Self {
-            images: vec![Image {
-                table,
-                ..Image::default()
-            }],
-        }
-    }
-
     /// Adds what `other` knows, behind what is known already.
     pub fn merge(&mut self, other: Self) {
         self.images.extend(other.images);
@@ -219,6 +198,15 @@ impl Symbols {
             let entry = image.table.at(image.code(address.0))?;
             Some(Function { image, entry })
         })
+    }
+
+    /// What a function of a trace is called: by the symbols if they know its address, else by the trace;
+    /// `None` where neither does.
+    pub fn name_of<'a>(&'a self, function: &'a kymo_event::Function) -> Option<&'a str> {
+        let known = function
+            .address
+            .and_then(|address| self.function_at(address));
+        known.map(|known| known.name()).or(function.name.as_deref())
     }
 
     /// The file and line of an address of code. Of a call site, which is the address *behind* the

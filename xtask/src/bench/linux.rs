@@ -11,8 +11,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::library;
-use crate::run::{self, Context, Error, Result};
+use kymo_targets::library;
+use kymo_targets::run::{self, Context, Error, Result};
 
 /// What a recorded call may cost, as a multiple of the floor.
 const BUDGET: f64 = 1.15;

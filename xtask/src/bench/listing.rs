@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::run::{Error, Result};
+use kymo_targets::run::{Error, Result};
 
 /// One instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::bench::listing::{Function, Instruction, Listing};
 use crate::bench::log;
 use crate::bench::marks::Bytes;
-use crate::compile::Compiler;
-use crate::run::{self, Context, Result};
+use kymo_targets::compile::Compiler;
+use kymo_targets::run::{self, Context, Result};
 
 /// A processor: how programs are built for it, and run instruction by instruction. Options are given
 /// as in a shell.

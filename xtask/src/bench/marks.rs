@@ -4,7 +4,7 @@
 //! Under Linux the buffers are the recorder's own; there the file that is saved at the end is looked
 //! through for the markers between which the row's events are.
 
-use crate::run::{Error, Result};
+use kymo_targets::run::{Error, Result};
 
 /// What a row's events came to.
 #[derive(Debug, PartialEq, Eq)]

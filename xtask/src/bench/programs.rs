@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::bench::machine::Machine;
-use crate::library;
-use crate::run::Result;
-use crate::tools::BareRust;
+use kymo_targets::library;
+use kymo_targets::run::Result;
+use kymo_targets::rust::BareRust;
 
 /// Builds every program for a processor.
 pub fn build_all(machine: &Machine) -> Result<Vec<PathBuf>> {
@@ -29,12 +29,12 @@ pub fn build_all(machine: &Machine) -> Result<Vec<PathBuf>> {
         programs.push(machine.build(name, &["kymo.c"], options, &library)?);
     }
     if machine.target.starts_with("thumb") {
-        let least = [library::minimal(&BareRust::ensure_for(machine.target)?)?];
+        let least = [library::minimal(&BareRust::find_for(machine.target)?)?];
         programs.push(machine.build("least", &["kymo.c"], &["-DLEAST"], &least)?);
     }
     if machine.target.starts_with("thumbv7") {
         // Last, because it takes the place of the other library.
-        let rust = BareRust::ensure_for(machine.target)?;
+        let rust = BareRust::find_for(machine.target)?;
         let parts = ["--no-default-features"];
         let few = [library::for_bare_metal_with(&rust, &parts)?];
         programs.push(machine.build("minimal", &["kymo.c"], &["-DMINIMAL"], &few)?);
@@ -47,6 +47,6 @@ fn library(machine: &Machine) -> Result<PathBuf> {
     if machine.hosted() {
         library::for_this_machine()
     } else {
-        library::for_bare_metal(&BareRust::ensure_for(machine.target)?)
+        library::for_bare_metal(&BareRust::find_for(machine.target)?)
     }
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::bench::table::{Kind, Line};
-use crate::run::{self, Context, Error, Result};
+use kymo_targets::run::{self, Context, Error, Result};
 
 /// What was reached, of all figures that have no demand which is kept.
 #[derive(Debug, Default, PartialEq, Eq)]

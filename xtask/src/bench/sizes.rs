@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use crate::bench::machine::Machine;
 use crate::bench::table::{Figure, Line};
-use crate::library;
-use crate::run::{self, Context, Result};
-use crate::tools::BareRust;
+use kymo_targets::library;
+use kymo_targets::run::{self, Context, Result};
+use kymo_targets::rust::BareRust;
 
 /// One way to build and use the library.
 #[derive(Debug)]
@@ -205,7 +205,7 @@ impl Library {
         if machine.hosted() {
             return library::for_this_machine_with(parts);
         }
-        let rust = BareRust::ensure_for(machine.target)?;
+        let rust = BareRust::find_for(machine.target)?;
         match self {
             Self::Minimal => library::minimal(&rust),
             Self::Whole | Self::Parts(_) => library::for_bare_metal_with(&rust, parts),

@@ -2,7 +2,7 @@
 
 use crate::bench::listing::{Function, Instruction, Listing};
 use crate::bench::machine::Machine;
-use crate::run::{Error, Result};
+use kymo_targets::run::{Error, Result};
 
 /// A call: the addresses of its instructions, from the first one of what was called to its return.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,17 +1,18 @@
 //! Enters and exits, and how they find each other.
 
-use kymo_event::{Addr, Time};
+use kymo_event::{Addr, Cpu, FunctionId, ThreadId, Time};
 
 use super::Calls;
-use super::step::{Callee, Doubt, How, Repair, Step};
+use super::output::{Begin, Callee, Doubt, How, Repair, Step, TrackKind};
 use super::track::Match;
 
 impl Calls {
     /// Opens a call.
+    #[inline]
     pub(super) fn enter(
         &mut self,
         track: usize,
-        function: Addr,
+        function: FunctionId,
         call_site: Option<Addr>,
         time: Time,
         out: &mut impl FnMut(Step<'_>),
@@ -23,37 +24,61 @@ impl Calls {
         }
         let call = self.next_call();
         let begin = self.tracks[track].begin(call, Callee::Function(function), time, call_site);
-        out(Step::Begin(begin));
+        out(Step::Begin(self.placed(begin, track)));
+    }
+
+    /// A begin with the place where it happens.
+    pub(super) fn placed(&self, begin: Begin, track: usize) -> Begin {
+        let (cpu, thread) = self.place_of(track);
+        Begin {
+            cpu,
+            thread,
+            ..begin
+        }
+    }
+
+    /// The processor that a track has, and its thread.
+    pub(super) fn place_of(&self, track: usize) -> (Option<Cpu>, Option<ThreadId>) {
+        let found = &self.tracks[track];
+        match found.info.kind {
+            TrackKind::Thread { thread } => {
+                let cpu = found.on.and_then(|cpu| self.cpus[cpu].cpu());
+                (cpu.or(found.info.cpu), thread)
+            }
+            TrackKind::Interrupt { thread, .. } => (found.info.cpu, thread),
+        }
     }
 
     /// Closes the call that an exit belongs to, with all that is open above it.
     pub(super) fn exit(
         &mut self,
-        lane: usize,
+        cpu: usize,
         mut track: usize,
-        function: Option<Addr>,
+        function: Option<FunctionId>,
         time: Time,
         out: &mut impl FnMut(Step<'_>),
     ) {
-        if let Some(before) = self.crosses(lane, track, function) {
+        if let Some(before) = self.crosses(cpu, track, function) {
             let depth = self.tracks[before].depth() - 1;
             return self.close(before, depth, time, |_| How::Returned, out);
         }
-        self.lanes[lane].crossed = None;
+        self.cpus[cpu].crossed = None;
         let mut found = self.tracks[track].find(function);
         if found == Match::Nothing
             && let Some(function) = function
-            && let Some(level) = self.interrupted(lane, function)
+            && let Some(level) = self.interrupted(cpu, function)
         {
             // A handler was left by `longjmp`: what it interrupted goes on.
-            self.end_interrupts(lane, level, time, unfinished, out);
-            track = self.lanes[lane].running().unwrap_or(track);
+            self.end_interrupts(cpu, level, time, unfinished, out);
+            track = self.cpus[cpu].running().unwrap_or(track);
             found = self.tracks[track].find(Some(function));
         }
         match found {
             Match::Hidden => {}
             Match::Open(index) => {
-                self.close(track, index + 1, time, unfinished, out);
+                if self.tracks[track].depth() > index + 1 {
+                    self.close(track, index + 1, time, unfinished, out);
+                }
                 self.close(track, index, time, |_| How::Returned, out);
             }
             Match::Nothing => {
@@ -61,6 +86,7 @@ impl Calls {
                 // open was called by it, and ended with it.
                 let first = self.tracks[track].entered_since_loss();
                 self.close(track, first, time, |_| How::Repaired(Repair::Unwound), out);
+                let function = self.tracks[track].left_while_off(function);
                 let callee = function.map_or(Callee::Unknown, Callee::Function);
                 self.orphan(track, callee, time, out);
             }
@@ -69,8 +95,8 @@ impl Calls {
 
     /// The track of which an exit is the innermost call's, although another one is at work: code that
     /// switches threads. `None` if it is of the one at work, or may be.
-    fn crosses(&self, lane: usize, track: usize, function: Option<Addr>) -> Option<usize> {
-        let found = &self.lanes[lane];
+    fn crosses(&self, cpu: usize, track: usize, function: Option<FunctionId>) -> Option<usize> {
+        let found = &self.cpus[cpu];
         let (before, function) = (found.crossed?, function?);
         let ours = before == track || self.tracks[track].has_open(function);
         if ours || self.tracks[before].innermost() != Some(Callee::Function(function)) {
@@ -85,8 +111,8 @@ impl Calls {
 
     /// How many interrupts go on when one of those below the innermost, or the thread, that has the
     /// function open is what runs; `None` if none of them has it open.
-    fn interrupted(&self, lane: usize, function: Addr) -> Option<usize> {
-        let found = &self.lanes[lane];
+    fn interrupted(&self, cpu: usize, function: FunctionId) -> Option<usize> {
+        let found = &self.cpus[cpu];
         let below = found.interrupts.split_last()?.1;
         let holds = |track: &usize| self.tracks[*track].has_open(function);
         if let Some(level) = below.iter().rposition(holds) {

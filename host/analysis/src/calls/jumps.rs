@@ -5,22 +5,22 @@
 //! where it was any more (its entry or the `setjmp` itself is among lost events), nothing is closed
 //! here: the next exit shows what the jump left, as in a trace without marks.
 
-use kymo_event::{Addr, Event};
+use kymo_event::{Addr, EventRef};
 
 use super::Calls;
 use super::functions::unfinished;
-use super::step::{Doubt, How, Step};
+use super::output::{Doubt, How, Step};
 
 impl Calls {
     /// The thread or handler at work calls `setjmp`.
     pub(super) fn set_jump(
         &mut self,
-        lane: usize,
+        cpu: usize,
         env: Addr,
-        event: &Event,
+        event: EventRef<'_>,
         out: &mut impl FnMut(Step<'_>),
     ) {
-        let track = self.context(lane, event, out);
+        let track = self.context(cpu, event.row, out);
         self.tracks[track].mark(env);
         let track = Some(self.id(track));
         out(Step::Event { track, event });
@@ -30,15 +30,15 @@ impl Calls {
     /// into what it has interrupted.
     pub(super) fn jump(
         &mut self,
-        lane: usize,
+        cpu: usize,
         env: Addr,
-        event: &Event,
+        event: EventRef<'_>,
         out: &mut impl FnMut(Step<'_>),
     ) {
-        let here = self.context(lane, event, out);
+        let here = self.context(cpu, event.row, out);
         let track = Some(self.id(here));
         out(Step::Event { track, event });
-        let found = &self.lanes[lane];
+        let found = &self.cpus[cpu];
         let below = found.interrupts.iter().copied().enumerate().rev();
         let handlers = below.map(|(level, track)| (level + 1, track));
         let thread = match found.interrupts.as_slice() {
@@ -54,10 +54,10 @@ impl Calls {
         let Some((level, track, depth)) = place else {
             return;
         };
-        if self.lanes[lane].interrupts.len() > level {
-            self.end_interrupts(lane, level, event.time, left, out);
+        if self.cpus[cpu].interrupts.len() > level {
+            self.end_interrupts(cpu, level, event.row.time, left, out);
         }
-        self.close(track, depth, event.time, left, out);
+        self.close(track, depth, event.row.time, left, out);
         self.tracks[track].forget_hidden();
     }
 }

@@ -1,20 +1,33 @@
 //! What is missing: lost events, a clock in doubt, recording turned off.
 
-use kymo_event::{Event, Gap, StreamId, Time};
+use kymo_event::{EventRef, Gap, StreamId, Time};
 
 use super::functions::unfinished;
-use super::step::{How, Step};
+use super::output::{How, Step};
 use super::track::Track;
 use super::{Calls, LOSSES_SURVIVED};
 
 impl Calls {
     /// Takes a gap: a loss, or a clock in doubt.
-    pub(super) fn gap(&mut self, gap: &Gap, event: &Event, out: &mut impl FnMut(Step<'_>)) {
-        let own = self.lane(event);
-        let track = self.lanes[own].running().map(|track| self.id(track));
+    pub(super) fn gap(&mut self, gap: &Gap, event: EventRef<'_>, out: &mut impl FnMut(Step<'_>)) {
+        let own = self.cpu_of(event.row);
+        let track = self.cpus[own].running().map(|track| self.id(track));
         out(Step::Event { track, event });
         let loss = gap.lost_events() != Some(0);
         self.counts.losses += u64::from(loss);
+        let calls = loss && !self.has_no_calls(event.row.stream);
+        if calls && self.cpus[own].last.is_none() && !matches!(gap, Gap::Overwritten { .. }) {
+            self.counts.unbounded_gaps += 1;
+        }
+        match gap.lost_events() {
+            // Not in the trace, but before it.
+            _ if !calls || matches!(gap, Gap::Overwritten { .. }) => {}
+            Some(events) => {
+                // A call that nobody saw has two.
+                self.counts.missing_calls = self.counts.missing_calls.saturating_add(events / 2);
+            }
+            None => self.counts.unknown_gaps += 1,
+        }
         match gap {
             // Whoever shows events has told of it; calls are whole. (What is damaged may have been
             // another stream's.)
@@ -22,67 +35,66 @@ impl Calls {
             | Gap::LostPackets { .. }
             | Gap::Overwritten { .. }
             | Gap::InInterrupt { .. }
-                if self.has_no_calls(event.stream) =>
+                if self.has_no_calls(event.row.stream) =>
             {
                 return;
             }
             _ if loss => {}
             Gap::Clock(_) => self.counts.clock_doubts += 1,
             Gap::InInterrupt { depth } => {
-                self.advance(own, event.time, out);
-                self.nobody(own, event.stream, out);
-                self.lanes[own].unseen = *depth;
+                self.advance(own, event.row.time, out);
+                self.nobody(own, event.row.stream, out);
+                self.cpus[own].unseen = *depth;
                 return;
             }
-            // The next event shows it, but if its time was put right ([`crate::steady`]).
+            // The next event shows it, but if its time was put right ([`crate::clock_repair`]).
             Gap::TimeBackward { .. } => {
                 self.counts.clock_doubts += 1;
-                for lane in 0..self.lanes.len() {
-                    if self.lanes[lane].stream == event.stream {
-                        self.lanes[lane].told = true;
-                        self.each_touched(lane, Track::doubt_clock);
+                for cpu in 0..self.cpus.len() {
+                    if self.cpus[cpu].stream == event.row.stream {
+                        self.cpus[cpu].told = true;
+                        self.each_touched(cpu, Track::doubt_clock);
                     }
                 }
                 return;
             }
             _ => return,
         }
-        if loss && !self.in_gap.contains(&event.stream) {
-            self.in_gap.push(event.stream);
+        if loss && !self.in_gap.contains(&event.row.stream) {
+            self.in_gap.push(event.row.stream);
         }
         // A stream can hold the events of several processors.
-        for lane in 0..self.lanes.len() {
-            if lane != own && self.lanes[lane].stream != event.stream {
+        for cpu in 0..self.cpus.len() {
+            if cpu != own && self.cpus[cpu].stream != event.row.stream {
                 continue;
             }
             if loss {
-                self.lose_lane(lane, event.time, out);
+                self.lose_cpu(cpu, event.row.time, out);
             } else {
-                self.each_touched(lane, Track::doubt_clock);
+                self.each_touched(cpu, Track::doubt_clock);
             }
         }
     }
 
     /// Whether a stream is known to hold nothing that calls are rebuilt from.
     fn has_no_calls(&self, stream: StreamId) -> bool {
-        let stream = usize::try_from(stream.0)
-            .ok()
-            .and_then(|i| self.streams.get(i));
+        let stream = self.streams.get(stream.0 as usize);
         stream.is_some_and(|stream| stream.without_calls)
     }
 
     /// Events of a processor are lost from here on.
-    fn lose_lane(&mut self, lane: usize, time: Time, out: &mut impl FnMut(Step<'_>)) {
-        self.lanes[lane].unsure = true;
-        self.lanes[lane].crossed = None;
-        self.lanes[lane].unforeseen = 0;
+    fn lose_cpu(&mut self, cpu: usize, time: Time, out: &mut impl FnMut(Step<'_>)) {
+        self.cpus[cpu].unsure = true;
+        self.cpus[cpu].lossy = true;
+        self.cpus[cpu].crossed = None;
+        self.cpus[cpu].unforeseen = 0;
         let mut stale = Vec::new();
-        self.each_touched(lane, |track| {
+        self.each_touched(cpu, |track| {
             stale.extend(track.lose(LOSSES_SURVIVED).map(|depth| (track.id, depth)));
         });
         // Handlers are short: that one goes on behind the loss is less likely than that its end
         // was lost, and taking it to go on would charge it for everything that follows.
-        self.end_interrupts(lane, 0, time, unfinished, out);
+        self.end_interrupts(cpu, 0, time, unfinished, out);
         for (track, depth) in stale {
             self.close(track.0 as usize, depth, time, unfinished, out);
         }
@@ -98,47 +110,50 @@ impl Calls {
     /// Recording goes on or off, everywhere.
     pub(super) fn recording(
         &mut self,
-        lane: usize,
+        cpu: usize,
         on: bool,
-        event: &Event,
+        event: EventRef<'_>,
         out: &mut impl FnMut(Step<'_>),
     ) {
-        let track = self.context(lane, event, out);
+        let track = self.context(cpu, event.row, out);
         let track = Some(self.id(track));
         let before = self.recording.replace(on);
         if on {
             // Of what is being served now, the beginnings are recorded behind this.
-            self.lanes[lane].unseen = 0;
+            self.cpus[cpu].unseen = 0;
             out(Step::Event { track, event });
             if before == Some(true) {
                 // That it was off in between is among what was lost.
                 self.counts.losses += 1;
-                for lane in 0..self.lanes.len() {
-                    self.lose_lane(lane, event.time, out);
+                for cpu in 0..self.cpus.len() {
+                    self.lose_cpu(cpu, event.row.time, out);
                 }
                 self.in_gap.clear();
             }
             return;
         }
-        for lane in 0..self.lanes.len() {
-            if self.lanes[lane].last.is_some_and(|last| last < event.time)
-                && self.lanes[lane].owner.is_none()
+        for cpu in 0..self.cpus.len() {
+            if self.cpus[cpu]
+                .last
+                .is_some_and(|last| last < event.row.time)
+                && self.cpus[cpu].owner.is_none()
             {
-                self.advance(lane, event.time, out);
+                self.advance(cpu, event.row.time, out);
             }
-            self.end_interrupts(lane, 0, event.time, |_| How::RecordingOff, out);
+            self.end_interrupts(cpu, 0, event.row.time, |_| How::RecordingOff, out);
         }
         for track in 0..self.tracks.len() {
-            self.close(track, 0, event.time, |_| How::RecordingOff, out);
+            self.tracks[track].remember_off();
+            self.close(track, 0, event.row.time, |_| How::RecordingOff, out);
         }
-        for lane in 0..self.lanes.len() {
-            if let Some(thread) = self.lanes[lane].thread {
-                self.leave(lane, thread, event.time, false, out);
+        for cpu in 0..self.cpus.len() {
+            if let Some(thread) = self.cpus[cpu].thread {
+                self.leave(cpu, thread, event.row.time, false, out);
             }
             // What passes until recording is on again is nobody's.
-            self.lanes[lane].left = None;
-            self.lanes[lane].crossed = None;
-            self.lanes[lane].last = None;
+            self.cpus[cpu].left = None;
+            self.cpus[cpu].crossed = None;
+            self.cpus[cpu].last = None;
         }
         out(Step::Event { track, event });
     }

@@ -1,94 +1,86 @@
 //! Which thread has which processor, and what threads are called.
 
-use kymo_event::{Event, ThreadId, Time};
+use kymo_event::{EventRef, Row, ThreadId, Time};
 
 use super::Calls;
-use super::step::{Step, TrackKind};
+use super::output::{Step, TrackKind};
 
 impl Calls {
     /// A thread gets a processor. Whoever had it, and wherever the thread was, that is over.
     pub(super) fn switch_in(
         &mut self,
-        lane: usize,
+        cpu: usize,
         track: usize,
         time: Time,
         recorded: bool,
         out: &mut impl FnMut(Step<'_>),
     ) {
-        let before = self.lanes[lane].thread;
-        self.lanes[lane].unsure = false;
+        let before = self.cpus[cpu].thread;
+        self.cpus[cpu].unsure = false;
         if before == Some(track) {
             return;
         }
         let elsewhere = self.tracks[track].on;
-        let nobody = self.lanes[lane].nobody == Some(track);
-        if !recorded
-            && !nobody
-            && (before.or(elsewhere).is_some() || self.lanes[lane].left.is_some())
+        let nobody = self.cpus[cpu].nobody == Some(track);
+        if !recorded && !nobody && (before.or(elsewhere).is_some() || self.cpus[cpu].left.is_some())
         {
             self.counts.implied_switches += 1;
         }
         if let Some(before) = before {
-            self.leave(lane, before, time, false, out);
-            self.lanes[lane].crossed = Some(before);
+            self.leave(cpu, before, time, false, out);
+            self.cpus[cpu].crossed = Some(before);
         }
         if let Some(elsewhere) = elsewhere {
             self.leave(elsewhere, track, time, false, out);
         }
-        self.lanes[lane].thread = Some(track);
-        self.lanes[lane].left = None;
-        self.tracks[track].on = Some(lane);
-        self.tracks[track].last_on = Some(lane);
-        self.state(lane, track, time, true, recorded, out);
+        self.cpus[cpu].thread = Some(track);
+        self.cpus[cpu].left = None;
+        self.put_on(cpu, track);
+        self.state(cpu, track, time, true, recorded, out);
     }
 
     /// A thread loses its processor, as the trace tells.
-    pub(super) fn switch_out(
-        &mut self,
-        lane: usize,
-        event: &Event,
-        out: &mut impl FnMut(Step<'_>),
-    ) {
-        let named = event.thread.or(self.lanes[lane].owner);
-        let running = self.lanes[lane].thread;
+    pub(super) fn switch_out(&mut self, cpu: usize, row: &Row, out: &mut impl FnMut(Step<'_>)) {
+        let named = row.thread().or(self.cpus[cpu].owner);
+        let running = self.cpus[cpu].thread;
         let track = match (named, running) {
             (None, Some(running)) => running,
-            _ => self.thread_of(lane, event, out),
+            _ => self.thread_of(cpu, row, out),
         };
         if let Some(other) = running.filter(|running| *running != track) {
             self.counts.implied_switches += 1;
-            self.leave(lane, other, event.time, false, out);
+            self.leave(cpu, other, row.time, false, out);
         }
-        self.leave(lane, track, event.time, true, out);
-        self.lanes[lane].left = Some(track);
-        self.lanes[lane].crossed = Some(track);
+        self.leave(cpu, track, row.time, true, out);
+        self.cpus[cpu].left = Some(track);
+        self.cpus[cpu].crossed = Some(track);
         // It may run, unseen, on a processor whose events are being lost.
         if !self.in_gap.is_empty() {
-            self.lose(track, event.time, out);
+            self.lose(track, row.time, out);
         }
     }
 
     /// A thread loses its processor.
     pub(super) fn leave(
         &mut self,
-        lane: usize,
+        cpu: usize,
         track: usize,
         time: Time,
         recorded: bool,
         out: &mut impl FnMut(Step<'_>),
     ) {
-        if self.lanes[lane].thread == Some(track) {
-            self.lanes[lane].thread = None;
+        if self.cpus[cpu].thread == Some(track) {
+            self.cpus[cpu].thread = None;
         }
-        if self.tracks[track].on == Some(lane) {
+        if self.tracks[track].on == Some(cpu) {
             self.tracks[track].on = None;
         }
-        self.state(lane, track, time, false, recorded, out);
+        self.state(cpu, track, time, false, recorded, out);
     }
 
-    fn state(
+    pub(super) fn state(
         &self,
-        lane: usize,
+        cpu: usize,
         track: usize,
         time: Time,
         running: bool,
@@ -98,7 +90,7 @@ impl Calls {
         let track = &self.tracks[track];
         // Nobody is not a thread.
         if track.info.kind != (TrackKind::Thread { thread: None }) {
-            let cpu = self.lanes[lane].cpu();
+            let cpu = self.cpus[cpu].cpu();
             out(Step::State {
                 track: track.id,
                 time,
@@ -113,14 +105,12 @@ impl Calls {
     pub(super) fn name_thread(
         &mut self,
         thread: ThreadId,
-        name: &str,
-        event: &Event,
+        event: EventRef<'_>,
         out: &mut impl FnMut(Step<'_>),
     ) {
-        self.thread_names.insert(thread, name.to_owned());
-        let track = self.threads.get(&thread).copied();
+        let track = self.thread_track(thread);
         if let Some(track) = track {
-            self.rename(track, name, out);
+            self.tell(track, out);
         }
         out(Step::Event {
             track: track.map(|track| self.id(track)),
@@ -128,15 +118,12 @@ impl Calls {
         });
     }
 
-    /// Names a track, and tells if that is news.
-    pub(super) fn rename(&mut self, track: usize, name: &str, out: &mut impl FnMut(Step<'_>)) {
-        let track = &mut self.tracks[track];
-        if track.info.name.as_deref() != Some(name) {
-            track.info.name = Some(name.to_owned());
-            out(Step::Track {
-                track: track.id,
-                info: &track.info,
-            });
-        }
+    /// Tells the consumer what a track is, once more.
+    pub(super) fn tell(&self, track: usize, out: &mut impl FnMut(Step<'_>)) {
+        let track = &self.tracks[track];
+        out(Step::Track {
+            track: track.id,
+            info: track.info,
+        });
     }
 }

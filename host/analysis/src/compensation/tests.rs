@@ -1,12 +1,12 @@
 //! What recording cost, taken off small traces that are made up.
 
-use kymo_event::{Addr, Cpu, Irq, ThreadId};
+use kymo_event::{Addr, Batch, Cpu, Event, FunctionId, InterruptId, ThreadId};
 
 use super::*;
 use crate::calls::{Calls, Options};
 
-const A: Addr = Addr(0xA0);
-const B: Addr = Addr(0xB0);
+const A: FunctionId = FunctionId(0xA0);
+const B: FunctionId = FunctionId(0xB0);
 
 const fn cost(recorded: Recorded, from: u64, before: u64, after: u64) -> RecordingCost {
     RecordingCost {
@@ -32,14 +32,14 @@ fn info() -> TraceInfo {
     }
 }
 
-fn enter(function: Addr) -> EventKind {
+fn enter(function: FunctionId) -> EventKind {
     EventKind::Enter {
         function,
         call_site: None,
     }
 }
 
-fn exit(function: Addr) -> EventKind {
+fn exit(function: FunctionId) -> EventKind {
     EventKind::Exit {
         function: Some(function),
     }
@@ -83,13 +83,16 @@ fn compensated_with_all(
             thread: Some(ThreadId(1)),
             kind: kind.clone(),
             named: false,
+            record: true,
             name: "".into(),
             fields: Vec::new(),
         };
-        compensation.event(&event);
-        calls.push(&event, &mut |step| {
-            take(step, Some(stream), &mut compensation);
-        });
+        for event in Batch::from_iter([event]).iter() {
+            compensation.event(event);
+            calls.push(event, &mut |step| {
+                take(step, Some(stream), &mut compensation);
+            });
+        }
     }
     calls.finish(&mut |step| take(step, None, &mut compensation));
     (ends, compensation)
@@ -124,13 +127,18 @@ fn callers_and_callees_pay_their_parts() {
 fn an_interrupt_is_paid_for_by_what_it_interrupts() {
     let (ends, _) = compensated(&[
         (0, enter(A)),
-        (100, EventKind::IsrEnter { irq: Irq(7) }),
+        (
+            100,
+            EventKind::IsrEnter {
+                irq: InterruptId(7),
+            },
+        ),
         (120, enter(B)),
         (160, exit(B)),
         (200, EventKind::IsrExit { irq: None }),
         (300, exit(A)),
     ]);
-    let handler = Callee::Interrupt(Irq(7));
+    let handler = Callee::Interrupt(InterruptId(7));
     let expected = [
         (Callee::Function(B), 40 - 25, 40 - 25),
         // 7 after it began, 10 before B, 15 after it, 2 before it ends.
@@ -194,21 +202,12 @@ fn nothing_comes_out_below_zero_unsaid() {
 }
 
 /// Of calls that recording made longer than its own cost says, or shorter: what is left of a function.
-fn left_of(events: &[(i64, EventKind)], callee: Addr) -> (Row, Left) {
+fn left_of(events: &[(i64, EventKind)], callee: FunctionId) -> (Row, Left) {
     let mut profile = crate::profile::Profile::new();
-    let mut each = Duration(0);
-    let (_, compensation) = compensated_with_all(&info(), events, &mut |step| {
-        profile.add(step);
-        if let Step::End(end) = step
-            && end.callee == Callee::Function(callee)
-            && end.how != How::Open
-        {
-            each += end.duration.expect("no orphans");
-        }
-    });
+    let (_, compensation) = compensated_with_all(&info(), events, &mut |step| profile.add(step));
     let callee = Callee::Function(callee);
-    let row = *profile.row(callee).expect("it was called");
-    (row, compensation.charged(callee).left(&row, each))
+    let row = profile.row(callee).expect("it was called");
+    (row, compensation.charged(callee).left(&row))
 }
 
 #[test]
@@ -247,7 +246,7 @@ fn what_was_called_took_no_less_than_nothing() {
 }
 
 #[test]
-fn calls_within_one_that_is_open_are_in_no_total() {
+fn what_is_open_is_charged_up_to_the_end() {
     let (row, left) = left_of(
         &[
             (0, enter(A)),
@@ -258,9 +257,11 @@ fn calls_within_one_that_is_open_are_in_no_total() {
         ],
         A,
     );
-    assert_eq!((row.total, row.self_time), (Duration(200), Duration(1000)));
-    assert_eq!(left.total, Duration(200 - 25));
-    assert_eq!(left.self_time, Duration(1000 - 50));
+    assert_eq!((row.total, row.self_time), (Duration(1100), Duration(1100)));
+    // 20 after two enters and 30 after one that comes late, 5 before two exits; the inner call's 10 and 15 are
+    // the outer one's.
+    assert_eq!(left.total, Duration(1100 - 70 - 2 * 5 - 25));
+    assert_eq!(left.self_time, left.total);
     assert_eq!(left.each, Duration(1000 - 50));
     assert!(!left.callees_below_zero);
 }
@@ -280,10 +281,11 @@ fn calls_within_one_whose_exit_is_lost_are_charged_in_its_place() {
         ],
         A,
     );
-    assert_eq!((row.total, row.count, row.open), (Duration(200), 2, 1));
-    // 30 after an enter that comes late and 20 after the other, 5 before each exit.
-    assert_eq!(left.total, Duration(200 - 35 - 25));
-    assert_eq!(left.self_time, left.total);
+    assert_eq!((row.total, row.count, row.open), (Duration(300), 3, 1));
+    // 30 after an enter that comes late and 20 after the other, 5 before each exit; and what is certain of the
+    // outer one, up to B, is charged 30.
+    assert_eq!(left.self_time, Duration(300 - 35 - 25 - 30));
+    assert_eq!(left.total, Duration(300 - 35 - 25));
 }
 
 #[test]
@@ -306,8 +308,10 @@ fn what_jumps_left_and_what_is_open_is_charged_too() {
     let (a, b) = (Callee::Function(A), Callee::Function(B));
     // No exit was recorded of the first B; the second is open at the end, and so is A.
     assert_eq!(ends, [(b, 30, 30), (b, 80, 80), (a, 220, 110)]);
-    assert_eq!(compensation.charged(b).self_time.cost(), Duration(20));
-    assert_eq!(compensation.charged(a), Charged::default());
+    assert_eq!(compensation.charged(b).self_time.cost(), Duration(40));
+    let charged = compensation.charged(a);
+    assert_eq!(charged.self_time.cost(), Duration(40));
+    assert_eq!(charged.total.cost(), Duration(80));
 }
 
 #[test]

@@ -2,11 +2,13 @@
 
 use std::process::ExitCode;
 
+use kymo_link::AddressError;
 use kymo_link::zephyr::tracing::{HostCommand, send};
 use kymo_wire::link::Command;
 
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::render::escape::escaped;
 use crate::target::{Protocol, TargetArgs, explain, timeouts};
 
 /// The options of `kymo command`.
@@ -16,13 +18,14 @@ EXAMPLES
   kymo command on                                  record from now on, without a trigger
   kymo command off                                 stop, until the trigger is entered
   kymo command mode fixed                          keep the oldest events when the buffer is full
-  kymo command clear --target tcp:localhost:4000   forget what was recorded
+  kymo command clear tcp:localhost:4000            forget what was recorded
   kymo command disable                             record nothing at all, until enable
   kymo command enable --protocol zephyr-tracing --serial /dev/ttyUSB1
                                                    Zephyr's tracing: send the stream from now on")]
 pub struct Args {
-    /// enable, disable, on, off, mode overwrite, mode fixed, mode stream, clear or listsets.
-    #[arg(value_name = "WORD", required = true, num_args = 1..=2)]
+    /// enable, disable, on, off, mode overwrite, mode fixed, mode stream, clear or listsets; and behind
+    /// that the target, a serial port or tcp:HOST:PORT, unless --target or --serial names it.
+    #[arg(value_name = "WORD", required = true, num_args = 1..=3)]
     words: Vec<String>,
 
     #[command(flatten)]
@@ -34,19 +37,47 @@ pub struct Args {
 /// # Errors
 /// When it is no such command, or the target refuses it or does not answer.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
+    let (words, target) = split(args)?;
     // Before anything is sent to anybody.
-    let command = parse(&args.words.join(" "))?;
-    if args.target.protocol() == Protocol::ZephyrTracing {
-        return tracing(args, command, context);
+    let command = parse(&words.join(" "))?;
+    if target.protocol() == Protocol::ZephyrTracing {
+        return tracing(&target, command, context);
     }
-    let mut live = args.target.connect(context)?;
+    let mut live = target.connect(context)?;
     let answer = live.target.command(command).map_err(explain)?;
-    writeln!(context.out().0, "{answer}")?;
+    writeln!(context.out().0, "{}", escaped(&answer))?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// The words of the command, and the target that stands behind them or is an option.
+fn split(args: &Args) -> Result<(&[String], TargetArgs), Report> {
+    let named = || args.target.clone();
+    let Some((last, words)) = args
+        .words
+        .split_last()
+        .filter(|(_, words)| !words.is_empty())
+    else {
+        return Ok((&args.words, named()));
+    };
+    // "mode" takes a word; what no command is made of is an address.
+    let is_command = Command::parse(args.words.join(" ").as_bytes()).is_ok();
+    if is_command || Command::parse(words.join(" ").as_bytes()).is_err() {
+        return Ok((&args.words, named()));
+    }
+    if args.target.is_named() {
+        return Err(Report::new(format_args!(
+            "two targets are named, and one of them is {last}"
+        ))
+        .help("name one, behind the command or with --target"));
+    }
+    let address = last.parse().map_err(|error: AddressError| {
+        Report::caused_by(&error).help("behind the command stands a serial port or tcp:HOST:PORT")
+    })?;
+    Ok((words, args.target.with_address(address)))
+}
+
 /// Gives one of the two commands that Zephyr's tracing takes. It answers neither.
-fn tracing(args: &Args, command: Command, context: &Context) -> Result<ExitCode, Report> {
+fn tracing(target: &TargetArgs, command: Command, context: &Context) -> Result<ExitCode, Report> {
     let command = match command {
         Command::Enable => HostCommand::Enable,
         Command::Disable => HostCommand::Disable,
@@ -57,7 +88,7 @@ fn tracing(args: &Args, command: Command, context: &Context) -> Result<ExitCode,
             );
         }
     };
-    let address = args.target.address();
+    let address = target.address();
     let came = send(&address, command, timeouts()?).map_err(explain)?;
     context.note(format_args!(
         "{} was sent to {address}, which does not answer; {came} bytes of its stream came meanwhile",
@@ -102,4 +133,43 @@ fn parse(line: &str) -> Result<Command, Report> {
         )) => "record",
     };
     Err(failed(&"it has a verb of its own").help(format_args!("use `kymo {verb}`")))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_target_may_stand_behind_the_command() {
+        for (line, command, target) in [
+            ("on", "on", "/dev/ttyACM0"),
+            ("on tcp:a:1", "on", "tcp:a:1"),
+            ("on --target tcp:a:1", "on", "tcp:a:1"),
+            ("mode fixed", "mode fixed", "/dev/ttyACM0"),
+            ("mode fixed /dev/ttyUSB0", "mode fixed", "/dev/ttyUSB0"),
+        ] {
+            let line = ["command"].into_iter().chain(line.split(' '));
+            let Line { args } = Line::try_parse_from(line).expect("a command line");
+            let (words, found) = split(&args).expect("a target");
+            assert_eq!(words.join(" "), command);
+            assert_eq!(found.address().to_string(), target);
+        }
+        for (line, part) in [
+            ("on tcp:a:1 --target tcp:b:2", "two targets"),
+            ("on tcp:a", "port behind the host"),
+        ] {
+            let line = ["command"].into_iter().chain(line.split(' '));
+            let Line { args } = Line::try_parse_from(line).expect("a command line");
+            let report = split(&args).expect_err("no target");
+            assert!(report.message().contains(part), "{report:?}");
+        }
+    }
 }

@@ -7,18 +7,22 @@ use kymo_event::{Duration, Picoseconds, TraceInfo};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::render::count::counted;
+use crate::render::share::percent;
 
-/// A compensation for this trace.
+/// Makes sure that a trace tells what recording cost.
 ///
 /// # Errors
-/// When the trace does not tell what recording cost.
-pub fn compensation(info: &TraceInfo) -> Result<Compensation, Report> {
-    Compensation::new(info).ok_or_else(|| {
+/// When it does not.
+pub fn check(info: &TraceInfo) -> Result<(), Report> {
+    if !info.costs.is_empty() {
+        return Ok(());
+    }
+    Err(
         Report::new("the trace does not tell what recording cost").help(
             "Kymo's targets measure that when they start, if they have a clock by then, 1 KiB of \
              `metadata`, and on Linux no second thread; traces of other tracers can't be compensated",
-        )
-    })
+        ),
+    )
 }
 
 /// Says what was taken off, out of how much, and how often that left less than nothing.
@@ -50,13 +54,9 @@ pub fn remark(
     }
 }
 
-/// A span of time in ticks, with two decimals.
+/// A span of time in ticks, with two decimals, rounded to the nearest.
 fn hundredths(span: Picoseconds, tick: Picoseconds) -> String {
-    let hundredths = u128::from(span.0) * 100 / u128::from(tick.0.max(1));
-    format!("{}.{:02}", hundredths / 100, hundredths % 100)
-}
-
-fn percent(part: Duration, whole: Duration) -> String {
-    let hundredths = u128::from(part.0) * 10_000 / u128::from(whole.0.max(1));
+    let tick = u128::from(tick.0.max(1));
+    let hundredths = (u128::from(span.0) * 100 + tick / 2) / tick;
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }

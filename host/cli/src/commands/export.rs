@@ -2,22 +2,26 @@
 
 mod convert;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use kymo_event::Event;
-use kymo_export::{Destination, ExportError, FORMATS, Format, Options, Shape};
-use kymo_read::{ReadError, Source};
+use kymo_analysis::replay;
+use kymo_event::Bound;
+use kymo_export::{Destination, Export, ExportError, Format, Formats, Options, Shape};
 
 use crate::args::{InputArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
-use crate::filter::{FilterArgs, Selection};
-use crate::input::{Trace, check_apart};
-use crate::sent::check_output;
+use crate::filter::{FilterArgs, Part};
+use crate::input::{Events, Moment, Trace, more};
+use crate::output::{Inputs, OutputDirectory, OutputFile, protect};
+use crate::render::escape::TerminalWriter;
+use crate::rescue::check_output;
+use crate::span::{Span, remark_nothing_chosen};
 use crate::target::address_in;
 
 /// The options of `kymo export`.
@@ -57,10 +61,6 @@ pub struct Args {
     #[arg(long)]
     repair: bool,
 
-    /// Only what happened in this thread: its id or name, with * and ? as wildcards. Repeatable.
-    #[arg(long, value_name = "THREAD", help_heading = "Which events")]
-    thread: Vec<String>,
-
     #[command(flatten)]
     filter: FilterArgs,
 
@@ -70,10 +70,11 @@ pub struct Args {
 
 /// The names of all formats, with what they are.
 fn formats() -> PossibleValuesParser {
-    let formats = FORMATS.iter();
-    PossibleValuesParser::new(
-        formats.map(|format| PossibleValue::new(format.name).help(format.about)),
-    )
+    let all = Formats::built_in();
+    let values = all
+        .iter()
+        .map(|format| PossibleValue::new(format.name).help(format.about));
+    PossibleValuesParser::new(values.collect::<Vec<_>>())
 }
 
 /// Writes a saved trace in another format.
@@ -91,21 +92,48 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         let elf = args.symbols.elf.first()?;
         Some(elf.file_stem()?.to_string_lossy().into_owned())
     });
-    let options = Options {
+    for (given, honoured, option) in [
+        (
+            args.program.is_some(),
+            format.names_program,
+            "--program names the program",
+        ),
+        (
+            args.merge_threads,
+            format.merges_threads,
+            "--merge-threads adds up the stacks of threads",
+        ),
+    ] {
+        if given && !honoured {
+            let name = format.name;
+            let report = Report::new(format_args!("{option}, and {name} has no place for that"));
+            return Err(report.help("leave it out, or choose another format with --to"));
+        }
+    }
+    let mut options = Options {
         thread_roots: !args.merge_threads,
         program: program.unwrap_or_else(|| Options::default().program),
+        replay: replay::Options::default(),
     };
     let beside = (format.shape == Shape::Directory && args.output.is_none())
-        .then(|| beside(&args.input.input, format));
+        .then(|| beside(args.input.path(), format));
     let output = output.or(beside.as_deref());
     if let Some(output) = output {
-        check_apart(&args.input.input, output)?;
+        protect(&Inputs::of(&args.input, &args.symbols), output)?;
     }
-    let filter = args.filter.filter(&args.thread);
     if let Some(version) = convert::version(format)
         && let Some(traces) = convert::traces(&args.input)?
         && let Some(output) = output
     {
+        args.filter.refuse_call_options("a conversion of CTF")?;
+        let mut filter = args.filter.filter();
+        let symbols = Arc::default();
+        let bounds = args
+            .filter
+            .look_ahead(&args.input, &args.symbols, &symbols, context)?;
+        if let Some((begin, end)) = bounds {
+            (filter.begin, filter.end) = (Some(Bound::At(begin)), Some(Bound::At(end)));
+        }
         return convert::run(&traces, version, filter, args.repair, output, context);
     }
     if args.repair {
@@ -115,10 +143,16 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     if let Some(output) = output {
         check(format, output)?;
     }
-    let mut trace = Trace::open(&args.input, &args.symbols, true, context)?;
-    let selection = Selection::new(filter);
-    write(&mut trace, selection, format, output, &options, context)
-        .map_err(|report| trace.kept(report))?;
+    let wanted = format.wanted.max(args.filter.wanted());
+    let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
+    let part = args
+        .filter
+        .part(&args.input, &args.symbols, &mut trace, context);
+    let written = part.and_then(|part| {
+        options.replay = part.replay();
+        write(&mut trace, &part, format, output, &options, context)
+    });
+    written.map_err(|report| trace.kept(report))?;
     trace.remark_empty(context);
     trace.verdict()
 }
@@ -144,32 +178,14 @@ fn beside(input: &Path, format: &Format) -> PathBuf {
 fn choose(name: Option<&str>, output: Option<&Path>) -> Result<&'static Format, Report> {
     let all = "`kymo export --help` lists the formats; choose one with --to";
     match (name, output) {
-        (Some(name), _) => kymo_export::by_name(name)
+        (Some(name), _) => Formats::built_in()
+            .by_name(name)
             .ok_or_else(|| Report::new(format_args!("there is no format {name}")).help(all)),
-        (None, Some(path)) => kymo_export::by_path(path).ok_or_else(|| {
+        (None, Some(path)) => Formats::built_in().by_path(path).ok_or_else(|| {
             let path = path.display();
             Report::new(format_args!("the name {path} does not tell the format")).help(all)
         }),
         (None, None) => Err(Report::new("neither a format nor an output is given").help(all)),
-    }
-}
-
-/// The events of a trace that are wanted.
-struct Selected<'a> {
-    source: &'a mut dyn Source,
-    selection: Selection,
-}
-
-impl Iterator for Selected<'_> {
-    type Item = Result<Event, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            match self.source.next() {
-                Ok(Some(event)) if !self.selection.keeps(&event, self.source.info()) => {}
-                next => return next.transpose(),
-            }
-        }
     }
 }
 
@@ -179,12 +195,15 @@ impl Iterator for Selected<'_> {
 /// When the trace can't be read to its end, or the result can't be written.
 pub fn write(
     trace: &mut Trace,
-    selection: Selection,
+    part: &Part,
     format: &Format,
     output: Option<&Path>,
     options: &Options,
     context: &mut Context,
 ) -> Result<(), Report> {
+    // What becomes the output once it is whole.
+    let mut file: Option<OutputFile> = None;
+    let mut directory: Option<OutputDirectory> = None;
     let destination = match (format.shape, output) {
         (Shape::File, None) if format.binary && context.shows_output() => {
             let name = format.name;
@@ -193,14 +212,16 @@ pub fn write(
                     .help("give a file with -o, or a program with | to read it"),
             );
         }
+        (Shape::File, None) if context.shows_output() => {
+            Destination::Writer(Box::new(TerminalWriter::new(context.out().0)))
+        }
         (Shape::File, None) => Destination::Writer(Box::new(context.out().0)),
         (Shape::File, Some(path)) => {
-            let file = File::create(path).map_err(|error| unwritable(path, &error))?;
-            Destination::Writer(Box::new(file))
+            Destination::Writer(Box::new(file.insert(OutputFile::create(path)?)))
         }
         (Shape::Directory, Some(path)) => {
             check_empty(path)?;
-            Destination::Directory(path)
+            Destination::Directory(directory.insert(OutputDirectory::create(path)?).temporary())
         }
         (Shape::Directory, None) => {
             let name = format.name;
@@ -211,22 +232,41 @@ pub fn write(
         }
     };
     let symbols = trace.symbols();
-    let info = trace.info().clone();
-    let mut events = Selected {
-        source: trace.source(),
-        selection,
-    };
-    let result = kymo_export::export(format, &info, &mut events, &symbols, destination, options);
-    let selection = events.selection;
-    let (summary, failure) = match result {
-        Ok(summary) => (summary, None),
-        Err(ExportError::Source { error, summary }) => (summary, Some(trace.unreadable(&error))),
-        Err(error) => return Err(failed(output, error)),
-    };
+    let mut span = Span::default();
+    let export = Export::new(format, trace.info(), &symbols, destination, options);
+    let mut export = export.map_err(|error| failed(output, error))?;
+    let mut failure = None;
+    let read = trace.walk(&mut |moment| {
+        let Moment::Batch(info, batch) = moment else {
+            return Ok(more(true));
+        };
+        span.meet(info, batch);
+        match export.batch(info, batch) {
+            Ok(goes_on) => Ok(more(goes_on)),
+            Err(error) => {
+                failure = Some(error);
+                Ok(more(false))
+            }
+        }
+    });
+    if let Some(error) = failure {
+        return Err(failed(output, error));
+    }
+    // What was read before a failure is a whole file.
+    let summary = export.finish(trace.info());
+    let summary = summary.map_err(|error| failed(output, error))?;
+    if let Some(file) = file {
+        file.finish()?;
+    }
+    if let Some(directory) = directory {
+        directory.finish(|| Ok(()))?;
+    }
     let written = output.map_or(String::new(), |path| format!("{}: ", path.display()));
     context.note(format_args!("{written}{summary}"));
-    selection.remark(context);
-    failure.map_or(Ok(()), Err)
+    if summary.events == 0 && span.bounds().is_some() && !part.is_everything() {
+        remark_nothing_chosen(part.window(), 0, span, context);
+    }
+    read
 }
 
 /// Makes sure that an output can be written, before anything is spent on it.
@@ -255,10 +295,12 @@ pub fn check_empty(path: &Path) -> Result<(), Report> {
         .help("files that are there already would become part of the result: give a new directory"))
 }
 
-fn failed(output: Option<&Path>, error: ExportError<ReadError>) -> Report {
+fn failed(output: Option<&Path>, error: ExportError) -> Report {
     match (error, output) {
         (ExportError::Write(error), Some(path)) => unwritable(path, &error),
         (ExportError::Write(error), None) => error.into(),
+        (error @ ExportError::Selection { .. }, _) => Report::caused_by(&error)
+            .help("leave the option out, or choose a format that shows calls"),
         (error, _) => Report::caused_by(&error),
     }
 }

@@ -1,10 +1,13 @@
 //! `kymo info`: what an input is, what is in it, and what is missing from it.
 
-use std::collections::HashSet;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use kymo_event::{Addr, ClockCorrection, Date, Duration, Event, EventKind, TraceInfo};
+use kymo_event::{
+    Batch, ClockCorrection, Date, Duration, FunctionId, InterruptKind, RowKind, Space, SpaceKind,
+    TraceInfo, Wanted,
+};
+use kymo_export::json::{Object, list};
 use kymo_read::{ReadError, Source, StreamSummary, Summary};
 use kymo_symbols::{DebugInfo, Symbols};
 
@@ -12,9 +15,10 @@ use crate::args::{Format, FormatArgs, InputArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::input::{self, Refused, Trace, hex};
+use crate::names::carries_names;
 use crate::render::count::counted;
 use crate::render::duration::Seconds;
-use crate::render::json::{self, Object, With};
+use crate::render::escape::escaped;
 use crate::render::palette::Palette;
 use crate::render::table::{Align, Table};
 use crate::target::address_in;
@@ -28,7 +32,7 @@ EXAMPLES
   kymo info --format json trace/ | jq .lost        one object, for programs")]
 pub struct Args {
     #[command(flatten)]
-    input: InputArgs,
+    pub(crate) input: InputArgs,
 
     #[command(flatten)]
     format: FormatArgs,
@@ -55,20 +59,23 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let symbols = trace.symbols();
     let mut functions = Functions {
         source: trace.source(),
-        addresses: HashSet::new(),
+        met: Vec::new(),
     };
     let summary = Summary::of(&mut functions);
-    let functions = functions.addresses;
-    let named = functions
-        .iter()
-        .filter(|address| symbols.function_at(**address).is_some())
-        .count();
+    let met = functions.met;
+    let identities = &trace.info().identities;
+    let functions = (0..).zip(&met).filter(|(_, met)| **met);
+    let functions = functions.filter_map(|(id, _)| identities.function(FunctionId(id)));
+    let (count, named) = functions.fold((0, 0), |(count, named), function| {
+        let name = symbols.name_of(function);
+        (count + 1, named + u64::from(name.is_some()))
+    });
     let facts = Facts {
         info: trace.info(),
         summary: &summary,
         symbols: &symbols,
         given: args.symbols.any(),
-        functions: functions.len(),
+        functions: count,
         named,
         warnings: context.warnings(),
     };
@@ -82,11 +89,16 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
 
 /// Opens the input. Of a saved one the fields of events are not needed, whatever its format.
 fn open(args: &Args, context: &Context) -> Result<Trace, Refused> {
-    let path = &args.input.input;
+    let path = args.input.path();
     if address_in(path)?.is_some() {
-        return Ok(Trace::open(&args.input, &args.symbols, false, context)?);
+        return Ok(Trace::open(
+            &args.input,
+            &args.symbols,
+            Wanted::Meaning,
+            context,
+        )?);
     }
-    let source = input::open(&args.input, &args.symbols, false, context)?;
+    let source = input::open(&args.input, &args.symbols, Wanted::Meaning, context)?;
     Ok(Trace::new(
         input::name_of(path),
         source,
@@ -105,10 +117,11 @@ fn verdict(trace: &Trace, summary: &Summary) -> Result<ExitCode, Report> {
     }
 }
 
-/// Passes events on, and collects the functions that they name.
+/// Passes events on, and remembers the functions that they name.
 struct Functions<'a> {
     source: &'a mut dyn Source,
-    addresses: HashSet<Addr>,
+    /// By [`FunctionId`].
+    met: Vec<bool>,
 }
 
 impl Source for Functions<'_> {
@@ -116,17 +129,23 @@ impl Source for Functions<'_> {
         self.source.info()
     }
 
-    fn next(&mut self) -> Result<Option<Event>, ReadError> {
-        let event = self.source.next()?;
-        if let Some(Event { kind, .. }) = &event
-            && let EventKind::Enter { function, .. }
-            | EventKind::Exit {
-                function: Some(function),
-            } = kind
-        {
-            self.addresses.insert(*function);
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        self.source.info_mut()
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        let more = self.source.fill(batch)?;
+        self.met
+            .resize(self.source.info().identities.functions().len(), false);
+        for row in batch.rows() {
+            if let RowKind::Enter | RowKind::Exit = row.kind
+                && let Some(FunctionId(id)) = row.of_function()
+                && let Some(met) = self.met.get_mut(id as usize)
+            {
+                *met = true;
+            }
         }
-        Ok(event)
+        Ok(more)
     }
 }
 
@@ -138,8 +157,8 @@ struct Facts<'a> {
     /// Whether the user gave files of symbols.
     given: bool,
     /// Different functions in the trace, and how many of them have names.
-    functions: usize,
-    named: usize,
+    functions: u64,
+    named: u64,
     /// What was warned of on stderr.
     warnings: Vec<String>,
 }
@@ -149,6 +168,8 @@ impl Facts<'_> {
         let Self { info, summary, .. } = self;
         let mut line = |what: &str, value: &dyn std::fmt::Display| {
             let heading = palette.heading;
+            let value = value.to_string();
+            let value = escaped(&value);
             writeln!(out, "{heading}{what:<10}{heading:#} {value}")
         };
         line("format", &summary.format)?;
@@ -183,11 +204,15 @@ impl Facts<'_> {
                 line("span", &span.with_unit())?;
             }
         }
-        for (thread, name) in &info.threads {
-            line("thread", &format_args!("{thread} {name}"))?;
+        for thread in info.identities.threads() {
+            if let Some(name) = &thread.name {
+                line("thread", &format_args!("{} {name}", thread.tid))?;
+            }
         }
-        for (irq, name) in &info.interrupts {
-            line("interrupt", &format_args!("{irq} {name}"))?;
+        for interrupt in info.identities.interrupts() {
+            if let Some(name) = &interrupt.name {
+                line("interrupt", &format_args!("{} {name}", interrupt.irq))?;
+            }
         }
         line(
             "functions",
@@ -209,7 +234,7 @@ impl Facts<'_> {
                 stream.cpu.map_or("-".to_owned(), |cpu| cpu.to_string()),
                 stream
                     .thread
-                    .map_or("-".to_owned(), |thread| thread.to_string()),
+                    .map_or("-".to_owned(), |id| info.identities.tid(id).to_string()),
                 stream.events.to_string(),
                 lost(stream.lost),
                 stream.gaps.to_string(),
@@ -221,15 +246,22 @@ impl Facts<'_> {
             writeln!(
                 out,
                 "\n{error}damaged{error:#}    {} at offset {}: {}",
-                damage.stream, damage.offset, damage.message
+                escaped(&damage.stream),
+                damage.offset,
+                escaped(&damage.message)
             )?;
+        }
+        if info.more_damage > 0 {
+            let more = counted(info.more_damage, "more damaged place");
+            writeln!(out, "\n{error}damaged{error:#}    {more}")?;
         }
         Ok(())
     }
 
     /// What can be said of the symbols in a line.
     fn symbols_found(&self) -> String {
-        if self.symbols.is_empty() {
+        let carried = carries_names(&self.info.identities);
+        if self.symbols.is_empty() && !carried {
             return "none; give the program's ELF file with --elf".to_owned();
         }
         if !self.given && self.symbols.build_id().is_none() {
@@ -249,47 +281,122 @@ impl Facts<'_> {
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { info, summary, .. } = self;
-        let streams = With(|out: &mut dyn Write| json::list(out, &summary.streams, stream));
-        let errors = With(|out: &mut dyn Write| {
-            json::list(out, &summary.errors, |out, damage| {
-                let mut object = Object::begin(out)?;
-                object.member("stream", &damage.stream)?;
-                object.member("offset", damage.offset)?;
-                object.member("message", &damage.message)?;
-                object.end()
+        let mut line = Vec::new();
+        let mut object = Object::begin(&mut line);
+        object
+            .member("format", &summary.format)
+            .member("events", summary.events)
+            .member("lost", summary.lost)
+            .member("gaps", summary.gaps)
+            .member("overwritten_packets", summary.overwritten)
+            .member("start_ns", summary.start)
+            .member("end_ns", summary.end)
+            .with("streams", |out| {
+                list(out, &summary.streams, |out, found| stream(out, found, info))
             })
-        });
-        let threads = With(|out: &mut dyn Write| {
-            json::list(out, &info.threads, |out, (thread, name)| {
-                let mut object = Object::begin(out)?;
-                object.member("thread", thread.0)?.member("name", name)?;
-                object.end()
+            .with("errors", |out| {
+                list(out, &summary.errors, |out, damage| {
+                    let mut object = Object::begin(out);
+                    object.member("stream", &damage.stream);
+                    object.member("offset", damage.offset);
+                    object.member("message", &damage.message);
+                    object.end();
+                })
             })
-        });
-        let corrections =
-            With(|out: &mut dyn Write| json::list(out, &info.clock_corrections, correction));
-        let mut object = Object::begin(out)?;
-        object.member("format", &summary.format)?;
-        object.member("events", summary.events)?;
-        object.member("lost", summary.lost)?;
-        object.member("gaps", summary.gaps)?;
-        object.member("overwritten_packets", summary.overwritten)?;
-        object.member("start_ns", summary.start.map(|time| time.0))?;
-        object.member("end_ns", summary.end.map(|time| time.0))?;
-        object.member("streams", streams)?;
-        object.member("errors", errors)?;
-        object.member("clock_hz", info.clock_hz)?;
+            .member("clock_hz", info.clock_hz);
+        if info.more_damage > 0 {
+            object.member("errors_omitted", info.more_damage);
+        }
         let date = info.wall_clock.as_ref().zip(summary.start);
         let date = date.map(|(wall, start)| Date(wall.unix_ns(start)).to_string());
-        object.member("date", date)?;
-        object.member("clock_corrections", corrections)?;
-        object.member("build_id", info.build_id.as_deref().map(hex))?;
-        object.member("threads", threads)?;
-        object.member("functions", self.functions as u64)?;
-        object.member("functions_named", self.named as u64)?;
-        object.member("warnings", self.warnings.as_slice())?;
-        object.end()?;
-        out.write_all(b"\n")
+        object
+            .member("date", date)
+            .with("clock_corrections", |out| {
+                list(out, &info.clock_corrections, correction)
+            })
+            .member("build_id", info.build_id.as_deref().map(hex))
+            .with("threads", |out| {
+                let threads = info.identities.threads().iter();
+                let named =
+                    threads.filter_map(|thread| Some((thread.tid, thread.name.as_deref()?)));
+                list(out, named, |out, (thread, name)| {
+                    let mut object = Object::begin(out);
+                    object.member("thread", thread).member("name", name);
+                    object.end();
+                })
+            })
+            .with("interrupts", |out| {
+                let interrupts = info.identities.interrupts().iter();
+                let named = interrupts
+                    .filter_map(|interrupt| Some((interrupt, interrupt.name.as_deref()?)));
+                list(out, named, |out, (interrupt, name)| {
+                    let mut object = Object::begin(out);
+                    object.member("irq", interrupt.irq);
+                    object.member("kind", kind_name(interrupt.kind));
+                    object.member("name", name);
+                    object.end();
+                })
+            })
+            .with("spaces", |out| list(out, info.identities.spaces(), space))
+            .member("functions", self.functions)
+            .member("functions_named", self.named)
+            .object("symbols", |object| self.symbols_json(object))
+            .member("warnings", self.warnings.as_slice());
+        object.end();
+        line.push(b'\n');
+        out.write_all(&line)
+    }
+
+    /// What is known of the symbols.
+    fn symbols_json(&self, object: &mut Object<'_>) {
+        let build = match (self.symbols.build_id(), &self.info.build_id) {
+            (Some(symbols), Some(traced)) => Some(symbols == traced),
+            _ => None,
+        };
+        object.member("given", !self.symbols.is_empty());
+        object.member("in_trace", carries_names(&self.info.identities));
+        object.member("build_id", self.symbols.build_id().map(hex));
+        object.member("same_build", build);
+        let lines = matches!(self.symbols.debug_info(), DebugInfo::Present);
+        object.member("files_and_lines", lines);
+    }
+}
+
+/// An address space, for programs.
+fn space(out: &mut Vec<u8>, space: &Space) {
+    let mut object = Object::begin(out);
+    object
+        .member("name", &space.name)
+        .member(
+            "kind",
+            match space.kind {
+                SpaceKind::Firmware => "firmware",
+                SpaceKind::Kernel => "kernel",
+                SpaceKind::Process => "process",
+            },
+        )
+        .member("pid", space.pid)
+        .member("build_id", space.build_id.as_deref().map(hex))
+        .member("text_base", space.text_base)
+        .with("mappings", |out| {
+            list(out, &space.mappings, |out, mapping| {
+                let mut object = Object::begin(out);
+                object.member("start", mapping.start);
+                object.member("bytes", mapping.bytes);
+                object.member("offset", mapping.offset);
+                object.member("path", &mapping.path);
+                object.end();
+            })
+        });
+    object.end();
+}
+
+/// What a kind of interrupt is called.
+const fn kind_name(kind: InterruptKind) -> &'static str {
+    match kind {
+        InterruptKind::Soft => "soft",
+        InterruptKind::Vector => "vector",
+        _ => "hard",
     }
 }
 
@@ -324,15 +431,15 @@ fn corrected(correction: &ClockCorrection) -> String {
     )
 }
 
-fn correction(out: &mut dyn Write, correction: &ClockCorrection) -> io::Result<()> {
-    let mut object = Object::begin(out)?;
-    object.member("cpu", correction.cpu.0)?;
-    object.member("reference", correction.reference.0)?;
-    object.member("moments", correction.moments)?;
-    object.member("first_ns", correction.first_ns)?;
-    object.member("last_ns", correction.last_ns)?;
-    object.member("uncertainty_ns", correction.uncertainty_ns)?;
-    object.end()
+fn correction(out: &mut Vec<u8>, correction: &ClockCorrection) {
+    let mut object = Object::begin(out);
+    object.member("cpu", correction.cpu);
+    object.member("reference", correction.reference);
+    object.member("moments", correction.moments);
+    object.member("first_ns", correction.first_ns);
+    object.member("last_ns", correction.last_ns);
+    object.member("uncertainty_ns", correction.uncertainty_ns);
+    object.end();
 }
 
 /// A number of lost events, for people.
@@ -340,40 +447,44 @@ fn lost(lost: Option<u64>) -> String {
     lost.map_or("unknown".to_owned(), |lost| lost.to_string())
 }
 
-fn stream(out: &mut dyn Write, stream: &StreamSummary) -> io::Result<()> {
-    let mut object = Object::begin(out)?;
-    object.member("name", &stream.name)?;
-    object.member("cpu", stream.cpu.map(|cpu| cpu.0))?;
-    object.member("thread", stream.thread.map(|thread| thread.0))?;
-    object.member("events", stream.events)?;
-    object.member("lost", stream.lost)?;
-    object.member("gaps", stream.gaps)?;
-    object.member("start_ns", stream.start.map(|time| time.0))?;
-    object.member("end_ns", stream.end.map(|time| time.0))?;
-    object.end()
+fn stream(out: &mut Vec<u8>, stream: &StreamSummary, info: &TraceInfo) {
+    let mut object = Object::begin(out);
+    object.member("name", &stream.name);
+    object.member("cpu", stream.cpu);
+    let thread = stream.thread.map(|id| info.identities.tid(id));
+    object.member("thread", thread);
+    object.member("events", stream.events);
+    object.member("lost", stream.lost);
+    object.member("gaps", stream.gaps);
+    object.member("start_ns", stream.start);
+    object.member("end_ns", stream.end);
+    object.end();
 }
 
 /// The object of an input that can't be opened: the same members, and the reason as its error.
 fn refused(out: &mut dyn Write, error: &Refused) -> io::Result<()> {
-    let errors = With(|out: &mut dyn Write| {
-        json::list(out, [error.offset], |out, offset| {
-            let mut object = Object::begin(out)?;
-            object.member("offset", offset)?;
-            object.member("message", error.report.message())?;
-            object.end()
+    let mut line = Vec::new();
+    let mut object = Object::begin(&mut line);
+    let nothing: [&str; 0] = [];
+    object
+        .member("format", None::<&str>)
+        .member("events", 0_u64)
+        .member("lost", None::<u64>)
+        .member("gaps", 0_u64)
+        .member("overwritten_packets", 0_u64)
+        .member("start_ns", None::<i64>)
+        .member("end_ns", None::<i64>)
+        .member("streams", nothing.as_slice())
+        .with("errors", |out| {
+            list(out, [error.offset], |out, offset| {
+                let mut object = Object::begin(out);
+                object.member("offset", offset);
+                object.member("message", error.report.message());
+                object.end();
+            })
         })
-    });
-    let mut object = Object::begin(out)?;
-    object.member("format", None::<&str>)?;
-    object.member("events", 0_u64)?;
-    object.member("lost", None::<u64>)?;
-    object.member("gaps", 0_u64)?;
-    object.member("overwritten_packets", 0_u64)?;
-    object.member("start_ns", None::<i64>)?;
-    object.member("end_ns", None::<i64>)?;
-    object.member("streams", With(|out: &mut dyn Write| out.write_all(b"[]")))?;
-    object.member("errors", errors)?;
-    object.member("warnings", With(|out: &mut dyn Write| out.write_all(b"[]")))?;
-    object.end()?;
-    out.write_all(b"\n")
+        .member("warnings", nothing.as_slice());
+    object.end();
+    line.push(b'\n');
+    out.write_all(&line)
 }

@@ -7,18 +7,19 @@ use kymo_wire::link::Command;
 
 use crate::context::Context;
 use crate::diagnostic::Report;
-use crate::target::{Either, TargetArgs, explain};
+use crate::render::escape::escaped;
+use crate::target::{Either, NamedTarget, explain};
 
 /// The options of `kymo ping`.
 #[derive(Debug, clap::Args)]
 #[command(before_help = "\
 EXAMPLES
   kymo ping                                  the board on /dev/ttyACM0
-  kymo ping --serial /dev/ttyUSB0 --baud 921600
-  kymo ping --target tcp:localhost:4000      a UART of QEMU's")]
+  kymo ping /dev/ttyUSB0 --baud 921600
+  kymo ping tcp:localhost:4000               a UART of QEMU's")]
 pub struct Args {
     #[command(flatten)]
-    target: TargetArgs,
+    target: NamedTarget,
 }
 
 /// Asks the target for a sign of life, and prints it.
@@ -26,7 +27,7 @@ pub struct Args {
 /// # Errors
 /// When there is none.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
-    let target = args.target.recognise(context)?;
+    let target = args.target.args().recognise(context)?;
     let started = Instant::now();
     let answer = match target {
         Either::Kymo(mut live) => live.target.command(Command::Ping).map_err(explain)?,
@@ -36,7 +37,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         }
     };
     let took = started.elapsed();
-    writeln!(context.out().0, "{answer}")?;
+    writeln!(context.out().0, "{}", escaped(&answer))?;
     context.detail(format_args!("after {:.1} ms", took.as_secs_f64() * 1e3));
     Ok(ExitCode::SUCCESS)
 }

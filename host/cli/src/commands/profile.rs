@@ -10,10 +10,12 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 
-use kymo_analysis::calls::{self, Callee, Calls, Step};
-use kymo_analysis::profile::Profile;
-use kymo_event::{Addr, Duration};
+use kymo_analysis::calls::Callee;
+use kymo_analysis::profile::{self, Profile};
+use kymo_analysis::replay::{Options, Replay};
+use kymo_event::{Addr, Duration, FunctionId, Identities, Wanted};
 use kymo_read::profile_table::{self, FunctionProfile, ProfileTable};
 use kymo_read::{OpenOptions, Saved, Source};
 use kymo_symbols::Symbols;
@@ -21,15 +23,16 @@ use kymo_wire::link::Identity;
 use kymo_wire::profile::TABLE_MAGIC;
 
 use crate::args::{Format, FormatArgs, InputArgs, MemoryArgs, SymbolArgs};
-use crate::averages::{self, Averages};
 use crate::context::Context;
-use crate::diagnostic::{Report, unwritable};
-use crate::input::{Trace, is_pipe, name_of, open, refused};
+use crate::diagnostic::Report;
+use crate::input::{Events, Moment, Trace, is_pipe, more, name_of, open, refused};
 use crate::names::Names;
+use crate::output::{Inputs, protect, write_file};
 use crate::render::count::{are, counted};
 use crate::render::duration::Human;
 use crate::render::json::Object;
 use crate::render::palette::Palette;
+use crate::render::share::percent;
 use crate::render::table::{Align, Table};
 use crate::target::{
     Either, Live, TargetArgs, USUAL_WAIT_SECONDS, What, address_in, incomplete, trace_info,
@@ -51,8 +54,9 @@ EXAMPLES
   kymo profile -o table.profile                    keep the table as the target sent it
   kymo profile table.profile --elf firmware.elf    and look at it later")]
 pub struct Args {
-    /// A kept table, or a saved trace, in the place of a target.
-    #[arg(value_name = "INPUT", conflicts_with_all = ["target", "serial", "reboot"])]
+    /// The target: a serial port, or tcp:HOST:PORT; --target says the same. Or a kept table or a saved
+    /// trace in its place.
+    #[arg(value_name = "INPUT", conflicts_with_all = ["target", "serial"])]
     input: Option<PathBuf>,
 
     /// Show the first N functions, those with the most total time; 0 for all.
@@ -108,6 +112,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
 
 /// The table that a target sends.
 fn live(args: &Args, target: &TargetArgs, context: &mut Context) -> Result<ExitCode, Report> {
+    if let Some(output) = &args.output {
+        protect(&Inputs::of_symbols(&args.symbols), output)?;
+    }
     let mut live = match target.recognise(context)? {
         Either::Kymo(live) => live,
         Either::Zephyr(live) => return zephyr::live(args, *live, context),
@@ -125,7 +132,7 @@ fn live(args: &Args, target: &TargetArgs, context: &mut Context) -> Result<ExitC
     }
     let bytes = table_of(&mut live, context)?;
     if let Some(path) = &args.output {
-        keep(path, &live.identity, &bytes).map_err(|error| unwritable(path, &error))?;
+        keep(path, &live.identity, &bytes)?;
         let size = counted(bytes.len() as u64, "byte");
         context.note(format_args!("{}: {size}", path.display()));
     }
@@ -146,6 +153,13 @@ fn table_of(live: &mut Live, context: &Context) -> Result<Vec<u8>, Report> {
 
 /// The table in a file, or that of a saved trace.
 fn saved(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Report> {
+    if args.reboot {
+        let name = name_of(path);
+        let report = Report::new(format_args!(
+            "{name} is a saved table or trace, not a target"
+        ));
+        return Err(report.help("--reboot is for a live target"));
+    }
     if args.output.is_some() {
         return Err(Report::new("--output keeps the table of a live target")
             .help("copy the file, or convert a trace with `kymo export`"));
@@ -160,14 +174,14 @@ fn saved(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Re
         return show_kept(args, path, &identity, &bytes, context);
     }
     let input = InputArgs::new(path.to_owned(), args.memory.clone());
-    let source = open(&input, &args.symbols, false, context)?;
+    let source = open(&input, &args.symbols, Wanted::Meaning, context)?;
     of_trace(args, path, source, context)
 }
 
 /// The same of what comes through a pipe and can be looked at only once.
 fn piped(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Report> {
     let options = OpenOptions {
-        fields: false,
+        wanted: Wanted::Meaning,
         program: args.symbols.elf.first().cloned(),
         ..OpenOptions::default()
     };
@@ -177,7 +191,7 @@ fn piped(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Re
             if let Some(table) = zephyr::table_in(&name, &bytes) {
                 return zephyr::show(args, &table, context);
             }
-            kymo_read::zephyr::open_bytes(&name, bytes, &options)
+            kymo_read::zephyr_instrumentation::open_bytes(&name, bytes, &options)
         }
         Ok(Saved::Raw(file)) => {
             let dump = file.dump();
@@ -215,39 +229,45 @@ fn of_trace(
 ) -> Result<ExitCode, Report> {
     context.note("worked out from a trace: the target's own table is not in it");
     let mut trace = Trace::new(name_of(path), source, &args.symbols, context)?;
-    let mut calls = Calls::new(trace.info(), calls::Options::default());
-    let mut profile = Profile::new();
-    let mut averages = Averages::default();
-    let mut add = |step: Step<'_>| {
-        profile.add(&step);
-        averages.add(&step);
+    // A target's own table goes by its clock as it is.
+    let options = Options {
+        repair_clock: false,
+        ..Options::default()
     };
-    let read = trace.for_each(|event| {
-        calls.push(event, &mut add);
-        Ok(())
+    let mut replay = Replay::new(trace.info(), &trace.symbols(), options);
+    let mut profile = Profile::new();
+    let read = trace.walk(&mut |moment| {
+        if let Moment::Batch(info, batch) = moment {
+            replay.batch_to(info, batch, &mut profile);
+        }
+        Ok(more(true))
     });
-    calls.finish(&mut add);
+    replay.finish(trace.info(), &mut |_, step| profile.add(&step));
+    let identities = &trace.info().identities;
     let mut rows: Vec<Row> = profile
         .rows()
         .filter_map(|(callee, row)| match callee {
-            Callee::Function(address) if row.count > 0 => Some(Row {
-                address,
+            Callee::Function(id) if row.count > row.orphans => Some(Row {
+                function: Some(id),
+                address: identities
+                    .function(id)
+                    .and_then(|function| function.address),
                 count: row.count,
                 total: row.total,
                 self_time: row.self_time,
-                average: Some(averages::average(averages.sum(callee), row)),
-                min: row.min,
-                max: row.max,
+                average: (row.complete > 0).then(|| row.average()),
+                min: (row.complete > 0).then_some(row.min),
+                max: (row.complete > 0).then_some(row.max),
             }),
             _ => None,
         })
         .collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.total), row.address));
-    show_rows(args, &rows, &trace.symbols(), context)?;
-    if rows.is_empty() && trace.info().format == kymo_read::zephyr::FORMAT {
+    show_rows(args, &rows, &trace.symbols(), identities, context)?;
+    if rows.is_empty() && trace.info().format == kymo_read::zephyr_instrumentation::FORMAT {
         context.note("a dump without calls is what a target sends that was dumped before");
     }
-    let counts = calls.counts();
+    let counts = replay.counts();
     let unsure = counts.unwound + counts.lost + counts.doubtful + counts.orphans + counts.open;
     if unsure > 0 {
         context.note(format_args!(
@@ -292,10 +312,10 @@ pub fn is_kept_table(path: &Path) -> bool {
 }
 
 /// Keeps a table.
-fn keep(path: &Path, identity: &Identity, table: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    writeln!(file, "{identity}")?;
-    file.write_all(table)
+fn keep(path: &Path, identity: &Identity, table: &[u8]) -> Result<(), Report> {
+    let mut kept = format!("{identity}\n").into_bytes();
+    kept.extend_from_slice(table);
+    write_file(path, &kept)
 }
 
 fn decode(bytes: &[u8], name: &str) -> Result<ProfileTable, Report> {
@@ -307,14 +327,16 @@ fn decode(bytes: &[u8], name: &str) -> Result<ProfileTable, Report> {
 
 /// One line of the table.
 struct Row {
-    address: Addr,
+    /// Which function of a trace it is; `None` in a table that a target keeps.
+    function: Option<FunctionId>,
+    address: Option<Addr>,
     count: u64,
     total: Duration,
     self_time: Duration,
-    /// The average of its calls; `None` where that is not known.
+    /// The average, the shortest and the longest of its calls; `None` where that is not known.
     average: Option<Duration>,
-    min: Duration,
-    max: Duration,
+    min: Option<Duration>,
+    max: Option<Duration>,
 }
 
 fn show_table(
@@ -327,16 +349,17 @@ fn show_table(
         .functions
         .iter()
         .map(|function| Row {
-            address: function.address,
+            function: None,
+            address: Some(function.address),
             count: function.count,
             total: function.total,
             self_time: function.self_time,
             average: average(function),
-            min: function.min,
-            max: function.max,
+            min: Some(function.min),
+            max: Some(function.max),
         })
         .collect();
-    show_rows(args, &rows, symbols, context)?;
+    show_rows(args, &rows, symbols, &Identities::default(), context)?;
     if rows.iter().any(|row| row.average.is_none()) {
         context.note(
             "AVG is - where a function calls itself: the target counts such time once in TOTAL, so \
@@ -375,9 +398,14 @@ fn show_rows(
     args: &Args,
     rows: &[Row],
     symbols: &Symbols,
+    identities: &Identities,
     context: &mut Context,
 ) -> Result<(), Report> {
     let names = Names::new(symbols);
+    let name = |row: &Row| match (row.function, row.address) {
+        (Some(function), _) => names.function(identities, function),
+        (None, address) => names.at(address.unwrap_or_default()),
+    };
     // The share of each is of what all of them did, also of those that are not shown.
     let whole = rows
         .iter()
@@ -385,10 +413,10 @@ fn show_rows(
     let shown = first(rows, args.number);
     let (out, palette) = context.out();
     match args.format.format {
-        Format::Text => text(out, palette, shown, whole, &names)?,
+        Format::Text => text(out, palette, shown, whole, &name)?,
         Format::Json => {
             for row in shown {
-                json(out, row, &names, symbols)?;
+                json(out, row, &name(row), symbols)?;
             }
         }
     }
@@ -399,7 +427,7 @@ fn show_rows(
     if rows.is_empty() {
         context.note("the table is empty: nothing was recorded yet (`kymo status` tells more)");
     }
-    names.remark(context);
+    names.remark(identities, context);
     Ok(())
 }
 
@@ -413,7 +441,7 @@ fn text(
     palette: &Palette,
     rows: &[Row],
     whole: Duration,
-    names: &Names<'_>,
+    name: &dyn Fn(&Row) -> Rc<str>,
 ) -> io::Result<()> {
     let mut table = Table::new([
         ("COUNT", Align::Right),
@@ -425,47 +453,42 @@ fn text(
         ("MAX", Align::Right),
         ("FUNCTION", Align::Left),
     ]);
+    let known =
+        |time: Option<Duration>| time.map_or("-".to_owned(), |time| Human(time).to_string());
     for row in rows {
         table.row([
             row.count.to_string(),
             Human(row.total).to_string(),
             Human(row.self_time).to_string(),
             percent(row.self_time, whole),
-            row.average
-                .map_or("-".to_owned(), |average| Human(average).to_string()),
-            Human(row.min).to_string(),
-            Human(row.max).to_string(),
-            names.function(row.address).to_string(),
+            known(row.average),
+            known(row.min),
+            known(row.max),
+            name(row).to_string(),
         ]);
     }
     table.write(out, palette)
 }
 
-/// The average of a function's calls, rounded down, from what a target keeps. It counts recursion
-/// once in the total, and says where there was some. So does an average below the shortest call.
+/// The average of a function's calls, from what a target keeps. It counts recursion once in the total, and
+/// says where there was some. So does an average below the shortest call.
 fn average(function: &FunctionProfile) -> Option<Duration> {
-    let average = Duration(function.total.0.checked_div(function.count).unwrap_or(0));
+    let average = profile::average(function.total, function.count);
     (!function.recursive && average >= function.min).then_some(average)
 }
 
-/// A share in percent with two decimals, rounded down.
-fn percent(part: Duration, whole: Duration) -> String {
-    let hundredths = u128::from(part.0) * 10_000 / u128::from(whole.0.max(1));
-    format!("{}.{:02}", hundredths / 100, hundredths % 100)
-}
-
 /// A function on one line, with the members of `kymo report`.
-fn json(out: &mut dyn Write, row: &Row, names: &Names<'_>, symbols: &Symbols) -> io::Result<()> {
+fn json(out: &mut dyn Write, row: &Row, name: &str, symbols: &Symbols) -> io::Result<()> {
     let mut object = Object::begin(out)?;
-    object.member("function", &*names.function(row.address))?;
+    object.member("function", name)?;
     object.member("count", row.count)?;
     object.member("total_ns", row.total.0)?;
     object.member("self_ns", row.self_time.0)?;
-    object.member("min_ns", row.min.0)?;
-    object.member("max_ns", row.max.0)?;
+    object.member("min_ns", row.min)?;
+    object.member("max_ns", row.max)?;
     object.member("avg_ns", row.average.map(|average| average.0))?;
-    object.member("address", row.address.0)?;
-    if let Some(location) = symbols.location(row.address) {
+    object.member("address", row.address.map(|address| address.0))?;
+    if let Some(location) = row.address.and_then(|address| symbols.location(address)) {
         object.member("file", &location.file)?;
         object.member("line", location.line)?;
     }

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use kymo_link::{Address, Told};
-use kymo_read::native::{Recording, RecordingFigures, Taken, WriteError};
+use kymo_link::Told;
+use kymo_read::kymo::{Recording, RecordingFigures, Taken, WriteError};
 
 use crate::args::{Format, FormatArgs, SymbolArgs};
 use crate::context::Context;
@@ -18,7 +18,7 @@ use crate::live_stream::{self, Ended, Go, Sink, StreamArgs};
 use crate::recording;
 use crate::render::count::counted;
 use crate::render::json::Object;
-use crate::target::{Protocol, TargetArgs, explain, trace_info};
+use crate::target::{NamedTarget, Protocol, explain, trace_info};
 
 /// The options of `kymo record`.
 #[derive(Debug, clap::Args)]
@@ -31,10 +31,6 @@ EXAMPLES
   kymo record /dev/ttyUSB1 -o trace --protocol zephyr-tracing --metadata metadata
                                                           what Zephyr's tracing sends")]
 pub struct Args {
-    /// The target: a serial port, or tcp:HOST:PORT; --target says the same.
-    #[arg(value_name = "TARGET", conflicts_with_all = ["target", "serial"])]
-    address: Option<Address>,
-
     /// The directory of the recording. A trace that is there is replaced.
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
@@ -63,7 +59,7 @@ pub struct Args {
     format: FormatArgs,
 
     #[command(flatten)]
-    target: TargetArgs,
+    target: NamedTarget,
 
     #[command(flatten)]
     symbols: SymbolArgs,
@@ -75,10 +71,7 @@ pub struct Args {
 /// When the target does not answer or cannot stream, the directory can't be written, or the stream
 /// ended although more was wanted; what arrived until then is in the recording.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
-    let target = match &args.address {
-        Some(address) => args.target.with_address(address.clone()),
-        None => args.target.clone(),
-    };
+    let target = args.target.args();
     if target.protocol() == Protocol::ZephyrTracing {
         return tracing::record(args, &target, context);
     }

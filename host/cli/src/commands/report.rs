@@ -1,32 +1,37 @@
 //! `kymo report`: which functions took the time.
 
+mod doubts;
+
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::io::Write;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use clap::ValueEnum;
-use kymo_analysis::calls::{self, Callee, Calls, Step};
+use kymo_analysis::calls::{Callee, Step};
 use kymo_analysis::compensation::Compensation;
-use kymo_analysis::profile::{Profile, Row};
-use kymo_analysis::steady::Steady;
-use kymo_event::{Addr, Duration, Event, EventKind, Gap, Irq};
+use kymo_analysis::profile::{self, Bounds, Profile, Row};
+use kymo_analysis::replay::{Observer, Options, Origin, Replay};
+use kymo_event::{Addr, Batch, Duration, Identities, Irq, TraceInfo};
+use kymo_export::json::Object;
 use kymo_symbols::{Location, Symbols};
 
 use crate::args::{Format, FormatArgs, InputArgs, SymbolArgs};
-use crate::averages::{self, Averages};
 use crate::commands::compensated;
 use crate::context::Context;
 use crate::diagnostic::Report;
-use crate::filter::{FilterArgs, Selection};
-use crate::input::{Events, Moment, Trace};
+use crate::filter::{FilterArgs, Part};
+use crate::input::{Events, Moment, Trace, more};
 use crate::names::Names;
 use crate::render::count::{are, counted};
 use crate::render::duration::Human;
-use crate::render::json::Object;
 use crate::render::palette::Palette;
+use crate::render::share::percent;
 use crate::render::table::{Align, Table};
+use crate::span::{Span, remark_replay};
+use doubts::{Doubts, Missing};
 
 /// The options of `kymo report`.
 #[derive(Debug, clap::Args)]
@@ -54,10 +59,6 @@ pub struct Args {
     /// JSON a member, says how much the rest may still be wrong.
     #[arg(long)]
     compensate: bool,
-
-    /// Only what happened in this thread: its id or name, with * and ? as wildcards. Repeatable.
-    #[arg(long, value_name = "THREAD", help_heading = "Which events")]
-    thread: Vec<String>,
 
     #[command(flatten)]
     filter: FilterArgs,
@@ -91,14 +92,29 @@ pub enum Key {
 
 /// One line of the table.
 struct Entry {
-    callee: Callee,
+    place: Place,
     name: Rc<str>,
     location: Option<Location>,
     row: Row,
-    /// Of all its calls, each with its own duration.
+    /// How many calls there were at most; `None` if that is not known.
+    count_max: Option<u64>,
+    /// How much the times can be at most; `None` if that is not known.
+    total_max: Option<Duration>,
+    self_max: Option<Duration>,
+    /// Of its complete calls, each with its own duration.
     average: Duration,
     /// What was taken off.
     taken: Option<Taken>,
+}
+
+/// Where a function or interrupt is on its target. What is equal otherwise is in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Function(Addr),
+    /// Of a function that has no address.
+    Name,
+    Interrupt(Irq),
+    Unknown,
 }
 
 /// What was taken off a function's times, and how much what is left may be wrong, either way.
@@ -114,12 +130,12 @@ struct Taken {
 }
 
 impl Entry {
-    /// Takes off what recording took. `sum` is that of all its calls.
-    fn compensate(&mut self, compensation: &Compensation, sum: Duration) {
-        let charged = compensation.charged(self.callee);
+    /// Takes off what recording took of the calls of `callee`.
+    fn compensate(&mut self, compensation: &Compensation, callee: Callee) {
+        let charged = compensation.charged(callee);
         let row = &mut self.row;
-        let left = charged.left(row, sum);
-        self.taken = Some(Taken {
+        let left = charged.left(row);
+        let taken = Taken {
             total: row.total - left.total,
             total_bound: compensation.bound(&charged.total),
             self_time: charged.self_time.cost(),
@@ -127,56 +143,110 @@ impl Entry {
             below_zero: charged.self_time.cost() > row.self_time
                 || (left.total == Duration(0) && charged.total.cost() > row.total),
             callees_below_zero: left.callees_below_zero && left.total > Duration(0),
-        });
-        self.average = averages::average(left.each, row);
+        };
+        self.average = profile::average(left.each, row.complete);
+        self.total_max = self.total_max.map(|most| most - taken.total);
+        self.self_max = self.self_max.map(|most| most - taken.self_time);
         (row.total, row.self_time) = (left.total, left.self_time);
         (row.min, row.max) = (charged.min, charged.max);
+        self.taken = Some(taken);
+    }
+
+    /// Whether a time is a lower bound: calls were open, or began before what was recorded, or more may be
+    /// hidden by a loss.
+    fn is_at_least(&self, time: Duration, most: Option<Duration>) -> bool {
+        self.row.open > 0 || self.row.orphans > 0 || most != Some(time)
     }
 }
 
-/// What is in no row of the table, because it is not in the trace.
+/// The sum of times.
+fn sum(times: impl Iterator<Item = Duration>) -> Duration {
+    times.fold(Duration(0), |sum, time| sum + time)
+}
+
+/// What the table is made of.
 #[derive(Default)]
-struct Missing {
-    /// Packets that newer ones overwrote.
-    overwritten: u64,
-    /// Events that were lost, as far as it is known how many, ...
-    events: u64,
-    /// ... and places at which it is not.
-    places: u64,
+struct Shown {
+    profile: Profile,
+    missing: Missing,
 }
 
-impl Missing {
-    fn add(&mut self, kind: &EventKind) {
-        let EventKind::Gap(gap) = kind else { return };
-        match (gap, gap.lost_events()) {
-            (Gap::Overwritten { packets }, _) => {
-                self.overwritten = self.overwritten.saturating_add(*packets);
-            }
-            (_, Some(events)) => self.events = self.events.saturating_add(events),
-            (_, None) => self.places += 1,
+impl Observer for Shown {
+    #[inline(always)]
+    fn step(&mut self, origin: Option<Origin>, step: Step<'_>) {
+        if let Step::Event { event, .. } = &step {
+            self.missing.add(*event);
         }
+        self.profile.step(origin, step);
+    }
+}
+
+/// The replays that a table takes.
+struct TableReplay {
+    replay: Replay,
+    shown: Shown,
+    /// What is in the window besides, where not all of it is shown: percentages are of the whole.
+    all: Option<(Replay, Profile)>,
+    /// What recording took is taken off sums, which are right, and not call by call, where it can be more
+    /// than there was: so the table needs the times as they were recorded, and the charges beside them.
+    charges: Option<Replay>,
+}
+
+impl TableReplay {
+    fn new(
+        trace: &Trace,
+        symbols: &Arc<Symbols>,
+        part: &Part,
+        compensate: bool,
+    ) -> Result<Self, Report> {
+        let info = trace.info();
+        let window_alone = Options {
+            window: part.window(),
+            ..Options::default()
+        };
+        if compensate {
+            compensated::check(info)?;
+            if part.chooses_calls() {
+                return Err(Report::new(
+                    "--compensate takes the cost off whole functions, and these options choose single calls",
+                )
+                .help("--begin and --end go with it, and `kymo show --compensate` takes the others"));
+            }
+        }
+        let charged = Options {
+            compensate: true,
+            ..window_alone.clone()
+        };
+        Ok(Self {
+            replay: Replay::new(info, symbols, part.replay()),
+            shown: Shown::default(),
+            all: part.chooses_calls().then(|| {
+                let replay = Replay::new(info, symbols, window_alone);
+                (replay, Profile::new())
+            }),
+            charges: compensate.then(|| Replay::new(info, symbols, charged)),
+        })
     }
 
-    fn remark(&self, context: &Context) {
-        if self.overwritten > 0 {
-            context.note(format_args!(
-                "the table is of the newest that was recorded: {} before it, overwritten; a larger buffer \
-                 keeps more",
-                counted(self.overwritten, "packet")
-            ));
+    /// Takes the next events; whether more are needed.
+    fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> bool {
+        if let Some((replay, profile)) = &mut self.all {
+            replay.batch_to(info, batch, profile);
         }
-        if self.events > 0 {
-            context.note(format_args!(
-                "what was lost is in no row: {}",
-                counted(self.events, "event")
-            ));
+        if let Some(charges) = &mut self.charges {
+            charges.batch(info, batch, &mut |_, _| {});
         }
-        if self.places > 0 {
-            context.note(format_args!(
-                "what was lost is in no row, and it is not known how much that was: {}",
-                counted(self.places, "gap")
-            ));
+        self.replay.batch_to(info, batch, &mut self.shown)
+    }
+
+    fn finish(&mut self, info: &TraceInfo) {
+        if let Some((replay, profile)) = &mut self.all {
+            replay.finish_to(info, profile);
         }
+        if let Some(charges) = &mut self.charges {
+            charges.finish(info, &mut |_, _| {});
+        }
+        self.replay.finish_to(info, &mut self.shown);
     }
 }
 
@@ -185,88 +255,61 @@ impl Missing {
 /// # Errors
 /// When the input can't be opened or is damaged; the table of what can be read is shown before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
-    let fields = args.filter.needs_fields();
-    let mut trace = Trace::open(&args.input, &args.symbols, fields, context)?;
-    let mut selection = Selection::new(args.filter.filter(&args.thread));
-    let mut profile = Profile::new();
-    let mut calls = Calls::new(trace.info(), calls::Options::default());
-    let mut averages = Averages::default();
-    let mut interrupts: HashMap<Irq, Rc<str>> = HashMap::new();
-    for (irq, name) in &trace.info().interrupts {
-        interrupts.insert(*irq, name.as_str().into());
-    }
-    let mut compensation = match args.compensate {
-        true => Some(compensated::compensation(trace.info())?),
-        false => None,
-    };
-    let mut add = |mut step: Step<'_>, event: Option<&Event>, taking: &mut Option<Compensation>| {
-        profile.add(&step);
-        averages.add(&step);
-        if let Some(taking) = taking {
-            taking.step(event.map(|event| event.stream), &mut step);
-        }
-    };
-    let mut missing = Missing::default();
-    let mut take = |event: &Event| {
-        missing.add(&event.kind);
-        if let EventKind::IsrName { irq, name } = &event.kind {
-            interrupts.insert(*irq, name.as_str().into());
-        }
-        if let Some(compensation) = &mut compensation {
-            compensation.event(event);
-        }
-        calls.push(event, &mut |step| add(step, Some(event), &mut compensation));
-    };
-    let mut steady = trace.info().steps_back.then(Steady::default);
-    let read = selection.of(&mut trace).walk(&mut |moment| {
-        match (moment, &mut steady) {
-            (Moment::Event(event), None) => take(event),
-            (Moment::Event(event), Some(steady)) => {
-                steady.push(event.clone(), &mut |event| take(&event));
-            }
-            _ => {}
-        }
-        Ok(())
-    });
-    if let Some(steady) = &mut steady {
-        steady.finish(&mut |event| take(&event));
-    }
-    calls.finish(&mut |step| add(step, None, &mut compensation));
-
+    let wanted = args.filter.wanted();
+    let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
+    let part = args
+        .filter
+        .part(&args.input, &args.symbols, &mut trace, context)?;
     let symbols = trace.symbols();
+    let mut table = TableReplay::new(&trace, &symbols, &part, args.compensate)?;
+    let mut span = Span::default();
+    let read = trace.walk(&mut |moment| {
+        let Moment::Batch(info, batch) = moment else {
+            return Ok(more(true));
+        };
+        span.meet(info, batch);
+        Ok(more(table.batch(info, batch)))
+    });
+    table.finish(trace.info());
+    let (profile, replay) = (&table.shown.profile, &table.replay);
+    let compensation = table.charges.as_ref().and_then(Replay::compensation);
+    let identities = &trace.info().identities;
     let names = Names::new(&symbols);
+    let whole = table.all.as_ref().map_or(profile, |(_, all)| all);
+    let bounds = Bounds::of(replay.counts(), whole);
     let mut entries: Vec<Entry> = profile
         .rows()
         .map(|(callee, row)| {
-            let (name, location) = describe(callee, &names, &symbols, &interrupts);
-            let sum = averages.sum(callee);
+            let (place, name, location) = describe(callee, &names, &symbols, identities);
+            // A call that began before what was recorded took nobody knows how long.
+            let whole = row.orphans == 0;
             let mut entry = Entry {
-                callee,
+                place,
                 name,
                 location,
-                row: *row,
-                average: averages::average(sum, row),
+                count_max: bounds.count(&row),
+                total_max: bounds.total(&row).filter(|_| whole),
+                self_max: bounds.self_time(&row).filter(|_| whole),
+                average: row.average(),
+                row,
                 taken: None,
             };
-            if let Some(compensation) = &compensation {
-                entry.compensate(compensation, sum);
+            if let Some(compensation) = compensation {
+                entry.compensate(compensation, callee);
             }
             entry
         })
         .collect();
     entries.sort_by(|one, other| order(args.sort, one, other));
-    // The share of each is of what all of them did, also of those that are not shown.
-    let whole: u64 = entries
-        .iter()
-        .map(|entry| entry.row.self_time.0)
-        .fold(0, u64::saturating_add);
+    // The share of each is of what all of them did in the window, also of those that are not shown.
+    let whole = match &table.all {
+        None => sum(entries.iter().map(|entry| entry.row.self_time)),
+        Some((_, all)) => sum(all.rows().map(|(_, row)| row.self_time)),
+    };
     let taken = || entries.iter().filter_map(|entry| entry.taken.as_ref());
     let below_zero = taken().filter(|taken| taken.below_zero).count() as u64;
     let callees_below_zero = taken().filter(|taken| taken.callees_below_zero).count() as u64;
-    let within_open = profile
-        .rows()
-        .filter(|(_, row)| row.self_time > row.total && row.open > 0);
-    let within_open = within_open.count() as u64;
+    let doubts = Doubts::of(entries.iter().map(|entry| &entry.row));
     entries.truncate(args.number.unwrap_or(usize::MAX));
     let (out, palette) = context.out();
     match args.format.format {
@@ -277,15 +320,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             }
         }
     }
-    names.remark(context);
-    if let Some(compensation) = &compensation {
-        compensated::remark(
-            compensation,
-            Duration(whole),
-            below_zero,
-            "function",
-            context,
-        );
+    names.remark(identities, context);
+    if let Some(compensation) = compensation {
+        compensated::remark(compensation, whole, below_zero, "function", context);
     }
     if callees_below_zero > 0 {
         context.note(format_args!(
@@ -294,48 +331,17 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             counted(callees_below_zero, "function")
         ));
     }
-    let counts = *calls.counts();
-    let doubts = [
-        (counts.unwound, "unwound by a jump or an exception"),
-        (counts.lost, "whose return is lost"),
-        (
-            counts.doubtful - counts.doubtful_time,
-            "in doubt after a loss",
-        ),
-        (
-            counts.doubtful_time,
-            "whose time is in doubt because the clock stepped back or was uncertain, or an interrupt's beginning is missing",
-        ),
-        (counts.orphans, "that began before what was recorded"),
-        (counts.recording_off, "still open when recording went off"),
-        (counts.open, "still open at the end"),
-    ];
-    let doubts = doubts.iter().filter(|(calls, _)| *calls > 0);
-    let doubts: Vec<String> = doubts
-        .map(|(calls, what)| format!("{calls} {what}"))
-        .collect();
-    if !doubts.is_empty() {
-        let doubts = doubts.join(", ");
-        context.note(format_args!(
-            "a count is uncertain (±) by such calls: {doubts}"
-        ));
-    }
-    missing.remark(context);
-    if within_open > 0 {
-        context.note(format_args!(
-            "SELF is more than TOTAL for {}: a call of it was still open, and what ended within that one by \
-             recursion is not in TOTAL, which counts recursion once",
-            counted(within_open, "function")
-        ));
-    }
-    if let Some(steady) = steady.map(|steady| *steady.counts())
-        && steady.steps > 0
+    let counts = *replay.counts();
+    doubts.remark(context);
+    table.shown.missing.remark(&bounds, context);
+    if let Some(clock_repair) = replay.clock_repair()
+        && clock_repair.steps > 0
     {
         context.note(format_args!(
             "the clock was ahead {} and stepped back, by {} that did not pass: taken off the times of \
              what was recorded meanwhile",
-            counted(steady.steps, "time"),
-            steady.taken.with_unit()
+            counted(clock_repair.steps, "time"),
+            clock_repair.taken.with_unit()
         ));
     }
     if counts.clock_ahead > Duration(0) {
@@ -345,46 +351,47 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             counts.clock_ahead.with_unit()
         ));
     }
-    if counts.jumped > 0 {
-        context.note(format_args!(
-            "left by longjmp: {}; each ends at the jump, which is known exactly",
-            counted(counts.jumped, "call")
-        ));
-    }
     if counts.too_deep > 0 {
         context.warn(format_args!(
             "{} not in the table, being too deep to follow; the time is the caller's",
             are(counts.too_deep, "call")
         ));
     }
-    selection.remark(context);
+    remark_replay(replay, span, context);
     read?;
     trace.remark_empty(context);
     trace.verdict()
 }
 
-/// What a row is of: its name, and where it is.
+/// What a row is of: where it is on the target, its name, and where it stands in the source.
 fn describe(
     callee: Callee,
     names: &Names<'_>,
     symbols: &Symbols,
-    interrupts: &HashMap<Irq, Rc<str>>,
-) -> (Rc<str>, Option<Location>) {
+    identities: &Identities,
+) -> (Place, Rc<str>, Option<Location>) {
     match callee {
-        Callee::Function(address) => (names.function(address), symbols.location(address)),
-        Callee::Interrupt(irq) => match interrupts.get(&irq) {
-            Some(name) => (Rc::clone(name), None),
-            None => (format!("irq {irq}").into(), None),
-        },
-        Callee::Unknown => ("(unknown)".into(), None),
+        Callee::Function(id) => {
+            let function = identities.function(id);
+            let address = function.and_then(|function| function.address);
+            let location = address.and_then(|address| symbols.location(address));
+            let place = address.map_or(Place::Name, Place::Function);
+            (place, names.function(identities, id), location)
+        }
+        Callee::Interrupt(id) => {
+            let irq = identities.irq(id);
+            let name = identities.interrupt_name(id);
+            let name = name.map_or_else(|| format!("irq {irq}").into(), Rc::from);
+            (Place::Interrupt(irq), name, None)
+        }
+        Callee::Unknown => (Place::Unknown, "(unknown)".into(), None),
     }
 }
 
-/// What comes first. Equal ones are in the order of the table: functions by address, then
-/// interrupts.
+/// What comes first. Equal ones are in the order of their places: functions by address, then interrupts.
 fn order(key: Key, one: &Entry, other: &Entry) -> Ordering {
     let (a, b) = (&one.row, &other.row);
-    match key {
+    let order = match key {
         Key::Total => b.total.cmp(&a.total),
         Key::SelfTime => b.self_time.cmp(&a.self_time),
         Key::Count => b.count.cmp(&a.count),
@@ -392,14 +399,15 @@ fn order(key: Key, one: &Entry, other: &Entry) -> Ordering {
         Key::Min => b.min.cmp(&a.min),
         Key::Max => b.max.cmp(&a.max),
         Key::Name => one.name.cmp(&other.name),
-    }
+    };
+    order.then(one.place.cmp(&other.place))
 }
 
 fn text(
     out: &mut dyn Write,
     palette: &Palette,
     entries: &[Entry],
-    whole: u64,
+    whole: Duration,
 ) -> std::io::Result<()> {
     let compensated = entries.iter().any(|entry| entry.taken.is_some());
     let bound = compensated.then_some(("±", Align::Right));
@@ -423,41 +431,50 @@ fn text(
     }
     for entry in entries {
         let row = &entry.row;
-        let uncertain = match row.uncertain() {
-            0 => String::new(),
-            calls => format!("± {calls}"),
+        let missing = match entry.count_max {
+            None => "(+?)".to_owned(),
+            Some(most) if most > row.count => format!("(+{})", most - row.count),
+            Some(_) => String::new(),
         };
         let mut name = entry.name.to_string();
-        match (entry.callee, &entry.location) {
+        match (entry.place, &entry.location) {
             // Static functions share their names; what tells them apart is where they are.
-            (Callee::Function(_), Some(location)) if named.get(&*entry.name) > Some(&1) => {
+            (Place::Function(_), Some(location)) if named.get(&*entry.name) > Some(&1) => {
                 name.push_str(&format!("  ({location})"));
             }
-            (Callee::Function(Addr(address)), None) if named.get(&*entry.name) > Some(&1) => {
+            (Place::Function(Addr(address)), None) if named.get(&*entry.name) > Some(&1) => {
                 name.push_str(&format!("  ({address:#x})"));
             }
-            (Callee::Interrupt(irq), _) if name != format!("irq {irq}") => {
+            (Place::Interrupt(irq), _) if name != format!("irq {irq}") => {
                 name.push_str(&format!("  (irq {irq})"));
             }
             _ => {}
         }
-        let duration = |duration| match row.count {
-            // There is no duration of a call that nobody saw from begin to end.
-            0 => "-".to_owned(),
-            _ => Human(duration).to_string(),
+        let seen = row.count > row.orphans;
+        let at_least = |time: Duration, most| match (seen, entry.is_at_least(time, most)) {
+            // There is no duration of a call that nobody saw begin.
+            (false, _) => "-".to_owned(),
+            (true, true) => format!("≥{}", Human(time)),
+            (true, false) => Human(time).to_string(),
         };
-        let bound = entry.taken.as_ref().map(|taken| duration(taken.self_bound));
+        let of_complete = |time: Duration| match (row.complete, row.clock) {
+            (0, _) => "-".to_owned(),
+            (_, 0) => Human(time).to_string(),
+            _ => format!("{}?", Human(time)),
+        };
+        let bound = entry.taken.as_ref();
+        let bound = bound.map(|taken| Human(taken.self_bound).to_string());
         let before = [
             row.count.to_string(),
-            uncertain,
-            duration(row.total),
-            duration(row.self_time),
+            missing,
+            at_least(row.total, entry.total_max),
+            at_least(row.self_time, entry.self_max),
         ];
         let behind = [
-            percent(row.self_time.0, whole),
-            duration(entry.average),
-            duration(row.min),
-            duration(row.max),
+            percent(row.self_time, whole),
+            of_complete(entry.average),
+            of_complete(row.min),
+            of_complete(row.max),
             name,
         ];
         table.row(before.into_iter().chain(bound).chain(behind));
@@ -465,45 +482,49 @@ fn text(
     table.write(out, palette)
 }
 
-/// A share in percent with two decimals, rounded down.
-fn percent(part: u64, whole: u64) -> String {
-    let hundredths = u128::from(part) * 10_000 / u128::from(whole.max(1));
-    format!("{}.{:02}", hundredths / 100, hundredths % 100)
-}
-
 fn json(out: &mut dyn Write, entry: &Entry) -> std::io::Result<()> {
     let row = &entry.row;
-    let seen = |duration: u64| (row.count > 0).then_some(duration);
-    let mut object = Object::begin(out)?;
-    object.member("function", &*entry.name)?;
-    object.member("count", row.count)?;
-    object.member("total_ns", row.total.0)?;
-    object.member("self_ns", row.self_time.0)?;
-    object.member("min_ns", seen(row.min.0))?;
-    object.member("max_ns", seen(row.max.0))?;
-    object.member("avg_ns", seen(entry.average.0))?;
+    let complete = |duration: Duration| (row.complete > 0).then_some(duration);
+    let mut line = Vec::new();
+    let mut object = Object::begin(&mut line);
+    object
+        .member("function", &*entry.name)
+        .member("count", row.count)
+        .member("count_max", entry.count_max)
+        .member("total_ns", row.total)
+        .member("total_max_ns", entry.total_max)
+        .member("self_ns", row.self_time)
+        .member("self_max_ns", entry.self_max)
+        .member("min_ns", complete(row.min))
+        .member("max_ns", complete(row.max))
+        .member("avg_ns", complete(entry.average));
     if let Some(taken) = &entry.taken {
-        object.member("total_cost_ns", taken.total.0)?;
-        object.member("total_bound_ns", taken.total_bound.0)?;
-        object.member("self_cost_ns", taken.self_time.0)?;
-        object.member("self_bound_ns", taken.self_bound.0)?;
+        object
+            .member("total_cost_ns", taken.total)
+            .member("total_bound_ns", taken.total_bound)
+            .member("self_cost_ns", taken.self_time)
+            .member("self_bound_ns", taken.self_bound);
     }
-    object.member("uncertain", row.uncertain())?;
-    object.member("left_by_longjmp", row.jumped)?;
-    object.member("unwound", row.unwound)?;
-    object.member("lost", row.lost)?;
-    object.member("doubtful", row.doubtful)?;
-    object.member("orphans", row.orphans)?;
-    object.member("open", row.open)?;
-    match entry.callee {
-        Callee::Function(address) => object.member("address", address.0)?,
-        Callee::Interrupt(irq) => object.member("irq", irq.0)?,
-        Callee::Unknown => &mut object,
+    object
+        .member("complete", row.complete)
+        .member("left_by_longjmp", row.jumped)
+        .member("unwound", row.unwound)
+        .member("lost", row.lost)
+        .member("doubtful", row.doubtful)
+        .member("orphans", row.orphans)
+        .member("open", row.open)
+        .member("clipped", row.clipped);
+    match entry.place {
+        Place::Function(address) => object.member("address", address),
+        Place::Interrupt(irq) => object.member("irq", irq),
+        Place::Name | Place::Unknown => &mut object,
     };
     if let Some(location) = &entry.location {
-        object.member("file", &location.file)?;
-        object.member("line", location.line)?;
+        object
+            .member("file", &location.file)
+            .member("line", location.line);
     }
-    object.end()?;
-    out.write_all(b"\n")
+    object.end();
+    line.push(b'\n');
+    out.write_all(&line)
 }

@@ -1,36 +1,32 @@
 //! `kymo show`: the trace as text, or as JSON Lines for programs.
 
-use std::collections::HashMap;
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::rc::Rc;
 
 use clap::ValueEnum;
-use kymo_analysis::calls::{self, Callee, Calls, Counts, End, How, Step, TrackId, TrackKind};
-use kymo_analysis::steady::{self, Steady};
-use kymo_event::{Addr, Cpu, Duration, Event, EventKind, Field, Gap, ThreadId, TraceInfo};
+use kymo_analysis::calls::{self, Callee, Calls, End, How, Step, TrackId, TrackInfo, TrackKind};
+use kymo_analysis::replay::{Options, Replay};
+use kymo_event::{Cpu, Duration, Event, EventKind, Gap, Identities, ThreadId, Wanted};
+use kymo_export::json::Object;
 
 use crate::args::{Format, InputArgs, SymbolArgs};
 use crate::commands::compensated;
 use crate::context::Context;
 use crate::diagnostic::Report;
-use crate::filter::{FilterArgs, Selection};
+use crate::event_filter::Chooser;
+use crate::filter::{FilterArgs, Part};
 use crate::follow::Follow;
-use crate::input::{Events, Moment, Trace};
+use crate::input::{Events, Moment, Trace, more};
 use crate::live_stream::StreamArgs;
-use crate::names::{self, Names};
-use crate::render::json::Object;
+use crate::names::Names;
 use crate::render::listing::Listing;
-use crate::render::threads::ThreadNames;
 use crate::render::times::{TimeKind, Times};
 use crate::render::tree::{Tree, TreeOptions};
-use crate::sent::is_empty_dump;
+use crate::rescue::is_empty_dump;
+use crate::span::{Span, has_time, remark_replay};
 use crate::target::{TargetArgs, address_in};
 
 mod babeltrace;
-
-/// Where the names of functions are to be found.
-const LISTED: &str = "`kymo report --sort name` lists the functions of the trace";
 
 /// The options of `kymo show`.
 #[derive(Debug, clap::Args)]
@@ -80,6 +76,9 @@ enum Layout {
     Babeltrace,
 }
 
+/// After so many bytes lines are handed on.
+const LINES: usize = 1 << 16;
+
 /// What to show of a trace, and how.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ViewArgs {
@@ -87,21 +86,9 @@ pub struct ViewArgs {
     #[arg(short, long)]
     pub events: bool,
 
-    /// Show only this thread, by name or number, and the interrupts that cut into it. Repeatable.
-    #[arg(long, value_name = "THREAD")]
-    pub thread: Vec<String>,
-
-    /// Show only what happens within calls of this function. Repeatable.
-    #[arg(long, value_name = "FUNCTION", conflicts_with = "events")]
-    pub function: Vec<String>,
-
-    /// Show this many levels of calls.
-    #[arg(long, value_name = "N", conflicts_with = "events")]
-    pub depth: Option<u32>,
-
     /// Show durations by the clock on the wall. Without this they are the time in which the call's
     /// thread had its processor: without preemption, and without interrupts.
-    #[arg(long, conflicts_with = "events")]
+    #[arg(long)]
     pub wall: bool,
 
     /// Show times by the trace's own clock, since the first event, or as dates. In JSON events get a
@@ -110,15 +97,57 @@ pub struct ViewArgs {
     pub time: TimeKind,
 
     /// Take off the durations what recording took, as the target measured it on itself.
-    #[arg(long, conflicts_with = "events")]
+    #[arg(long)]
     pub compensate: bool,
 
     /// Leave out the function's name at its return.
-    #[arg(short, long, conflicts_with = "events")]
+    #[arg(short, long)]
     pub annotation: bool,
 
     #[command(flatten)]
     pub filter: FilterArgs,
+}
+
+impl ViewArgs {
+    /// How much of each event has to be known to show it.
+    pub fn wanted(&self, format: Format) -> Wanted {
+        if self.events || format == Format::Json {
+            Wanted::Everything
+        } else {
+            self.filter.wanted().max(Wanted::Details)
+        }
+    }
+
+    /// Refuses options that say how to show calls, where events are listed.
+    ///
+    /// # Errors
+    /// If such a one was given.
+    pub fn check(&self, format: Format) -> Result<(), Report> {
+        match (format, self.events) {
+            (Format::Json, _) => self.refuse_call_options("--format json"),
+            (Format::Text, true) => self.refuse_call_options("--events"),
+            (Format::Text, false) => Ok(()),
+        }
+    }
+
+    /// Refuses what is for calls, for something that lists events.
+    fn refuse_call_options(&self, what: &str) -> Result<(), Report> {
+        self.filter.refuse_call_options(what)?;
+        refuse(self.wall, "--wall", what)?;
+        refuse(self.compensate, "--compensate", what)?;
+        refuse(self.annotation, "--annotation", what)
+    }
+}
+
+/// Refuses an option if it was given.
+fn refuse(given: bool, option: &str, what: &str) -> Result<(), Report> {
+    match given {
+        false => Ok(()),
+        true => Err(
+            Report::new(format_args!("{option} has no meaning for {what}"))
+                .help("`kymo show` without it shows calls, `kymo report` sums them up"),
+        ),
+    }
 }
 
 /// Shows a saved trace.
@@ -131,182 +160,138 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         Layout::Text => Format::Text,
         Layout::Json => Format::Json,
         Layout::Babeltrace => {
-            let filter = view.filter.filter(&view.thread);
-            return babeltrace::show(&args.input, filter, context);
+            let what = "--format babeltrace";
+            view.refuse_call_options(what)?;
+            refuse(view.events, "--events", what)?;
+            refuse(args.follow, "--follow", what)?;
+            refuse(view.time != TimeKind::Absolute, "--time", what)?;
+            return babeltrace::show(&args.input, &view.filter, context);
         }
     };
-    let fields = view.events || format == Format::Json || view.filter.needs_fields();
+    view.check(format)?;
+    let wanted = view.wanted(format);
     if args.follow {
-        let path = &args.input.input;
+        view.filter.refuse_to_look_ahead("--follow")?;
+        let path = args.input.path();
         let mut follow = match address_in(path)? {
             Some(address) => {
                 let target = TargetArgs::at(address, args.input.baud);
-                Follow::target(target, args.stream, &args.symbols, fields, context)?
+                Follow::target(target, args.stream, &args.symbols, wanted, context)?
             }
-            None => Follow::directory(path, &args.symbols, fields, context)?,
+            None => Follow::directory(path, &args.symbols, wanted, context)?,
         };
-        show(&mut follow, view, format, context)?;
+        let part = view
+            .filter
+            .part(&args.input, &args.symbols, &mut follow, context)?;
+        show(&mut follow, view, part, format, context)?;
         return follow.verdict().map(|()| ExitCode::SUCCESS);
     }
-    let mut trace = Trace::open(&args.input, &args.symbols, fields, context)?;
-    show(&mut trace, view, format, context).map_err(|report| trace.kept(report))?;
+    let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
+    let part = view
+        .filter
+        .part(&args.input, &args.symbols, &mut trace, context);
+    let shown = part.and_then(|part| show(&mut trace, view, part, format, context));
+    shown.map_err(|report| trace.kept(report))?;
     trace.remark_empty(context);
     trace.verdict()
 }
 
-/// Shows a trace to its end, wherever it came from.
+/// Shows a trace to its end, wherever it came from. `part` is what of it is shown.
 ///
 /// # Errors
 /// When the trace can't be read to its end, or the result can't be written.
 pub fn show(
     trace: &mut dyn Events,
     view: &ViewArgs,
+    part: Part,
     format: Format,
     context: &mut Context,
 ) -> Result<(), Report> {
-    if view.compensate && format == Format::Json {
-        let report = Report::new("--compensate is for calls, and JSON lists events as recorded");
-        return Err(report.help("`kymo report --compensate --format json` gives times by function"));
-    }
-    let mut selection = Selection::new(view.filter.filter(&[]));
-    let all = selection.is_everything();
-    let trace: &mut dyn Events = &mut selection.of(trace);
     let symbols = trace.symbols();
     let names = Names::new(&symbols);
     match format {
-        Format::Json => json(trace, view, &names, context)?,
-        Format::Text if view.events => listing(trace, view, &names, context)?,
-        Format::Text => {
-            let no_calls = tree(trace, view, &names, context)?;
-            if no_calls && all {
-                context.note("there are no calls in this trace; --events lists what there is");
-            } else if no_calls && !selection.leaves_nothing() {
-                context.note("there are no calls among these events; --events lists them");
-            }
-        }
+        Format::Json => json(trace, view, part, &names, context)?,
+        Format::Text if view.events => listing(trace, view, part, &names, context)?,
+        Format::Text => tree(trace, view, &part, &names, context)?,
     }
-    selection.remark(context);
-    names.remark(context);
+    names.remark(&trace.info().identities, context);
     Ok(())
 }
 
-/// Whether there were no calls, which is to be remarked upon.
+/// Shows calls.
 fn tree(
     trace: &mut dyn Events,
     view: &ViewArgs,
+    part: &Part,
     names: &Names<'_>,
     context: &mut Context,
-) -> Result<bool, Report> {
+) -> Result<(), Report> {
     let symbols = trace.symbols();
-    let mut functions = Vec::new();
-    for name in &view.function {
-        let found = names::by_name(&symbols, name, LISTED)?;
-        functions.extend(found.iter().map(|function| function.address()));
-    }
     let options = TreeOptions {
         no_annotation: view.annotation,
-        depth: view.depth,
         wall: view.wall,
-        functions,
-        threads: view.thread.clone(),
+        some_calls: part.chooses_by_function(),
+        some_threads: part.chooses_threads(),
+        depth: part.depth(),
         times: Times::new(view.time, trace.info())?,
     };
-    let function = |address: Addr| names.function(address);
-    let (out, palette) = context.out();
-    let mut compensation = match view.compensate {
-        true => Some(compensated::compensation(trace.info())?),
-        false => None,
-    };
-    let mut whole = Duration::default();
-    let mut calls = Calls::new(trace.info(), calls::Options::default());
-    let mut tree = Tree::new(out, palette, trace.info(), &function, options);
-    tree.heading()?;
-    let mut take = |tree: &mut Tree<'_>, event: &Event, moved: i64| {
-        tree.moved(moved);
-        if let Some(compensation) = &mut compensation {
-            compensation.event(event);
-        }
-        let mut written = Ok(());
-        calls.push(event, &mut |mut step| {
-            if let Some(compensation) = &mut compensation {
-                compensation.step(Some(event.stream), &mut step);
-                whole += self_time(&step);
-            }
-            if written.is_ok() {
-                written = tree.step(Some(event.stream), &step);
-            }
-        });
-        written
-    };
-    // Where a clock ran ahead and stepped back, durations are those that passed.
-    let mut steady = trace.info().steps_back.then(Steady::default);
-    let mut written = Ok(());
-    let read = trace.walk(&mut |moment| {
-        match (moment, &mut steady) {
-            (Moment::Pause, _) => tree.flush()?,
-            (Moment::Event(event), None) => take(&mut tree, event, 0)?,
-            (Moment::Event(event), Some(steady)) => {
-                steady.push(with_recorded(event), &mut |mut event| {
-                    let moved = take_recorded(&mut event);
-                    if written.is_ok() {
-                        written = take(&mut tree, &event, moved);
-                    }
-                });
-                std::mem::replace(&mut written, Ok(()))?;
-            }
-        }
-        Ok(())
-    });
-    if let Some(steady) = &mut steady {
-        steady.finish(&mut |mut event| {
-            let moved = take_recorded(&mut event);
-            if written.is_ok() {
-                written = take(&mut tree, &event, moved);
-            }
-        });
+    if view.compensate {
+        compensated::check(trace.info())?;
     }
-    tree.moved(0);
-    // What was read before a failure is shown to its end.
-    calls.finish(&mut |mut step| {
-        if let Some(compensation) = &mut compensation {
-            compensation.step(None, &mut step);
+    let replay_options = Options {
+        compensate: view.compensate,
+        ..part.replay()
+    };
+    let mut replay = Replay::new(trace.info(), &symbols, replay_options);
+    let mut span = Span::default();
+    let mut calls = 0u64;
+    let (out, palette) = context.out();
+    let mut tree = Tree::new(out, palette, trace.info(), names, options);
+    tree.heading()?;
+    let mut whole = Duration::default();
+    let read = trace.walk(&mut |moment| {
+        let Moment::Batch(info, batch) = moment else {
+            tree.flush()?;
+            return Ok(more(true));
+        };
+        span.meet(info, batch);
+        let mut written = Ok(());
+        let goes_on = replay.batch(info, batch, &mut |origin, step| {
             whole += self_time(&step);
-        }
+            calls += u64::from(matches!(step, Step::End(_)));
+            if written.is_ok() {
+                written = tree.step(&info.identities, origin, &step);
+            }
+        });
+        written?;
+        Ok(more(goes_on))
+    });
+    // What was read before a failure is shown to its end.
+    let mut written = Ok(());
+    let identities = &trace.info().identities;
+    replay.finish(trace.info(), &mut |origin, step| {
+        whole += self_time(&step);
+        calls += u64::from(matches!(step, Step::End(_)));
         if written.is_ok() {
-            written = tree.step(None, &step);
+            written = tree.step(identities, origin, &step);
         }
     });
     written?;
     tree.finish()?;
-    let met_thread = tree.met_thread();
-    if let Some(compensation) = &compensation {
+    if let Some(compensation) = replay.compensation() {
         let below_zero = compensation.below_zero();
         compensated::remark(compensation, whole, below_zero, "call", context);
     }
-    if !met_thread {
-        no_thread(&view.thread, context);
+    if calls == 0 && !is_empty_dump(trace.info()) {
+        if part.is_everything() {
+            context.note("there are no calls in this trace; --events lists what there is");
+        } else if replay.chosen().is_none_or(|chosen| chosen.kept > 0) {
+            context
+                .note("there are no calls in this part of the trace; --events lists what there is");
+        }
     }
-    read?;
-    Ok(met_thread && ends(calls.counts()) == 0 && !is_empty_dump(trace.info()))
-}
-
-/// An event for [`Steady`], which moves gaps, too, but says only of events when they were recorded.
-fn with_recorded(event: &Event) -> Event {
-    let mut event = event.clone();
-    if matches!(event.kind, EventKind::Gap(_)) {
-        let recorded = Field::new(steady::RECORDED, event.time.0);
-        event.fields.push(recorded);
-    }
-    event
-}
-
-/// How much later than its time an event was recorded, in nanoseconds; taken off its fields.
-fn take_recorded(event: &mut Event) -> i64 {
-    let Some(recorded) = steady::recorded(event) else {
-        return 0;
-    };
-    event.fields.retain(|field| field.name != steady::RECORDED);
-    recorded.0.saturating_sub(event.time.0)
+    remark_replay(&replay, span, context);
+    read
 }
 
 /// The time that a step tells of a call without its callees.
@@ -320,83 +305,36 @@ fn self_time(step: &Step<'_>) -> Duration {
 fn listing(
     trace: &mut dyn Events,
     view: &ViewArgs,
+    part: Part,
     names: &Names<'_>,
     context: &mut Context,
 ) -> Result<(), Report> {
-    let function = |address: Addr| names.function(address);
-    let mut threads = Threads::new(trace.info(), view);
     let times = Times::new(view.time, trace.info())?;
+    let window = part.window();
+    let mut chooser = Chooser::new(part.filter);
+    let mut span = Span::default();
     let (out, palette) = context.out();
-    let mut listing = Listing::new(out, palette, trace.info(), &function, times);
+    let mut listing = Listing::new(out, palette, trace.info(), names, times);
     listing.heading()?;
-    trace.walk(&mut |moment| {
-        match moment {
-            Moment::Event(event) if threads.wants(event) => listing.event(event)?,
-            Moment::Event(_) => {}
-            Moment::Pause => listing.flush()?,
+    let read = trace.walk(&mut |moment| {
+        let Moment::Batch(info, batch) = moment else {
+            listing.flush()?;
+            return Ok(more(true));
+        };
+        span.meet(info, batch);
+        for event in batch.iter() {
+            if !chooser.keeps(event, info, names) {
+                continue;
+            }
+            match event.event {
+                Some(event) => listing.event(&info.identities, event)?,
+                None => listing.event(&info.identities, &event.to_event())?,
+            }
         }
-        Ok(())
-    })?;
-    threads.remark(context);
-    Ok(())
-}
-
-/// How many calls there were, whole or not.
-fn ends(counts: &Counts) -> u64 {
-    counts.returned
-        + counts.jumped
-        + counts.unwound
-        + counts.lost
-        + counts.recording_off
-        + counts.open
-        + counts.orphans
-}
-
-fn no_thread(wanted: &[String], context: &Context) {
-    let wanted = wanted.join(", ");
-    context.warn(format_args!(
-        "nothing in the trace is of thread {wanted}; `kymo info` lists the threads with names"
-    ));
-}
-
-/// Which events are wanted, by their threads.
-struct Threads<'a> {
-    wanted: &'a [String],
-    known: Vec<(ThreadId, String)>,
-    met: bool,
-}
-
-impl<'a> Threads<'a> {
-    fn new(info: &TraceInfo, view: &'a ViewArgs) -> Self {
-        Self {
-            wanted: &view.thread,
-            known: info.threads.clone(),
-            met: false,
-        }
-    }
-
-    /// Gaps are always wanted: what is missing may have been of any thread.
-    fn wants(&mut self, event: &Event) -> bool {
-        if self.wanted.is_empty() || matches!(event.kind, EventKind::Gap(_)) {
-            return true;
-        }
-        if let EventKind::ThreadName { thread, name } = &event.kind {
-            self.known.push((*thread, name.clone()));
-        }
-        let mut named = self.known.iter().rev();
-        let name = named.find(|(id, _)| Some(*id) == event.thread);
-        let name = name.map(|(_, name)| name.as_str());
-        let wanted = ThreadNames::is_one_of(event.thread, name, self.wanted);
-        self.met |= wanted;
-        wanted
-    }
-
-    /// Says so if there was nothing of the threads that are wanted.
-    fn remark(&self, context: &Context) {
-        if !self.wanted.is_empty() && !self.met {
-            no_thread(self.wanted, context);
-        }
-    }
+        Ok(more(!span.is_behind(window)))
+    });
+    chooser.remark(span, context);
+    read
 }
 
 /// One object a line: `event` for each record, `gap` where something is missing, `repair` where a
@@ -404,141 +342,195 @@ impl<'a> Threads<'a> {
 fn json(
     trace: &mut dyn Events,
     view: &ViewArgs,
+    part: Part,
     names: &Names<'_>,
     context: &mut Context,
 ) -> Result<(), Report> {
-    let mut threads = Threads::new(trace.info(), view);
     let times = Times::new(view.time, trace.info())?;
+    let window = part.window();
+    let mut chooser = Chooser::new(part.filter);
+    let mut span = Span::default();
     let (out, _) = context.out();
+    // Events are listed as they were recorded, so the calls are made of them as they were recorded; of all
+    // of them, whichever are listed.
     let mut calls = Calls::new(trace.info(), calls::Options::default());
     let mut tracks = Tracks::new();
+    let mut behind = false;
+    let mut lines = Vec::new();
     let read = trace.walk(&mut |moment| {
-        let Moment::Event(event) = moment else {
-            return Ok(out.flush()?);
+        let Moment::Batch(info, batch) = moment else {
+            out.flush()?;
+            return Ok(more(true));
         };
-        let wanted = threads.wants(event);
-        if wanted {
-            event_line(out, event, names, &times)?;
-        }
-        let cpu = event.cpu;
-        let mut written = Ok(());
-        calls.push(event, &mut |step| {
-            if wanted && written.is_ok() {
-                written = repair_line(out, &step, cpu, &mut tracks, names);
+        let identities = &info.identities;
+        span.meet(info, batch);
+        calls.learn(info);
+        for event in batch.iter() {
+            let timed = has_time(info, event.row.stream);
+            if timed && event.row.time > window.end && !behind {
+                behind = true;
+                calls.close_window(window.end, &mut |step| {
+                    repair_line(&mut lines, &step, None, &mut tracks, identities, names);
+                });
             }
-        });
-        Ok(written?)
-    });
-    let mut written = Ok(());
-    calls.finish(&mut |step| {
-        if written.is_ok() {
-            written = repair_line(out, &step, None, &mut tracks, names);
+            let chosen = chooser.keeps(event, info, names);
+            if chosen {
+                match event.event {
+                    Some(event) => event_line(&mut lines, event, identities, names, &times),
+                    None => event_line(&mut lines, &event.to_event(), identities, names, &times),
+                }
+            }
+            if behind {
+                continue;
+            }
+            let cpu = event.row.cpu();
+            calls.push(event, &mut |step| match step {
+                Step::Track { track, info } => set_track(&mut tracks, track, &info),
+                step if chosen => {
+                    repair_line(&mut lines, &step, cpu, &mut tracks, identities, names);
+                }
+                _ => {}
+            });
+            if lines.len() >= LINES {
+                out.write_all(&lines)?;
+                lines.clear();
+            }
         }
+        out.write_all(&lines)?;
+        lines.clear();
+        Ok(more(!span.is_behind(window)))
     });
-    written?;
-    threads.remark(context);
+    let identities = &trace.info().identities;
+    let begun = span.bounds().is_some_and(|(_, end)| end >= window.begin);
+    if !behind && begun {
+        calls.finish(&mut |step| {
+            repair_line(&mut lines, &step, None, &mut tracks, identities, names);
+        });
+    }
+    out.write_all(&lines)?;
+    chooser.remark(span, context);
     read
 }
 
 fn event_line(
-    out: &mut dyn Write,
+    line: &mut Vec<u8>,
     event: &Event,
+    identities: &Identities,
     names: &Names<'_>,
     times: &Times,
-) -> io::Result<()> {
-    let (time, cpu) = (event.time.0, event.cpu.map(|cpu| cpu.0));
-    let thread = event.thread.map(|thread| thread.0);
+) {
+    let thread = event.thread.map(|thread| identities.tid(thread));
     // A gap that the reader found by itself is no record.
-    if !event.name.is_empty() {
-        let mut object = Object::begin(out)?;
-        object.member("type", "event")?;
-        object.member("time_ns", time)?;
+    if event.record {
+        let mut object = Object::begin(line);
+        object.member("type", "event").member("time_ns", event.time);
         if let Some(date) = times.date(event.time) {
-            object.member("date", &*date.to_string())?;
+            object.member("date", &*date.to_string());
         }
-        object.member("cpu", cpu)?;
-        object.member("thread", thread)?;
-        object.member("name", &*event.name)?;
-        object.member("fields", event.fields.as_slice())?;
+        object
+            .member("cpu", event.cpu)
+            .member("thread", thread)
+            .member("name", &*event.name)
+            .member("fields", event.fields.as_slice());
         if let EventKind::Enter { function, .. }
         | EventKind::Exit {
             function: Some(function),
         } = event.kind
         {
-            object.member("function", &*names.function(function))?;
+            object.member("function", &*names.function(identities, function));
         }
         if let EventKind::Marker {
             label: Some(label), ..
         } = &event.kind
         {
-            object.member("label", label)?;
+            object.member("label", label);
         }
-        object.end()?;
-        out.write_all(b"\n")?;
+        object.end();
+        line.push(b'\n');
     }
     if let EventKind::Gap(gap) = &event.kind {
-        let mut object = Object::begin(out)?;
-        object.member("type", "gap")?;
-        object.member("time_ns", time)?;
-        object.member("cpu", cpu)?;
-        object.member("thread", thread)?;
-        object.member("gap", gap.name())?;
-        object.member("lost", gap.lost_events())?;
+        let mut object = Object::begin(line);
+        object
+            .member("type", "gap")
+            .member("time_ns", event.time)
+            .member("cpu", event.cpu)
+            .member("thread", thread)
+            .member("gap", gap.name())
+            .member("lost", gap.lost_events());
         if let Gap::Damage { offset, .. } = gap {
-            object.member("offset", *offset)?;
+            object.member("offset", *offset);
         }
-        object.member("message", gap.to_string())?;
-        object.end()?;
-        out.write_all(b"\n")?;
+        object.member("message", gap.to_string());
+        object.end();
+        line.push(b'\n');
     }
-    Ok(())
 }
 
-/// The threads of tracks, to tell where a repair was made.
-type Tracks = HashMap<TrackId, Option<ThreadId>>;
+/// The threads of tracks, to tell where a repair was made. By [`TrackId`].
+type Tracks = Vec<Option<ThreadId>>;
 
 fn repair_line(
-    out: &mut dyn Write,
+    line: &mut Vec<u8>,
     step: &Step<'_>,
     cpu: Option<Cpu>,
     tracks: &mut Tracks,
+    identities: &Identities,
     names: &Names<'_>,
-) -> io::Result<()> {
+) {
     let end = match step {
         Step::Track { track, info } => {
-            let (TrackKind::Thread { thread } | TrackKind::Interrupt { thread, .. }) = info.kind;
-            tracks.insert(*track, thread);
-            return Ok(());
+            set_track(tracks, *track, info);
+            return;
         }
         Step::End(end) => end,
-        _ => return Ok(()),
+        _ => return,
     };
     let Some(reason) = reason(end.how) else {
-        return Ok(());
+        return;
     };
-    let thread = tracks.get(&end.track).copied().flatten();
-    let mut object = Object::begin(out)?;
-    object.member("type", "repair")?;
-    object.member("time_ns", end.time.0)?;
-    object.member("cpu", cpu.map(|cpu| cpu.0))?;
-    object.member("thread", thread.map(|thread| thread.0))?;
-    object.member("reason", reason)?;
-    callee(&mut object, end, names)?;
-    object.member("depth", end.depth)?;
-    object.member("begin_ns", end.begin.map(|begin| begin.0))?;
-    object.end()?;
-    out.write_all(b"\n")
+    let thread = tracks.get(end.track.0 as usize).copied().flatten();
+    let mut object = Object::begin(line);
+    object
+        .member("type", "repair")
+        .member("time_ns", end.time)
+        .member("cpu", cpu)
+        .member("thread", thread.map(|thread| identities.tid(thread)))
+        .member("reason", reason);
+    callee(&mut object, end, identities, names);
+    object
+        .member("depth", end.depth)
+        .member("begin_ns", end.begin);
+    object.end();
+    line.push(b'\n');
 }
 
-fn callee(object: &mut Object<'_>, end: &End, names: &Names<'_>) -> io::Result<()> {
+fn set_track(tracks: &mut Tracks, track: TrackId, info: &TrackInfo) {
+    let (TrackKind::Thread { thread } | TrackKind::Interrupt { thread, .. }) = info.kind;
+    let index = track.0 as usize;
+    if tracks.len() <= index {
+        tracks.resize(index + 1, None);
+    }
+    tracks[index] = thread;
+}
+
+fn callee(object: &mut Object<'_>, end: &End, identities: &Identities, names: &Names<'_>) {
     let (name, address): (Option<Rc<str>>, _) = match end.callee {
-        Callee::Function(address) => (Some(names.function(address)), Some(address.0)),
-        Callee::Interrupt(irq) => (Some(format!("irq {irq}").into()), None),
+        Callee::Function(id) => {
+            let function = identities.function(id);
+            let address = function.and_then(|function| function.address);
+            (
+                Some(names.function(identities, id)),
+                address.map(|address| address.0),
+            )
+        }
+        Callee::Interrupt(id) => {
+            let irq = identities.irq(id);
+            (Some(format!("irq {irq}").into()), None)
+        }
         Callee::Unknown => (None, None),
     };
-    object.member("function", name.as_deref())?;
-    object.member("address", address)?;
-    Ok(())
+    object.member("function", name.as_deref());
+    object.member("address", address);
 }
 
 /// Why a call has no exit, or no begin. Of these only `longjmp` is told by the trace; the others are

@@ -16,9 +16,10 @@ use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::input::hex;
 use crate::render::count::counted;
+use crate::render::escape::escaped;
 use crate::render::json::Object;
 use crate::target::{
-    Either, LiveZephyr, TargetArgs, build_id_text, explain, pointer_text, set_text, trace_info,
+    Either, LiveZephyr, NamedTarget, build_id_text, explain, pointer_text, set_text, trace_info,
 };
 
 /// The options of `kymo status`.
@@ -26,7 +27,7 @@ use crate::target::{
 #[command(before_help = "\
 EXAMPLES
   kymo status                                    the board on /dev/ttyACM0
-  kymo status --target tcp:localhost:4000        a UART of QEMU's
+  kymo status tcp:localhost:4000                 a UART of QEMU's
   kymo status --elf firmware.elf                 with the names of trigger and stopper
   kymo status --format json | jq .recording      one object, for programs")]
 pub struct Args {
@@ -34,7 +35,7 @@ pub struct Args {
     format: FormatArgs,
 
     #[command(flatten)]
-    target: TargetArgs,
+    target: NamedTarget,
 
     #[command(flatten)]
     symbols: SymbolArgs,
@@ -45,7 +46,7 @@ pub struct Args {
 /// # Errors
 /// When it does not answer.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
-    let mut live = match args.target.recognise(context)? {
+    let mut live = match args.target.args().recognise(context)? {
         Either::Kymo(live) => live,
         Either::Zephyr(live) => return zephyr(args, *live, context),
     };
@@ -82,7 +83,7 @@ fn zephyr_text(
     sets: Sets,
     symbols: &Symbols,
 ) -> io::Result<()> {
-    let mut line = |label: &str, value: &str| writeln!(out, "{label:<10}  {value}");
+    let mut line = |label: &str, value: &str| writeln!(out, "{label:<10}  {}", escaped(value));
     line("target", name)?;
     line("runs", "Zephyr's own instrumentation")?;
     let can: Vec<_> = [
@@ -140,7 +141,7 @@ fn text(
     sets: Sets,
     symbols: &Symbols,
 ) -> io::Result<()> {
-    let mut line = |label: &str, value: String| writeln!(out, "{label:<10}  {value}");
+    let mut line = |label: &str, value: String| writeln!(out, "{label:<10}  {}", escaped(&value));
     line("target", name.to_owned())?;
     line("build id", build_id_text(identity))?;
     let order = match identity.layout.order {

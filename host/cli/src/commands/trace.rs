@@ -5,16 +5,17 @@
 
 mod zephyr;
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kymo_event::Addr;
-use kymo_export::{Format as ExportFormat, Options, Shape};
-use kymo_read::native::{self, WriteError, Written, write_raw, write_trace};
+use kymo_event::{Addr, Wanted};
+use kymo_export::{Format as ExportFormat, Formats, Options, Shape};
+use kymo_read::kymo::{
+    self, WriteError, Written, check_replaceable, clear, write_raw, write_trace,
+};
 use kymo_read::{OpenError, Saved};
 use kymo_symbols::Symbols;
 use kymo_wire::link::Command;
@@ -24,10 +25,12 @@ use crate::commands::export;
 use crate::commands::show::{self, ViewArgs};
 use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
-use crate::filter::Selection;
-use crate::input::{Trace, check_apart, open_memory, refused};
+use crate::input::{Trace, open_memory, refused};
+use crate::output::{Inputs, OutputDirectory, OutputFile, protect};
 use crate::recording;
 use crate::render::count::counted;
+use crate::render::escape::escaped;
+use crate::render::times::TimeKind;
 use crate::target::{
     Either, Live, TargetArgs, USUAL_WAIT_SECONDS, address_in, explain, incomplete, one_function,
     set_text, trace_info,
@@ -44,6 +47,9 @@ const PERFETTO_FORMATS: [&str; 2] = ["perfetto", "trace-event"];
 
 /// The ending of raw files.
 const RAW_EXTENSION: &str = "kymo";
+
+/// Stands for a target that is not named as an input.
+const LIVE: &str = "-";
 
 /// How many damaged places are listed one by one.
 const DAMAGE_LISTED: usize = 5;
@@ -62,12 +68,9 @@ EXAMPLES
   kymo trace recording.kymo -o trace                  the same with what was saved before
   kymo trace ram.bin --elf firmware.elf -o trace      and with the memory of a board that has crashed")]
 pub struct Args {
-    /// A saved recording in the place of a target: a raw file, a trace directory, or with --elf a dump of
-    /// a target's memory.
-    #[arg(
-        value_name = "INPUT",
-        conflicts_with_all = ["target", "serial", "reboot", "list", "trigger", "stopper", "couple"]
-    )]
+    /// The target: a serial port, or tcp:HOST:PORT; --target says the same. Or a saved recording in its
+    /// place: a raw file, a trace directory, or with --elf a dump of a target's memory.
+    #[arg(value_name = "INPUT", conflicts_with_all = ["target", "serial"])]
     input: Option<PathBuf>,
 
     /// Reboot the target and wait until its recording ends (see --wait), then get it.
@@ -145,6 +148,16 @@ enum Output<'a> {
     Export(&'static ExportFormat, &'a Path),
 }
 
+impl Output<'_> {
+    /// Where it is written, unless it is shown.
+    const fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Show => None,
+            Self::Directory(path) | Self::Raw(path) | Self::Export(_, path) => Some(path),
+        }
+    }
+}
+
 /// Gets a recording, and shows or saves it.
 ///
 /// # Errors
@@ -156,6 +169,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     } else {
         choose(args.output.as_deref(), args.perfetto)?
     };
+    check(args, &output)?;
     let Some(path) = &args.input else {
         return live(args, &args.target, &output, context);
     };
@@ -165,12 +179,47 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     }
 }
 
+/// Refuses what can't be honoured: a recording is saved whole, and what is written for another tool has that
+/// tool's look.
+fn check(args: &Args, output: &Output<'_>) -> Result<(), Report> {
+    let view = &args.view;
+    // A target may send what it has recorded only once: so this is checked before.
+    let saved = args.input.as_deref().map(address_in).transpose()?;
+    if !matches!(saved, Some(None)) {
+        let what = "a target's recording";
+        view.filter.refuse_to_look_ahead(what)?;
+    }
+    let look = [
+        (view.events, "--events"),
+        (view.wall, "--wall"),
+        (view.compensate, "--compensate"),
+        (view.time != TimeKind::Absolute, "--time"),
+        (args.format.format == Format::Json, "--format"),
+    ];
+    match output {
+        Output::Show => return view.check(args.format.format),
+        Output::Directory(_) | Output::Raw(_) if view.filter.any() => {
+            let report = Report::new("a recording is saved whole, without a part being chosen");
+            return Err(report.help("`kymo export` of what was saved writes a part"));
+        }
+        _ => {}
+    }
+    match look.into_iter().find(|(given, _)| *given) {
+        None => Ok(()),
+        Some((_, option)) => Err(Report::new(format_args!(
+            "{option} says how to show a recording, and with an output it is saved"
+        ))
+        .help("leave one of them out")),
+    }
+}
+
 /// The output of `--export-tef`: one format, whatever the name, unless that is another's.
 fn trace_event(output: Option<&Path>) -> Result<Output<'_>, Report> {
     let path = output.unwrap_or(Path::new(TEF_OUTPUT));
-    let tef = kymo_export::by_path(Path::new(TEF_OUTPUT));
-    let other =
-        kymo_export::by_path(path).filter(|format| tef.is_none_or(|tef| format.name != tef.name));
+    let tef = Formats::built_in().by_path(Path::new(TEF_OUTPUT));
+    let other = Formats::built_in()
+        .by_path(path)
+        .filter(|format| tef.is_none_or(|tef| format.name != tef.name));
     match (tef, other) {
         (Some(tef), None) if !is_raw(path) => Ok(Output::Export(tef, path)),
         _ => Err(Report::new(format_args!(
@@ -192,7 +241,7 @@ fn is_raw(path: &Path) -> bool {
 /// # Errors
 /// When the name says that it is not for Perfetto, and `--perfetto` that it is.
 fn choose(output: Option<&Path>, perfetto: bool) -> Result<Output<'_>, Report> {
-    let trace_event = || kymo_export::by_path(Path::new(PERFETTO_OUTPUT));
+    let trace_event = || Formats::built_in().by_path(Path::new(PERFETTO_OUTPUT));
     let Some(path) = output else {
         return Ok(match trace_event().filter(|_| perfetto) {
             Some(format) => Output::Export(format, Path::new(PERFETTO_OUTPUT)),
@@ -200,7 +249,9 @@ fn choose(output: Option<&Path>, perfetto: bool) -> Result<Output<'_>, Report> {
         });
     };
     let raw = is_raw(path);
-    let format = kymo_export::by_path(path).filter(|format| format.shape == Shape::File);
+    let format = Formats::built_in()
+        .by_path(path)
+        .filter(|format| format.shape == Shape::File);
     let other = format.is_some_and(|format| !PERFETTO_FORMATS.contains(&format.name));
     if perfetto && (raw || other) {
         return Err(Report::new(format_args!(
@@ -227,6 +278,9 @@ fn live(
     output: &Output<'_>,
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
+    if let Some(to) = output.path() {
+        protect(&Inputs::of_symbols(&args.symbols), to)?;
+    }
     let mut live = match target.recognise(context)? {
         Either::Kymo(live) => live,
         Either::Zephyr(live) => return zephyr::live(args, *live, output, context),
@@ -246,7 +300,7 @@ fn live(
     }
     let dump = recording::fetch(&mut live, context)?;
     let name = live.name();
-    let recording = native::Dump {
+    let recording = kymo::Dump {
         identity: &dump.identity,
         bytes: &dump.bytes,
         missing: &dump.missing,
@@ -256,7 +310,7 @@ fn live(
         Output::Directory(path) => directory(path, &recording, &symbols, context),
         Output::Raw(path) => raw(path, &recording, context),
         Output::Show | Output::Export(..) => {
-            let mut trace = Trace::of_dump(name, dump, symbols, needs_fields(args, output))?;
+            let mut trace = Trace::of_dump(name, dump, symbols, wanted(args, output))?;
             return show_or_export(args, output, &mut trace, context);
         }
     };
@@ -274,9 +328,16 @@ fn saved(
     output: &Output<'_>,
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
-    match output {
-        Output::Show => {}
-        Output::Directory(to) | Output::Raw(to) | Output::Export(_, to) => check_apart(path, to)?,
+    let settings = [&args.trigger, &args.stopper, &args.couple];
+    if args.reboot || args.list || settings.into_iter().any(Option::is_some) {
+        return Err(Report::new(format_args!(
+            "{} is a saved recording, not a target",
+            path.display()
+        ))
+        .help("--reboot, --list, --trigger, --stopper and --couple are for a live target"));
+    }
+    if let Some(to) = output.path() {
+        protect(&Inputs::at(path, &args.memory, &args.symbols), to)?;
     }
     if let Output::Directory(_) | Output::Raw(_) = output {
         return match kymo_read::saved(path) {
@@ -295,13 +356,13 @@ fn saved(
         };
     }
     let input = InputArgs::new(path.to_owned(), args.memory.clone());
-    let mut trace = Trace::open(&input, &args.symbols, needs_fields(args, output), context)?;
+    let mut trace = Trace::open(&input, &args.symbols, wanted(args, output), context)?;
     show_or_export(args, output, &mut trace, context)
 }
 
 /// Keeps what was saved in one form in another.
 fn keep(
-    dump: &native::Dump<'_>,
+    dump: &kymo::Dump<'_>,
     output: &Output<'_>,
     args: &Args,
     context: &mut Context,
@@ -314,9 +375,12 @@ fn keep(
     }
 }
 
-/// Whether what is done with the events needs all that was recorded of them.
-fn needs_fields(args: &Args, output: &Output<'_>) -> bool {
-    matches!(output, Output::Export(..)) || args.view.events || args.format.format == Format::Json
+/// How much of each event has to be known for what is done with them.
+fn wanted(args: &Args, output: &Output<'_>) -> Wanted {
+    match output {
+        Output::Export(format, _) => format.wanted.max(args.view.filter.wanted()),
+        _ => args.view.wanted(args.format.format),
+    }
 }
 
 /// Tells the target when to record; whether anything was changed.
@@ -368,8 +432,16 @@ fn set(args: &Args, live: &mut Live, symbols: &Symbols, context: &Context) -> Re
 fn list(live: &mut Live, symbols: &Symbols, context: &mut Context) -> Result<ExitCode, Report> {
     let sets = live.target.sets().map_err(explain)?;
     let (out, _) = context.out();
-    writeln!(out, "trigger: {}", set_text(symbols, sets.trigger))?;
-    writeln!(out, "stopper: {}", set_text(symbols, sets.stopper))?;
+    writeln!(
+        out,
+        "trigger: {}",
+        escaped(&set_text(symbols, sets.trigger))
+    )?;
+    writeln!(
+        out,
+        "stopper: {}",
+        escaped(&set_text(symbols, sets.stopper))
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -380,20 +452,28 @@ fn show_or_export(
     trace: &mut Trace,
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
+    let input = InputArgs::new(
+        args.input.clone().unwrap_or_else(|| LIVE.into()),
+        args.memory.clone(),
+    );
+    let part = args
+        .view
+        .filter
+        .part(&input, &args.symbols, trace, context)
+        .map_err(|report| trace.kept(report))?;
     if let Output::Export(format, path) = output {
         let elf = args.symbols.elf.first().and_then(|elf| elf.file_stem());
-        let options = match elf {
-            Some(program) => Options {
-                program: program.to_string_lossy().into_owned(),
-                ..Options::default()
-            },
-            None => Options::default(),
+        let mut options = Options {
+            replay: part.replay(),
+            ..Options::default()
         };
-        let all = Selection::default();
-        export::write(trace, all, format, Some(path), &options, context)
+        if let Some(program) = elf {
+            options.program = program.to_string_lossy().into_owned();
+        }
+        export::write(trace, &part, format, Some(path), &options, context)
             .map_err(|report| trace.kept(report))?;
     } else {
-        let shown = show::show(trace, &args.view, args.format.format, context);
+        let shown = show::show(trace, &args.view, part, args.format.format, context);
         let shown = shown.and_then(|()| Ok(context.flush()?));
         shown.map_err(|report| trace.kept(report))?;
     }
@@ -404,7 +484,7 @@ fn show_or_export(
 /// Saves packets as a CTF trace directory.
 fn directory(
     path: &Path,
-    recording: &native::Dump<'_>,
+    recording: &kymo::Dump<'_>,
     symbols: &Symbols,
     context: &Context,
 ) -> Result<ExitCode, Report> {
@@ -413,13 +493,17 @@ fn directory(
         .map(|function| (function.address(), function.name()))
         .collect();
     let replaced = path.join("metadata").exists();
-    let written = write_trace(path, recording, functions).map_err(|error| {
+    let failed = |error: WriteError| {
         let report = Report::caused_by(&error);
         match error {
             WriteError::Occupied { .. } => report.help("give --output a new directory"),
             _ => report.help("give --output a place that you may write to"),
         }
-    })?;
+    };
+    check_replaceable(path).map_err(failed)?;
+    let whole = OutputDirectory::create(path)?;
+    let written = write_trace(whole.temporary(), recording, functions).map_err(failed)?;
+    whole.finish(|| clear(path).map_err(io::Error::other))?;
     if replaced {
         context.note(format_args!(
             "{}: the trace that was there is replaced",
@@ -430,10 +514,10 @@ fn directory(
 }
 
 /// Saves packets as a raw file.
-fn raw(path: &Path, recording: &native::Dump<'_>, context: &Context) -> Result<ExitCode, Report> {
-    let failed = |error: io::Error| unwritable(path, &error);
-    let file = File::create(path).map_err(failed)?;
-    let written = write_raw(io::BufWriter::new(file), recording).map_err(failed)?;
+fn raw(path: &Path, recording: &kymo::Dump<'_>, context: &Context) -> Result<ExitCode, Report> {
+    let mut file = OutputFile::create(path)?;
+    let written = write_raw(&mut file, recording).map_err(|error| unwritable(path, &error))?;
+    file.finish()?;
     saved_as(path, &written, context)
 }
 

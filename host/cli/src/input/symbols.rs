@@ -28,7 +28,7 @@ impl SymbolArgs {
     /// Says on stderr when one is of another build than the traced program, and when the program
     /// jumps without the trace telling. Without any file, the ELF that a Zephyr build leaves is taken if
     /// its build id is the trace's, or if the trace is of Zephyr's own instrumentation, which has none.
-    /// Names that the trace itself carries come last.
+    /// Names that the trace itself carries are in its [`Identities`](kymo_event::Identities).
     ///
     /// # Errors
     /// When a file can't be read or is no file of symbols.
@@ -65,7 +65,10 @@ impl SymbolArgs {
             }
         }
         let default = Path::new(DEFAULT_ELF);
-        if symbols.is_empty() && info.format == kymo_read::zephyr::FORMAT && default.exists() {
+        if symbols.is_empty()
+            && info.format == kymo_read::zephyr_instrumentation::FORMAT
+            && default.exists()
+        {
             match Symbols::open(default) {
                 Ok(file) => {
                     context.note(format_args!(
@@ -94,9 +97,6 @@ impl SymbolArgs {
         }
         if let Some(text_base) = info.text_base {
             symbols.set_text_base(text_base);
-        }
-        if !info.functions.is_empty() {
-            symbols.merge(Symbols::from_functions(&info.functions));
         }
         Ok(symbols)
     }

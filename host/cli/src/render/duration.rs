@@ -14,8 +14,7 @@ pub const WIDTH: usize = 10;
 
 /// Shows a duration, padded on the left to [`WIDTH`].
 ///
-/// It is never shown longer than it is: digits that don't fit are cut off, so 999 999 ns are
-/// `999.999 us` and not a rounded millisecond.
+/// Digits that don't fit are rounded, half up.
 #[derive(Clone, Copy, Debug)]
 pub struct Human(pub Duration);
 
@@ -23,12 +22,13 @@ impl Human {
     /// Adds it to a text.
     pub fn push(self, out: &mut String) {
         let ns = self.0.0;
+        let rounded = |unit: u64| ns / unit + u64::from(ns % unit >= unit / 2);
         let (thousandths, unit) = match ns {
             0..1_000_000 => (ns, " us"),
-            1_000_000..1_000_000_000 => (ns / 1_000, " ms"),
-            1_000_000_000..1_000_000_000_000 => (ns / 1_000_000, "  s"),
+            1_000_000..999_999_500 => (rounded(1_000), " ms"),
+            999_999_500..999_999_500_000 => (rounded(1_000_000), "  s"),
             _ => {
-                push_padded(out, ns / 1_000_000_000, 7);
+                push_padded(out, rounded(1_000_000_000), 7);
                 return out.push_str("  s");
             }
         };
@@ -104,8 +104,12 @@ mod tests {
         assert_eq!(shown(1_000), "  1.000 us");
         assert_eq!(shown(999_999), "999.999 us");
         assert_eq!(shown(1_000_000), "  1.000 ms");
-        assert_eq!(shown(12_345_678), " 12.345 ms");
-        assert_eq!(shown(999_999_999), "999.999 ms");
+        assert_eq!(shown(12_345_678), " 12.346 ms");
+        assert_eq!(shown(12_345_499), " 12.345 ms");
+        assert_eq!(shown(999_999_499), "999.999 ms");
+        assert_eq!(shown(999_999_500), "  1.000  s");
+        assert_eq!(shown(999_999_499_999), "999.999  s");
+        assert_eq!(shown(999_999_500_000), "   1000  s");
         assert_eq!(shown(61_000_000_000), " 61.000  s");
         assert_eq!(shown(3_600_000_000_000), "   3600  s");
         for ns in [
@@ -120,7 +124,7 @@ mod tests {
         ] {
             assert_eq!(shown(ns).len(), WIDTH, "{ns}");
         }
-        assert_eq!(shown(u64::MAX), "18446744073  s");
+        assert_eq!(shown(u64::MAX), "18446744074  s");
     }
 
     #[test]

@@ -6,17 +6,17 @@
 //!     0.000012400    0  main    isr_enter: irq = 15
 //! ```
 
-use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
-use kymo_event::{Cpu, Event, EventKind, ThreadId, TraceInfo, push_fields};
+use kymo_event::{Cpu, Event, EventKind, Identities, ThreadId, TraceInfo, push_fields};
 
 use super::duration::push_padded;
+use super::escape::escape_from;
 use super::palette::{Palette, paint};
 use super::threads::{ThreadNames, cell};
 use super::times::Times;
-use super::tree::FunctionName;
+use crate::names::Names;
 
 /// The widest that the column of threads gets.
 const WIDEST: usize = 20;
@@ -25,10 +25,10 @@ const WIDEST: usize = 20;
 pub struct Listing<'a> {
     out: &'a mut dyn Write,
     palette: Palette,
-    function: &'a FunctionName<'a>,
+    functions: &'a Names<'a>,
     names: ThreadNames,
-    /// What stands in the column of threads, for those that have names.
-    threads: HashMap<ThreadId, String>,
+    /// What stands in the column of threads, by [`ThreadId`], as far as they have come up.
+    threads: Vec<Option<String>>,
     width: usize,
     cpus: bool,
     times: Times,
@@ -45,20 +45,18 @@ impl<'a> Listing<'a> {
         out: &'a mut dyn Write,
         palette: &Palette,
         info: &TraceInfo,
-        function: &'a FunctionName<'a>,
+        functions: &'a Names<'a>,
         times: Times,
     ) -> Self {
         let names = ThreadNames::new(info);
         let width = names.widest().clamp(6, WIDEST);
-        let threads = info.threads.iter();
-        let threads = threads.map(|(id, name)| (*id, cell(&names.name(*id, Some(name)), width)));
         Self {
-            threads: threads.collect(),
+            threads: Vec::new(),
             width,
             cpus: info.streams.iter().any(|stream| stream.cpu.is_some()),
             out,
             palette: *palette,
-            function,
+            functions,
             names,
             times,
             nobody: cell("-", width),
@@ -93,23 +91,39 @@ impl<'a> Listing<'a> {
     ///
     /// # Errors
     /// Those of writing.
-    pub fn event(&mut self, event: &Event) -> io::Result<()> {
+    pub fn event(&mut self, identities: &Identities, event: &Event) -> io::Result<()> {
         if let EventKind::ThreadName { thread, name } = &event.kind {
-            let name = self.names.name(*thread, Some(name));
-            self.threads.insert(*thread, cell(&name, self.width));
+            let name = self.names.name(identities.tid(*thread), Some(name));
+            *self.thread(*thread) = Some(cell(&name, self.width));
         }
         // What follows from a record besides, as a thread's name does, is no record.
-        if event.name.is_empty() && !matches!(event.kind, EventKind::Gap(_)) {
+        if !event.record && !matches!(event.kind, EventKind::Gap(_)) {
             return Ok(());
         }
         self.times.meet(event.time, Some(event.stream));
         self.line.clear();
         // Writing to a string cannot fail.
-        let _ = self.line(event);
+        let _ = self.line(identities, event);
         self.out.write_all(self.line.as_bytes())
     }
 
-    fn line(&mut self, event: &Event) -> fmt::Result {
+    /// What stands in the column of a thread.
+    fn thread(&mut self, thread: ThreadId) -> &mut Option<String> {
+        let index = thread.0 as usize;
+        if self.threads.len() <= index {
+            self.threads.resize(index + 1, None);
+        }
+        &mut self.threads[index]
+    }
+
+    fn line(&mut self, identities: &Identities, event: &Event) -> fmt::Result {
+        if let Some(thread) = event.thread
+            && self.thread(thread).is_none()
+        {
+            let name = identities.thread_name(thread);
+            let name = self.names.name(identities.tid(thread), name);
+            *self.thread(thread) = Some(cell(&name, self.width));
+        }
         let line = &mut self.line;
         self.times.push(event.time, line);
         if self.cpus {
@@ -121,16 +135,10 @@ impl<'a> Listing<'a> {
                 None => line.push_str("    -"),
             }
         }
-        let known = event.thread.map(|thread| self.threads.get(&thread));
-        let nameless;
-        let thread = match (event.thread, known) {
-            (Some(_), Some(Some(cell))) => cell,
-            (Some(thread), _) => {
-                nameless = cell(&self.names.name(thread, None), self.width);
-                &nameless
-            }
-            (None, _) => &self.nobody,
-        };
+        let known = event
+            .thread
+            .and_then(|thread| self.threads.get(thread.0 as usize)?.as_ref());
+        let thread = known.unwrap_or(&self.nobody);
         line.push_str("  ");
         paint(line, self.palette.actor, thread);
         line.push_str("  ");
@@ -144,7 +152,9 @@ impl<'a> Listing<'a> {
             }
             line.push_str("  ");
         }
+        let name = line.len();
         line.push_str(&event.name);
+        escape_from(line, name);
         let function = match event.kind {
             EventKind::Enter { function, .. } => Some(function),
             EventKind::Exit { function } => function,
@@ -156,15 +166,17 @@ impl<'a> Listing<'a> {
             (None, _) => line.push_str(": "),
             (Some(function), []) => {
                 line.push_str(": ");
-                paint(line, style, &(self.function)(function));
+                paint(line, style, &self.functions.function(identities, function));
             }
             (Some(function), _) => {
                 line.push_str(": ");
-                paint(line, style, &(self.function)(function));
+                paint(line, style, &self.functions.function(identities, function));
                 line.push_str(" (");
             }
         }
+        let fields = line.len();
         push_fields(&event.fields, line);
+        escape_from(line, fields);
         line.push_str(match (function, event.fields.as_slice()) {
             (Some(_), [_, ..]) => ")\n",
             _ => "\n",

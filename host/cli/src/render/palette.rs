@@ -8,6 +8,7 @@ use std::fmt::Write;
 use anstream::stream::RawStream;
 use anstyle::{AnsiColor, Effects, Style};
 
+use super::escape::escape_from;
 use crate::args::Color;
 
 /// A style for each kind of text. `{style}` begins it and `{style:#}` ends it.
@@ -31,19 +32,23 @@ pub struct Palette {
     pub marker: Style,
 }
 
-/// Adds text in a style.
+/// Adds text in a style, escaped.
 pub fn paint(out: &mut String, style: Style, text: &str) {
     paint_with(out, style, |out| out.push_str(text));
 }
 
-/// The same, of text that `write` adds.
+/// Adds text that `write` writes in a style, escaped.
 pub fn paint_with(out: &mut String, style: Style, write: impl FnOnce(&mut String)) {
     if style.is_plain() {
-        return write(out);
+        let start = out.len();
+        write(out);
+        return escape_from(out, start);
     }
     // Writing to a string can't fail.
     let _ = write!(out, "{style}");
+    let start = out.len();
     write(out);
+    escape_from(out, start);
     let _ = write!(out, "{style:#}");
 }
 

@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 
+use super::escape::escape_from;
 use super::palette::Palette;
 
 /// Where a cell's text stands in its column.
@@ -35,9 +36,13 @@ impl Table {
         }
     }
 
-    /// Adds a row. Cells beyond the last column are not shown, missing ones are empty.
+    /// Adds a row, its cells escaped. Cells beyond the last column are not shown, missing ones are empty.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        let cells = cells.into_iter().map(|mut cell| {
+            escape_from(&mut cell, 0);
+            cell
+        });
+        self.rows.push(cells.collect());
     }
 
     /// Writes heading and rows, two spaces between columns and none at the ends of lines.

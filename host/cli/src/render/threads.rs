@@ -1,6 +1,6 @@
 //! What to call threads.
 
-use kymo_event::{ThreadId, TraceInfo};
+use kymo_event::{Tid, TraceInfo};
 
 /// Tells threads apart: by their names where these are enough, else by name and number.
 #[derive(Debug)]
@@ -17,7 +17,10 @@ pub struct ThreadNames {
 impl ThreadNames {
     /// The names of a trace's threads, as far as they are known beforehand.
     pub fn new(info: &TraceInfo) -> Self {
-        let mut names: Vec<&str> = info.threads.iter().map(|(_, name)| name.as_str()).collect();
+        let threads = info.identities.threads().iter();
+        let named = threads.filter_map(|thread| Some((thread.tid, thread.name.as_deref()?)));
+        let named: Vec<(Tid, &str)> = named.collect();
+        let mut names: Vec<&str> = named.iter().map(|(_, name)| *name).collect();
         names.sort_unstable();
         let pairs = names.iter().zip(names.iter().skip(1));
         let twice = pairs.filter(|(one, other)| one == other);
@@ -30,17 +33,14 @@ impl ThreadNames {
             ambiguous,
             widest: 0,
         };
-        let named = info
-            .threads
-            .iter()
-            .map(|(id, name)| threads.name(*id, Some(name)));
-        threads.widest = named.map(|name| name.chars().count()).max().unwrap_or(10);
+        let shown = named.iter().map(|(id, name)| threads.name(*id, Some(name)));
+        threads.widest = shown.map(|name| name.chars().count()).max().unwrap_or(10);
         threads
     }
 
     /// What to call a thread: its name; with its number where it shares the name, and that alone
     /// where it has none.
-    pub fn name(&self, thread: ThreadId, name: Option<&str>) -> String {
+    pub fn name(&self, thread: Tid, name: Option<&str>) -> String {
         let number = || {
             if self.decimal {
                 thread.0.to_string()
@@ -66,15 +66,6 @@ impl ThreadNames {
     /// The width of the longest name, in characters.
     pub fn widest(&self) -> usize {
         self.widest
-    }
-
-    /// Whether a user means this thread by one of the names or numbers (decimal or `0x...`) that
-    /// were given.
-    pub fn is_one_of(thread: Option<ThreadId>, name: Option<&str>, wanted: &[String]) -> bool {
-        wanted.iter().any(|wanted| {
-            name == Some(wanted)
-                || thread.is_some_and(|id| *wanted == id.0.to_string() || *wanted == id.to_string())
-        })
     }
 }
 

@@ -11,12 +11,13 @@ use kymo_event::{Addr, TraceInfo};
 use kymo_link::zephyr::{Arrived, Dump, Ended, Set, Status, Target};
 use kymo_link::{Cancel, Progress, Sets};
 use kymo_symbols::{Function, Symbols};
-use kymo_zephyr::Kind;
+use kymo_zephyr_instrumentation::Kind;
 
+use super::explain;
 use super::functions::{NO_SUCH_FUNCTION, place};
-use super::{Interruptible, explain};
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::interrupt::Interruptible;
 use crate::names;
 
 /// How long such a target is left alone between a reboot and the dump where it is not said: it does not
@@ -39,6 +40,11 @@ pub struct Fetched {
 }
 
 impl Fetched {
+    /// Whether no dump has anything in it.
+    pub fn is_empty(&self) -> bool {
+        self.dumps.iter().all(|dump| dump.body.is_empty())
+    }
+
     /// The dumps as they stood on the line.
     pub fn as_sent(&self) -> Vec<u8> {
         self.dumps.iter().flat_map(Dump::as_sent).collect()
@@ -63,7 +69,7 @@ impl LiveZephyr {
     /// What is known of any trace of such a target.
     pub fn info() -> TraceInfo {
         TraceInfo {
-            format: kymo_read::zephyr::FORMAT.to_owned(),
+            format: kymo_read::zephyr_instrumentation::FORMAT.to_owned(),
             ..TraceInfo::default()
         }
     }

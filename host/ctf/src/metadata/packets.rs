@@ -1,7 +1,5 @@
-//! Metadata in packets.
-//!
-//! A tracer that streams its metadata, as LTTng does, cuts the text into packets with headers of their own. Their
-//! contents joined are the text.
+//! Packetized metadata (CTF 1.8): a tracer that streams its metadata, as LTTng does, cuts the text into packets with
+//! headers of their own. Their contents joined are the text.
 
 use std::borrow::Cow;
 
@@ -13,16 +11,27 @@ const MAGIC: u32 = 0x75d1_1d57;
 /// Size of the header: magic, UUID, checksum, content size, packet size, five single bytes.
 const HEADER: usize = 37;
 
-/// The text of a metadata file, whether it is in packets or not.
-pub(super) fn unpack(bytes: &[u8]) -> Result<Cow<'_, str>, MetadataError> {
-    let big = match bytes.first_chunk() {
+/// The text of a metadata file, whether it is in packets or not, and the byte order of the packets.
+///
+/// One zero byte at the end of plain text is tolerated: some writers end it as C does. Any other is an
+/// error.
+pub(super) fn unpack(bytes: &[u8]) -> Result<(Cow<'_, str>, Option<ByteOrder>), MetadataError> {
+    let (text, order) = text(bytes)?;
+    match text.find('\0') {
+        Some(offset) => Err(Kind::Zero.at(&text, offset)),
+        None => Ok((text, order)),
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<(Cow<'_, str>, Option<ByteOrder>), MetadataError> {
+    let order = match bytes.first_chunk() {
         Some(first) if u32::from_le_bytes(*first) == MAGIC => ByteOrder::Little,
         Some(first) if u32::from_be_bytes(*first) == MAGIC => ByteOrder::Big,
         _ => {
             // Some writers end the text with a zero byte.
             let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
             return std::str::from_utf8(bytes)
-                .map(Cow::Borrowed)
+                .map(|text| (Cow::Borrowed(text), None))
                 .map_err(|error| not_text(bytes, error));
         }
     };
@@ -32,7 +41,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Cow<'_, str>, MetadataError> {
     let mut offset = 0;
     // A few bytes behind the last packet are not the beginning of another one.
     while rest.len() >= 4 || (offset == 0 && !rest.is_empty()) {
-        let (content, size) = packet(rest, big, &mut uuid).map_err(|kind| MetadataError {
+        let (content, size) = packet(rest, order, &mut uuid).map_err(|kind| MetadataError {
             kind,
             offset,
             line: 0,
@@ -43,7 +52,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Cow<'_, str>, MetadataError> {
         rest = rest.get(size..).unwrap_or(&[]);
     }
     String::from_utf8(text)
-        .map(Cow::Owned)
+        .map(|text| (Cow::Owned(text), Some(order)))
         .map_err(|error| not_text(error.as_bytes(), error.utf8_error()))
 }
 

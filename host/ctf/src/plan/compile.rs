@@ -8,7 +8,8 @@ use std::sync::Arc;
 use super::survey::{byte_orders, role_size, stamp};
 use super::{
     Child, Count, EventPlan, Fixed, IntegerNode, Meaning, NO_OPTION, Node, NodeId, OptionalNode,
-    Plan, Program, Span, StreamPlan, VariantNode, flat, leads, quick, quirks, round_up,
+    Plan, Program, Span, StreamPlan, VariantNode, fast_path, field_program, header_table, quirks,
+    round_up,
 };
 use crate::metadata::{
     ArrayClass, BlobClass, Choice, EnumerationClass, FieldClass, IntegerClass, Length, Location,
@@ -128,7 +129,7 @@ impl<'p, 'm> Compiler<'p, 'm> {
         let mut stream = StreamPlan {
             packet_context: self.program(context, Scope::PacketContext),
             event_header: self.program(header, Scope::EventHeader),
-            leads: None,
+            header_table: None,
             event_context: self.program(class.event_context.as_ref(), Scope::StreamEventContext),
             events: Vec::with_capacity(class.events.len()),
             dense: Vec::new(),
@@ -139,8 +140,8 @@ impl<'p, 'm> Compiler<'p, 'm> {
             discarded_size: role_size(context, Role::EventsDiscarded),
             sequence_size: role_size(context, Role::PacketSeqNum),
         };
-        // The quick way follows the clock.
-        let header = quick::header(self.plan, &stream).filter(|_| !stream.steps_back);
+        // The fast path follows the clock.
+        let header = fast_path::header(self.plan, &stream).filter(|_| !stream.steps_back);
         let shared = self.next;
         for (index, event) in (0u32..).zip(&class.events) {
             self.next = shared;
@@ -156,12 +157,13 @@ impl<'p, 'm> Compiler<'p, 'm> {
                 (Scope::EventFields, fields),
             ];
             let contexts = [stream.event_context, context];
-            let quick = quick::payload(self.plan, contexts, fields).filter(|_| header.is_some());
+            let fast_path =
+                fast_path::payload(self.plan, contexts, fields).filter(|_| header.is_some());
             stream.events.push(EventPlan {
                 context,
                 fields,
-                body: flat::body(self.plan, body),
-                quick,
+                body: field_program::body(self.plan, body),
+                fast_path,
             });
             match usize::try_from(event.id) {
                 Ok(id) if id < DENSE_IDS => {
@@ -177,7 +179,8 @@ impl<'p, 'm> Compiler<'p, 'm> {
                 }
             }
         }
-        stream.leads = header.and_then(|it| leads::Leads::new(self.plan, it, &stream));
+        stream.header_table =
+            header.and_then(|it| header_table::HeaderTable::new(self.plan, it, &stream));
         stream
     }
 
@@ -275,13 +278,13 @@ impl<'p, 'm> Compiler<'p, 'm> {
         self.steps.clear();
         let full = self.structure(class, false);
         let skip = self.structure(class, true);
-        let flat = flat::scope(self.plan, full);
+        let flat = field_program::scope(self.plan, full);
         let flat = self.flat(flat);
         Some(Program { full, skip, flat })
     }
 
-    /// Keeps a flat program, if there is one.
-    fn flat(&mut self, ops: Option<Box<[flat::Op]>>) -> Option<u32> {
+    /// Keeps a field program, if there is one.
+    fn flat(&mut self, ops: Option<Box<[field_program::Op]>>) -> Option<u32> {
         self.plan.flat.push(ops?);
         u32::try_from(self.plan.flat.len() - 1).ok()
     }

@@ -1,7 +1,7 @@
-//! What remains of a [flat program](super::flat) when only some of its fields are asked for: their operations, and those
+//! What remains of a [field program](super::field_program) when only some of its fields are asked for: their operations, and those
 //! by which the place moves on to them.
 
-use super::flat::Op;
+use super::field_program::Op;
 use crate::metadata::Scope;
 
 /// A field that is asked for, with its number among them.
@@ -13,9 +13,39 @@ pub(crate) struct Wanted {
     pub number: u16,
 }
 
+/// A plain number near the beginning of the event, as [`Op::Number`] has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    pub mask: u64,
+    /// The sign bit, 0 if there is none.
+    pub sign: u64,
+    pub offset: u8,
+    pub shift: u8,
+    /// Which of the fields that are asked for it is.
+    pub number: u16,
+}
+
+/// All of them of an event.
+#[derive(Debug)]
+pub(crate) struct Loads {
+    pub all: Box<[Load]>,
+    /// Which of the first 64 fields that are asked for there are, a bit each.
+    pub known: u64,
+}
+
+impl From<Box<[Load]>> for Loads {
+    fn from(all: Box<[Load]>) -> Self {
+        let numbers = all.iter().map(|load| u32::from(load.number));
+        let known = numbers.filter_map(|number| 1u64.checked_shl(number)).sum();
+        Self { all, known }
+    }
+}
+
 /// Operations for the fields that are asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Picks {
+    /// The fields, where all of them are plain numbers near the beginning of the event.
+    pub loads: Option<Loads>,
     pub ops: Box<[Op]>,
     /// For each field that the operations show, which of those that are asked for it is, if it is one.
     pub numbers: Box<[Option<u16>]>,
@@ -75,7 +105,29 @@ impl Picks {
                 numbers.push(number);
             }
         }
+        let load = |(op, number): (&Op, &Option<u16>)| match op {
+            Op::Number {
+                offset,
+                shift,
+                mask,
+                sign,
+                ..
+            } => Some(Load {
+                mask: *mask,
+                sign: *sign,
+                offset: *offset,
+                shift: *shift,
+                number: (*number)?,
+            }),
+            _ => None,
+        };
+        let loads = kept.iter().zip(&numbers).map(load);
+        let loads = loads.collect::<Option<Box<[Load]>>>();
         Some(Self {
+            // An operation that shows no value has no number beside it.
+            loads: loads
+                .filter(|_| kept.len() == numbers.len())
+                .map(Loads::from),
             ops: kept.into(),
             numbers: numbers.into(),
         })

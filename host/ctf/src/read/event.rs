@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::flat::Place;
+use super::run_program::Place;
 use super::stream::{EventRecord, NO_TIME, StreamReader};
 use super::value::Value;
 use super::walk::{Container, Sink, number};
 use crate::metadata::{Clock, Encoding, EventClass, Mappings, Metadata, Scope, StreamClass};
-use crate::plan::leads::Lead;
+use crate::plan::header_table::HeaderEntry;
 use crate::plan::{IntegerNode, Meaning, Plan};
 
 /// Is told every field of a scope in order. Elements of arrays have no names.
@@ -165,8 +165,9 @@ pub struct PacketInfo {
     pub events_discarded: Option<u64>,
     /// The CPU on which its events happened.
     pub cpu_id: Option<u64>,
-    /// Its header has the UUID of another trace. That happens in traces put together from several, and does no harm as
-    /// long as their metadata are alike.
+    /// Its header has another UUID than the metadata. That happens in traces whose metadata was made anew, and does no
+    /// harm if no stream has the UUID of the metadata. Otherwise the stream belongs to another trace, and is refused
+    /// ([`DecodeErrorKind::ForeignUuid`](crate::DecodeErrorKind::ForeignUuid)).
     pub foreign: bool,
 }
 
@@ -430,7 +431,7 @@ impl<'a> Event<'a> {
     pub fn visit<V: Visitor<'a>>(&self, scope: Scope, visitor: &mut V) {
         let mut visit = Visit { visitor };
         if scope == Scope::EventHeader {
-            let ops = self.reader.lead(self.record).and_then(Lead::header);
+            let ops = self.reader.lead(self.record).and_then(HeaderEntry::header);
             if self.reader.show_led(self.record, ops, 0, &mut visit) {
                 return;
             }
@@ -447,7 +448,7 @@ impl<'a> Event<'a> {
         let mut visit = Visit { visitor };
         visit.visitor.scope(Scope::EventHeader);
         let shown = if V::NESTED {
-            let ops = self.reader.lead(self.record).and_then(Lead::all);
+            let ops = self.reader.lead(self.record).and_then(HeaderEntry::all);
             self.reader.show_led(self.record, ops, 0, &mut visit)
         } else {
             self.reader.show_values(self.record, &mut visit)
@@ -467,7 +468,7 @@ impl<'a> Event<'a> {
             Scope::EventFields,
         ];
         let mut visit = Visit { visitor };
-        let ops = self.reader.lead(self.record).and_then(Lead::body);
+        let ops = self.reader.lead(self.record).and_then(HeaderEntry::body);
         if self.reader.show_led(self.record, ops, 0, &mut visit)
             || self.reader.show_body(self.record, &mut visit)
         {

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::io::Read;
 
 use super::stream::{Message, Run, Skipped, StreamReader};
 use super::trace::Trace;
@@ -47,9 +48,11 @@ pub(super) fn readers<'t>(
     let chunk = (MEMORY / count.max(1)).clamp(*CHUNK.start(), *CHUNK.end());
     let mut readers = Vec::with_capacity(count);
     for (index, trace) in traces.iter().enumerate() {
+        let refuse_foreign = trace.has_own_uuid();
         for stream in 0..trace.stream_names().len() {
             if let Some(input) = trace.stream(stream)? {
-                let reader = StreamReader::with_chunk(trace.plan().clone(), input, chunk);
+                let mut reader = StreamReader::with_chunk(trace.plan().clone(), input, chunk);
+                reader.refuse_foreign(refuse_foreign);
                 readers.push((
                     Origin {
                         trace: index,
@@ -77,6 +80,24 @@ impl Messages {
             current: None,
             limit: i64::MAX,
         })
+    }
+
+    /// The messages of one stream that is read as it comes: the first of its trace.
+    #[must_use]
+    pub fn of_stream(trace: &Trace, input: Box<dyn Read + Send>) -> Self {
+        let origin = Origin {
+            trace: 0,
+            stream: 0,
+        };
+        let plan = trace.plan().clone();
+        let reader = StreamReader::with_chunk(plan, input, *CHUNK.end());
+        Self {
+            readers: vec![(origin, reader)],
+            queue: BinaryHeap::new(),
+            current: None,
+            limit: i64::MAX,
+            waiting: vec![0],
+        }
     }
 
     /// The next message, with the stream that it came from; `None` when all streams are at their end.

@@ -1,7 +1,7 @@
 //! A few fields of every event, and nothing else of it.
 //!
 //! Which fields are asked for is said once, before the first event. For each class of events a short program remains
-//! of the [flat](crate::plan::flat) one: to load a number from a known place is a single operation, whatever else
+//! of the [field program](crate::plan::field_program) one: to load a number from a known place is a single operation, whatever else
 //! the event holds; of what comes before a field and has no fixed size only the end is looked for. Where there is no such
 //! program, [`Event::field`] finds the same.
 
@@ -44,36 +44,33 @@ use crate::plan::picks::{Picks, Wanted};
 #[derive(Debug)]
 pub struct Projection {
     plan: Arc<Plan>,
+    /// What is asked for: of all events alike, or of those of each class.
+    lists: Vec<List>,
+    /// For each stream class and lead what remains of its program; `None` where there is none.
+    programs: Vec<Vec<Option<Picks>>>,
+    /// For each stream class the place of the first list of its classes; empty if there is one list for all.
+    first: Vec<usize>,
+}
+
+/// Fields that are asked for.
+#[derive(Debug)]
+struct List {
     names: Box<[(Option<Scope>, String)]>,
     /// Places of names that came before, with those where these come again.
     copies: Vec<(u16, u16)>,
-    /// For each stream class and lead what remains of its program; `None` where there is none.
-    programs: Vec<Vec<Option<Picks>>>,
+    wanted: Vec<Wanted>,
 }
 
-impl Projection {
-    /// Prepares to look for the fields with these names in traces of this plan: each as [`Event::field`] does.
-    pub fn new<'n>(plan: &Arc<Plan>, names: impl IntoIterator<Item = &'n str>) -> Self {
-        Self::of(plan, names.into_iter().map(|name| (None, name)))
-    }
-
-    /// Prepares to look for each field at the top of one scope alone, as [`Event::field_of`] does.
-    pub fn of_scopes<'n>(
-        plan: &Arc<Plan>,
-        fields: impl IntoIterator<Item = (Scope, &'n str)>,
-    ) -> Self {
-        let fields = fields.into_iter();
-        Self::of(plan, fields.map(|(scope, name)| (Some(scope), name)))
-    }
-
-    fn of<'n>(
-        plan: &Arc<Plan>,
-        fields: impl IntoIterator<Item = (Option<Scope>, &'n str)>,
-    ) -> Self {
+impl List {
+    fn new<'n>(fields: impl IntoIterator<Item = (Option<Scope>, &'n str)>) -> Self {
         let fields = fields.into_iter();
         let names: Box<[_]> = fields.map(|(scope, it)| (scope, it.to_owned())).collect();
         let (mut wanted, mut copies) = (Vec::<Wanted>::new(), Vec::new());
         for (number, (scope, name)) in (0u16..).zip(&names) {
+            // Without a name nothing is asked for.
+            if name.is_empty() {
+                continue;
+            }
             let mut before = wanted.iter();
             match before.find(|it| (it.scope, &*it.name) == (*scope, name.as_str())) {
                 Some(first) => copies.push((first.number, number)),
@@ -84,17 +81,121 @@ impl Projection {
                 }),
             }
         }
-        let programs = plan.streams.iter().map(|stream| {
-            let leads = stream.leads.iter().flat_map(|leads| leads.all());
-            let picks = leads.map(|lead| Picks::of(lead.as_ref()?.all()?, &wanted));
-            picks.collect()
-        });
         Self {
-            programs: programs.collect(),
             names,
             copies,
-            plan: Arc::clone(plan),
+            wanted,
         }
+    }
+}
+
+impl Projection {
+    /// Prepares to look for the fields with these names in traces of this plan: each as [`Event::field`] does.
+    pub fn new<'n>(plan: &Arc<Plan>, names: impl IntoIterator<Item = &'n str>) -> Self {
+        let list = List::new(names.into_iter().map(|name| (None, name)));
+        Self::of(plan, vec![list], Vec::new())
+    }
+
+    /// Prepares to look for each field at the top of one scope alone, as [`Event::field_of`] does.
+    pub fn of_scopes<'n>(
+        plan: &Arc<Plan>,
+        fields: impl IntoIterator<Item = (Scope, &'n str)>,
+    ) -> Self {
+        let fields = fields.into_iter();
+        let list = List::new(fields.map(|(scope, name)| (Some(scope), name)));
+        Self::of(plan, vec![list], Vec::new())
+    }
+
+    /// Prepares to look for other fields in the events of each class: `fields` names those of the event class in the second
+    /// position of the stream class in the first one. A place with an empty name stays empty.
+    pub fn of_classes<'n, const N: usize>(
+        plan: &Arc<Plan>,
+        mut fields: impl FnMut(usize, usize) -> [(Scope, &'n str); N],
+    ) -> Self {
+        let (mut lists, mut first) = (Vec::new(), Vec::new());
+        for (stream, class) in plan.metadata().streams.iter().enumerate() {
+            first.push(lists.len());
+            for event in 0..class.events.len() {
+                let fields = fields(stream, event).into_iter();
+                let fields = fields.map(|(scope, name)| (Some(scope), name));
+                lists.push(List::new(fields));
+            }
+        }
+        Self::of(plan, lists, first)
+    }
+
+    fn of(plan: &Arc<Plan>, lists: Vec<List>, first: Vec<usize>) -> Self {
+        let mut projection = Self {
+            programs: Vec::new(),
+            lists,
+            first,
+            plan: Arc::clone(plan),
+        };
+        let streams = plan.streams.iter().enumerate();
+        let programs = streams.map(|(number, stream)| {
+            let leads = stream.header_table.iter().flat_map(|leads| leads.all());
+            let picks = leads.map(|lead| {
+                let lead = lead.as_ref()?;
+                let list = projection.list(number, lead.parts.class as usize)?;
+                let mut picks = Picks::of(lead.all()?, &list.wanted)?;
+                picks.loads = picks.loads.filter(|_| list.copies.is_empty());
+                Some(picks)
+            });
+            picks.collect()
+        });
+        projection.programs = programs.collect();
+        projection
+    }
+
+    /// What is asked for of the events of a class.
+    fn list(&self, stream: usize, event: usize) -> Option<&List> {
+        match self.first.get(stream) {
+            Some(first) => self.lists.get(first + event),
+            None => self.lists.first(),
+        }
+    }
+}
+
+/// The fields of a projection of one event that are whole numbers.
+#[derive(Debug, Clone, Copy)]
+pub struct Numbers<const N: usize> {
+    values: [u64; N],
+    /// Which of them there are, a bit each.
+    known: u64,
+    /// Which are below zero.
+    negative: u64,
+}
+
+impl<const N: usize> Numbers<N> {
+    const NONE: Self = Self {
+        values: [0; N],
+        known: 0,
+        negative: 0,
+    };
+
+    fn put(&mut self, place: u16, value: u64, negative: bool) {
+        if let Some(own) = self.values.get_mut(usize::from(place)) {
+            *own = value;
+            self.known |= 1 << (place & 63);
+            self.negative |= u64::from(negative) << (place & 63);
+        }
+    }
+
+    /// The number in a place, if there is one that is not below zero: as [`Value::as_u64`].
+    #[inline]
+    #[must_use]
+    pub fn unsigned(&self, place: usize) -> Option<u64> {
+        let value = self.values.get(place)?;
+        let is_known = (self.known & !self.negative) >> (place & 63) & 1 == 1;
+        is_known.then_some(*value)
+    }
+
+    /// The number in a place, if there is one; that below zero in two's complement.
+    #[inline]
+    #[must_use]
+    pub fn bits(&self, place: usize) -> Option<u64> {
+        let value = self.values.get(place)?;
+        (self.known >> (place & 63) & 1 == 1).then_some(*value)
     }
 }
 
@@ -120,16 +221,21 @@ impl<'a> Event<'a> {
     /// that holds others. All in one go, and quicker than [`field`](Self::field).
     pub fn project(&self, projection: &'a Projection, values: &mut [Option<Value<'a>>]) {
         values.fill(None);
+        let stream = self.packet().info().stream_class;
+        let Some(list) = projection.list(stream, self.class_index()) else {
+            return;
+        };
         if self.quickly(projection, values).is_none() {
-            for ((scope, name), value) in projection.names.iter().zip(values) {
+            for ((scope, name), value) in list.names.iter().zip(values) {
                 *value = match scope {
+                    _ if name.is_empty() => None,
                     Some(scope) => self.field_of(*scope, name),
                     None => self.field(name),
                 };
             }
             return;
         }
-        for (first, again) in &projection.copies {
+        for (first, again) in &list.copies {
             let value = values.get(usize::from(*first)).copied().flatten();
             if let Some(place) = values.get_mut(usize::from(*again)) {
                 *place = value;
@@ -161,5 +267,125 @@ impl<'a> Event<'a> {
         let rest = Some(&*picks.ops).filter(|ops| count < ops.len());
         reader.show_led(record, rest, count, visitor);
         Some(())
+    }
+
+    /// The whole numbers among the first `N` fields of a projection (at most 64). The quickest way to a few of them: where
+    /// they lie near the beginning of the event, each is loaded and nothing else is looked at.
+    #[inline]
+    #[must_use]
+    pub fn numbers<const N: usize>(&self, projection: &'a Projection) -> Numbers<N> {
+        const { assert!(N <= 64, "a bit for each") };
+        let mut numbers = Numbers::NONE;
+        if self.load(projection, &mut numbers).is_none() {
+            numbers = self.numbers_anywhere(projection);
+        }
+        numbers
+    }
+
+    #[inline]
+    fn load<const N: usize>(
+        &self,
+        projection: &Projection,
+        numbers: &mut Numbers<N>,
+    ) -> Option<()> {
+        let (reader, record) = self.parts();
+        if !Arc::ptr_eq(&projection.plan, &reader.plan) {
+            return None;
+        }
+        let programs = projection.programs.get(reader.packet.stream_class)?;
+        let picks = programs.get(usize::from(record.lead))?.as_ref()?;
+        let loads = picks.loads.as_ref()?;
+        numbers.known = loads.known;
+        reader.load(record, &loads.all, &mut |load, value| {
+            if let Some(own) = numbers.values.get_mut(usize::from(load.number)) {
+                *own = value;
+            }
+            if value & load.sign != 0 {
+                numbers.negative |= 1 << (load.number & 63);
+            }
+        })
+    }
+
+    #[inline(never)]
+    fn numbers_anywhere<const N: usize>(&self, projection: &'a Projection) -> Numbers<N> {
+        let (mut numbers, mut values) = (Numbers::NONE, [None; N]);
+        self.project(projection, &mut values);
+        for (place, value) in (0u16..).zip(values) {
+            let unsigned = value.and_then(|value: Value<'_>| value.as_u64());
+            let signed = value.and_then(|value| value.as_i64());
+            if let Some(value) = unsigned {
+                numbers.put(place, value, false);
+            } else if let Some(value) = signed {
+                numbers.put(place, value.cast_unsigned(), value < 0);
+            }
+        }
+        numbers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Message, Trace};
+
+    const METADATA: &str = r#"/* CTF 1.8 */
+        trace { major = 1; minor = 8; byte_order = le; };
+        typealias integer { size = 8; } := u8;
+        typealias integer { size = 16; signed = true; } := i16;
+        stream { event.header := struct { u8 id; }; event.context := struct { i16 thread; }; };
+        event { id = 0; name = "plain"; fields := struct { u8 a; i16 b; }; };
+        event { id = 1; name = "behind"; fields := struct { string file; u8 a; i16 b; }; };
+        event { id = 2; name = "twice"; fields := struct { i16 b; }; };
+        event { id = 3; name = "idle"; };
+    "#;
+
+    #[test]
+    fn the_fields_of_each_class_are_found_wherever_they_lie() {
+        let stream = [
+            &[0, 7, 0, 9, 0xFE, 0xFF][..],
+            &[1, 0xFF, 0xFF, b'x', 0, 8, 3, 0],
+            &[2, 1, 0, 5, 0],
+            &[3, 1, 0],
+        ]
+        .concat();
+        let trace = Trace::from_memory(METADATA.as_bytes(), [("stream", stream)]).unwrap();
+        // In the second class the places are the other way round, in the third nothing is asked for.
+        let fields = Projection::of_classes(trace.plan(), |_, class| {
+            let (payload, context) = (Scope::EventFields, Scope::StreamEventContext);
+            match class {
+                0 => [(context, "thread"), (payload, "a"), (payload, "b")],
+                1 => [(payload, "b"), (context, "thread"), (payload, "b")],
+                2 => [(payload, "b"), (payload, ""), (payload, "b")],
+                _ => [(payload, ""); 3],
+            }
+        });
+        let (mut bits, mut unsigned, mut texts) = (Vec::new(), Vec::new(), Vec::new());
+        let mut messages = trace.messages().unwrap();
+        let mut each = |_, message: Message<'_>| {
+            if let Message::Event(event) = message {
+                let numbers = event.numbers::<3>(&fields);
+                bits.push([0, 1, 2].map(|place| numbers.bits(place).map(u64::cast_signed)));
+                unsigned.push([0, 1, 2].map(|place| numbers.unsigned(place)));
+                let mut values = [None; 3];
+                event.project(&fields, &mut values);
+                texts.push(values.map(|value| value.and_then(|value| value.as_i64())));
+            }
+        };
+        messages.for_each(&mut each).unwrap();
+        let expected = [
+            [Some(7), Some(9), Some(-2)],
+            [Some(3), Some(-1), Some(3)],
+            [Some(5), None, Some(5)],
+            [None; 3],
+        ];
+        assert_eq!(bits, expected);
+        assert_eq!(texts, expected);
+        let expected = [
+            [Some(7), Some(9), None],
+            [Some(3), None, Some(3)],
+            [Some(5), None, Some(5)],
+            [None; 3],
+        ];
+        assert_eq!(unsigned, expected);
     }
 }

@@ -1,7 +1,7 @@
 //! Decoding one stream: packets, the events in them, and what is missing between them.
 
+mod fast_events;
 mod packet;
-mod quick;
 mod show;
 mod skip;
 
@@ -9,8 +9,8 @@ use std::cell::Cell;
 use std::io::Read;
 use std::sync::Arc;
 
+use fast_events::Batch;
 use packet::Previous;
-use quick::Batch;
 pub use skip::{Resume, Skipped};
 
 use super::bits::{Cursor, Stop};
@@ -19,7 +19,7 @@ use super::walk::{Sink, Walk};
 use super::window::{Shortage, Window};
 use crate::error::{DecodeError, DecodeErrorKind as Kind};
 use crate::metadata::{Clock, EventClass, Role, Scope, StreamClass, Uuid};
-use crate::plan::leads::Parts;
+use crate::plan::header_table::Parts;
 use crate::plan::{IntegerNode, Plan};
 
 /// Bytes that a reader on its own reads at once.
@@ -69,12 +69,12 @@ pub(super) struct EventRecord {
     pub end: u32,
     /// How much padding before it was taken in.
     pub padding: u16,
-    /// The number of its lead, or [`NO_LEAD`].
+    /// The number of its lead, or [`NO_ENTRY`].
     pub lead: u16,
 }
 
 /// The event was decoded by the walk.
-const NO_LEAD: u16 = u16::MAX;
+const NO_ENTRY: u16 = u16::MAX;
 
 /// Stands for the time of an event whose stream has no clock, or one that nobody can convert: it comes at once.
 pub(super) const NO_TIME: i64 = i64::MIN;
@@ -187,6 +187,8 @@ pub struct StreamReader {
     failed: bool,
     /// The error that made an end, until it is skipped.
     error: Option<DecodeError>,
+    /// Whether packets with the UUID of another trace are errors.
+    refuse_foreign: bool,
 }
 
 impl StreamReader {
@@ -225,8 +227,14 @@ impl StreamReader {
             announce: false,
             failed: false,
             error: None,
+            refuse_foreign: false,
             plan,
         }
+    }
+
+    /// Whether a packet with the UUID of another trace is an error: it is if other streams have the right one.
+    pub(super) fn refuse_foreign(&mut self, refuse: bool) {
+        self.refuse_foreign = refuse;
     }
 
     /// The next thing in the stream, `None` at its end.
@@ -241,7 +249,7 @@ impl StreamReader {
         })
     }
 
-    /// The same with as many events at once as have been decoded: the quick way through a stream.
+    /// The same with as many events at once as have been decoded: the fast path through a stream.
     ///
     /// ```
     /// # use kymo_ctf::{DecodeError, Run, StreamReader};
@@ -540,7 +548,7 @@ impl StreamReader {
             },
             end: within(end),
             padding: 0,
-            lead: NO_LEAD,
+            lead: NO_ENTRY,
         });
         self.at = end;
         Ok(())

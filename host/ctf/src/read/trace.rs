@@ -11,8 +11,9 @@ use crate::error::{MetadataError, OpenError};
 use crate::metadata::{Metadata, Warning};
 use crate::plan::Plan;
 
-/// Levels of directories below the one given in which traces are looked for: LTTng nests four.
-const MAX_LEVELS: u32 = 8;
+/// Levels of directories below the one given in which traces are looked for: LTTng nests four. Links to directories
+/// are not followed.
+pub const MAX_LEVELS: u32 = 8;
 
 /// Where the bytes of a stream are.
 #[derive(Debug, Clone)]
@@ -55,13 +56,14 @@ impl Trace {
     /// Names that start with a dot are left out, and so are directories (LTTng's `index` among them).
     ///
     /// # Errors
-    /// When there is no such directory, no metadata, or metadata that is wrong.
+    /// When there is no such directory, no metadata, metadata that is wrong, or something else than a regular file or a
+    /// directory ([`OpenError::NotAFile`]).
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, OpenError> {
         let directory = directory.as_ref();
         Self::open_named(directory, String::new())
     }
 
-    /// Opens all traces in a directory and the directories below it, as LTTng leaves them.
+    /// Opens all traces in a directory and the directories below it, [`MAX_LEVELS`] deep, as LTTng leaves them.
     ///
     /// # Errors
     /// When there is none, or any of them cannot be opened.
@@ -80,8 +82,8 @@ impl Trace {
     fn open_named(directory: &Path, name: String) -> Result<Self, OpenError> {
         let streams = entries(directory)?
             .into_iter()
-            .filter(|(name, path)| name != "metadata" && path.is_file())
-            .map(|(name, path)| (name, Source::File(path)))
+            .filter(|entry| entry.name != "metadata" && entry.kind == Kind::File)
+            .map(|entry| (entry.name, Source::File(entry.path)))
             .collect();
         Self::with_metadata(&directory.join("metadata"), name, streams)
     }
@@ -91,10 +93,18 @@ impl Trace {
         name: String,
         streams: Vec<(String, Source)>,
     ) -> Result<Self, OpenError> {
-        let bytes = fs::read(path).map_err(|source| OpenError::Io {
+        let fail = |source| OpenError::Io {
             path: path.to_owned(),
             source,
-        })?;
+        };
+        let found = fs::metadata(path).map_err(fail)?.file_type();
+        if let Some(found) = special(found) {
+            return Err(OpenError::NotAFile {
+                path: path.to_owned(),
+                found,
+            });
+        }
+        let bytes = fs::read(path).map_err(fail)?;
         let parsed = Metadata::parse(&bytes)
             .and_then(|parsed| Ok((Plan::new(parsed.metadata)?, parsed.warnings)));
         let (plan, warnings) = parsed.map_err(|source| OpenError::Metadata {
@@ -217,8 +227,50 @@ impl Trace {
     }
 }
 
+/// An entry of a directory.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    name: String,
+    path: PathBuf,
+    kind: Kind,
+}
+
+/// What an entry is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// A regular file, or a link to one.
+    File,
+    /// A directory of this directory.
+    Directory,
+    /// A link to a directory, which may be anywhere, also around this one.
+    LinkedDirectory,
+    /// A link to nothing.
+    Broken,
+}
+
+/// What something is that is neither a regular file nor a directory.
+fn special(found: fs::FileType) -> Option<&'static str> {
+    if found.is_file() || found.is_dir() {
+        return None;
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if found.is_fifo() {
+            return Some("a pipe");
+        }
+        if found.is_socket() {
+            return Some("a socket");
+        }
+        if found.is_block_device() || found.is_char_device() {
+            return Some("a device");
+        }
+    }
+    Some("something else")
+}
+
 /// What a directory holds, by name, without what is hidden.
-fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>, OpenError> {
+fn entries(directory: &Path) -> Result<Vec<Entry>, OpenError> {
     let fail = |source| OpenError::Io {
         path: directory.to_owned(),
         source,
@@ -227,9 +279,22 @@ fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>, OpenError> {
     for entry in fs::read_dir(directory).map_err(fail)? {
         let entry = entry.map_err(fail)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with('.') {
-            entries.push((name, entry.path()));
+        if name.starts_with('.') {
+            continue;
         }
+        let path = entry.path();
+        let link = entry.file_type().map_err(fail)?.is_symlink();
+        let kind = match fs::metadata(&path) {
+            Ok(found) if found.is_dir() && link => Kind::LinkedDirectory,
+            Ok(found) if found.is_dir() => Kind::Directory,
+            Ok(found) => match special(found.file_type()) {
+                Some(found) => return Err(OpenError::NotAFile { path, found }),
+                None => Kind::File,
+            },
+            Err(_) if link => Kind::Broken,
+            Err(error) => return Err(fail(error)),
+        };
+        entries.push(Entry { name, path, kind });
     }
     entries.sort();
     Ok(entries)
@@ -244,21 +309,21 @@ fn find_traces(
     let entries = entries(directory)?;
     if entries
         .iter()
-        .any(|(name, path)| name == "metadata" && path.is_file())
+        .any(|entry| entry.name == "metadata" && entry.kind == Kind::File)
     {
         traces.push(Trace::open_named(directory, name.clone())?);
     }
     if let Some(levels) = levels.checked_sub(1) {
-        for (entry, path) in entries
+        for entry in entries
             .iter()
-            .filter(|(entry, path)| entry != "index" && path.is_dir())
+            .filter(|entry| entry.name != "index" && entry.kind == Kind::Directory)
         {
             let below = if name.is_empty() {
-                entry.clone()
+                entry.name.clone()
             } else {
-                format!("{name}/{entry}")
+                format!("{name}/{}", entry.name)
             };
-            find_traces(path, below, levels, traces)?;
+            find_traces(&entry.path, below, levels, traces)?;
         }
     }
     Ok(())

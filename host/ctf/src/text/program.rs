@@ -2,9 +2,9 @@
 //!
 //! Nearly all of a line is known before the first event: the names of fields, the brackets and commas around them, the labels
 //! of enumerations. A visitor that is told field by field has to put all that together again for every event. So it is
-//! rendered once, into [labels](Label), and the [flat program](crate::plan::flat) of the event class becomes a list of
+//! rendered once, into [labels](Label), and the [field program](crate::plan::field_program) of the event class becomes a list of
 //! [steps](Step): a label to copy, and a value to make digits of. What is not shown has no step. Event classes without a
-//! flat program have no compiled text either, and are shown by the [plain way](super::fields).
+//! field program have no compiled text either, and are shown by the [plain way](super::fields).
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::fields::is_hidden;
 use super::format;
 use super::line::Label;
 use crate::metadata::{Base, Encoding, Form, IntegerClass, Mappings};
-use crate::plan::flat::Op;
+use crate::plan::field_program::Op;
 use crate::plan::{Count, IntegerNode, Meaning, NodeId, Span};
 use crate::read::Container;
 
@@ -106,7 +106,7 @@ pub(super) struct Bits {
 }
 
 impl Bits {
-    /// Of an integer that is where it seems to be: flat programs have no others.
+    /// Of an integer that is where it seems to be: field programs have no others.
     fn of(class: &IntegerClass) -> Option<Self> {
         let size = class.size;
         if class.form != Form::Fixed || !(1..=64).contains(&size) {
@@ -169,7 +169,7 @@ impl Labels {
     }
 }
 
-/// Compiles the flat program of a packet context, of which fields about the packet itself are not shown.
+/// Compiles the field program of a packet context, of which fields about the packet itself are not shown.
 pub(super) fn context(ops: &[Op], enumerations: &mut Enumerations) -> Option<Program> {
     let mut compiler = Compiler::new(enumerations);
     compiler.head = true;
@@ -177,7 +177,7 @@ pub(super) fn context(ops: &[Op], enumerations: &mut Enumerations) -> Option<Pro
     compiler.compile(ops)
 }
 
-/// Compiles the flat program of all that follows an event's header; `begun`: it follows a packet context.
+/// Compiles the field program of all that follows an event's header; `begun`: it follows a packet context.
 pub(super) fn body(ops: &[Op], begun: bool, enumerations: &mut Enumerations) -> Option<Program> {
     let mut compiler = Compiler::new(enumerations);
     compiler.begun = begun;

@@ -7,7 +7,7 @@ use crate::metadata::{ByteOrder, Value64};
 use crate::plan::Node;
 use crate::read::Value as Shown;
 use crate::read::bits::{float, zero};
-use crate::read::flat::Place;
+use crate::read::run_program::Place;
 
 impl Enumerations {
     /// Appends the fields that begin at bit `at` of the packet. `None` if they are not as they were when they were decoded,

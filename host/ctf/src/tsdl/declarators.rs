@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::lexer::TokenKind;
 use super::parser::Parser;
-use super::types::{MAX_DEPTH, MAX_PARTS, Names, Typed};
+use super::types::{MAX_DEPTH, MAX_PARTS, Names, Typed, is_c_type_word};
 use crate::error::{MetadataError, MetadataErrorKind as Kind};
 use crate::metadata::{ArrayClass, FieldClass, Length, Location, Member, is_keyword};
 
@@ -106,11 +106,15 @@ impl Parser<'_> {
     pub(super) fn declared_name(&mut self) -> Result<(String, usize), MetadataError> {
         let offset = self.offset();
         match self.word() {
-            // A keyword will do where nothing but a name can stand.
+            // The words of C's types are taken where nothing but a name can stand, as yactfr takes them.
             Some(word)
-                if !is_keyword(word)
-                    || matches!(self.kind_at(1), TokenKind::Mark(";" | "," | "[")) =>
+                if is_keyword(word)
+                    && !(is_c_type_word(word)
+                        && matches!(self.kind_at(1), TokenKind::Mark(";" | "," | "["))) =>
             {
+                Err(self.error(Kind::Keyword))
+            }
+            Some(word) => {
                 let name = word.to_owned();
                 self.advance();
                 Ok((name, offset))

@@ -42,7 +42,7 @@ impl Typed {
 pub(super) struct Names(pub HashMap<String, Typed>);
 
 /// The words that C combines into the names of its types.
-fn is_c_type_word(word: &str) -> bool {
+pub(super) fn is_c_type_word(word: &str) -> bool {
     matches!(
         word,
         "void"

@@ -236,7 +236,7 @@ mod tests {
     use std::borrow::Cow;
 
     use super::*;
-    use crate::{Cpu, ThreadId, Time};
+    use crate::{Cpu, Tid, Time};
 
     /// An event with one field, `x`.
     struct One(Operand<'static>);
@@ -251,7 +251,7 @@ mod tests {
         fn cpu(&self) -> Option<Cpu> {
             None
         }
-        fn thread(&self) -> Option<ThreadId> {
+        fn thread(&self) -> Option<Tid> {
             None
         }
         fn thread_name(&self) -> Option<Cow<'_, str>> {

@@ -11,7 +11,7 @@ use std::time::Instant;
 use kymo_wire::link::Command;
 
 use super::{Incoming, Target, protocol, refused};
-use crate::dump::{Extent, Pieces};
+use crate::dump::{Extent, Pieces, limit_of};
 use crate::reply::Words;
 use crate::{Cancel, Dump, Ended, LinkError, Progress, ReplyError};
 
@@ -26,13 +26,13 @@ impl Target {
         progress: &mut dyn FnMut(Progress),
         cancel: &Cancel,
     ) -> Result<Dump, LinkError> {
-        self.identify()?;
+        let limit = limit_of(&self.identify()?);
         let damaged_before = self.damaged;
         // Those of a first attempt count too: they took their time.
         let mut resent = 0;
         let mut again = true;
         loop {
-            let mut pieces = Pieces::default();
+            let mut pieces = Pieces::new(limit);
             let result = self.fetch(command, &mut pieces, &mut resent, progress, cancel);
             // Whether or not it hears this, the target goes on after a while.
             let _ = self.finish_dump();
@@ -40,6 +40,7 @@ impl Target {
                 Ok(ended) => ended,
                 Err(error) if pieces.is_empty() => return Err(error),
                 Err(LinkError::Refused { reason, .. }) => Ended::Refused(reason),
+                Err(LinkError::TooMuch { limit }) => Ended::TooLong { limit },
                 Err(error) => Ended::Disconnected(with_cause(&error)),
             };
             let (bytes, total, missing, right) = pieces.assemble();
@@ -109,6 +110,11 @@ impl Target {
                         bytes: pieces.bytes(),
                         total: pieces.extent().map(|extent| extent.bytes),
                         resent: *resent,
+                    });
+                }
+                if pieces.is_too_long() {
+                    return Err(LinkError::TooMuch {
+                        limit: pieces.limit(),
                     });
                 }
             }

@@ -6,8 +6,9 @@
 //! target sends when its buffer is full.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use super::Target;
+use super::{RAW_BYTES, Target};
 use crate::splitter::Piece;
 use crate::{LinkError, zephyr};
 
@@ -27,14 +28,20 @@ impl Target {
     /// newer of those answer where they leave all other lines to a shell.
     ///
     /// # Errors
-    /// As [`identify`](Self::identify), when it is neither.
+    /// As [`identify`](Self::identify), when it is neither; [`LinkError::TimedOut`] when it answered
+    /// as a target of Zephyr's and then no more.
     pub fn recognise(mut self) -> Result<Device, LinkError> {
         // What is text and what is not shows only when it is known who writes.
         let console = self.text.console.take();
         let shown = Arc::new(Mutex::new(Vec::new()));
         if console.is_some() {
             let shown = Arc::clone(&shown);
-            self.set_console(move |text| lock(&shown).extend_from_slice(text));
+            // A target that floods the line says nothing worth more memory than `raw` takes.
+            self.set_console(move |text| {
+                let mut shown = lock(&shown);
+                let room = RAW_BYTES.saturating_sub(shown.len());
+                shown.extend_from_slice(text.get(..room).unwrap_or(text));
+            });
         }
         self.raw = Some(Vec::new());
         let result = self.identify();
@@ -58,8 +65,16 @@ impl Target {
         if !(known || dumps || (silent && self.damaged == 0)) {
             return Err(error);
         }
+        let asked = Instant::now();
         if zephyr.hello(!known && !dumps)? {
             Ok(Device::Zephyr(Box::new(zephyr)))
+        } else if known || dumps {
+            // It answered once, or sent a dump, and is silent now: which protocol it speaks is not
+            // what is wrong.
+            Err(LinkError::TimedOut {
+                command: "ping".to_owned(),
+                waited: asked.elapsed(),
+            })
         } else {
             Err(error)
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kymo_zephyr::{BEGIN, END, Kind};
+use kymo_zephyr_instrumentation::{BEGIN, END, Kind};
 
 use crate::LinkError;
 

@@ -1,14 +1,16 @@
-//! Takes what a target sends apart: text here, dumps there.
+//! Splits the bytes of a target into console text and dumps.
 //!
-//! Everything that comes goes through here, whatever is being waited for: a target that was built to
-//! sends a dump whenever its buffer is full, in the middle of a conversation. Where a dump ends is
-//! found by the structure of its records; what is to become of one that does not end, somebody has to
-//! decide who knows the time ([`super::Target`]).
+//! All received bytes pass through here, whatever the host is waiting for: firmware can be built to
+//! send a dump whenever its buffer is full, in the middle of a conversation. The structure of the
+//! records tells where a dump ends. [`super::Target`] decides about a dump that does not end, because
+//! it knows the time.
+//!
+//! Memory is bounded: dumps together by [`DUMP_BYTES`], text by [`TEXT_BYTES`] and one read.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use kymo_zephyr::{BEGIN, END, Hints, Kind, Scanner, find_begin};
+use kymo_zephyr_instrumentation::{BEGIN, END, Hints, Kind, Scanner, find_begin};
 
 use super::replies;
 use super::{Dump, Ended};
@@ -16,8 +18,11 @@ use super::{Dump, Ended};
 /// How much text is kept for a reply to be found in: more than comes in a second of a fast UART.
 const TEXT_BYTES: usize = 128 * 1024;
 
-/// How many bytes of a dump are taken: more than any target has memory for that has such a UART.
-const DUMP_BYTES: usize = 256 * 1024 * 1024;
+/// Limit for all dumps of one connection together. No target with such a UART has as much memory.
+pub(super) const DUMP_BYTES: usize = 64 * 1024 * 1024;
+
+/// Memory that a dump takes besides its bytes: an empty one must not be free.
+const DUMP_OVERHEAD: usize = 128;
 
 /// A dump that is coming.
 #[derive(Debug)]
@@ -73,8 +78,12 @@ pub(super) struct Sorter {
     line_end: &'static [u8],
     /// Whether a dump has been asked for that has not begun yet.
     asked: bool,
-    /// Text for which there was no room: it belongs to the console.
+    /// Text beyond [`TEXT_BYTES`]: it belongs to the console ([`Sorter::take_surplus`]).
     surplus: Vec<u8>,
+    /// Bytes of the dumps in `done`, each with [`DUMP_OVERHEAD`].
+    stored: usize,
+    /// Whether the dumps have reached [`DUMP_BYTES`]: later bytes are text only.
+    full: bool,
 }
 
 impl Sorter {
@@ -103,7 +112,7 @@ impl Sorter {
             bytes = bytes.get(1..).unwrap_or_default();
         }
         self.text.extend_from_slice(bytes);
-        if let Some(behind) = find_begin(&self.text, self.searched) {
+        if let Some(behind) = find_begin(&self.text, self.searched).filter(|_| !self.full) {
             let body = self.text.split_off(behind);
             self.text.truncate(behind.saturating_sub(BEGIN.len()));
             self.searched = self.text.len();
@@ -151,7 +160,7 @@ impl Sorter {
             self.finish(coming, ended);
             return rest;
         }
-        let too_long = coming.body.len() > DUMP_BYTES;
+        let too_long = self.stored + coming.body.len() > DUMP_BYTES;
         self.coming = Some(coming);
         if too_long {
             self.end_dump(Ended::TooLong);
@@ -160,6 +169,8 @@ impl Sorter {
     }
 
     fn finish(&mut self, coming: Coming, ended: Ended) {
+        self.stored += coming.body.len() + DUMP_OVERHEAD;
+        self.full |= self.stored > DUMP_BYTES;
         self.done.push_back(Dump {
             body: coming.body,
             ended,
@@ -184,7 +195,23 @@ impl Sorter {
 
     /// Takes out the dumps that have come to an end.
     pub(super) fn take_dumps(&mut self) -> Vec<Dump> {
+        self.stored = 0;
         self.done.drain(..).collect()
+    }
+
+    /// Number of dumps that have come to an end.
+    pub(super) fn dumps(&self) -> usize {
+        self.done.len()
+    }
+
+    /// Whether more dumps came than are kept. It stays so: what follows would be their rest.
+    pub(super) const fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Takes out the text for which there was no room.
+    pub(super) fn take_surplus(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.surplus)
     }
 
     /// Whether a dump has come, or is coming.

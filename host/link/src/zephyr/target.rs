@@ -8,7 +8,7 @@ use kymo_event::Addr;
 
 use super::Status;
 use super::replies::{self, Found};
-use super::sorter::Sorter;
+use super::sorter::{DUMP_BYTES, Sorter};
 use crate::target::Console;
 use crate::transport::{self, Transport};
 use crate::{Address, Cancel, LinkError, ReplyError, Sets, Timeouts};
@@ -30,6 +30,10 @@ const SURE: u32 = 3;
 
 /// How long a target is left in peace after it has said that it starts: by then it takes commands.
 const START: Duration = Duration::from_millis(300);
+
+/// Number of unasked dumps after which a question counts as not answered: a target that sends dump
+/// after dump would be waited for without end.
+const MOST_UNASKED: usize = 16;
 
 /// What newer firmware lets stand before each command, for a UART that it shares with a shell.
 const PREFIX: &str = "instr_";
@@ -110,7 +114,11 @@ impl Target {
 
     /// Takes what came before it was known what it is; whether there was a dump in it.
     pub(crate) fn heard_before(&mut self, bytes: &[u8]) -> bool {
-        self.sorter.push(bytes);
+        for bytes in bytes.chunks(READ_BYTES) {
+            self.sorter.push(bytes);
+            let surplus = self.sorter.take_surplus();
+            self.print(&surplus);
+        }
         self.print_text();
         self.sorter.has_dumps()
     }
@@ -406,12 +414,17 @@ impl Target {
         mut deadline: Instant,
         find: impl Fn(&[u8]) -> Option<Found<T>>,
     ) -> Result<Option<Found<T>>, LinkError> {
+        let mut dumps = self.sorter.dumps();
+        let most = dumps + MOST_UNASKED;
         loop {
             if let Some(found) = find(self.sorter.text()) {
                 return Ok(Some(found));
             }
             if self.sorter.coming().is_some() {
                 self.wait_for_dump(&mut |_| {}, &Cancel::new());
+            }
+            if self.sorter.dumps() > dumps && dumps < most {
+                dumps = self.sorter.dumps();
                 deadline = Instant::now() + self.timeouts.reply;
                 continue;
             }
@@ -431,14 +444,25 @@ impl Target {
     }
 
     /// Waits a little, not beyond `deadline`, for bytes and sorts them.
+    ///
+    /// # Errors
+    /// The connection's, and [`LinkError::TooMuch`].
     fn receive(&mut self, deadline: Instant) -> Result<(), LinkError> {
         let left = deadline.saturating_duration_since(Instant::now());
         let result = self.transport.read(&mut self.buffer, left.min(POLL));
         let length = result.map_err(|source| self.disconnected(source))?;
         if length > 0 {
-            self.heard = Instant::now();
             self.sorter
                 .push(self.buffer.get(..length).unwrap_or_default());
+            let surplus = self.sorter.take_surplus();
+            self.print(&surplus);
+            // Behind the work on them: on a busy host that is no silence of the target.
+            self.heard = Instant::now();
+        }
+        if self.sorter.is_full() {
+            return Err(LinkError::TooMuch {
+                limit: DUMP_BYTES as u64,
+            });
         }
         Ok(())
     }

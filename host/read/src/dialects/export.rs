@@ -5,22 +5,22 @@
 //! calls, threads and interrupts are those of the trace that was exported. What CTF has words for
 //! (lost events, lost packets) stands in the packets, and is the CTF reader's to tell.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use kymo_ctf::metadata::{Metadata, Scope};
-use kymo_ctf::{Message, StreamReader, Trace};
+use kymo_ctf::metadata::{EventClass, Metadata, Scope};
+use kymo_ctf::{Message, Projection, StreamReader, Trace};
 use kymo_event::{
-    Addr, ClockGap, Cpu, Duration, EventKind, Field, Function, Gap, Irq, RecordingCause, ThreadId,
-    TraceInfo, Value,
+    Addr, ClockGap, Cpu, Duration, EventKind, Field, FunctionId, Gap, Identities, InterruptId,
+    InterruptKind, Irq, RecordingCause, RowKind, ThreadId, Tid, TraceInfo, Value,
 };
 use kymo_wire::event::METADATA_STREAM;
 
-use super::{Meaning, env_text, hex_bytes, labels};
-use crate::fields::Collector;
-use crate::native::StreamKind;
+use super::{Meanings, Sink, Spaces, env_text, hex_bytes, labels, of_class};
+use crate::fields::{Collector, Pool};
+use crate::formats::kymo::StreamKind;
 
 /// Whether this is the metadata of one of our exports.
 pub(crate) fn is_export(metadata: &Metadata) -> bool {
@@ -32,31 +32,276 @@ pub(crate) fn origin(metadata: &Metadata) -> Option<i64> {
     env_text(metadata, "kymo_origin_ns")?.parse().ok()
 }
 
-/// The meaning of a record; `None` for what the packets have told already.
-pub(crate) fn meaning(record: &kymo_ctf::Event<'_>) -> Option<Meaning> {
-    let context = |name| {
-        let value = record.field_of(Scope::StreamEventContext, name)?;
-        value.as_i64().filter(|value| *value != UNKNOWN)
-    };
-    let kind = kind(record).unwrap_or(EventKind::Other);
-    if matches!(kind, EventKind::Gap(Gap::Overwritten { .. })) {
-        return None;
+/// The numbers that exports have in the place of an address for functions of which only the name is known
+/// begin with the letters "kymo", where no processor has code.
+const NAME_ONLY: u64 = 0x6b79_6d6f;
+
+/// What is known of a trace of ours that was exported.
+pub(crate) struct Export {
+    spaces: Spaces,
+    /// What the events are, by stream class and place in it.
+    rules: Vec<Vec<Rule>>,
+    /// The numbers that rules need: [`CPU`], [`THREAD`], [`ITEM`], [`CALL_SITE`].
+    numbers: Projection,
+    /// The functions without an address, by the numbers that stand for them.
+    named: HashMap<u64, FunctionId>,
+}
+
+/// The places of fields in [`Export::numbers`]: where an event happened, its function or interrupt, its call site or the
+/// environment of a jump.
+const CPU: usize = 0;
+const THREAD: usize = 1;
+const ITEM: usize = 2;
+const CALL_SITE: usize = 3;
+
+/// What the events of one class are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rule {
+    Enter,
+    Exit,
+    SwitchedIn,
+    SwitchedOut,
+    IsrEnter,
+    IsrExit,
+    /// Of a kind that the event model has and a row can't say, or with a name of its own.
+    Rare,
+    Other,
+}
+
+impl Rule {
+    fn of(class: &EventClass) -> Self {
+        match class.name.as_str() {
+            "enter" => Self::Enter,
+            "exit" => Self::Exit,
+            "switched_in" => Self::SwitchedIn,
+            "switched_out" => Self::SwitchedOut,
+            "isr_enter" => Self::IsrEnter,
+            "isr_exit" => Self::IsrExit,
+            "marker" | "thread_name" | "isr_name" | "context" | "recording" | "setjmp"
+            | "longjmp" | "wall_clock" | "gap" | "other" => Self::Rare,
+            _ => Self::Other,
+        }
     }
-    Some(Meaning {
-        name: (record.name() == "other")
+
+    /// The numbers that it needs of the payload.
+    const fn fields(self) -> [&'static str; 2] {
+        match self {
+            Self::Enter => ["function", "call_site"],
+            Self::Exit => ["function", ""],
+            Self::IsrEnter | Self::IsrExit => ["irq", ""],
+            Self::SwitchedIn | Self::SwitchedOut | Self::Rare | Self::Other => [""; 2],
+        }
+    }
+}
+
+impl Export {
+    /// Interns what the metadata names.
+    pub(crate) fn new(trace: &Trace, spaces: Spaces, identities: &mut Identities) -> Self {
+        let metadata = trace.metadata();
+        let streams = metadata.streams.iter();
+        let rules: Vec<Vec<Rule>> = streams
+            .map(|stream| stream.events.iter().map(Rule::of).collect())
+            .collect();
+        let numbers = Projection::of_classes(trace.plan(), |stream, event| {
+            let rule = rules.get(stream).and_then(|events| events.get(event));
+            let [item, call_site] = rule.map_or([""; 2], |rule| rule.fields());
+            [
+                (Scope::StreamEventContext, "cpu"),
+                (Scope::StreamEventContext, "thread"),
+                (Scope::EventFields, item),
+                (Scope::EventFields, call_site),
+            ]
+        });
+        let mut export = Self {
+            spaces,
+            rules,
+            numbers,
+            named: HashMap::new(),
+        };
+        for (number, label) in ["enter", "exit"]
+            .into_iter()
+            .flat_map(|event| labels(metadata, event, "function"))
+        {
+            if number >> 32 == NAME_ONLY {
+                let function = identities.function_named(spaces.code, label);
+                export.named.insert(number, function);
+            } else if address(label) != Some(Addr(number)) {
+                // (Where there is no name, the address stands for it.)
+                let function = identities.function_at(spaces.code, Addr(number));
+                identities.name_function(function, label);
+            }
+        }
+        for (number, label) in labels(metadata, "isr_enter", "irq") {
+            // Interrupts are labelled with their number and, if they have one, their name.
+            if let Ok(irq) = u32::try_from(number).map(Irq)
+                && let Some(name) = label.strip_prefix(&format!("IRQ {irq} "))
+            {
+                let irq = export.interrupt(irq, identities);
+                identities.name_interrupt(irq, name);
+            }
+        }
+        export
+    }
+
+    fn interrupt(&self, irq: Irq, identities: &mut Identities) -> InterruptId {
+        identities.interrupt(self.spaces.machine, InterruptKind::Hard, irq)
+    }
+
+    fn thread(&self, number: u64, identities: &mut Identities) -> ThreadId {
+        identities.thread(self.spaces.machine, Tid(number))
+    }
+
+    /// The function that a number stands for.
+    #[inline]
+    fn function(&self, number: u64, sink: &mut Sink<'_>) -> Option<FunctionId> {
+        let space = self.spaces.code;
+        sink.function(space, number, |identities| {
+            let named = self.named.get(&number).copied();
+            Some(named.unwrap_or_else(|| identities.function_at(space, Addr(number))))
+        })
+    }
+}
+
+impl Meanings for Export {
+    #[inline]
+    fn record(&mut self, record: &kymo_ctf::Event<'_>, class: usize, sink: &mut Sink<'_>) {
+        let rule = of_class(&self.rules, class, record).copied();
+        let rule = rule.unwrap_or(Rule::Other);
+        if rule == Rule::Rare {
+            return self.rare(record, sink);
+        }
+        let numbers = record.numbers::<4>(&self.numbers);
+        sink.begin(record.time_ns());
+        let cpu = sink.cpu.or_else(|| {
+            let cpu = numbers.unsigned(CPU)?;
+            u32::try_from(cpu).ok().map(Cpu)
+        });
+        let thread = numbers.bits(THREAD).filter(|it| *it != UNKNOWN);
+        let thread = thread.and_then(|it| sink.thread(self.spaces.machine, it));
+        let item = numbers.unsigned(ITEM);
+        let machine = self.spaces.machine;
+        let irq = |sink: &mut Sink<'_>| sink.interrupt(machine, InterruptKind::Hard, item?);
+        let row = match rule {
+            Rule::Enter => item.and_then(|item| self.function(item, sink)).map(|it| {
+                let call_site = numbers.unsigned(CALL_SITE).unwrap_or(0);
+                let row = sink.row(RowKind::Enter).function(Some(it));
+                row.word(Addr(call_site))
+            }),
+            Rule::Exit => {
+                let function = item.and_then(|item| self.function(item, sink));
+                Some(sink.row(RowKind::Exit).function(function))
+            }
+            Rule::SwitchedIn => Some(sink.row(RowKind::SwitchedIn)),
+            Rule::SwitchedOut => Some(sink.row(RowKind::SwitchedOut)),
+            Rule::IsrEnter => irq(sink).map(|irq| sink.row(RowKind::IsrEnter).interrupt(Some(irq))),
+            Rule::IsrExit => {
+                let irq = irq(sink);
+                Some(sink.row(RowKind::IsrExit).interrupt(irq))
+            }
+            Rule::Rare | Rule::Other => None,
+        };
+        match row {
+            Some(row) => sink.common(record, row.at(cpu, thread)),
+            None => sink.other(record, cpu, thread),
+        }
+    }
+}
+
+impl Export {
+    /// Where a record happened.
+    fn place(
+        &self,
+        record: &kymo_ctf::Event<'_>,
+        identities: &mut Identities,
+    ) -> (Option<Cpu>, Option<ThreadId>) {
+        let numbers = record.numbers::<2>(&self.numbers);
+        let known = |place| numbers.bits(place).filter(|it| *it != UNKNOWN);
+        let cpu = known(CPU).and_then(|cpu| u32::try_from(cpu).ok()).map(Cpu);
+        let thread = known(THREAD).map(|thread| self.thread(thread, identities));
+        (cpu, thread)
+    }
+
+    /// A record of a kind that is met now and then.
+    #[inline(never)]
+    fn rare(&self, record: &kymo_ctf::Event<'_>, sink: &mut Sink<'_>) {
+        let kind = self.kind(record, sink.identities);
+        if matches!(kind, Some(EventKind::Gap(Gap::Overwritten { .. }))) {
+            return;
+        }
+        sink.begin(record.time_ns());
+        let (cpu, thread) = self.place(record, sink.identities);
+        let place = (sink.cpu.or(cpu), thread);
+        let own = (record.name() == "other")
             .then(|| text(record, "name"))
-            .flatten(),
-        kind,
-        cpu: context("cpu")
-            .and_then(|cpu| u32::try_from(cpu).ok())
-            .map(Cpu),
-        thread: context("thread").map(|thread| ThreadId(thread.cast_unsigned())),
-        is_record: true,
-    })
+            .flatten();
+        match kind {
+            None if own.is_none() => sink.other(record, place.0, place.1),
+            kind => sink.rare(record, kind.unwrap_or(EventKind::Other), place, own),
+        }
+    }
+
+    /// What such a record means; `None` if it is of no kind that is known, or lacks a field.
+    fn kind(&self, record: &kymo_ctf::Event<'_>, identities: &mut Identities) -> Option<EventKind> {
+        let number = |name| record.field_of(Scope::EventFields, name)?.as_u64();
+        let irq = |identities| {
+            let irq = u32::try_from(number("irq")?).ok().map(Irq)?;
+            Some(self.interrupt(irq, identities))
+        };
+        Some(match record.name() {
+            "marker" => EventKind::Marker {
+                label: text(record, "label"),
+                value: number("value")?,
+            },
+            "thread_name" => {
+                let thread = self.thread(number("named_thread")?, identities);
+                let name = text(record, "thread_name")?;
+                if (thread.0 as usize) < NAMES_LISTED {
+                    identities.name_thread(thread, &name);
+                }
+                EventKind::ThreadName { thread, name }
+            }
+            "isr_name" => {
+                let irq = irq(identities)?;
+                let name = text(record, "irq_name")?;
+                if (irq.0 as usize) < NAMES_LISTED {
+                    identities.name_interrupt(irq, &name);
+                }
+                EventKind::IsrName { irq, name }
+            }
+            "context" => {
+                let priority = record.field_of(Scope::EventFields, "priority")?.as_i64()?;
+                EventKind::Context {
+                    priority: i32::try_from(priority).ok()?,
+                    mode: u32::try_from(number("mode")?).ok()?,
+                }
+            }
+            "recording" => EventKind::Recording {
+                on: number("on")? != 0,
+                cause: cause(&text(record, "cause")?),
+            },
+            "setjmp" => EventKind::SetJmp {
+                env: Addr(number("jmp_buf")?),
+            },
+            "longjmp" => EventKind::LongJmp {
+                env: Addr(number("jmp_buf")?),
+            },
+            "wall_clock" => EventKind::WallClock {
+                unix_ns: number("ns")?,
+                uncertainty_ns: u32::try_from(number("uncertainty")?).ok()?,
+            },
+            "gap" => EventKind::Gap(gap(
+                &text(record, "kind")?,
+                number("amount"),
+                number("offset")?,
+                text(record, "message")?,
+            )?),
+            _ => return None,
+        })
+    }
 }
 
 /// The fields of a record: an address and its name apart, and nothing that is empty.
-pub(crate) fn fields(record: &kymo_ctf::Event<'_>) -> Vec<Field> {
+pub(crate) fn fields(record: &kymo_ctf::Event<'_>, _: &mut Pool) -> Vec<Field> {
     let mut fields = Vec::new();
     for field in Collector::of(record, Scope::EventFields) {
         match (&*field.name, field.value) {
@@ -77,71 +322,7 @@ pub(crate) fn fields(record: &kymo_ctf::Event<'_>) -> Vec<Field> {
 }
 
 /// Of a thread or processor: not known.
-const UNKNOWN: i64 = -1;
-
-/// What a record means; `None` if it is of no kind that is known, or lacks a field.
-fn kind(record: &kymo_ctf::Event<'_>) -> Option<EventKind> {
-    let number = |name| record.field_of(Scope::EventFields, name)?.as_u64();
-    let function = || number("function").map(Addr);
-    let irq = || {
-        number("irq")
-            .and_then(|irq| u32::try_from(irq).ok())
-            .map(Irq)
-    };
-    Some(match record.name() {
-        "enter" => EventKind::Enter {
-            function: function()?,
-            call_site: number("call_site").map(Addr),
-        },
-        "exit" => EventKind::Exit {
-            function: function(),
-        },
-        "switched_in" => EventKind::SwitchedIn,
-        "switched_out" => EventKind::SwitchedOut,
-        "isr_enter" => EventKind::IsrEnter { irq: irq()? },
-        "isr_exit" => EventKind::IsrExit { irq: irq() },
-        "marker" => EventKind::Marker {
-            label: text(record, "label"),
-            value: number("value")?,
-        },
-        "thread_name" => EventKind::ThreadName {
-            thread: ThreadId(number("named_thread")?),
-            name: text(record, "thread_name")?,
-        },
-        "isr_name" => EventKind::IsrName {
-            irq: irq()?,
-            name: text(record, "irq_name")?,
-        },
-        "context" => {
-            let priority = record.field_of(Scope::EventFields, "priority")?.as_i64()?;
-            EventKind::Context {
-                priority: i32::try_from(priority).ok()?,
-                mode: u32::try_from(number("mode")?).ok()?,
-            }
-        }
-        "recording" => EventKind::Recording {
-            on: number("on")? != 0,
-            cause: cause(&text(record, "cause")?),
-        },
-        "setjmp" => EventKind::SetJmp {
-            env: Addr(number("jmp_buf")?),
-        },
-        "longjmp" => EventKind::LongJmp {
-            env: Addr(number("jmp_buf")?),
-        },
-        "wall_clock" => EventKind::WallClock {
-            unix_ns: number("ns")?,
-            uncertainty_ns: u32::try_from(number("uncertainty")?).ok()?,
-        },
-        "gap" => EventKind::Gap(gap(
-            &text(record, "kind")?,
-            number("amount"),
-            number("offset")?,
-            text(record, "message")?,
-        )?),
-        _ => return None,
-    })
-}
+const UNKNOWN: u64 = u64::MAX;
 
 /// The text in a field of the payload.
 fn text(record: &kymo_ctf::Event<'_>, name: &str) -> Option<String> {
@@ -194,82 +375,67 @@ pub(crate) fn is_timeless(metadata: &Metadata, file: &str) -> bool {
 /// So many names are taken from an export: a hostile one must not fill the memory.
 const NAMES_LISTED: usize = 100_000;
 
-/// Adds what an export says of the trace as a whole, which was found below `directory`; its streams
-/// are those of `info` from number `first` on.
-///
-/// Names of threads and whom a stream belongs to stand in the streams: what is needed of each is
-/// looked at beforehand.
-pub(crate) fn describe(trace: &Trace, directory: &Path, first: usize, info: &mut TraceInfo) {
-    let metadata = trace.metadata();
-    if let Some(base) = env_text(metadata, "kymo_text_base").and_then(address) {
-        info.text_base = Some(base);
-    }
-    if let Some(id) = env_text(metadata, "kymo_build_id").and_then(hex_bytes) {
-        info.build_id = Some(id);
-    }
-    let mut functions = BTreeMap::new();
-    let mut interrupts = BTreeMap::new();
-    for (number, label) in ["enter", "exit"]
-        .into_iter()
-        .flat_map(|event| labels(metadata, event, "function"))
-    {
-        // Where there is no name, the address stands for it.
-        if address(label) != Some(Addr(number)) {
-            functions.insert(Addr(number), label);
+impl Export {
+    /// Adds what an export says of the trace as a whole, which was found below `directory`; its streams
+    /// are those of `info` from number `first` on.
+    ///
+    /// Names of threads and whom a stream belongs to stand in the streams: what is needed of each is
+    /// looked at beforehand.
+    pub(crate) fn describe(
+        &self,
+        trace: &Trace,
+        directory: &Path,
+        first: usize,
+        info: &mut TraceInfo,
+    ) {
+        let metadata = trace.metadata();
+        let base = env_text(metadata, "kymo_text_base").and_then(address);
+        let id = env_text(metadata, "kymo_build_id").and_then(hex_bytes);
+        if let Some(space) = info.identities.space_mut(self.spaces.code) {
+            space.text_base = base;
+            space.build_id.clone_from(&id);
         }
-    }
-    for (number, label) in labels(metadata, "isr_enter", "irq") {
-        // Interrupts are labelled with their number and, if they have one, their name.
-        if let Ok(irq) = u32::try_from(number).map(Irq)
-            && let Some(name) = label.strip_prefix(&format!("IRQ {irq} "))
-        {
-            interrupts.insert(irq, name.to_owned());
-        }
-    }
-    let functions = functions.into_iter().map(|(address, name)| Function {
-        address,
-        name: name.to_owned(),
-    });
-    info.functions.extend(functions);
-    info.functions.sort_by_key(|function| function.address);
-
-    let streams = info.streams.iter_mut().skip(first);
-    for (stream, file) in streams.zip(trace.stream_names()) {
-        // What cannot be opened is told when the streams are.
-        let Ok(bytes) = File::open(directory.join(trace.name()).join(file)) else {
-            continue;
-        };
-        let mut reader = StreamReader::new(Arc::clone(trace.plan()), bytes);
-        if is_timeless(metadata, file) {
-            stream.timeless = true;
-            let mut count = 0;
-            while let Some(Meaning { kind, .. }) = next(&mut reader)
-                && count < NAMES_LISTED
-            {
-                count += 1;
-                match kind {
-                    EventKind::ThreadName { thread, name } => info.threads.push((thread, name)),
-                    EventKind::IsrName { irq, name } => {
-                        interrupts.insert(irq, name);
+        info.text_base = base.or(info.text_base);
+        info.build_id = id.or(info.build_id.take());
+        let identities = &mut info.identities;
+        let streams = info.streams.iter_mut().skip(first);
+        for (stream, file) in streams.zip(trace.stream_names()) {
+            // What cannot be opened is told when the streams are.
+            let Ok(bytes) = File::open(directory.join(trace.name()).join(file)) else {
+                continue;
+            };
+            let mut reader = StreamReader::new(Arc::clone(trace.plan()), bytes);
+            if is_timeless(metadata, file) {
+                stream.timeless = true;
+                // Their names go into the identities.
+                for _ in 0..NAMES_LISTED {
+                    if self.next(&mut reader, identities).is_none() {
+                        break;
                     }
-                    _ => {}
+                }
+            } else if file.starts_with("thread-") {
+                stream.thread = match self.next(&mut reader, identities) {
+                    Some((None, thread)) => thread,
+                    _ => None,
+                };
+            }
+        }
+    }
+
+    /// Where the next event of a stream happened, of which the names are taken; `None` at its end, or where it cannot be
+    /// read.
+    fn next(
+        &self,
+        reader: &mut StreamReader,
+        identities: &mut Identities,
+    ) -> Option<(Option<Cpu>, Option<ThreadId>)> {
+        loop {
+            if let Message::Event(event) = reader.next_message().ok()?? {
+                let kind = self.kind(&event, identities);
+                if !matches!(kind, Some(EventKind::Gap(Gap::Overwritten { .. }))) {
+                    return Some(self.place(&event, identities));
                 }
             }
-        } else if file.starts_with("thread-") {
-            let first = next(&mut reader).filter(|first| first.cpu.is_none());
-            stream.thread = first.and_then(|first| first.thread);
-        }
-    }
-    info.interrupts.extend(interrupts);
-}
-
-/// The next event of a stream; `None` at its end, or where it cannot be read.
-fn next(reader: &mut StreamReader) -> Option<Meaning> {
-    loop {
-        if let Message::Event(event) = reader.next_message().ok()??
-            && let Some(meaning) = meaning(&event)
-        {
-            return Some(meaning);
         }
     }
 }

@@ -1,20 +1,20 @@
 //! What the events of Kymo's own targets mean ([`EventId`]).
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use kymo_ctf::metadata::{Metadata, Scope};
 use kymo_event::{
-    Addr, ClockGap, Cpu, Duration, Event, EventKind, Field, Function, Gap, Irq, Picoseconds,
-    Recorded, RecordingCause, RecordingCost, StreamId, ThreadId, Ticks, Time, Value,
+    Addr, ClockGap, Cpu, Duration, Event, EventKind, Field, FunctionId, Gap, Identities,
+    InterruptId, InterruptKind, Irq, Picoseconds, Recorded, RecordingCause, RecordingCost, SpaceId,
+    StreamId, ThreadId, Ticks, Tid, Time, Value, Wanted,
 };
 use kymo_wire::cost::{self as wire, Cost};
 use kymo_wire::event::{Cause, EventId, Layout, MetadataType, WordSize};
 use kymo_wire::packet::EVENT_STREAM;
 
-use super::nesting::Nesting;
+use super::{nesting::Nesting, wants};
 use crate::fields::Collector;
-use crate::native::number;
+use crate::formats::kymo::number;
 
 /// What holds for all streams of a recording.
 #[derive(Clone, Debug)]
@@ -25,11 +25,13 @@ pub(crate) struct Dialect {
     pub(crate) clock_hz: u64,
     /// What the events of the metadata are, by stream class and place in it.
     pub(crate) ids: Vec<Vec<Option<EventId>>>,
-    /// The functions that the trace names, by address.
-    pub(crate) functions: Arc<[Function]>,
-    /// Whether all events get their fields as recorded, or only those of which the fields say
-    /// what the event's kind does not.
-    pub(crate) fields: bool,
+    /// Where its functions, threads and interrupts are.
+    pub(crate) space: SpaceId,
+    /// How many functions the trace names: they are interned first.
+    pub(crate) labelled: u32,
+    /// Of which events fields are wanted; they are kept anyway where they say what the event's kind does
+    /// not.
+    pub(crate) wanted: Wanted,
 }
 
 /// What holds for one stream at one moment.
@@ -62,15 +64,29 @@ pub(crate) fn event_ids(metadata: &Metadata) -> Vec<Vec<Option<EventId>>> {
         .collect()
 }
 
-/// The thread of this number; 0 is none.
-pub(crate) fn thread_id(number: u64) -> Option<ThreadId> {
-    (number != 0).then_some(ThreadId(number))
-}
+/// So many threads and interrupts get names; a file of nothing else must not fill the memory.
+const NAMED: usize = 100_000;
 
 impl Dialect {
+    /// The thread of this number; 0 is none.
+    pub(crate) fn thread(&self, identities: &mut Identities, number: u64) -> Option<ThreadId> {
+        (number != 0).then(|| identities.thread(self.space, Tid(number)))
+    }
+
+    /// The interrupt of this number, if there can be one.
+    pub(crate) fn interrupt(
+        &self,
+        identities: &mut Identities,
+        number: u64,
+    ) -> Option<InterruptId> {
+        let irq = Irq(u32::try_from(number).ok()?);
+        Some(identities.interrupt(self.space, InterruptKind::Hard, irq))
+    }
+
     /// The event that a record is; `context` follows the switches of threads.
     pub(crate) fn event(
         &self,
+        identities: &mut Identities,
         context: &mut Context,
         time: Time,
         record: &kymo_ctf::Event<'_>,
@@ -78,20 +94,20 @@ impl Dialect {
         let class = self.ids.get(record.packet().info().stream_class);
         let id = class.and_then(|events| *events.get(record.class_index())?);
         let running = context.thread;
-        let kind = id.and_then(|id| self.kind(id, context, record));
+        let kind = id.and_then(|id| self.kind(id, identities, context, record));
         let kind = kind.unwrap_or_else(|| match id {
             Some(EventId::Metadata) => EventKind::Fact,
             // Among items.
             None if record.name() == EventId::Time.name() => EventKind::Time,
             _ => EventKind::Other,
         });
-        let keep = self.fields
+        let keep = wants(self.wanted, &kind)
             || matches!(
                 id,
                 None | Some(EventId::NamedMarker | EventId::Metadata | EventId::Block)
             );
         let fields = if keep {
-            self.fields(id, &kind, record)
+            self.fields(id, &kind, record, identities)
         } else {
             Vec::new()
         };
@@ -101,7 +117,9 @@ impl Dialect {
             cpu: context.cpu,
             thread: match id {
                 // The thread that loses the processor, although it does not run any more.
-                Some(EventId::SwitchedOutNamed) => field(record, "thread").and_then(thread_id),
+                Some(EventId::SwitchedOutNamed) => {
+                    field(record, "thread").and_then(|thread| self.thread(identities, thread))
+                }
                 Some(EventId::SwitchedIn | EventId::SwitchedInNear | EventId::Context) => {
                     context.thread
                 }
@@ -109,6 +127,7 @@ impl Dialect {
             },
             kind,
             named: matches!(id, Some(EventId::ExitNamed | EventId::ExitFar)),
+            record: true,
             name: match id {
                 Some(id) => Cow::Borrowed(id.name()),
                 None => Cow::Owned(record.name().to_owned()),
@@ -121,14 +140,20 @@ impl Dialect {
     fn kind(
         &self,
         id: EventId,
+        identities: &mut Identities,
         context: &mut Context,
         record: &kymo_ctf::Event<'_>,
     ) -> Option<EventKind> {
         let field = |name| field(record, name);
-        let irq = || Some(Irq(u32::try_from(field("irq")?).ok()?));
-        let caller = || Some(self.code(field("caller")?));
+        // 0 is no place of a call.
+        let caller = || {
+            field("caller")
+                .map(|it| self.code(it))
+                .filter(|it| it.0 != 0)
+        };
         let nesting = &mut context.nesting;
-        let mut enter = |function, call_site| {
+        let mut enter = |identities: &mut Identities, function, call_site| {
+            let function = identities.function_at(self.space, function);
             nesting.enter(function);
             EventKind::Enter {
                 function,
@@ -136,25 +161,27 @@ impl Dialect {
             }
         };
         Some(match id {
-            EventId::Enter | EventId::EnterLong => enter(self.address(field("function")?), None),
-            EventId::EnterFar => enter(self.code(field("address")?), None),
-            EventId::EnterFrom => enter(self.address(field("function")?), Some(caller()?)),
-            EventId::EnterFarFrom => enter(self.code(field("address")?), Some(caller()?)),
+            EventId::Enter | EventId::EnterLong => {
+                enter(identities, self.address(field("function")?), None)
+            }
+            EventId::EnterFar => enter(identities, self.code(field("address")?), None),
+            EventId::EnterFrom => enter(identities, self.address(field("function")?), caller()),
+            EventId::EnterFarFrom => enter(identities, self.code(field("address")?), caller()),
             EventId::Exit => EventKind::Exit {
                 function: nesting.exit(),
             },
             EventId::ExitNamed => {
                 nesting.exit_named();
-                self.exit(self.address(field("function")?))
+                self.exit(identities, self.address(field("function")?))
             }
             EventId::ExitFar => {
                 nesting.exit_named();
-                self.exit(self.code(field("address")?))
+                self.exit(identities, self.code(field("address")?))
             }
             EventId::Time => EventKind::Time,
             EventId::Block => EventKind::Other,
             EventId::Context => {
-                context.switch(thread_id(field("thread")?));
+                context.switch(self.thread(identities, field("thread")?));
                 let priority = record.field_of(Scope::EventFields, "priority")?.as_i64()?;
                 EventKind::Context {
                     priority: i32::try_from(priority).ok()?,
@@ -162,7 +189,7 @@ impl Dialect {
                 }
             }
             EventId::SwitchedIn => {
-                context.switch(thread_id(field("thread")?));
+                context.switch(self.thread(identities, field("thread")?));
                 EventKind::SwitchedIn
             }
             EventId::SwitchedInNear => {
@@ -170,7 +197,7 @@ impl Dialect {
                 let thread = context
                     .base
                     .wrapping_add_signed(offset.as_i64()?.wrapping_mul(4));
-                context.switch(thread_id(self.word(thread)));
+                context.switch(self.thread(identities, self.word(thread)));
                 EventKind::SwitchedIn
             }
             EventId::SwitchedOut | EventId::SwitchedOutNamed => {
@@ -178,7 +205,7 @@ impl Dialect {
                 EventKind::SwitchedOut
             }
             EventId::IsrEnter | EventId::IsrEnterWide => {
-                let irq = irq()?;
+                let irq = self.interrupt(identities, field("irq")?)?;
                 nesting.interrupt(irq);
                 EventKind::IsrEnter { irq }
             }
@@ -186,14 +213,17 @@ impl Dialect {
                 irq: nesting.interrupt_end(None),
             },
             EventId::IsrExitNamed => EventKind::IsrExit {
-                irq: nesting.interrupt_end(irq()),
+                irq: {
+                    let irq = field("irq").and_then(|irq| self.interrupt(identities, irq));
+                    nesting.interrupt_end(irq)
+                },
             },
             // The name of a named one is in the program's image: `crate::label_markers`.
             EventId::Marker | EventId::NamedMarker => EventKind::Marker {
                 label: None,
                 value: field("value")?,
             },
-            EventId::Metadata => self.metadata(field("type")?, &bytes(record))?,
+            EventId::Metadata => self.metadata(identities, field("type")?, &bytes(record))?,
             EventId::ClockGap => EventKind::Gap(Gap::Clock(ClockGap {
                 at_least: Duration(Ticks(field("ticks")?).to_ns(self.clock_hz)),
             })),
@@ -224,47 +254,60 @@ impl Dialect {
         })
     }
 
-    fn exit(&self, function: Addr) -> EventKind {
+    fn exit(&self, identities: &mut Identities, function: Addr) -> EventKind {
         EventKind::Exit {
-            function: Some(function),
+            function: Some(identities.function_at(self.space, function)),
         }
     }
 
-    fn address(&self, function: u64) -> Addr {
+    #[inline]
+    pub(crate) fn address(&self, function: u64) -> Addr {
         // Wider than any `function` field is only what somebody else's metadata declares.
         let function = u32::try_from(function).unwrap_or(u32::MAX);
         Addr(self.layout.address(function, self.text_base))
     }
 
     /// The address of code, without the Thumb bit.
-    fn code(&self, address: u64) -> Addr {
+    pub(crate) fn code(&self, address: u64) -> Addr {
         let mode_bits = (1u64 << self.layout.function_shift.min(1)) - 1;
         Addr(address & !mode_bits)
     }
 
     /// A word of the target, out of a computation that may have left it.
-    const fn word(&self, value: u64) -> u64 {
+    pub(crate) const fn word(&self, value: u64) -> u64 {
         match self.layout.word {
             WordSize::Bits32 => value & 0xFFFF_FFFF,
             WordSize::Bits64 => value,
         }
     }
 
-    fn metadata(&self, kind: u64, value: &[u8]) -> Option<EventKind> {
+    /// What a record of this type and value tells once.
+    pub(crate) fn metadata(
+        &self,
+        identities: &mut Identities,
+        kind: u64,
+        value: &[u8],
+    ) -> Option<EventKind> {
         let order = self.layout.order;
         let name = |from: usize| value.get(from..).map(text);
         let number = |size: usize| Some(number(order, value.get(..size)?));
         let word = self.layout.word.bytes();
         Some(
             match MetadataType::from_number(u16::try_from(kind).ok()?)? {
-                MetadataType::ThreadName => EventKind::ThreadName {
-                    thread: ThreadId(number(word)?),
-                    name: name(word)?,
-                },
-                MetadataType::IsrName => EventKind::IsrName {
-                    irq: Irq(u32::try_from(number(2)?).ok()?),
-                    name: name(4)?,
-                },
+                MetadataType::ThreadName => {
+                    let thread = identities.thread(self.space, Tid(number(word)?));
+                    let name = name(word)?;
+                    if (thread.0 as usize) < NAMED {
+                        identities.name_thread(thread, &name);
+                    }
+                    EventKind::ThreadName { thread, name }
+                }
+                MetadataType::IsrName => {
+                    let irq = self.interrupt(identities, number(2)?)?;
+                    let name = name(4)?;
+                    identities.name_interrupt(irq, &name);
+                    EventKind::IsrName { irq, name }
+                }
                 MetadataType::Cost => {
                     let costs = value.chunks_exact(Cost::BYTES);
                     // Costs of what is not known here are no cost that could be taken off.
@@ -314,6 +357,7 @@ impl Dialect {
         id: Option<EventId>,
         kind: &EventKind,
         record: &kymo_ctf::Event<'_>,
+        identities: &Identities,
     ) -> Vec<Field> {
         let hex = |name: &'static str, value| Field::new(name, Value::Hex(value));
         match (id, kind) {
@@ -325,8 +369,11 @@ impl Dialect {
                     function: Some(function),
                 },
             ) => {
-                let mut fields = vec![hex("function", function.0)];
-                fields.extend(self.label(*function).map(|name| Field::new("label", name)));
+                let known = identities.function(*function);
+                let address = known.and_then(|function| function.address);
+                let mut fields = vec![hex("function", address.unwrap_or_default().0)];
+                let label = self.label(identities, *function);
+                fields.extend(label.map(|name| Field::new("label", name)));
                 if let EventKind::Enter {
                     call_site: Some(caller),
                     ..
@@ -337,7 +384,7 @@ impl Dialect {
                 return fields;
             }
             (Some(EventId::IsrExit), EventKind::IsrExit { irq: Some(irq) }) => {
-                return vec![Field::new("irq", u64::from(irq.0))];
+                return vec![Field::new("irq", u64::from(identities.irq(*irq).0))];
             }
             _ => {}
         }
@@ -353,12 +400,13 @@ impl Dialect {
         fields
     }
 
-    /// What the trace calls the function at an address.
-    fn label(&self, address: Addr) -> Option<&str> {
-        let found = self
-            .functions
-            .binary_search_by_key(&address, |function| function.address);
-        Some(&self.functions.get(found.ok()?)?.name)
+    /// What the trace calls a function.
+    fn label<'i>(&self, identities: &'i Identities, function: FunctionId) -> Option<&'i str> {
+        let known = identities.function(function);
+        known
+            .filter(|_| function.0 < self.labelled)?
+            .name
+            .as_deref()
     }
 }
 
@@ -371,6 +419,21 @@ impl Context {
             thread: None,
             base: 0,
             nesting: Nesting::default(),
+        }
+    }
+
+    /// A gap behind the last event, which was at this time.
+    pub(crate) fn gap(&self, last: Option<Time>, gap: Gap) -> Event {
+        Event {
+            time: last.unwrap_or_default(),
+            stream: self.stream,
+            cpu: self.cpu,
+            thread: self.thread,
+            kind: EventKind::Gap(gap),
+            named: false,
+            record: false,
+            name: "".into(),
+            fields: Vec::new(),
         }
     }
 
@@ -403,7 +466,7 @@ fn bytes(record: &kymo_ctf::Event<'_>) -> Vec<u8> {
     elements.0
 }
 
-fn recording_cause(number: u64) -> RecordingCause {
+pub(crate) fn recording_cause(number: u64) -> RecordingCause {
     match u8::try_from(number).ok().and_then(Cause::from_number) {
         Some(Cause::Build) => RecordingCause::Build,
         Some(Cause::Function) => RecordingCause::Function,

@@ -14,75 +14,80 @@
 //! old tracers go by other names: `sys_open` with one `exit_syscall` for all (before 2.3), and
 //! `sys_enter` with a number (2.0-pre).
 
-use std::collections::HashMap;
+mod processes;
 
 use kymo_ctf::metadata::{EventClass, Metadata, Scope};
-use kymo_ctf::{Message, Projection, Trace};
-use kymo_event::{Addr, Cpu, EventKind, Function, Irq, ThreadId, TraceInfo};
+use kymo_ctf::{Numbers, Projection, Trace};
+use kymo_event::{
+    Addr, Cpu, EventKind, FunctionId, Identities, InterruptId, InterruptKind, Row, RowKind,
+    SpaceKind, ThreadId, TraceInfo,
+};
 
-use super::{Meaning, env_text};
+use super::{Meanings, Sink, Spaces, env_text, of_class};
+use processes::Processes;
 
 /// What is known of a trace by LTTng.
 pub(crate) struct Lttng {
-    /// What the contexts say of the thread: its number, by any of its names, then what it is called.
-    contexts: Projection,
-    /// By stream class and place in it.
+    spaces: Spaces,
+    /// What the events are, by stream class and place in it.
     rules: Vec<Vec<Rule>>,
-    /// The system calls, as functions of which the name is known.
-    functions: Vec<Function>,
-    /// The thread that runs on each processor, once a switch has told; `None` when it is idle.
-    running: HashMap<Cpu, Option<ThreadId>>,
-    threads: HashMap<ThreadId, String>,
-    interrupts: HashMap<Irq, String>,
+    /// The numbers that rules need: [`TID`], [`PID`], [`FIRST`], [`SECOND`].
+    numbers: Projection,
+    /// The texts that they need: [`OWN_NAME`], [`NAME`], [`OTHER_NAME`].
+    texts: Projection,
+    /// The system calls.
+    functions: Vec<FunctionId>,
+    /// The system calls of which the trace tells numbers, as far as they were met.
+    numbered: Vec<Option<FunctionId>>,
+    processes: Processes,
+    /// The thread that runs on each CPU, once a switch has told; `None` when it is idle.
+    running: Vec<Option<ThreadId>>,
 }
 
+/// The places of fields in [`Lttng::numbers`]: what the contexts say of the thread and its process, and what the payload
+/// says.
+const TID: usize = 0;
+const PID: usize = 1;
+const FIRST: usize = 2;
+const SECOND: usize = 3;
+
+/// The same in [`Lttng::texts`]: the name of the thread in the contexts, and the names in the payload.
+const OWN_NAME: usize = 0;
+const NAME: usize = 1;
+const OTHER_NAME: usize = 2;
+
 /// What the events of one class are.
-#[derive(Clone, Debug, PartialEq)]
-enum Rule {
+#[derive(Clone, Debug)]
+struct Rule {
+    meaning: Means,
+    /// Whether any text of an event is looked at.
+    has_text: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Means {
     Switch,
     Wakeup,
-    Fork,
-    /// A thread's name is in these fields.
-    Name {
-        thread: &'static str,
-        name: &'static str,
-    },
+    /// A thread has this name.
+    Name,
+    /// It executes the program of this path.
+    Exec,
     IrqEntry,
     IrqExit,
-    /// An interrupt of another kind begins, of this name if its number does not tell.
-    KindEntry(Kind, Option<String>),
-    KindExit(Kind),
-    SyscallEntry(Addr),
-    SyscallExit(Option<Addr>),
+    /// An interrupt of another kind begins; where its number does not tell its name, the event's name does.
+    KindEntry(InterruptKind),
+    KindExit(InterruptKind),
+    /// The system call at this place among [`Lttng::functions`].
+    SyscallEntry(usize),
+    SyscallExit(Option<usize>),
     /// The number of the system call is in the field `id`.
     NumberedEntry,
     NumberedExit,
     FunctionEntry,
     FunctionExit,
+    /// A process tells of a file that it has loaded.
+    Object(processes::Object),
     Other,
-}
-
-/// What else interrupts a thread; each kind has numbers of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Softirq,
-    Vector,
-}
-
-impl Kind {
-    const fn first(self) -> u32 {
-        match self {
-            Self::Softirq => 1 << 16,
-            Self::Vector => 2 << 16,
-        }
-    }
-
-    const fn field(self) -> &'static str {
-        match self {
-            Self::Softirq => "vec",
-            Self::Vector => "vector",
-        }
-    }
 }
 
 /// The names of softirqs by number (`include/linux/interrupt.h`).
@@ -90,368 +95,466 @@ const SOFTIRQS: [&str; 10] = [
     "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
 ];
 
-/// What the contexts call the number of a thread, and its name.
-const NUMBERS: [&str; 4] = ["vtid", "_vtid", "tid", "_tid"];
+/// What the contexts call the number of a thread, its name, and its process.
+const TIDS: [&str; 4] = ["vtid", "_vtid", "tid", "_tid"];
 const NAMES: [&str; 2] = ["procname", "_procname"];
+const PIDS: [&str; 2] = ["vpid", "_vpid"];
 
 /// How many numbers of system calls get a name where the trace has numbers alone.
-const NUMBERED: u32 = 1024;
+const NUMBERED: usize = 1024;
+
+/// CPUs whose threads are known. (Linux can be built for 8192.)
+const MOST_CPUS: usize = 1 << 13;
+
+/// The context of an event class that has one of these fields, and which.
+fn context<'n>(
+    metadata: &Metadata,
+    (stream, event): (usize, usize),
+    names: &[&'n str],
+) -> Option<(Scope, &'n str)> {
+    // Of both scopes that may have a field of this name the outer one counts.
+    let scopes = [Scope::StreamEventContext, Scope::EventContext];
+    names.iter().find_map(|name| {
+        scopes.into_iter().find_map(|scope| {
+            let fields = metadata.scope(stream, event, scope)?;
+            fields.member(name).map(|_| (scope, *name))
+        })
+    })
+}
+
+/// Asks for nothing.
+const NOTHING: (Scope, &str) = (Scope::EventFields, "");
+
+impl Means {
+    /// The numbers that it needs of the payload.
+    const fn numbers(self) -> [&'static str; 2] {
+        match self {
+            Self::Switch => ["prev_tid", "next_tid"],
+            Self::Wakeup => ["tid", ""],
+            Self::Name | Self::Exec => ["tid", "child_tid"],
+            Self::IrqEntry | Self::IrqExit => ["irq", ""],
+            Self::KindEntry(InterruptKind::Soft) | Self::KindExit(InterruptKind::Soft) => {
+                ["vec", ""]
+            }
+            Self::KindEntry(_) | Self::KindExit(_) => ["vector", ""],
+            Self::NumberedEntry | Self::NumberedExit => ["id", ""],
+            Self::FunctionEntry => ["addr", "call_site"],
+            Self::FunctionExit => ["addr", ""],
+            Self::SyscallEntry(_) | Self::SyscallExit(_) | Self::Object(_) | Self::Other => [""; 2],
+        }
+    }
+
+    /// The texts that it needs of the payload.
+    fn texts(self, class: &EventClass) -> [&'static str; 2] {
+        match self {
+            Self::Switch => ["prev_comm", "next_comm"],
+            Self::Wakeup => ["comm", ""],
+            Self::Name => match class.name.as_str() {
+                "sched_process_fork" => ["child_comm", ""],
+                _ => ["name", ""],
+            },
+            Self::Exec => ["filename", ""],
+            Self::IrqEntry => ["name", ""],
+            _ => [""; 2],
+        }
+    }
+}
 
 impl Lttng {
     /// What the events of a trace are; `None` if it is not LTTng's and has no event of these names.
-    pub(crate) fn of(trace: &Trace) -> Option<Self> {
+    pub(crate) fn of(trace: &Trace, spaces: Spaces, identities: &mut Identities) -> Option<Self> {
         let metadata: &Metadata = trace.metadata();
-        let mut functions = Functions::default();
-        let streams = metadata.streams.iter();
+        let mut calls = Vec::new();
+        let streams = metadata.streams.iter().enumerate();
         let rules: Vec<Vec<Rule>> = streams
-            .map(|stream| {
+            .map(|(number, stream)| {
                 let mut events = stream.events.iter();
                 let old = events.any(|class| class.name == "exit_syscall");
-                let events = stream.events.iter();
-                events
-                    .map(|class| rule(class, old, &mut functions))
-                    .collect()
+                let events = stream.events.iter().enumerate();
+                let rule = |(place, class): (usize, &EventClass)| {
+                    let meaning = meaning(class, old, &mut calls);
+                    let own_name = context(metadata, (number, place), &NAMES);
+                    Rule {
+                        has_text: own_name.is_some() || meaning.texts(class) != [""; 2],
+                        meaning,
+                    }
+                };
+                events.map(rule).collect()
             })
             .collect();
+        let all = || rules.iter().flatten().map(|rule| rule.meaning);
         let tracer = env_text(metadata, "tracer_name").unwrap_or("");
-        let is_known = rules.iter().flatten().any(|rule| *rule != Rule::Other);
-        let contexts = NUMBERS.into_iter().chain(NAMES).flat_map(|name| {
-            let scopes = [Scope::StreamEventContext, Scope::EventContext];
-            scopes.map(|scope| (scope, name))
+        let is_known = all().any(|it| !matches!(it, Means::Other | Means::Object(_)));
+        let has_calls = all().any(|it| it == Means::FunctionEntry);
+        if !is_known && !tracer.starts_with("lttng") {
+            return None;
+        }
+        let class = |stream: usize, event: usize| metadata.streams.get(stream)?.events.get(event);
+        let meaning = |stream: usize, event: usize| rules.get(stream)?.get(event);
+        let payload = |name| (Scope::EventFields, name);
+        let numbers = Projection::of_classes(trace.plan(), |stream, event| {
+            let rule = meaning(stream, event);
+            let [first, second] = rule.map_or([""; 2], |rule| rule.meaning.numbers());
+            [
+                context(metadata, (stream, event), &TIDS).unwrap_or(NOTHING),
+                context(metadata, (stream, event), &PIDS).unwrap_or(NOTHING),
+                payload(first),
+                payload(second),
+            ]
         });
-        (is_known || tracer.starts_with("lttng")).then(|| Self {
-            contexts: Projection::of_scopes(trace.plan(), contexts),
+        let texts = Projection::of_classes(trace.plan(), |stream, event| {
+            let texts = meaning(stream, event).zip(class(stream, event));
+            let [first, second] = texts.map_or([""; 2], |(rule, class)| rule.meaning.texts(class));
+            [
+                context(metadata, (stream, event), &NAMES).unwrap_or(NOTHING),
+                payload(first),
+                payload(second),
+            ]
+        });
+        Some(Self {
+            spaces,
+            numbers,
+            texts,
+            functions: calls
+                .iter()
+                .map(|call| identities.function_named(spaces.code, call))
+                .collect(),
+            numbered: vec![None; NUMBERED],
+            processes: Processes::new(spaces.code, has_calls),
+            running: Vec::new(),
             rules,
-            functions: functions.list,
-            running: HashMap::new(),
-            threads: HashMap::new(),
-            interrupts: HashMap::new(),
         })
     }
 
     /// Tells what is known before the events are read.
-    pub(crate) fn describe(&self, trace: &Trace, info: &mut TraceInfo) {
-        info.text_base = info.text_base.or_else(|| self.text_base(trace));
+    pub(crate) fn describe(&mut self, trace: &Trace, info: &mut TraceInfo) {
         info.numbered_threads = true;
-        for function in &self.functions {
-            if !info.functions.contains(function) {
-                info.functions.push(function.clone());
-            }
+        let domain = env_text(trace.metadata(), "domain");
+        if let Some(space) = info.identities.space_mut(self.spaces.code) {
+            space.kind = match domain {
+                Some("ust") => SpaceKind::Process,
+                _ => SpaceKind::Kernel,
+            };
         }
-        info.functions.sort_by_key(|function| function.address);
+        let base = self.processes.look_ahead(trace, &mut info.identities);
+        info.text_base = info.text_base.or(base);
     }
 
-    /// Where the first program was loaded of which a trace tells functions' addresses: `bin_info`, which
-    /// every process records when its recording begins.
-    pub(crate) fn text_base(&self, trace: &Trace) -> Option<Addr> {
-        let mut rules = self.rules.iter().flatten();
-        if !rules.any(|rule| *rule == Rule::FunctionEntry) {
-            return None;
-        }
-        // It stands at the beginning, if at all.
-        const BEGINNING: usize = 100_000;
-        let mut messages = trace.messages().ok()?;
-        for _ in 0..BEGINNING {
-            let Message::Event(record) = messages.next_message().ok()??.1 else {
-                continue;
-            };
-            let is_program = |path: &str| {
-                let file = path.rsplit('/').next().unwrap_or(path);
-                file.starts_with(|c: char| c != '[') && !file.contains(".so")
-            };
-            if record.name() == "lttng_ust_statedump:bin_info"
-                && text(&record, "path").is_some_and(|path| is_program(&path))
-            {
-                return number(&record, "baddr").map(Addr);
-            }
-        }
-        None
+    /// The thread of this number; 0 is nobody's.
+    #[inline]
+    fn thread(&self, tid: Option<u64>, sink: &mut Sink<'_>) -> Option<ThreadId> {
+        let tid = tid.filter(|tid| *tid != 0)?;
+        sink.thread(self.spaces.machine, tid)
     }
 
-    /// What a record means.
-    pub(crate) fn meanings(
-        &mut self,
-        record: &kymo_ctf::Event<'_>,
-        cpu: Option<Cpu>,
-        out: &mut Vec<Meaning>,
-    ) {
-        let class = record.packet().info().stream_class;
-        let rule = self.rules.get(class);
-        let rule = rule.and_then(|events| events.get(record.class_index()));
-        let rule = rule.cloned().unwrap_or(Rule::Other);
-        let mut contexts = [None; 2 * (NUMBERS.len() + NAMES.len())];
-        record.project(&self.contexts, &mut contexts);
-        let (numbers, names) = contexts.split_at(2 * NUMBERS.len());
-        let procname = names.iter().flatten().next();
-        let procname = procname.and_then(kymo_ctf::Value::text);
-        // Of both scopes that may have a field of this name the outer one counts.
-        let mut numbers = numbers
-            .chunks(2)
-            .filter_map(|of| of.iter().flatten().next());
-        let context = numbers.find_map(kymo_ctf::Value::as_u64);
-        let running = || *cpu.and_then(|cpu| self.running.get(&cpu))?;
-        let thread = match context {
-            Some(tid) => thread(tid),
-            None => running(),
+    /// The system call of this number.
+    fn numbered(&mut self, number: Option<u64>, sink: &mut Sink<'_>) -> Option<FunctionId> {
+        let number = number?;
+        let known = self.numbered.get_mut(usize::try_from(number).ok()?)?;
+        let new = || {
+            let name = format!("system call {number}");
+            sink.identities.function_named(self.spaces.code, &name)
         };
-        if let (Some(thread), Some(name)) = (thread, procname) {
-            Self::name_thread(&mut self.threads, thread, &name, out);
-        }
-        if rule == Rule::Switch {
-            return self.switch(record, cpu, out);
-        }
-        let kind = self.kind(&rule, record, thread, out);
-        out.push(Meaning::of(kind.unwrap_or(EventKind::Other)).in_thread(thread));
+        Some(*known.get_or_insert_with(new))
     }
 
-    /// The kind of a record that is no switch; `None` if a field is missing that it needs. What else
-    /// follows goes to `out`.
-    fn kind(
+    /// The function at an address of a process.
+    #[inline]
+    fn function(
         &mut self,
-        rule: &Rule,
+        process: Option<u64>,
+        address: Option<u64>,
+        sink: &mut Sink<'_>,
+    ) -> Option<FunctionId> {
+        let space = self.processes.space(process, sink.identities);
+        sink.function_at(space, Addr(address?))
+    }
+}
+
+impl Meanings for Lttng {
+    #[inline]
+    fn record(&mut self, record: &kymo_ctf::Event<'_>, class: usize, sink: &mut Sink<'_>) {
+        sink.begin(record.time_ns());
+        let rule = of_class(&self.rules, class, record);
+        let (meaning, has_text) =
+            rule.map_or((Means::Other, false), |rule| (rule.meaning, rule.has_text));
+        let numbers = record.numbers::<4>(&self.numbers);
+        let thread = match numbers.unsigned(TID) {
+            Some(tid) => self.thread(Some(tid), sink),
+            None => {
+                let running = |cpu: Cpu| *self.running.get(cpu.0 as usize)?;
+                sink.cpu.and_then(running)
+            }
+        };
+        if has_text {
+            self.names(meaning, record, &numbers, thread, sink);
+        }
+        if meaning == Means::Switch {
+            return self.switch(record, &numbers, sink);
+        }
+        let row = self.row(meaning, record, &numbers, thread, sink);
+        match row {
+            Some(row) => sink.common(record, row.at(sink.cpu, thread)),
+            None if meaning == Means::Wakeup => match self.thread(numbers.unsigned(FIRST), sink) {
+                Some(ready) => {
+                    let kind = EventKind::Ready { thread: ready };
+                    sink.rare(record, kind, (sink.cpu, thread), None);
+                }
+                None => sink.other(record, sink.cpu, thread),
+            },
+            None => sink.other(record, sink.cpu, thread),
+        }
+    }
+}
+
+impl Lttng {
+    /// What a record means that a row can say; `None` if it is something else, or lacks a field.
+    #[inline]
+    fn row(
+        &mut self,
+        meaning: Means,
         record: &kymo_ctf::Event<'_>,
+        numbers: &Numbers<4>,
         running: Option<ThreadId>,
-        out: &mut Vec<Meaning>,
-    ) -> Option<EventKind> {
-        let irq = |number: u64| u32::try_from(number).ok().map(Irq);
-        Some(match rule {
-            Rule::Switch | Rule::Other => return None,
-            Rule::Wakeup => {
-                let thread = thread(number(record, "tid")?)?;
-                if let Some(name) = text(record, "comm") {
-                    Self::name_thread(&mut self.threads, thread, &name, out);
-                }
-                EventKind::Ready { thread }
-            }
-            Rule::Fork => {
-                let child = thread(number(record, "child_tid")?)?;
-                Self::name_thread(&mut self.threads, child, &text(record, "child_comm")?, out);
+        sink: &mut Sink<'_>,
+    ) -> Option<Row> {
+        let first = numbers.unsigned(FIRST);
+        let machine = self.spaces.machine;
+        let call = |place: usize| self.functions.get(place).copied();
+        // Of an idle CPU it can only be that the thread is not known yet.
+        let exit = |sink: &mut Sink<'_>, function| {
+            running?;
+            Some(sink.row(RowKind::Exit).function(function))
+        };
+        let enter =
+            |sink: &mut Sink<'_>, function| sink.row(RowKind::Enter).function(Some(function));
+        Some(match meaning {
+            Means::Switch | Means::Wakeup | Means::Name | Means::Exec | Means::Other => {
                 return None;
             }
-            Rule::Name {
-                thread: field,
-                name,
-            } => {
-                let named = thread(number(record, field)?)?;
-                let name = text(record, name)?;
-                // What executes is told by its path, and threads are called by its last part.
-                let name = name.rsplit('/').next().unwrap_or(&name);
-                Self::name_thread(&mut self.threads, named, name, out);
+            Means::IrqEntry => {
+                let irq = sink.interrupt(machine, InterruptKind::Hard, first?)?;
+                sink.row(RowKind::IsrEnter).interrupt(Some(irq))
+            }
+            Means::IrqExit => {
+                let irq = first.and_then(|irq| sink.interrupt(machine, InterruptKind::Hard, irq));
+                sink.row(RowKind::IsrExit).interrupt(irq)
+            }
+            Means::KindEntry(kind) => {
+                let irq = sink.interrupt(machine, kind, first?)?;
+                if sink.identities.interrupt_name(irq).is_none() {
+                    name_kind(kind, irq, first?, record, sink);
+                }
+                sink.row(RowKind::IsrEnter).interrupt(Some(irq))
+            }
+            Means::KindExit(kind) => {
+                let irq = sink.interrupt(machine, kind, first?)?;
+                sink.row(RowKind::IsrExit).interrupt(Some(irq))
+            }
+            Means::SyscallEntry(place) => enter(sink, call(place)?),
+            Means::SyscallExit(place) => exit(sink, place.and_then(call))?,
+            Means::NumberedEntry => {
+                let function = self.numbered(Some(first?), sink)?;
+                enter(sink, function)
+            }
+            Means::NumberedExit => {
+                let function = self.numbered(first, sink);
+                exit(sink, function)?
+            }
+            Means::FunctionEntry => {
+                let function = self.function(numbers.unsigned(PID), Some(first?), sink)?;
+                let call_site = numbers.unsigned(SECOND).unwrap_or(0);
+                enter(sink, function).word(Addr(call_site))
+            }
+            Means::FunctionExit => {
+                let function = self.function(numbers.unsigned(PID), first, sink);
+                exit(sink, function)?
+            }
+            Means::Object(object) => {
+                let (process, time) = (numbers.unsigned(PID), Some(sink.time));
+                self.processes
+                    .load(object, process, time, record, sink.identities);
+                sink.forget_functions();
                 return None;
             }
-            Rule::IrqEntry => {
-                let irq = irq(number(record, "irq")?)?;
-                if let Some(name) = text(record, "name") {
-                    self.name_handler(irq, name, out);
-                }
-                EventKind::IsrEnter { irq }
-            }
-            Rule::IrqExit => EventKind::IsrExit {
-                irq: number(record, "irq").and_then(irq),
-            },
-            Rule::KindEntry(kind, name) => {
-                let number = u32::try_from(number(record, kind.field())?).ok()?;
-                let irq = Irq(kind.first().checked_add(number)?);
-                let name = name.clone().or_else(|| softirq(number));
-                if let Some(name) = name {
-                    self.name_interrupt(irq, name, out);
-                }
-                EventKind::IsrEnter { irq }
-            }
-            Rule::KindExit(kind) => {
-                let number = u32::try_from(number(record, kind.field())?).ok()?;
-                EventKind::IsrExit {
-                    irq: Some(Irq(kind.first().checked_add(number)?)),
-                }
-            }
-            // (Of an idle processor it can only be that the thread is not known yet.)
-            Rule::SyscallEntry(function) => EventKind::Enter {
-                function: *function,
-                call_site: None,
-            },
-            Rule::SyscallExit(function) => EventKind::Exit {
-                function: *function,
-            },
-            Rule::NumberedEntry => EventKind::Enter {
-                function: numbered(number(record, "id")?)?,
-                call_site: None,
-            },
-            Rule::NumberedExit => EventKind::Exit {
-                function: number(record, "id").and_then(numbered),
-            },
-            Rule::FunctionEntry => EventKind::Enter {
-                function: Addr(number(record, "addr")?),
-                call_site: number(record, "call_site").map(Addr),
-            },
-            Rule::FunctionExit => EventKind::Exit {
-                function: number(record, "addr").map(Addr),
-            },
         })
-        .filter(|kind| running.is_some() || !matches!(kind, EventKind::Exit { .. }))
     }
 
-    fn switch(&mut self, record: &kymo_ctf::Event<'_>, cpu: Option<Cpu>, out: &mut Vec<Meaning>) {
-        let side = |tid, comm| {
-            let thread = number(record, tid).and_then(thread);
-            (thread, text(record, comm))
-        };
-        let (previous, previous_name) = side("prev_tid", "prev_comm");
-        let (next, next_name) = side("next_tid", "next_comm");
-        for (thread, name) in [(previous, previous_name), (next, next_name)] {
-            if let (Some(thread), Some(name)) = (thread, name) {
-                Self::name_thread(&mut self.threads, thread, &name, out);
-            }
-        }
-        if let Some(cpu) = cpu {
-            self.running.insert(cpu, next);
-        }
-        let left = Meaning::of(EventKind::SwitchedOut).in_thread(previous);
-        match (previous, next) {
-            (Some(_), Some(_)) => {
-                out.push(Meaning {
-                    is_record: false,
-                    ..left
-                });
-                out.push(Meaning::of(EventKind::SwitchedIn).in_thread(next));
-            }
-            (Some(_), None) => out.push(left),
-            (None, Some(_)) => out.push(Meaning::of(EventKind::SwitchedIn).in_thread(next)),
-            (None, None) => out.push(Meaning::of(EventKind::Other)),
-        }
-    }
-
-    /// Tells a thread's name, if that is news.
-    fn name_thread(
-        threads: &mut HashMap<ThreadId, String>,
-        thread: ThreadId,
-        name: &str,
-        out: &mut Vec<Meaning>,
+    /// Takes the names that a record tells.
+    #[inline(never)]
+    fn names(
+        &self,
+        meaning: Means,
+        record: &kymo_ctf::Event<'_>,
+        numbers: &Numbers<4>,
+        thread: Option<ThreadId>,
+        sink: &mut Sink<'_>,
     ) {
-        if name.is_empty() || threads.get(&thread).is_some_and(|known| known == name) {
-            return;
-        }
-        threads.insert(thread, name.to_owned());
-        out.push(Meaning::besides(EventKind::ThreadName {
-            thread,
-            name: name.to_owned(),
-        }));
-    }
-
-    /// Tells the name of a device that interrupts: several may share a line, and each has its handler.
-    fn name_handler(&mut self, irq: Irq, name: String, out: &mut Vec<Meaning>) {
-        match self.interrupts.get(&irq) {
-            Some(known) if known.split(", ").any(|known| known == name) => {}
-            Some(known) => self.name_interrupt(irq, format!("{known}, {name}"), out),
-            None => self.name_interrupt(irq, name, out),
-        }
-    }
-
-    /// Tells an interrupt's name, if that is news.
-    fn name_interrupt(&mut self, irq: Irq, name: String, out: &mut Vec<Meaning>) {
-        if self.interrupts.get(&irq) == Some(&name) {
-            return;
-        }
-        self.interrupts.insert(irq, name.clone());
-        out.push(Meaning::besides(EventKind::IsrName { irq, name }));
-    }
-}
-
-/// Functions that have names and no addresses.
-#[derive(Default)]
-struct Functions {
-    list: Vec<Function>,
-}
-
-impl Functions {
-    /// The function of this name.
-    fn named(&mut self, name: &str) -> Addr {
-        if let Some(known) = self.list.iter().find(|function| function.name == name) {
-            return known.address;
-        }
-        let index = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
-        let address = Addr::stand_in(NUMBERED.saturating_add(index));
-        self.list.push(Function {
-            address,
-            name: name.to_owned(),
-        });
-        address
-    }
-
-    /// Names for system calls of which the trace tells numbers.
-    fn number(&mut self) {
-        let named = |number: u32| Function {
-            address: Addr::stand_in(number),
-            name: format!("system call {number}"),
+        let mut texts = [None; 3];
+        record.project(&self.texts, &mut texts);
+        let text = |place: usize| texts.get(place)?.as_ref()?.text();
+        let name_of = |thread, place, sink: &mut Sink<'_>| {
+            if let (Some(thread), Some(name)) = (thread, text(place)) {
+                // What executes is told by its path, and threads are called by its last part.
+                let name = match meaning {
+                    Means::Exec => name.rsplit('/').next().unwrap_or(&name),
+                    _ => &name,
+                };
+                name_thread(thread, name, sink);
+            }
         };
-        if !self.list.contains(&named(0)) {
-            self.list.extend((0..NUMBERED).map(named));
+        name_of(thread, OWN_NAME, sink);
+        match meaning {
+            Means::Switch => {
+                let sides = [(FIRST, NAME), (SECOND, OTHER_NAME)];
+                for (number, name) in sides {
+                    let thread = self.thread(numbers.unsigned(number), sink);
+                    name_of(thread, name, sink);
+                }
+            }
+            Means::Wakeup => {
+                let thread = self.thread(numbers.unsigned(FIRST), sink);
+                name_of(thread, NAME, sink);
+            }
+            Means::Name | Means::Exec => {
+                let child = numbers.unsigned(SECOND).or(numbers.unsigned(FIRST));
+                let thread = self.thread(child, sink);
+                name_of(thread, NAME, sink);
+            }
+            Means::IrqEntry => {
+                let irq = numbers.unsigned(FIRST);
+                let machine = self.spaces.machine;
+                let irq = irq.and_then(|irq| sink.interrupt(machine, InterruptKind::Hard, irq));
+                if let (Some(irq), Some(name)) = (irq, text(NAME)) {
+                    name_handler(irq, &name, sink);
+                }
+            }
+            _ => {}
         }
     }
+
+    fn switch(&mut self, record: &kymo_ctf::Event<'_>, numbers: &Numbers<4>, sink: &mut Sink<'_>) {
+        let previous = self.thread(numbers.unsigned(FIRST), sink);
+        let next = self.thread(numbers.unsigned(SECOND), sink);
+        let cpu = sink.cpu;
+        if let Some(place) = cpu.map(|cpu| cpu.0 as usize).filter(|it| *it < MOST_CPUS) {
+            if self.running.len() <= place {
+                self.running.resize(place + 1, None);
+            }
+            if let Some(running) = self.running.get_mut(place) {
+                *running = next;
+            }
+        }
+        super::switch(record, (cpu, previous, next), sink);
+    }
+}
+
+/// Tells a thread's name, if that is news.
+fn name_thread(thread: ThreadId, name: &str, sink: &mut Sink<'_>) {
+    if name.is_empty() || sink.identities.thread_name(thread) == Some(name) {
+        return;
+    }
+    sink.identities.name_thread(thread, name);
+    let name = name.to_owned();
+    sink.besides(EventKind::ThreadName { thread, name }, sink.cpu, None);
+}
+
+/// Tells the name of a device that interrupts: several may share a line, and each has its handler.
+fn name_handler(irq: InterruptId, name: &str, sink: &mut Sink<'_>) {
+    let name = match sink.identities.interrupt_name(irq) {
+        Some(known) if known == name || known.split(", ").any(|known| known == name) => return,
+        Some(known) if known.len() > LONGEST_NAME => return,
+        Some(known) => format!("{known}, {name}"),
+        None => name.to_owned(),
+    };
+    name_interrupt(irq, name, sink);
+}
+
+/// Bytes after which an interrupt gets no further names of devices: no machine has so many on a line.
+const LONGEST_NAME: usize = 1024;
+
+/// Tells the name of an interrupt of another kind than a device's.
+#[cold]
+fn name_kind(
+    kind: InterruptKind,
+    irq: InterruptId,
+    number: u64,
+    record: &kymo_ctf::Event<'_>,
+    sink: &mut Sink<'_>,
+) {
+    let name = match kind {
+        InterruptKind::Soft => softirq(number),
+        _ => vector(record.name()).map(str::to_owned),
+    };
+    if let Some(name) = name {
+        name_interrupt(irq, name, sink);
+    }
+}
+
+fn name_interrupt(irq: InterruptId, name: String, sink: &mut Sink<'_>) {
+    sink.identities.name_interrupt(irq, &name);
+    sink.besides(EventKind::IsrName { irq, name }, sink.cpu, None);
+}
+
+/// What the vector is called of which events of this name tell the beginning.
+fn vector(event: &str) -> Option<&str> {
+    event
+        .strip_prefix("x86_irq_vectors_")?
+        .strip_suffix("_entry")
+}
+
+/// The place of a system call among all.
+fn place(name: String, calls: &mut Vec<String>) -> usize {
+    let known = calls.iter().position(|known| *known == name);
+    known.unwrap_or_else(|| {
+        calls.push(name);
+        calls.len() - 1
+    })
 }
 
 /// What the softirq of this number is called.
-fn softirq(number: u32) -> Option<String> {
+fn softirq(number: u64) -> Option<String> {
     let name = SOFTIRQS.get(usize::try_from(number).ok()?)?;
     Some(format!("softirq {name}"))
 }
 
-/// The stand-in for the system call of this number.
-fn numbered(number: u64) -> Option<Addr> {
-    let number = u32::try_from(number).ok()?;
-    (number < NUMBERED).then(|| Addr::stand_in(number))
-}
-
 /// What the events of a class are; `old`: its system calls are called as before LTTng 2.3.
-fn rule(class: &EventClass, old: bool, functions: &mut Functions) -> Rule {
+fn meaning(class: &EventClass, old: bool, calls: &mut Vec<String>) -> Means {
     let name = class.name.as_str();
     let has = |field| {
         let fields = class.fields.as_ref();
         fields.is_some_and(|fields| fields.member(field).is_some())
     };
     match name {
-        "sched_switch" if has("next_tid") => return Rule::Switch,
-        "sched_wakeup" | "sched_wakeup_new" if has("tid") => return Rule::Wakeup,
-        "sched_process_fork" if has("child_tid") => return Rule::Fork,
-        "sched_process_exec" if has("filename") => {
-            return Rule::Name {
-                thread: "tid",
-                name: "filename",
-            };
-        }
-        "lttng_statedump_process_state" if has("tid") => {
-            return Rule::Name {
-                thread: "tid",
-                name: "name",
-            };
-        }
-        "irq_handler_entry" if has("irq") => return Rule::IrqEntry,
-        "irq_handler_exit" if has("irq") => return Rule::IrqExit,
-        "softirq_entry" if has("vec") => return Rule::KindEntry(Kind::Softirq, None),
-        "softirq_exit" if has("vec") => return Rule::KindExit(Kind::Softirq),
-        "sys_enter" if has("id") => {
-            functions.number();
-            return Rule::NumberedEntry;
-        }
-        "sys_exit" if has("id") => return Rule::NumberedExit,
-        "exit_syscall" => return Rule::SyscallExit(None),
+        "sched_switch" if has("next_tid") => return Means::Switch,
+        "sched_wakeup" | "sched_wakeup_new" if has("tid") => return Means::Wakeup,
+        "sched_process_fork" if has("child_tid") => return Means::Name,
+        "sched_process_exec" if has("filename") => return Means::Exec,
+        "lttng_statedump_process_state" if has("tid") => return Means::Name,
+        "irq_handler_entry" if has("irq") => return Means::IrqEntry,
+        "irq_handler_exit" if has("irq") => return Means::IrqExit,
+        "softirq_entry" if has("vec") => return Means::KindEntry(InterruptKind::Soft),
+        "softirq_exit" if has("vec") => return Means::KindExit(InterruptKind::Soft),
+        "sys_enter" if has("id") => return Means::NumberedEntry,
+        "sys_exit" if has("id") => return Means::NumberedExit,
+        "exit_syscall" => return Means::SyscallExit(None),
         _ => {}
+    }
+    if let Some(object) = processes::Object::of(name).filter(|_| has("baddr")) {
+        return Means::Object(object);
     }
     if let Some(kind) = name.strip_prefix("lttng_ust_cyg_profile") {
         return match kind.trim_start_matches("_fast") {
-            ":func_entry" if has("addr") => Rule::FunctionEntry,
-            ":func_exit" => Rule::FunctionExit,
-            _ => Rule::Other,
+            ":func_entry" if has("addr") => Means::FunctionEntry,
+            ":func_exit" => Means::FunctionExit,
+            _ => Means::Other,
         };
     }
-    if let Some(vector) = name.strip_prefix("x86_irq_vectors_")
-        && has("vector")
-    {
-        if let Some(vector) = vector.strip_suffix("_entry") {
-            return Rule::KindEntry(Kind::Vector, Some(vector.to_owned()));
-        }
-        if vector.ends_with("_exit") {
-            return Rule::KindExit(Kind::Vector);
-        }
+    if vector(name).is_some() && has("vector") {
+        return Means::KindEntry(InterruptKind::Vector);
+    }
+    if name.starts_with("x86_irq_vectors_") && name.ends_with("_exit") && has("vector") {
+        return Means::KindExit(InterruptKind::Vector);
     }
     let (compat, name) = match name.strip_prefix("compat_") {
         Some(name) => (true, name),
@@ -459,22 +562,17 @@ fn rule(class: &EventClass, old: bool, functions: &mut Functions) -> Rule {
     };
     let mut call = |name: &str, compat: bool| {
         let bits = if compat { " (32 bits)" } else { "" };
-        functions.named(&format!("{name}{bits}"))
+        place(format!("{name}{bits}"), calls)
     };
     if let Some(name) = name.strip_prefix("syscall_entry_") {
-        Rule::SyscallEntry(call(name, compat))
+        Means::SyscallEntry(call(name, compat))
     } else if let Some(name) = name.strip_prefix("syscall_exit_") {
-        Rule::SyscallExit(Some(call(name, compat)))
+        Means::SyscallExit(Some(call(name, compat)))
     } else if let Some(name) = name.strip_prefix("sys_").filter(|_| old) {
-        Rule::SyscallEntry(call(name, compat))
+        Means::SyscallEntry(call(name, compat))
     } else {
-        Rule::Other
+        Means::Other
     }
-}
-
-/// The thread of this number; 0 is nobody's.
-fn thread(tid: u64) -> Option<ThreadId> {
-    (tid != 0).then_some(ThreadId(tid))
 }
 
 /// A number of the payload.

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use kymo_event::{Addr, Irq, ThreadId};
+use kymo_event::{Addr, FunctionId, InterruptId, ThreadId};
 
 /// Calls on a stack that are remembered; of deeper ones the exits stay without a name.
 const DEEPEST: usize = 1 << 16;
@@ -32,13 +32,13 @@ pub(crate) struct Nesting {
     waiting: HashMap<Option<ThreadId>, Stack>,
     thread: Option<ThreadId>,
     /// The interrupts being served, as far as they are known.
-    interrupts: Vec<Irq>,
+    interrupts: Vec<InterruptId>,
 }
 
 /// Calls that were entered and not left.
 #[derive(Clone, Debug, Default)]
 struct Stack {
-    calls: Vec<Addr>,
+    calls: Vec<FunctionId>,
     /// How many more there are that are too deep.
     deeper: u64,
     /// Where no exit is named: how many calls each environment of `setjmp` leaves.
@@ -46,7 +46,7 @@ struct Stack {
 }
 
 impl Stack {
-    fn push(&mut self, function: Addr) {
+    fn push(&mut self, function: FunctionId) {
         if self.calls.len() < DEEPEST && self.deeper == 0 {
             self.calls.push(function);
         } else {
@@ -54,7 +54,7 @@ impl Stack {
         }
     }
 
-    fn pop(&mut self) -> Option<Addr> {
+    fn pop(&mut self) -> Option<FunctionId> {
         match self.deeper.checked_sub(1) {
             Some(left) => {
                 self.deeper = left;
@@ -96,12 +96,12 @@ impl Nesting {
     }
 
     /// A function is entered.
-    pub(crate) fn enter(&mut self, function: Addr) {
+    pub(crate) fn enter(&mut self, function: FunctionId) {
         self.stack().push(function);
     }
 
     /// The innermost function is left: which, if that is known.
-    pub(crate) fn exit(&mut self) -> Option<Addr> {
+    pub(crate) fn exit(&mut self) -> Option<FunctionId> {
         self.stack().pop()
     }
 
@@ -163,7 +163,7 @@ impl Nesting {
     }
 
     /// A handler begins.
-    pub(crate) fn interrupt(&mut self, irq: Irq) {
+    pub(crate) fn interrupt(&mut self, irq: InterruptId) {
         if self.interrupts.len() >= NESTED {
             self.interrupts.clear();
             self.handlers.clear();
@@ -175,7 +175,7 @@ impl Nesting {
     }
 
     /// A handler ends; the innermost if it has no name. Which it is, if that is known.
-    pub(crate) fn interrupt_end(&mut self, irq: Option<Irq>) -> Option<Irq> {
+    pub(crate) fn interrupt_end(&mut self, irq: Option<InterruptId>) -> Option<InterruptId> {
         let Some(irq) = irq else {
             self.handlers.pop();
             return self.interrupts.pop();
@@ -194,8 +194,8 @@ impl Nesting {
 mod tests {
     use super::*;
 
-    const A: Addr = Addr(0xA0);
-    const B: Addr = Addr(0xB0);
+    const A: FunctionId = FunctionId(0xA0);
+    const B: FunctionId = FunctionId(0xB0);
     const ENV: Addr = Addr(0x100);
     const ONE: Option<ThreadId> = Some(ThreadId(1));
     const TWO: Option<ThreadId> = Some(ThreadId(2));
@@ -229,10 +229,10 @@ mod tests {
         let mut nesting = nesting(false);
         nesting.enter(A);
         nesting.switch(ONE);
-        nesting.interrupt(Irq(1));
+        nesting.interrupt(InterruptId(1));
         nesting.enter(B);
         assert_eq!(nesting.exit(), Some(B));
-        assert_eq!(nesting.interrupt_end(None), Some(Irq(1)));
+        assert_eq!(nesting.interrupt_end(None), Some(InterruptId(1)));
         assert_eq!(nesting.exit(), Some(A));
     }
 
@@ -240,12 +240,12 @@ mod tests {
     fn where_no_exit_is_named_threads_and_handlers_have_stacks() {
         let mut nesting = nesting(true);
         nesting.enter(A);
-        nesting.interrupt(Irq(1));
+        nesting.interrupt(InterruptId(1));
         nesting.enter(B);
         // The handler switches threads before it ends.
         nesting.switch(TWO);
         assert_eq!(nesting.exit(), Some(B));
-        assert_eq!(nesting.interrupt_end(None), Some(Irq(1)));
+        assert_eq!(nesting.interrupt_end(None), Some(InterruptId(1)));
         assert_eq!(
             nesting.exit(),
             None,
@@ -269,27 +269,33 @@ mod tests {
     fn deep_stacks_and_many_handlers_are_bounded() {
         let mut nesting = nesting(false);
         for depth in 0..DEEPEST + 10 {
-            nesting.enter(Addr(depth as u64));
+            nesting.enter(FunctionId(depth as u32));
         }
         for _ in 0..10 {
             assert_eq!(nesting.exit(), None);
         }
-        assert_eq!(nesting.exit(), Some(Addr(DEEPEST as u64 - 1)));
+        assert_eq!(nesting.exit(), Some(FunctionId(DEEPEST as u32 - 1)));
         for irq in 0..1000 {
-            nesting.interrupt(Irq(irq));
+            nesting.interrupt(InterruptId(irq));
         }
-        assert_eq!(nesting.interrupt_end(None), Some(Irq(999)));
+        assert_eq!(nesting.interrupt_end(None), Some(InterruptId(999)));
         assert!(nesting.interrupts.len() < NESTED);
-        assert_eq!(nesting.interrupt_end(Some(Irq(5000))), Some(Irq(5000)));
+        assert_eq!(
+            nesting.interrupt_end(Some(InterruptId(5000))),
+            Some(InterruptId(5000))
+        );
     }
 
     #[test]
     fn interrupts_end_by_name_with_what_is_within() {
         let mut nesting = nesting(true);
         nesting.enter(A);
-        (1..4).for_each(|irq| nesting.interrupt(Irq(irq)));
-        assert_eq!(nesting.interrupt_end(Some(Irq(2))), Some(Irq(2)));
-        assert_eq!(nesting.interrupt_end(None), Some(Irq(1)));
+        (1..4).for_each(|irq| nesting.interrupt(InterruptId(irq)));
+        assert_eq!(
+            nesting.interrupt_end(Some(InterruptId(2))),
+            Some(InterruptId(2))
+        );
+        assert_eq!(nesting.interrupt_end(None), Some(InterruptId(1)));
         assert_eq!(nesting.exit(), Some(A));
         assert_eq!(nesting.interrupt_end(None), None);
     }

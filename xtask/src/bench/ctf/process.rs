@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::run::{self, Context, Error, Result};
+use kymo_targets::run::{self, Context, Error, Result};
 
 /// What a run took.
 #[derive(Clone, Copy, Debug, Default)]

@@ -12,7 +12,7 @@ use kymo_wire::event::{ByteOrder, Form, Layout, PacketHeader, Shape, WordSize};
 use kymo_wire::metadata::Description;
 use kymo_wire::packet::EVENT_STREAM;
 
-use crate::run::{Context, Error, Result};
+use kymo_targets::run::{Context, Error, Result};
 
 /// A kind of trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

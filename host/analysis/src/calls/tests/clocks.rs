@@ -12,7 +12,7 @@ proptest! {
     #[test]
     fn sums_stop_at_the_ends_of_time(
         events in prop::collection::vec(
-            (0_u32..2, 1_u64..3, prop_oneof![Just(i64::MIN), Just(i64::MAX), -50_i64..50], 0_u8..4),
+            (0_u32..2, 1_u32..3, prop_oneof![Just(i64::MIN), Just(i64::MAX), -50_i64..50], 0_u8..4),
             0..80,
         ),
     ) {

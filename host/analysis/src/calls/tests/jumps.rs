@@ -38,6 +38,7 @@ fn a_jump_ends_what_it_leaves_at_once() {
     let counts = Counts {
         returned: 2,
         jumped: 2,
+        ran: Duration(30),
         ..Counts::default()
     };
     assert_eq!(*trace.calls.counts(), counts);

@@ -95,6 +95,7 @@ fn recording_off_closes_everything_everywhere() {
         returned: 1,
         recording_off: 3,
         orphans: 1,
+        ran: Duration(22),
         ..Counts::default()
     };
     assert_eq!(*trace.calls.counts(), counts);
@@ -132,6 +133,8 @@ fn a_loss_puts_what_is_open_in_doubt() {
     let counts = Counts {
         returned: 2,
         doubtful: 2,
+        ran: Duration(11),
+        missing_calls: 1,
         lost: 1,
         losses: 1,
         ..Counts::default()
@@ -333,7 +336,7 @@ fn a_step_back_is_given_to_whom_the_run_ahead_was_charged() {
         ends,
         [
             "0 B0 10-1020 1010/1010",
-            "0 Function(Addr(176)) less 990",
+            "0 Function(FunctionId(176)) less 990",
             "1 B0 1060-70 0/0 clock",
             "1 A0 1050-80 20/20 clock",
             "0 C0 1030-100 20/20 clock",

@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use kymo_analysis::replay::Window;
 use kymo_ctf::convert::{Conversion, ConvertError, Damage, Select, Summary};
 use kymo_ctf::metadata::Version;
 use kymo_ctf::{CreateError, Event, Message, Messages, Packet};
@@ -17,10 +18,11 @@ use super::check_empty;
 use crate::args::InputArgs;
 use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
-use crate::filter::remark_nothing_left;
 use crate::input::refused;
+use crate::output::OutputDirectory;
 use crate::records::Record;
 use crate::render::count::counted;
+use crate::span::{Span, remark_nothing_chosen};
 use crate::target::address_in;
 
 /// The version of CTF that a format is, if it is one.
@@ -37,14 +39,14 @@ pub fn version(format: &Format) -> Option<Version> {
 /// # Errors
 /// When it is CTF that can't be read.
 pub fn traces(input: &InputArgs) -> Result<Option<Vec<CtfTrace>>, Report> {
-    if address_in(&input.input)?.is_some() {
+    if address_in(input.path())?.is_some() {
         return Ok(None);
     }
     let options = OpenOptions {
         metadata: input.ctf.metadata.clone(),
         ..OpenOptions::default()
     };
-    kymo_read::ctf_traces(&input.input, &options).map_err(|error| refused(&error))
+    kymo_read::ctf_traces(input.path(), &options).map_err(|error| refused(&error))
 }
 
 /// Converts traces into a directory: one into it, several into directories below it that are called as they are.
@@ -60,6 +62,7 @@ pub fn run(
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
     check_empty(output)?;
+    let directory = OutputDirectory::create(output)?;
     let filter = if filter.needs_start() {
         filter.from_start(first_time(traces)?)
     } else {
@@ -68,7 +71,7 @@ pub fn run(
     let mut first_damage = None;
     for source in traces {
         let trace = &source.trace;
-        let into = match traces.len() {
+        let into = |output: &Path| match traces.len() {
             1 => output.to_owned(),
             _ => output.join(trace.name()),
         };
@@ -80,13 +83,14 @@ pub fn run(
             timeless: false,
         };
         let summary = conversion
-            .run(trace, &into, &mut wanted)
-            .map_err(|error| failed(&into, error))?;
-        tell(&into, version, &summary, context);
+            .run(trace, into(directory.temporary()), &mut wanted)
+            .map_err(|error| failed(&into(output), error))?;
+        tell(&into(output), version, &summary, context);
         if first_damage.is_none() {
             first_damage = summary.damage.into_iter().next();
         }
     }
+    directory.finish(|| Ok(()))?;
     match first_damage {
         Some(damage) if !repair => {
             let Damage { stream, error, .. } = damage;
@@ -219,7 +223,8 @@ fn tell(into: &Path, version: Version, summary: &Summary, context: &Context) {
     }
     context.note(format_args!("{path}: {}", parts.join(", ")));
     if summary.events == 0 && summary.left_out > 0 {
-        remark_nothing_left(summary.left_out, context);
+        let (window, span) = (Window::default(), Span::default());
+        remark_nothing_chosen(window, summary.left_out, span, context);
     }
 }
 

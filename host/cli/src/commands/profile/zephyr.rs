@@ -9,16 +9,18 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use kymo_read::zephyr::{FunctionTotal, ProfileDump, decode_profile};
+use kymo_event::Identities;
+use kymo_read::zephyr_instrumentation::{FunctionTotal, ProfileDump, decode_profile};
 use kymo_symbols::Symbols;
-use kymo_zephyr::{Hints, Kind};
+use kymo_zephyr_instrumentation::{Hints, Kind};
 
 use super::{Args, first};
 use crate::args::Format;
 use crate::context::Context;
-use crate::diagnostic::{Report, unwritable};
+use crate::diagnostic::Report;
 use crate::input::name_of;
 use crate::names::Names;
+use crate::output::write_file;
 use crate::render::duration::Human;
 use crate::render::json::Object;
 use crate::render::palette::Palette;
@@ -44,7 +46,7 @@ pub fn live(args: &Args, mut live: LiveZephyr, context: &mut Context) -> Result<
     let fetched = live.fetch(Kind::Profile, context)?;
     let bytes = fetched.as_sent();
     if let Some(path) = &args.output {
-        fs::write(path, &bytes).map_err(|error| unwritable(path, &error))?;
+        write_file(path, &bytes)?;
         context.note(format_args!("{}: {} bytes", path.display(), bytes.len()));
     }
     let incomplete = fetched.incomplete;
@@ -108,7 +110,7 @@ pub fn show(args: &Args, table: &ProfileDump, context: &mut Context) -> Result<E
              became negative"
         ));
     }
-    names.remark(context);
+    names.remark(&Identities::default(), context);
     let Some(damage) = table.damage.first() else {
         return Ok(ExitCode::SUCCESS);
     };
@@ -130,7 +132,7 @@ fn text(
         table.row([
             row.total
                 .map_or("-".to_owned(), |total| Human(total).to_string()),
-            names.function(row.address).to_string(),
+            names.at(row.address).to_string(),
         ]);
     }
     table.write(out, palette)
@@ -145,7 +147,7 @@ fn json(
 ) -> io::Result<()> {
     let unknown = None::<u64>;
     let mut object = Object::begin(out)?;
-    object.member("function", &*names.function(row.address))?;
+    object.member("function", &*names.at(row.address))?;
     object.member("count", unknown)?;
     object.member("total_ns", row.total.map(|total| total.0))?;
     object.member("self_ns", unknown)?;

@@ -6,7 +6,7 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,8 +20,9 @@ use crate::args::Format;
 use crate::commands::export::check_empty;
 use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
+use crate::interrupt::Interruptible;
 use crate::render::json::Object;
-use crate::target::{Interruptible, TargetArgs, explain, timeouts};
+use crate::target::{TargetArgs, explain, timeouts};
 
 /// Where the metadata is in Zephyr's tree, whose place this variable of its build system tells.
 const ZEPHYR_BASE: &str = "ZEPHYR_BASE";
@@ -59,7 +60,7 @@ pub fn record(args: &Args, target: &TargetArgs, context: &mut Context) -> Result
         .map_err(|error| unwritable(&args.output, &error))?;
     let file = File::create(&path).map_err(|error| unwritable(&path, &error))?;
     let mut recorder = Recorder {
-        file: BufWriter::new(file),
+        file,
         path: &path,
         bytes: 0,
         started: Instant::now(),
@@ -83,10 +84,6 @@ pub fn record(args: &Args, target: &TargetArgs, context: &mut Context) -> Result
         ended = drain(&mut line, &mut recorder, context)?;
     }
     recorder.bar.finish_and_clear();
-    recorder
-        .file
-        .flush()
-        .map_err(|error| unwritable(&path, &error))?;
     let (bytes, took) = (recorder.bytes, recorder.started.elapsed());
     match args.format.format {
         Format::Text => context.note(format_args!(
@@ -169,7 +166,7 @@ fn metadata(named: Option<&Path>) -> Result<Vec<u8>, Report> {
 
 /// Writes what comes, and shows how much it is.
 struct Recorder<'a> {
-    file: BufWriter<File>,
+    file: File,
     path: &'a Path,
     bytes: u64,
     started: Instant,
@@ -190,6 +187,7 @@ impl Recorder<'_> {
             Err(error) => return Ok(Err(error)),
         };
         let bytes = self.buffer.get(..length).unwrap_or_default();
+        // What came is in the file at once: a recording is readable whatever ends this process.
         self.file
             .write_all(bytes)
             .map_err(|error| unwritable(self.path, &error))?;

@@ -5,17 +5,20 @@
 //! babeltrace2 spells it (with `--clock-seconds --no-delta --fields=all`). What was lost or is damaged is told
 //! on stderr, as babeltrace2 does.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use kymo_ctf::text::Layout;
 use kymo_ctf::{GapKind, Messages, Run, Trace};
-use kymo_event::{Filter, Time};
+use kymo_event::Time;
 
 use crate::args::InputArgs;
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::filter::FilterArgs;
 use crate::records::{Record, stream_name};
+use crate::render::escape::TerminalWriter;
 
 /// How much is written at a time, in bytes.
 const CHUNK: usize = 1 << 16;
@@ -28,9 +31,11 @@ const LINE: usize = 1 << 12;
 /// When the input is no CTF trace, or damaged; what can be read is written before.
 pub fn show(
     input: &InputArgs,
-    mut filter: Filter,
+    filter: &FilterArgs,
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
+    filter.refuse_to_look_ahead("--format babeltrace")?;
+    let mut filter = filter.filter();
     let traces = open(input)?;
     let refuse = |error| Report::caused_by(&error);
     let mut messages = Messages::merge(&traces).map_err(refuse)?;
@@ -100,14 +105,13 @@ pub fn show(
                         lines.push(b'\n');
                     }
                     if lines.len() >= CHUNK {
-                        context.out().0.write_all(&lines)?;
-                        lines.clear();
+                        write(&mut lines, context)?;
                     }
                 }
             }
         }
     }
-    context.out().0.write_all(&lines)?;
+    write(&mut lines, context)?;
     context.out().0.flush()?;
     match damage {
         None => Ok(ExitCode::SUCCESS),
@@ -115,9 +119,21 @@ pub fn show(
     }
 }
 
+/// Writes whole lines, and clears them. On a terminal they are escaped; elsewhere they are byte by byte
+/// what babeltrace2 prints.
+fn write(lines: &mut Vec<u8>, context: &mut Context) -> io::Result<()> {
+    if context.shows_output() {
+        TerminalWriter::new(context.out().0).write_all(lines)?;
+    } else {
+        context.out().0.write_all(lines)?;
+    }
+    lines.clear();
+    Ok(())
+}
+
 /// The CTF traces that an input is.
 fn open(input: &InputArgs) -> Result<Vec<Trace>, Report> {
-    let path = &input.input;
+    let path = input.path();
     let refuse = |error| {
         let report = Report::caused_by(&error);
         report.help(
@@ -133,7 +149,7 @@ fn open(input: &InputArgs) -> Result<Vec<Trace>, Report> {
     let metadata = input.ctf.metadata.as_deref().unwrap_or(&beside);
     let name = path.file_name().unwrap_or(path.as_os_str());
     let file = if path != Path::new("-") {
-        path.clone()
+        path.to_owned()
     } else if input.ctf.metadata.is_some() {
         PathBuf::from("/dev/stdin")
     } else {

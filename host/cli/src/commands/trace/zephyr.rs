@@ -1,6 +1,5 @@
 //! `kymo trace` of a target that runs Zephyr's own instrumentation, and of dumps saved from one.
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,15 +7,17 @@ use std::sync::Arc;
 use kymo_link::zephyr::{Set, Status};
 use kymo_read::OpenOptions;
 use kymo_symbols::Symbols;
-use kymo_zephyr::Kind;
+use kymo_zephyr_instrumentation::Kind;
 
-use super::{Args, Output, needs_fields, show_or_export};
+use super::{Args, Output, show_or_export, wanted};
 use crate::commands::export;
 use crate::context::Context;
-use crate::diagnostic::{Report, unwritable};
-use crate::filter::Selection;
+use crate::diagnostic::Report;
+use crate::filter::Part;
 use crate::input::{Trace, name_of, refused};
-use crate::sent::{Sent, check_output};
+use crate::output::write_file;
+use crate::render::escape::escaped;
+use crate::rescue::{Rescue, check_output};
 use crate::target::{LiveZephyr, ZEPHYR_WAIT_SECONDS, one_pointer, pointer_text};
 
 /// The format of trace directories.
@@ -57,11 +58,15 @@ pub fn live(
     let fetched = live.fetch(Kind::Trace, context)?;
     if let Output::Raw(path) = output {
         let bytes = fetched.as_sent();
-        keep_bytes(path, &bytes, context).map_err(|report| Sent::new(bytes).keep(report))?;
+        keep_bytes(path, &bytes, context)
+            .map_err(|report| Rescue::new(bytes).keep_after(report))?;
         return fetched.incomplete.map_or(Ok(ExitCode::SUCCESS), Err);
     }
-    let fields = needs_fields(args, output);
-    let mut trace = Trace::of_zephyr(live.name(), fetched, symbols, fields)?;
+    let wanted = wanted(args, output);
+    let mut trace = Trace::of_zephyr(live.name(), fetched, symbols, wanted)?;
+    if matches!(output, Output::Show) {
+        trace.keep_sent(context)?;
+    }
     finish(args, output, &mut trace, context)
 }
 
@@ -144,14 +149,22 @@ fn reboot(live: &mut LiveZephyr, changed: bool, context: &Context) -> Result<(),
 fn list(live: &mut LiveZephyr, symbols: &Symbols, context: &mut Context) -> Result<(), Report> {
     let sets = live.sets()?;
     let (out, _) = context.out();
-    writeln!(out, "trigger: {}", pointer_text(symbols, sets.trigger))?;
-    writeln!(out, "stopper: {}", pointer_text(symbols, sets.stopper))?;
+    writeln!(
+        out,
+        "trigger: {}",
+        escaped(&pointer_text(symbols, sets.trigger))
+    )?;
+    writeln!(
+        out,
+        "stopper: {}",
+        escaped(&pointer_text(symbols, sets.stopper))
+    )?;
     Ok(())
 }
 
 /// Keeps dumps as the target sent them.
 fn keep_bytes(path: &Path, bytes: &[u8], context: &Context) -> Result<(), Report> {
-    fs::write(path, bytes).map_err(|error| unwritable(path, &error))?;
+    write_file(path, bytes)?;
     context.note(format_args!(
         "{}: {} bytes, as the target sent them",
         path.display(),
@@ -177,7 +190,7 @@ pub fn saved(
         ..OpenOptions::default()
     };
     let name = name_of(path);
-    let source = kymo_read::zephyr::open_bytes(&name, bytes, &options);
+    let source = kymo_read::zephyr_instrumentation::open_bytes(&name, bytes, &options);
     let source = source.map_err(|error| refused(&error))?;
     let mut trace = Trace::new(name, source, &args.symbols, context)?;
     finish(args, output, &mut trace, context)
@@ -190,19 +203,14 @@ fn finish(
     trace: &mut Trace,
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
-    let (Output::Directory(path), Some(format)) = (output, kymo_export::by_name(DIRECTORY)) else {
+    let formats = kymo_export::Formats::built_in();
+    let (Output::Directory(path), Some(format)) = (output, formats.by_name(DIRECTORY)) else {
         return show_or_export(args, output, trace, context);
     };
     let options = kymo_export::Options::default();
-    export::write(
-        trace,
-        Selection::default(),
-        format,
-        Some(path),
-        &options,
-        context,
-    )
-    .map_err(|report| trace.kept(report))?;
+    let all = Part::default();
+    export::write(trace, &all, format, Some(path), &options, context)
+        .map_err(|report| trace.kept(report))?;
     trace.remark_empty(context);
     trace.verdict()
 }

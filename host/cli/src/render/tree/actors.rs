@@ -1,10 +1,8 @@
 //! Who runs: the threads and interrupts of a tree, their names, and which of them each stream
 //! shows at the moment.
 
-use std::collections::HashMap;
-
 use kymo_analysis::calls::{TrackId, TrackInfo, TrackKind};
-use kymo_event::{Cpu, StreamId, TraceInfo};
+use kymo_event::{Cpu, Identities, StreamId, TraceInfo};
 
 use crate::render::threads::{ThreadNames, cell};
 
@@ -14,20 +12,14 @@ const WIDTHS: std::ops::RangeInclusive<usize> = 6..=20;
 /// A track as the tree sees it.
 #[derive(Debug)]
 pub struct Actor {
-    /// Thread or interrupt.
-    pub kind: TrackKind,
     /// How many calls are open.
     pub open: u32,
     /// The indentation of its outermost call: an interrupt continues what it interrupts.
     pub base: u32,
-    /// The depth of the outermost call that is wanted, where only some functions are.
-    pub root: Option<u32>,
     /// What to call it, unlike any other.
     pub name: String,
     /// The name cut or filled up to the width of the column.
     pub cell: String,
-    /// What the trace calls it, where several threads can share a name.
-    own_name: Option<String>,
     cpu: Option<Cpu>,
     /// Where it acted last.
     stream: StreamId,
@@ -40,9 +32,9 @@ pub struct Actor {
 pub struct Actors {
     by_track: Vec<Option<Actor>>,
     /// By stream: the track that acts.
-    acting: HashMap<StreamId, TrackId>,
+    acting: Vec<Option<TrackId>>,
     /// By stream: the thread that has the processor.
-    running: HashMap<StreamId, TrackId>,
+    running: Vec<Option<TrackId>>,
     stream_cpus: Vec<Option<Cpu>>,
     threads: ThreadNames,
     width: usize,
@@ -52,13 +44,14 @@ impl Actors {
     /// Nobody has acted yet.
     pub fn new(info: &TraceInfo) -> Self {
         let threads = ThreadNames::new(info);
-        let interrupts = info.interrupts.iter().map(|(_, name)| name.as_str());
+        let interrupts = info.identities.interrupts().iter();
+        let interrupts = interrupts.filter_map(|interrupt| interrupt.name.as_deref());
         let widest = interrupts.map(|name| name.chars().count()).max();
         let width = widest.unwrap_or(0).max(threads.widest());
         Self {
             by_track: Vec::new(),
-            acting: HashMap::new(),
-            running: HashMap::new(),
+            acting: Vec::new(),
+            running: Vec::new(),
             stream_cpus: info.streams.iter().map(|stream| stream.cpu).collect(),
             threads,
             width: width.clamp(*WIDTHS.start(), *WIDTHS.end()),
@@ -71,12 +64,18 @@ impl Actors {
     }
 
     /// Takes what is known of a track.
-    pub fn know(&mut self, track: TrackId, info: &TrackInfo) {
+    pub fn know(&mut self, track: TrackId, info: &TrackInfo, identities: &Identities) {
+        let own_name = match info.kind {
+            TrackKind::Thread { thread } => thread.and_then(|id| identities.thread_name(id)),
+            TrackKind::Interrupt { irq, .. } => identities.interrupt_name(irq),
+        };
         let name = match info.kind {
             TrackKind::Thread { thread: None } => "-".to_owned(),
-            TrackKind::Thread { thread: Some(id) } => self.threads.name(id, info.name.as_deref()),
+            TrackKind::Thread { thread: Some(id) } => {
+                self.threads.name(identities.tid(id), own_name)
+            }
             TrackKind::Interrupt { irq, .. } => {
-                info.name.clone().unwrap_or_else(|| format!("irq {irq}"))
+                own_name.map_or_else(|| format!("irq {}", identities.irq(irq)), str::to_owned)
             }
         };
         let cell = cell(&name, self.width);
@@ -88,17 +87,13 @@ impl Actors {
             Some(actor) => {
                 actor.name = name;
                 actor.cell = cell;
-                actor.own_name.clone_from(&info.name);
             }
             unknown => {
                 *unknown = Some(Actor {
-                    kind: info.kind,
                     open: 0,
                     base: 0,
-                    root: None,
                     name,
                     cell,
-                    own_name: info.name.clone(),
                     cpu: info.cpu,
                     stream: info.stream,
                     interrupts: None,
@@ -130,7 +125,7 @@ impl Actors {
 
     /// A track does something in a stream.
     pub fn came_up(&mut self, stream: StreamId, track: TrackId) {
-        self.acting.insert(stream, track);
+        replace(&mut self.acting, stream, track);
         if let Some(actor) = self.get_mut(track) {
             actor.stream = stream;
         }
@@ -143,21 +138,13 @@ impl Actors {
 
     /// An interrupt begins in a stream: it continues the indentation of what acts there.
     pub fn interrupt(&mut self, stream: StreamId, track: TrackId) {
-        let interrupted = self
-            .acting
-            .get(&stream)
-            .copied()
-            .filter(|acting| *acting != track);
+        let acting = self.acting.get(stream.0 as usize).copied().flatten();
+        let interrupted = acting.filter(|acting| *acting != track);
         let base = interrupted.and_then(|interrupted| self.get(interrupted));
-        let (base, wanted) = base.map_or((0, false), |actor| {
-            let open = actor.open.saturating_sub(actor.root.unwrap_or(0));
-            (actor.base.saturating_add(open), actor.root.is_some())
-        });
+        let base = base.map_or(0, |actor| actor.base.saturating_add(actor.open));
         if let Some(actor) = self.get_mut(track) {
             actor.base = base;
             actor.interrupts = interrupted;
-            // What cuts into a wanted call is wanted.
-            actor.root = wanted.then_some(0);
         }
     }
 
@@ -167,35 +154,22 @@ impl Actors {
             .get_mut(track)
             .and_then(|actor| actor.interrupts.take());
         if let Some(interrupted) = interrupted {
-            self.acting.insert(stream, interrupted);
+            replace(&mut self.acting, stream, interrupted);
         }
     }
 
     /// A thread gets the processor of a stream; gives the one that had it before.
     pub fn switch(&mut self, stream: StreamId, track: TrackId) -> Option<TrackId> {
-        self.acting.insert(stream, track);
-        self.running.insert(stream, track)
+        replace(&mut self.acting, stream, track);
+        replace(&mut self.running, stream, track)
     }
+}
 
-    /// Whether there is any thread of these names or numbers.
-    pub fn any_is_one_of(&self, wanted: &[String]) -> bool {
-        let mut tracks = (0..).map(TrackId).take(self.by_track.len());
-        tracks.any(|track| self.is_one_of(track, wanted))
+/// Puts a track in the place of the one that a stream had; gives that.
+fn replace(tracks: &mut Vec<Option<TrackId>>, stream: StreamId, track: TrackId) -> Option<TrackId> {
+    let index = stream.0 as usize;
+    if tracks.len() <= index {
+        tracks.resize(index + 1, None);
     }
-
-    /// Whether a thread, or the one that an interrupt cuts into, is among these names or numbers.
-    pub fn is_one_of(&self, track: TrackId, wanted: &[String]) -> bool {
-        let Some(actor) = self.get(track) else {
-            return false;
-        };
-        match actor.kind {
-            TrackKind::Thread { thread } => {
-                wanted.contains(&actor.name)
-                    || ThreadNames::is_one_of(thread, actor.own_name.as_deref(), wanted)
-            }
-            TrackKind::Interrupt { .. } => actor
-                .interrupts
-                .is_some_and(|interrupted| self.is_one_of(interrupted, wanted)),
-        }
-    }
+    tracks[index].replace(track)
 }

@@ -5,7 +5,7 @@
 //! other streams wait behind it, up to [`LOOK_AHEAD`] of them: then it is taken to be long and
 //! opens a block.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use kymo_analysis::calls::CallId;
 use kymo_event::StreamId;
@@ -22,7 +22,7 @@ pub struct Queue {
     /// The number of the first of them, counted from the beginning of the trace.
     first: u64,
     /// By stream: the call whose line is held back, and the number of that line.
-    held: HashMap<StreamId, Held>,
+    held: Vec<Option<Held>>,
 }
 
 #[derive(Debug)]
@@ -56,12 +56,17 @@ impl Queue {
             line,
             held_for: Some(stream),
         });
-        self.held.insert(stream, Held { call, number });
+        let index = stream.0 as usize;
+        if self.held.len() <= index {
+            self.held.resize(index + 1, None);
+        }
+        self.held[index] = Some(Held { call, number });
     }
 
     /// The line of `call`, if it is held back: now it can be changed, and is decided then.
     pub fn release(&mut self, stream: StreamId, call: CallId) -> Option<&mut Line> {
-        if self.held.get(&stream)?.call != call {
+        let held = self.held.get(stream.0 as usize)?.as_ref()?;
+        if held.call != call {
             return None;
         }
         Some(&mut self.take_held(stream)?.line)
@@ -93,11 +98,7 @@ impl Queue {
     }
 
     fn take_held(&mut self, stream: StreamId) -> Option<&mut Waiting> {
-        // Of most traces no call is ever held back.
-        if self.held.is_empty() {
-            return None;
-        }
-        let held = self.held.remove(&stream)?;
+        let held = self.held.get_mut(stream.0 as usize)?.take()?;
         let index = usize::try_from(held.number.checked_sub(self.first)?).ok()?;
         let waiting = self.lines.get_mut(index)?;
         waiting.held_for = None;

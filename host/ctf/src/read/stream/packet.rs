@@ -14,6 +14,7 @@ use crate::plan::Plan;
 pub(super) const MAGIC: u64 = 0xc1fc_1fc1;
 /// Streams whose last packet is remembered, of those that share one file.
 const MAX_INSTANCES: usize = 256;
+
 /// The last packet of one of the streams in a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Previous {
@@ -102,6 +103,9 @@ impl StreamReader {
         }
         if let Some(found) = decode.roles.magic.filter(|magic| *magic != MAGIC) {
             return Err(Stop::Fault(Kind::Magic { found }, 0));
+        }
+        if decode.foreign && self.refuse_foreign {
+            return Err(Stop::Fault(Kind::ForeignUuid, 0));
         }
         let streams = &plan.metadata.streams;
         let index = match decode.roles.stream_id {

@@ -1,15 +1,16 @@
-//! Showing the fields of packets and events, which have been decoded before: by flat programs where there are any, otherwise
+//! Showing the fields of packets and events, which have been decoded before: by field programs where there are any, otherwise
 //! by a walk over the nodes.
 
 use std::cell::Cell;
 
 use super::super::bits::Cursor;
-use super::super::flat;
+use super::super::run_program;
 use super::super::walk::{Sink, Walk};
 use super::{EventRecord, StreamReader};
 use crate::metadata::Scope;
-use crate::plan::flat::Op;
-use crate::plan::leads::Lead;
+use crate::plan::field_program::Op;
+use crate::plan::header_table::HeaderEntry;
+use crate::plan::picks::Load;
 use crate::plan::{IntegerNode, Program};
 
 impl StreamReader {
@@ -79,9 +80,9 @@ impl StreamReader {
 
     /// What is known of an event.
     #[inline(always)]
-    pub(in crate::read) fn lead(&self, record: &EventRecord) -> Option<&Lead> {
+    pub(in crate::read) fn lead(&self, record: &EventRecord) -> Option<&HeaderEntry> {
         let stream = self.plan.streams.get(self.packet.stream_class)?;
-        stream.leads.as_ref()?.get(record.lead)
+        stream.header_table.as_ref()?.get(record.lead)
     }
 
     /// Runs a program of a lead of this event, or a part of one, from the operation `first` on.
@@ -106,7 +107,7 @@ impl StreamReader {
         record: &EventRecord,
         sink: &mut S,
     ) -> bool {
-        let Some(ops) = self.lead(record).and_then(Lead::values) else {
+        let Some(ops) = self.lead(record).and_then(HeaderEntry::values) else {
             return false;
         };
         let (bytes, base) = self.window.held();
@@ -129,6 +130,19 @@ impl StreamReader {
         place.numbers(ops, record.start, taken)
     }
 
+    /// Gives each of these numbers of an event to `taken`.
+    #[inline(always)]
+    pub(in crate::read) fn load(
+        &self,
+        record: &EventRecord,
+        loads: &[Load],
+        taken: &mut impl FnMut(&Load, u64),
+    ) -> Option<()> {
+        let (bytes, base) = self.window.held();
+        let place = self.place(bytes, self.packet.offset.wrapping_sub(base).wrapping_mul(8));
+        place.load_all(loads, record.start, taken)
+    }
+
     /// Shows all that follows an event's header, of one without a lead, if there is a program for that.
     pub(in crate::read) fn show_body<'a, S: Sink<'a>>(
         &'a self,
@@ -149,7 +163,7 @@ impl StreamReader {
     pub(in crate::read) fn body_place<'a>(
         &'a self,
         record: &EventRecord,
-    ) -> (flat::Place<'a, 'a>, u64) {
+    ) -> (run_program::Place<'a, 'a>, u64) {
         let (bytes, base) = self.window.held();
         let packet = self.packet.offset.wrapping_sub(base).wrapping_mul(8);
         let start = record.start + u64::from(record.parts.starts[0]);
@@ -158,13 +172,13 @@ impl StreamReader {
 
     /// Where the fields of the packet context begin, likewise.
     #[inline(always)]
-    pub(in crate::read) fn context_place(&self) -> (flat::Place<'_, '_>, u64) {
+    pub(in crate::read) fn context_place(&self) -> (run_program::Place<'_, '_>, u64) {
         (self.place(&self.head, 0), self.context_start)
     }
 
     #[inline(always)]
-    fn place<'a>(&'a self, bytes: &'a [u8], packet: u64) -> flat::Place<'a, 'a> {
-        flat::Place {
+    fn place<'a>(&'a self, bytes: &'a [u8], packet: u64) -> run_program::Place<'a, 'a> {
+        run_program::Place {
             plan: &self.plan,
             slots: &self.slots,
             bytes,
@@ -172,11 +186,11 @@ impl StreamReader {
         }
     }
 
-    /// Shows fields by a flat program, if there is one.
+    /// Shows fields by a field program, if there is one.
     #[inline(always)]
     fn show<'a, S: Sink<'a>>(
         &'a self,
-        place: flat::Place<'a, 'a>,
+        place: run_program::Place<'a, 'a>,
         program: Option<&'a [Op]>,
         first: usize,
         start: u64,
@@ -188,7 +202,7 @@ impl StreamReader {
         true
     }
 
-    /// A flat program of the plan.
+    /// A field program of the plan.
     fn flat(&self, program: Program) -> Option<&[Op]> {
         Some(self.plan.flat.get(program.flat? as usize)?)
     }

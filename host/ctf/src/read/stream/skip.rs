@@ -67,6 +67,8 @@ impl StreamReader {
         };
         let from = self.packet.offset.saturating_mul(8).saturating_add(self.at);
         let (to, resume) = match error.kind {
+            // All of a stream is of another trace, if its first packet is.
+            Kind::ForeignUuid if error.packet == 0 => (None, Resume::End),
             Kind::Io(_) => (None, Resume::End),
             _ => self.next_packet(from / 8)?,
         };

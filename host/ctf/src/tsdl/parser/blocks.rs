@@ -24,6 +24,12 @@ impl Parser<'_> {
                 self.entries(|_| {})?;
                 self.mark(";")
             }
+            Some("struct") if self.declares_tag() => {
+                self.type_specifier()?;
+                // A definition is complete at its brace; other readers take it without the semicolon, too.
+                self.accept(";");
+                Ok(())
+            }
             _ => self.declaration(),
         }
     }
@@ -272,10 +278,15 @@ impl Parser<'_> {
         let mut seen: Vec<(HashSet<u64>, bool)> =
             vec![Default::default(); self.metadata.streams.len()];
         for (stream_id, id, event, offset) in std::mem::take(&mut self.events) {
-            let wanted = stream_id.unwrap_or(0);
             let position = match stream_id {
                 None if only => Some(0),
-                _ => positions.get(&wanted).copied(),
+                None => {
+                    return Err(self.error_at(
+                        offset,
+                        Kind::Missing("attribute stream_id of an event among several streams"),
+                    ));
+                }
+                Some(wanted) => positions.get(&wanted).copied(),
             };
             let slot = position.and_then(|index| {
                 Some((self.metadata.streams.get_mut(index)?, seen.get_mut(index)?))

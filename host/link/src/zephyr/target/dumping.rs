@@ -7,9 +7,9 @@
 
 use std::time::{Duration, Instant};
 
-use kymo_zephyr::Kind;
+use kymo_zephyr_instrumentation::Kind;
 
-use super::{ATTEMPTS, Target};
+use super::{ATTEMPTS, MOST_UNASKED, Target};
 use crate::zephyr::replies;
 use crate::zephyr::{Arrived, Ended};
 use crate::{Cancel, LinkError, Progress};
@@ -52,6 +52,7 @@ impl Target {
         let dumps = self.sorter.take_dumps();
         let missing = match result {
             Err(error) if dumps.is_empty() => return Err(error),
+            Err(error @ LinkError::TooMuch { .. }) => Some(error),
             Err(error) if dumps.iter().all(|dump| dump.unasked) => Some(error),
             _ => None,
         };
@@ -80,6 +81,9 @@ impl Target {
             }
             // After a dump: one that began unasked just before may have been taken for it.
             let answers = self.answers_ping(progress, cancel);
+            if let Err(error @ LinkError::TooMuch { .. }) = answers {
+                return Err(error);
+            }
             if self.sorter.has_asked() {
                 return Ok(());
             }
@@ -125,6 +129,8 @@ impl Target {
     ) -> Result<bool, LinkError> {
         self.send("ping")?;
         let mut deadline = Instant::now() + self.timeouts.reply;
+        let mut dumps = self.sorter.dumps();
+        let most = dumps + MOST_UNASKED;
         loop {
             if let Some(((), range)) = replies::pong(self.sorter.text()) {
                 self.take_reply(range);
@@ -132,6 +138,9 @@ impl Target {
             }
             if self.sorter.coming().is_some() {
                 self.wait_for_dump(progress, cancel);
+            }
+            if self.sorter.dumps() > dumps && dumps < most {
+                dumps = self.sorter.dumps();
                 deadline = Instant::now() + self.timeouts.reply;
             } else if cancel.is_cancelled() || Instant::now() >= deadline {
                 return Ok(false);
@@ -185,9 +194,16 @@ impl Target {
                 }
             }
             let deadline = now + LOOK;
-            if let Err(error) = self.receive(deadline) {
-                self.sorter.end_dump(Ended::Disconnected(error.to_string()));
-                break;
+            match self.receive(deadline) {
+                Ok(()) => {}
+                Err(LinkError::TooMuch { .. }) => {
+                    self.sorter.end_dump(Ended::TooLong);
+                    break;
+                }
+                Err(error) => {
+                    self.sorter.end_dump(Ended::Disconnected(error.to_string()));
+                    break;
+                }
             }
         }
     }

@@ -5,22 +5,80 @@ use std::sync::Arc;
 
 use kymo_ctf::Trace;
 use kymo_ctf::metadata::{EventClass, FieldClass, Metadata, StreamClass, StructClass};
-use kymo_event::{Addr, Cpu, EventKind, Function, Irq, ThreadId, TraceInfo};
+use kymo_event::{
+    Addr, Cpu, EventKind, FunctionId, Identities, InterruptId, InterruptKind, Irq, ThreadId, Tid,
+};
 
 use super::survey;
 use super::{Entry, Mapping, MappingError, Means};
-use crate::dialects::Meaning;
+use crate::dialects::{Meanings, Sink, Spaces, of_class};
 
 /// What the records of a trace mean by a mapping.
 pub(crate) struct Mapped {
     mapping: Arc<Mapping>,
     /// By stream class and place in it: the entry that fits, if one does.
     rules: Vec<Vec<Option<Rule>>>,
-    /// Functions that have names: by labels, by the names of events, or by text.
-    functions: Vec<Function>,
+    spaces: Spaces,
     /// The functions that events name by text.
-    by_text: HashMap<String, Addr>,
-    interrupts: HashMap<Irq, String>,
+    by_text: HashMap<String, FunctionId>,
+    /// What the record at hand means.
+    meanings: Vec<Meaning>,
+}
+
+/// One thing that a record means, and where it happened.
+struct Meaning {
+    kind: EventKind,
+    /// Whether it is the record itself, with its name and fields, or something besides that follows
+    /// from it: a switch of threads is one thread's end and another's beginning.
+    is_record: bool,
+    /// The CPU, where the packet does not name one.
+    cpu: Option<Cpu>,
+    thread: Option<ThreadId>,
+}
+
+impl Meaning {
+    /// The meaning of a record itself.
+    const fn of(kind: EventKind) -> Self {
+        Self {
+            kind,
+            is_record: true,
+            cpu: None,
+            thread: None,
+        }
+    }
+
+    /// Something besides that follows from a record.
+    fn besides(kind: EventKind) -> Self {
+        Self {
+            is_record: false,
+            ..Self::of(kind)
+        }
+    }
+
+    /// The same of a thread.
+    fn in_thread(self, thread: impl Into<Option<ThreadId>>) -> Self {
+        Self {
+            thread: thread.into(),
+            ..self
+        }
+    }
+}
+
+impl Meanings for Mapped {
+    fn record(&mut self, record: &kymo_ctf::Event<'_>, class: usize, sink: &mut Sink<'_>) {
+        sink.begin(record.time_ns());
+        let mut meanings = std::mem::take(&mut self.meanings);
+        self.meanings(record, class, sink.identities, &mut meanings);
+        for meaning in meanings.drain(..) {
+            let cpu = sink.cpu.or(meaning.cpu);
+            if meaning.is_record {
+                sink.whole(record, meaning.kind, (cpu, meaning.thread));
+            } else {
+                sink.besides(meaning.kind, cpu, meaning.thread);
+            }
+        }
+        self.meanings = meanings;
+    }
 }
 
 /// What the events of one class mean.
@@ -29,7 +87,7 @@ struct Rule {
     /// The number of the entry.
     entry: usize,
     /// The function, where the event's name says which.
-    function: Option<Addr>,
+    function: Option<FunctionId>,
 }
 
 impl Mapped {
@@ -37,9 +95,14 @@ impl Mapped {
     ///
     /// # Errors
     /// When it does not fit.
-    pub(crate) fn new(mapping: &Arc<Mapping>, trace: &Trace) -> Result<Self, MappingError> {
+    pub(crate) fn new(
+        mapping: &Arc<Mapping>,
+        trace: &Trace,
+        spaces: Spaces,
+        identities: &mut Identities,
+    ) -> Result<Self, MappingError> {
         let metadata = trace.metadata();
-        let mut functions = Functions::default();
+        let space = spaces.code;
         let mut rules = Vec::new();
         let mut texts = Vec::new();
         for (class, stream) in metadata.streams.iter().enumerate() {
@@ -56,7 +119,7 @@ impl Mapped {
                 for (key, field) in entry.keys() {
                     let Some(field) = field else { continue };
                     if field == "*" {
-                        function = Some(functions.named(star));
+                        function = Some(identities.function_named(space, star));
                         continue;
                     }
                     let Some(found) = find(metadata, stream, event, field) else {
@@ -68,7 +131,10 @@ impl Mapped {
                     match found {
                         FieldClass::Enumeration(labels) if key == "function" => {
                             for mapping in labels.mappings.list() {
-                                functions.label(mapping.first.as_u64(), &mapping.label);
+                                if let Some(number) = mapping.first.as_u64() {
+                                    let function = identities.function_at(space, Addr(number));
+                                    identities.name_function(function, &mapping.label);
+                                }
                             }
                         }
                         class_of_field if key == "function" && is_text(class_of_field) => {
@@ -94,34 +160,39 @@ impl Mapped {
         let mut by_text = HashMap::new();
         if !texts.is_empty() {
             for name in survey::names(trace, &texts) {
-                by_text.insert(name.clone(), functions.named(&name));
+                let function = identities.function_named(space, &name);
+                by_text.insert(name, function);
             }
         }
         Ok(Self {
             mapping: Arc::clone(mapping),
             rules,
-            functions: functions.list,
+            spaces,
             by_text,
-            interrupts: HashMap::new(),
+            meanings: Vec::new(),
         })
     }
 
-    /// Tells what is known before the events are read.
-    pub(crate) fn describe(&self, info: &mut TraceInfo) {
-        for function in &self.functions {
-            if !info.functions.contains(function) {
-                info.functions.push(function.clone());
-            }
-        }
-        info.functions.sort_by_key(|function| function.address);
-        info.numbered_threads = true;
+    /// The thread of this number; 0 is none.
+    fn thread(&self, number: u64, identities: &mut Identities) -> Option<ThreadId> {
+        (number != 0).then(|| identities.thread(self.spaces.machine, Tid(number)))
+    }
+
+    /// The interrupt of this number, if there can be one.
+    fn interrupt(&self, number: u64, identities: &mut Identities) -> Option<InterruptId> {
+        let irq = Irq(u32::try_from(number).ok()?);
+        Some(identities.interrupt(self.spaces.machine, InterruptKind::Hard, irq))
     }
 
     /// What a record means.
-    pub(crate) fn meanings(&mut self, record: &kymo_ctf::Event<'_>, out: &mut Vec<Meaning>) {
-        let class = record.packet().info().stream_class;
-        let rule = self.rules.get(class);
-        let rule = rule.and_then(|events| events.get(record.class_index())?.clone());
+    fn meanings(
+        &mut self,
+        record: &kymo_ctf::Event<'_>,
+        class: usize,
+        identities: &mut Identities,
+        out: &mut Vec<Meaning>,
+    ) {
+        let rule = of_class(&self.rules, class, record).cloned().flatten();
         let mapping = Arc::clone(&self.mapping);
         let of_any = |field: &Option<String>| number(record, field.as_deref()?);
         let cpu = of_any(&mapping.cpu).and_then(|cpu| u32::try_from(cpu).ok().map(Cpu));
@@ -137,9 +208,9 @@ impl Mapped {
             Some(entry) if is_other(entry.means) => everywhere,
             _ => own.or(everywhere),
         };
-        let thread = thread.and_then(thread_id);
+        let thread = thread.and_then(|thread| self.thread(thread, identities));
         let kind = match (&rule, entry) {
-            (Some(rule), Some(entry)) => self.kind(rule, entry, record, out),
+            (Some(rule), Some(entry)) => self.kind(rule, entry, record, identities, out),
             _ => None,
         };
         match kind {
@@ -157,39 +228,45 @@ impl Mapped {
         rule: &Rule,
         entry: &Entry,
         record: &kymo_ctf::Event<'_>,
+        identities: &mut Identities,
         out: &mut Vec<Meaning>,
     ) -> Option<Said> {
         let field = |name: &Option<String>| number(record, name.as_deref()?);
-        let irq = || u32::try_from(field(&entry.irq)?).ok().map(Irq);
-        let thread = || thread_id(field(&entry.thread)?);
+        let irq = |identities| self.interrupt(field(&entry.irq)?, identities);
+        let thread = |identities| self.thread(field(&entry.thread)?, identities);
         Some(Said::Kind(match entry.means {
             Means::Enter => EventKind::Enter {
-                function: self.function(rule, entry, record)?,
+                function: self.function(rule, entry, record, identities)?,
                 call_site: field(&entry.call_site).map(Addr),
             },
             Means::Exit => EventKind::Exit {
-                function: self.function(rule, entry, record),
+                function: self.function(rule, entry, record, identities),
             },
             Means::SwitchedIn => EventKind::SwitchedIn,
             Means::SwitchedOut => EventKind::SwitchedOut,
-            Means::Ready => EventKind::Ready { thread: thread()? },
+            Means::Ready => EventKind::Ready {
+                thread: thread(identities)?,
+            },
             Means::Switch => {
-                let next = thread_id(field(&entry.to)?);
-                let previous = field(&entry.from).and_then(thread_id);
+                let next = self.thread(field(&entry.to)?, identities);
+                let previous = field(&entry.from);
+                let previous = previous.and_then(|thread| self.thread(thread, identities));
                 switch(previous, next, out);
                 return Some(Said::Switched);
             }
             Means::IsrEnter => {
-                let irq = irq()?;
+                let irq = irq(identities)?;
                 if let Some(name) = text(record, entry.irq_name.as_deref())
-                    && self.interrupts.get(&irq) != Some(&name)
+                    && identities.interrupt_name(irq) != Some(&name)
                 {
-                    self.interrupts.insert(irq, name.clone());
+                    identities.name_interrupt(irq, &name);
                     out.push(Meaning::besides(EventKind::IsrName { irq, name }));
                 }
                 EventKind::IsrEnter { irq }
             }
-            Means::IsrExit => EventKind::IsrExit { irq: irq() },
+            Means::IsrExit => EventKind::IsrExit {
+                irq: irq(identities),
+            },
             Means::Marker => EventKind::Marker {
                 label: text(record, entry.label.as_deref())
                     .or_else(|| Some(record.name().to_owned())),
@@ -197,21 +274,29 @@ impl Mapped {
                     .or_else(|| rounded(record, entry.value.as_deref()?))
                     .unwrap_or(0),
             },
-            Means::ThreadName => EventKind::ThreadName {
-                thread: thread()?,
-                name: text(record, entry.thread_name.as_deref())?,
-            },
+            Means::ThreadName => {
+                let thread = thread(identities)?;
+                let name = text(record, entry.thread_name.as_deref())?;
+                identities.name_thread(thread, &name);
+                EventKind::ThreadName { thread, name }
+            }
         }))
     }
 
     /// The function of an enter or exit, if the record tells.
-    fn function(&self, rule: &Rule, entry: &Entry, record: &kymo_ctf::Event<'_>) -> Option<Addr> {
+    fn function(
+        &self,
+        rule: &Rule,
+        entry: &Entry,
+        record: &kymo_ctf::Event<'_>,
+        identities: &mut Identities,
+    ) -> Option<FunctionId> {
         if rule.function.is_some() {
             return rule.function;
         }
         let value = value(record, entry.function.as_deref()?)?;
         match value.as_u64() {
-            Some(number) => Some(Addr(number)),
+            Some(number) => Some(identities.function_at(self.spaces.code, Addr(number))),
             None => self.by_text.get(&*value.text()?).copied(),
         }
     }
@@ -239,39 +324,6 @@ fn switch(previous: Option<ThreadId>, next: Option<ThreadId>, out: &mut Vec<Mean
         (Some(_), None) => out.push(left),
         (None, Some(_)) => out.push(entered),
         (None, None) => out.push(Meaning::of(EventKind::Other)),
-    }
-}
-
-/// Functions with names of their own.
-#[derive(Default)]
-struct Functions {
-    list: Vec<Function>,
-    by_name: HashMap<String, Addr>,
-}
-
-impl Functions {
-    /// The function of this name, which has no address.
-    fn named(&mut self, name: &str) -> Addr {
-        if let Some(known) = self.by_name.get(name) {
-            return *known;
-        }
-        let index = u32::try_from(self.by_name.len()).unwrap_or(u32::MAX);
-        let address = Addr::stand_in(index);
-        self.by_name.insert(name.to_owned(), address);
-        self.list.push(Function {
-            address,
-            name: name.to_owned(),
-        });
-        address
-    }
-
-    /// A label of a number.
-    fn label(&mut self, number: Option<u64>, label: &str) {
-        let function = number.map(|number| Function {
-            address: Addr(number),
-            name: label.to_owned(),
-        });
-        self.list.extend(function);
     }
 }
 
@@ -329,9 +381,4 @@ fn text(record: &kymo_ctf::Event<'_>, name: Option<&str>) -> Option<String> {
     label
         .or_else(|| value.text().map(std::borrow::Cow::into_owned))
         .or_else(|| value.as_i64().map(|number| number.to_string()))
-}
-
-/// The thread of this number; 0 is none.
-fn thread_id(number: u64) -> Option<ThreadId> {
-    (number != 0).then_some(ThreadId(number))
 }

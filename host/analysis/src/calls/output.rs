@@ -1,0 +1,311 @@
+//! What a consumer sees of the reconstruction: tracks, and the steps on them.
+
+use kymo_event::{
+    Addr, Cpu, Duration, EventRef, FunctionId, InterruptId, StreamId, ThreadId, Time,
+};
+
+/// A line of execution with a call stack of its own: a thread, or an interrupt handler.
+///
+/// Numbers are given from 0 in the order in which tracks appear, so they can index a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrackId(pub u32);
+
+/// One call, unique in the trace. Numbers rise in the order in which calls are first seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// What a track is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrackInfo {
+    /// A thread or an interrupt.
+    pub kind: TrackKind,
+    /// The processor, where the track belongs to one: interrupts of a CPU, and what ran on a CPU
+    /// without a thread. Threads wander, so they have none.
+    pub cpu: Option<Cpu>,
+    /// The stream in which the track was first seen.
+    pub stream: StreamId,
+}
+
+/// The kinds of tracks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TrackKind {
+    /// A thread.
+    Thread {
+        /// Which; `None` for what ran while no thread was known.
+        thread: Option<ThreadId>,
+    },
+    /// The handlers of one interrupt on one CPU (or, for signals, in one thread).
+    Interrupt {
+        /// Which.
+        irq: InterruptId,
+        /// The thread it belongs to, where streams belong to threads; `None` where an interrupt
+        /// belongs to a CPU.
+        thread: Option<ThreadId>,
+        /// 0, or by how many activations of the same interrupt this one is nested.
+        level: u32,
+    },
+}
+
+/// What was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Callee {
+    /// A function.
+    Function(FunctionId),
+    /// An interrupt: one activation of its handler. It is the bottom of the stack of its track.
+    Interrupt(InterruptId),
+    /// A function that the trace does not name: an exit without one, and without an enter.
+    Unknown,
+}
+
+/// One step of the reconstruction.
+///
+/// On every track begins and ends are balanced: each [`Begin`](Step::Begin) has exactly one
+/// [`End`](Step::End) with its [`CallId`], inner calls end before outer ones. An end with
+/// [`How::Orphan`] has no begin.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Step<'e> {
+    /// A track exists from here on, or the name of its thread or interrupt has become known or has changed
+    /// ([`Identities`](kymo_event::Identities) have the name).
+    Track {
+        /// Its number.
+        track: TrackId,
+        /// What it is.
+        info: TrackInfo,
+    },
+    /// A call begins.
+    Begin(Begin),
+    /// A call ends.
+    End(End),
+    /// A thread gets or loses a processor.
+    State {
+        /// The thread's track.
+        track: TrackId,
+        /// When.
+        time: Time,
+        /// The processor, if known.
+        cpu: Option<Cpu>,
+        /// Whether it runs from here on.
+        running: bool,
+        /// Whether the trace has a record of it; else it is inferred from a thread's event on a
+        /// processor that another thread had, or that none had.
+        recorded: bool,
+    },
+    /// A clock stepped back, and while it was ahead it had charged a call that has ended: the duration and
+    /// self time of its [`End`] are so much too long, and the durations of its callers that have ended.
+    ClockAhead {
+        /// The track.
+        track: TrackId,
+        /// The call.
+        call: CallId,
+        /// What was called.
+        callee: Callee,
+        /// How much.
+        by: Duration,
+    },
+    /// An event that is neither a call nor a switch nor an interrupt, as it stands in the trace:
+    /// marker, gap, name, context, recording on or off, anything else.
+    Event {
+        /// Where it happened, if that is known.
+        track: Option<TrackId>,
+        /// The event.
+        event: EventRef<'e>,
+    },
+}
+
+/// Takes the steps of the reconstruction where a closure is too slow: its `step` can be inlined where
+/// millions of calls begin and end.
+pub trait Observer {
+    /// Takes the next step.
+    fn step(&mut self, step: Step<'_>);
+}
+
+/// A closure as an [`Observer`].
+pub(super) struct Each<'f, F>(pub &'f mut F);
+
+impl<F: FnMut(Step<'_>)> Observer for Each<'_, F> {
+    fn step(&mut self, step: Step<'_>) {
+        (self.0)(step);
+    }
+}
+
+/// The begin of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begin {
+    /// The track.
+    pub track: TrackId,
+    /// The call.
+    pub call: CallId,
+    /// What is called.
+    pub callee: Callee,
+    /// When.
+    pub time: Time,
+    /// How many calls are open below it on the track.
+    pub depth: u32,
+    /// The address after the call in the caller, where the source records it.
+    pub call_site: Option<Addr>,
+    /// Whether it began before the [window](super::Calls::open_window), which begins at `time`.
+    pub clipped: bool,
+    /// The processor it began on, if known.
+    pub cpu: Option<Cpu>,
+    /// The thread it is of; of an interrupt, the thread that it cuts into. `None` if that is not known.
+    pub thread: Option<ThreadId>,
+}
+
+/// The end of a call.
+///
+/// Three spans are told, all `None` for an orphan, whose beginning nobody saw:
+/// [`wall`](Self::wall) is what a clock on the wall shows; [`duration`](Self::duration) leaves out
+/// when the track did not run; [`self_time`](Self::self_time) leaves out the calls it made as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The track.
+    pub track: TrackId,
+    /// The call.
+    pub call: CallId,
+    /// What was called.
+    pub callee: Callee,
+    /// When it ended (or, by [`how`](Self::how), is taken to have ended).
+    pub time: Time,
+    /// How many calls are open below it on the track.
+    pub depth: u32,
+    /// When it began.
+    pub begin: Option<Time>,
+    /// From begin to end.
+    pub wall: Option<Duration>,
+    /// The time in which its track had the processor: without preemption, and without interrupts,
+    /// which charge themselves.
+    pub duration: Option<Duration>,
+    /// [`duration`](Self::duration) less that of the calls it made.
+    pub self_time: Option<Duration>,
+    /// What of [`duration`](Self::duration) is certain: after a loss another call of the function may have begun,
+    /// other threads and interrupts may have run.
+    pub sure: Option<Duration>,
+    /// What of [`self_time`](Self::self_time) is certain: after a loss, calls that began in it may have run.
+    pub sure_self: Option<Duration>,
+    /// How it ended.
+    pub how: How,
+    /// Why its times may be wrong.
+    pub doubt: Doubt,
+    /// Whether another call of the same function is open below it on the track; its duration is
+    /// part of that one's.
+    pub recursive: bool,
+    /// Whether it began before the [window](super::Calls::open_window): `begin` is that of the window, and
+    /// its times are those within.
+    pub clipped: bool,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum How {
+    /// By an exit of its own.
+    Returned,
+    /// By inference.
+    Repaired(Repair),
+    /// Its thread went back to a `setjmp` further out, as the trace tells: the call ended at that
+    /// moment, without an exit. Nothing of it is guessed.
+    Jumped,
+    /// Recording was turned off while it was open: this is the last moment that was wanted.
+    RecordingOff,
+    /// The trace ended while it was open.
+    Open,
+    /// It returned, but nobody saw it begin: it was entered before the trace began, while recording
+    /// was off, or in a gap.
+    Orphan,
+}
+
+/// Why a call was closed by inference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Repair {
+    /// A function further out returned: `longjmp`, or an exception, left the call behind. It is
+    /// taken to end at the moment of that exit, for the trace does not tell when the jump was.
+    /// (Where it does tell, the call ends as [`How::Jumped`].)
+    Unwound,
+    /// Its exit is among the lost events; where it ended is not known, only that it had ended by
+    /// now.
+    Lost,
+}
+
+impl Repair {
+    /// One word for it in outputs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unwound => "unwound",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// Why the times of a call may be wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Doubt {
+    /// Events were lost while it was open: the exit may be that of another call of the same
+    /// function, calls that it made are missing from it, and switches may be missing.
+    pub loss: bool,
+    /// The clock was uncertain or went back while it was open.
+    pub clock: bool,
+    /// An interrupt ended while it was open whose beginning is not in the trace: some of its time may be that
+    /// one's.
+    pub interrupt: bool,
+}
+
+impl End {
+    /// Whether it was seen from its begin to its end, and both in the window.
+    pub fn is_complete(&self) -> bool {
+        self.begin.is_some() && !self.clipped && matches!(self.how, How::Returned | How::Jumped)
+    }
+}
+
+impl Doubt {
+    /// Whether there is any.
+    pub const fn any(self) -> bool {
+        self.loss || self.clock || self.interrupt
+    }
+}
+
+/// What was counted on the way: nothing is inferred silently.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls that ended by an exit of their own, interrupts included.
+    pub returned: u64,
+    /// Calls that a `longjmp` left which the trace tells of ([`How::Jumped`]).
+    pub jumped: u64,
+    /// Calls that a function further out left behind ([`Repair::Unwound`]).
+    pub unwound: u64,
+    /// Calls whose exit is among the lost events ([`Repair::Lost`]).
+    pub lost: u64,
+    /// Calls that were open when recording was turned off.
+    pub recording_off: u64,
+    /// Calls that were open at the end of the trace.
+    pub open: u64,
+    /// Exits whose enter nobody saw.
+    pub orphans: u64,
+    /// Calls that ended by an exit of their own, but with a [`Doubt`].
+    pub doubtful: u64,
+    /// Calls that were not followed because the stack was deeper than
+    /// [`Options::max_depth`](super::Options::max_depth). They have no steps; their time is their
+    /// caller's.
+    pub too_deep: u64,
+    /// Switches that no record tells of ([`Step::State`]).
+    pub implied_switches: u64,
+    /// Gaps with lost events.
+    pub losses: u64,
+    /// Gaps of the clock, and moments at which the time of a processor's (or, where streams belong
+    /// to threads, a thread's) events went back.
+    pub clock_doubts: u64,
+    /// Time that a clock charged while it was ahead to calls that had ended when it stepped back: the sum
+    /// of [`Step::ClockAhead`].
+    pub clock_ahead: Duration,
+    /// Time of all processors (or, where streams belong to threads, threads) from their first event to
+    /// their last.
+    pub ran: Duration,
+    /// Gaps in front of a processor's first event: how much time passed in them is not known.
+    pub unbounded_gaps: u64,
+    /// Calls that may be missing as a whole, because both their events can be among those that were lost.
+    pub missing_calls: u64,
+    /// Gaps of which the source does not say how many events are missing.
+    pub unknown_gaps: u64,
+    /// Of [`doubtful`](Self::doubtful): calls during which no events were lost, but the clock was uncertain
+    /// or went back, or the beginning of an interrupt is missing.
+    pub doubtful_time: u64,
+}

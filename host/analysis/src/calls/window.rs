@@ -1,0 +1,59 @@
+//! A part of a trace: what is open at its bounds is clipped there.
+
+use kymo_event::Time;
+
+use super::Calls;
+use super::output::{Counts, How, Step, TrackKind};
+
+impl Calls {
+    /// Begins a window: gives what is known at `time` as if it began there, tracks, threads that have a
+    /// processor, and all calls that are open. Times and [counts](Self::counts) count from here on.
+    ///
+    /// To be called before the first event at or after `time`; the steps of the events before belong to
+    /// nobody.
+    pub fn open_window(&mut self, time: Time, out: &mut impl FnMut(Step<'_>)) {
+        self.epoch += 1;
+        for cpu in 0..self.cpus.len() {
+            if self.cpus[cpu].last.is_some_and(|last| last < time) {
+                self.advance(cpu, time, &mut |_| {});
+            }
+            self.cpus[cpu].charges.forget();
+        }
+        self.counts = Counts::default();
+        for track in 0..self.tracks.len() {
+            self.tell(track, out);
+        }
+        // Threads before the interrupts that cut into them.
+        for interrupts in [false, true] {
+            for track in 0..self.tracks.len() {
+                let kind = self.tracks[track].info.kind;
+                if matches!(kind, TrackKind::Interrupt { .. }) != interrupts {
+                    continue;
+                }
+                if let Some(cpu) = self.tracks[track].on {
+                    self.state(cpu, track, time, true, true, out);
+                }
+                let mut begun = Vec::new();
+                self.tracks[track].clip(time, |begin| begun.push(begin));
+                for begin in begun {
+                    out(Step::Begin(self.placed(begin, track)));
+                }
+            }
+        }
+    }
+
+    /// Ends a window: what is open is clipped at `time`, as if the trace ended there ([`How::Open`]).
+    ///
+    /// To be called when no event up to `time` is left.
+    pub fn close_window(&mut self, time: Time, out: &mut impl FnMut(Step<'_>)) {
+        for cpu in 0..self.cpus.len() {
+            if self.cpus[cpu].last.is_some_and(|last| last < time) {
+                self.advance(cpu, time, out);
+            }
+            self.end_interrupts(cpu, 0, time, |_| How::Open, out);
+        }
+        for track in 0..self.tracks.len() {
+            self.close(track, 0, time, |_| How::Open, out);
+        }
+    }
+}

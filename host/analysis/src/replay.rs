@@ -1,0 +1,393 @@
+//! Everything between the events of a trace and what is shown of its calls, in one place, so that tables,
+//! pictures and files agree: clocks that stepped back are repaired, calls are rebuilt
+//! ([`Calls`]), clipped at the bounds of a window, the cost of recording is taken off
+//! ([`Compensation`]), and what the user did not ask for is left out ([`Selection`]).
+//!
+//! A window never changes what happened: calls are rebuilt from the start of the trace, and those that are
+//! open at a bound are clipped there. A selection never changes a duration: it only chooses what is shown.
+
+use std::sync::Arc;
+
+use kymo_event::{Batch, EventRef, StreamId, Time, TraceInfo};
+use kymo_symbols::Symbols;
+
+use crate::calls::{self, Calls, Counts, Observer as _, Step};
+use crate::clock_repair::{ClockRepair, ClockRepairCounts, recorded};
+use crate::compensation::Compensation;
+use crate::selection::{Chooser, Chosen, Selection};
+
+/// What to make of a trace.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How to rebuild calls.
+    pub calls: calls::Options,
+    /// The bounds at which calls are clipped.
+    pub window: Window,
+    /// What to show.
+    pub selection: Selection,
+    /// Whether to take off what recording took, where the trace tells.
+    pub compensate: bool,
+    /// Whether to move back what was recorded while a clock was ahead.
+    pub repair_clock: bool,
+}
+
+impl Default for Options {
+    /// All of it, as it was recorded, with clocks repaired.
+    fn default() -> Self {
+        Self {
+            calls: calls::Options::default(),
+            window: Window::default(),
+            selection: Selection::default(),
+            compensate: false,
+            repair_clock: true,
+        }
+    }
+}
+
+/// A part of a trace by time. The default is all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// From when on.
+    pub begin: Time,
+    /// Up to when.
+    pub end: Time,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            begin: Time(i64::MIN),
+            end: Time(i64::MAX),
+        }
+    }
+}
+
+/// The event that a step follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The stream that it stands in.
+    pub stream: StreamId,
+    /// How much later than its time it was recorded, in nanoseconds: the clock was ahead then.
+    pub moved: i64,
+}
+
+impl Origin {
+    #[inline]
+    fn of(event: EventRef<'_>) -> Self {
+        let recorded = event.event.and_then(recorded);
+        Self {
+            stream: event.row.stream,
+            moved: recorded.map_or(0, |recorded| recorded.0.saturating_sub(event.row.time.0)),
+        }
+    }
+}
+
+/// Takes the steps of a replay where a closure is too slow: its `step` can be inlined where millions of calls
+/// begin and end.
+pub trait Observer {
+    /// Takes the next step, and what it follows from.
+    fn step(&mut self, origin: Option<Origin>, step: Step<'_>);
+}
+
+/// A closure as an [`Observer`].
+struct Each<'f, F>(&'f mut F);
+
+impl<F: FnMut(Option<Origin>, Step<'_>)> Observer for Each<'_, F> {
+    fn step(&mut self, origin: Option<Origin>, step: Step<'_>) {
+        (self.0)(origin, step);
+    }
+}
+
+/// Gives steps on with what they follow from.
+struct From<'o, O> {
+    origin: Origin,
+    out: &'o mut O,
+}
+
+impl<O: Observer> calls::Observer for From<'_, O> {
+    #[inline(always)]
+    fn step(&mut self, step: Step<'_>) {
+        self.out.step(Some(self.origin), step);
+    }
+}
+
+/// Replays a trace: takes its events batch by batch, and gives steps of calls.
+///
+/// Each step comes with the [`Origin`] that it follows from; what the bounds of the trace or the window add
+/// follows from none.
+#[derive(Debug)]
+pub struct Replay {
+    calls: Calls,
+    window: Window,
+    stage: Stage,
+    repair: Option<ClockRepair>,
+    repaired: Batch,
+    compensate: bool,
+    compensation: Option<Compensation>,
+    chooser: Option<Chooser>,
+}
+
+/// Where in the trace a [`Replay`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Before the window.
+    Before,
+    /// Within it.
+    Within,
+    /// Behind it: nothing is looked at any more.
+    Behind,
+}
+
+impl Replay {
+    /// Knows of nothing yet. `symbols` have the names by which functions are chosen.
+    pub fn new(info: &TraceInfo, symbols: &Arc<Symbols>, options: Options) -> Self {
+        let Options {
+            calls,
+            window,
+            selection,
+            compensate,
+            repair_clock,
+        } = options;
+        let compensation = compensate.then(|| Compensation::new(info)).flatten();
+        Self {
+            calls: Calls::new(info, calls),
+            window,
+            stage: match window.begin {
+                Time(i64::MIN) => Stage::Within,
+                _ => Stage::Before,
+            },
+            repair: (repair_clock && info.steps_back).then(ClockRepair::default),
+            repaired: Batch::default(),
+            compensate,
+            compensation,
+            chooser: (!selection.is_everything())
+                .then(|| Chooser::new(selection, Arc::clone(symbols))),
+        }
+    }
+
+    /// Takes the next events; `info` is what is known of the trace by now. `false` when the window is over:
+    /// no more events are needed.
+    pub fn batch(
+        &mut self,
+        info: &TraceInfo,
+        batch: &Batch,
+        out: &mut impl FnMut(Option<Origin>, Step<'_>),
+    ) -> bool {
+        self.batch_to(info, batch, &mut Each(out))
+    }
+
+    /// [`batch`](Self::batch) for an [`Observer`].
+    #[inline]
+    pub fn batch_to(&mut self, info: &TraceInfo, batch: &Batch, out: &mut impl Observer) -> bool {
+        if self.repair.is_none() {
+            return self.take(info, batch, out);
+        }
+        let mut repaired = std::mem::take(&mut self.repaired);
+        repaired.clear();
+        if let Some(repair) = &mut self.repair {
+            repair.take(batch, &mut repaired);
+        }
+        let more = self.take(info, &repaired, out);
+        self.repaired = repaired;
+        more
+    }
+
+    fn take(&mut self, info: &TraceInfo, batch: &Batch, out: &mut impl Observer) -> bool {
+        self.calls.learn(info);
+        let whole = self.window == Window::default();
+        if whole && self.chooser.is_none() && self.compensation.is_none() {
+            self.rebuild(batch, out);
+            return true;
+        }
+        for event in batch.iter() {
+            self.one(info, event, out);
+        }
+        self.stage != Stage::Behind
+    }
+
+    /// Takes a batch of which calls are to be rebuilt, and nothing else.
+    fn rebuild(&mut self, batch: &Batch, out: &mut impl Observer) {
+        let mut rest = batch.rows();
+        while let Some((row, behind)) = rest.split_first() {
+            let event = EventRef {
+                row,
+                event: batch.event_of(row),
+            };
+            // An event that was moved has an origin of its own.
+            let run = match row.has_event() {
+                false => rest,
+                true => std::slice::from_ref(row),
+            };
+            let mut from = From {
+                origin: Origin::of(event),
+                out,
+            };
+            let done = self.calls.run_to(run, &mut from);
+            if done > 0 {
+                rest = rest.get(done..).unwrap_or(&[]);
+                continue;
+            }
+            self.calls.push(event, &mut |step| from.step(step));
+            rest = behind;
+        }
+    }
+
+    /// Takes one event, where there is more to do than to rebuild calls.
+    fn one(&mut self, info: &TraceInfo, event: EventRef<'_>, out: &mut impl Observer) {
+        let time = event.row.time;
+        let timeless = info
+            .stream(event.row.stream)
+            .is_some_and(|stream| stream.timeless);
+        if self.stage == Stage::Before && time >= self.window.begin && !timeless {
+            self.open(info, out);
+        }
+        if self.stage == Stage::Within && time > self.window.end && !timeless {
+            self.close(info, out);
+        }
+        match self.stage {
+            Stage::Before => return self.calls.push(event, &mut |_| {}),
+            Stage::Behind => return,
+            Stage::Within => {}
+        }
+        if let Some(compensation) = &mut self.compensation {
+            compensation.event(event);
+        }
+        let chosen = self
+            .chooser
+            .as_mut()
+            .is_none_or(|chooser| chooser.event(event, info));
+        let origin = Some(Origin::of(event));
+        let (compensation, chooser) = (&mut self.compensation, &mut self.chooser);
+        self.calls.push(event, &mut |mut step| {
+            if let Some(compensation) = compensation {
+                compensation.step(Some(event.row.stream), &mut step);
+            }
+            match chooser {
+                Some(chooser) => chooser.step(step, origin, chosen, info, &mut |origin, step| {
+                    out.step(origin, step)
+                }),
+                None => out.step(origin, step),
+            }
+        });
+    }
+
+    /// Begins the window with what is open.
+    fn open(&mut self, info: &TraceInfo, out: &mut impl Observer) {
+        self.stage = Stage::Within;
+        // Of what was recorded before, nothing is taken off.
+        self.compensation = self.compensate.then(|| Compensation::new(info)).flatten();
+        let (compensation, chooser) = (&mut self.compensation, &mut self.chooser);
+        let mut streams = Vec::new();
+        self.calls.open_window(self.window.begin, &mut |mut step| {
+            if let Step::Track { track, info } = step {
+                streams.resize(track.0 as usize + 1, info.stream);
+            }
+            if let (Some(compensation), Step::Begin(begin)) = (compensation.as_mut(), step) {
+                let stream = streams.get(begin.track.0 as usize).copied();
+                compensation.step(stream, &mut step);
+            }
+            let origin = stream_of(&step, &streams).map(|stream| Origin { stream, moved: 0 });
+            match chooser {
+                Some(chooser) => chooser.step(step, origin, true, info, &mut |origin, step| {
+                    out.step(origin, step)
+                }),
+                None => out.step(origin, step),
+            }
+        });
+    }
+
+    /// Ends the window.
+    fn close(&mut self, info: &TraceInfo, out: &mut impl Observer) {
+        self.stage = Stage::Behind;
+        let end = self.window.end;
+        self.end(info, out, |calls, out| {
+            calls.close_window(end, &mut |step| out(step))
+        });
+    }
+
+    /// Ends the trace: gives what is still open.
+    pub fn finish(&mut self, info: &TraceInfo, out: &mut impl FnMut(Option<Origin>, Step<'_>)) {
+        self.finish_to(info, &mut Each(out));
+    }
+
+    /// [`finish`](Self::finish) for an [`Observer`].
+    pub fn finish_to(&mut self, info: &TraceInfo, out: &mut impl Observer) {
+        if let Some(repair) = &mut self.repair {
+            let mut rest = Batch::default();
+            repair.finish(&mut rest);
+            self.take(info, &rest, out);
+        }
+        // A window that begins behind the last event shows nothing.
+        if self.stage == Stage::Within {
+            self.end(info, out, |calls, out| calls.finish(&mut |step| out(step)));
+        }
+        if let Some(chooser) = &mut self.chooser {
+            chooser.finish(&mut |origin, step| out.step(origin, step));
+        }
+    }
+
+    /// Gives what `ends` closes.
+    fn end<O: Observer>(
+        &mut self,
+        info: &TraceInfo,
+        out: &mut O,
+        ends: impl FnOnce(&mut Calls, &mut dyn FnMut(Step<'_>)),
+    ) {
+        let (compensation, chooser) = (&mut self.compensation, &mut self.chooser);
+        ends(&mut self.calls, &mut |mut step| {
+            if let Some(compensation) = compensation {
+                compensation.step(None, &mut step);
+            }
+            match chooser {
+                Some(chooser) => chooser.step(step, None, false, info, &mut |origin, step| {
+                    out.step(origin, step)
+                }),
+                None => out.step(None, step),
+            }
+        });
+    }
+
+    /// The bounds at which calls are clipped.
+    pub const fn window(&self) -> Window {
+        self.window
+    }
+
+    /// What was counted while rebuilding.
+    pub const fn counts(&self) -> &Counts {
+        self.calls.counts()
+    }
+
+    /// What was done to the times of clocks that stepped back; `None` if nothing had to be.
+    pub fn clock_repair(&self) -> Option<&ClockRepairCounts> {
+        self.repair.as_ref().map(ClockRepair::counts)
+    }
+
+    /// How many events were chosen; `None` if all were asked for.
+    pub fn chosen(&self) -> Option<Chosen> {
+        self.chooser.as_ref().map(Chooser::chosen)
+    }
+
+    /// Whether the window has begun: whether there are events behind its first bound.
+    pub fn has_begun(&self) -> bool {
+        self.stage != Stage::Before
+    }
+
+    /// What recording took, if that is taken off.
+    pub const fn compensation(&self) -> Option<&Compensation> {
+        self.compensation.as_ref()
+    }
+}
+
+/// The stream of the track that a step is of.
+fn stream_of(step: &Step<'_>, streams: &[StreamId]) -> Option<StreamId> {
+    let track = match step {
+        Step::Track { track, .. } | Step::State { track, .. } => *track,
+        Step::Begin(begin) => begin.track,
+        Step::End(end) => end.track,
+        _ => return None,
+    };
+    streams.get(track.0 as usize).copied()
+}
+
+#[cfg(test)]
+mod tests;

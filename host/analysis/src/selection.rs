@@ -1,0 +1,652 @@
+//! Which calls are shown.
+//!
+//! A selection never changes what happened: durations, self times and nesting are those of the whole trace.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use kymo_event::{
+    Addr, Cpu, Duration, Event, EventKind, EventRef, Filter, FunctionId, Identities, InterruptId,
+    Operand, Pattern, Row, RowKind, Subject, ThreadChoice, ThreadId, Tid, Time, TraceInfo,
+};
+use kymo_symbols::{Symbols, spellings};
+
+use crate::calls::{Begin, CallId, Callee, End, Step, TrackId, TrackInfo, TrackKind};
+use crate::replay::Origin;
+
+/// What is shown of the calls of a trace. The default shows all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Selection {
+    /// By the event that a call begins with: its name and fields. Threads, processors and streams are
+    /// those of the event; the bounds of time do not matter here (see
+    /// [`Window`](crate::replay::Window)). A call whose begin is missing is chosen by its end.
+    pub events: Filter,
+    /// Only calls of these functions or interrupts, and what they call; all, if there are none.
+    pub functions: Vec<FunctionChoice>,
+    /// No calls of these functions or interrupts; what they call is shown.
+    pub hide: Vec<FunctionChoice>,
+    /// Only so many levels of what is shown.
+    pub depth: Option<u32>,
+    /// Only calls whose duration is at least so long.
+    pub min_duration: Duration,
+}
+
+/// Which functions are meant: those at an address, or with such a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FunctionChoice {
+    /// The function that begins here.
+    Address(Addr),
+    /// All with such a name: as it is shown, without parameters, or without its path.
+    Named(Pattern),
+}
+
+impl FunctionChoice {
+    /// Reads what a user writes: an address with `0x`, or a name with `*` and `?` as wildcards.
+    pub fn new(text: &str) -> Self {
+        let digits = text.strip_prefix("0x");
+        match digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
+            Some(address) => Self::Address(Addr(address)),
+            None => Self::Named(Pattern::new(text)),
+        }
+    }
+
+    fn matches(&self, address: Option<Addr>, name: &str) -> bool {
+        match self {
+            Self::Address(wanted) => address == Some(*wanted),
+            Self::Named(pattern) => spellings(name).iter().any(|name| pattern.matches(name)),
+        }
+    }
+}
+
+impl Selection {
+    /// Whether all is shown.
+    pub fn is_everything(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether it looks at names or fields of events, so that these are
+    /// [wanted](kymo_event::Wanted::Everything).
+    pub fn needs_events(&self) -> bool {
+        let Filter {
+            events, conditions, ..
+        } = &self.events;
+        !conditions.is_empty() || !events.keep.is_empty() || !events.drop.is_empty()
+    }
+}
+
+/// Leaves out of the steps of a trace what was not chosen.
+pub(crate) struct Chooser {
+    selection: Selection,
+    symbols: Arc<Symbols>,
+    /// Whether it asks more of an event than its thread, processor and stream.
+    needs_events: bool,
+    tracks: Vec<Track>,
+    /// The tracks of threads, by [`ThreadId`].
+    threads: Vec<Option<TrackId>>,
+    /// By [`FunctionId`] and [`InterruptId`], as far as they have been asked for.
+    functions: Vec<Option<Fits>>,
+    interrupts: Vec<Option<Fits>>,
+    streams: Vec<Option<bool>>,
+    chosen: Chosen,
+    held: Held,
+}
+
+/// How many events were chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// Events (gaps and what happened at no moment not counted) that were chosen.
+    pub kept: u64,
+    /// And those that were not.
+    pub left_out: u64,
+    /// Calls that are shown although it could not be waited for until their duration was known.
+    pub undecided: u64,
+}
+
+/// What the patterns say of a function.
+#[derive(Clone, Copy, Debug)]
+struct Fits {
+    wanted: bool,
+    hidden: bool,
+}
+
+/// What is open on a track.
+#[derive(Debug, Default)]
+struct Track {
+    info: Option<TrackInfo>,
+    calls: Vec<Open>,
+    /// How many of them are shown, and how many are of functions that were asked for.
+    shown: u32,
+    roots: u32,
+    /// The processor that it had last.
+    cpu: Option<Cpu>,
+    /// The thread that it is, or cuts into.
+    thread: Option<ThreadId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    shown: bool,
+    root: bool,
+}
+
+impl std::fmt::Debug for Chooser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Chooser")
+            .field("selection", &self.selection)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Chooser {
+    pub(crate) fn new(selection: Selection, symbols: Arc<Symbols>) -> Self {
+        Self {
+            needs_events: selection.needs_events(),
+            held: Held::new(selection.min_duration),
+            selection,
+            symbols,
+            tracks: Vec::new(),
+            threads: Vec::new(),
+            functions: Vec::new(),
+            interrupts: Vec::new(),
+            streams: Vec::new(),
+            chosen: Chosen::default(),
+        }
+    }
+
+    pub(crate) const fn chosen(&self) -> Chosen {
+        Chosen {
+            undecided: self.held.undecided,
+            ..self.chosen
+        }
+    }
+
+    /// Whether an event is chosen by its stream, name and fields.
+    pub(crate) fn event(&mut self, event: EventRef<'_>, info: &TraceInfo) -> bool {
+        let row = event.row;
+        let stream = info.stream(row.stream);
+        if stream.is_some_and(|stream| stream.timeless) {
+            return true;
+        }
+        let index = row.stream.0 as usize;
+        if self.streams.len() <= index {
+            self.streams.resize(index + 1, None);
+        }
+        let filter = &self.selection.events;
+        let name = || stream.map_or("", |stream| &stream.name);
+        if !*self.streams[index].get_or_insert_with(|| filter.streams.wants(name())) {
+            return false;
+        }
+        let whole = event.event.filter(|_| self.needs_events);
+        let gap = matches!(
+            event.event.map(|event| &event.kind),
+            Some(EventKind::Gap(_))
+        );
+        if gap {
+            return true;
+        }
+        let called = match row.kind {
+            RowKind::Enter | RowKind::Exit if !filter.conditions.is_empty() => row.of_function(),
+            _ => None,
+        };
+        let subject = Chooseable {
+            function: called.map(|id| function(id, &info.identities, &self.symbols)),
+            row,
+            event: whole,
+            identities: &info.identities,
+        };
+        let wanted = !self.needs_events
+            || (filter.events.wants(subject.name())
+                && filter.conditions.iter().all(|it| it.holds(&subject)));
+        if row.record {
+            let kept = wanted && self.wants_place(row.cpu(), subject.about(), &info.identities);
+            self.chosen.kept += u64::from(kept);
+            self.chosen.left_out += u64::from(!kept);
+        }
+        wanted
+    }
+
+    /// Takes a step of an event that is chosen or not; gives on what is shown.
+    pub(crate) fn step(
+        &mut self,
+        step: Step<'_>,
+        from: Option<Origin>,
+        chosen: bool,
+        info: &TraceInfo,
+        out: &mut impl FnMut(Option<Origin>, Step<'_>),
+    ) {
+        let step = match step {
+            Step::Track { track, info } => {
+                self.know(track, info);
+                step
+            }
+            Step::Begin(begin) => match self.begin(begin, chosen, &info.identities) {
+                Some(begin) => Step::Begin(begin),
+                None => return,
+            },
+            Step::End(end) => match self.end(end, chosen, &info.identities) {
+                Some(end) => Step::End(end),
+                None => return,
+            },
+            // Who has a processor is no event's, and an event is chosen by what it is.
+            Step::State { track, cpu, .. } => {
+                let found = self.track(track);
+                found.cpu = cpu.or(found.cpu);
+                let thread = found.thread;
+                if thread.is_some_and(|thread| !self.wants_thread(thread, &info.identities)) {
+                    return;
+                }
+                step
+            }
+            Step::Event { track, event } => {
+                if !chosen || !self.wants_event(track, event, &info.identities) {
+                    return;
+                }
+                step
+            }
+            step => step,
+        };
+        self.held.step(step, from, out);
+    }
+
+    /// The end of all steps: gives on what was held back.
+    pub(crate) fn finish(&mut self, out: &mut impl FnMut(Option<Origin>, Step<'_>)) {
+        self.held.finish(out);
+    }
+
+    /// Takes note of what a track is.
+    fn know(&mut self, track: TrackId, info: TrackInfo) {
+        let found = self.track(track);
+        found.info = Some(info);
+        found.cpu = found.cpu.or(info.cpu);
+        let (TrackKind::Thread { thread } | TrackKind::Interrupt { thread, .. }) = info.kind;
+        found.thread = found.thread.or(thread);
+        if let TrackKind::Thread {
+            thread: Some(thread),
+        } = info.kind
+        {
+            let index = thread.0 as usize;
+            if self.threads.len() <= index {
+                self.threads.resize(index + 1, None);
+            }
+            self.threads[index] = Some(track);
+        }
+    }
+
+    /// Whether a thread is in a function that was asked for.
+    fn is_inside(&self, thread: Option<ThreadId>) -> bool {
+        let track = thread.and_then(|thread| *self.threads.get(thread.0 as usize)?);
+        let track = track.and_then(|track| self.tracks.get(track.0 as usize));
+        track.is_some_and(|track| track.roots > 0)
+    }
+
+    fn begin(&mut self, begin: Begin, chosen: bool, identities: &Identities) -> Option<Begin> {
+        let mut fits = self.fits(begin.callee, identities);
+        let track = self.track(begin.track);
+        if let Callee::Interrupt(_) = begin.callee {
+            track.thread = begin.thread;
+        }
+        track.cpu = begin.cpu.or(track.cpu);
+        let (cpu, thread) = (track.cpu, begin.thread.or(track.thread));
+        // An interrupt that cuts into a function that was asked for belongs to the picture.
+        if let Callee::Interrupt(_) = begin.callee {
+            fits.wanted |= self.is_inside(thread);
+        }
+        // What is open at the beginning of a window has no event.
+        let chosen = (chosen || (begin.clipped && !self.needs_events))
+            && self.wants_place(cpu, thread, identities);
+        let (anything, depth) = (self.selection.functions.is_empty(), self.selection.depth);
+        let track = self.track(begin.track);
+        let inside = anything || track.roots > 0 || fits.wanted;
+        let shown = chosen && inside && !fits.hidden && depth.is_none_or(|most| track.shown < most);
+        let level = track.shown;
+        track.calls.push(Open {
+            shown,
+            root: fits.wanted,
+        });
+        track.shown += u32::from(shown);
+        track.roots += u32::from(fits.wanted);
+        shown.then_some(Begin {
+            depth: level,
+            ..begin
+        })
+    }
+
+    fn end(&mut self, end: End, chosen: bool, identities: &Identities) -> Option<End> {
+        if end.begin.is_none() {
+            let fits = self.fits(end.callee, identities);
+            let anything = self.selection.functions.is_empty();
+            let track = self.track(end.track);
+            let (cpu, thread) = (track.cpu, track.thread);
+            let chosen = chosen && self.wants_place(cpu, thread, identities);
+            let track = self.track(end.track);
+            let shown = chosen && !fits.hidden && (anything || fits.wanted || track.roots > 0);
+            return shown.then_some(End {
+                depth: track.shown,
+                ..end
+            });
+        }
+        let track = self.track(end.track);
+        let open = track.calls.pop()?;
+        track.shown -= u32::from(open.shown);
+        track.roots -= u32::from(open.root);
+        open.shown.then_some(End {
+            depth: track.shown,
+            ..end
+        })
+    }
+
+    /// Whether something that is no call is shown, by where it happened. What is missing may have been of
+    /// any thread and in any call.
+    fn wants_event(
+        &mut self,
+        track: Option<TrackId>,
+        event: EventRef<'_>,
+        identities: &Identities,
+    ) -> bool {
+        let kind = event.event.map(|event| &event.kind);
+        if let Some(EventKind::Gap(_) | EventKind::Recording { .. }) = kind {
+            let cpu = event.row.cpu();
+            return cpu.is_none() || self.selection.events.wants_cpu(cpu);
+        }
+        let inside = self.selection.functions.is_empty()
+            || track.is_none_or(|track| self.track(track).roots > 0);
+        let thread = track.and_then(|track| self.track(track).thread);
+        inside && self.wants_place(event.row.cpu(), thread.or(event.row.thread()), identities)
+    }
+
+    fn track(&mut self, track: TrackId) -> &mut Track {
+        let index = track.0 as usize;
+        if self.tracks.len() <= index {
+            self.tracks.resize_with(index + 1, Track::default);
+        }
+        &mut self.tracks[index]
+    }
+
+    fn wants_place(
+        &self,
+        cpu: Option<Cpu>,
+        thread: Option<ThreadId>,
+        identities: &Identities,
+    ) -> bool {
+        self.selection.events.wants_cpu(cpu)
+            && (self.selection.events.threads.is_empty()
+                || thread.is_some_and(|thread| self.wants_thread(thread, identities)))
+    }
+
+    fn wants_thread(&self, thread: ThreadId, identities: &Identities) -> bool {
+        let choices = &self.selection.events.threads;
+        choices.is_empty()
+            || choices.iter().any(|choice| match choice {
+                ThreadChoice::Id(tid) => identities.tid(thread) == *tid,
+                ThreadChoice::Named(pattern) => identities
+                    .thread_name(thread)
+                    .is_some_and(|name| pattern.matches(name)),
+            })
+    }
+
+    fn fits(&mut self, callee: Callee, identities: &Identities) -> Fits {
+        let (table, index) = match callee {
+            Callee::Function(id) => (&mut self.functions, id.0 as usize),
+            Callee::Interrupt(id) => (&mut self.interrupts, id.0 as usize),
+            Callee::Unknown => {
+                return Fits {
+                    wanted: false,
+                    hidden: false,
+                };
+            }
+        };
+        if table.len() <= index {
+            table.resize(index + 1, None);
+        }
+        if let Some(known) = table[index] {
+            return known;
+        }
+        let (address, name) = match callee {
+            Callee::Function(id) => function(id, identities, &self.symbols),
+            Callee::Interrupt(id) => (None, interrupt(id, identities)),
+            Callee::Unknown => (None, String::new()),
+        };
+        let any = |choices: &[FunctionChoice]| {
+            choices.iter().any(|choice| choice.matches(address, &name))
+        };
+        let fits = Fits {
+            wanted: any(&self.selection.functions),
+            hidden: any(&self.selection.hide),
+        };
+        // An interrupt may get its name later.
+        if !matches!(callee, Callee::Interrupt(_)) {
+            table[index] = Some(fits);
+        }
+        fits
+    }
+}
+
+fn function(id: FunctionId, identities: &Identities, symbols: &Symbols) -> (Option<Addr>, String) {
+    let Some(function) = identities.function(id) else {
+        return (None, String::new());
+    };
+    let name = symbols.name_of(function).map_or_else(
+        || function.address.unwrap_or_default().to_string(),
+        str::to_owned,
+    );
+    (function.address, name)
+}
+
+fn interrupt(id: InterruptId, identities: &Identities) -> String {
+    let name = identities.interrupt_name(id).map(str::to_owned);
+    name.unwrap_or_else(|| format!("irq {}", identities.irq(id)))
+}
+
+/// An event, and what is known of its thread.
+struct Chooseable<'a> {
+    row: &'a Row,
+    event: Option<&'a Event>,
+    identities: &'a Identities,
+    /// The function that is called or left, where conditions may ask for it.
+    function: Option<(Option<Addr>, String)>,
+}
+
+impl Subject for Chooseable<'_> {
+    fn time(&self) -> Option<Time> {
+        None
+    }
+
+    fn name(&self) -> &str {
+        self.event.map_or("", |event| &event.name)
+    }
+
+    fn cpu(&self) -> Option<Cpu> {
+        self.row.cpu()
+    }
+
+    fn thread(&self) -> Option<Tid> {
+        Some(self.identities.tid(self.about()?))
+    }
+
+    fn thread_name(&self) -> Option<std::borrow::Cow<'_, str>> {
+        Some(self.identities.thread_name(self.about()?)?.into())
+    }
+
+    fn field(&self, path: &str) -> Option<Operand<'_>> {
+        // By name or address, whatever the source calls it.
+        if let ("function", Some((address, name))) = (path, &self.function) {
+            let address = address.unwrap_or_default();
+            return Some(Operand::Label(name, address.0.into()));
+        }
+        self.event?.field(path)
+    }
+}
+
+impl Chooseable<'_> {
+    /// The thread that an event is about.
+    fn about(&self) -> Option<ThreadId> {
+        match self.event.map(|event| &event.kind) {
+            Some(EventKind::ThreadName { thread, .. }) => Some(*thread),
+            _ => self.row.thread(),
+        }
+    }
+}
+
+/// Holds steps back until it is known whether calls last long enough.
+struct Held {
+    least: Duration,
+    queue: VecDeque<Waiting>,
+    /// The number of the first in the queue.
+    first: u64,
+    /// The calls in the queue whose end has not come, by their call and place.
+    open: Vec<(CallId, u64)>,
+    undecided: u64,
+}
+
+/// So many steps are held back at most: a call that is still open then is shown.
+const MOST_HELD: usize = 1 << 18;
+
+enum Waiting {
+    /// To be given on.
+    Step(Option<Origin>, OwnedStep),
+    /// The begin of a call of which it is not known yet.
+    Begin(Option<Origin>, Begin),
+    /// Of a call that was too short.
+    Nothing,
+}
+
+enum OwnedStep {
+    Plain(Step<'static>),
+    Event(Option<TrackId>, Row, Option<Box<Event>>),
+}
+
+impl Held {
+    fn new(least: Duration) -> Self {
+        Self {
+            least,
+            queue: VecDeque::new(),
+            first: 0,
+            open: Vec::new(),
+            undecided: 0,
+        }
+    }
+
+    fn step(
+        &mut self,
+        step: Step<'_>,
+        from: Option<Origin>,
+        out: &mut impl FnMut(Option<Origin>, Step<'_>),
+    ) {
+        if self.least == Duration(0) {
+            return out(from, step);
+        }
+        match step {
+            Step::Begin(begin) => {
+                let place = self.first + self.queue.len() as u64;
+                self.open.push((begin.call, place));
+                self.queue.push_back(Waiting::Begin(from, begin));
+            }
+            Step::End(end) => self.end(end, from),
+            step if self.queue.is_empty() => return out(from, step),
+            step => self.queue.push_back(Waiting::Step(from, owned(step))),
+        }
+        if self.queue.len() > MOST_HELD
+            && let Some(Waiting::Begin(from, begin)) = self.queue.front()
+        {
+            let (from, begin) = (*from, *begin);
+            self.undecided += 1;
+            self.open.retain(|(call, _)| *call != begin.call);
+            self.queue[0] = Waiting::Step(from, OwnedStep::Plain(Step::Begin(begin)));
+        }
+        self.give(out);
+    }
+
+    fn end(&mut self, end: End, from: Option<Origin>) {
+        let open = self.open.iter().rposition(|(call, _)| *call == end.call);
+        let long = end.duration.is_none_or(|duration| duration >= self.least);
+        if let Some(open) = open {
+            let (_, place) = self.open.remove(open);
+            let place = (place - self.first) as usize;
+            if let Waiting::Begin(from, begin) = self.queue[place] {
+                self.queue[place] = match long {
+                    true => Waiting::Step(from, OwnedStep::Plain(Step::Begin(begin))),
+                    false => Waiting::Nothing,
+                };
+            }
+            if !long {
+                return;
+            }
+        } else if !long && end.begin.is_none() {
+            return;
+        }
+        self.queue
+            .push_back(Waiting::Step(from, OwnedStep::Plain(Step::End(end))));
+    }
+
+    fn give(&mut self, out: &mut impl FnMut(Option<Origin>, Step<'_>)) {
+        while !matches!(self.queue.front(), None | Some(Waiting::Begin(..))) {
+            self.first += 1;
+            if let Some(Waiting::Step(from, step)) = self.queue.pop_front() {
+                tell(&step, from, out);
+            }
+        }
+    }
+
+    fn finish(&mut self, out: &mut impl FnMut(Option<Origin>, Step<'_>)) {
+        for waiting in std::mem::take(&mut self.queue) {
+            match waiting {
+                Waiting::Step(from, step) => tell(&step, from, out),
+                Waiting::Begin(from, begin) => out(from, Step::Begin(begin)),
+                Waiting::Nothing => {}
+            }
+        }
+        self.open.clear();
+    }
+}
+
+fn tell(step: &OwnedStep, from: Option<Origin>, out: &mut impl FnMut(Option<Origin>, Step<'_>)) {
+    match step {
+        OwnedStep::Plain(step) => out(from, *step),
+        OwnedStep::Event(track, row, event) => out(
+            from,
+            Step::Event {
+                track: *track,
+                event: EventRef {
+                    row,
+                    event: event.as_deref(),
+                },
+            },
+        ),
+    }
+}
+
+fn owned(step: Step<'_>) -> OwnedStep {
+    OwnedStep::Plain(match step {
+        Step::Event { track, event } => {
+            let whole = event.event.cloned().map(Box::new);
+            return OwnedStep::Event(track, *event.row, whole);
+        }
+        Step::Track { track, info } => Step::Track { track, info },
+        Step::Begin(begin) => Step::Begin(begin),
+        Step::End(end) => Step::End(end),
+        Step::State {
+            track,
+            time,
+            cpu,
+            running,
+            recorded,
+        } => Step::State {
+            track,
+            time,
+            cpu,
+            running,
+            recorded,
+        },
+        Step::ClockAhead {
+            track,
+            call,
+            callee,
+            by,
+        } => Step::ClockAhead {
+            track,
+            call,
+            callee,
+            by,
+        },
+    })
+}

@@ -1,0 +1,3 @@
+//! Rebuilt calls against the truth of random programs.
+
+mod truth;

@@ -1,0 +1,46 @@
+//! The verbs, one module each, with its options (`Args`) and what it does (`run`).
+
+pub mod calls;
+pub mod command;
+mod compensated;
+pub mod completions;
+pub mod export;
+pub mod info;
+pub mod man;
+pub mod ping;
+pub mod profile;
+pub mod reboot;
+pub mod record;
+pub mod report;
+pub mod show;
+pub mod status;
+pub mod trace;
+
+use std::process::ExitCode;
+
+use crate::args::Command;
+use crate::context::Context;
+use crate::diagnostic::Report;
+
+/// Does what was asked for.
+///
+/// # Errors
+/// Whatever kept the verb from doing it; what it had found by then is written already.
+pub fn run(command: Command, context: &mut Context) -> Result<ExitCode, Report> {
+    match command {
+        Command::Status(args) => status::run(&args, context),
+        Command::Ping(args) => ping::run(&args, context),
+        Command::Reboot(args) => reboot::run(&args, context),
+        Command::Send(args) => command::run(&args, context),
+        Command::Trace(args) => trace::run(&args, context),
+        Command::Record(args) => record::run(&args, context),
+        Command::Profile(args) => profile::run(&args, context),
+        Command::Show(args) => show::run(&args, context),
+        Command::Report(args) => report::run(&args, context),
+        Command::Calls(args) => calls::run(&args, context),
+        Command::Export(args) => export::run(&args, context),
+        Command::Info(args) => info::run(&args, context),
+        Command::Completions(args) => completions::run(&args, context),
+        Command::Man(args) => man::run(&args, context),
+    }
+}

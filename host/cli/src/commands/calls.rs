@@ -1,0 +1,354 @@
+//! `kymo calls`: one row a call.
+//!
+//! Rows come as calls end, so memory grows with threads and depth alone; with `-n` the slowest are kept,
+//! and only those.
+
+mod row;
+
+use std::collections::{BinaryHeap, VecDeque};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use kymo_analysis::calls::{CallId, Callee, End, Step, TrackId, TrackKind};
+use kymo_analysis::replay::{Options, Replay};
+use kymo_analysis::selection::Selection;
+use kymo_event::{Batch, Cpu, Duration, ThreadId, TraceInfo};
+use kymo_symbols::Symbols;
+
+use crate::args::{InputArgs, SymbolArgs};
+use crate::commands::compensated;
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::filter::{FilterArgs, Part};
+use crate::input::{Events, Moment, Trace, more};
+use crate::names::Names;
+use crate::span::{Span, remark_replay};
+use row::{Call, Slow, Writer};
+
+/// The options of `kymo calls`.
+#[derive(Debug, clap::Args)]
+#[command(before_help = "\
+EXAMPLES
+  kymo calls -n 20 trace/ --elf firmware.elf       the twenty slowest calls
+  kymo calls --function alloc* trace/              every call of these, with its duration
+  kymo calls --min-duration 1ms --last 5s trace/   what took long lately
+  kymo calls --format csv trace/ > calls.csv       for a spreadsheet
+  kymo calls --format json trace/ | jq .duration_ns    one object a line, for programs")]
+pub struct Args {
+    #[command(flatten)]
+    input: InputArgs,
+
+    /// Only the N slowest calls, the slowest first. Without this all calls, in the order in which they end.
+    #[arg(short = 'n', long, value_name = "N")]
+    number: Option<usize>,
+
+    /// Take off the durations what recording took, as the target measured it on itself.
+    #[arg(long)]
+    compensate: bool,
+
+    #[command(flatten)]
+    filter: FilterArgs,
+
+    /// How to print the calls.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: Layout,
+
+    #[command(flatten)]
+    symbols: SymbolArgs,
+}
+
+/// How to print calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Layout {
+    /// For people.
+    Text,
+    /// For programs: JSON, one object a line.
+    Json,
+    /// For spreadsheets: values separated by commas, with a line of names.
+    Csv,
+}
+
+/// Lists the calls of a trace.
+///
+/// # Errors
+/// When the input can't be opened or is damaged; the calls of what can be read are given before.
+pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
+    let mut trace = Trace::open(&args.input, &args.symbols, args.filter.wanted(), context)?;
+    let part = args
+        .filter
+        .part(&args.input, &args.symbols, &mut trace, context);
+    let listed = part.and_then(|part| list(args, &mut trace, &part, context));
+    listed.map_err(|report| trace.kept(report))?;
+    trace.remark_empty(context);
+    trace.verdict()
+}
+
+fn list(args: &Args, trace: &mut Trace, part: &Part, context: &mut Context) -> Result<(), Report> {
+    let symbols = trace.symbols();
+    let names = Names::new(&symbols);
+    let mut calls = Calls::new(args, trace.info(), &symbols, part)?;
+    let mut span = Span::default();
+    let mut slowest = Slowest::new(args.number);
+    let mut shown = 0u64;
+    let (out, palette) = context.out();
+    let mut writer = Writer::new(out, *palette, args.format, trace.info(), &names);
+    writer.heading()?;
+    let read = trace.walk(&mut |moment| {
+        let Moment::Batch(info, batch) = moment else {
+            return Ok(more(true));
+        };
+        span.meet(info, batch);
+        let mut written = Ok(());
+        let goes_on = calls.batch(info, batch, &mut |call| {
+            shown += 1;
+            if let Some(call) = slowest.take(call)
+                && written.is_ok()
+            {
+                written = writer.call(info, &call);
+            }
+        });
+        written?;
+        Ok(more(goes_on))
+    });
+    let info = trace.info();
+    let mut written = Ok(());
+    calls.finish(info, &mut |call| {
+        shown += 1;
+        if let Some(call) = slowest.take(call)
+            && written.is_ok()
+        {
+            written = writer.call(info, &call);
+        }
+    });
+    written?;
+    for call in slowest.into_sorted() {
+        writer.call(info, &call)?;
+    }
+    names.remark(&info.identities, context);
+    if shown == 0 {
+        context.note("there are no calls in this part of the trace");
+    }
+    remark_replay(calls.selected(), span, context);
+    read
+}
+
+/// The calls of a part of a trace, as they end. Depth and caller are those of the trace, whatever is
+/// chosen of it.
+struct Calls {
+    /// All that is in the window.
+    replay: Replay,
+    open: OpenCalls,
+    /// What is chosen of it, where not all is, and the calls that have ended by this and not by the other.
+    chosen: Option<(Replay, VecDeque<CallId>)>,
+    min_duration: Duration,
+}
+
+impl Calls {
+    fn new(
+        args: &Args,
+        info: &TraceInfo,
+        symbols: &Arc<Symbols>,
+        part: &Part,
+    ) -> Result<Self, Report> {
+        if args.compensate {
+            compensated::check(info)?;
+        }
+        let mut selected = Options {
+            compensate: args.compensate,
+            ..part.replay()
+        };
+        // It is known when a call ends, which is when it is given.
+        let min_duration = std::mem::take(&mut selected.selection.min_duration);
+        let all = Options {
+            selection: Selection::default(),
+            ..selected.clone()
+        };
+        let chosen = !selected.selection.is_everything();
+        Ok(Self {
+            replay: Replay::new(info, symbols, all),
+            open: OpenCalls::default(),
+            chosen: chosen.then(|| (Replay::new(info, symbols, selected), VecDeque::new())),
+            min_duration,
+        })
+    }
+
+    /// Takes the next events, and gives the calls that end; whether more are needed.
+    fn batch(&mut self, info: &TraceInfo, batch: &Batch, give: &mut impl FnMut(Call)) -> bool {
+        if let Some((replay, ended)) = &mut self.chosen {
+            replay.batch(info, batch, &mut |_, step| note_end(&step, ended));
+        }
+        let Self {
+            replay,
+            open,
+            chosen,
+            min_duration,
+        } = self;
+        let mut chosen = chosen.as_mut().map(|(_, ended)| ended);
+        replay.batch(info, batch, &mut |_, step| {
+            if let Some(call) = open.step(&step)
+                && call.is_one_of(chosen.as_deref_mut(), *min_duration)
+            {
+                give(call);
+            }
+        })
+    }
+
+    fn finish(&mut self, info: &TraceInfo, give: &mut impl FnMut(Call)) {
+        if let Some((replay, ended)) = &mut self.chosen {
+            replay.finish(info, &mut |_, step| note_end(&step, ended));
+        }
+        let Self {
+            replay,
+            open,
+            chosen,
+            min_duration,
+        } = self;
+        let mut chosen = chosen.as_mut().map(|(_, ended)| ended);
+        replay.finish(info, &mut |_, step| {
+            if let Some(call) = open.step(&step)
+                && call.is_one_of(chosen.as_deref_mut(), *min_duration)
+            {
+                give(call);
+            }
+        });
+    }
+
+    /// The replay that knows how much was chosen.
+    const fn selected(&self) -> &Replay {
+        match &self.chosen {
+            Some((replay, _)) => replay,
+            None => &self.replay,
+        }
+    }
+}
+
+fn note_end(step: &Step<'_>, ended: &mut VecDeque<CallId>) {
+    if let Step::End(end) = step {
+        ended.push_back(end.call);
+    }
+}
+
+impl Call {
+    /// Whether it is among those that are chosen, which end in the same order, and took long enough.
+    fn is_one_of(&self, chosen: Option<&mut VecDeque<CallId>>, least: Duration) -> bool {
+        let is_chosen = match chosen {
+            None => true,
+            Some(ended) if ended.front() == Some(&self.end.call) => ended.pop_front().is_some(),
+            Some(_) => false,
+        };
+        let long = self.end.duration.unwrap_or_default() >= least;
+        is_chosen && long
+    }
+}
+
+/// The calls that are open, by track: their ends don't say where they began.
+#[derive(Default)]
+struct OpenCalls {
+    tracks: Vec<Track>,
+}
+
+#[derive(Default)]
+struct Track {
+    /// The thread that it is of, if it is one's.
+    thread: Option<ThreadId>,
+    /// The processor that it had last.
+    cpu: Option<Cpu>,
+    open: Vec<Opened>,
+}
+
+#[derive(Clone, Copy)]
+struct Opened {
+    callee: Callee,
+    cpu: Option<Cpu>,
+    thread: Option<ThreadId>,
+}
+
+impl OpenCalls {
+    /// Takes a step; gives the call that it ends.
+    fn step(&mut self, step: &Step<'_>) -> Option<Call> {
+        match step {
+            Step::Track { track, info } => {
+                let (TrackKind::Thread { thread } | TrackKind::Interrupt { thread, .. }) =
+                    info.kind;
+                let track = self.track(*track);
+                track.thread = thread;
+                track.cpu = track.cpu.or(info.cpu);
+            }
+            Step::State { track, cpu, .. } => {
+                let track = self.track(*track);
+                track.cpu = cpu.or(track.cpu);
+            }
+            Step::Begin(begin) => {
+                let track = self.track(begin.track);
+                track.cpu = begin.cpu.or(track.cpu);
+                // What an interrupt calls is in the thread that the interrupt cuts into.
+                let outermost = track.open.first().and_then(|call| call.thread);
+                track.open.push(Opened {
+                    callee: begin.callee,
+                    cpu: begin.cpu,
+                    thread: begin.thread.or(outermost).or(track.thread),
+                });
+            }
+            Step::End(end) => return Some(self.end(end)),
+            _ => {}
+        }
+        None
+    }
+
+    fn end(&mut self, end: &End) -> Call {
+        let track = self.track(end.track);
+        // One whose beginning nobody saw is not among them.
+        let opened = end.begin.and_then(|_| track.open.pop());
+        Call {
+            end: *end,
+            cpu: opened.map_or(track.cpu, |opened| opened.cpu),
+            thread: opened.map_or(track.thread, |opened| opened.thread),
+            caller: track.open.last().map(|caller| caller.callee),
+        }
+    }
+
+    fn track(&mut self, track: TrackId) -> &mut Track {
+        let index = track.0 as usize;
+        if self.tracks.len() <= index {
+            self.tracks.resize_with(index + 1, Track::default);
+        }
+        &mut self.tracks[index]
+    }
+}
+
+/// The slowest calls, if not all are wanted.
+struct Slowest {
+    number: Option<usize>,
+    /// The least slow of them first.
+    kept: BinaryHeap<Slow>,
+}
+
+impl Slowest {
+    fn new(number: Option<usize>) -> Self {
+        Self {
+            number,
+            kept: BinaryHeap::new(),
+        }
+    }
+
+    /// Takes a call; gives it back if all are wanted.
+    fn take(&mut self, call: Call) -> Option<Call> {
+        let Some(number) = self.number else {
+            return Some(call);
+        };
+        // There is no duration of a call whose beginning nobody saw.
+        if let Some(slow) = Slow::new(call) {
+            self.kept.push(slow);
+            if self.kept.len() > number {
+                self.kept.pop();
+            }
+        }
+        None
+    }
+
+    /// What was kept, the slowest first.
+    fn into_sorted(self) -> impl Iterator<Item = Call> {
+        self.kept.into_sorted_vec().into_iter().map(Slow::into_call)
+    }
+}

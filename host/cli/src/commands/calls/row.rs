@@ -1,0 +1,323 @@
+//! One call as a row: of text, JSON or CSV.
+
+use std::cmp::{Ordering, Reverse};
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::rc::Rc;
+
+use kymo_analysis::calls::{CallId, Callee, End, How};
+use kymo_event::{Cpu, Duration, Identities, ThreadId, Time, TraceInfo};
+use kymo_export::json::Object;
+
+use super::Layout;
+use crate::names::Names;
+use crate::render::duration::{Human, Seconds, WIDTH};
+use crate::render::palette::{Palette, paint};
+use crate::render::threads::{ThreadNames, cell};
+
+/// The widest that the column of threads gets.
+const WIDEST: usize = 20;
+
+/// A call that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// Its end.
+    pub end: End,
+    /// The processor that it began on, if known.
+    pub cpu: Option<Cpu>,
+    /// The thread it is of, or that an interrupt cuts into, if known.
+    pub thread: Option<ThreadId>,
+    /// What called it; `None` if nothing did that is known.
+    pub caller: Option<Callee>,
+}
+
+/// A call by its duration: the slowest first, and of equally slow ones the earlier one.
+#[derive(Clone, Copy, Debug)]
+pub struct Slow(Reverse<Duration>, CallId, Call);
+
+impl Slow {
+    /// `None` if it has no duration.
+    pub fn new(call: Call) -> Option<Self> {
+        Some(Self(Reverse(call.end.duration?), call.end.call, call))
+    }
+
+    /// The call.
+    pub const fn into_call(self) -> Call {
+        self.2
+    }
+}
+
+impl PartialEq for Slow {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Slow {}
+
+impl PartialOrd for Slow {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Slow {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+/// How a call ended, in a word.
+const fn ended(how: How) -> &'static str {
+    match how {
+        How::Returned => "returned",
+        How::Repaired(repair) => repair.name(),
+        How::Jumped => "longjmp",
+        How::RecordingOff => "recording-off",
+        How::Open => "open",
+        How::Orphan => "orphan",
+    }
+}
+
+/// Writes calls.
+pub struct Writer<'a> {
+    out: &'a mut dyn Write,
+    palette: Palette,
+    layout: Layout,
+    names: &'a Names<'a>,
+    threads: ThreadNames,
+    width: usize,
+    line: Vec<u8>,
+    text: String,
+}
+
+impl<'a> Writer<'a> {
+    /// A writer to `out`; `info` tells which threads there are.
+    pub fn new(
+        out: &'a mut dyn Write,
+        palette: Palette,
+        layout: Layout,
+        info: &TraceInfo,
+        names: &'a Names<'a>,
+    ) -> Self {
+        let threads = ThreadNames::new(info);
+        Self {
+            out,
+            palette,
+            layout,
+            names,
+            width: threads.widest().clamp(6, WIDEST),
+            threads,
+            line: Vec::new(),
+            text: String::new(),
+        }
+    }
+
+    /// Writes the names of the columns.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn heading(&mut self) -> io::Result<()> {
+        let heading = self.palette.heading;
+        match self.layout {
+            Layout::Text => writeln!(
+                self.out,
+                "{heading}{:>15}  {:>WIDTH$}   {:>WIDTH$}   CPU  {:<threads$}  DEPTH  {:<13}  FUNCTION  (CALLER){heading:#}",
+                "BEGIN [s]",
+                "DURATION",
+                "SELF",
+                "THREAD",
+                "ENDED",
+                threads = self.width
+            ),
+            Layout::Json => Ok(()),
+            Layout::Csv => self.out.write_all(
+                b"thread,thread_name,cpu,function,begin_ns,duration_ns,self_ns,depth,caller,ended,doubtful\n",
+            ),
+        }
+    }
+
+    /// Writes a call.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn call(&mut self, info: &TraceInfo, call: &Call) -> io::Result<()> {
+        let identities = &info.identities;
+        match self.layout {
+            Layout::Text => self.text(identities, call),
+            Layout::Json => self.json(identities, call),
+            Layout::Csv => self.csv(identities, call),
+        }
+        self.out.write_all(&self.line)
+    }
+
+    fn text(&mut self, identities: &Identities, call: &Call) {
+        let end = &call.end;
+        let text = &mut self.text;
+        text.clear();
+        match end.begin {
+            Some(time) => Seconds {
+                time,
+                origin: Time(0),
+            }
+            .push(text),
+            None => text.push_str("              -"),
+        }
+        // Whether more of it lies outside of what is shown.
+        let part = end.clipped || matches!(end.how, How::Open | How::RecordingOff);
+        let doubt = end.doubt.any() || matches!(end.how, How::Repaired(_));
+        for (duration, mark) in [
+            (end.duration, if doubt { '?' } else { ' ' }),
+            (end.self_time, ' '),
+        ] {
+            text.push_str(if part { " ≥" } else { "  " });
+            match duration {
+                Some(duration) => Human(duration).push(text),
+                None => text.push_str("         -"),
+            }
+            text.push(mark);
+        }
+        let cpu = call.cpu.map_or("-".to_owned(), |cpu| cpu.to_string());
+        let thread = match call.thread {
+            Some(id) => self
+                .threads
+                .name(identities.tid(id), identities.thread_name(id)),
+            None => "-".to_owned(),
+        };
+        let thread = cell(&thread, self.width);
+        // Writing to a string can't fail.
+        let _ = write!(text, " {cpu:>4}  ");
+        paint(text, self.palette.actor, &thread);
+        let _ = write!(text, "  {:>5}  {:<13}  ", end.depth, ended(end.how));
+        paint(
+            text,
+            self.palette.function,
+            &name(self.names, identities, end.callee),
+        );
+        if let Some(caller) = call.caller {
+            let caller = name(self.names, identities, caller);
+            paint(text, self.palette.dim, &format!("  ({caller})"));
+        }
+        text.push('\n');
+        self.line.clear();
+        self.line.extend_from_slice(text.as_bytes());
+    }
+
+    fn json(&mut self, identities: &Identities, call: &Call) {
+        let end = &call.end;
+        self.line.clear();
+        let mut object = Object::begin(&mut self.line);
+        let thread = call.thread;
+        object
+            .member("thread", thread.map(|id| identities.tid(id)))
+            .member(
+                "thread_name",
+                thread.and_then(|id| identities.thread_name(id)),
+            )
+            .member("cpu", call.cpu)
+            .member("function", &*name(self.names, identities, end.callee))
+            .member("begin_ns", end.begin)
+            .member("duration_ns", end.duration)
+            .member("self_ns", end.self_time)
+            .member("depth", end.depth)
+            .member(
+                "caller",
+                call.caller
+                    .map(|caller| name(self.names, identities, caller))
+                    .as_deref(),
+            )
+            .member("ended", ended(end.how))
+            .member("end_ns", end.time)
+            .member("wall_ns", end.wall)
+            .member("doubtful", end.doubt.any())
+            .member("clipped", end.clipped);
+        match end.callee {
+            Callee::Function(id) => {
+                let function = identities.function(id);
+                let address = function.and_then(|function| function.address);
+                object.member("address", address);
+            }
+            Callee::Interrupt(id) => {
+                object.member("irq", identities.irq(id));
+            }
+            Callee::Unknown => {}
+        }
+        object.end();
+        self.line.push(b'\n');
+    }
+
+    fn csv(&mut self, identities: &Identities, call: &Call) {
+        let end = &call.end;
+        let text = &mut self.text;
+        text.clear();
+        let number = |text: &mut String, number: Option<String>| {
+            text.push_str(&number.unwrap_or_default());
+            text.push(',');
+        };
+        let thread = call.thread;
+        number(text, thread.map(|id| identities.tid(id).to_string()));
+        quote(
+            text,
+            thread
+                .and_then(|id| identities.thread_name(id))
+                .unwrap_or(""),
+        );
+        text.push(',');
+        number(text, call.cpu.map(|cpu| cpu.to_string()));
+        quote(text, &name(self.names, identities, end.callee));
+        text.push(',');
+        number(text, end.begin.map(|time| time.to_string()));
+        number(text, end.duration.map(|duration| duration.to_string()));
+        number(text, end.self_time.map(|duration| duration.to_string()));
+        number(text, Some(end.depth.to_string()));
+        let caller = call.caller;
+        let caller = caller.map(|caller| name(self.names, identities, caller));
+        quote(text, caller.as_deref().unwrap_or(""));
+        text.push(',');
+        text.push_str(ended(end.how));
+        text.push(',');
+        text.push_str(if end.doubt.any() { "true\n" } else { "false\n" });
+        self.line.clear();
+        self.line.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// Adds a value of CSV.
+fn quote(out: &mut String, text: &str) {
+    if !text.contains([',', '"', '\n', '\r']) {
+        return out.push_str(text);
+    }
+    out.push('"');
+    out.push_str(&text.replace('"', "\"\""));
+    out.push('"');
+}
+
+/// What was called.
+fn name(names: &Names<'_>, identities: &Identities, callee: Callee) -> Rc<str> {
+    match callee {
+        Callee::Function(id) => names.function(identities, id),
+        Callee::Interrupt(id) => match identities.interrupt_name(id) {
+            Some(name) => name.into(),
+            None => format!("irq {}", identities.irq(id)).into(),
+        },
+        Callee::Unknown => "(unknown)".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_csv_are_quoted_where_they_must_be() {
+        for (text, expected) in [
+            ("main", "main"),
+            ("f(int, char)", "\"f(int, char)\""),
+            ("say \"x\"", "\"say \"\"x\"\"\""),
+        ] {
+            let mut out = String::new();
+            quote(&mut out, text);
+            assert_eq!(out, expected);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What a table of functions does not hold for certain, and what is said of that.
+
+use kymo_analysis::profile::{Bounds, Row};
+use kymo_event::{EventKind, EventRef, Gap};
+
+use crate::context::Context;
+use crate::render::count::counted;
+
+/// What is in no row of the table, because it is not in the trace.
+#[derive(Default)]
+pub struct Missing {
+    /// Packets that newer ones overwrote.
+    overwritten: u64,
+    /// Events that were lost, as far as it is known how many, ...
+    events: u64,
+    /// ... and places at which it is not.
+    places: u64,
+}
+
+impl Missing {
+    /// Takes an event: only gaps matter.
+    pub fn add(&mut self, event: EventRef<'_>) {
+        if let Some(EventKind::Gap(gap)) = event.event.map(|event| &event.kind) {
+            self.add_gap(gap);
+        }
+    }
+
+    fn add_gap(&mut self, gap: &Gap) {
+        match (gap, gap.lost_events()) {
+            (Gap::Overwritten { packets }, _) => {
+                self.overwritten = self.overwritten.saturating_add(*packets);
+            }
+            (_, Some(events)) => self.events = self.events.saturating_add(events),
+            (_, None) => self.places += 1,
+        }
+    }
+
+    /// Says what was lost, and what it can hide.
+    pub fn remark(&self, bounds: &Bounds, context: &Context) {
+        if self.overwritten > 0 {
+            context.note(format_args!(
+                "the table is of the newest that was recorded: {} before it, overwritten; a larger buffer \
+                 keeps more",
+                counted(self.overwritten, "packet")
+            ));
+        }
+        let lost = match (self.events, self.places) {
+            (0, 0) => return,
+            (events, 0) => counted(events, "event"),
+            (0, places) => format!("{} of unknown size", counted(places, "gap")),
+            (events, places) => format!(
+                "{} and {} of unknown size",
+                counted(events, "event"),
+                counted(places, "gap")
+            ),
+        };
+        match bounds.missing_calls {
+            Some(0) => context.note(format_args!("lost, and in no row: {lost}")),
+            Some(calls) => context.note(format_args!(
+                "lost, and in no row: {lost}; so up to {} of any function can be missing (+)",
+                counted(calls, "call")
+            )),
+            None => context.note(format_args!(
+                "lost, and in no row: {lost}; it is not known how many calls are missing (+?)"
+            )),
+        }
+    }
+}
+
+/// Calls in the table that were not seen whole.
+#[derive(Default)]
+pub struct Doubts {
+    calls: Row,
+}
+
+impl Doubts {
+    /// Those of all rows.
+    pub fn of<'r>(rows: impl Iterator<Item = &'r Row>) -> Self {
+        let mut calls = Row::default();
+        for row in rows {
+            calls.unwound += row.unwound;
+            calls.lost += row.lost;
+            calls.doubtful += row.doubtful;
+            calls.orphans += row.orphans;
+            calls.open += row.open;
+            calls.jumped += row.jumped;
+            calls.clock += row.clock;
+        }
+        Self { calls }
+    }
+
+    /// Says what they do to the table.
+    pub fn remark(&self, context: &Context) {
+        let Row {
+            unwound,
+            lost,
+            doubtful,
+            orphans,
+            open,
+            jumped,
+            clock,
+            ..
+        } = self.calls;
+        let doubts = [
+            (open, "still open at the end, or when recording stopped"),
+            (orphans, "that began before what was recorded"),
+            (lost, "whose return is lost"),
+            (unwound, "unwound by a jump or an exception"),
+            (
+                doubtful,
+                "during which events were lost, the clock was uncertain, or an interrupt's beginning is missing",
+            ),
+        ];
+        let doubts = doubts.iter().filter(|(calls, _)| *calls > 0);
+        let doubts: Vec<String> = doubts
+            .map(|(calls, what)| format!("{calls} {what}"))
+            .collect();
+        if !doubts.is_empty() {
+            context.note(format_args!(
+                "times are at least what is shown (≥) because of calls that were not seen whole: {}",
+                doubts.join(", ")
+            ));
+        }
+        if clock > 0 {
+            context.note(format_args!(
+                "MIN and MAX with a ? may be wrong: the clock stepped back or was uncertain during {}",
+                counted(clock, "call")
+            ));
+        }
+        if jumped > 0 {
+            context.note(format_args!(
+                "left by longjmp: {}; each ends at the jump, which is known exactly",
+                counted(jumped, "call")
+            ));
+        }
+    }
+}

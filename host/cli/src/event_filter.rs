@@ -1,0 +1,142 @@
+//! Which events are shown, where events are listed as they were recorded.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use kymo_analysis::replay::Window;
+use kymo_event::{
+    Cpu, EventKind, EventRef, Filter, Operand, RowKind, Subject, ThreadId, Tid, Time, TraceInfo,
+};
+
+use crate::context::Context;
+use crate::names::Names;
+use crate::span::{Span, has_time, remark_nothing_chosen};
+
+/// Goes through the events of a trace in their order, and says which are chosen: for what lists events.
+pub struct Chooser {
+    filter: Filter,
+    everything: bool,
+    /// Whether it asks for fields.
+    conditional: bool,
+    /// Whether a stream is wanted, as far as they have been asked for.
+    streams: Vec<Option<bool>>,
+    /// How many events were wanted, gaps and what happened at no moment not counted, ...
+    kept: u64,
+    /// ... and how many were not.
+    left_out: u64,
+}
+
+/// An event, and the trace that tells what it names.
+struct Named<'a> {
+    event: EventRef<'a>,
+    thread: Option<ThreadId>,
+    info: &'a TraceInfo,
+    /// The name of the function that it enters or leaves, if that is asked for.
+    function: Option<Rc<str>>,
+}
+
+impl Chooser {
+    /// What a filter chooses, of which all bounds are moments of the trace's clock.
+    pub fn new(filter: Filter) -> Self {
+        Self {
+            everything: filter.is_everything(),
+            conditional: !filter.conditions.is_empty(),
+            filter,
+            streams: Vec::new(),
+            kept: 0,
+            left_out: 0,
+        }
+    }
+
+    /// Whether an event is chosen; all of a trace are asked for in their order. What happened at no
+    /// moment (names that a stream holds beside the others) is part of the whole trace only.
+    pub fn keeps(&mut self, event: EventRef<'_>, info: &TraceInfo, names: &Names<'_>) -> bool {
+        if !has_time(info, event.row.stream) {
+            return self.everything;
+        }
+        let wanted = self.wants(event, info, names);
+        if !is_gap(event) {
+            self.kept += u64::from(wanted);
+            self.left_out += u64::from(!wanted);
+        }
+        wanted
+    }
+
+    /// Says so if there are events, and none was chosen.
+    pub fn remark(&self, span: Span, context: &Context) {
+        if self.kept == 0 && self.left_out > 0 {
+            let (begin, end) = self.filter.span();
+            remark_nothing_chosen(Window { begin, end }, self.left_out, span, context);
+        }
+    }
+
+    fn wants(&mut self, event: EventRef<'_>, info: &TraceInfo, names: &Names<'_>) -> bool {
+        let row = event.row;
+        let index = row.stream.0 as usize;
+        if self.streams.len() <= index {
+            self.streams.resize(index + 1, None);
+        }
+        let name = || info.stream(row.stream).map_or("", |stream| &stream.name);
+        if !*self.streams[index].get_or_insert_with(|| self.filter.streams.wants(name())) {
+            return false;
+        }
+        if is_gap(event) {
+            return self.filter.keeps_gap(Some(row.time), row.cpu());
+        }
+        // What tells the name of a thread is about that one.
+        let thread = match event.event.map(|event| &event.kind) {
+            Some(EventKind::ThreadName { thread, .. }) => Some(*thread),
+            _ => row.thread(),
+        };
+        let called = matches!(row.kind, RowKind::Enter | RowKind::Exit);
+        let function = row.of_function().filter(|_| called && self.conditional);
+        self.filter.wants(&Named {
+            event,
+            thread,
+            info,
+            function: function.map(|id| names.function(&info.identities, id)),
+        })
+    }
+}
+
+/// Whether something is missing there.
+pub fn is_gap(event: EventRef<'_>) -> bool {
+    matches!(
+        event.event.map(|event| &event.kind),
+        Some(EventKind::Gap(_))
+    )
+}
+
+impl Subject for Named<'_> {
+    fn time(&self) -> Option<Time> {
+        Some(self.event.row.time)
+    }
+
+    fn name(&self) -> &str {
+        self.event.event.map_or("", |event| &event.name)
+    }
+
+    fn cpu(&self) -> Option<Cpu> {
+        self.event.row.cpu()
+    }
+
+    fn thread(&self) -> Option<Tid> {
+        Some(self.info.identities.tid(self.thread?))
+    }
+
+    fn thread_name(&self) -> Option<Cow<'_, str>> {
+        let name = self.info.identities.thread_name(self.thread?)?;
+        Some(name.into())
+    }
+
+    fn field(&self, path: &str) -> Option<Operand<'_>> {
+        let found = self.event.event?.field(path)?;
+        Some(match (found, &self.function) {
+            // A function's name is as good as its address.
+            (Operand::Integer(address), Some(name)) if path == "function" => {
+                Operand::Label(name, address)
+            }
+            (found, _) => found,
+        })
+    }
+}

@@ -1,0 +1,309 @@
+//! Output files and directories that are whole or not there.
+//!
+//! An output is written beside its place under a temporary name, and renamed when it is complete
+//! ([`OutputFile`], [`OutputDirectory`]). A failure, a full disk or a signal leaves what was there
+//! before, and no part of the new one. Pipes and devices can't be replaced and are written as they are.
+//!
+//! [`protect()`] refuses an output that is part of its own input.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::diagnostic::{Report, unwritable};
+use crate::interrupt;
+
+pub use protect::{Inputs, protect};
+
+mod protect;
+
+/// Number of temporary names that are tried: a killed process may have left some.
+const NAMES: u32 = 1000;
+
+/// A file that is being written.
+pub struct OutputFile {
+    out: BufWriter<File>,
+    /// The place of the finished file.
+    path: PathBuf,
+    /// The temporary file, unless `path` is written directly.
+    temporary: Option<PathBuf>,
+}
+
+impl OutputFile {
+    /// Begins to write the file that `path` names. A link is followed, so that it stays one.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn create(path: &Path) -> Result<Self, Report> {
+        Self::begin(path).map_err(|error| unwritable(path, &error))
+    }
+
+    fn begin(path: &Path) -> io::Result<Self> {
+        let direct = |path: PathBuf| {
+            Ok(Self {
+                out: BufWriter::new(File::create(&path)?),
+                path,
+                temporary: None,
+            })
+        };
+        let before = match fs::metadata(path) {
+            Ok(metadata) => Some(metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        if before.as_ref().is_some_and(|before| !before.is_file()) {
+            return direct(path.to_owned());
+        }
+        let place = match &before {
+            Some(_) => path.canonicalize()?,
+            // A link to nothing becomes a file where it leads.
+            None if path.is_symlink() => return direct(path.to_owned()),
+            None => path.to_owned(),
+        };
+        if before.is_some() {
+            // A file that may not be written stays, although its directory would let it be replaced.
+            OpenOptions::new().write(true).open(&place)?;
+        }
+        let options = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
+        let (temporary, file) = match interrupt::create_temporary(|| beside(&place, options)) {
+            Ok(created) => created,
+            // The directory takes no new file. Then the old one has to be written over.
+            Err(error) if before.is_some() && error.kind() == io::ErrorKind::PermissionDenied => {
+                return direct(place);
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(before) = before {
+            // Where the system refuses, the file is as any new one.
+            let _ = file.set_permissions(before.permissions());
+        }
+        Ok(Self {
+            out: BufWriter::new(file),
+            path: place,
+            temporary: Some(temporary),
+        })
+    }
+
+    /// Puts the file in its place.
+    ///
+    /// # Errors
+    /// When the rest of it can't be written; then what was there before is untouched.
+    pub fn finish(mut self) -> Result<(), Report> {
+        let result = self.out.flush().and_then(|()| match self.temporary.take() {
+            Some(temporary) => {
+                interrupt::put_in_place(&temporary, || fs::rename(&temporary, &self.path))
+                    .inspect_err(|_| self.temporary = Some(temporary))
+            }
+            None => Ok(()),
+        });
+        result.map_err(|error| unwritable(&self.path, &error))
+    }
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// What was not finished is removed.
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        if let Some(temporary) = self.temporary.take() {
+            interrupt::remove_now(&temporary);
+        }
+    }
+}
+
+/// Writes a whole file.
+///
+/// # Errors
+/// When it can't be written; then what was there before is untouched.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Report> {
+    let mut file = OutputFile::create(path)?;
+    let written = file.write_all(bytes);
+    written.map_err(|error| unwritable(path, &error))?;
+    file.finish()
+}
+
+/// A directory that is being written.
+pub struct OutputDirectory {
+    /// Where it is written.
+    temporary: PathBuf,
+    /// Its place when it is complete.
+    path: PathBuf,
+    done: bool,
+}
+
+impl OutputDirectory {
+    /// Begins to write a directory that takes the place of `path`: that is missing, empty, or is
+    /// cleared by what [`finish`](Self::finish) is given.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn create(path: &Path) -> Result<Self, Report> {
+        Self::begin(path).map_err(|error| unwritable(path, &error))
+    }
+
+    fn begin(path: &Path) -> io::Result<Self> {
+        let place = match path.canonicalize() {
+            Ok(place) => place,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+            Err(error) => return Err(error),
+        };
+        if let Some(parent) = place
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+        {
+            fs::create_dir_all(parent)?;
+        }
+        let (temporary, ()) =
+            interrupt::create_temporary(|| beside(&place, |path| fs::create_dir(path)))?;
+        if let Ok(before) = fs::metadata(&place) {
+            // Where the system refuses, the directory is as any new one.
+            let _ = fs::set_permissions(&temporary, before.permissions());
+        }
+        Ok(Self {
+            temporary,
+            path: place,
+            done: false,
+        })
+    }
+
+    /// Where the files are to be written meanwhile.
+    pub fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Puts the directory in its place, after `clear` has removed what may be removed there.
+    ///
+    /// # Errors
+    /// When it can't be put there.
+    pub fn finish(mut self, clear: impl FnOnce() -> io::Result<()>) -> Result<(), Report> {
+        let put = || {
+            clear()?;
+            match fs::remove_dir(&self.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            fs::rename(&self.temporary, &self.path)
+        };
+        interrupt::put_in_place(&self.temporary, put)
+            .map_err(|error| unwritable(&self.path, &error))?;
+        self.done = true;
+        Ok(())
+    }
+}
+
+/// What was not finished is removed.
+impl Drop for OutputDirectory {
+    fn drop(&mut self) {
+        if !self.done {
+            interrupt::remove_now(&self.temporary);
+        }
+    }
+}
+
+/// Creates something under a temporary name beside `place`, which readers of traces pass over because it
+/// begins with a dot.
+fn beside<T>(place: &Path, create: impl Fn(&Path) -> io::Result<T>) -> io::Result<(PathBuf, T)> {
+    let name = place
+        .file_name()
+        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let process = std::process::id();
+    for number in 0..NAMES {
+        let mut temporary = OsString::from(".");
+        temporary.push(name);
+        temporary.push(format!(".{process}-{number}.part"));
+        let path = place.with_file_name(temporary);
+        match create(&path) {
+            Ok(created) => return Ok((path, created)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let name = |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name();
+        let mut names: Vec<_> = entries
+            .map(|entry| name(entry).to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_the_old_one_until_the_new_one_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        fs::write(&path, "old").unwrap();
+        for finish in [false, true] {
+            let mut file = OutputFile::create(&path).unwrap();
+            file.write_all(b"new").unwrap();
+            file.flush().unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"old");
+            if finish {
+                file.finish().unwrap();
+            }
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(names(folder.path()), ["x"]);
+    }
+
+    #[test]
+    fn a_directory_appears_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        for (finish, before) in [(false, false), (true, false), (true, true)] {
+            if before {
+                fs::remove_dir_all(&path).unwrap();
+                fs::create_dir(&path).unwrap();
+            }
+            let directory = OutputDirectory::create(&path).unwrap();
+            fs::write(directory.temporary().join("a"), "").unwrap();
+            assert!(!path.join("a").exists());
+            if finish {
+                directory.finish(|| Ok(())).unwrap();
+            }
+            assert_eq!(path.join("a").exists(), finish);
+        }
+        assert_eq!(names(folder.path()), ["x"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_devices_and_modes_stay_what_they_are() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("x"), folder.path().join("link"));
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        symlink(&path, &link).unwrap();
+        let mut file = OutputFile::create(&link).unwrap();
+        file.write_all(b"new").unwrap();
+        file.finish().unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        let mut device = OutputFile::create(Path::new("/dev/null")).unwrap();
+        device.write_all(b"new").unwrap();
+        device.finish().unwrap();
+        let failed = OutputFile::create(Path::new("/dev/full")).unwrap();
+        let mut failed = failed;
+        failed.write_all(b"new").unwrap();
+        assert!(failed.finish().is_err());
+    }
+}

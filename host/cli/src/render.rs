@@ -1,0 +1,17 @@
+//! Whatever a terminal shows: tables, trees, durations, colours.
+//!
+//! Nothing here reads a trace or decides what to show; given the same values it writes the same
+//! bytes.
+
+pub mod count;
+pub mod duration;
+pub mod escape;
+pub mod fold;
+pub mod json;
+pub mod listing;
+pub mod palette;
+pub mod share;
+pub mod table;
+pub mod threads;
+pub mod times;
+pub mod tree;

@@ -1,0 +1,148 @@
+//! Rescue file for a one-shot Zephyr dump.
+//!
+//! A target of Zephyr's forgets its trace when it has sent it. So whatever can be checked is checked
+//! before ([`check_output`]). What arrived is kept in a file of its own when the subcommand only shows
+//! it ([`Rescue::keep`]), or could not write it where it was wanted ([`Rescue::keep_after`]).
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use kymo_event::TraceInfo;
+
+use crate::context::Context;
+use crate::diagnostic::{Report, unwritable};
+
+/// Number of names that are tried: earlier processes of the same number may have left files.
+const NAMES: u32 = 1000;
+
+/// The bytes of dumps as they came.
+pub struct Rescue {
+    bytes: Vec<u8>,
+    /// The file that holds them.
+    kept: Option<PathBuf>,
+}
+
+impl Rescue {
+    /// The bytes that came, not kept yet.
+    pub const fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes, kept: None }
+    }
+
+    /// Keeps the dumps in a file, and names it. The bytes in memory are given back.
+    ///
+    /// # Errors
+    /// When no file can be written: then the dumps would be gone behind this process.
+    pub fn keep(&mut self, context: &Context) -> Result<(), Report> {
+        if self.bytes.is_empty() || self.kept.is_some() {
+            return Ok(());
+        }
+        let path = self.write().map_err(|error| {
+            let folder = std::env::temp_dir();
+            Report::caused(
+                format_args!("cannot keep the target's dump in {}", folder.display()),
+                &error,
+            )
+            .help("TMPDIR names another directory")
+        })?;
+        context.note(format_args!(
+            "the target will not send this dump again: it is kept in {}, which every subcommand reads",
+            path.display()
+        ));
+        self.bytes = Vec::new();
+        self.kept = Some(path);
+        Ok(())
+    }
+
+    /// Keeps the dumps because the subcommand failed; the report says where. A closed pipe is no
+    /// failure: the reader of the output had seen enough.
+    pub fn keep_after(&self, report: Report) -> Report {
+        if report.is_closed_pipe() || self.kept.is_some() || self.bytes.is_empty() {
+            return report;
+        }
+        match self.write() {
+            Ok(path) => report.help(format_args!(
+                "the target will not send this dump again: it is kept in {}, which every subcommand reads",
+                path.display()
+            )),
+            Err(error) => report.help(format_args!(
+                "what the target sent is lost: it could not be kept in {} either: {error}",
+                std::env::temp_dir().display()
+            )),
+        }
+    }
+
+    fn write(&self) -> io::Result<PathBuf> {
+        let folder = std::env::temp_dir();
+        let process = std::process::id();
+        for number in 0..NAMES {
+            let path = folder.join(format!("kymo-{process}-{number}.kymo"));
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(mut file) => return file.write_all(&self.bytes).map(|()| path),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+}
+
+/// Checks that a file can be written, and leaves what is there as it is.
+///
+/// # Errors
+/// When it can't.
+pub fn check_output(path: &Path) -> Result<(), Report> {
+    let failed = |error: io::Error| unwritable(path, &error);
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(_) => fs::remove_file(path).map_err(failed),
+        // What is no file, as a pipe is not, could not be opened twice.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_file() => {
+            let file: io::Result<File> = OpenOptions::new().write(true).open(path);
+            file.map(drop).map_err(failed)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !path.is_dir() => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Whether a trace that was read is an empty dump of Zephyr's instrumentation: a target that was dumped
+/// before sends one.
+pub fn is_empty_dump(info: &TraceInfo) -> bool {
+    let mut streams = info.streams.iter();
+    info.format == kymo_read::zephyr_instrumentation::FORMAT
+        && info.damage.is_empty()
+        && streams.all(|stream| stream.start.is_none() && !stream.timeless)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        check_output(&path).unwrap();
+        assert!(!path.exists());
+        fs::write(&path, "old").unwrap();
+        check_output(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        for bad in [folder.path().to_owned(), folder.path().join("no/x")] {
+            let report = check_output(&bad).unwrap_err();
+            assert!(report.message().starts_with("cannot write"), "{report:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_sent_is_kept_where_the_report_says() {
+        let sent = Rescue::new(b"-*-#".to_vec());
+        let kept = sent.keep_after(Report::new("no room"));
+        let told = kept.help_lines().last().unwrap();
+        let path = told.split("kept in ").nth(1).unwrap();
+        let path = path.strip_suffix(", which every subcommand reads").unwrap();
+        assert_eq!(fs::read(path).unwrap(), b"-*-#");
+        fs::remove_file(path).unwrap();
+        let closed = Report::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(sent.keep_after(closed).is_closed_pipe());
+    }
+}

@@ -1,0 +1,91 @@
+//! From when to when a trace is, and what is said where nothing of it was chosen.
+
+use kymo_analysis::replay::{Replay, Window};
+use kymo_event::{Batch, Row, StreamId, Time, TraceInfo};
+
+use crate::context::Context;
+use crate::render::count::counted;
+use crate::render::duration::Seconds;
+
+/// From when to when the events of a trace are, as far as it was read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span {
+    bounds: Option<(Time, Time)>,
+}
+
+impl Span {
+    /// Takes the next events.
+    pub fn meet(&mut self, info: &TraceInfo, batch: &Batch) {
+        let timed = |row: &&Row| has_time(info, row.stream);
+        let rows = batch.rows();
+        let begin = match self.bounds {
+            Some((begin, _)) => Some(begin),
+            None => rows.iter().find(timed).map(|row| row.time),
+        };
+        let end = rows.iter().rev().find(timed).map(|row| row.time);
+        let before = self.bounds.map(|(_, end)| end);
+        self.bounds = begin.zip(end.max(before));
+    }
+
+    /// Whether all that is behind a window has come.
+    pub fn is_behind(&self, window: Window) -> bool {
+        self.bounds.is_some_and(|(_, end)| end > window.end)
+    }
+
+    /// The first and the last moment.
+    pub const fn bounds(&self) -> Option<(Time, Time)> {
+        self.bounds
+    }
+}
+
+/// Whether what a stream holds happened at a moment.
+pub fn has_time(info: &TraceInfo, stream: StreamId) -> bool {
+    !info.stream(stream).is_some_and(|stream| stream.timeless)
+}
+
+/// Says that nothing of a trace was chosen: what was asked for may have been misspelt. `left_out` is how many
+/// events were not.
+pub fn remark_nothing_chosen(window: Window, left_out: u64, span: Span, context: &Context) {
+    let excluded = match left_out {
+        0 => String::new(),
+        _ => format!(" ({} excluded)", counted(left_out, "event")),
+    };
+    let Some((begin, end)) = span.bounds() else {
+        return context.warn(format_args!("no event matches these filters{excluded}"));
+    };
+    let seconds = |time| {
+        let origin = Time(0);
+        Seconds { time, origin }.to_string().trim_start().to_owned()
+    };
+    // Behind the end of a window nothing is read.
+    let runs = if window.end < begin {
+        format!("begins at {} s", seconds(begin))
+    } else {
+        format!("runs from {} s to {} s", seconds(begin), seconds(end))
+    };
+    let what = if window.begin > end || window.end < begin || window.begin > window.end {
+        "no event is between --begin and --end"
+    } else {
+        "no event matches these filters"
+    };
+    context.warn(format_args!("{what}{excluded}; the trace {runs}"));
+}
+
+/// Says so if nothing of a trace was in the window, or chosen.
+pub fn remark_replay(replay: &Replay, span: Span, context: &Context) {
+    let Some((begin, _)) = span.bounds() else {
+        return;
+    };
+    let window = replay.window();
+    let chosen = replay.chosen().unwrap_or_default();
+    let none_chosen = chosen.kept == 0 && chosen.left_out > 0;
+    if none_chosen || !replay.has_begun() || window.end < begin {
+        remark_nothing_chosen(window, chosen.left_out, span, context);
+    }
+    if chosen.undecided > 0 {
+        context.note(format_args!(
+            "{} shown although --min-duration may exclude it: its end was too far away",
+            counted(chosen.undecided, "call")
+        ));
+    }
+}

@@ -1,0 +1,143 @@
+//! Tables of functions, those that a target keeps and those of a trace.
+
+use std::fs;
+
+use kymo_wire::profile::Entry;
+use serde_json::Value;
+
+use super::{err, fails, good, on, run, state, table};
+use kymo_fixtures::target::{self, Fake};
+
+#[test]
+fn recursion_leaves_averages_between_the_shortest_and_the_longest() {
+    let text = good(&run(&["report", "demo", "--format", "json"]));
+    let mut recursive = 0;
+    for line in text.lines() {
+        let row: Value = serde_json::from_str(line).expect("JSON");
+        if row["count"] == 0 {
+            continue;
+        }
+        let number = |name: &str| row[name].as_u64().expect("a number");
+        assert!(number("min_ns") <= number("avg_ns"), "{line}");
+        assert!(number("avg_ns") <= number("max_ns"), "{line}");
+        recursive += u64::from(number("avg_ns") != number("total_ns") / number("count"));
+    }
+    assert!(recursive > 0, "the fixture has functions within themselves");
+
+    // What a target keeps has no more than the total, in which recursion counts once.
+    let mut deep = state("demo.kymo");
+    let layout = target::identity().layout;
+    let below_the_shortest = Entry {
+        address: 0x0800_0035,
+        count: 100,
+        total: 250,
+        self_time: 250,
+        min: 25,
+        max: 250,
+        recursive: false,
+    };
+    // Three calls of 100, 100 and 200, of which one is within another: nothing but the target's word
+    // shows that 100 is not their average.
+    let plausible = Entry {
+        count: 3,
+        total: 300,
+        min: 100,
+        max: 200,
+        recursive: true,
+        ..below_the_shortest
+    };
+    let at = deep.profile.len() - Entry::bytes(layout.word);
+    for entry in [below_the_shortest, plausible] {
+        deep.profile.truncate(at);
+        let bytes = entry.to_bytes(layout.word, layout.order);
+        deep.profile.extend(&bytes[..Entry::bytes(layout.word)]);
+        let fake = Fake::start(deep.clone());
+        let output = on(&fake, &["profile", "--format", "json"]);
+        let averages: Vec<Value> = good(&output)
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["avg_ns"].clone())
+            .collect();
+        assert!(averages.contains(&Value::Null), "{averages:?}");
+        assert!(err(&output).contains("calls itself"), "{}", err(&output));
+    }
+}
+
+#[test]
+fn a_profile_has_what_the_target_counted_and_what_it_could_not() {
+    let mut full = state("demo.kymo");
+    full.profile = table(5);
+    let fake = Fake::start(full);
+    let output = on(&fake, &["profile", "--elf", "demo.elf"]);
+    let text = good(&output);
+    let lines: Vec<Vec<&str>> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(lines[0].last(), Some(&"FUNCTION"));
+    assert_eq!((lines[1][0], lines[1].last()), ("20", Some(&"compute")));
+    assert_eq!((lines[2][0], lines[2].last()), ("30", Some(&"leaf")));
+    let messages = err(&output);
+    assert!(
+        messages.contains("5 calls are not in the table: no slot was free"),
+        "{messages}"
+    );
+    assert!(
+        messages.contains("the begin or end of 1 call was not seen"),
+        "{messages}"
+    );
+
+    let json = good(&on(&fake, &["profile", "-n", "1", "--format", "json"]));
+    let json: Value = serde_json::from_str(&json).expect("one line");
+    assert_eq!(json["address"], 0x0800_0034);
+    assert_eq!(json["total_ns"], 40_000);
+    assert_eq!(json["self_ns"], 28_000);
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let kept = dir.path().join("kept");
+    let kept = kept.to_str().expect("a name");
+    assert_eq!(
+        good(&on(&fake, &["profile", "--elf", "demo.elf", "-o", kept])),
+        text
+    );
+    assert_eq!(good(&run(&["profile", kept, "--elf", "demo.elf"])), text);
+    for verb in ["show", "report", "info"] {
+        fails(
+            &run(&[verb, kept]),
+            &["is a profile table, not a trace", "`kymo profile "],
+        );
+    }
+    let nowhere = dir.path().join("no/such/place");
+    let nowhere = nowhere.to_str().expect("a name");
+    fails(&on(&fake, &["profile", "-o", nowhere]), &["help: is there"]);
+    let raw = format!("{nowhere}.kymo");
+    fails(&on(&fake, &["trace", "-o", &raw]), &["help: is there"]);
+    let whole = fs::read(kept).expect("it was kept");
+    fs::write(kept, &whole[..whole.len() - 1]).expect("a file");
+    fails(&run(&["profile", kept]), &["expected 2 entries"]);
+}
+
+#[test]
+fn a_profile_of_a_saved_trace_agrees_with_its_report() {
+    let members = |verb: &str| -> Vec<Value> {
+        let text = good(&run(&[
+            verb,
+            "demo.kymo",
+            "--elf",
+            "demo.elf",
+            "--format",
+            "json",
+        ]));
+        let lines = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"));
+        let functions = lines.filter(|line: &Value| line["address"].is_u64() && line["count"] != 0);
+        let wanted = [
+            "function", "count", "total_ns", "self_ns", "min_ns", "max_ns", "avg_ns",
+        ];
+        functions
+            .map(|line| wanted.iter().map(|name| line[name].clone()).collect())
+            .collect()
+    };
+    assert!(!members("profile").is_empty());
+    assert_eq!(members("profile"), members("report"));
+}

@@ -1,0 +1,11 @@
+//! The command `kymo`, from its command line to what it prints.
+
+mod behaviour;
+mod convert;
+mod fixtures;
+mod hostile_directories;
+mod live;
+mod other_tracers;
+mod outputs_and_terminals;
+mod transcripts;
+mod zephyr;

@@ -1,0 +1,237 @@
+//! Traces of other tracers on the command line: babeltrace2's layout, filters, mappings.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use kymo_fixtures::captures;
+
+/// A case of the shared collection; `None` (loudly) where it is not there.
+fn case(name: &str) -> Option<PathBuf> {
+    Some(captures::ctf()?.join(name))
+}
+
+fn kymo(arguments: &[&str], trace: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    command.args(arguments).arg(trace).output().unwrap()
+}
+
+fn stdout(arguments: &[&str], trace: &Path) -> String {
+    let output = kymo(arguments, trace);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// babeltrace2's text.
+fn golden(case: &Path) -> String {
+    let names = ["golden-bt21.txt", "golden-bt20.txt"];
+    let mut texts = names.iter().filter_map(|name| {
+        let packed = case.join(format!("{name}.gz"));
+        if packed.exists() {
+            let output = Command::new("gzip").arg("-dc").arg(packed).output();
+            return Some(String::from_utf8(output.unwrap().stdout).unwrap());
+        }
+        std::fs::read_to_string(case.join(name)).ok()
+    });
+    texts.next().unwrap()
+}
+
+const CYG: &str = "lttng-recorded/lttng213-ctf1-cyg";
+
+#[test]
+fn any_trace_is_printed_as_babeltrace2_does() {
+    for name in [
+        CYG,
+        "lttng-recorded/lttng216-ctf2-cyg",
+        "lttng-recorded/lttng213-ctf1-perpid",
+        "lttng-recorded/lttng216-ctf2-perpid",
+        "tracecompass/context-switches-context-switches-ust",
+    ] {
+        let Some(case) = case(name) else { return };
+        let ours = stdout(&["show", "--format", "babeltrace"], &case.join("trace"));
+        let theirs = golden(&case);
+        let mut lines = ours.lines().zip(theirs.lines());
+        assert_eq!(lines.find(|(one, other)| one != other), None, "{name}");
+        assert_eq!(ours.len(), theirs.len(), "{name}");
+    }
+}
+
+#[test]
+fn filters_choose_among_records() {
+    let Some(case) = case(CYG) else { return };
+    let trace = case.join("trace");
+    let golden = golden(&case);
+    let expected: Vec<&str> = golden
+        .lines()
+        .filter(|line| line.contains(":func_entry") && line.contains("vtid = 1476"))
+        .filter(|line| line.contains("addr = 0x55FDE5FF8204"))
+        .collect();
+    assert!(expected.len() > 20);
+    let wanted = [
+        "--event",
+        "*:func_entry",
+        "--thread",
+        "1476",
+        "--where",
+        "addr == 0x55fde5ff8204",
+    ];
+    let with = |first: &[&'static str]| [first, &wanted[..]].concat();
+    let ours = stdout(&with(&["show", "--format", "babeltrace"]), &trace);
+    assert_eq!(ours.lines().collect::<Vec<_>>(), expected);
+    let listed = stdout(&with(&["show", "--events"]), &trace);
+    assert_eq!(listed.lines().count(), expected.len() + 1);
+    let json = stdout(&with(&["show", "--format", "json"]), &trace);
+    let events = json.lines().filter(|line| line.contains("\"event\""));
+    assert_eq!(events.count(), expected.len());
+}
+
+#[test]
+fn a_report_can_be_of_a_part() {
+    let Some(case) = case(CYG) else { return };
+    let trace = case.join("trace");
+    let calls = |arguments: &[&str]| {
+        let arguments = [&["report", "--format", "json"], arguments].concat();
+        let lines = stdout(&arguments, &trace);
+        let rows = lines.lines().map(|line| {
+            let row: serde_json::Value = serde_json::from_str(line).unwrap();
+            row["count"].as_u64().unwrap()
+        });
+        rows.sum::<u64>()
+    };
+    let threads = ["1472", "1475", "1476"].map(|thread| calls(&["--thread", thread]));
+    assert!(threads.iter().all(|count| *count > 0), "{threads:?}");
+    assert_eq!(threads.iter().sum::<u64>(), calls(&[]));
+    assert_eq!(calls(&["--end", "+1ms"]), 0);
+}
+
+#[test]
+fn a_mapping_says_what_events_mean() {
+    let Some(case) = case("lttng-recorded/lttng213-ctf1-overwrite") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mapping = folder.path().join("spans.toml");
+    let write = |text: &str| std::fs::write(&mapping, text).unwrap();
+    write(
+        "thread = 'vtid'\n\
+         [[event]]\nname = 'benchtp:span_begin'\nmeans = 'enter'\nfunction = 'name'\n\
+         [[event]]\nname = 'benchtp:span_end'\nmeans = 'exit'\n",
+    );
+    let trace = case.join("trace");
+    let arguments = ["report", "--mapping", mapping.to_str().unwrap()];
+    let table = stdout(&arguments, &trace);
+    for span in ["adc.sample", "dma.complete", "net.rx", "fs.write"] {
+        assert!(table.contains(span), "{table}");
+    }
+    write("[[event]]\nname = 'benchtp:span_end'\nmeans = 'leave'\n");
+    let output = kymo(&arguments, &trace);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(
+        errors.contains("(line 3)") && errors.contains("help:"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn a_trace_goes_by_its_metadata_and_a_stream_by_a_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let metadata = folder.path().join("metadata");
+    let text = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };
+        event { name = \"e\"; fields := struct { integer { size = 8; } n; string s; }; };";
+    std::fs::write(&metadata, text).unwrap();
+    std::fs::write(folder.path().join("stream"), b"\x01one\0\x1btw\x1bo\0").unwrap();
+    let layout = ["show", "--format", "babeltrace"];
+    let expected = "e: { n = 1, s = \"one\" }\ne: { n = 27, s = \"tw\\eo\" }\n";
+    assert_eq!(stdout(&layout, folder.path()), expected);
+    assert_eq!(stdout(&layout, &metadata), expected);
+    let info = stdout(&["info", "--format", "json"], &metadata);
+    assert!(info.contains("\"events\":2"), "{info}");
+    let stream = || std::fs::File::open(folder.path().join("stream")).unwrap();
+    let piped = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        command
+            .args(layout)
+            .args(arguments)
+            .arg("-")
+            .stdin(stream());
+        command.output().unwrap()
+    };
+    let output = piped(&["--metadata", metadata.to_str().unwrap()]);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+    let output = piped(&[]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("--metadata"), "{errors}");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// A trace of functions in two packets, by depth: entered (`true`) or left, each after a microsecond. So many events are
+/// lost between the packets.
+fn functions(folder: &Path, lost: u64, packets: [&[bool]; 2]) -> PathBuf {
+    use kymo_ctf::metadata::{
+        ByteOrder, Clock, ClockId, EventClass, IntegerClass, Metadata, StreamClass, StructClass,
+        Version, standard,
+    };
+    let order = ByteOrder::Little;
+    let mut metadata = Metadata::new(order);
+    metadata.clocks.push(Clock::new("c", 1_000_000_000));
+    metadata.packet_header = Some(standard::packet_header(order));
+    let mut class = StreamClass::new(0);
+    class.packet_context = Some(standard::packet_context(order, ClockId(0)));
+    class.event_header = Some(standard::event_header(order, ClockId(0)));
+    let number = IntegerClass::unsigned(32, order);
+    class.event_context = Some(StructClass::new().with("vtid", number));
+    for (id, name) in ["func_entry", "func_exit"].into_iter().enumerate() {
+        let name = format!("lttng_ust_cyg_profile:{name}");
+        let mut event = EventClass::new(id as u64, name);
+        event.fields = Some(
+            StructClass::new()
+                .with("addr", number)
+                .with("call_site", number),
+        );
+        class.events.push(event);
+    }
+    metadata.streams.push(class);
+    let path = folder.join("functions");
+    let mut trace = kymo_ctf::TraceWriter::create(&path, metadata, Version::Ctf18).unwrap();
+    let mut stream = trace.stream(0, "s").unwrap();
+    let mut time = 0;
+    for (packet, events) in packets.into_iter().enumerate() {
+        stream.begin_packet(time, &[]).unwrap();
+        for enter in events {
+            time += 1000;
+            let values = [1u32.into(), 0x1000u32.into(), 0u32.into()];
+            stream.event(usize::from(!enter), time, &values).unwrap();
+        }
+        stream
+            .end_packet(time, if packet == 1 { lost } else { 0 })
+            .unwrap();
+    }
+    stream.finish().unwrap();
+    path
+}
+
+#[test]
+fn a_lost_exit_does_not_take_the_time_of_all_calls_behind_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (enter, exit) = (true, false);
+    let packets = [&[enter][..], &[enter, exit, enter, exit]];
+    let report = |folder: &str, lost| {
+        let folder = scratch.path().join(folder);
+        std::fs::create_dir(&folder).unwrap();
+        let trace = functions(&folder, lost, packets);
+        let output = kymo(&["report", "--format", "json"], &trace);
+        let row: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let members = ["count", "count_max", "total_ns", "self_ns"];
+        let times = members.map(|key| row[key].as_u64().unwrap());
+        (times, String::from_utf8(output.stderr).unwrap())
+    };
+    // What seems to be open is a call whose exit is lost: only what is certain of its time counts.
+    let (times, said) = report("lossy", 3);
+    assert_eq!(times, [3, 4, 2000, 2000], "{said}");
+    assert!(said.contains("up to 1 call of any function"), "{said}");
+    // What is open is open, and its time counts up to the end.
+    let (times, said) = report("whole", 0);
+    assert_eq!(times, [3, 3, 4000, 4000], "{said}");
+    assert!(said.contains("1 still open at the end"), "{said}");
+}

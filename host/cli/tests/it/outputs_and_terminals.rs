@@ -1,0 +1,322 @@
+//! What a subcommand writes: outputs that are whole or not there and never their own input, and text
+//! that is fit for a terminal.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    command
+        .args(arguments)
+        .current_dir(data())
+        .env("NO_COLOR", "1");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("it runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn fails(output: &Output, parts: &[&str]) {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    for part in parts {
+        assert!(said.contains(part), "expected {part:?} in\n{said}");
+    }
+}
+
+fn str(path: &Path) -> &str {
+    path.to_str().expect("a path of this test")
+}
+
+/// What must not reach a terminal is in neither output.
+fn no_controls(output: &Output) {
+    for bytes in [&output.stdout, &output.stderr] {
+        let text = text(bytes);
+        let unsafe_for_terminals = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+        assert!(!text.contains(unsafe_for_terminals), "{text:?}");
+    }
+}
+
+/// A CTF 2 trace of `events` events of one byte, called `name` (as JSON has it).
+fn ctf2(folder: &Path, name: &str, events: usize) -> PathBuf {
+    let number =
+        r#"{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian""#;
+    let fragments = [
+        r#"{"type":"preamble","version":2}"#.to_owned(),
+        r#"{"type":"trace-class"}"#.to_owned(),
+        format!(
+            r#"{{"type":"data-stream-class","id":0,"event-record-header-field-class":{{"type":"structure","member-classes":[{{"name":"id","field-class":{number},"roles":["event-record-class-id"]}}}}]}}}}"#
+        ),
+        format!(
+            r#"{{"type":"event-record-class","id":0,"name":"{name}","payload-field-class":{{"type":"structure","member-classes":[{{"name":"x","field-class":{number}}}}}]}}}}"#
+        ),
+    ];
+    let metadata: String = fragments
+        .iter()
+        .map(|fragment| format!("\u{1e}{fragment}\n"))
+        .collect();
+    let trace = folder.join("trace");
+    fs::create_dir(&trace).expect("a directory");
+    fs::write(trace.join("metadata"), metadata).expect("a file");
+    fs::write(trace.join("stream"), vec![0; 2 * events]).expect("a file");
+    trace
+}
+
+#[test]
+fn names_in_a_trace_are_escaped() {
+    let folder = TempDir::new().unwrap();
+    let trace = ctf2(folder.path(), r"\u001b[31mE\u009b\n", 3);
+    let trace = str(&trace);
+    for arguments in [
+        &["show"][..],
+        &["show", "--events"],
+        &["show", "--format", "json"],
+        &["report"],
+        &["info"],
+        &["info", "--format", "json"],
+    ] {
+        let output = run(&[arguments, &[trace]].concat());
+        no_controls(&output);
+    }
+    let listed = text(&run(&["show", "--events", trace]).stdout);
+    assert!(listed.contains(r"\x1b[31mE\x9b\n: x = 0"), "{listed}");
+    // JSON means the name itself.
+    let json = text(&run(&["show", "--format", "json", trace]).stdout);
+    let event: serde_json::Value =
+        serde_json::from_str(json.lines().next().expect("a line")).expect("an object");
+    assert_eq!(event["name"], "\u{1b}[31mE\u{9b}\n");
+}
+
+#[test]
+fn names_of_symbols_are_escaped() {
+    let folder = TempDir::new().unwrap();
+    let nm = folder.path().join("x.nm");
+    let names = fs::read_to_string(data().join("demo.nm")).expect("the fixture");
+    fs::write(&nm, names.replace("compute", "com\u{1b}[2Jpute")).expect("a file");
+    for arguments in [
+        &["report"][..],
+        &["show"],
+        &["show", "--events"],
+        &["profile"],
+    ] {
+        let output = run(&[arguments, &["demo.kymo", "--symbols", str(&nm)]].concat());
+        no_controls(&output);
+        assert!(
+            text(&output.stdout).contains(r"com\x1b[2Jpute"),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn names_of_files_and_arguments_are_escaped() {
+    for arguments in [
+        &["info", "no\u{1b}]0;t\u{7}such"][..],
+        &["info", "--\u{1b}[31m"],
+        &["export", "--to", "\u{1b}[31m", "demo.kymo"],
+        &["show", "demo.kymo", "--function", "\u{1b}[31m"],
+        &["ping", "--target", "tcp:\u{1b}[31m"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        no_controls(&output);
+    }
+}
+
+/// There is nowhere to complain to; the exit code still tells.
+#[test]
+fn a_closed_or_full_stderr_is_no_crash() {
+    for redirection in ["2>&-", "2>/dev/full"] {
+        for arguments in [
+            "--no-such",
+            "info no-such",
+            "report demo.kymo --elf other.elf",
+        ] {
+            let line = format!("exec \"$KYMO\" {arguments} {redirection}");
+            let status = Command::new("sh")
+                .args(["-c", &line])
+                .env("KYMO", env!("CARGO_BIN_EXE_kymo"))
+                .current_dir(data())
+                .stdout(Stdio::null())
+                .status()
+                .expect("a shell");
+            let expected = if arguments.starts_with("report") {
+                0
+            } else {
+                2
+            };
+            assert_eq!(status.code(), Some(expected), "{line}");
+        }
+    }
+}
+
+/// Every name of an input is refused as an output, and nothing is changed.
+#[test]
+fn an_output_is_never_its_own_input() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let trace = ctf2(folder.path(), "e", 3);
+    for file in ["demo.elf", "demo.nm", "demo.kymo"] {
+        fs::copy(data().join(file), at(file)).expect("a copy");
+    }
+    fs::hard_link(trace.join("stream"), at("linked")).expect("a link");
+    let (elf, nm, raw) = (at("demo.elf"), at("demo.nm"), at("demo.kymo"));
+    let stream = trace.join("stream");
+    let metadata = trace.join("metadata");
+    let around = at("trace/../trace/stream");
+    let new = trace.join("new.json");
+    let linked = at("linked");
+    let files = [&stream, &metadata, &elf, &nm, &raw];
+    let before: Vec<_> = files.iter().map(|file| fs::read(file).unwrap()).collect();
+    for (input, output) in [
+        (&trace, &stream),
+        (&trace, &metadata),
+        (&trace, &around),
+        (&trace, &linked),
+        (&trace, &new),
+        (&trace, &elf),
+        (&trace, &nm),
+        (&stream, &metadata),
+        (&raw, &raw),
+        (&raw, &elf),
+    ] {
+        let symbols = ["--elf", str(&elf), "--symbols", str(&nm)];
+        for verb in [&["export", "--to", "json"][..], &["trace", "--perfetto"]] {
+            let rest = ["-o", str(output), str(input)];
+            let output = run(&[verb, &rest, &symbols].concat());
+            if text(&output.stderr).contains("--perfetto contradicts the name") {
+                continue;
+            }
+            fails(&output, &["it is left as it is"]);
+        }
+    }
+    let output = run(&["trace", "-o", str(&raw), str(&raw)]);
+    fails(&output, &["it is left as it is"]);
+    let after: Vec<_> = files.iter().map(|file| fs::read(file).unwrap()).collect();
+    assert!(before == after && !new.exists());
+}
+
+/// The names in a directory, without those of the inputs.
+fn outputs(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a directory").flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name != "trace").collect()
+}
+
+/// Interrupted at any time an export leaves the old file, and no new one.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_export_leaves_what_was_there() {
+    for (signal, format, name) in [("INT", "json", "x.json"), ("TERM", "ctf", "x")] {
+        let folder = TempDir::new().unwrap();
+        // Far more than is written before the signal comes.
+        let trace = ctf2(folder.path(), "e", 20_000_000);
+        let output = folder.path().join(name);
+        if format == "json" {
+            fs::write(&output, "old").expect("a file");
+        }
+        let line = ["export", "--to", format, "-o", str(&output), str(&trace)];
+        let mut process = command(&line)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it runs");
+        let deadline = Instant::now() + Duration::from_secs(300);
+        while !outputs(folder.path())
+            .iter()
+            .any(|name| name.ends_with(".part"))
+        {
+            assert!(Instant::now() < deadline && process.try_wait().unwrap().is_none());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let kill = format!("kill -{signal} {}", process.id());
+        let killed = Command::new("sh").args(["-c", &kill]).status();
+        assert!(killed.expect("a shell").success());
+        assert_eq!(process.wait().expect("it ends").code(), Some(130));
+        if format == "json" {
+            assert_eq!(fs::read_to_string(&output).unwrap(), "old");
+            assert_eq!(outputs(folder.path()), [name]);
+        } else {
+            assert!(outputs(folder.path()).is_empty());
+        }
+    }
+}
+
+/// A disk that is full is stood in for by a limit for the size of files.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_leaves_what_was_there() {
+    let folder = TempDir::new().unwrap();
+    let trace = ctf2(folder.path(), "e", 100_000);
+    let output = folder.path().join("x.json");
+    fs::write(&output, "old").expect("a file");
+    for (format, output) in [("json", &output), ("ctf", &folder.path().join("x"))] {
+        let line = "trap '' XFSZ; ulimit -f 16; exec \"$KYMO\" \"$@\"";
+        let result = Command::new("sh")
+            .args(["-c", line, "sh", "export", "--to", format, "-o"])
+            .args([output, &trace])
+            .env("KYMO", env!("CARGO_BIN_EXE_kymo"))
+            .output()
+            .expect("a shell");
+        fails(&result, &["File too large"]);
+    }
+    assert_eq!(fs::read_to_string(&output).unwrap(), "old");
+    assert_eq!(outputs(folder.path()), ["x.json"]);
+}
+
+/// Pipes are written as they are, and a reader at their other end gets everything.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_written_as_it_is() {
+    let folder = TempDir::new().unwrap();
+    let pipe = folder.path().join("pipe.json");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo").success());
+    let export = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || run(&["export", "-o", str(&pipe), "demo.kymo"])
+    });
+    let got = fs::read(&pipe).expect("the pipe");
+    assert_eq!(export.join().expect("it runs").status.code(), Some(0));
+    let file = folder.path().join("file.json");
+    assert_eq!(
+        run(&["export", "-o", str(&file), "demo.kymo"])
+            .status
+            .code(),
+        Some(0)
+    );
+    assert!(!got.is_empty() && got == fs::read(&file).expect("the file"));
+}
+
+/// A trace directory that is there is replaced by a whole one, or stays.
+#[test]
+fn a_trace_directory_is_replaced_as_a_whole() {
+    let folder = TempDir::new().unwrap();
+    let trace = folder.path().join("t");
+    for fixture in ["demo.kymo", "threads.kymo"] {
+        let output = run(&["trace", fixture, "-o", str(&trace)]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let saved = run(&["show", "--events", str(&trace)]);
+        assert_eq!(
+            text(&saved.stdout),
+            text(&run(&["show", "--events", fixture]).stdout)
+        );
+    }
+    fs::write(trace.join("mine"), "").expect("a file");
+    fails(&run(&["trace", "demo.kymo", "-o", str(&trace)]), &["mine"]);
+    let saved = run(&["show", "--events", str(&trace)]);
+    assert!(!saved.stdout.is_empty());
+    assert_eq!(outputs(folder.path()), ["t"]);
+}

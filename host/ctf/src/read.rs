@@ -1,0 +1,27 @@
+//! Reading traces: from metadata to a plan, from bytes to events.
+
+pub(crate) mod bits;
+mod event;
+mod expected;
+mod file;
+mod messages;
+mod parallel;
+mod projection;
+mod ring;
+pub(crate) mod run_program;
+mod stream;
+mod trace;
+mod value;
+mod walk;
+mod window;
+
+pub use event::{Event, EventIter, Events, Gap, GapKind, Packet, PacketInfo, Visitor};
+pub use expected::Absence;
+pub use messages::{Messages, Origin};
+pub use parallel::{Parallel, Told};
+pub use projection::{Numbers, Projection};
+
+pub use stream::{Message, Resume, Run, Skipped, StreamReader};
+pub use trace::{MAX_LEVELS, Trace};
+pub use value::Value;
+pub use walk::Container;

@@ -1,0 +1,185 @@
+//! Streams that should be there: what the metadata or the names of the other files lead to expect.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+
+use super::event::PacketInfo;
+use super::stream::Message;
+use super::trace::{Source, Trace};
+
+/// Widest span of numbers in which missing ones are named.
+const WIDEST: u64 = 4096;
+
+/// A stream that is empty, or is not there although something says that it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Absence {
+    /// The metadata describes streams, and there is no file with one.
+    NoStreams,
+    /// The file of a stream has no bytes, and others have.
+    Empty {
+        /// Name of the stream.
+        stream: String,
+    },
+    /// Files are numbered, and one in between is not there.
+    Missing {
+        /// Name that the file would have.
+        stream: String,
+    },
+    /// No stream begins with a packet of a class that the metadata describes.
+    NoPackets {
+        /// Id of the stream class.
+        class: u64,
+        /// Event classes that it has.
+        events: usize,
+    },
+}
+
+impl fmt::Display for Absence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoStreams => f.write_str("the metadata has no streams beside it"),
+            Self::Empty { stream } => write!(f, "stream {stream} is empty"),
+            Self::Missing { stream } => {
+                write!(f, "stream {stream} is missing between its neighbours")
+            }
+            Self::NoPackets { class, events } => write!(
+                f,
+                "no stream begins with a packet of stream class {class}, which has {events} event classes"
+            ),
+        }
+    }
+}
+
+impl Trace {
+    /// Streams that are empty, or missing where the metadata or their siblings lead to expect one.
+    ///
+    /// That need not be a fault: a processor was off, or nothing happened. But an analysis of what is left may miss it.
+    /// Looks at the first packet of each stream.
+    #[must_use]
+    pub fn absences(&self) -> Vec<Absence> {
+        if self.streams.is_empty() {
+            let described = self
+                .metadata()
+                .streams
+                .iter()
+                .any(|it| !it.events.is_empty());
+            return described
+                .then_some(Absence::NoStreams)
+                .into_iter()
+                .collect();
+        }
+        let empty: Vec<bool> = self
+            .streams
+            .iter()
+            .map(|(_, source)| is_empty(source))
+            .collect();
+        let mut absences = Vec::new();
+        if !empty.iter().all(|empty| *empty) {
+            let named = self.streams.iter().zip(&empty).filter(|(_, empty)| **empty);
+            absences.extend(named.map(|((stream, _), _)| Absence::Empty {
+                stream: stream.clone(),
+            }));
+        }
+        let missing = missing_numbers(self.stream_names());
+        absences.extend(
+            missing
+                .into_iter()
+                .map(|stream| Absence::Missing { stream }),
+        );
+        let classes = &self.metadata().streams;
+        if classes.len() > 1 {
+            let seen: BTreeSet<usize> = (0..self.streams.len())
+                .filter_map(|index| self.first_class(index))
+                .collect();
+            let unseen = classes
+                .iter()
+                .enumerate()
+                .filter(|(index, class)| !seen.contains(index) && !class.events.is_empty());
+            absences.extend(unseen.map(|(_, class)| Absence::NoPackets {
+                class: class.id,
+                events: class.events.len(),
+            }));
+        }
+        absences
+    }
+
+    /// Whether a stream has the UUID that the metadata has. Then one with another UUID belongs to another trace; in a
+    /// trace where none has it, the metadata was made anew.
+    pub(super) fn has_own_uuid(&self) -> bool {
+        self.streams.len() > 1
+            && self.metadata().uuid.is_some()
+            && (0..self.streams.len()).any(|index| {
+                self.first_packet(index)
+                    .is_some_and(|packet| !packet.foreign)
+            })
+    }
+
+    /// The stream class of the first packet of a stream.
+    fn first_class(&self, index: usize) -> Option<usize> {
+        Some(self.first_packet(index)?.stream_class)
+    }
+
+    /// What the first packet of a stream says of itself.
+    fn first_packet(&self, index: usize) -> Option<PacketInfo> {
+        let mut reader = self.reader(index).ok()??;
+        loop {
+            match reader.next_message().ok()?? {
+                Message::Packet(packet) => return Some(*packet.info()),
+                Message::Gap(_) => {}
+                Message::Event(_) => return None,
+            }
+        }
+    }
+}
+
+fn is_empty(source: &Source) -> bool {
+    match source {
+        Source::File(path) => {
+            fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0)
+        }
+        Source::Memory(bytes) => bytes.is_empty(),
+        Source::Ring(inner, _) => is_empty(inner),
+    }
+}
+
+/// Names that lie between numbered ones of the same prefix, as tracers number the files of processors. (Threads have
+/// sparse numbers: what a prefix ends with `-` for is not counted.)
+fn missing_numbers<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
+    let mut series: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+    for name in names {
+        let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let digits = name.get(prefix.len()..).unwrap_or_default();
+        let plain = digits == "0" || !digits.starts_with('0');
+        if let (true, false, Ok(number)) = (plain, prefix.ends_with('-'), digits.parse()) {
+            series.entry(prefix).or_default().insert(number);
+        }
+    }
+    let mut missing = Vec::new();
+    for (prefix, numbers) in series {
+        let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else {
+            continue;
+        };
+        if last - first < WIDEST {
+            let between = (*first..*last).filter(|number| !numbers.contains(number));
+            missing.extend(between.map(|number| format!("{prefix}{number}")));
+        }
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_between_others_are_missing() {
+        let names = [
+            "chan_0", "chan_3", "chan_1", "other", "cpu7", "thread-1", "thread-9",
+        ];
+        assert_eq!(missing_numbers(names.into_iter()), ["chan_2"]);
+        assert!(missing_numbers(["a1", "a99999"].into_iter()).is_empty());
+        assert!(missing_numbers(["a", "", "a07", "a09"].into_iter()).is_empty());
+    }
+}

@@ -1,0 +1,430 @@
+//! Running [field programs](crate::plan::field_program): showing all fields of a scope that has been decoded before.
+
+use super::bits::{extend, float, load, near_zero, zero};
+use super::walk::{Container, Sink, SlotValues};
+use crate::metadata::{ByteOrder, Encoding};
+use crate::plan::field_program::{Elements, NEAR, Op};
+use crate::plan::picks::Load;
+use crate::plan::{Count, IntegerNode, Node, NodeId, Plan};
+
+/// Where fields are.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a, 's> {
+    pub plan: &'a Plan,
+    pub slots: &'s SlotValues,
+    /// What of the stream is in memory, all fields that are shown among it ...
+    pub bytes: &'a [u8],
+    /// ... and where in it the packet begins, in bits: before it, that is a number that goes round, if its beginning is not
+    /// in memory any more.
+    pub packet: u64,
+}
+
+/// The bytes behind a place, if there are so many.
+type Near<'a> = Option<&'a [u8; NEAR + 8]>;
+
+impl<'a> Place<'a, '_> {
+    /// Gives the numbers near bit `at` of the packet with which a program begins to `taken`, as long as that wants more: how
+    /// many operations they were.
+    #[inline(always)]
+    pub fn numbers(
+        &self,
+        ops: &'a [Op],
+        at: u64,
+        taken: &mut impl FnMut(&'a str, &'a IntegerNode, u64) -> bool,
+    ) -> Option<usize> {
+        let at = at.wrapping_add(self.packet);
+        let little = self.plan.order? == ByteOrder::Little;
+        let near = self.near(at);
+        for (count, op) in ops.iter().enumerate() {
+            let Op::Number {
+                offset,
+                shift,
+                name,
+                mask,
+                sign,
+                node,
+            } = op
+            else {
+                return Some(count);
+            };
+            let word = self.word::<true>(near, at, *offset)?;
+            let word = if little { word } else { word.swap_bytes() };
+            let value = (word >> (*shift & 63)) & *mask;
+            if !taken(name, node, (value ^ *sign).wrapping_sub(*sign)) {
+                return Some(count + 1);
+            }
+        }
+        Some(ops.len())
+    }
+
+    /// Gives these numbers near bit `at` of the packet to `taken`.
+    #[inline(always)]
+    pub(super) fn load_all(
+        &self,
+        loads: &[Load],
+        at: u64,
+        taken: &mut impl FnMut(&Load, u64),
+    ) -> Option<()> {
+        let at = at.wrapping_add(self.packet);
+        let mut take = |load: &Load, word: u64| {
+            let value = (word >> (load.shift & 63)) & load.mask;
+            taken(load, (value ^ load.sign).wrapping_sub(load.sign));
+        };
+        let near = self.near(at);
+        match (near, self.plan.order?) {
+            (Some(near), ByteOrder::Little) => {
+                for load in loads {
+                    let offset = usize::from(load.offset);
+                    let word = near[offset..offset + 8].first_chunk().copied()?;
+                    take(load, u64::from_le_bytes(word));
+                }
+            }
+            (_, ByteOrder::Little) => {
+                for load in loads {
+                    take(load, self.word::<true>(near, at, load.offset)?);
+                }
+            }
+            (_, ByteOrder::Big) => {
+                for load in loads {
+                    take(load, self.word::<false>(near, at, load.offset)?);
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// Shows fields by a program that begins with numbers, as most do that show values alone: these need little.
+    #[inline(always)]
+    pub(super) fn show_values<S: Sink<'a>>(
+        &self,
+        ops: &'a [Op],
+        at: u64,
+        sink: &mut S,
+    ) -> Option<()> {
+        let first = self.numbers(ops, at, &mut |name, node, value| {
+            sink.number(name, node, value);
+            sink.wants_more()
+        })?;
+        if first == ops.len() {
+            return Some(());
+        }
+        self.show(ops, first, at, sink)
+    }
+
+    /// Shows fields from bit `at` of the packet on, from the operation `first` on. `None` if they are not as they were when they were decoded, which cannot
+    /// be.
+    #[inline(always)]
+    pub(super) fn show<S: Sink<'a>>(
+        &self,
+        ops: &'a [Op],
+        first: usize,
+        at: u64,
+        sink: &mut S,
+    ) -> Option<()> {
+        let at = at.wrapping_add(self.packet);
+        match self.plan.order? {
+            ByteOrder::Little => self.run::<true, S>(ops, first, at, sink),
+            ByteOrder::Big => self.run::<false, S>(ops, first, at, sink),
+        }
+    }
+
+    /// Begins with the operation `first`; `at` counts from the first byte in memory.
+    fn run<const LITTLE: bool, S: Sink<'a>>(
+        &self,
+        ops: &'a [Op],
+        first: usize,
+        mut at: u64,
+        sink: &mut S,
+    ) -> Option<()> {
+        let mut near = self.near(at);
+        let mut rest = ops.get(first..)?.iter();
+        while let Some(op) = rest.next() {
+            if !sink.wants_more() {
+                return Some(());
+            }
+            // Most are numbers, and a condition is foreseen better than a jump by a table.
+            if let Op::Number {
+                offset,
+                shift,
+                name,
+                mask,
+                sign,
+                node,
+            } = op
+            {
+                let word = self.word::<LITTLE>(near, at, *offset)?;
+                let value = (word >> (*shift & 63)) & *mask;
+                sink.number(name, node, (value ^ *sign).wrapping_sub(*sign));
+                continue;
+            }
+            match op {
+                Op::Number { .. } => {}
+                Op::Begin { name, container } => {
+                    sink.begin(name, *container);
+                    continue;
+                }
+                Op::End(container) => {
+                    sink.end(*container);
+                    continue;
+                }
+                Op::Scope(scope) => {
+                    sink.scope(*scope);
+                    continue;
+                }
+                Op::Integer { offset, name, node } => {
+                    let value = self.integer::<LITTLE>(node, at + u64::from(*offset));
+                    for &slot in node.slots.of(&self.plan.slot_lists) {
+                        self.slots.get(slot as usize)?.set(Some(value));
+                    }
+                    sink.integer(name, node, value, node.class.size);
+                    continue;
+                }
+                Op::Float { offset, size, name } => {
+                    let value = self.float::<LITTLE>(at + u64::from(*offset), *size);
+                    sink.float(name, value, *size);
+                    continue;
+                }
+                Op::Align { skip, align } => {
+                    // It counts from the start of the packet.
+                    let mask = u64::from(*align) - 1;
+                    let place = (at + u64::from(*skip)).wrapping_sub(self.packet);
+                    at = ((place + mask) & !mask).wrapping_add(self.packet);
+                }
+                Op::String {
+                    encoding,
+                    skip,
+                    name,
+                } => {
+                    at += u64::from(*skip);
+                    let (text, behind) = self.string(at, *encoding)?;
+                    sink.text(name, text, *encoding);
+                    at = behind;
+                }
+                Op::Text {
+                    encoding,
+                    skip,
+                    name,
+                    count,
+                } => {
+                    at += u64::from(*skip);
+                    let (text, behind) = self.text(at, *count, *encoding)?;
+                    sink.text(name, text, *encoding);
+                    at = behind;
+                }
+                Op::Blob { skip, name, blob } => {
+                    at += u64::from(*skip);
+                    let (count, media_type) = &**blob;
+                    sink.blob(name, self.take(&mut at, *count)?, media_type);
+                }
+                Op::Array {
+                    skip,
+                    name,
+                    elements,
+                } => {
+                    at += u64::from(*skip);
+                    let count = self.count(elements.count)?;
+                    sink.begin(name, Container::Array(count));
+                    self.elements::<LITTLE, S>(elements, count, at, sink)?;
+                    sink.end(Container::Array(count));
+                    at += elements.bits(count);
+                }
+                Op::Pass { skip, elements } => {
+                    at += u64::from(*skip) + elements.bits(self.count(elements.count)?);
+                }
+                Op::Variant { skip, name, choice } => {
+                    at += u64::from(*skip);
+                    let (node, targets) = &**choice;
+                    let option = self.choose(*node)?;
+                    rest = ops.get(*targets.get(option as usize)? as usize..)?.iter();
+                    sink.begin(name, Container::Variant);
+                }
+                Op::Leave { skip, target } => {
+                    at += u64::from(*skip);
+                    sink.end(Container::Variant);
+                    rest = ops.get(*target as usize..)?.iter();
+                }
+            }
+            near = self.near(at);
+        }
+        Some(())
+    }
+
+    /// The string at a place, and the place behind it.
+    #[inline(never)]
+    fn string(&self, at: u64, encoding: Encoding) -> Option<(&'a [u8], u64)> {
+        let bytes = self.bytes.get(byte(at)..)?;
+        match near_zero(bytes) {
+            Some(length) if encoding.unit() == 1 => {
+                Some((bytes.get(..length)?, at + (length as u64 + 1) * 8))
+            }
+            _ => self.any_string(at, encoding),
+        }
+    }
+
+    /// The same for long ones, and other characters.
+    #[cold]
+    fn any_string(&self, at: u64, encoding: Encoding) -> Option<(&'a [u8], u64)> {
+        let bytes = self.bytes.get(byte(at)..)?;
+        let unit = encoding.unit();
+        let length = zero(bytes, unit)?;
+        let behind = at + (length as u64 + u64::from(unit)) * 8;
+        Some((bytes.get(..length)?, behind))
+    }
+
+    /// The text of so many bytes at a place, up to the first zero in it, and the place behind it.
+    #[inline(never)]
+    fn text(&self, mut at: u64, count: Count, encoding: Encoding) -> Option<(&'a [u8], u64)> {
+        let bytes = self.take(&mut at, count)?;
+        match near_zero(bytes) {
+            Some(length) if encoding.unit() == 1 => Some((bytes.get(..length)?, at)),
+            _ => self.any_text(bytes, at, encoding),
+        }
+    }
+
+    /// The same for long ones, and other characters.
+    #[cold]
+    fn any_text(
+        &self,
+        bytes: &'a [u8],
+        behind: u64,
+        encoding: Encoding,
+    ) -> Option<(&'a [u8], u64)> {
+        let end = zero(bytes, encoding.unit()).unwrap_or(bytes.len());
+        Some((bytes.get(..end)?, behind))
+    }
+
+    /// Which option of a variant there is.
+    #[inline(never)]
+    fn choose(&self, node: NodeId) -> Option<u32> {
+        let Some(Node::Variant(variant)) = self.plan.node(node) else {
+            return None;
+        };
+        let tag = self.slots.get(variant.slot as usize)?.get()?;
+        let option = variant.select(tag)?;
+        for &slot in variant.clears.of(&self.plan.slot_lists) {
+            self.slots.get(slot as usize)?.set(None);
+        }
+        Some(option)
+    }
+
+    /// Shows the elements of an array.
+    #[inline(never)]
+    fn elements<const LITTLE: bool, S: Sink<'a>>(
+        &self,
+        elements: &'a Elements,
+        count: u64,
+        at: u64,
+        sink: &mut S,
+    ) -> Option<()> {
+        let (stride, size) = (u64::from(elements.stride), elements.size);
+        if let (Some(node), 8, 8, 0) = (&elements.integer, stride, size, at % 8) {
+            let bytes = self.bytes.get(byte(at)..)?;
+            for &value in bytes.get(..usize::try_from(count).ok()?)? {
+                if !sink.wants_more() {
+                    break;
+                }
+                let sign = u64::from(node.class.signed) << 7;
+                let value = (u64::from(value) ^ sign).wrapping_sub(sign);
+                sink.integer("", node, value, size);
+            }
+            return Some(());
+        }
+        let mut place = at;
+        for _ in 0..count {
+            if !sink.wants_more() {
+                break;
+            }
+            match &elements.integer {
+                Some(node) => {
+                    sink.integer("", node, self.integer::<LITTLE>(node, place), size);
+                }
+                None => sink.float("", self.float::<LITTLE>(place, size), size),
+            }
+            place += stride;
+        }
+        Some(())
+    }
+
+    /// The bytes behind a place, in which integers near it lie, unless the end of memory is near too.
+    #[inline(always)]
+    fn near(&self, at: u64) -> Near<'a> {
+        self.bytes.get(byte(at)..)?.first_chunk()
+    }
+
+    /// The 8 bytes `offset` bytes behind a place.
+    #[inline(always)]
+    fn word<const LITTLE: bool>(&self, near: Near<'a>, at: u64, offset: u8) -> Option<u64> {
+        let offset = usize::from(offset);
+        let chunk = match near {
+            Some(near) => near[offset..offset + 8].first_chunk().copied()?,
+            None => self.last(byte(at) + offset),
+        };
+        Some(if LITTLE {
+            u64::from_le_bytes(chunk)
+        } else {
+            u64::from_be_bytes(chunk)
+        })
+    }
+
+    /// The last bytes in memory, as if zeros followed.
+    #[cold]
+    fn last(&self, place: usize) -> [u8; 8] {
+        let mut chunk = [0; 8];
+        let bytes = self.bytes.get(place..).unwrap_or(&[]);
+        chunk
+            .iter_mut()
+            .zip(bytes)
+            .for_each(|(to, from)| *to = *from);
+        chunk
+    }
+
+    #[inline(never)]
+    fn float<const LITTLE: bool>(&self, place: u64, size: u32) -> f64 {
+        float(self.load::<LITTLE>(place, size), size)
+    }
+
+    /// The value of an integer, with its sign.
+    #[inline(never)]
+    fn integer<const LITTLE: bool>(&self, node: &IntegerNode, place: u64) -> u64 {
+        let size = node.class.size;
+        let raw = self.load::<LITTLE>(place, size);
+        match node.class.signed {
+            true => extend(raw, size) as u64,
+            false => raw,
+        }
+    }
+
+    #[inline(always)]
+    pub fn load<const LITTLE: bool>(&self, place: u64, size: u32) -> u64 {
+        let order = if LITTLE {
+            ByteOrder::Little
+        } else {
+            ByteOrder::Big
+        };
+        let bytes = self.bytes.get(byte(place)..).unwrap_or(&[]);
+        load(bytes, (place & 7) as u32, size, order)
+    }
+
+    /// As many bytes at the place, which moves behind them.
+    #[inline(always)]
+    pub fn take(&self, at: &mut u64, count: Count) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.count(count)?).ok()?;
+        let bytes = self.bytes.get(byte(*at)..)?.get(..length)?;
+        *at += length as u64 * 8;
+        Some(bytes)
+    }
+
+    #[inline(always)]
+    pub fn count(&self, count: Count) -> Option<u64> {
+        match count {
+            Count::Fixed(count) => Some(count),
+            Count::Slot(slot) => self.slots.get(slot as usize)?.get(),
+        }
+    }
+}
+
+/// The byte that holds a bit.
+#[inline(always)]
+const fn byte(at: u64) -> usize {
+    (at / 8) as usize
+}

@@ -1,0 +1,18 @@
+//! The reader and the writer against other readers, random traces and hostile bytes.
+
+mod attributes;
+mod backward;
+mod cases;
+mod convert;
+mod ctf2;
+mod elements;
+mod golden;
+mod hostile;
+mod kymo;
+mod metadata;
+mod parallel;
+mod quick;
+mod random;
+mod refused;
+mod roundtrip;
+mod skip;

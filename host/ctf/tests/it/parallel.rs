@@ -1,0 +1,118 @@
+//! Several threads tell what one does, in the same order, damage included.
+
+use std::sync::Arc;
+
+use crate::random::{Kind, Random};
+use kymo_ctf::{Message, Messages, Parallel, Plan, Skipped, Told, Trace};
+
+/// A line for something that a stream tells.
+fn line(stream: usize, told: Told<'_>) -> String {
+    match told {
+        Told::Message(Message::Event(event)) => {
+            let place = (event.offset(), event.size(), event.ticks());
+            format!("{stream} {place:?} {:?} {}", event.time_ns(), event.name())
+        }
+        Told::Message(Message::Packet(packet)) => format!("{stream} {:?}", packet.info()),
+        Told::Message(Message::Gap(gap)) => format!("{stream} {gap:?}"),
+        Told::Damage { error, skipped } => damage(stream, skipped, &error.to_string()),
+    }
+}
+
+fn damage(stream: usize, skipped: Option<Skipped>, error: &str) -> String {
+    format!("{stream} {error} {skipped:?}")
+}
+
+/// The lines of one thread, by [`Messages`].
+fn alone(trace: &Trace) -> Vec<String> {
+    let mut messages = Messages::merge([trace]).expect("memory");
+    let mut lines = Vec::new();
+    loop {
+        match messages.next_message() {
+            Ok(Some((origin, message))) => lines.push(line(origin.stream, Told::Message(message))),
+            Ok(None) => return lines,
+            Err(error) => {
+                let skipped = messages.skip(error.origin).expect("memory");
+                lines.push(damage(
+                    error.origin.stream,
+                    skipped,
+                    &error.error.to_string(),
+                ));
+            }
+        }
+    }
+}
+
+/// Those of several.
+fn together(trace: &Trace, threads: usize) -> Vec<String> {
+    let make = |origin: kymo_ctf::Origin, told: Told<'_>, lines: &mut Vec<String>| {
+        lines.push(line(origin.stream, told));
+    };
+    let mut parallel = Parallel::new([trace], threads, make).expect("memory");
+    let mut lines = Vec::new();
+    while let Some((origin, part)) = parallel.next_part() {
+        let of_stream = format!("{} ", origin.stream);
+        assert!(part.iter().all(|line| line.starts_with(&of_stream)));
+        lines.extend_from_slice(part);
+    }
+    lines
+}
+
+#[test]
+fn any_number_of_threads_tells_the_same() {
+    let mut random = Random::new(21);
+    for round in 0..12u64 {
+        let metadata = crate::random::metadata(&mut random, 20, Kind::Ctf18);
+        let plan = Arc::new(Plan::new(metadata).expect("metadata"));
+        let streams: Vec<_> = (0..1 + round % 5)
+            .map(|number| {
+                let (bytes, _) = crate::random::stream(&plan, 0, &mut random, 3_000, 0);
+                (format!("stream {number}"), bytes)
+            })
+            .collect();
+        let trace = Trace::from_plan(plan.clone(), streams.clone());
+        let expected = alone(&trace);
+        for threads in [1, 2, 7] {
+            let found = together(&trace, threads);
+            assert_eq!(found.len(), expected.len());
+            assert!(found == expected, "{threads} threads, round {round}");
+        }
+        // Damaged, each stream tells what it told alone; the merge may differ where its time goes back.
+        let damaged = streams.into_iter().map(|(name, mut bytes)| {
+            for _ in 0..3 {
+                let at = random.below(bytes.len() as u64) as usize;
+                bytes[at] ^= 1 << random.below(8);
+            }
+            (name, bytes)
+        });
+        let trace = Trace::from_plan(plan.clone(), damaged.collect::<Vec<_>>());
+        let (mut found, mut expected) = (together(&trace, 3), alone(&trace));
+        let stream = |line: &String| line.split(' ').next().map(str::to_owned);
+        found.sort_by_key(stream);
+        expected.sort_by_key(stream);
+        assert!(found == expected, "damaged, round {round}");
+    }
+}
+
+#[test]
+fn nothing_is_waited_for_when_nobody_asks_any_more() {
+    let mut random = Random::new(22);
+    let plan = Arc::new(
+        Plan::new(crate::random::metadata(&mut random, 20, Kind::Ctf18)).expect("metadata"),
+    );
+    let (bytes, _) = crate::random::stream(&plan, 0, &mut random, 20_000, 0);
+    let trace = Trace::from_plan(plan, [("a", bytes.clone()), ("b", bytes)]);
+    let make = |_: kymo_ctf::Origin, _: Told<'_>, out: &mut Vec<u8>| out.push(1);
+    let mut parallel = Parallel::new([&trace], 3, make).expect("memory");
+    assert!(parallel.next_part().is_some());
+    drop(parallel);
+    // A function that panics is no reason to wait either.
+    let make = |origin: kymo_ctf::Origin, _: Told<'_>, out: &mut Vec<u8>| {
+        assert!(origin.stream == 0, "on purpose");
+        out.push(1);
+    };
+    let end = std::panic::catch_unwind(|| {
+        let mut parallel = Parallel::new([&trace], 3, make).expect("memory");
+        while parallel.next_part().is_some() {}
+    });
+    assert!(end.is_err());
+}

@@ -1,0 +1,462 @@
+//! What events name, interned once for the whole input: address spaces, functions, threads and
+//! interrupts.
+//!
+//! A *space* is where addresses, names and numbers mean something: a kernel with its modules, a
+//! process with its mappings, a firmware image, a table of names. A function is a (space, address) or
+//! a (space, name), a thread a (space, [`Tid`]), an interrupt a (space, kind, [`Irq`]); each gets a dense
+//! number on first sight. So two traces that are read as one never share an identity by accident, and
+//! whatever works on events can index tables in the place of looking things up.
+
+use std::collections::HashMap;
+
+use crate::{Addr, FunctionId, InterruptId, Irq, SpaceId, ThreadId, Tid, Time};
+
+/// Where addresses, names and numbers mean something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// What kind of space it is.
+    pub kind: SpaceKind,
+    /// What to call it where there are several: the trace's place, the program's name.
+    pub name: String,
+    /// The process, where it is one.
+    pub pid: Option<u64>,
+    /// The build id of its program, if the trace tells.
+    pub build_id: Option<Vec<u8>>,
+    /// The run-time address of the start of its program's text, if the trace tells.
+    pub text_base: Option<Addr>,
+    /// What lies where in it, as far as the trace tells, in the order in which it was told.
+    pub mappings: Vec<Mapping>,
+}
+
+/// The kinds of [`Space`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SpaceKind {
+    /// One program that has the machine to itself.
+    #[default]
+    Firmware,
+    /// A kernel and its modules.
+    Kernel,
+    /// A process.
+    Process,
+}
+
+/// A file that was mapped into a [`Space`] for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The first address.
+    pub start: Addr,
+    /// How many bytes.
+    pub bytes: u64,
+    /// Where in the file that is; 0 for a whole image.
+    pub offset: u64,
+    /// The file.
+    pub path: String,
+    /// Its build id, if the trace tells.
+    pub build_id: Option<Vec<u8>>,
+    /// From when on it was there; `None` if since before the trace.
+    pub since: Option<Time>,
+}
+
+impl Mapping {
+    /// Whether an address lies in it.
+    pub const fn holds(&self, address: Addr) -> bool {
+        address.0.wrapping_sub(self.start.0) < self.bytes
+    }
+}
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Where it lies.
+    pub space: SpaceId,
+    /// Where it begins; `None` if the trace knows its name alone.
+    pub address: Option<Addr>,
+    /// Its name, if the trace tells. Symbols may know a better one.
+    pub name: Option<Box<str>>,
+    /// The mapping that held its address when it was first met: an index into
+    /// [`Space::mappings`].
+    pub mapping: Option<u32>,
+}
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Where its number was given.
+    pub space: SpaceId,
+    /// How the target identifies it.
+    pub tid: Tid,
+    /// Its latest name, if the trace tells one.
+    pub name: Option<Box<str>>,
+}
+
+/// An interrupt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interrupt {
+    /// Where its number was given.
+    pub space: SpaceId,
+    /// What kind it is of.
+    pub kind: InterruptKind,
+    /// Its number among those of its kind.
+    pub irq: Irq,
+    /// Its latest name, if the trace tells one.
+    pub name: Option<Box<str>>,
+}
+
+/// The kinds of interrupts, each with numbers of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum InterruptKind {
+    /// A line of the interrupt controller, or a processor's exception where one number counts both
+    /// (Cortex-M); on Linux programs, a signal.
+    #[default]
+    Hard,
+    /// Work that a kernel puts off until after a hard interrupt (Linux: softirq).
+    Soft,
+    /// A processor's own vector: local timer, interprocessor interrupt (x86).
+    Vector,
+}
+
+/// Something that is not known yet has been given an identity, or its name has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Change {
+    ThreadName(ThreadId),
+    InterruptName(InterruptId),
+}
+
+/// All that events name. Numbers are given in the order of first sight, and never change.
+#[derive(Clone, Debug, Default)]
+pub struct Identities {
+    spaces: Vec<Space>,
+    functions: Vec<Function>,
+    threads: Vec<Thread>,
+    interrupts: Vec<Interrupt>,
+    by_address: HashMap<(SpaceId, Addr), FunctionId>,
+    by_name: HashMap<(SpaceId, Box<str>), FunctionId>,
+    by_tid: HashMap<(SpaceId, Tid), ThreadId>,
+    by_irq: HashMap<(SpaceId, InterruptKind, Irq), InterruptId>,
+    changes: Vec<Change>,
+}
+
+/// Two are the same if they name the same things.
+impl PartialEq for Identities {
+    fn eq(&self, other: &Self) -> bool {
+        self.spaces == other.spaces
+            && self.functions == other.functions
+            && self.threads == other.threads
+            && self.interrupts == other.interrupts
+    }
+}
+
+/// What became known in [`Identities`] since the last [`news`](Identities::news).
+#[derive(Clone, Debug, Default)]
+pub struct News {
+    spaces: Vec<Space>,
+    functions: Vec<Function>,
+    threads: Vec<Thread>,
+    interrupts: Vec<Interrupt>,
+    thread_names: Vec<(ThreadId, Box<str>)>,
+    interrupt_names: Vec<(InterruptId, Box<str>)>,
+}
+
+/// How much of [`Identities`] somebody knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known {
+    functions: usize,
+    threads: usize,
+    interrupts: usize,
+}
+
+/// The number of the next entry of a table.
+fn next<T>(table: &[T]) -> u32 {
+    // There is no memory for 2^32 of them.
+    u32::try_from(table.len()).unwrap_or(u32::MAX)
+}
+
+impl Identities {
+    /// Adds a space.
+    pub fn add_space(&mut self, space: Space) -> SpaceId {
+        let id = SpaceId(next(&self.spaces));
+        self.spaces.push(space);
+        id
+    }
+
+    /// The function that begins at an address.
+    pub fn function_at(&mut self, space: SpaceId, address: Addr) -> FunctionId {
+        if let Some(known) = self.by_address.get(&(space, address)) {
+            return *known;
+        }
+        let mapping = self.space(space).and_then(|space| {
+            let found = space.mappings.iter().rposition(|it| it.holds(address));
+            u32::try_from(found?).ok()
+        });
+        let id = FunctionId(next(&self.functions));
+        self.functions.push(Function {
+            space,
+            address: Some(address),
+            name: None,
+            mapping,
+        });
+        self.by_address.insert((space, address), id);
+        id
+    }
+
+    /// The function of a name that has no address.
+    pub fn function_named(&mut self, space: SpaceId, name: &str) -> FunctionId {
+        if let Some(known) = self.by_name.get(&(space, name.into())) {
+            return *known;
+        }
+        let id = FunctionId(next(&self.functions));
+        self.functions.push(Function {
+            space,
+            address: None,
+            name: Some(name.into()),
+            mapping: None,
+        });
+        self.by_name.insert((space, name.into()), id);
+        id
+    }
+
+    /// Names a function that has an address.
+    pub fn name_function(&mut self, function: FunctionId, name: &str) {
+        if let Some(function) = self.functions.get_mut(function.0 as usize) {
+            function.name = Some(name.into());
+        }
+    }
+
+    /// The thread that its target identifies so.
+    pub fn thread(&mut self, space: SpaceId, tid: Tid) -> ThreadId {
+        let next = ThreadId(next(&self.threads));
+        let id = *self.by_tid.entry((space, tid)).or_insert(next);
+        if id == next {
+            self.threads.push(Thread {
+                space,
+                tid,
+                name: None,
+            });
+        }
+        id
+    }
+
+    /// The interrupt of this kind and number.
+    pub fn interrupt(&mut self, space: SpaceId, kind: InterruptKind, irq: Irq) -> InterruptId {
+        let next = InterruptId(next(&self.interrupts));
+        let id = *self.by_irq.entry((space, kind, irq)).or_insert(next);
+        if id == next {
+            self.interrupts.push(Interrupt {
+                space,
+                kind,
+                irq,
+                name: None,
+            });
+        }
+        id
+    }
+
+    /// Names a thread. The name holds for what happened before, too.
+    pub fn name_thread(&mut self, thread: ThreadId, name: &str) {
+        if let Some(known) = self.threads.get_mut(thread.0 as usize)
+            && known.name.as_deref() != Some(name)
+        {
+            known.name = Some(name.into());
+            self.changes.push(Change::ThreadName(thread));
+        }
+    }
+
+    /// Names an interrupt. The name holds for what happened before, too.
+    pub fn name_interrupt(&mut self, interrupt: InterruptId, name: &str) {
+        if let Some(known) = self.interrupts.get_mut(interrupt.0 as usize)
+            && known.name.as_deref() != Some(name)
+        {
+            known.name = Some(name.into());
+            self.changes.push(Change::InterruptName(interrupt));
+        }
+    }
+
+    /// A file is mapped into a space. What was at these addresses before is another function from here
+    /// on.
+    pub fn map(&mut self, space: SpaceId, mapping: Mapping) {
+        self.by_address
+            .retain(|(of, address), _| *of != space || !mapping.holds(*address));
+        if let Some(space) = self.spaces.get_mut(space.0 as usize) {
+            space.mappings.push(mapping);
+        }
+    }
+
+    /// The spaces, by [`SpaceId`].
+    pub fn spaces(&self) -> &[Space] {
+        &self.spaces
+    }
+
+    /// The functions, by [`FunctionId`].
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// The threads, by [`ThreadId`].
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// The interrupts, by [`InterruptId`].
+    pub fn interrupts(&self) -> &[Interrupt] {
+        &self.interrupts
+    }
+
+    /// A space of this number.
+    pub fn space(&self, id: SpaceId) -> Option<&Space> {
+        self.spaces.get(id.0 as usize)
+    }
+
+    /// To change what is known of a space.
+    pub fn space_mut(&mut self, id: SpaceId) -> Option<&mut Space> {
+        self.spaces.get_mut(id.0 as usize)
+    }
+
+    /// The function of this number.
+    pub fn function(&self, id: FunctionId) -> Option<&Function> {
+        self.functions.get(id.0 as usize)
+    }
+
+    /// How the target identifies a thread.
+    pub fn tid(&self, id: ThreadId) -> Tid {
+        self.threads
+            .get(id.0 as usize)
+            .map_or(Tid(0), |thread| thread.tid)
+    }
+
+    /// The name of a thread, if it is known.
+    pub fn thread_name(&self, id: ThreadId) -> Option<&str> {
+        self.threads.get(id.0 as usize)?.name.as_deref()
+    }
+
+    /// The number of an interrupt on its target.
+    pub fn irq(&self, id: InterruptId) -> Irq {
+        self.interrupts
+            .get(id.0 as usize)
+            .map_or(Irq(0), |interrupt| interrupt.irq)
+    }
+
+    /// The name of an interrupt, if it is known.
+    pub fn interrupt_name(&self, id: InterruptId) -> Option<&str> {
+        self.interrupts.get(id.0 as usize)?.name.as_deref()
+    }
+
+    /// What became known since `known`, which is moved on: for a copy that is kept elsewhere.
+    pub fn news(&mut self, known: &mut Known) -> News {
+        let mut news = News {
+            spaces: self.spaces.clone(),
+            functions: self
+                .functions
+                .get(known.functions..)
+                .unwrap_or(&[])
+                .to_vec(),
+            threads: self.threads.get(known.threads..).unwrap_or(&[]).to_vec(),
+            interrupts: self
+                .interrupts
+                .get(known.interrupts..)
+                .unwrap_or(&[])
+                .to_vec(),
+            ..News::default()
+        };
+        for change in std::mem::take(&mut self.changes) {
+            match change {
+                Change::ThreadName(id) => news
+                    .thread_names
+                    .extend(self.thread_name(id).map(|name| (id, name.into()))),
+                Change::InterruptName(id) => news
+                    .interrupt_names
+                    .extend(self.interrupt_name(id).map(|name| (id, name.into()))),
+            }
+        }
+        *known = Known {
+            functions: self.functions.len(),
+            threads: self.threads.len(),
+            interrupts: self.interrupts.len(),
+        };
+        news
+    }
+
+    /// Takes over what became known elsewhere. Nothing else may be interned in such a copy.
+    pub fn learn(&mut self, news: News) {
+        self.spaces = news.spaces;
+        self.functions.extend(news.functions);
+        self.threads.extend(news.threads);
+        self.interrupts.extend(news.interrupts);
+        for (id, name) in news.thread_names {
+            if let Some(thread) = self.threads.get_mut(id.0 as usize) {
+                thread.name = Some(name);
+            }
+        }
+        for (id, name) in news.interrupt_names {
+            if let Some(interrupt) = self.interrupts.get_mut(id.0 as usize) {
+                interrupt.name = Some(name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_spaces_share_nothing() {
+        let mut all = Identities::default();
+        let [one, other] = ["one", "other"].map(|name| {
+            all.add_space(Space {
+                name: name.to_owned(),
+                ..Space::default()
+            })
+        });
+        assert_ne!(
+            all.function_at(one, Addr(8)),
+            all.function_at(other, Addr(8))
+        );
+        assert_ne!(
+            all.function_named(one, "read"),
+            all.function_named(other, "read")
+        );
+        assert_ne!(all.thread(one, Tid(1)), all.thread(other, Tid(1)));
+        assert_eq!(all.thread(one, Tid(1)), all.thread(one, Tid(1)));
+        let hard = all.interrupt(one, InterruptKind::Hard, Irq(3));
+        assert_ne!(hard, all.interrupt(one, InterruptKind::Soft, Irq(3)));
+    }
+
+    #[test]
+    fn what_is_mapped_anew_is_another_function() {
+        let mut all = Identities::default();
+        let space = all.add_space(Space::default());
+        let mapping = |path: &str| Mapping {
+            start: Addr(0x1000),
+            bytes: 0x100,
+            offset: 0,
+            path: path.to_owned(),
+            build_id: None,
+            since: None,
+        };
+        all.map(space, mapping("one"));
+        let (inside, outside) = (
+            all.function_at(space, Addr(0x1010)),
+            all.function_at(space, Addr(0x2000)),
+        );
+        all.map(space, mapping("other"));
+        let again = all.function_at(space, Addr(0x1010));
+        assert_ne!(again, inside);
+        assert_eq!(all.function_at(space, Addr(0x2000)), outside);
+        let mappings = [inside, again, outside].map(|id| all.function(id).unwrap().mapping);
+        assert_eq!(mappings, [Some(0), Some(1), None]);
+    }
+
+    #[test]
+    fn a_copy_learns_what_is_new() {
+        let (mut all, mut copy) = (Identities::default(), Identities::default());
+        let mut known = Known::default();
+        let space = all.add_space(Space::default());
+        let thread = all.thread(space, Tid(7));
+        copy.learn(all.news(&mut known));
+        all.name_thread(thread, "main");
+        all.function_named(space, "read");
+        copy.learn(all.news(&mut known));
+        assert_eq!(copy, all);
+    }
+}

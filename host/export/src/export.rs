@@ -1,0 +1,153 @@
+//! An export from its first batch to its end.
+
+use std::sync::Arc;
+
+use kymo_analysis::clock_repair::ClockRepair;
+use kymo_analysis::replay;
+use kymo_event::{Batch, TraceInfo};
+use kymo_symbols::Symbols;
+
+use crate::cut::Cut;
+use crate::{Context, Destination, ExportError, Format, Sink, Summary, Takes};
+
+/// What the user can choose beside the format.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the traced program is called: the name of the process in a timeline, the title of a
+    /// flame graph.
+    pub program: String,
+    /// Whether stacks begin with their thread in the formats that add up stacks; else what all
+    /// threads did is one sum.
+    pub thread_roots: bool,
+    /// Which part of the trace: window and selection; and whether to take off what recording took.
+    pub replay: replay::Options,
+}
+
+impl Default for Options {
+    /// A program without a name, stacks by thread, and all of the trace.
+    fn default() -> Self {
+        Self {
+            program: "program".to_owned(),
+            thread_roots: true,
+            replay: replay::Options::default(),
+        }
+    }
+}
+
+/// A trace on its way into another format: [`batch`](Self::batch) by batch, then [`finish`](Self::finish).
+///
+/// An export that is finished early (because its source failed, say) is a whole file of what came before.
+pub struct Export<'a> {
+    sink: Box<dyn Sink + 'a>,
+    clock_repair: Option<ClockRepair>,
+    /// Events whose times were put right.
+    repaired: Batch,
+    /// What leaves out events that the sink does not look at.
+    cut: Option<Cut>,
+    /// Events that were not left out.
+    kept: Batch,
+    window: replay::Window,
+    summary: Summary,
+}
+
+impl std::fmt::Debug for Export<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Export")
+            .field("window", &self.window)
+            .field("summary", &self.summary)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Export<'a> {
+    /// Begins an export; `info` is what is known of the trace before its first event.
+    ///
+    /// # Errors
+    /// [`ExportError::Shape`] if the destination is a file and the format a directory or the other way
+    /// round, [`ExportError::Selection`] if the format lists events and the selection asks for calls,
+    /// [`ExportError::Write`] if the destination can't be written.
+    pub fn new(
+        format: &Format,
+        info: &TraceInfo,
+        symbols: &'a Arc<Symbols>,
+        destination: Destination<'a>,
+        options: &'a Options,
+    ) -> Result<Self, ExportError> {
+        if format.shape != destination.shape() {
+            return Err(ExportError::Shape {
+                format: format.name,
+                expected: format.shape,
+                found: destination.shape(),
+            });
+        }
+        let (in_order, cut) = match format.takes {
+            Takes::Calls => (true, None),
+            Takes::Events { in_order } => {
+                let cut = Cut::new(format.name, &options.replay, symbols)?;
+                (in_order, Some(cut).filter(|cut| !cut.keeps_all()))
+            }
+        };
+        let context = Context { symbols, options };
+        let repairs = in_order && options.replay.repair_clock && info.steps_back;
+        Ok(Self {
+            sink: (format.open)(info, context, destination)?,
+            clock_repair: repairs.then(ClockRepair::default),
+            repaired: Batch::default(),
+            cut,
+            kept: Batch::default(),
+            window: options.replay.window,
+            summary: Summary::default(),
+        })
+    }
+
+    /// Takes the next events, in the order of time; `info` is what is known of the trace by now. `false` when
+    /// the window is over: no more events are needed.
+    ///
+    /// # Errors
+    /// [`ExportError::Write`] if writing failed.
+    pub fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> Result<bool, ExportError> {
+        if self.clock_repair.is_none() {
+            self.take(info, batch)?;
+            return Ok(!self.sink.is_complete());
+        }
+        let mut repaired = std::mem::take(&mut self.repaired);
+        repaired.clear();
+        if let Some(repair) = &mut self.clock_repair {
+            repair.take(batch, &mut repaired);
+        }
+        let taken = self.take(info, &repaired);
+        self.repaired = repaired;
+        taken?;
+        Ok(!self.sink.is_complete())
+    }
+
+    /// Takes events whose times are right.
+    fn take(&mut self, info: &TraceInfo, batch: &Batch) -> Result<(), ExportError> {
+        let Some(cut) = &mut self.cut else {
+            self.summary.take(batch, self.window);
+            self.sink.batch(info, batch)?;
+            return Ok(());
+        };
+        self.kept.clear();
+        cut.take(info, batch, &mut self.kept);
+        self.summary.exclude(batch, &self.kept);
+        self.summary.take(&self.kept, self.window);
+        self.sink.batch(info, &self.kept)?;
+        Ok(())
+    }
+
+    /// Completes the export.
+    ///
+    /// # Errors
+    /// [`ExportError::Write`] if writing failed.
+    pub fn finish(mut self, info: &TraceInfo) -> Result<Summary, ExportError> {
+        if let Some(mut repair) = self.clock_repair.take() {
+            let mut rest = Batch::default();
+            repair.finish(&mut rest);
+            self.take(info, &rest)?;
+            self.summary.count_steps(repair.counts());
+        }
+        self.sink.finish(info, &mut self.summary)?;
+        Ok(self.summary)
+    }
+}

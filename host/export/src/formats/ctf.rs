@@ -1,0 +1,305 @@
+//! A CTF trace directory, 1.8 or 2, for `babeltrace2`, Trace Compass and any other reader of CTF.
+//!
+//! Each stream of the source is a stream of the export, with the same events; functions and
+//! interrupts are labels, so that readers show names without symbols. The layout is in [`schema`],
+//! what an event becomes in [`record`].
+//!
+//! A trace of a Kymo target is CTF already. Exported it is longer, but it has the names in it, and
+//! nothing that is packed to the bit.
+//!
+//! Gaps become what CTF has for them, where it has something: discarded events are counted in the
+//! packets, missing packets leave a hole in their numbers. All other gaps are events. Time can't go
+//! back within a stream of CTF, so what would is held at the time before.
+
+mod numbers;
+mod record;
+mod schema;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+
+use kymo_ctf::metadata::Version;
+use kymo_ctf::{CreateError, Datum, StreamFile, StreamWriter, TraceWriter, WriteError};
+use kymo_event::{Batch, EventKind, Gap, StreamId, Time, TraceInfo, Wanted};
+
+use self::numbers::Numbers;
+use self::record::{Record, Texts};
+use self::schema::{OF_CPU, OTHER};
+use crate::Summary;
+use crate::format::{Context, Destination, Format, Shape, Sink, Takes};
+use crate::listing::whole;
+
+/// A CTF 1.8 trace directory.
+pub static FORMAT: Format = Format {
+    name: "ctf",
+    extensions: &[],
+    about: "a CTF 1.8 trace directory with the names in it: for babeltrace2 and Trace Compass",
+    shape: Shape::Directory,
+    binary: true,
+    wanted: Wanted::Everything,
+    takes: Takes::Events { in_order: true },
+    names_program: true,
+    merges_threads: false,
+    open: |_, context, destination| open(context, destination, Version::Ctf18),
+};
+
+/// A CTF 2 trace directory.
+pub static FORMAT_2: Format = Format {
+    name: "ctf2",
+    about: "the same as CTF 2: for babeltrace2 from 2.1 on",
+    open: |_, context, destination| open(context, destination, Version::Ctf2),
+    ..FORMAT
+};
+
+/// So many events make a packet: readers find their way by packets, and hold one.
+const PACKET_EVENTS: u32 = 4096;
+
+fn open<'a>(
+    context: Context<'a>,
+    destination: Destination<'a>,
+    version: Version,
+) -> io::Result<Box<dyn Sink + 'a>> {
+    Ok(Box::new(Ctf {
+        context,
+        directory: destination.directory()?,
+        version,
+        numbers: Numbers::default(),
+        texts: Texts::default(),
+        trace: None,
+        streams: BTreeMap::new(),
+        classes: BTreeSet::new(),
+        held: 0,
+        left_out: 0,
+    }))
+}
+
+/// The sink.
+struct Ctf<'a> {
+    context: Context<'a>,
+    directory: &'a Path,
+    version: Version,
+    numbers: Numbers,
+    texts: Texts,
+    /// From the first event on, whose time decides on the origin of the clock.
+    trace: Option<Trace>,
+    streams: BTreeMap<StreamId, Stream>,
+    /// The classes of streams that there are.
+    classes: BTreeSet<usize>,
+    held: u64,
+    left_out: u64,
+}
+
+/// What all streams go by.
+struct Trace {
+    /// Its metadata is without labels at first: they don't change the layout.
+    writer: TraceWriter,
+    /// The time of tick 0.
+    base: Time,
+}
+
+impl Sink for Ctf<'_> {
+    fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> io::Result<()> {
+        for seen in batch.iter() {
+            let event = &*whole(seen);
+            let base = self.trace(info, event.time)?.base;
+            if !self.streams.contains_key(&event.stream) {
+                let stream = self.stream(info, event.stream)?;
+                self.streams.insert(event.stream, stream);
+            }
+            let Some(stream) = self.streams.get_mut(&event.stream) else {
+                continue;
+            };
+            if let EventKind::Gap(gap) = &event.kind
+                && stream.gap(gap)?
+            {
+                continue;
+            }
+            let ticks = match event.time.since(base) {
+                Some(distance) if distance.0 >= stream.last => distance.0,
+                _ => {
+                    self.held += 1;
+                    stream.last
+                }
+            };
+            let record = Record::new(
+                event,
+                &info.identities,
+                &mut self.numbers,
+                &mut self.texts,
+                stream.cpu.is_some(),
+            );
+            self.left_out += u64::from(record.cut);
+            stream.write(ticks, &record)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>, info: &TraceInfo, summary: &mut Summary) -> io::Result<()> {
+        let base = self.trace(info, Time(0))?.base;
+        for stream in std::mem::take(&mut self.streams).into_values() {
+            stream.finish()?;
+        }
+        if let Some(trace) = &self.trace {
+            let mut metadata = schema::metadata(info, self.context, base, &self.numbers);
+            // A class of which there is no stream is none to some readers of CTF 2: those that take
+            // one class at most.
+            if !self.classes.is_empty() {
+                let mut position = 0;
+                metadata.streams.retain(|_| {
+                    position += 1;
+                    self.classes.contains(&(position - 1))
+                });
+            }
+            trace.writer.describe(&metadata).map_err(not_made)?;
+        }
+        summary.held += self.held;
+        summary.left_out += self.left_out;
+        Ok(())
+    }
+}
+
+impl Ctf<'_> {
+    /// What all streams go by; made at the first event, whose time is `first`.
+    fn trace(&mut self, info: &TraceInfo, first: Time) -> io::Result<&mut Trace> {
+        let trace = match self.trace.take() {
+            Some(trace) => trace,
+            None => {
+                // Ticks are not negative, so a trace that begins before the origin of its clock
+                // begins at tick 0; one that doesn't keeps its times as ticks.
+                let base = first.min(Time(0));
+                let metadata = schema::metadata(info, self.context, base, &Numbers::default());
+                let writer = TraceWriter::create(self.directory, metadata, self.version);
+                Trace {
+                    writer: writer.map_err(not_made)?,
+                    base,
+                }
+            }
+        };
+        Ok(self.trace.insert(trace))
+    }
+
+    /// Begins a stream.
+    fn stream(&mut self, info: &TraceInfo, id: StreamId) -> io::Result<Stream> {
+        let stream = info.stream(id);
+        let name = stream.map(|stream| stream.name.as_str());
+        let name = name.filter(|name| !name.is_empty());
+        let name = name.map_or_else(|| format!("stream-{id}"), str::to_owned);
+        let cpu = stream.and_then(|stream| stream.cpu).map(|cpu| cpu.0);
+        let class = if cpu.is_some() { OF_CPU } else { OTHER };
+        self.classes.insert(class);
+        let trace = self.trace(info, Time(0))?;
+        Ok(Stream {
+            writer: trace.writer.stream(class, &name).map_err(failed)?,
+            cpu,
+            last: 0,
+            events: None,
+            discarded: 0,
+            untold: false,
+        })
+    }
+}
+
+/// A stream that is being written.
+struct Stream {
+    writer: StreamWriter<StreamFile>,
+    /// The CPU that its packets belong to; `None` where its events say where they happened.
+    cpu: Option<u32>,
+    /// The tick of its last event.
+    last: u64,
+    /// How many events are in the packet that is open; `None` if none is.
+    events: Option<u32>,
+    /// How many events were lost so far.
+    discarded: u64,
+    /// Whether a loss is counted that no packet has told yet.
+    untold: bool,
+}
+
+impl Stream {
+    /// Takes a gap, and says whether that is all there is to do: CTF has a word for it. It stands
+    /// between two packets then.
+    fn gap(&mut self, gap: &Gap) -> io::Result<bool> {
+        let (told, events, packets) = match gap {
+            Gap::Discarded {
+                events: Some(events),
+            } => (true, *events, 0),
+            Gap::LostPackets {
+                packets: Some(packets),
+            } => (true, 0, *packets),
+            // A number that doesn't begin at 0 is all that CTF has for it, and few readers look.
+            Gap::Overwritten { packets } => (false, 0, *packets),
+            _ => (false, 0, 0),
+        };
+        if events > 0 || packets > 0 {
+            self.end_packet()?;
+            self.discarded = self.discarded.saturating_add(events);
+            self.writer.skip_packets(packets);
+            self.untold = true;
+        }
+        Ok(told)
+    }
+
+    fn write(&mut self, ticks: u64, record: &Record<'_>) -> io::Result<()> {
+        self.last = ticks;
+        self.begin_packet()?;
+        let class = record.class.position();
+        let written = self.writer.event(class, ticks, record.data());
+        written.map_err(failed)?;
+        let events = self.events.unwrap_or(0) + 1;
+        self.events = Some(events);
+        if events >= PACKET_EVENTS {
+            self.end_packet()?;
+        }
+        Ok(())
+    }
+
+    /// Begins a packet at the last tick, if none is open.
+    fn begin_packet(&mut self) -> io::Result<()> {
+        if self.events.is_none() {
+            let cpu = self.cpu.map(Datum::from);
+            let context = cpu.as_slice();
+            self.writer
+                .begin_packet(self.last, context)
+                .map_err(failed)?;
+            self.events = Some(0);
+            self.untold = false;
+        }
+        Ok(())
+    }
+
+    /// Ends the packet that is open, if one is, at the last tick.
+    fn end_packet(&mut self) -> io::Result<()> {
+        if self.events.take().is_some() {
+            self.writer
+                .end_packet(self.last, self.discarded)
+                .map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the stream. A loss behind its last event is told by a packet without events.
+    fn finish(mut self) -> io::Result<()> {
+        if self.untold {
+            self.begin_packet()?;
+        }
+        self.end_packet()?;
+        self.writer.finish().map_err(failed)?;
+        Ok(())
+    }
+}
+
+/// What is wrong with a record is our mistake, and what is wrong with the file the file's.
+fn failed(error: WriteError) -> io::Error {
+    match error {
+        WriteError::Io(error) => error,
+        error => io::Error::other(error),
+    }
+}
+
+/// Likewise of the directory.
+fn not_made(error: CreateError) -> io::Error {
+    match error {
+        CreateError::Io { source, .. } => source,
+        error => io::Error::other(error),
+    }
+}

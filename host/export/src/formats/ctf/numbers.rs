@@ -1,0 +1,104 @@
+//! The numbers by which an export names functions, threads and interrupts.
+//!
+//! The events of an export name a function by its address, and so on: what most readers expect. Where that number
+//! is another one's already (of another space, or of what was at that address before), or a function has no
+//! address, it gets a number that says that it is none.
+
+use std::collections::HashSet;
+
+use kymo_event::{FunctionId, Identities, InterruptId, InterruptKind, ThreadId};
+
+/// Numbers that stand for something that has none of its own begin with these letters: "kymo". No processor has
+/// code there, and no system threads.
+const INSTEAD: u64 = 0x6b79_6d6f;
+
+/// Of an interrupt, whose numbers are shorter: "k".
+const INSTEAD_OF_IRQ: u32 = 0x6b << 24;
+
+/// The numbers that were given.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    functions: Table,
+    threads: Table,
+    interrupts: Table,
+}
+
+/// The numbers of one kind of thing.
+#[derive(Debug, Default)]
+struct Table {
+    by_id: Vec<Option<u64>>,
+    taken: HashSet<u64>,
+}
+
+impl Table {
+    /// The number of something: `own`, if it has one and that is free, else one `instead`.
+    #[inline]
+    fn number(&mut self, id: u32, own: impl FnOnce() -> Option<u64>, instead: u64) -> u64 {
+        if let Some(Some(known)) = self.by_id.get(id as usize) {
+            return *known;
+        }
+        let number = own().filter(|own| self.taken.insert(*own));
+        let number = number.unwrap_or(instead);
+        self.taken.insert(number);
+        let index = id as usize;
+        if self.by_id.len() <= index {
+            self.by_id.resize(index + 1, None);
+        }
+        if let Some(place) = self.by_id.get_mut(index) {
+            *place = Some(number);
+        }
+        number
+    }
+
+    /// What was given a number, in the order of the numbers.
+    fn given(&self) -> Vec<(u64, u32)> {
+        let numbers = (0..).zip(&self.by_id);
+        let mut given: Vec<_> = numbers
+            .filter_map(|(id, number)| Some(((*number)?, id)))
+            .collect();
+        given.sort_unstable();
+        given
+    }
+}
+
+impl Numbers {
+    /// That of a function.
+    pub fn function(&mut self, identities: &Identities, id: FunctionId) -> u64 {
+        let own = || Some(identities.function(id)?.address?.0);
+        let instead = INSTEAD << 32 | u64::from(id.0);
+        self.functions.number(id.0, own, instead)
+    }
+
+    /// That of a thread.
+    pub fn thread(&mut self, identities: &Identities, id: ThreadId) -> u64 {
+        let own = || Some(identities.tid(id).0);
+        let instead = INSTEAD << 32 | u64::from(id.0);
+        self.threads.number(id.0, own, instead)
+    }
+
+    /// That of an interrupt.
+    pub fn interrupt(&mut self, identities: &Identities, id: InterruptId) -> u64 {
+        let own = || Some(identities.irq(id).0.into());
+        // There are fewer interrupts than that.
+        let instead = u64::from(INSTEAD_OF_IRQ | id.0 & 0x00FF_FFFF);
+        self.interrupts.number(id.0, own, instead)
+    }
+
+    /// The functions that were given numbers, in the order of those.
+    pub fn functions(&self) -> impl Iterator<Item = (u64, FunctionId)> {
+        let given = self.functions.given().into_iter();
+        given.map(|(number, id)| (number, FunctionId(id)))
+    }
+
+    /// The same of interrupts.
+    pub fn interrupts(&self) -> impl Iterator<Item = (u64, InterruptId)> {
+        let given = self.interrupts.given().into_iter();
+        given.map(|(number, id)| (number, InterruptId(id)))
+    }
+}
+
+/// Whether an interrupt's number is all that tells which one it is.
+pub(super) fn is_plain(identities: &Identities, number: u64, id: InterruptId) -> bool {
+    let found = identities.interrupts().get(id.0 as usize);
+    found.is_none_or(|it| it.kind == InterruptKind::Hard && u64::from(it.irq.0) == number)
+}

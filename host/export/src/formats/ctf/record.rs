@@ -1,0 +1,237 @@
+//! What an event becomes: a class of events of the [`schema`](super::schema), and its fields.
+
+use kymo_analysis::clock_repair::RECORDED;
+use kymo_ctf::Datum;
+use kymo_event::{Event, EventKind, Field, Gap, Identities};
+
+use super::numbers::Numbers;
+use super::schema::{Class, UNKNOWN};
+use crate::json::Object;
+
+/// The fields of calls in all sources that say no more than what a call is. When a call was recorded that is
+/// elsewhere now follows from the gap that tells how many events were moved.
+const OF_CALLS: [&str; 5] = ["function", "address", "call_site", "label", RECORDED];
+
+/// As many fields as an event has at most.
+const MOST: usize = 8;
+
+/// An event in words of the schema.
+pub(super) struct Record<'e> {
+    pub class: Class,
+    /// The fields as they stand in a stream.
+    data: [Datum<'e>; MOST],
+    length: usize,
+    /// Whether something could not be said.
+    pub cut: bool,
+}
+
+/// Where texts of events are kept while these are written.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    message: String,
+    more: Vec<u8>,
+}
+
+impl<'e> Record<'e> {
+    /// What becomes of an event: where it happened, then what. A stream of a CPU tells the CPU in its packets.
+    /// The functions and interrupts that it mentions are given numbers, so that they become labels.
+    pub fn new(
+        event: &'e Event,
+        identities: &Identities,
+        numbers: &mut Numbers,
+        texts: &'e mut Texts,
+        of_cpu: bool,
+    ) -> Self {
+        let Texts { message, more } = texts;
+        let mut record = Record {
+            class: Class::Other,
+            data: [Datum::Absent; MOST],
+            length: 0,
+            cut: false,
+        };
+        if !of_cpu {
+            let cpu = event.cpu.map_or(UNKNOWN, |cpu| i64::from(cpu.0));
+            // A CPU that doesn't fit is no CPU.
+            record.add(Datum::Signed(i32::try_from(cpu).map_or(UNKNOWN, i64::from)));
+        }
+        let thread = event.thread.map(|id| numbers.thread(identities, id));
+        record.add(Datum::Signed(thread.map_or(UNKNOWN, u64::cast_signed)));
+        record.meaning(event, identities, numbers, message);
+        let class = record.class;
+        if class.has_more() {
+            more.clear();
+            let mut rest = event.fields.iter().filter(|field| !class.says(field));
+            if let Some(first) = rest.next() {
+                let mut object = Object::begin(more);
+                object.fields([first]).fields(rest);
+                object.end();
+            }
+            record.add(Datum::Text(more));
+        } else {
+            record.cut |= event
+                .fields
+                .iter()
+                .any(|field| !OF_CALLS.contains(&&*field.name));
+        }
+        record
+    }
+
+    /// All fields of the event.
+    pub fn data(&self) -> &[Datum<'e>] {
+        self.data.get(..self.length).unwrap_or(&[])
+    }
+
+    fn add(&mut self, datum: Datum<'e>) {
+        let datum = match datum {
+            Datum::Text(text) => Datum::Text(until_zero(text, &mut self.cut)),
+            datum => datum,
+        };
+        if let Some(place) = self.data.get_mut(self.length) {
+            *place = datum;
+            self.length += 1;
+        }
+    }
+
+    /// Finds the class of an event, and adds the fields that the class has.
+    fn meaning(
+        &mut self,
+        event: &'e Event,
+        identities: &Identities,
+        numbers: &mut Numbers,
+        text: &'e mut String,
+    ) {
+        let mut set = |class, fields: &[Datum<'e>]| {
+            self.class = class;
+            for field in fields {
+                self.add(*field);
+            }
+        };
+        match &event.kind {
+            EventKind::Enter {
+                function,
+                call_site,
+            } => {
+                let function = numbers.function(identities, *function).into();
+                match call_site {
+                    Some(site) => set(Class::EnterFrom, &[function, site.0.into()]),
+                    None => set(Class::Enter, &[function]),
+                }
+            }
+            EventKind::Exit { function } => match function {
+                Some(function) => {
+                    let function = numbers.function(identities, *function);
+                    set(Class::Exit, &[function.into()]);
+                }
+                None => set(Class::ExitUnnamed, &[]),
+            },
+            EventKind::SwitchedIn => set(Class::SwitchedIn, &[]),
+            EventKind::SwitchedOut => set(Class::SwitchedOut, &[]),
+            EventKind::IsrEnter { irq } => {
+                let irq = numbers.interrupt(identities, *irq);
+                set(Class::IsrEnter, &[irq.into()]);
+            }
+            EventKind::IsrExit { irq } => match irq {
+                Some(irq) => {
+                    let irq = numbers.interrupt(identities, *irq);
+                    set(Class::IsrExit, &[irq.into()]);
+                }
+                None => set(Class::IsrExitUnnamed, &[]),
+            },
+            EventKind::Marker { label, value } => match label {
+                Some(label) => set(
+                    Class::NamedMarker,
+                    &[label.as_str().into(), (*value).into()],
+                ),
+                None => set(Class::Marker, &[(*value).into()]),
+            },
+            EventKind::ThreadName { thread, name } => {
+                let thread = numbers.thread(identities, *thread);
+                set(Class::ThreadName, &[thread.into(), name.as_str().into()]);
+            }
+            EventKind::IsrName { irq, name } => {
+                let irq = numbers.interrupt(identities, *irq);
+                set(Class::IsrName, &[irq.into(), name.as_str().into()]);
+            }
+            EventKind::Context { priority, mode } => set(
+                Class::Context,
+                &[Datum::Signed((*priority).into()), (*mode).into()],
+            ),
+            EventKind::Recording { on, cause } => set(
+                Class::Recording,
+                &[Datum::Unsigned((*on).into()), cause.name().into()],
+            ),
+            EventKind::SetJmp { env } => set(Class::SetJmp, &[env.0.into()]),
+            EventKind::LongJmp { env } => set(Class::LongJmp, &[env.0.into()]),
+            EventKind::WallClock {
+                unix_ns,
+                uncertainty_ns,
+            } => set(
+                Class::WallClock,
+                &[(*unix_ns).into(), u64::from(*uncertainty_ns).into()],
+            ),
+            EventKind::Gap(gap) => {
+                let (amount, offset) = size(gap);
+                let message = match gap {
+                    Gap::Damage { message, .. } => message,
+                    gap => {
+                        *text = gap.to_string();
+                        text
+                    }
+                };
+                set(
+                    Class::Gap,
+                    &[
+                        gap.name().into(),
+                        message.as_str().into(),
+                        amount.unwrap_or(u64::MAX).into(),
+                        offset.into(),
+                    ],
+                );
+            }
+            _ => set(Class::Other, &[(*event.name).into()]),
+        }
+    }
+}
+
+impl Class {
+    /// Whether one of its fields is this one.
+    fn says(self, field: &Field) -> bool {
+        let own: &[&str] = match self {
+            Self::IsrEnter | Self::IsrExit | Self::IsrName => &["irq"],
+            Self::Marker => &["value"],
+            Self::NamedMarker => &["label", "value"],
+            Self::SwitchedIn | Self::SwitchedOut => &["thread"],
+            Self::Context => &["thread", "priority", "mode"],
+            Self::Recording => &["on", "cause"],
+            Self::SetJmp | Self::LongJmp => &["jmp_buf"],
+            Self::WallClock => &["ns", "uncertainty"],
+            _ => &[],
+        };
+        own.contains(&&*field.name)
+    }
+}
+
+/// How much is missing, in what the kind of gap counts, and for damage where.
+fn size(gap: &Gap) -> (Option<u64>, u64) {
+    match gap {
+        Gap::Discarded { events } => (*events, 0),
+        Gap::LostPackets { packets } => (*packets, 0),
+        Gap::Overwritten { packets } => (Some(*packets), 0),
+        Gap::InInterrupt { depth } => (Some(u64::from(*depth)), 0),
+        Gap::Clock(gap) => (Some(gap.at_least.0), 0),
+        Gap::TimeBackward { by } => (Some(by.0), 0),
+        Gap::Damage { offset, bytes, .. } => (*bytes, *offset),
+        _ => (None, 0),
+    }
+}
+
+/// A text as far as a string of CTF can hold it, which ends at the first zero byte.
+fn until_zero<'t>(text: &'t [u8], cut: &mut bool) -> &'t [u8] {
+    match text.iter().position(|byte| *byte == 0) {
+        Some(end) => {
+            *cut = true;
+            text.get(..end).unwrap_or(text)
+        }
+        None => text,
+    }
+}

@@ -1,0 +1,327 @@
+//! The layout of the CTF traces that we export: plain integers and strings on byte boundaries, so
+//! that any reader of CTF takes them, however simple.
+//!
+//! The classes of events are fixed, and there is one for each thing that the event model knows:
+//! what a stream holds is then known before its first event is, and only the names of functions and
+//! interrupts, which are labels of an enumeration, wait for the end of the trace.
+
+use kymo_analysis::calls::Callee;
+use kymo_ctf::metadata::{
+    Base, ByteOrder, Clock, ClockId, EnumerationClass, EnvValue, EventClass, FieldClass,
+    IntegerClass, Mappings, Metadata, Role, StreamClass, StringClass, StructClass, Value64,
+    standard,
+};
+use kymo_event::{Time, TraceInfo};
+
+use super::numbers::{Numbers, is_plain};
+use crate::format::Context;
+use crate::names::{self, Names};
+
+/// The position of the class of streams of a CPU, which say so in every packet.
+pub(super) const OF_CPU: usize = 0;
+
+/// The position of the class of all other streams, whose events say where they happened.
+pub(super) const OTHER: usize = 1;
+
+/// Of a thread or CPU: not known.
+pub(super) const UNKNOWN: i64 = -1;
+
+/// The classes of events, numbered from 0 in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// `function`.
+    Enter,
+    /// `function`, `call_site`.
+    EnterFrom,
+    /// `function`.
+    Exit,
+    /// An exit that leaves the function to nesting.
+    ExitUnnamed,
+    /// No fields of its own.
+    SwitchedIn,
+    /// No fields of its own.
+    SwitchedOut,
+    /// `irq`.
+    IsrEnter,
+    /// `irq`.
+    IsrExit,
+    /// The end of an interrupt that is not named.
+    IsrExitUnnamed,
+    /// `value`.
+    Marker,
+    /// `label`, `value`.
+    NamedMarker,
+    /// `named_thread`, `thread_name`.
+    ThreadName,
+    /// `irq`, `irq_name`.
+    IsrName,
+    /// `priority`, `mode`.
+    Context,
+    /// `on`, `cause`.
+    Recording,
+    /// `jmp_buf`.
+    SetJmp,
+    /// `jmp_buf`.
+    LongJmp,
+    /// `ns` since 1970 in UTC.
+    WallClock,
+    /// `kind`, `message`, `amount` (packets, nanoseconds or bytes; all ones if it is not known) and
+    /// for damage its `offset`: a gap that CTF itself has no word for.
+    Gap,
+    /// `name`.
+    Other,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Self; 20] = [
+        Self::Enter,
+        Self::EnterFrom,
+        Self::Exit,
+        Self::ExitUnnamed,
+        Self::SwitchedIn,
+        Self::SwitchedOut,
+        Self::IsrEnter,
+        Self::IsrExit,
+        Self::IsrExitUnnamed,
+        Self::Marker,
+        Self::NamedMarker,
+        Self::ThreadName,
+        Self::IsrName,
+        Self::Context,
+        Self::Recording,
+        Self::SetJmp,
+        Self::LongJmp,
+        Self::WallClock,
+        Self::Gap,
+        Self::Other,
+    ];
+
+    /// Its position among the classes of a stream, which is also its number in the file.
+    pub const fn position(self) -> usize {
+        self as usize
+    }
+
+    /// The name of its events; two classes that differ in their fields alone share one.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Enter | Self::EnterFrom => "enter",
+            Self::Exit | Self::ExitUnnamed => "exit",
+            Self::SwitchedIn => "switched_in",
+            Self::SwitchedOut => "switched_out",
+            Self::IsrEnter => "isr_enter",
+            Self::IsrExit | Self::IsrExitUnnamed => "isr_exit",
+            Self::Marker | Self::NamedMarker => "marker",
+            Self::ThreadName => "thread_name",
+            Self::IsrName => "isr_name",
+            Self::Context => "context",
+            Self::Recording => "recording",
+            Self::SetJmp => "setjmp",
+            Self::LongJmp => "longjmp",
+            Self::WallClock => "wall_clock",
+            Self::Gap => "gap",
+            Self::Other => "other",
+        }
+    }
+
+    /// Whether its events end with what else the source said of them, as a JSON object (empty if
+    /// it said nothing). Calls don't: there are too many of them.
+    pub const fn has_more(self) -> bool {
+        !matches!(
+            self,
+            Self::Enter | Self::EnterFrom | Self::Exit | Self::ExitUnnamed
+        )
+    }
+}
+
+/// The metadata of an export whose times begin at `base`; the names of functions and interrupts
+/// that have been given numbers are labels in it.
+pub(super) fn metadata(
+    info: &TraceInfo,
+    context: Context<'_>,
+    base: Time,
+    numbers: &Numbers,
+) -> Metadata {
+    let mut metadata = Metadata::new(ByteOrder::Little);
+    metadata.environment = environment(info, context);
+    metadata.clocks.push(clock(base, origin(info)));
+    let word = IntegerClass::unsigned(32, ByteOrder::Little);
+    metadata.packet_header = Some(
+        StructClass::new()
+            .with("magic", word.base(Base::Hexadecimal).role(Role::Magic))
+            .with("stream_id", word.role(Role::StreamId)),
+    );
+    let labels = Labels::new(info, context, numbers);
+    metadata.streams = vec![stream(OF_CPU, &labels), stream(OTHER, &labels)];
+    metadata
+}
+
+/// Where the trace comes from.
+fn environment(info: &TraceInfo, context: Context<'_>) -> Vec<(String, EnvValue)> {
+    let mut facts = vec![
+        // Not that of Kymo's targets, whose packets are laid out in another way.
+        ("tracer_name", "kymo-export".to_owned()),
+        ("kymo_program", context.options.program.clone()),
+        ("kymo_format", info.format.clone()),
+    ];
+    if let Some(base) = info.text_base {
+        facts.push(("kymo_text_base", base.to_string()));
+    }
+    if let Some(origin) = origin(info) {
+        facts.push(("kymo_origin_ns", origin.to_string()));
+    }
+    if let Some(id) = &info.build_id {
+        let hex = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        facts.push(("kymo_build_id", hex));
+    }
+    facts
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), EnvValue::Text(value)))
+        .collect()
+}
+
+/// When time 0 of the trace was, in nanoseconds since 1970 in UTC, if it tells.
+fn origin(info: &TraceInfo) -> Option<i64> {
+    let wall = info.wall_clock.as_ref()?;
+    let first = wall.moments().first()?;
+    first.unix_ns.checked_sub(first.time.0)
+}
+
+/// Nanoseconds since `base`, with the date if it is known when time 0 was.
+fn clock(base: Time, origin: Option<i64>) -> Clock {
+    const NANO: i64 = 1_000_000_000;
+    let base = base.0.saturating_add(origin.unwrap_or(0));
+    Clock {
+        description: Some("The clock of the trace that was exported".to_owned()),
+        offset_seconds: base.div_euclid(NANO),
+        offset_ticks: base.rem_euclid(NANO),
+        absolute: origin.is_some(),
+        ..Clock::new("monotonic", NANO as u64)
+    }
+}
+
+/// The class of streams at this position.
+fn stream(position: usize, labels: &Labels) -> StreamClass {
+    let order = ByteOrder::Little;
+    let mut packet_context = standard::packet_context(order, ClockId(0));
+    let mut event_context = StructClass::new();
+    if position == OF_CPU {
+        packet_context = packet_context.with("cpu_id", standard::cpu_id(order));
+    } else {
+        event_context = event_context.with("cpu", signed(32));
+    }
+    StreamClass {
+        id: position as u64,
+        packet_context: Some(packet_context),
+        event_header: Some(standard::event_header(order, ClockId(0))),
+        event_context: Some(event_context.with("thread", signed(64).base(Base::Hexadecimal))),
+        events: Class::ALL
+            .into_iter()
+            .map(|class| EventClass {
+                id: class.position() as u64,
+                name: class.name().to_owned(),
+                fields: Some(payload(class, labels)),
+                ..EventClass::default()
+            })
+            .collect(),
+        ..StreamClass::default()
+    }
+}
+
+/// The fields of a class of events.
+fn payload(class: Class, labels: &Labels) -> StructClass {
+    let text = StringClass::default();
+    let function = || labelled(unsigned(64).base(Base::Hexadecimal), &labels.functions);
+    let irq = || labelled(unsigned(32), &labels.interrupts);
+    let fields = StructClass::new();
+    let fields = match class {
+        Class::Enter | Class::Exit => fields.with("function", function()),
+        Class::EnterFrom => fields
+            .with("function", function())
+            .with("call_site", unsigned(64).base(Base::Hexadecimal)),
+        Class::ExitUnnamed | Class::SwitchedIn | Class::SwitchedOut | Class::IsrExitUnnamed => {
+            fields
+        }
+        Class::IsrEnter | Class::IsrExit => fields.with("irq", irq()),
+        Class::SetJmp | Class::LongJmp => {
+            fields.with("jmp_buf", unsigned(64).base(Base::Hexadecimal))
+        }
+        Class::WallClock => fields
+            .with("ns", unsigned(64))
+            .with("uncertainty", unsigned(32)),
+        Class::Marker => fields.with("value", unsigned(64)),
+        Class::NamedMarker => fields.with("label", text).with("value", unsigned(64)),
+        Class::ThreadName => fields
+            .with("named_thread", unsigned(64).base(Base::Hexadecimal))
+            .with("thread_name", text),
+        Class::IsrName => fields.with("irq", unsigned(32)).with("irq_name", text),
+        Class::Context => fields
+            .with("priority", signed(32))
+            .with("mode", unsigned(32)),
+        Class::Recording => fields.with("on", unsigned(8)).with("cause", text),
+        Class::Gap => fields
+            .with("kind", text)
+            .with("message", text)
+            .with("amount", unsigned(64))
+            .with("offset", unsigned(64)),
+        Class::Other => fields.with("name", text),
+    };
+    if class.has_more() {
+        fields.with("more", text)
+    } else {
+        fields
+    }
+}
+
+/// An unsigned integer of whole bytes.
+fn unsigned(bits: u32) -> IntegerClass {
+    IntegerClass::unsigned(bits, ByteOrder::Little).align(8)
+}
+
+/// A signed integer of whole bytes.
+fn signed(bits: u32) -> IntegerClass {
+    IntegerClass::signed(bits, ByteOrder::Little).align(8)
+}
+
+/// The labels of functions and interrupts.
+#[derive(Default)]
+struct Labels {
+    functions: Vec<(String, Value64)>,
+    interrupts: Vec<(String, Value64)>,
+}
+
+impl Labels {
+    /// Everything that has been given a number, in the order of addresses and numbers.
+    fn new(info: &TraceInfo, context: Context<'_>, numbers: &Numbers) -> Self {
+        let mut names = Names::new(context);
+        let functions = numbers.functions().map(|(number, id)| {
+            let name = names.name(info, Callee::Function(id));
+            (name.to_owned(), Value64::Unsigned(number))
+        });
+        let interrupts = numbers.interrupts().map(|(number, id)| {
+            let name = names::interrupt(info, id);
+            // An interrupt is found by a label that begins with the number that it has in the file.
+            let label = match is_plain(&info.identities, number, id) {
+                true => name,
+                false => format!("IRQ {number} {name}"),
+            };
+            (label, Value64::Unsigned(number))
+        });
+        Self {
+            functions: functions.collect(),
+            interrupts: interrupts.collect(),
+        }
+    }
+}
+
+/// An integer with labels, or without where there are none: an enumeration can't be empty.
+fn labelled(integer: IntegerClass, labels: &[(String, Value64)]) -> FieldClass {
+    if labels.is_empty() {
+        return integer.into();
+    }
+    EnumerationClass {
+        integer,
+        mappings: Mappings::from_values(labels.iter().cloned()).into(),
+    }
+    .into()
+}

@@ -1,0 +1,179 @@
+//! What all formats that draw a line of time do with the steps of the calls: the same things get a
+//! place in all of them, and the same are counted as left out.
+
+use kymo_analysis::calls::{Begin, End, Step, TrackId, TrackKind};
+use kymo_analysis::replay::{Observer, Origin, Replay};
+use kymo_event::{Batch, Cpu, EventRef, SpaceId, StreamInfo, Time, TraceInfo};
+
+use crate::Summary;
+use crate::format::Context;
+use crate::gaps::{GapStep, Gaps};
+use crate::names::Names;
+use crate::processes::{New, Processes};
+use crate::tracks::Tracks;
+
+/// What is known of what a timeline shows.
+pub(crate) struct View<'a> {
+    pub context: Context<'a>,
+    pub names: Names<'a>,
+    pub tracks: Tracks,
+    pub processes: Processes,
+    gaps: Option<Gaps>,
+    /// The processor of what names none, if the source has just one.
+    only_cpu: Option<Cpu>,
+    /// The latest time of an event so far.
+    latest: Time,
+    /// How many things had no place.
+    pub left_out: u64,
+}
+
+impl<'a> View<'a> {
+    /// Nothing is shown yet.
+    pub fn new(context: Context<'a>, names: Names<'a>) -> Self {
+        let options = &context.options.replay;
+        Self {
+            context,
+            names,
+            tracks: Tracks::default(),
+            processes: Processes::default(),
+            gaps: Some(Gaps::new(options.window, &options.selection.events)),
+            only_cpu: None,
+            latest: Time(i64::MIN),
+            left_out: 0,
+        }
+    }
+
+    /// The number of a space's process, and what it is if it is new.
+    pub fn process(&mut self, info: &TraceInfo, space: SpaceId) -> (u32, Option<New>) {
+        let program = &self.context.options.program;
+        self.processes.show(info, program, space)
+    }
+
+    /// When something was recorded that is shown at `time`, if that is another time.
+    #[inline]
+    fn recorded(&mut self, origin: Option<Origin>, time: Time) -> Option<Time> {
+        let moved = origin?.moved;
+        let held = time < self.latest;
+        if moved == 0 && !held {
+            self.latest = time;
+            return None;
+        }
+        Some(Time(time.0.saturating_add(moved)))
+    }
+}
+
+/// A file of such a format.
+pub(crate) trait Timeline<'a> {
+    /// What is known of what it shows.
+    fn view(&mut self) -> &mut View<'a>;
+    /// The title of a track that is shown already is another one from here on.
+    fn retitle(&mut self, info: &TraceInfo, track: TrackId);
+    /// A call begins, and `recorded` is when, if that was another time.
+    fn begin(&mut self, info: &TraceInfo, begin: &Begin, recorded: Option<Time>);
+    /// A call ends.
+    fn end(&mut self, info: &TraceInfo, end: &End, recorded: Option<Time>);
+    /// A thread gets a CPU, or loses it.
+    fn state(&mut self, info: &TraceInfo, track: TrackId, time: Time, cpu: Cpu, running: bool);
+    /// Anything else happens.
+    fn event(
+        &mut self,
+        info: &TraceInfo,
+        track: Option<TrackId>,
+        event: EventRef<'_>,
+        recorded: Option<Time>,
+    );
+    /// A gap begins or ends.
+    fn gap(&mut self, info: &TraceInfo, step: GapStep<'_>);
+
+    /// Takes the next events. `false` when no more are needed.
+    fn batch(&mut self, info: &TraceInfo, replay: &mut Replay, batch: &Batch) -> bool {
+        self.view().only_cpu = only_cpu(&info.streams);
+        self.gaps(|gaps, file| gaps.take(info, batch, &mut |step| file.gap(info, step)));
+        replay.batch_to(info, batch, &mut Drawing { file: self, info })
+    }
+
+    /// Takes the end of the trace.
+    fn finish_steps(&mut self, info: &TraceInfo, replay: &mut Replay, summary: &mut Summary) {
+        replay.finish_to(info, &mut Drawing { file: self, info });
+        self.gaps(|gaps, file| gaps.finish(&mut |step| file.gap(info, step)));
+        summary.count_calls(replay);
+        summary.left_out += self.view().left_out;
+        summary.left_out += self.view().gaps.as_ref().map_or(0, |gaps| gaps.left_out);
+    }
+
+    /// Does something with the gaps, which lets them be shown meanwhile.
+    fn gaps(&mut self, act: impl FnOnce(&mut Gaps, &mut Self)) {
+        if let Some(mut gaps) = self.view().gaps.take() {
+            act(&mut gaps, self);
+            self.view().gaps = Some(gaps);
+        }
+    }
+
+    /// Takes a step of the calls.
+    #[inline(always)]
+    fn step(&mut self, info: &TraceInfo, origin: Option<Origin>, step: &Step<'_>) {
+        match step {
+            Step::Begin(begin) => {
+                let recorded = self.view().recorded(origin, begin.time);
+                self.begin(info, begin, recorded);
+            }
+            Step::End(end) => {
+                let recorded = self.view().recorded(origin, end.time);
+                self.end(info, end, recorded);
+            }
+            Step::Track { track, info: of } => {
+                if let TrackKind::Interrupt { irq, .. } = of.kind {
+                    self.view().names.update_interrupt(info, irq);
+                }
+                if self.view().tracks.update(info, *track, of) {
+                    self.retitle(info, *track);
+                }
+            }
+            Step::State {
+                track,
+                time,
+                cpu,
+                running,
+                recorded,
+            } => {
+                let of_thread = origin.and_then(|origin| info.stream(origin.stream)?.thread);
+                let only = self.view().only_cpu.filter(|_| of_thread.is_none());
+                match cpu.or(only) {
+                    Some(cpu) => self.state(info, *track, *time, cpu, *running),
+                    // A switch needs a CPU to be shown on. Threads of a Linux process have none, and
+                    // what is only inferred of them then is nothing that is missed.
+                    None => self.view().left_out += u64::from(*recorded),
+                }
+            }
+            Step::Event { track, event } => {
+                let recorded = self.view().recorded(origin, event.row.time);
+                self.event(info, *track, *event, recorded);
+            }
+            // There may be more kinds of steps one day; what has no place here is counted.
+            _ => self.view().left_out += 1,
+        }
+    }
+}
+
+/// A file that takes steps.
+struct Drawing<'f, T: ?Sized> {
+    file: &'f mut T,
+    info: &'f TraceInfo,
+}
+
+impl<'a, T: Timeline<'a> + ?Sized> Observer for Drawing<'_, T> {
+    #[inline(always)]
+    fn step(&mut self, origin: Option<Origin>, step: Step<'_>) {
+        self.file.step(self.info, origin, &step);
+    }
+}
+
+/// The processor of all events, where a source names none and has just one stream in which threads can
+/// run: then it has one processor.
+fn only_cpu(streams: &[StreamInfo]) -> Option<Cpu> {
+    let with_calls = |stream: &&StreamInfo| !stream.timeless && !stream.without_calls;
+    let mut with_calls = streams.iter().filter(with_calls);
+    let only = with_calls.next();
+    let owned = only.is_some_and(|stream| stream.cpu.is_some() || stream.thread.is_some());
+    (with_calls.next().is_none() && !owned).then_some(Cpu(0))
+}

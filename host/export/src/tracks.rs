@@ -1,0 +1,226 @@
+//! How tracks of calls are numbered and titled in the formats of trace viewers.
+//!
+//! Viewers think in Linux's terms: a thread has a small number, and two threads of one name are
+//! told apart by it. A target's thread is often the address of its control block, and an interrupt
+//! has no such number at all. So every track gets a number that no other track has, which is the
+//! thread's own where that is one that Linux could have given, and a title that no other track has.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use kymo_analysis::calls::{TrackId, TrackInfo, TrackKind};
+use kymo_event::{SpaceId, StreamId, ThreadId, Tid, TraceInfo};
+
+use crate::names;
+
+/// The largest thread number that Linux gives (`PID_MAX_LIMIT`).
+pub(crate) const LARGEST_OWN: u64 = 1 << 22;
+
+/// A track as a viewer shows it.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    /// Its number: from 1, and like no other's.
+    pub number: u32,
+    /// Its title, like no other's.
+    pub title: String,
+    /// Whether it is a thread, rather than an interrupt.
+    pub thread: bool,
+    /// What it is on the target, where the number does not tell.
+    pub origin: Option<Tid>,
+    /// The space that its thread or interrupt is of.
+    pub space: SpaceId,
+}
+
+/// The tracks seen so far, by [`TrackId`].
+#[derive(Debug, Default)]
+pub(crate) struct Tracks {
+    tracks: Vec<Option<Track>>,
+    numbers: HashSet<u32>,
+    titles: HashSet<String>,
+    next: u32,
+}
+
+/// What is known of a track, and how it is shown once something stands on it: an empty one would be
+/// in the way.
+#[derive(Debug)]
+struct Track {
+    title: String,
+    thread: bool,
+    tid: Option<Tid>,
+    space: SpaceId,
+    shown: Option<Shown>,
+}
+
+impl Tracks {
+    /// Takes note of what a track is; called again when more is known. Says whether it is
+    /// shown already, under another title.
+    pub fn update(&mut self, trace: &TraceInfo, track: TrackId, info: &TrackInfo) -> bool {
+        let at = track.0 as usize;
+        if self.tracks.len() <= at {
+            self.tracks.resize_with(at + 1, || None);
+        }
+        let wanted = title(trace, info);
+        let Some(place) = self.tracks.get_mut(at) else {
+            return false;
+        };
+        if place.as_ref().is_some_and(|known| known.title == wanted) {
+            return false;
+        }
+        let (is_thread, tid) = match info.kind {
+            TrackKind::Thread { thread } => (true, thread.map(|id| trace.identities.tid(id))),
+            TrackKind::Interrupt { .. } => (false, None),
+        };
+        let space = space(trace, info);
+        let shown = place.take().and_then(|known| known.shown);
+        let shown = shown.map(|shown| {
+            self.titles.remove(&shown.title);
+            let title = distinct(&mut self.titles, &wanted, shown.number, tid);
+            Shown { title, ..shown }
+        });
+        let known = place.insert(Track {
+            title: wanted,
+            thread: is_thread,
+            tid,
+            space,
+            shown,
+        });
+        known.shown.is_some()
+    }
+
+    /// A track on which something is to be shown, and whether that is the first time.
+    /// `None` for a track that nothing is known of.
+    pub fn show(&mut self, track: TrackId) -> Option<(&Shown, bool)> {
+        let at = track.0 as usize;
+        let known = self.tracks.get(at)?.as_ref()?;
+        let new = known.shown.is_none();
+        if new {
+            let Track {
+                title,
+                thread,
+                tid,
+                space,
+                ..
+            } = known;
+            let (title, thread, tid, space) = (title.clone(), *thread, *tid, *space);
+            let number = self.number(tid);
+            let shown = Shown {
+                number,
+                title: distinct(&mut self.titles, &title, number, tid),
+                thread,
+                origin: tid.filter(|tid| tid.0 != u64::from(number)),
+                space,
+            };
+            self.tracks.get_mut(at)?.as_mut()?.shown = Some(shown);
+        }
+        Some((self.tracks.get(at)?.as_ref()?.shown.as_ref()?, new))
+    }
+
+    /// A track, if something has been shown on it.
+    #[inline]
+    pub fn get(&self, track: TrackId) -> Option<&Shown> {
+        self.tracks.get(track.0 as usize)?.as_ref()?.shown.as_ref()
+    }
+
+    /// A number for something that is no track.
+    pub fn extra(&mut self) -> u32 {
+        self.number(None)
+    }
+
+    /// A number that is free: the thread's own if possible.
+    fn number(&mut self, tid: Option<Tid>) -> u32 {
+        let own = tid
+            .filter(|tid| (1..=LARGEST_OWN).contains(&tid.0))
+            .and_then(|tid| u32::try_from(tid.0).ok());
+        if let Some(own) = own
+            && self.numbers.insert(own)
+        {
+            return own;
+        }
+        loop {
+            self.next += 1;
+            if self.numbers.insert(self.next) {
+                return self.next;
+            }
+        }
+    }
+}
+
+/// A title, with what tells it from others where there is the same already.
+fn distinct(titles: &mut HashSet<String>, wanted: &str, number: u32, tid: Option<Tid>) -> String {
+    if titles.insert(wanted.to_owned()) {
+        return wanted.to_owned();
+    }
+    let mut title = match tid {
+        Some(tid) => format!("{wanted} ({})", Number(tid)),
+        None => format!("{wanted} ({number})"),
+    };
+    // A thread can have any name, that one too; and threads of two spaces one number.
+    while !titles.insert(title.clone()) {
+        title.push('*');
+    }
+    title
+}
+
+/// The space that the thread or interrupt of a track is of.
+fn space(trace: &TraceInfo, info: &TrackInfo) -> SpaceId {
+    let identities = &trace.identities;
+    let space = match info.kind {
+        TrackKind::Thread { thread } => {
+            let thread = thread.and_then(|id| identities.threads().get(id.0 as usize));
+            thread.map(|thread| thread.space)
+        }
+        TrackKind::Interrupt { irq, .. } => {
+            let interrupt = identities.interrupts().get(irq.0 as usize);
+            interrupt.map(|interrupt| interrupt.space)
+        }
+    };
+    let of_stream = || trace.stream(info.stream).map(|stream| stream.space);
+    space.or_else(of_stream).unwrap_or_default()
+}
+
+/// A thread's number as people know it: a small number, or an address.
+struct Number(Tid);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.0 <= LARGEST_OWN {
+            write!(f, "{}", self.0.0)
+        } else {
+            write!(f, "{}", self.0)
+        }
+    }
+}
+
+/// The title of a track for the gaps of a stream.
+pub(crate) fn gaps_title(info: &TraceInfo, stream: StreamId) -> String {
+    match info.stream(stream) {
+        Some(stream) => format!("gaps of {}", stream.name),
+        None => format!("gaps of stream {stream}"),
+    }
+}
+
+/// What a track is called for itself.
+fn title(trace: &TraceInfo, info: &TrackInfo) -> String {
+    let number = |id: ThreadId| Number(trace.identities.tid(id));
+    match (info.kind, info.cpu) {
+        (TrackKind::Thread { thread: Some(id) }, _) => {
+            let name = trace.identities.thread_name(id);
+            name.map_or_else(|| format!("thread {}", number(id)), str::to_owned)
+        }
+        (TrackKind::Thread { thread: None }, Some(cpu)) => format!("CPU {cpu} outside threads"),
+        (TrackKind::Thread { thread: None }, None) => "outside threads".to_owned(),
+        (TrackKind::Interrupt { irq, thread, level }, cpu) => {
+            let mut title = names::interrupt(trace, irq);
+            if let Some(cpu) = cpu {
+                title += &format!(" on CPU {cpu}");
+            }
+            if let Some(thread) = thread {
+                title += &format!(" in thread {}", number(thread));
+            }
+            if level > 0 {
+                title += &format!(", nested {level}");
+            }
+            title
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The tests of this crate that look at whole files: one program, which links faster than many.
+
+mod again;
+mod anything;
+mod common;
+mod ctf;
+mod lists;
+mod perfetto;
+mod spaces;
+mod stacks;
+mod trace_event;
+mod window;

@@ -1,0 +1,251 @@
+//! A window and a selection mean the same in every format.
+
+use std::collections::BTreeMap;
+
+use crate::common::timeline::{Timeline, spans};
+use crate::common::{Trace, json, proto, traces};
+use kymo_analysis::replay::Window;
+use kymo_analysis::selection::FunctionChoice;
+use kymo_event::{Cpu, Duration, Gap, Pattern, ThreadChoice, Tid, Time};
+use kymo_export::{Destination, ExportError, Options, Summary};
+use serde_json::Value;
+
+fn window(begin: i64, end: i64) -> Options {
+    let mut options = Options::default();
+    options.replay.window = Window {
+        begin: Time(begin),
+        end: Time(end),
+    };
+    options
+}
+
+/// The two timelines of a trace.
+fn timelines(trace: &Trace, options: &Options) -> [(Timeline, Summary); 2] {
+    let (bytes, summary) = trace.export_with("perfetto", options);
+    let perfetto = proto::read(&bytes).timeline;
+    let (bytes, same) = trace.export_with("trace-event", options);
+    let json = json::read(&bytes);
+    perfetto.check();
+    json.check();
+    [(perfetto, summary), (json, same)]
+}
+
+fn folded(trace: &Trace, options: &Options) -> BTreeMap<String, u64> {
+    let (bytes, _) = trace.export_with("folded", options);
+    let text = String::from_utf8(bytes).unwrap();
+    let lines = text.lines().map(|line| {
+        let (stack, ns) = line.rsplit_once(' ').unwrap();
+        (stack.to_owned(), ns.parse().unwrap())
+    });
+    lines.collect()
+}
+
+#[test]
+fn a_window_clips_calls_at_its_bounds() {
+    let options = window(141, 178);
+    for (timeline, summary) in timelines(&traces::whole(), &options) {
+        let slices = timeline.row("worker").slices();
+        let odd = traces::ODD_NAME;
+        assert_eq!(spans(&slices), [(odd, 141, 178), ("a", 141, 178)]);
+        for slice in &slices {
+            assert_eq!(
+                slice.notes["clipped"],
+                "it began before this part of the trace"
+            );
+        }
+        let tick = timeline.row("IRQ 15 SysTick on CPU 0").slices();
+        assert_eq!(
+            spans(&tick),
+            [("c", 142, 150), ("IRQ 15 SysTick", 141, 152)]
+        );
+        assert_eq!(spans(&timeline.row("main").slices()), [("a", 141, 178)]);
+        assert_eq!(summary.events, 11);
+    }
+}
+
+#[test]
+fn stacks_of_two_windows_add_up_to_those_of_both() {
+    let trace = traces::whole();
+    let mut sum = BTreeMap::new();
+    for part in [window(i64::MIN, 175), window(175, i64::MAX)] {
+        for (stack, ns) in folded(&trace, &part) {
+            *sum.entry(stack).or_insert(0) += ns;
+        }
+    }
+    assert_eq!(sum, folded(&trace, &Options::default()));
+}
+
+#[test]
+fn lists_have_the_events_of_the_window() {
+    let (bytes, summary) = traces::whole().export_with("json", &window(141, 178));
+    let text = String::from_utf8(bytes).unwrap();
+    let times = text.lines().map(|line| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        line["time_ns"].as_i64().unwrap()
+    });
+    let times: Vec<_> = times.collect();
+    assert_eq!(times.len(), 11);
+    assert!(times.iter().all(|time| (141..=178).contains(time)));
+    assert_eq!(summary.events, 11);
+    let directory = tempfile::tempdir().unwrap();
+    let destination = Destination::Directory(directory.path());
+    let options = window(141, 178);
+    let written = traces::whole().write("ctf", &Default::default(), destination, &options);
+    assert_eq!(written.unwrap().events, 11);
+}
+
+#[test]
+fn no_more_events_are_needed_behind_the_window() {
+    use kymo_export::{Export, Formats};
+    let trace = traces::whole();
+    let (symbols, options) = (Default::default(), window(0, 150));
+    for format in ["perfetto", "trace-event", "folded", "flamegraph"] {
+        let format = Formats::built_in().by_name(format).unwrap();
+        let mut out = Vec::new();
+        let destination = Destination::Writer(Box::new(&mut out));
+        let export = Export::new(format, &trace.info, &symbols, destination, &options);
+        let mut export = export.unwrap();
+        let early = trace
+            .events
+            .iter()
+            .take_while(|event| event.time <= Time(150));
+        let count = early.clone().count();
+        let early = early.cloned().collect();
+        assert!(export.batch(&trace.info, &early).unwrap(), "{format:?}");
+        let late = trace.events[count..].iter().cloned().collect();
+        assert!(!export.batch(&trace.info, &late).unwrap(), "{format:?}");
+        assert_eq!(export.finish(&trace.info).unwrap().events, count as u64);
+    }
+}
+
+/// A loss from 20 to 50 and one from 60 to 70.
+fn gaps() -> Trace {
+    let mut writer = traces::Writer::new();
+    writer.at(10).enter(traces::A).at(20).enter(traces::B);
+    writer.gap(Gap::Discarded { events: Some(2) });
+    writer.at(50).exit(traces::A).at(60).enter(traces::C);
+    writer.gap(Gap::Discarded { events: Some(1) });
+    writer.at(70).exit(traces::C);
+    writer.trace
+}
+
+#[test]
+fn gaps_are_clipped_too() {
+    for (begin, end, wanted) in [
+        (0, 100, vec![(20, 50), (60, 70)]),
+        (30, 100, vec![(30, 50), (60, 70)]),
+        (30, 65, vec![(30, 50), (60, 65)]),
+        (0, 40, vec![(20, 40)]),
+        (50, 55, vec![(50, 50)]),
+        (55, 100, vec![(60, 70)]),
+        (70, 100, vec![(70, 70)]),
+    ] {
+        for (timeline, _) in timelines(&gaps(), &window(begin, end)) {
+            let rows = timeline.rows.values();
+            let gaps = rows.filter(|row| row.name.starts_with("gaps of"));
+            let gaps = gaps.flat_map(|row| row.slices());
+            let gaps: Vec<_> = gaps.map(|gap| (gap.begin, gap.end)).collect();
+            assert_eq!(gaps, wanted, "from {begin} to {end}");
+        }
+    }
+}
+
+#[test]
+fn a_selection_changes_no_time() {
+    let trace = traces::whole();
+    let whole = folded(&trace, &Options::default());
+    let mut options = Options::default();
+    let named = ThreadChoice::Named(Pattern::new("main"));
+    options.replay.selection.events.threads = vec![named];
+    let main = folded(&trace, &options);
+    assert_eq!(
+        main,
+        BTreeMap::from([("main;a".to_owned(), whole["main;a"])])
+    );
+    let mut options = Options::default();
+    options.replay.selection.functions = vec![FunctionChoice::new("b")];
+    for (timeline, _) in timelines(&trace, &options) {
+        let calls = timeline.calls();
+        let names: Vec<_> = calls.iter().map(|call| call.name.as_str()).collect();
+        assert_eq!(names, ["b", "b", "b", "c"]);
+    }
+}
+
+/// The times of the events that a list has.
+fn listed(trace: &Trace, options: &Options) -> Vec<i64> {
+    let (bytes, summary) = trace.export_with("csv", options);
+    let text = String::from_utf8(bytes).unwrap();
+    let lines = text.lines().skip(1);
+    let times = lines.map(|line| line.split(',').next().unwrap().parse().unwrap());
+    let times: Vec<i64> = times.collect();
+    assert_eq!(summary.events + summary.gaps, times.len() as u64);
+    let all = trace.events.len() as u64;
+    assert_eq!(summary.excluded, all - times.len() as u64);
+    times
+}
+
+#[test]
+fn lists_have_the_events_that_are_selected() {
+    let trace = traces::whole();
+    let select = |change: &dyn Fn(&mut kymo_event::Filter)| {
+        let mut options = Options::default();
+        change(&mut options.replay.selection.events);
+        listed(&trace, &options)
+    };
+    let of_main = [135, 135, 185];
+    assert_eq!(
+        select(&|filter| filter.threads = vec![ThreadChoice::Id(Tid(42))]),
+        of_main
+    );
+    assert_eq!(select(&|filter| filter.cpus = vec![Cpu(1)]), of_main);
+    let cpu1 = || Pattern::new("cpu1");
+    assert_eq!(
+        select(&|filter| filter.streams.keep = vec![cpu1()]),
+        of_main
+    );
+    let markers = select(&|filter| filter.events.keep = vec![Pattern::new("*marker")]);
+    assert_eq!(markers, [221]);
+    // A function is known by its name and by its address.
+    for condition in ["function == c", "function == 0x1200"] {
+        let condition: kymo_event::Condition = condition.parse().unwrap();
+        let calls = select(&|filter| filter.conditions = vec![condition.clone()]);
+        assert_eq!(calls, [120, 120, 142, 150]);
+    }
+    let gaps = gaps();
+    let mut options = Options::default();
+    options.replay.selection.events.events.keep = vec![Pattern::new("exit")];
+    // What is missing between them is told.
+    assert_eq!(listed(&gaps, &options), [20, 50, 60, 70]);
+}
+
+#[test]
+fn what_only_calls_have_is_refused_where_events_are_listed() {
+    let change: [&dyn Fn(&mut kymo_analysis::replay::Options); 5] = [
+        &|replay| replay.selection.depth = Some(1),
+        &|replay| replay.selection.functions = vec![FunctionChoice::new("a")],
+        &|replay| replay.selection.hide = vec![FunctionChoice::new("a")],
+        &|replay| replay.selection.min_duration = Duration(1),
+        &|replay| replay.compensate = true,
+    ];
+    for change in change {
+        let mut options = Options::default();
+        change(&mut options.replay);
+        for format in ["csv", "json"] {
+            let destination = Destination::Writer(Box::new(Vec::new()));
+            let written = traces::whole().write(format, &Default::default(), destination, &options);
+            assert!(matches!(written, Err(ExportError::Selection { .. })));
+        }
+        traces::whole().export_with("folded", &options);
+    }
+}
+
+#[test]
+fn a_window_before_the_trace_or_behind_it_is_empty() {
+    for options in [window(0, 50), window(1_000, 2_000)] {
+        for (timeline, summary) in timelines(&traces::whole(), &options) {
+            assert_eq!(timeline.calls(), []);
+            assert_eq!(summary.events, 0);
+        }
+        assert!(listed(&traces::whole(), &options).is_empty());
+    }
+}

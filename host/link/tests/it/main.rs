@@ -1,0 +1,7 @@
+//! Conversations with fake targets.
+
+mod conversation;
+mod endless_targets;
+mod serial;
+mod streaming;
+mod zephyr;

@@ -1,0 +1,334 @@
+//! Reads ahead: a thread of its own fills batches while the last ones are being looked at.
+//!
+//! The batches come in their order, so what is told does not depend on how fast either side is. A few batches
+//! go around: full ones one way, empty ones back. With each full one comes what became known with it, so
+//! that [`Source::info`] tells nothing of events that were not handed out yet.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use kymo_event::{Batch, Damage, Known, News, StreamInfo, Time, TraceInfo};
+
+use crate::{ReadError, Source};
+
+/// So many batches go around: enough that neither side waits for every one of the other's.
+const BATCHES: usize = 4;
+
+/// Reads `source` on a thread of its own.
+///
+/// What is changed in [`info_mut`](Source::info_mut) is changed for the consumer alone: the source does not
+/// learn of it.
+pub fn read_ahead(mut source: Box<dyn Source>) -> impl Source {
+    let info = source.info().clone();
+    let told = Told::of(source.info_mut());
+    let (full_in, full) = sync_channel(BATCHES);
+    let (empty, empty_out) = sync_channel(BATCHES);
+    for _ in 0..BATCHES {
+        // There is room for all of them.
+        let _ = empty.try_send(Batch::default());
+    }
+    let mut reader = Reader { source, told };
+    let thread = thread::spawn(move || reader.run(&empty_out, &full_in));
+    Ahead {
+        info,
+        full: Some(full),
+        empty,
+        thread: Some(thread),
+    }
+}
+
+/// A full batch on its way.
+struct Filled {
+    batch: Batch,
+    news: Box<Change>,
+}
+
+/// What became known of a trace with a batch.
+struct Change {
+    identities: News,
+    /// Streams that are new.
+    streams: Vec<StreamInfo>,
+    /// Damage that is new.
+    damage: Vec<Damage>,
+    /// The times of the first and the last event of the streams that had any.
+    spans: Vec<(usize, Option<Time>, Option<Time>)>,
+    /// All the rest, if any of it is other than before.
+    rest: Option<Box<TraceInfo>>,
+}
+
+/// What the consumer has been told of.
+struct Told {
+    identities: Known,
+    streams: Vec<(Option<Time>, Option<Time>)>,
+    damage: usize,
+    rest: TraceInfo,
+}
+
+impl Told {
+    /// All that is known by now.
+    fn of(info: &mut TraceInfo) -> Self {
+        let mut identities = Known::default();
+        info.identities.news(&mut identities);
+        Self {
+            identities,
+            streams: info.streams.iter().map(span).collect(),
+            damage: info.damage.len(),
+            rest: rest(info),
+        }
+    }
+
+    /// What became known since.
+    fn change(&mut self, info: &mut TraceInfo) -> Change {
+        let known = self.streams.len();
+        let streams = info.streams.get(known..).unwrap_or(&[]).to_vec();
+        let mut spans = Vec::new();
+        for (index, (stream, told)) in info.streams.iter().zip(&mut self.streams).enumerate() {
+            let now = span(stream);
+            if *told != now {
+                *told = now;
+                spans.push((index, now.0, now.1));
+            }
+        }
+        self.streams.extend(streams.iter().map(span));
+        let damage = info.damage.get(self.damage..).unwrap_or(&[]).to_vec();
+        self.damage = info.damage.len();
+        let now = rest(info);
+        Change {
+            identities: info.identities.news(&mut self.identities),
+            streams,
+            damage,
+            spans,
+            rest: (now != self.rest).then(|| {
+                self.rest.clone_from(&now);
+                Box::new(now)
+            }),
+        }
+    }
+}
+
+const fn span(stream: &StreamInfo) -> (Option<Time>, Option<Time>) {
+    (stream.start, stream.end)
+}
+
+/// What is known of a trace but for what grows: a few numbers.
+fn rest(info: &TraceInfo) -> TraceInfo {
+    TraceInfo {
+        format: info.format.clone(),
+        build_id: info.build_id.clone(),
+        text_base: info.text_base,
+        clock_hz: info.clock_hz,
+        wall_clock: info.wall_clock.clone(),
+        clock_corrections: info.clock_corrections.clone(),
+        steps_back: info.steps_back,
+        costs: info.costs.clone(),
+        numbered_threads: info.numbered_threads,
+        more_damage: info.more_damage,
+        remarks: info.remarks.clone(),
+        ..TraceInfo::default()
+    }
+}
+
+/// The side that reads.
+struct Reader {
+    source: Box<dyn Source>,
+    told: Told,
+}
+
+impl Reader {
+    /// Fills batches until the source ends, or nobody takes them any more.
+    fn run(&mut self, empty: &Receiver<Batch>, full: &SyncSender<Result<Filled, ReadError>>) {
+        while let Ok(mut batch) = empty.recv() {
+            let filled = self.source.fill(&mut batch).map(|_| Filled {
+                batch,
+                news: Box::new(self.told.change(self.source.info_mut())),
+            });
+            let is_last = filled
+                .as_ref()
+                .map_or(true, |filled| filled.batch.is_empty());
+            if full.send(filled).is_err() || is_last {
+                return;
+            }
+        }
+    }
+}
+
+/// The side that hands out.
+struct Ahead {
+    info: TraceInfo,
+    /// Gone once all has been handed out.
+    full: Option<Receiver<Result<Filled, ReadError>>>,
+    empty: SyncSender<Batch>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ahead {
+    fn learn(&mut self, change: Change) {
+        let info = &mut self.info;
+        info.identities.learn(change.identities);
+        for (index, start, end) in change.spans {
+            if let Some(stream) = info.streams.get_mut(index) {
+                (stream.start, stream.end) = (start, end);
+            }
+        }
+        info.streams.extend(change.streams);
+        info.damage.extend(change.damage);
+        if let Some(rest) = change.rest {
+            let known = std::mem::replace(info, *rest);
+            info.streams = known.streams;
+            info.identities = known.identities;
+            info.damage = known.damage;
+        }
+    }
+
+    /// Waits for the thread that reads. If it has panicked, so does this.
+    fn end(&mut self) {
+        self.full = None;
+        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join)
+            && !thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl Source for Ahead {
+    fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        &mut self.info
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        let next = self.full.as_ref().map(Receiver::recv);
+        let Some(Ok(next)) = next else {
+            self.end();
+            batch.clear();
+            return Ok(false);
+        };
+        let filled = next.inspect_err(|_| batch.clear())?;
+        let mut emptied = std::mem::replace(batch, filled.batch);
+        emptied.clear();
+        // If the reader has ended it needs none any more.
+        let _ = self.empty.try_send(emptied);
+        self.learn(*filled.news);
+        Ok(!batch.is_empty())
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        // Whichever way the reader waits, it ends: nobody takes a batch any more, and none comes back.
+        let (closed, _) = sync_channel(0);
+        self.empty = closed;
+        self.full = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of a reader whose events nobody wants is of no interest.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kymo_event::{Row, RowKind, Space, SpaceId, StreamId, Tid};
+
+    use super::*;
+
+    /// Gives so many batches of one event, then fails. It learns of a thread and of damage with each.
+    struct Failing {
+        info: TraceInfo,
+        left: u64,
+        filled: Arc<AtomicUsize>,
+    }
+
+    impl Source for Failing {
+        fn info(&self) -> &TraceInfo {
+            &self.info
+        }
+
+        fn info_mut(&mut self) -> &mut TraceInfo {
+            &mut self.info
+        }
+
+        fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+            batch.clear();
+            let Some(left) = self.left.checked_sub(1) else {
+                return Err(ReadError::Io {
+                    stream: "it".to_owned(),
+                    offset: 7,
+                    source: std::io::ErrorKind::Other.into(),
+                });
+            };
+            self.left = left;
+            self.filled.fetch_add(1, Ordering::SeqCst);
+            let time = Time(i64::try_from(left).unwrap());
+            let thread = self.info.identities.thread(SpaceId(0), Tid(left));
+            self.info.identities.name_thread(thread, &left.to_string());
+            self.info.damage.push(Damage {
+                stream: "it".to_owned(),
+                offset: left,
+                message: String::new(),
+            });
+            self.info.clock_hz = Some(left);
+            if left % 3 == 0 {
+                self.info.streams.push(StreamInfo::default());
+            }
+            if let Some(stream) = self.info.streams.first_mut() {
+                stream.end = Some(time);
+            }
+            batch.push(Row::new(RowKind::Other, time, StreamId(0)).at(None, Some(thread)));
+            Ok(true)
+        }
+    }
+
+    fn failing(left: u64) -> (Box<dyn Source>, Arc<AtomicUsize>) {
+        let filled = Arc::default();
+        let mut info = TraceInfo {
+            streams: vec![StreamInfo::default()],
+            ..TraceInfo::default()
+        };
+        info.identities.add_space(Space::default());
+        let source = Failing {
+            info,
+            left,
+            filled: Arc::clone(&filled),
+        };
+        (Box::new(source), filled)
+    }
+
+    #[test]
+    fn each_batch_comes_with_what_was_known_then_and_errors_come_last() {
+        let (mut direct, _) = failing(50);
+        let mut ahead = read_ahead(failing(50).0);
+        let (mut one, mut other) = (Batch::default(), Batch::default());
+        for _ in 0..50 {
+            assert!(direct.fill(&mut one).unwrap() && ahead.fill(&mut other).unwrap());
+            assert_eq!(one.rows(), other.rows());
+            assert_eq!(direct.info(), ahead.info());
+        }
+        let failure = ahead.fill(&mut other).unwrap_err();
+        assert_eq!(
+            direct.fill(&mut one).unwrap_err().to_string(),
+            failure.to_string()
+        );
+        assert!(other.is_empty());
+        assert!(!ahead.fill(&mut other).unwrap());
+    }
+
+    #[test]
+    fn it_reads_so_far_ahead_and_ends_when_nobody_listens() {
+        let (source, filled) = failing(u64::MAX >> 1);
+        let mut ahead = read_ahead(source);
+        let mut batch = Batch::default();
+        assert!(ahead.fill(&mut batch).unwrap());
+        // Waits for the thread, which has seen to it that there is no other holder.
+        drop(ahead);
+        assert_eq!(Arc::strong_count(&filled), 1);
+        assert!(filled.load(Ordering::SeqCst) <= 2 * BATCHES + 2);
+    }
+}

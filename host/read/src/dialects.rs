@@ -1,0 +1,230 @@
+//! Dialects: what the events of a tracer mean.
+//!
+//! A reader knows how to find the fields of an event; which event is the entry of a function, and
+//! which of its fields is the function's address, is the dialect's to say. One module each.
+//!
+//! Kymo's own targets have a reader of their own ([`native`](crate::formats::kymo)); the other dialects are
+//! chosen by what the metadata of a CTF trace says, or by a file that says what its events mean
+//! ([`Dialect::of`]).
+
+pub(crate) mod export;
+pub(crate) mod kymo;
+mod lttng;
+pub(crate) mod mapping;
+mod nesting;
+mod sink;
+mod zephyr_tracing;
+
+use std::sync::Arc;
+
+use kymo_ctf::metadata::{EnvValue, FieldClass, Metadata};
+use kymo_ctf::{Events, Packet, Trace};
+use kymo_event::{
+    Cpu, EventKind, Field, Identities, RowKind, SpaceId, ThreadId, TraceInfo, Wanted,
+};
+
+use crate::fields::Pool;
+
+use mapping::{Mapping, MappingError};
+pub(crate) use sink::{Caches, Clock, Sink};
+
+/// Where the numbers of a trace mean something.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spaces {
+    /// Addresses, and the names of functions. No two traces have this in common.
+    pub(crate) code: SpaceId,
+    /// The numbers of threads and interrupts: those of traces of one machine, which one clock tells, are
+    /// the same.
+    pub(crate) machine: SpaceId,
+}
+
+/// Says what the records of a trace mean.
+///
+/// Which event is what, and which fields say so, is decided once for each class of events, when the trace is opened.
+pub(crate) trait Meanings {
+    /// Gives what a record means to `sink`, after its time ([`Sink::begin`]): exactly one record. Nothing, if the packets
+    /// have told it already. `class` is the class of its stream.
+    fn record(&mut self, record: &kymo_ctf::Event<'_>, class: usize, sink: &mut Sink<'_>);
+}
+
+/// Those of which nothing is known.
+pub(crate) struct Unknown;
+
+impl Meanings for Unknown {
+    fn record(&mut self, record: &kymo_ctf::Event<'_>, _: usize, sink: &mut Sink<'_>) {
+        sink.begin(record.time_ns());
+        sink.other(record, sink.cpu, None);
+    }
+}
+
+/// What the records of one CTF trace mean.
+pub(crate) enum Dialect {
+    /// Nobody knows: they have their names and fields.
+    Unknown(Unknown),
+    /// What `kymo export --to ctf` writes.
+    Export(Box<export::Export>),
+    /// LTTng's, of the kernel and of user space.
+    Lttng(Box<lttng::Lttng>),
+    /// Zephyr's, of its tracing and its instrumentation subsystem.
+    Zephyr(Box<zephyr_tracing::Zephyr>),
+    /// What a file says that came with the trace.
+    Mapped(Box<mapping::Mapped>),
+}
+
+impl Dialect {
+    /// The dialect of a trace: what the mapping says, if there is one, else what its metadata suggests.
+    ///
+    /// # Errors
+    /// When the mapping does not fit the trace.
+    pub(crate) fn of(
+        trace: &Trace,
+        mapping: Option<&Arc<Mapping>>,
+        spaces: Spaces,
+        identities: &mut Identities,
+    ) -> Result<Self, MappingError> {
+        if let Some(mapping) = mapping {
+            let mapped = mapping::Mapped::new(mapping, trace, spaces, identities)?;
+            return Ok(Self::Mapped(Box::new(mapped)));
+        }
+        Ok(Self::of_trace(trace, spaces, identities))
+    }
+
+    fn of_trace(trace: &Trace, spaces: Spaces, identities: &mut Identities) -> Self {
+        if export::is_export(trace.metadata()) {
+            let export = export::Export::new(trace, spaces, identities);
+            return Self::Export(Box::new(export));
+        }
+        if let Some(zephyr) = zephyr_tracing::Zephyr::of(trace, spaces, identities) {
+            return Self::Zephyr(Box::new(zephyr));
+        }
+        lttng::Lttng::of(trace, spaces, identities)
+            .map_or(Self::Unknown(Unknown), |lttng| Self::Lttng(Box::new(lttng)))
+    }
+
+    /// Tells what is known of the trace before its events are read.
+    pub(crate) fn describe(&mut self, trace: &Trace, info: &mut TraceInfo) {
+        match self {
+            Self::Lttng(lttng) => lttng.describe(trace, info),
+            Self::Mapped(_) => info.numbered_threads = true,
+            Self::Unknown(_) | Self::Export(_) | Self::Zephyr(_) => {}
+        }
+    }
+
+    /// The CPU of a packet's events, as far as the packet or the trace as a whole tells.
+    pub(crate) fn cpu(&self, packet: &Packet<'_>) -> Option<Cpu> {
+        let number = packet.info().cpu_id;
+        let cpu = number
+            .and_then(|number| u32::try_from(number).ok())
+            .map(Cpu);
+        match self {
+            Self::Zephyr(zephyr) => cpu.or_else(|| zephyr.cpu(packet)),
+            Self::Unknown(_) | Self::Export(_) | Self::Lttng(_) | Self::Mapped(_) => cpu,
+        }
+    }
+
+    /// Gives what the records of a run mean to `sink`.
+    pub(crate) fn records(&mut self, events: Events<'_>, sink: &mut Sink<'_>) {
+        match self {
+            Self::Unknown(unknown) => run(unknown, events, sink),
+            Self::Export(export) => run(&mut **export, events, sink),
+            Self::Lttng(lttng) => run(&mut **lttng, events, sink),
+            Self::Zephyr(zephyr) => run(&mut **zephyr, events, sink),
+            Self::Mapped(mapped) => run(&mut **mapped, events, sink),
+        }
+    }
+
+    /// How the fields of its records are shown.
+    pub(crate) fn fields(&self) -> fn(&kymo_ctf::Event<'_>, &mut Pool) -> Vec<Field> {
+        match self {
+            Self::Export(_) => export::fields,
+            Self::Unknown(_) | Self::Lttng(_) | Self::Zephyr(_) | Self::Mapped(_) => {
+                sink::all_fields
+            }
+        }
+    }
+}
+
+fn run<M: Meanings>(meanings: &mut M, events: Events<'_>, sink: &mut Sink<'_>) {
+    let class = events.packet().info().stream_class;
+    for record in events {
+        meanings.record(&record, class, sink);
+    }
+}
+
+/// The entry of an event's class in a table by stream class and place in it.
+#[inline]
+pub(crate) fn of_class<'r, R>(
+    table: &'r [Vec<R>],
+    class: usize,
+    record: &kymo_ctf::Event<'_>,
+) -> Option<&'r R> {
+    table.get(class)?.get(record.class_index())
+}
+
+/// A switch of threads: the record is the beginning of the next one, if there is one.
+pub(crate) fn switch(
+    record: &kymo_ctf::Event<'_>,
+    (cpu, previous, next): (Option<Cpu>, Option<ThreadId>, Option<ThreadId>),
+    sink: &mut Sink<'_>,
+) {
+    let mut left = sink.row(RowKind::SwitchedOut).at(cpu, previous);
+    let entered = sink.row(RowKind::SwitchedIn).at(cpu, next);
+    match (previous, next) {
+        (Some(_), Some(_)) => {
+            left.record = false;
+            sink.batch.push(left);
+            sink.common(record, entered);
+        }
+        (Some(_), None) => sink.common(record, left),
+        (None, Some(_)) => sink.common(record, entered),
+        (None, None) => sink.other(record, cpu, None),
+    }
+}
+
+/// Whether an event of this kind needs its fields.
+pub(crate) const fn wants(wanted: Wanted, kind: &EventKind) -> bool {
+    let is_common = matches!(
+        kind,
+        EventKind::Enter { .. }
+            | EventKind::Exit { .. }
+            | EventKind::SwitchedIn
+            | EventKind::SwitchedOut
+            | EventKind::IsrEnter { .. }
+            | EventKind::IsrExit { .. }
+    );
+    match wanted {
+        Wanted::Meaning => false,
+        Wanted::Details => !is_common,
+        Wanted::Everything => true,
+    }
+}
+
+/// The text of a fact in the environment of a trace.
+pub(crate) fn env_text<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {
+    match metadata.env(name) {
+        Some(EnvValue::Text(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// The bytes that hexadecimal digits write.
+pub(crate) fn hex_bytes(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect()
+}
+
+/// The labels of a payload field, with what they stand for: those of all events of this name.
+pub(crate) fn labels<'m>(metadata: &'m Metadata, event: &str, field: &str) -> Vec<(u64, &'m str)> {
+    let events = metadata.streams.iter().flat_map(|stream| &stream.events);
+    events
+        .filter(|class| class.name == event)
+        .filter_map(|class| match &class.fields.as_ref()?.member(field)?.class {
+            FieldClass::Enumeration(class) => Some(class.mappings.list()),
+            _ => None,
+        })
+        .flatten()
+        .filter_map(|mapping| Some((mapping.first.as_u64()?, mapping.label.as_str())))
+        .collect()
+}

@@ -1,0 +1,354 @@
+//! Where a dialect puts what a record means: rows of a batch, with whole events only where a row can't say it or
+//! names and fields are wanted.
+
+use kymo_event::{
+    Addr, Batch, Cpu, Duration, Event, EventKind, EventRef, Field, FunctionId, Gap, Identities,
+    InterruptId, InterruptKind, Irq, Row, RowKind, SpaceId, StreamId, ThreadId, Tid, Time, Wanted,
+};
+
+use crate::fields::{self, Pool};
+
+/// Direct-mapped cache of identities in front of [`Identities`], whose tables need a hash and a comparison of keys.
+#[derive(Debug)]
+struct Cache<Id> {
+    /// Key, space and identity.
+    entries: Box<[(u64, SpaceId, Id)]>,
+    /// What was asked for last.
+    last: (u64, SpaceId, Id),
+}
+
+/// Entries of a [`Cache`]: of 16 bytes each, 32 KiB.
+const ENTRIES: u32 = 2048;
+
+/// The space of an entry without an identity: there are not so many.
+const NO_SPACE: SpaceId = SpaceId(u32::MAX);
+
+impl<Id: Copy> Cache<Id> {
+    fn new(none: Id) -> Self {
+        Self {
+            entries: vec![(0, NO_SPACE, none); ENTRIES as usize].into(),
+            last: (0, NO_SPACE, none),
+        }
+    }
+
+    /// The same where most often the key is that of the call before.
+    #[inline(always)]
+    fn get_again(
+        &mut self,
+        space: SpaceId,
+        key: u64,
+        intern: impl FnOnce() -> Option<Id>,
+    ) -> Option<Id> {
+        if (self.last.0, self.last.1) != (key, space) {
+            self.last = (key, space, self.get(space, key, intern)?);
+        }
+        Some(self.last.2)
+    }
+
+    /// The identity of a key; `intern` finds it where it is not in the cache.
+    #[inline(always)]
+    fn get(&mut self, space: SpaceId, key: u64, intern: impl FnOnce() -> Option<Id>) -> Option<Id> {
+        /// An odd number near 2^64 divided by the golden ratio (Fibonacci hashing).
+        const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+        let hash = (key ^ u64::from(space.0) << 48).wrapping_mul(SPREAD);
+        let place = (hash >> (u64::BITS - ENTRIES.ilog2())) as usize;
+        let entry = self.entries.get_mut(place)?;
+        if (entry.0, entry.1) != (key, space) {
+            *entry = (key, space, intern()?);
+        }
+        Some(entry.2)
+    }
+}
+
+/// The identities that were met last.
+#[derive(Debug)]
+pub(crate) struct Caches {
+    functions: Cache<FunctionId>,
+    threads: Cache<ThreadId>,
+    interrupts: Cache<InterruptId>,
+}
+
+impl Default for Caches {
+    fn default() -> Self {
+        Self {
+            functions: Cache::new(FunctionId(0)),
+            threads: Cache::new(ThreadId(0)),
+            interrupts: Cache::new(InterruptId(0)),
+        }
+    }
+}
+
+/// What holds for a stream, and what its next record does to it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Clock {
+    /// When time 0 was, in nanoseconds by the clock of the trace.
+    pub(crate) origin: i64,
+    /// The time of the last event.
+    pub(crate) last: Option<Time>,
+    /// The first and the last of all times.
+    pub(crate) start: Option<Time>,
+    pub(crate) end: Option<Time>,
+}
+
+/// Takes what records mean.
+pub(crate) struct Sink<'a> {
+    pub(crate) identities: &'a mut Identities,
+    pub(crate) caches: &'a mut Caches,
+    pub(crate) batch: &'a mut Batch,
+    /// What is left of events that were given out and taken back.
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) wanted: Wanted,
+    pub(crate) stream: StreamId,
+    /// The number of the stream among those of all traces.
+    pub(crate) index: usize,
+    /// The CPU that the packet names.
+    pub(crate) cpu: Option<Cpu>,
+    pub(crate) clock: Clock,
+    /// The time of the record at hand.
+    pub(crate) time: Time,
+    /// How the dialect shows the fields of a record.
+    pub(crate) fields: fn(&kymo_ctf::Event<'_>, &mut Pool) -> Vec<Field>,
+}
+
+impl Sink<'_> {
+    /// A record follows, of this time in nanoseconds from the clock's origin; without a time it keeps the place that it
+    /// has in its stream.
+    #[inline]
+    pub(crate) fn begin(&mut self, time: Option<i64>) {
+        let clock = &mut self.clock;
+        let time = time.map(|ns| Time(ns.saturating_sub(clock.origin)));
+        let time = time.or(clock.last).unwrap_or_default();
+        self.time = time;
+        match (clock.last, clock.end) {
+            (Some(last), Some(end)) if time >= last => {
+                clock.last = Some(time);
+                if time > end {
+                    clock.end = Some(time);
+                }
+            }
+            _ => self.step(time),
+        }
+    }
+
+    /// The first record of a stream, or one whose time goes back.
+    #[cold]
+    fn step(&mut self, time: Time) {
+        let last = self.clock.last.replace(time);
+        let clock = &mut self.clock;
+        clock.start = Some(clock.start.map_or(time, |start| start.min(time)));
+        clock.end = Some(clock.end.map_or(time, |end| end.max(time)));
+        let by = last.and_then(|last| Some((last, last.since(time)?)));
+        if let Some((last, by)) = by
+            && by > Duration(0)
+        {
+            let gap = Event {
+                time: last,
+                kind: EventKind::Gap(Gap::TimeBackward { by }),
+                record: false,
+                ..self.event_of(EventKind::Other, self.cpu, None)
+            };
+            self.batch.push_event(gap);
+        }
+    }
+
+    /// A row of the record at hand.
+    #[inline]
+    pub(crate) const fn row(&self, kind: RowKind) -> Row {
+        Row::new(kind, self.time, self.stream)
+    }
+
+    /// The record means what this row says.
+    #[inline]
+    pub(crate) fn common(&mut self, record: &kymo_ctf::Event<'_>, row: Row) {
+        if self.wanted == Wanted::Everything {
+            self.with_details(record, row);
+        } else {
+            self.batch.push(row);
+        }
+    }
+
+    /// The record means nothing that is known.
+    #[inline]
+    pub(crate) fn other(
+        &mut self,
+        record: &kymo_ctf::Event<'_>,
+        cpu: Option<Cpu>,
+        thread: Option<ThreadId>,
+    ) {
+        let row = self.row(RowKind::Other).at(cpu, thread);
+        if self.wanted == Wanted::Meaning {
+            self.batch.push(row);
+        } else {
+            self.with_details(record, row);
+        }
+    }
+
+    #[inline(never)]
+    fn with_details(&mut self, record: &kymo_ctf::Event<'_>, row: Row) {
+        let event = EventRef {
+            row: &row,
+            event: None,
+        };
+        let event = Event {
+            name: name(record, self.pool).into(),
+            fields: (self.fields)(record, self.pool),
+            ..event.to_event()
+        };
+        self.batch.push_event(event);
+    }
+
+    /// The record means something that no row says. It is called `named`, or as its class is.
+    #[inline(never)]
+    pub(crate) fn rare(
+        &mut self,
+        record: &kymo_ctf::Event<'_>,
+        kind: EventKind,
+        (cpu, thread): (Option<Cpu>, Option<ThreadId>),
+        named: Option<String>,
+    ) {
+        let mut event = self.event_of(kind, cpu, thread);
+        if self.wanted > Wanted::Meaning {
+            let own = named.unwrap_or_else(|| name(record, self.pool));
+            event.name = own.into();
+            event.fields = (self.fields)(record, self.pool);
+        }
+        self.batch.push_event(event);
+    }
+
+    /// The record means something that a row may be able to say.
+    pub(crate) fn whole(
+        &mut self,
+        record: &kymo_ctf::Event<'_>,
+        kind: EventKind,
+        (cpu, thread): (Option<Cpu>, Option<ThreadId>),
+    ) {
+        let row = match kind {
+            EventKind::Enter {
+                function,
+                call_site,
+            } => {
+                let row = self.row(RowKind::Enter).function(Some(function));
+                row.word(call_site.unwrap_or_default())
+            }
+            EventKind::Exit { function } => self.row(RowKind::Exit).function(function),
+            EventKind::SwitchedIn => self.row(RowKind::SwitchedIn),
+            EventKind::SwitchedOut => self.row(RowKind::SwitchedOut),
+            EventKind::IsrEnter { irq } => self.row(RowKind::IsrEnter).interrupt(Some(irq)),
+            EventKind::IsrExit { irq } => self.row(RowKind::IsrExit).interrupt(irq),
+            EventKind::Other => return self.other(record, cpu, thread),
+            kind => return self.rare(record, kind, (cpu, thread), None),
+        };
+        self.common(record, row.at(cpu, thread));
+    }
+
+    /// Something besides that follows from the record.
+    #[inline(never)]
+    pub(crate) fn besides(&mut self, kind: EventKind, cpu: Option<Cpu>, thread: Option<ThreadId>) {
+        let event = Event {
+            record: false,
+            ..self.event_of(kind, cpu, thread)
+        };
+        self.batch.push_event(event);
+    }
+
+    fn event_of(&self, kind: EventKind, cpu: Option<Cpu>, thread: Option<ThreadId>) -> Event {
+        Event {
+            time: self.time,
+            stream: self.stream,
+            cpu,
+            thread,
+            kind,
+            named: false,
+            record: true,
+            name: "".into(),
+            fields: Vec::new(),
+        }
+    }
+
+    /// The function that begins at an address.
+    #[inline]
+    pub(crate) fn function_at(&mut self, space: SpaceId, address: Addr) -> Option<FunctionId> {
+        self.function(space, address.0, |identities| {
+            Some(identities.function_at(space, address))
+        })
+    }
+
+    /// The function that a number stands for; `intern` knows it where it was not met lately.
+    #[inline]
+    pub(crate) fn function(
+        &mut self,
+        space: SpaceId,
+        number: u64,
+        intern: impl FnOnce(&mut Identities) -> Option<FunctionId>,
+    ) -> Option<FunctionId> {
+        let identities = &mut *self.identities;
+        let functions = &mut self.caches.functions;
+        functions.get(space, number, || intern(identities))
+    }
+
+    /// Functions that were met are others from here on: something was mapped over them.
+    pub(crate) fn forget_functions(&mut self) {
+        let entries = self.caches.functions.entries.iter_mut();
+        entries.for_each(|entry| entry.1 = NO_SPACE);
+    }
+
+    /// The thread of this number.
+    #[inline]
+    pub(crate) fn thread(&mut self, space: SpaceId, number: u64) -> Option<ThreadId> {
+        let identities = &mut *self.identities;
+        let threads = &mut self.caches.threads;
+        threads.get_again(space, number, || {
+            Some(identities.thread(space, Tid(number)))
+        })
+    }
+
+    /// The interrupt of this kind and number, if there can be one.
+    #[inline]
+    pub(crate) fn interrupt(
+        &mut self,
+        space: SpaceId,
+        kind: InterruptKind,
+        number: u64,
+    ) -> Option<InterruptId> {
+        let identities = &mut *self.identities;
+        let irq = u32::try_from(number).ok().map(Irq)?;
+        let key = number | (kind as u64) << 32;
+        let interrupts = &mut self.caches.interrupts;
+        interrupts.get(space, key, || Some(identities.interrupt(space, kind, irq)))
+    }
+}
+
+/// The name of an event; one without a name (a record has to be called something) by its number.
+fn name(event: &kymo_ctf::Event<'_>, pool: &mut Pool) -> String {
+    match event.name() {
+        "" => format!("event {}", event.class().id),
+        name => pool.text(name),
+    }
+}
+
+/// The fields of a record of most dialects.
+pub(crate) fn all_fields(record: &kymo_ctf::Event<'_>, pool: &mut Pool) -> Vec<Field> {
+    fields::all(record, pool)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_share_an_entry_and_spaces_are_told_apart() {
+        let mut cache = Cache::new(0u32);
+        // More keys than entries, in two spaces, several times: each finds its own.
+        for _ in 0..3 {
+            for key in 0..u64::from(ENTRIES) * 2 {
+                for space in [SpaceId(0), SpaceId(1)] {
+                    let own = key as u32 * 2 + space.0;
+                    assert_eq!(cache.get(space, key, || Some(own)), Some(own));
+                }
+            }
+        }
+        assert_eq!(cache.get(SpaceId(2), 1, || None), None);
+        assert_eq!(cache.get(SpaceId(2), 1, || Some(7)), Some(7));
+        assert_eq!(cache.get(SpaceId(2), 1, || None), Some(7));
+    }
+}

@@ -1,0 +1,441 @@
+//! CTF traces of any tracer: every record as it stands, with its name and fields.
+//!
+//! What the events *mean* is a dialect's to say ([`Dialect`]). Without one they are
+//! [`EventKind::Other`], which is enough to list, count and export them.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use kymo_ctf::metadata::{self, Uuid};
+use kymo_ctf::{
+    Absence, DecodeErrorKind, GapKind, Message, Messages, Origin, Resume, Run, StreamError, Trace,
+};
+use kymo_event::{
+    Batch, Cpu, Damage, Event, EventKind, Gap, Identities, Moment, Space, SpaceId, StreamId,
+    StreamInfo, Time, TraceInfo, WallClock, Wanted,
+};
+
+use crate::dialects::{Caches, Clock, Dialect, Sink, Spaces, export};
+use crate::fields::Pool;
+use crate::formats::kymo;
+use crate::peek::Peek;
+use crate::{OpenError, OpenOptions, ReadError, Source};
+
+/// The CTF traces below a directory, as one.
+struct CtfSource {
+    info: TraceInfo,
+    messages: Messages,
+    streams: Vec<Stream>,
+    /// For each trace the number of its first stream.
+    first: Vec<usize>,
+    /// What the records of each trace mean.
+    dialects: Vec<Dialect>,
+    /// The identities that were met last.
+    caches: Caches,
+    /// For each stream where its oldest packet begins in its file, if it was written around a ring.
+    oldest: Vec<Option<u64>>,
+    wanted: Wanted,
+    /// What is left of events that were given out and taken back.
+    pool: Pool,
+    /// Why nothing more can be read, once that is so.
+    failed: Option<ReadError>,
+    ended: bool,
+}
+
+/// Where a stream stands.
+#[derive(Default)]
+struct Stream {
+    cpu: Option<Cpu>,
+    clock: Clock,
+    /// Whether a packet was seen, after which a first sequence number is no beginning.
+    begun: bool,
+    /// Gaps that wait for the beginning of their packet, for their time.
+    waiting: Vec<Gap>,
+}
+
+/// Finds the traces in a directory and below it: at least one.
+///
+/// # Errors
+/// [`OpenError`] if there is none, or the metadata of one cannot be used.
+pub(crate) fn find(directory: &Path) -> Result<Vec<Trace>, OpenError> {
+    let traces = Trace::open_all(directory).map_err(|error| refusal(directory, error))?;
+    Ok(traces.into_iter().map(Trace::in_order).collect())
+}
+
+/// Why a directory cannot be opened.
+pub(crate) fn refusal(directory: &Path, error: kymo_ctf::OpenError) -> OpenError {
+    match error {
+        kymo_ctf::OpenError::Io { path, source } => OpenError::Io { path, source },
+        kymo_ctf::OpenError::NoTrace { path } => crate::open::unknown(
+            &path,
+            "a directory without metadata, here or below".to_owned(),
+        ),
+        kymo_ctf::OpenError::NotAFile { path, found } => OpenError::Unknown {
+            path,
+            expected: "a regular file in a trace directory".to_owned(),
+            found: found.to_owned(),
+        },
+        kymo_ctf::OpenError::Metadata { path, source } => OpenError::Metadata {
+            path,
+            offset: source.offset as u64,
+            message: source.to_string(),
+        },
+        other => crate::open::unknown(directory, other.to_string()),
+    }
+}
+
+/// Opens one stream of a trace. A file is one that may have been written around a ring; a pipe is read as it comes.
+///
+/// # Errors
+/// [`OpenError`] if the metadata cannot be used.
+pub(crate) fn open_stream(
+    peek: Peek,
+    metadata: &Path,
+    options: &OpenOptions,
+) -> Result<Box<dyn Source>, OpenError> {
+    let path = peek.path().to_owned();
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    let name = name.to_string_lossy().into_owned();
+    let files = peek.is_file().then(|| (name.clone(), path.clone()));
+    let trace = Trace::open_streams(metadata, files).map_err(|error| refusal(&path, error))?;
+    if kymo::is_native(trace.metadata()) {
+        return Err(OpenError::Unknown {
+            path,
+            expected: "the directory of a recording of Kymo's".to_owned(),
+            found: "one of its streams".to_owned(),
+        });
+    }
+    let Some(pipe) = peek.into_reader() else {
+        return open_traces(&path, &[trace.in_order()], None, options);
+    };
+    // Of what has not come yet nothing can be known beforehand.
+    let nothing: &[u8] = &[];
+    let trace = Trace::from_plan(Arc::clone(trace.plan()), [(name, nothing)]);
+    let messages = Messages::of_stream(&trace, pipe);
+    open_traces(&path, &[trace], Some(messages), options)
+}
+
+/// Opens the traces that were found in a directory, as one. `messages` are theirs, if they come from elsewhere.
+///
+/// # Errors
+/// [`OpenError`] if a file cannot be opened.
+pub(crate) fn open_traces(
+    directory: &Path,
+    traces: &[Trace],
+    messages: Option<Messages>,
+    options: &OpenOptions,
+) -> Result<Box<dyn Source>, OpenError> {
+    let messages = match messages {
+        Some(messages) => messages,
+        None => Messages::merge(traces).map_err(|error| refusal(directory, error))?,
+    };
+    let mut info = TraceInfo {
+        format: "ctf".to_owned(),
+        ..TraceInfo::default()
+    };
+    let mut first = Vec::new();
+    let mut dialects = Vec::new();
+    let mut streams: Vec<Stream> = Vec::new();
+    let mut oldest = Vec::new();
+    let mut machines = Machines::default();
+    for trace in traces {
+        let spaces = machines.spaces(trace, &mut info.identities);
+        first.push(info.streams.len());
+        for (index, name) in trace.stream_names().enumerate() {
+            oldest.push(trace.oldest(index));
+            let name = match trace.name() {
+                "" => name.to_owned(),
+                trace => format!("{trace}/{name}"),
+            };
+            info.streams.push(StreamInfo {
+                name,
+                space: spaces.code,
+                ..StreamInfo::default()
+            });
+        }
+        let absences = trace.absences();
+        info.remarks.extend(remarks(trace.name(), &absences));
+        let mapping = options.mapping.as_ref();
+        let mut dialect = Dialect::of(trace, mapping, spaces, &mut info.identities)?;
+        let of_trace = first.last().copied().unwrap_or(0);
+        for (index, stream) in info.streams.iter_mut().skip(of_trace).enumerate() {
+            stream.cpu = first_cpu(trace, index, &dialect);
+        }
+        let export = matches!(dialect, Dialect::Export(_));
+        let clock = trace.metadata().clocks.first();
+        let origin = if export {
+            export::origin(trace.metadata())
+        } else {
+            clock.filter(|clock| is_date(clock)).map(|_| 0)
+        };
+        let moment = origin.map(|unix_ns| Moment {
+            time: Time(0),
+            unix_ns,
+        });
+        info.wall_clock = info.wall_clock.take().or_else(|| WallClock::new(moment));
+        streams.resize_with(info.streams.len(), || Stream {
+            clock: Clock {
+                // An export's times begin with the target.
+                origin: origin.unwrap_or(0),
+                ..Clock::default()
+            },
+            ..Stream::default()
+        });
+        if let (Dialect::Export(export), Some(first)) = (&dialect, first.last()) {
+            export.describe(trace, directory, *first, &mut info);
+        }
+        // Its timer is read between its interrupt and its announcement.
+        info.steps_back |= matches!(dialect, Dialect::Zephyr(_));
+        dialect.describe(trace, &mut info);
+        dialects.push(dialect);
+    }
+    let clocks = traces.iter().flat_map(|trace| &trace.metadata().clocks);
+    let rates: HashSet<_> = clocks.map(|clock| clock.frequency).collect();
+    if let (1, Some(rate)) = (rates.len(), rates.iter().next()) {
+        info.clock_hz = Some(*rate);
+    }
+    Ok(Box::new(CtfSource {
+        info,
+        messages,
+        streams,
+        first,
+        dialects,
+        caches: Caches::default(),
+        oldest,
+        wanted: options.wanted,
+        pool: Pool::default(),
+        failed: None,
+        ended: false,
+    }))
+}
+
+/// The machines of which there are traces, by the identity of their clock.
+#[derive(Default)]
+struct Machines(HashMap<Uuid, SpaceId>);
+
+impl Machines {
+    /// Where the numbers of a trace mean something.
+    fn spaces(&mut self, trace: &Trace, identities: &mut Identities) -> Spaces {
+        let code = identities.add_space(Space {
+            name: trace.name().to_owned(),
+            ..Space::default()
+        });
+        // A kernel and the processes on it record by one clock, which has the identity of the machine's
+        // boot (LTTng).
+        let mut clocks = trace.metadata().clocks.iter();
+        let clock = clocks.find_map(|clock| clock.uuid);
+        let machine = match clock {
+            Some(clock) => *self.0.entry(clock).or_insert(code),
+            None => code,
+        };
+        Spaces { code, machine }
+    }
+}
+
+/// Absent streams that are told one by one.
+const ABSENCES_LISTED: usize = 8;
+
+/// What is said of streams that are empty or not there.
+fn remarks(trace: &str, absences: &[Absence]) -> Vec<String> {
+    let place = match trace {
+        "" => String::new(),
+        trace => format!("{trace}: "),
+    };
+    let listed = absences.iter().take(ABSENCES_LISTED);
+    let mut remarks: Vec<String> = listed.map(|absence| format!("{place}{absence}")).collect();
+    let more = absences.len().saturating_sub(ABSENCES_LISTED);
+    if more > 0 {
+        remarks.push(format!("{place}{more} more streams are empty or missing"));
+    }
+    remarks
+}
+
+/// The processor that the first packet of a stream names. Whoever prints a trace wants to know before its
+/// first event whether there are any.
+fn first_cpu(trace: &Trace, stream: usize, dialect: &Dialect) -> Option<Cpu> {
+    let mut reader = trace.reader(stream).ok()??;
+    loop {
+        match reader.next_message().ok()?? {
+            Message::Packet(packet) => return dialect.cpu(&packet),
+            Message::Gap(_) => {}
+            Message::Event(_) => return None,
+        }
+    }
+}
+
+/// Whether the times of a clock are dates: it says so, or counts from a moment later than any machine's
+/// start can be taken for (LTTng says nothing, and counts from 1970).
+fn is_date(clock: &metadata::Clock) -> bool {
+    const TWENTY_YEARS_NS: i64 = 20 * 365 * 86_400 * 1_000_000_000;
+    clock.absolute || clock.nanoseconds(0).is_some_and(|ns| ns > TWENTY_YEARS_NS)
+}
+
+impl CtfSource {
+    /// Takes the next run of a stream, which may be none of events.
+    fn advance(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        let (origin, run) = match self.messages.next_run() {
+            Ok(Some(next)) => next,
+            Ok(None) => return Ok(false),
+            Err(error) => return self.fail(&error, batch).map(|()| true),
+        };
+        let (Some(index), Some(dialect)) = (
+            number(&self.first, origin),
+            self.dialects.get_mut(origin.trace),
+        ) else {
+            return Ok(true);
+        };
+        let id = StreamId(u32::try_from(index).unwrap_or(u32::MAX));
+        let (Some(stream), Some(info)) = (
+            self.streams.get_mut(index),
+            self.info.streams.get_mut(index),
+        ) else {
+            return Ok(true);
+        };
+        match run {
+            Run::Events(events) => {
+                let mut sink = Sink {
+                    identities: &mut self.info.identities,
+                    caches: &mut self.caches,
+                    batch,
+                    pool: &mut self.pool,
+                    wanted: self.wanted,
+                    stream: id,
+                    index,
+                    cpu: stream.cpu,
+                    clock: stream.clock,
+                    time: Time(0),
+                    fields: dialect.fields(),
+                };
+                dialect.records(events, &mut sink);
+                stream.clock = sink.clock;
+                (info.start, info.end) = (stream.clock.start, stream.clock.end);
+            }
+            Run::Gap(lost) => stream.waiting.push(match lost.kind {
+                GapKind::Packets => Gap::LostPackets {
+                    packets: lost.count,
+                },
+                GapKind::Events => Gap::Discarded { events: lost.count },
+            }),
+            Run::Packet(packet) => {
+                let about = packet.info();
+                stream.cpu = dialect.cpu(&packet);
+                if !stream.begun {
+                    info.cpu = stream.cpu;
+                    let begin = packet.begin_ns();
+                    let origin = stream.clock.origin;
+                    stream.clock.last = begin.map(|ns| Time(ns.saturating_sub(origin)));
+                    if let Some(packets) = about.seq_num.filter(|number| *number > 0) {
+                        stream.waiting.insert(0, Gap::Overwritten { packets });
+                    }
+                }
+                stream.begun = true;
+                for lost in stream.waiting.drain(..) {
+                    batch.push_event(gap(id, stream.clock.last, stream.cpu, lost));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Where a stream cannot be decoded there is a gap, up to the next packet that can be found. The others go on.
+    fn fail(
+        &mut self,
+        StreamError { origin, error }: &StreamError,
+        batch: &mut Batch,
+    ) -> Result<(), ReadError> {
+        let index = number(&self.first, *origin).unwrap_or(usize::MAX);
+        let info = self.info.streams.get(index);
+        let name = info.map_or_else(String::new, |info| info.name.clone());
+        let offset = error.offset / 8;
+        if let DecodeErrorKind::Io(kind) = error.kind {
+            return Err(ReadError::Io {
+                stream: name,
+                offset,
+                source: kind.into(),
+            });
+        }
+        // All before the damage has been given out; what can be found of the stream behind it follows.
+        let skipped = self.messages.skip(*origin).ok().flatten();
+        let (offset, bytes) = match skipped {
+            Some(skipped) => {
+                let from = skipped.from / 8;
+                (from, skipped.to.map(|to| to.saturating_sub(from)))
+            }
+            None => (offset, None),
+        };
+        let message = match skipped.map(|skipped| skipped.resume) {
+            Some(Resume::Magic) => format!("{error}; what follows was found by its magic number"),
+            _ => error.to_string(),
+        };
+        let message = match self.oldest.get(index) {
+            Some(Some(oldest)) => {
+                format!("{message} (counted from the oldest packet, at byte {oldest} of a ring)")
+            }
+            _ => message,
+        };
+        if let Some(stream) = self.streams.get(index) {
+            let id = StreamId(u32::try_from(index).unwrap_or(u32::MAX));
+            let damage = Gap::Damage {
+                offset,
+                bytes,
+                message: message.clone(),
+            };
+            batch.push_event(gap(id, stream.clock.last, stream.cpu, damage));
+        }
+        self.info.add_damage(Damage {
+            stream: name,
+            offset,
+            message,
+        });
+        Ok(())
+    }
+}
+
+/// A gap behind the last event of a stream.
+fn gap(stream: StreamId, last: Option<Time>, cpu: Option<Cpu>, gap: Gap) -> Event {
+    Event {
+        time: last.unwrap_or_default(),
+        stream,
+        cpu,
+        thread: None,
+        kind: EventKind::Gap(gap),
+        named: false,
+        record: false,
+        name: "".into(),
+        fields: Vec::new(),
+    }
+}
+
+impl Source for CtfSource {
+    fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        &mut self.info
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        batch.clear();
+        while let Some(event) = batch.spare() {
+            self.pool.take_back(event);
+        }
+        while !batch.is_full() && !self.ended {
+            match self.advance(batch) {
+                Ok(more) => self.ended = !more,
+                Err(error) => (self.failed, self.ended) = (Some(error), true),
+            }
+            if self.ended {}
+        }
+        match self.failed.take_if(|_| batch.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(!batch.is_empty()),
+        }
+    }
+}
+
+/// The number of a stream among those of all traces.
+fn number(first: &[usize], origin: Origin) -> Option<usize> {
+    first.get(origin.trace)?.checked_add(origin.stream)
+}

@@ -1,0 +1,412 @@
+//! Packets as they come, to events as they come: what `kymo show --follow` reads.
+//!
+//! Each stream's packets go through the same reader as those of a recording that is whole; only that
+//! "no more" means "no more yet". The streams are merged by time as far as that can be: an event is
+//! held back until every other stream has told of a later one, or is so far behind that it has
+//! probably nothing to tell, or nobody wants to wait any longer.
+//!
+//! Processors whose clocks differ are put into one order by the times of day that they have told by now
+//! ([`clocks`](super::clocks)): what was given before stays as it was, and what is known later does not
+//! change a clock again unless it differs by more than that is worth.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::io::{self, Read};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kymo_ctf::Plan;
+use kymo_ctf::metadata::Metadata;
+use kymo_event::{Event, Moment, SpaceKind, StreamId, Time, TraceInfo, WallClock};
+use kymo_wire::event::{Layout, METADATA_STREAM, PacketHeader};
+use kymo_wire::packet::EVENT_STREAM;
+
+use super::Identity;
+use super::clocks::{Clocks, Correction, Moments};
+use super::describe::{Description, Unusable, check_version};
+use super::feed::{Input, Notes, PacketNote};
+use super::packets::{Packet, Piece, Pieces};
+use super::record::Newest;
+use super::source::{First, read_names, stream_info, take_origin};
+use super::stream::{RINGS, Stream};
+use super::streams::{StreamKind, StreamNumber};
+use super::write::metadata_text;
+use crate::bytes::Bytes;
+use crate::dialects::kymo::Dialect;
+use crate::source::list_damage;
+use crate::{OpenError, OpenOptions};
+
+/// How far a stream may be behind the newest packet of all, in nanoseconds, before it is no longer
+/// waited for: several times as long as a target waits before it sends a packet that is not full.
+const PATIENCE: i64 = 500_000_000;
+
+/// The events of packets that are still coming.
+#[derive(Debug)]
+pub struct Live {
+    plan: Arc<Plan>,
+    dialect: Dialect,
+    info: TraceInfo,
+    parts: Vec<Part>,
+    /// Where each of them is among them: by what its packets hold, and their number.
+    places: HashMap<(StreamKind, (u8, u16)), usize>,
+    /// The parts that have a next event, in the order in which these come.
+    order: BinaryHeap<Reverse<(Time, usize)>>,
+    /// Those that have none at hand, though packets of theirs have come.
+    hungry: Vec<usize>,
+    /// Events of the packet of names, which has no times to be merged by.
+    names: VecDeque<Event>,
+    /// The stream that it makes up, once it has come.
+    names_stream: Option<StreamId>,
+    /// How many events of that packet have been given out: it comes again when it has grown.
+    names_given: usize,
+    /// The end of the newest packet of all.
+    newest: Time,
+}
+
+/// A stream.
+#[derive(Debug)]
+struct Part {
+    kind: StreamKind,
+    /// What its packets hold, and their number.
+    key: (u8, u16),
+    newest: Newest,
+    queue: Queue,
+    stream: Stream,
+    head: Option<Event>,
+    /// The times of day that it has told.
+    moments: Moments,
+    /// What its times are corrected by.
+    correction: Option<Correction>,
+    /// Packets have come since the stream had nothing more to tell.
+    fed: bool,
+}
+
+impl Live {
+    /// The events of a target that said this of itself. `origin` is when tick 0 of its clock was, in
+    /// nanoseconds since 1970 in UTC, if that is known.
+    ///
+    /// # Errors
+    /// [`OpenError::Identity`] if it cannot be that of a recording; `name` is for the message.
+    pub fn of_target(
+        identity: &Identity,
+        name: &str,
+        origin: Option<i64>,
+        options: &OpenOptions,
+    ) -> Result<Self, OpenError> {
+        let described = || {
+            check_version(identity.protocol, Some(identity.layout.shape))?;
+            let text = metadata_text(identity, "", origin, std::iter::empty(), true);
+            let parsed = Metadata::parse(text.as_bytes()).map_err(|error| error.to_string())?;
+            Self::described(parsed.metadata, options)
+        };
+        described().map_err(|why: Unusable| why.of_identity(name.into()))
+    }
+
+    pub(super) fn described(
+        mut metadata: Metadata,
+        options: &OpenOptions,
+    ) -> Result<Self, Unusable> {
+        let origin = take_origin(&mut metadata).map(|unix_ns| Moment {
+            time: Time(0),
+            unix_ns,
+        });
+        let plan = Plan::new(metadata).map_err(|error| error.to_string())?;
+        let description = Description::new(plan.metadata(), options.wanted)?;
+        Ok(Self {
+            info: TraceInfo {
+                wall_clock: WallClock::new(origin),
+                ..description.info()
+            },
+            plan: Arc::new(plan),
+            dialect: description.dialect,
+            parts: Vec::new(),
+            places: HashMap::new(),
+            order: BinaryHeap::new(),
+            hungry: Vec::new(),
+            names: VecDeque::new(),
+            names_stream: None,
+            names_given: 0,
+            newest: Time(0),
+        })
+    }
+
+    /// What is known of the trace so far.
+    pub const fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    /// How its packets are laid out.
+    pub const fn layout(&self) -> Layout {
+        self.dialect.layout
+    }
+
+    /// Takes a packet. One that comes again, because a connection was made anew, is known and passed over.
+    /// One that cannot be read is noted as [damage](TraceInfo::damage); its number
+    /// will be missing.
+    pub fn push(&mut self, packet: Vec<u8>) {
+        let layout = self.dialect.layout;
+        let whole = match Pieces::new(layout, &packet, &[]).next() {
+            Some(Piece::Packet(whole @ Packet { cut: None, .. })) => Ok(whole),
+            Some(Piece::Packet(Packet { cut: Some(cut), .. }) | Piece::Damage(cut)) => {
+                Err(cut.fault.to_string())
+            }
+            None => return,
+        };
+        let whole = match whole {
+            Ok(whole) => whole,
+            Err(message) => {
+                self.info.add_damage(kymo_event::Damage {
+                    stream: "link".to_owned(),
+                    offset: 0,
+                    message,
+                });
+                return;
+            }
+        };
+        let header = whole.header;
+        if header.cpu == METADATA_STREAM {
+            return self.take_names(packet);
+        }
+        let hz = self.dialect.clock_hz;
+        let end = u128::from(header.end) * 1_000_000_000 / u128::from(hz.max(1));
+        let end = Time(i64::try_from(end).unwrap_or(i64::MAX));
+        let kind = StreamKind::of_file("", Some(&header));
+        let index = self.part(kind, &header);
+        self.look_for_moments(index, whole, &packet, end);
+        let correction = self
+            .parts
+            .get(index)
+            .and_then(|part| part.correction.as_ref());
+        let end = correction.map_or(end, |correction| correction.apply(end));
+        self.newest = self.newest.max(end);
+        if let Some(part) = self.parts.get_mut(index)
+            && !part.newest.has(&header)
+        {
+            part.newest.add(&header);
+            part.queue.push(packet);
+            if !std::mem::replace(&mut part.fed, true) && part.head.is_none() {
+                self.hungry.push(index);
+            }
+        }
+    }
+
+    /// Looks for times of day in a packet that ends at `end`, and compares the clocks anew if there are
+    /// any.
+    fn look_for_moments(&mut self, index: usize, packet: Packet, bytes: &[u8], end: Time) {
+        let Some(clock) = self.plan.metadata().clocks.first() else {
+            return;
+        };
+        let layout = self.dialect.layout;
+        let Some(part) = self.parts.get_mut(index) else {
+            return;
+        };
+        if part.kind != StreamKind::Cpu || part.newest.has(&packet.header) {
+            return;
+        }
+        let found = Moments::find(layout, bytes, &mut std::iter::once(packet), clock);
+        if found.is_empty() {
+            return;
+        }
+        part.moments.append(found);
+        let streams = self.parts.iter();
+        let streams = streams.map(|part| (part.kind, part.key.1, part.moments.clone()));
+        let mut clocks = Clocks::compare(&streams.collect::<Vec<_>>());
+        clocks.follow(self.parts.iter().map(|part| {
+            let cpu = u32::from(part.key.1) % RINGS;
+            let leads =
+                |other: &Part| other.kind == StreamKind::Cpu && u32::from(other.key.1) == cpu;
+            // A processor's items go by its clock.
+            (part.kind == StreamKind::Items).then(|| self.parts.iter().position(leads))?
+        }));
+        self.info.wall_clock = self.info.wall_clock.take().or(clocks.wall);
+        let worth = clocks.said.iter().map(|said| said.uncertainty_ns).max();
+        let worth = worth.unwrap_or(0);
+        for (part, correction) in self.parts.iter_mut().zip(clocks.corrections) {
+            let Some(correction) = correction else {
+                continue;
+            };
+            let at = |correction: &Correction| correction.apply(end).0;
+            let known = part.correction.as_ref();
+            if known.is_none_or(|known| at(known).abs_diff(at(&correction)) > worth) {
+                part.stream.correct(correction.clone());
+                part.correction = Some(correction);
+                self.info.clock_corrections.clone_from(&clocks.said);
+            }
+        }
+    }
+
+    /// The place of a packet's stream.
+    fn part(&mut self, kind: StreamKind, header: &PacketHeader) -> usize {
+        let (number, key) = (header.cpu, (header.stream, header.cpu));
+        if let Some(index) = self.places.get(&(kind, key)) {
+            return *index;
+        }
+        let name = kind.file_name(number);
+        let first = First {
+            number: StreamNumber::of(header),
+            flags: header.flags,
+            thread: header.thread,
+        };
+        let id = self.add_stream(name, kind, &first);
+        let (queue, notes) = (Queue::default(), Notes::default());
+        let feed = Feed {
+            queue: queue.clone(),
+            notes: notes.clone(),
+            packet: Vec::new(),
+            at: 0,
+            offset: 0,
+        };
+        self.parts.push(Part {
+            kind,
+            key,
+            newest: Newest::default(),
+            queue,
+            stream: Stream::over(&self.plan, id, kind, feed, notes),
+            head: None,
+            moments: Moments::default(),
+            correction: None,
+            fed: false,
+        });
+        let index = self.parts.len() - 1;
+        self.places.insert((kind, key), index);
+        index
+    }
+
+    /// Takes a stream up among those that are known.
+    fn add_stream(&mut self, name: String, kind: StreamKind, first: &First) -> StreamId {
+        let identities = &mut self.info.identities;
+        let info = stream_info(&self.dialect, identities, name, kind, first);
+        if kind == StreamKind::Thread
+            && let Some(space) = identities.space_mut(self.dialect.space)
+        {
+            space.kind = SpaceKind::Process;
+        }
+        self.info.streams.push(info);
+        let last = self.info.streams.len() - 1;
+        StreamId(u32::try_from(last).unwrap_or(u32::MAX))
+    }
+
+    /// Takes the packet of names, in which those that are known stand before those that are new.
+    fn take_names(&mut self, packet: Vec<u8>) {
+        let input = Input {
+            layout: self.dialect.layout,
+            range: 0..packet.len(),
+            bytes: Bytes::from(packet),
+            missing: Arc::default(),
+            number: None,
+        };
+        let kind = StreamKind::Metadata;
+        let id = match self.names_stream {
+            Some(id) => id,
+            None => {
+                let name = kind.file_name(METADATA_STREAM);
+                let first = First {
+                    number: StreamNumber {
+                        cpu: METADATA_STREAM,
+                        stream: EVENT_STREAM,
+                    },
+                    flags: 0,
+                    thread: 0,
+                };
+                self.add_stream(name, kind, &first)
+            }
+        };
+        self.names_stream = Some(id);
+        let stream = || Stream::new(&self.plan, id, kind, input.clone());
+        read_names(&mut self.info, stream(), &self.dialect);
+        let mut stream = Stream::new(&self.plan, id, kind, input.clone());
+        let mut count = 0;
+        let identities = &mut self.info.identities;
+        while let Some(event) = stream.next(&self.dialect, identities, &mut |_, _| {}) {
+            count += 1;
+            if count > self.names_given {
+                self.names.push_back(event);
+            }
+        }
+        self.names_given = self.names_given.max(count);
+    }
+
+    /// The next event; `None` if there is none that can be given now. With `all`, what is held back
+    /// to be merged with slower streams is given too.
+    pub fn next(&mut self, all: bool) -> Option<Event> {
+        if let Some(event) = self.names.pop_front() {
+            return Some(event);
+        }
+        let listed = &mut self.info.damage;
+        while let Some(index) = self.hungry.pop() {
+            let Some(part) = self.parts.get_mut(index) else {
+                continue;
+            };
+            part.stream.go_on();
+            let identities = &mut self.info.identities;
+            part.head = part
+                .stream
+                .next(&self.dialect, identities, &mut |offset, message| {
+                    let stream = part.kind.file_name(part.key.1);
+                    list_damage(listed, &stream, offset, message);
+                });
+            // Where one event is, more may be.
+            part.fed = part.head.is_some();
+            if let Some(event) = &part.head {
+                self.order.push(Reverse((event.time, index)));
+            }
+        }
+        let Reverse((time, index)) = *self.order.peek()?;
+        let waits = self.order.len() < self.parts.len();
+        if waits && !all && self.newest.0.saturating_sub(time.0) < PATIENCE {
+            return None;
+        }
+        self.order.pop();
+        let part = self.parts.get_mut(index)?;
+        if part.fed {
+            self.hungry.push(index);
+        }
+        part.head.take()
+    }
+}
+
+/// Packets of a stream that its reader has not taken yet.
+#[derive(Clone, Debug, Default)]
+struct Queue(Arc<Mutex<VecDeque<Vec<u8>>>>);
+
+impl Queue {
+    fn packets(&self) -> MutexGuard<'_, VecDeque<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, packet: Vec<u8>) {
+        self.packets().push_back(packet);
+    }
+}
+
+/// Gives the bytes of a stream's packets, as far as there are any.
+#[derive(Debug)]
+struct Feed {
+    queue: Queue,
+    notes: Notes,
+    /// The packet at hand, and how much of it has been given.
+    packet: Vec<u8>,
+    at: usize,
+    /// Where in the stream the packet begins.
+    offset: usize,
+}
+
+impl Read for Feed {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.packet.len() {
+            let Some(next) = self.queue.packets().pop_front() else {
+                return Ok(0);
+            };
+            self.offset += self.packet.len();
+            (self.packet, self.at) = (next, 0);
+            self.notes.packet(PacketNote {
+                offset: self.offset,
+                cut: false,
+                last: false,
+            });
+        }
+        let mut rest = self.packet.get(self.at..).unwrap_or(&[]);
+        let count = rest.read(out)?;
+        self.at += count;
+        Ok(count)
+    }
+}

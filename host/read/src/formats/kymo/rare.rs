@@ -1,0 +1,209 @@
+//! Records that are no calls: what they mean, and their fields.
+
+use std::borrow::Cow;
+
+use kymo_event::{
+    Addr, ClockGap, Duration, Event, EventKind, Field, Gap, Identities, Row, RowKind, Ticks, Time,
+    Value, Wanted,
+};
+use kymo_wire::event::{BLOCK_ALIGN, EventId, Layout, OTHER_BYTES};
+
+use crate::dialects::kymo::{Dialect, recording_cause};
+
+/// A record of [its own form](kymo_wire::event::Form::Other).
+#[derive(Clone, Copy)]
+pub(super) struct Record<'a> {
+    pub(super) layout: Layout,
+    pub(super) id: EventId,
+    /// What follows its header.
+    pub(super) payload: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// The record at `at` of a packet, so many bytes long.
+    pub(super) fn new(
+        layout: Layout,
+        id: EventId,
+        content: &'a [u8],
+        at: usize,
+        size: usize,
+    ) -> Self {
+        let header = match id {
+            EventId::Time => size,
+            EventId::Block => (at + OTHER_BYTES).next_multiple_of(BLOCK_ALIGN) - at,
+            _ => OTHER_BYTES,
+        };
+        let payload = content.get(at + header..at + size).unwrap_or(&[]);
+        Self {
+            layout,
+            id,
+            payload,
+        }
+    }
+
+    /// The number of so many bytes at `from`.
+    fn number(&self, from: usize, bytes: usize) -> u64 {
+        let bytes = self.payload.get(from..from + bytes).unwrap_or(&[]);
+        super::number(self.layout.order, bytes)
+    }
+
+    /// The target's word at `from`.
+    pub(super) fn word(&self, from: usize) -> u64 {
+        self.number(from, self.layout.word.bytes())
+    }
+
+    /// The number of a function, which stands first.
+    pub(super) fn function(&self) -> u32 {
+        let bytes = self.layout.shape.named_bits() as usize / 8;
+        u32::try_from(self.number(0, bytes)).unwrap_or(u32::MAX)
+    }
+
+    /// The word behind a function's number.
+    pub(super) fn behind_function(&self) -> u64 {
+        self.word(self.layout.shape.named_bits() as usize / 8)
+    }
+
+    /// The word behind another one.
+    pub(super) fn behind_word(&self) -> u64 {
+        self.word(self.layout.word.bytes())
+    }
+
+    /// All of the payload as a number.
+    pub(super) fn whole(&self) -> u64 {
+        super::number(self.layout.order, self.payload)
+    }
+
+    /// The same with a sign.
+    pub(super) fn signed(&self) -> i64 {
+        i64::from(self.whole() as u16 as i16)
+    }
+
+    /// The type and the bytes of a record whose length it tells.
+    fn counted(&self) -> (u64, &'a [u8]) {
+        (self.number(0, 2), self.payload.get(4..).unwrap_or(&[]))
+    }
+
+    /// What it means, if it is neither a call, nor a switch, nor an interrupt.
+    fn kind(&self, dialect: &Dialect, identities: &mut Identities) -> EventKind {
+        let word = self.layout.word.bytes();
+        match self.id {
+            EventId::Context => EventKind::Context {
+                priority: (self.number(word, 2) as u16 as i16).into(),
+                mode: self.number(word + 2, 2) as u32,
+            },
+            EventId::Marker => EventKind::Marker {
+                label: None,
+                value: self.whole(),
+            },
+            EventId::NamedMarker => EventKind::Marker {
+                label: None,
+                value: self.number(word, 4),
+            },
+            EventId::Metadata => {
+                let (kind, value) = self.counted();
+                let told = dialect.metadata(identities, kind, value);
+                told.unwrap_or(EventKind::Fact)
+            }
+            EventId::ClockGap => EventKind::Gap(Gap::Clock(ClockGap {
+                at_least: Duration(Ticks(self.whole()).to_ns(dialect.clock_hz)),
+            })),
+            EventId::Recording => EventKind::Recording {
+                on: self.number(0, 1) != 0,
+                cause: recording_cause(self.number(1, 1)),
+            },
+            EventId::Setjmp => EventKind::SetJmp {
+                env: Addr(self.word(0)),
+            },
+            EventId::Longjmp => EventKind::LongJmp {
+                env: Addr(self.word(0)),
+            },
+            EventId::WallClock => EventKind::WallClock {
+                unix_ns: self.number(0, 8),
+                uncertainty_ns: self.number(8, 4) as u32,
+            },
+            EventId::Time => EventKind::Time,
+            _ => EventKind::Other,
+        }
+    }
+
+    /// Its fields, as recorded.
+    fn fields(&self) -> Vec<Field> {
+        let word = self.layout.word.bytes();
+        let hex = |name, from| Field::new(name, Value::Hex(self.word(from)));
+        let plain = |name, from, bytes| Field::new(name, self.number(from, bytes));
+        let bytes = |name| {
+            let (kind, value) = self.counted();
+            let length = self.number(2, 2);
+            vec![
+                Field::new("type", kind),
+                Field::new("length", length),
+                Field::new(name, Value::Bytes(value.to_vec())),
+            ]
+        };
+        match self.id {
+            EventId::Context => {
+                let priority = i64::from(self.number(word, 2) as u16 as i16);
+                vec![
+                    hex("thread", 0),
+                    Field::new("priority", priority),
+                    plain("mode", word + 2, 2),
+                ]
+            }
+            EventId::Marker => vec![plain("value", 0, 4)],
+            EventId::NamedMarker => vec![hex("name", 0), plain("value", word, 4)],
+            EventId::Metadata => bytes("value"),
+            EventId::Block => bytes("data"),
+            EventId::ClockGap => vec![plain("ticks", 0, 8)],
+            EventId::Recording => vec![plain("on", 0, 1), plain("cause", 1, 1)],
+            EventId::Setjmp | EventId::Longjmp => vec![hex("jmp_buf", 0)],
+            EventId::WallClock => vec![plain("ns", 0, 8), plain("uncertainty", 8, 4)],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The row of a record that is neither a call, nor a switch, nor an interrupt, if that says all that is
+    /// wanted of it.
+    pub(super) fn row(&self, wanted: Wanted, template: Row) -> Option<Row> {
+        let kind = match self.id {
+            EventId::Setjmp => RowKind::SetJmp,
+            EventId::Longjmp => RowKind::LongJmp,
+            EventId::Time => RowKind::Time,
+            _ => return None,
+        };
+        let word = match kind {
+            RowKind::Time => Addr(0),
+            _ => Addr(self.word(0)),
+        };
+        let mut row = template.word(word);
+        row.kind = kind;
+        (wanted == Wanted::Meaning).then_some(row)
+    }
+
+    /// The event of such a record.
+    pub(super) fn event(
+        &self,
+        dialect: &Dialect,
+        identities: &mut Identities,
+        (time, template): (Time, &Row),
+    ) -> Event {
+        let kept = matches!(
+            self.id,
+            EventId::NamedMarker | EventId::Metadata | EventId::Block
+        );
+        let fields = match dialect.wanted {
+            Wanted::Meaning if !kept => Vec::new(),
+            _ => self.fields(),
+        };
+        Event {
+            time,
+            stream: template.stream,
+            cpu: template.cpu(),
+            thread: template.thread(),
+            kind: self.kind(dialect, identities),
+            named: false,
+            record: true,
+            name: Cow::Borrowed(self.id.name()),
+            fields,
+        }
+    }
+}

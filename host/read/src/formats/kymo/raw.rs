@@ -1,0 +1,107 @@
+//! Raw files: a line of text that says who recorded, then packets.
+
+use std::path::{Path, PathBuf};
+
+use kymo_wire::link::Identity;
+use kymo_wire::link::identity::PREFIX;
+
+use super::Dump;
+use super::source::open_packets;
+use crate::bytes::Bytes;
+use crate::{OpenError, OpenOptions, Source};
+
+/// More than the longest identity line takes.
+const LINE_MAX: usize = 4096;
+
+/// A raw file, for whoever wants what it holds and not its events: to keep it in another form
+/// ([`write_trace`](super::write_trace)).
+#[derive(Clone, Debug)]
+pub struct RawFile {
+    path: PathBuf,
+    identity: Identity,
+    bytes: Bytes,
+    start: usize,
+}
+
+impl RawFile {
+    /// Opens the raw file at `path`; `-` is standard input.
+    ///
+    /// # Errors
+    /// [`OpenError`] if it cannot be read, or is no raw file.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let bytes = crate::open::file_bytes(path)?;
+        if !is_raw(&bytes) {
+            return Err(crate::open::unknown_bytes(path, &bytes));
+        }
+        Self::new(path, bytes)
+    }
+
+    /// A raw file that is in memory; `name` is what messages call it.
+    ///
+    /// # Errors
+    /// [`OpenError::Identity`] if it does not begin with an identity line.
+    pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Self, OpenError> {
+        Self::new(Path::new(name), Bytes::from(bytes))
+    }
+
+    /// A raw file with this content.
+    pub(crate) fn new(path: &Path, bytes: Bytes) -> Result<Self, OpenError> {
+        let (identity, start) = split_identity(&bytes).map_err(|message| OpenError::Identity {
+            path: path.to_owned(),
+            message: message.to_owned(),
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            identity,
+            bytes,
+            start,
+        })
+    }
+
+    /// Reads its events.
+    ///
+    /// # Errors
+    /// [`OpenError::Identity`] if its identity cannot be that of a recording.
+    pub fn into_source(self, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
+        open_packets(&self.identity, self.bytes, self.start, &[], options)
+            .map_err(|why| why.of_identity(self.path))
+    }
+
+    /// Who recorded it.
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The packets. Offsets in it count from the first packet, behind the line of text.
+    pub fn dump(&self) -> Dump<'_> {
+        Dump {
+            identity: &self.identity,
+            bytes: self.bytes.get(self.start..).unwrap_or(&[]),
+            missing: &[],
+            target: self.path.to_str().unwrap_or("raw file"),
+        }
+    }
+}
+
+/// So many bytes tell whether it is one.
+pub(crate) const PREFIX_BYTES: usize = PREFIX.len();
+
+/// Whether `bytes` begin like a raw file.
+pub(crate) fn is_raw(bytes: &[u8]) -> bool {
+    bytes.starts_with(PREFIX.as_bytes())
+}
+
+/// Takes a raw file apart into the identity and the offset at which its packets begin.
+fn split_identity(bytes: &[u8]) -> Result<(Identity, usize), &'static str> {
+    let head = bytes.get(..LINE_MAX).unwrap_or(bytes);
+    let end = head
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .ok_or("expected a line of text that ends, found none")?;
+    let line = head.get(..end).unwrap_or(&[]);
+    let line = std::str::from_utf8(line).map_err(|_| "expected text, found other bytes")?;
+    let identity = Identity::parse(line).ok_or(
+        "expected the words of an identity and their checksum, found some that do not match it",
+    )?;
+    Ok((identity, end + 1))
+}

@@ -1,0 +1,498 @@
+//! A whole recording as a [`Source`]: its streams merged by time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::{self, File};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use kymo_ctf::Plan;
+use kymo_ctf::metadata::Metadata;
+use kymo_event::{
+    Batch, Cpu, Event, EventKind, Identities, Moment, RecordingCost, SpaceKind, StreamId,
+    StreamInfo, Time, TraceInfo, Value, WallClock, Wanted,
+};
+use kymo_wire::event::{MetadataType, PacketHeader};
+use kymo_wire::link::Identity;
+use kymo_wire::packet::EVENT_STREAM;
+
+use super::clocks::{Clocks, Moments};
+use super::describe::{Description, Unusable, check_version};
+use super::feed::Input;
+use super::packets::{Piece, Pieces};
+use super::row_stream::{Decoder, RowStream, Shared};
+use super::stream::{RINGS, Stream};
+use super::streams::{StreamKind, StreamNumber, StreamRange, find_streams};
+use super::write::{has_items, metadata_text};
+use crate::bytes::Bytes;
+use crate::dialects::kymo::Dialect;
+use crate::source::list_damage;
+use crate::{OpenError, OpenOptions, ReadError, Source};
+
+/// A stream to be read.
+struct Part {
+    info: StreamInfo,
+    kind: StreamKind,
+    /// The `cpu_id` of its packets.
+    number: StreamNumber,
+    input: Input,
+}
+
+/// A recording of Kymo's own.
+#[derive(Debug)]
+pub(super) struct NativeSource {
+    info: TraceInfo,
+    dialect: Dialect,
+    decoder: Decoder,
+    lanes: Vec<Lane>,
+    /// The streams that have not ended, in the order of their next events.
+    order: BinaryHeap<Reverse<(Time, usize)>>,
+}
+
+/// A stream that is being read.
+#[derive(Debug)]
+enum Lane {
+    /// Straight from its bytes.
+    Rows(Box<RowStream>),
+    /// By way of CTF, with names and fields of everything: what is read, and its next event.
+    Events {
+        stream: Box<Stream>,
+        next: Option<Event>,
+        /// The times of the first and of the last of its records.
+        span: Option<(Time, Time)>,
+    },
+}
+
+impl Lane {
+    /// Adds events to the batch: up to this time, as many as there is room for. Gives the time of the next
+    /// one.
+    fn run(&mut self, shared: &mut Shared<'_>, limit: Time, batch: &mut Batch) -> Option<Time> {
+        let (stream, next, span) = match self {
+            Self::Rows(stream) => return stream.run(shared, limit, batch),
+            Self::Events { stream, next, span } => (stream, next, span),
+        };
+        loop {
+            let event = match next.take() {
+                Some(event) => event,
+                None => stream.next(shared.dialect, shared.identities, shared.damage)?,
+            };
+            if batch.is_full() || event.time > limit {
+                let time = event.time;
+                *next = Some(event);
+                return Some(time);
+            }
+            if event.record {
+                let (start, end) = span.unwrap_or((event.time, event.time));
+                *span = Some((start.min(event.time), end.max(event.time)));
+            }
+            batch.push_event(event);
+        }
+    }
+
+    /// The times of the first and of the last of the records that it has given.
+    const fn span(&self) -> Option<(Time, Time)> {
+        match self {
+            Self::Rows(stream) => stream.span,
+            Self::Events { span, .. } => *span,
+        }
+    }
+}
+
+/// Whether all packets of a stream are of events: with items in between, it takes metadata to read it.
+fn has_events(input: &Input) -> bool {
+    input.number.is_some() || {
+        let mut pieces = Pieces::new(input.layout, &input.bytes, &input.missing).heads_only();
+        pieces.all(|piece| match piece {
+            Piece::Packet(packet) => packet.header.stream == EVENT_STREAM,
+            Piece::Damage(_) => true,
+        })
+    }
+}
+
+impl NativeSource {
+    /// A recording of these streams.
+    ///
+    /// `origin` is when tick 0 of the clock was, in nanoseconds since 1970 in UTC, if something else
+    /// than the streams tells that.
+    fn new(
+        plan: &Arc<Plan>,
+        dialect: Dialect,
+        mut info: TraceInfo,
+        inputs: Vec<Part>,
+        origin: Option<i64>,
+    ) -> Self {
+        if inputs.iter().any(|part| part.kind == StreamKind::Thread)
+            && let Some(space) = info.identities.space_mut(dialect.space)
+        {
+            space.kind = SpaceKind::Process;
+        }
+        let Clocks {
+            wall,
+            said,
+            corrections,
+        } = clocks(plan, &inputs);
+        let origin = origin.map(|unix_ns| Moment {
+            time: Time(0),
+            unix_ns,
+        });
+        info.wall_clock = wall.or_else(|| WallClock::new(origin));
+        info.clock_corrections = said;
+        let mut lanes = Vec::new();
+        for (index, (part, correction)) in (0..).zip(inputs.into_iter().zip(corrections)) {
+            let Part {
+                info: stream,
+                kind,
+                input,
+                ..
+            } = part;
+            let id = StreamId(index);
+            if kind == StreamKind::Metadata {
+                let names = Stream::new(plan, id, kind, input.clone());
+                read_names(&mut info, names, &dialect);
+            }
+            info.streams.push(stream);
+            let is_usual = matches!(kind, StreamKind::Cpu | StreamKind::Thread);
+            let lane = if is_usual && dialect.wanted < Wanted::Everything && has_events(&input) {
+                Lane::Rows(Box::new(RowStream::new(id, kind, input, correction)))
+            } else {
+                let stream = Stream::new(plan, id, kind, input).corrected(correction);
+                Lane::Events {
+                    stream: Box::new(stream),
+                    next: None,
+                    span: None,
+                }
+            };
+            lanes.push(lane);
+        }
+        // When the first event of each comes is not known yet.
+        let order = (0..lanes.len()).map(|index| Reverse((Time(i64::MIN), index)));
+        Self {
+            info,
+            decoder: Decoder::new(&dialect),
+            dialect,
+            order: order.collect(),
+            lanes,
+        }
+    }
+
+    /// Takes events of a stream up to a time, as many as there is room for.
+    fn run(&mut self, index: usize, limit: Time, batch: &mut Batch) {
+        let Self {
+            info,
+            dialect,
+            decoder,
+            lanes,
+            order,
+        } = self;
+        let TraceInfo {
+            streams,
+            damage,
+            identities,
+            ..
+        } = info;
+        let (Some(lane), Some(stream)) = (lanes.get_mut(index), streams.get_mut(index)) else {
+            return;
+        };
+        let mut shared = Shared {
+            dialect,
+            decoder,
+            identities,
+            damage: &mut |offset, message| list_damage(damage, &stream.name, offset, message),
+        };
+        let next = lane.run(&mut shared, limit, batch);
+        order.extend(next.map(|next| Reverse((next, index))));
+        if let Some((start, end)) = lane.span() {
+            (stream.start, stream.end) = (Some(start), Some(end));
+        }
+    }
+}
+
+impl Source for NativeSource {
+    fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        &mut self.info
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        batch.clear();
+        while !batch.is_full()
+            && let Some(Reverse((_, index))) = self.order.pop()
+        {
+            // At equal times, the first stream comes first.
+            let limit = match self.order.peek() {
+                Some(Reverse((time, other))) if index < *other => *time,
+                Some(Reverse((time, _))) => Time(time.0.saturating_sub(1)),
+                None => Time(i64::MAX),
+            };
+            self.run(index, limit, batch);
+        }
+        Ok(!batch.is_empty())
+    }
+}
+
+/// What the times of day in the streams tell.
+fn clocks(plan: &Plan, parts: &[Part]) -> Clocks {
+    let Some(clock) = plan.metadata().clocks.first() else {
+        return Clocks::default();
+    };
+    let moments = parts.iter().map(|part| {
+        let told = match part.kind {
+            StreamKind::Items => Moments::default(),
+            _ => Moments::of_stream(&part.input, clock),
+        };
+        (part.kind, part.number.cpu, told)
+    });
+    let mut clocks = Clocks::compare(&moments.collect::<Vec<_>>());
+    clocks.follow(parts.iter().map(|part| match part.kind {
+        // A processor's items go by its clock.
+        StreamKind::Items => {
+            let cpu = u32::from(part.number.cpu) % RINGS;
+            parts.iter().position(|other| {
+                other.kind == StreamKind::Cpu && u32::from(other.number.cpu) == cpu
+            })
+        }
+        _ => None,
+    }));
+    clocks
+}
+
+/// Reads the names of threads and interrupts into the identities, what recording costs, and the build id if nothing
+/// else told it.
+pub(super) fn read_names(info: &mut TraceInfo, mut stream: Stream, dialect: &Dialect) {
+    while let Some(event) = stream.next(dialect, &mut info.identities, &mut |_, _| {}) {
+        match event.kind {
+            // A later one of the same kind takes the place of an earlier one.
+            EventKind::Costs(costs) => {
+                for cost in costs {
+                    let same = |other: &RecordingCost| {
+                        (other.recorded, other.from) == (cost.recorded, cost.from)
+                    };
+                    info.costs.retain(|other| !same(other));
+                    info.costs.push(cost);
+                }
+            }
+            EventKind::Fact if info.build_id.is_none() => {
+                let field = |name| event.fields.iter().find(|field| field.name == name);
+                let kind = Value::Unsigned(MetadataType::BuildId as u64);
+                if field("type").is_some_and(|field| field.value == kind)
+                    && let Some(Value::Bytes(id)) = field("value").map(|field| &field.value)
+                {
+                    info.build_id = Some(id.clone());
+                    if let Some(space) = info.identities.space_mut(dialect.space) {
+                        space.build_id = Some(id.clone());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Opens a dump that is in memory, as it came from a target: `missing` are the parts of `bytes`
+/// that never arrived. `target` is what it came from, for messages.
+///
+/// # Errors
+/// [`OpenError::Identity`] if the identity cannot be that of a recording.
+pub fn open_dump(
+    identity: &Identity,
+    bytes: Vec<u8>,
+    missing: &[Range<u64>],
+    target: &str,
+    options: &OpenOptions,
+) -> Result<Box<dyn Source>, OpenError> {
+    open_packets(identity, Bytes::from(bytes), 0, missing, options)
+        .map_err(|why| why.of_identity(target.into()))
+}
+
+/// Opens the packets of a dump or raw file, which begin at `start`.
+///
+/// # Errors
+/// What is wrong with the identity.
+pub(super) fn open_packets(
+    identity: &Identity,
+    bytes: Bytes,
+    start: usize,
+    missing: &[Range<u64>],
+    options: &OpenOptions,
+) -> Result<Box<dyn Source>, Unusable> {
+    check_version(identity.protocol, Some(identity.layout.shape))?;
+    let layout = identity.layout;
+    let heads = Pieces::new(layout, &bytes, missing)
+        .starting_at(start)
+        .heads_only();
+    let streams = find_streams(layout, heads);
+    let items = has_items(streams.iter().map(|stream| &stream.number));
+    let text = metadata_text(identity, "", None, std::iter::empty(), items);
+    let parsed = Metadata::parse(text.as_bytes()).map_err(|error| error.to_string())?;
+    let plan = Plan::new(parsed.metadata).map_err(|error| error.to_string())?;
+    let description = Description::new(plan.metadata(), options.wanted)?;
+    let (mut info, dialect) = (description.info(), description.dialect);
+    let missing: Arc<[Range<u64>]> = missing.into();
+    let parts = streams.into_iter().map(|stream| {
+        let StreamRange { number, kind, .. } = stream;
+        let first = First {
+            number,
+            flags: stream.flags,
+            thread: stream.thread,
+        };
+        Part {
+            info: stream_info(
+                &dialect,
+                &mut info.identities,
+                kind.file_name(number.cpu),
+                kind,
+                &first,
+            ),
+            kind,
+            number,
+            input: Input {
+                layout,
+                bytes: bytes.clone(),
+                missing: missing.clone(),
+                range: stream.bytes,
+                number: Some(number),
+            },
+        }
+    });
+    let parts: Vec<_> = parts.collect();
+    Ok(Box::new(NativeSource::new(
+        &Arc::new(plan),
+        dialect,
+        info,
+        parts,
+        None,
+    )))
+}
+
+/// Opens the streams of a trace directory whose metadata is our own.
+///
+/// # Errors
+/// [`OpenError`] if a file cannot be read, or the metadata lacks something.
+pub(crate) fn open_directory(
+    directory: &Path,
+    mut metadata: Metadata,
+    options: &OpenOptions,
+) -> Result<Box<dyn Source>, OpenError> {
+    let refuse = |why: Unusable| {
+        why.of(directory.join("metadata"), |path, message| {
+            let offset = 0;
+            OpenError::Metadata {
+                path,
+                offset,
+                message,
+            }
+        })
+    };
+    let origin = take_origin(&mut metadata);
+    let plan = Plan::new(metadata).map_err(|error| refuse(error.to_string().into()))?;
+    let description = Description::new(plan.metadata(), options.wanted).map_err(refuse)?;
+    let (mut info, dialect) = (description.info(), description.dialect);
+    let layout = dialect.layout;
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| OpenError::Io { path, source }
+    };
+    let mut streams = Vec::new();
+    for entry in fs::read_dir(directory).map_err(io(directory))? {
+        let entry = entry.map_err(io(directory))?;
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let kind = fs::metadata(&path).map_err(io(&path))?.file_type();
+        if name == "metadata" || name.starts_with('.') || !kind.is_file() {
+            continue;
+        }
+        let file = File::open(&path).map_err(io(&path))?;
+        let bytes = Bytes::of_file(&file).map_err(io(&path))?;
+        let first = Pieces::new(layout, &bytes, &[])
+            .heads_only()
+            .find_map(|piece| match piece {
+                Piece::Packet(packet) => Some(packet.header),
+                Piece::Damage(_) => None,
+            });
+        let kind = StreamKind::of_file(&name, first.as_ref());
+        let there = first.is_some();
+        let first = First {
+            number: first
+                .as_ref()
+                .map_or_else(Default::default, StreamNumber::of),
+            flags: first.map_or(0, |header| header.flags),
+            thread: first.map_or(0, |header| header.thread),
+        };
+        let part = Part {
+            info: stream_info(&dialect, &mut info.identities, name, kind, &first),
+            kind,
+            number: first.number,
+            input: Input {
+                layout,
+                range: 0..bytes.len(),
+                bytes,
+                missing: Arc::default(),
+                number: None,
+            },
+        };
+        // Streams without a packet come last.
+        streams.push(((!there, first.number), part));
+    }
+    streams.sort_by(|(a, left), (b, right)| (a, &left.info.name).cmp(&(b, &right.info.name)));
+    let parts = streams.into_iter().map(|(_, part)| part).collect();
+    Ok(Box::new(NativeSource::new(
+        &Arc::new(plan),
+        dialect,
+        info,
+        parts,
+        origin,
+    )))
+}
+
+/// When tick 0 was by the clock of a trace directory, in nanoseconds since 1970 in UTC. It is taken out
+/// of the metadata: the times of a recording begin with the target, in whatever form it is kept.
+pub(super) fn take_origin(metadata: &mut Metadata) -> Option<i64> {
+    let clock = metadata.clocks.first_mut()?;
+    let origin = clock.nanoseconds(0).filter(|_| clock.absolute);
+    (clock.offset_seconds, clock.offset_ticks, clock.absolute) = (0, 0, false);
+    origin
+}
+
+/// What the first packet of a stream says.
+pub(super) struct First {
+    pub(super) number: StreamNumber,
+    pub(super) flags: u8,
+    pub(super) thread: u64,
+}
+
+/// What is known of a stream from its first packet.
+pub(super) fn stream_info(
+    dialect: &Dialect,
+    identities: &mut Identities,
+    name: String,
+    kind: StreamKind,
+    first: &First,
+) -> StreamInfo {
+    let of_thread = match kind {
+        StreamKind::Thread => true,
+        StreamKind::Items => first.flags & PacketHeader::FLAG_THREAD != 0,
+        StreamKind::Cpu | StreamKind::Metadata => false,
+    };
+    let number = u32::from(first.number.cpu);
+    StreamInfo {
+        name,
+        space: dialect.space,
+        cpu: match kind {
+            StreamKind::Cpu => Some(Cpu(number)),
+            StreamKind::Items if !of_thread => Some(Cpu(number % RINGS)),
+            _ => None,
+        },
+        thread: if of_thread {
+            dialect.thread(identities, first.thread)
+        } else {
+            None
+        },
+        timeless: kind == StreamKind::Metadata,
+        without_calls: kind == StreamKind::Items,
+        ..StreamInfo::default()
+    }
+}

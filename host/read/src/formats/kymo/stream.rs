@@ -1,0 +1,303 @@
+//! One stream of a recording: the events of its packets, and what is missing between them.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::sync::Arc;
+
+use kymo_ctf::{GapKind, Message, Packet, Plan, StreamReader};
+use kymo_event::{Cpu, Duration, Event, Gap, Identities, StreamId, ThreadId, Time};
+use kymo_wire::event::{METADATA_STREAM, PacketHeader};
+
+use super::clocks::Correction;
+use super::feed::{Feed, Input, Notes};
+use super::packets::Damaged;
+use super::streams::StreamKind;
+use crate::dialects::kymo::{Context, Dialect};
+
+/// Reads the events of one stream.
+#[derive(Debug)]
+pub(super) struct Stream {
+    reader: StreamReader,
+    notes: Notes,
+    kind: StreamKind,
+    /// What makes its times those of another processor's clock.
+    correction: Option<Correction>,
+    /// Where the input ends: damage up to there is all the rest.
+    end: usize,
+    context: Context,
+    /// What the CTF reader said is missing in front of the packet that comes next.
+    lost: Vec<Gap>,
+    /// What is to be told behind the last event of the packet at hand.
+    behind: Vec<Gap>,
+    /// The packet at hand: its number, and where it begins in the input.
+    packet: Option<(u64, usize)>,
+    last: Option<Time>,
+    ready: VecDeque<Event>,
+    ended: bool,
+}
+
+impl Stream {
+    pub(super) fn new(plan: &Arc<Plan>, id: StreamId, kind: StreamKind, input: Input) -> Self {
+        let end = input.bytes.len();
+        let (feed, notes) = Feed::new(input);
+        Self {
+            end,
+            ..Self::over(plan, id, kind, feed, notes)
+        }
+    }
+
+    /// A stream whose packets, all of them whole, `feed` gives; it has noted those that it gave.
+    pub(super) fn over(
+        plan: &Arc<Plan>,
+        id: StreamId,
+        kind: StreamKind,
+        feed: impl Read + Send + 'static,
+        notes: Notes,
+    ) -> Self {
+        Self {
+            reader: StreamReader::new(Arc::clone(plan), feed),
+            notes,
+            kind,
+            correction: None,
+            end: usize::MAX,
+            context: Context::new(id),
+            lost: Vec::new(),
+            behind: Vec::new(),
+            packet: None,
+            last: None,
+            ready: VecDeque::new(),
+            ended: false,
+        }
+    }
+
+    /// The same with times of another processor's clock.
+    pub(super) fn corrected(self, correction: Option<Correction>) -> Self {
+        Self { correction, ..self }
+    }
+
+    /// From the next event on its times are corrected so.
+    pub(super) fn correct(&mut self, correction: Correction) {
+        self.correction = Some(correction);
+    }
+
+    /// More packets may have come since the stream seemed to end.
+    pub(super) fn go_on(&mut self) {
+        self.reader.go_on();
+        self.ended = false;
+    }
+
+    /// The next event; `None` at the end of the stream. Calls `damage` with what cannot be read:
+    /// where in the input, and why.
+    pub(super) fn next(
+        &mut self,
+        dialect: &Dialect,
+        identities: &mut Identities,
+        damage: &mut dyn FnMut(u64, String),
+    ) -> Option<Event> {
+        while self.ready.is_empty() && !self.ended {
+            let event = self.advance(dialect, identities, damage);
+            if event.is_some() {
+                return event;
+            }
+        }
+        self.ready.pop_front()
+    }
+
+    /// Takes the next thing that the CTF reader has to say. An event that nothing stands in front
+    /// of is given at once; everything else waits in `ready`.
+    fn advance(
+        &mut self,
+        dialect: &Dialect,
+        identities: &mut Identities,
+        damage: &mut dyn FnMut(u64, String),
+    ) -> Option<Event> {
+        match self.reader.next_message() {
+            Ok(Some(Message::Event(event))) => {
+                let mut time = event.time_ns().map(Time).or(self.last).unwrap_or_default();
+                if let Some(correction) = &self.correction {
+                    time = correction.apply(time);
+                }
+                let back = self.last.and_then(|last| last.since(time));
+                if let Some(by) = back.filter(|by| *by > Duration(0)) {
+                    let gap = self.context.gap(self.last, Gap::TimeBackward { by });
+                    self.ready.push_back(gap);
+                }
+                let event = dialect.event(identities, &mut self.context, time, &event);
+                self.last = Some(time);
+                if self.ready.is_empty() {
+                    return Some(event);
+                }
+                self.ready.push_back(event);
+            }
+            Ok(Some(Message::Gap(gap))) => self.lost.push(match gap.kind {
+                GapKind::Packets => Gap::LostPackets { packets: gap.count },
+                GapKind::Events => Gap::Discarded { events: gap.count },
+            }),
+            Ok(Some(Message::Packet(packet))) => {
+                let mut head = Head::of(&packet);
+                if let Some(correction) = &self.correction {
+                    head.begin = head.begin.map(|begin| correction.apply(begin));
+                }
+                let thread = dialect.thread(identities, head.thread);
+                self.begin(&head, thread, damage);
+            }
+            Ok(None) => {
+                self.tell_damage(u64::MAX, damage);
+                self.close();
+                self.ended = true;
+            }
+            Err(error) => {
+                // Packets were checked before: so the metadata is not ours, or not theirs.
+                self.close();
+                let offset = self.packet.map_or(0, |(_, offset)| offset) as u64;
+                damage(offset, error.to_string());
+                self.gap(Gap::Damage {
+                    offset,
+                    bytes: None,
+                    message: error.to_string(),
+                });
+                self.ended = true;
+            }
+        }
+        None
+    }
+
+    /// Tells what is missing in front of a packet, and sets the context that it begins with.
+    fn begin(
+        &mut self,
+        head: &Head,
+        thread: Option<ThreadId>,
+        damage: &mut dyn FnMut(u64, String),
+    ) {
+        let cut = !self.behind.is_empty();
+        self.close();
+        let first = self.packet.is_none();
+        let note = self.notes.next_packet();
+        self.packet = Some((head.number, note.map_or(0, |note| note.offset)));
+        if first {
+            self.last = head.begin;
+        }
+        let damaged = self.tell_damage(head.number, damage);
+        let mut lost_before = cut || damaged || (first && head.sequence > 0);
+        if first && head.sequence > 0 {
+            let packets = head.sequence;
+            self.gap(if damaged {
+                Gap::LostPackets {
+                    packets: Some(packets),
+                }
+            } else {
+                Gap::Overwritten { packets }
+            });
+        }
+        // The counter of discarded events tells how many went missing between the last packet's
+        // end and this one's, not where. Recorders leave a packet when they cannot go on in it,
+        // so most often it was before this one; but what happened after the last packet of all
+        // (the buffer was full) can only be told in it.
+        let last = note.is_some_and(|note| note.last);
+        for lost in std::mem::take(&mut self.lost) {
+            if last && matches!(lost, Gap::Discarded { .. }) {
+                self.behind.push(lost);
+            } else {
+                lost_before = true;
+                self.gap(lost);
+            }
+        }
+        if head.flags & u64::from(PacketHeader::FLAG_CUT) != 0 && !note.is_some_and(|note| note.cut)
+        {
+            let gap = Gap::Damage {
+                offset: self.packet.map_or(0, |(_, offset)| offset) as u64,
+                bytes: Some(0),
+                message: "the end of this packet was lost before it was saved".to_owned(),
+            };
+            self.behind.insert(0, gap);
+        }
+        self.context.cpu = match self.kind {
+            StreamKind::Cpu if head.cpu != u64::from(METADATA_STREAM) => {
+                u32::try_from(head.cpu).ok().map(Cpu)
+            }
+            StreamKind::Items if head.flags & u64::from(PacketHeader::FLAG_THREAD) == 0 => {
+                u32::try_from(head.cpu).ok().map(|ring| Cpu(ring % RINGS))
+            }
+            _ => None,
+        };
+        // Items of a processor don't say when its thread changes.
+        self.context.thread = match self.kind {
+            StreamKind::Items if self.context.cpu.is_some() => None,
+            _ => thread,
+        };
+        self.context.base = head.thread;
+        let nested = head.flags & u64::from(PacketHeader::FLAG_NESTED) != 0;
+        let thread = self.context.thread;
+        self.context.nesting.packet(nested, lost_before, thread);
+        // Without a loss, the entries of these interrupts are in the trace.
+        if lost_before && head.depth > 0 {
+            self.last = self.last.max(head.begin);
+            self.gap(Gap::InInterrupt { depth: head.depth });
+        }
+    }
+
+    /// Tells what is to be told behind the last event of a packet.
+    fn close(&mut self) {
+        for gap in std::mem::take(&mut self.behind) {
+            self.gap(gap);
+        }
+    }
+
+    /// Tells of the damage in front of a packet; whether there was any.
+    fn tell_damage(&mut self, packet: u64, damage: &mut dyn FnMut(u64, String)) -> bool {
+        let mut any = false;
+        while let Some(Damaged { bytes, fault }) = self.notes.damage_before(packet) {
+            let offset = bytes.start as u64;
+            damage(offset, fault.to_string());
+            self.gap(Gap::Damage {
+                offset,
+                // Of a packet that lacks its end nothing was passed over, also at the end of all.
+                bytes: (bytes.end < self.end || bytes.is_empty()).then_some(bytes.len() as u64),
+                message: fault.to_string(),
+            });
+            any = true;
+        }
+        any
+    }
+
+    /// Tells of a gap behind the last event.
+    fn gap(&mut self, gap: Gap) {
+        let gap = self.context.gap(self.last, gap);
+        self.ready.push_back(gap);
+    }
+}
+
+/// A processor's rings of items have numbers that are the same modulo this.
+pub(super) const RINGS: u32 = 256;
+
+/// What a packet says about itself, as far as it matters here.
+struct Head {
+    number: u64,
+    begin: Option<Time>,
+    sequence: u64,
+    cpu: u64,
+    flags: u64,
+    thread: u64,
+    depth: u32,
+}
+
+impl Head {
+    fn of(packet: &Packet<'_>) -> Self {
+        let info = packet.info();
+        let field = |name| {
+            packet
+                .field(name)
+                .and_then(|value| value.as_u64())
+                .unwrap_or(0)
+        };
+        Self {
+            number: info.number,
+            begin: packet.begin_ns().map(Time),
+            sequence: info.seq_num.unwrap_or(0),
+            cpu: info.cpu_id.unwrap_or(0),
+            flags: field("flags"),
+            thread: field("thread"),
+            depth: u32::try_from(field("isr_depth")).unwrap_or(0),
+        }
+    }
+}

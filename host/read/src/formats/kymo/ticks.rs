@@ -1,0 +1,160 @@
+//! Ticks of a target's clock in nanoseconds, for every record of a trace.
+
+use kymo_event::Time;
+
+/// A clock that counts from 0, prepared for many conversions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    hz: u64,
+    /// Nanoseconds of a tick where that is a whole number (1 GHz, 25 MHz), for up to `most` ticks.
+    pub(super) factor: u64,
+    most: u64,
+    /// 2^64 / hz, rounded down.
+    reciprocal: u64,
+}
+
+/// The times of the ticks behind a certain one, without a division. They reach so far that
+/// [`REACH`] ticks fit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Near {
+    tick: u64,
+    ns: u64,
+    /// What is left of that tick's time behind whole nanoseconds, in parts of which a nanosecond has `hz`.
+    rest: u64,
+    hz: u64,
+    reciprocal: u64,
+}
+
+/// So many ticks behind its own a [`Near`] tells the times of: their parts of nanoseconds are less than 2^63.
+pub(super) const REACH: u64 = (1 << 63) / NANO - 1;
+
+impl Near {
+    #[inline(always)]
+    pub(super) fn time(&self, tick: u64) -> Time {
+        let parts = tick
+            .wrapping_sub(self.tick)
+            .wrapping_mul(NANO)
+            .wrapping_add(self.rest);
+        // At most one too few, as the reciprocal is rounded down.
+        let low = ((u128::from(parts) * u128::from(self.reciprocal)) >> 64) as u64;
+        let one = parts.wrapping_sub(low.wrapping_mul(self.hz)) >= self.hz;
+        Time(self.ns.wrapping_add(low + u64::from(one)) as i64)
+    }
+}
+
+const NANO: u64 = 1_000_000_000;
+
+impl Scale {
+    /// `hz` is at least 1.
+    pub(super) const fn new(hz: u64) -> Self {
+        let factor = match NANO.checked_rem(hz) {
+            Some(0) => NANO / hz,
+            _ => 0,
+        };
+        Self {
+            hz,
+            factor,
+            most: match (i64::MAX as u64).checked_div(factor) {
+                Some(most) => most,
+                None => 0,
+            },
+            reciprocal: match hz {
+                0 | 1 => u64::MAX,
+                _ => ((1u128 << 64) / hz as u128) as u64,
+            },
+        }
+    }
+
+    /// For the times of ticks from this one on; `None` where they take more than 64 bits.
+    pub(super) fn near(&self, tick: u64) -> Option<Near> {
+        let (seconds, ticks) = (tick.checked_div(self.hz)?, tick.checked_rem(self.hz)?);
+        let parts = ticks.checked_mul(NANO)?;
+        let ns = seconds.checked_mul(NANO)?.checked_add(parts / self.hz)?;
+        // What is within reach takes less than 2^64 parts, which with such clocks are less than 2^62 ns.
+        i64::try_from(ns.checked_add(1 << 62)?).ok()?;
+        (4..=1 << 62).contains(&self.hz).then_some(Near {
+            tick,
+            ns,
+            rest: parts % self.hz,
+            hz: self.hz,
+            reciprocal: self.reciprocal,
+        })
+    }
+
+    /// The time of a tick, rounded down; `None` if that is further away than 292 years.
+    #[inline(always)]
+    pub(super) fn time(&self, ticks: u64) -> Option<Time> {
+        if ticks <= self.most {
+            return Some(Time((ticks * self.factor) as i64));
+        }
+        self.divided(ticks)
+    }
+
+    /// A tick whose time is this one or before, and nearly the last such; 0 for times before the first.
+    pub(super) fn ticks(&self, time: Time) -> u64 {
+        let ns = u64::try_from(time.0).unwrap_or(0);
+        let (seconds, ns) = (ns / NANO, ns % NANO);
+        let below = match ns.checked_mul(self.hz) {
+            Some(parts) => parts / NANO,
+            None => ns.saturating_mul(self.hz / NANO),
+        };
+        seconds.saturating_mul(self.hz).saturating_add(below)
+    }
+
+    #[inline]
+    fn divided(&self, ticks: u64) -> Option<Time> {
+        let (seconds, rest) = (ticks.checked_div(self.hz)?, ticks.checked_rem(self.hz)?);
+        // Whole seconds and the rest, since two divisions of 64 bits take less than one of 128.
+        let ns = match rest.checked_mul(NANO) {
+            Some(rest) => rest / self.hz,
+            None => {
+                u64::try_from(u128::from(rest) * u128::from(NANO) / u128::from(self.hz)).ok()?
+            }
+        };
+        let ns = seconds.checked_mul(NANO)?.checked_add(ns)?;
+        i64::try_from(ns).ok().map(Time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kymo_ctf::metadata::Clock;
+
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_ctf() {
+        let rates = [1, 3, 32_768, 25_000_000, 168_000_000, NANO, 2_593_991_000];
+        for hz in rates.into_iter().chain([7_000_000_000, 40_000_000_001]) {
+            let (scale, clock) = (Scale::new(hz), Clock::new("", hz));
+            let ends = [
+                u64::MAX,
+                u64::MAX / 2,
+                i64::MAX as u64 / NANO * hz.min(1 << 20),
+            ];
+            let near = ends
+                .into_iter()
+                .flat_map(|end| (0..3).map(move |back| end - back));
+            let spread = (0..64).flat_map(|bit| [1_u64 << bit, (1 << bit) + 12_345]);
+            for ticks in near.chain(spread).chain([0]) {
+                let time = scale.time(ticks).map(|time| time.0);
+                assert_eq!(time, clock.nanoseconds(ticks), "{ticks} at {hz} Hz");
+                if let Some(time) = time
+                    && scale.ticks(Time(time)) < u64::MAX
+                {
+                    let found = scale.time(scale.ticks(Time(time)));
+                    assert!(found <= Some(Time(time)), "{time} ns at {hz} Hz");
+                }
+                let Some(near) = scale.near(ticks) else {
+                    continue;
+                };
+                let further = [0, 1, 2, 3, 999, 123_456_789, REACH / 3, REACH - 1, REACH];
+                for tick in further.into_iter().filter_map(|it| ticks.checked_add(it)) {
+                    let found = near.time(tick).0;
+                    let time = clock.nanoseconds(tick);
+                    assert_eq!(Some(found), time, "{tick} from {ticks} on at {hz} Hz");
+                }
+            }
+        }
+    }
+}

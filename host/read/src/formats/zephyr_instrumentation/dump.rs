@@ -1,0 +1,330 @@
+//! Which parts of a file are dumps.
+
+use std::cell::Cell;
+
+use kymo_ctf::metadata::{FieldClass, Length, Metadata};
+use kymo_zephyr_instrumentation::{
+    BEGIN, END, Hints, Kind, Layout, NAME_BYTES, Piece, RecordType, Walk, detect, detect_near,
+    detect_undamaged, find_begin, find_end, is_begin, is_certain,
+};
+
+/// So many dumps of a file may be damaged at their start: to search for the records of one is a lot of work,
+/// and a file with more marks before something else is no capture.
+const SEARCHES: u32 = 8;
+
+/// The bytes of the shortest record, an entry of a profile.
+const SHORTEST: usize = 13;
+
+/// A dump in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Dump {
+    /// Where its records begin.
+    pub begin: usize,
+    /// Where they end: at the mark, or where the next dump begins, or with the file.
+    pub end: usize,
+    /// How they are laid out; `None` if there are none: of an empty dump, or (if it is cut) of bytes that are
+    /// neither records nor text.
+    pub layout: Option<Layout>,
+    /// Whether the mark that ends it is missing although there are more bytes than records.
+    pub cut: bool,
+    /// Whether the mark that begins it is missing although other dumps of the file have theirs.
+    pub headless: bool,
+}
+
+impl Dump {
+    /// Whether it is bytes of which nobody knows what they are.
+    pub const fn is_unknown(&self) -> bool {
+        self.layout.is_none() && self.cut
+    }
+
+    /// What it holds; `None` if that is unknown.
+    pub fn kind(&self) -> Option<Kind> {
+        self.layout.map(|layout| layout.kind())
+    }
+}
+
+/// The dumps of a file; `None` if there is none.
+///
+/// Between them, and before the first, there may be one of which the mark that begins it is missing: what
+/// was captured begins inside of it, or the line damaged the mark. Its records are found, too, and what is neither
+/// records nor text is told.
+pub(super) fn find(bytes: &[u8], hints: &Hints) -> Option<Vec<Dump>> {
+    // Marks inside of records are none.
+    let all = detect_undamaged(bytes, hints).filter(|layout| is_certain(bytes, *layout));
+    if let Some(dump) = all.and_then(|layout| bare_of(bytes, layout))
+        && dump.end == bytes.len()
+    {
+        return Some(vec![dump]);
+    }
+    let finder = Finder::new(bytes, hints);
+    let mut dumps = Vec::new();
+    let (mut from, mut told) = (0, 0);
+    while let Some(begin) = find_begin(bytes, from) {
+        let (dump, behind) = finder.dump_at(begin);
+        from = behind;
+        // A mark without a dump is something else that looks like it: in a firmware's image the mark is
+        // there, too, with other strings behind it.
+        if finder.is_sure(&dump) {
+            finder.unmarked(told, begin - BEGIN.len(), &mut dumps);
+            dumps.push(dump);
+            told = behind;
+        }
+    }
+    if dumps.is_empty() {
+        dumps.extend(bare(bytes, hints));
+        if dumps.is_empty() && find_end(bytes).is_some() {
+            // The mark that begins it is damaged, and so is what stands behind that.
+            finder.unmarked(0, bytes.len(), &mut dumps);
+            dumps.retain(|dump| !dump.is_unknown());
+        }
+    } else {
+        finder.unmarked(told, bytes.len(), &mut dumps);
+    }
+    (!dumps.is_empty()).then_some(dumps)
+}
+
+/// Looks for the dumps of a file.
+struct Finder<'a> {
+    bytes: &'a [u8],
+    hints: &'a Hints,
+    /// How many searches were made for the records of a dump that is damaged at its start.
+    searches: Cell<u32>,
+    /// How the records of the last trace and of the last profile were laid out: one target sends all of
+    /// them.
+    known: Cell<[Option<Layout>; 2]>,
+}
+
+impl<'a> Finder<'a> {
+    fn new(bytes: &'a [u8], hints: &'a Hints) -> Self {
+        Self {
+            bytes,
+            hints,
+            searches: Cell::new(0),
+            known: Cell::default(),
+        }
+    }
+
+    fn part(&self, from: usize, to: usize) -> &'a [u8] {
+        self.bytes.get(from..to).unwrap_or_default()
+    }
+
+    /// The layout of what stands behind a mark.
+    fn detect(&self, body: &[u8]) -> Option<Layout> {
+        let near = up_to_mark(body);
+        if near.len() < SHORTEST {
+            return None;
+        }
+        let mut known = self.known.get().into_iter().flatten();
+        let fits = |layout: &Layout| is_certain(near, *layout) || mostly(near, *layout);
+        let layout = known.find(fits).or_else(|| {
+            let searches = self.searches.get();
+            // A capture with several that can't be known has marks that are none of a dump.
+            let body = if searches > 1 { near } else { body };
+            let undamaged = detect_undamaged(body, self.hints);
+            if undamaged.is_some_and(|layout| is_certain(body, layout)) || searches == SEARCHES {
+                return undamaged;
+            }
+            self.searches.set(searches + 1);
+            detect(body, self.hints)
+        });
+        let mut known = self.known.get();
+        match layout.map(|layout| layout.kind()) {
+            Some(Kind::Trace) => known[0] = layout,
+            Some(Kind::Profile) => known[1] = layout,
+            None => {}
+        }
+        self.known.set(known);
+        layout
+    }
+
+    /// Whether there is a dump and not only its mark: it has an end, or several records, or what there is of
+    /// it can't be much else.
+    fn is_sure(&self, dump: &Dump) -> bool {
+        let Some(layout) = dump.layout.filter(|_| dump.cut) else {
+            return !dump.cut;
+        };
+        let body = self.part(dump.begin, dump.end);
+        let records = Walk::new(body, layout).filter(|piece| matches!(piece, Piece::Record { .. }));
+        records.take(3).count() == 3 || is_certain(body, layout)
+    }
+
+    /// The dump that begins behind a mark, and where to go on behind it.
+    fn dump_at(&self, begin: usize) -> (Dump, usize) {
+        let body = self.part(begin, self.bytes.len());
+        let dump = |layout, length: usize, cut| Dump {
+            begin,
+            end: begin + length,
+            layout,
+            cut,
+            headless: false,
+        };
+        if body.starts_with(END) {
+            return (dump(None, 0, false), begin + END.len());
+        }
+        let Some(layout) = self.detect(body) else {
+            return (dump(None, 0, true), begin);
+        };
+        let mut walk = Walk::new(body, layout);
+        loop {
+            // It may have broken off, and another one been fetched.
+            let here = walk.position().offset();
+            let rest = body.get(here..).unwrap_or_default();
+            if is_begin(rest) && self.is_dump(rest) {
+                return (dump(Some(layout), here, true), begin + here);
+            }
+            match walk.next() {
+                Some(Piece::Record { .. } | Piece::Damage { .. }) => {}
+                Some(Piece::End(end)) => {
+                    return (dump(Some(layout), end.at, false), begin + end.behind);
+                }
+                Some(Piece::Cut { .. }) | None => {
+                    return (dump(Some(layout), body.len(), true), begin + body.len());
+                }
+            }
+        }
+    }
+
+    /// Whether behind the mark here there is a dump.
+    fn is_dump(&self, bytes: &[u8]) -> bool {
+        let body = bytes.get(BEGIN.len()..).unwrap_or_default();
+        body.starts_with(END) || self.detect(body).is_some()
+    }
+
+    /// What stands where no dump is: text, most often; or records whose mark is missing; or what nobody can
+    /// read, which is told.
+    fn unmarked(&self, mut from: usize, to: usize, dumps: &mut Vec<Dump>) {
+        loop {
+            let part = self.part(from, to);
+            if part.iter().filter(|byte| !is_text(**byte)).count() < SHORTEST {
+                return;
+            }
+            // Records begin with a byte that is no text.
+            from += part.iter().position(|byte| !is_text(*byte)).unwrap_or(0);
+            let dump = self.records_without_mark(from, to).unwrap_or(Dump {
+                begin: from,
+                end: to,
+                layout: None,
+                cut: true,
+                headless: false,
+            });
+            dumps.push(dump);
+            let end = self.part(dump.end, to);
+            from = dump.end + if end.starts_with(END) { END.len() } else { 0 };
+        }
+    }
+
+    fn records_without_mark(&self, from: usize, to: usize) -> Option<Dump> {
+        if self.searches.get() == SEARCHES {
+            return None;
+        }
+        self.searches.set(self.searches.get() + 1);
+        let body = self.part(from, to);
+        let layout = detect(body, self.hints)?;
+        let (mut first, mut records, mut end) = (None, 0, None);
+        let mut run = 0;
+        let mut walk = Walk::new(body, layout);
+        for piece in walk.by_ref() {
+            match piece {
+                Piece::Record { offset, .. } => {
+                    if offset == *first.get_or_insert(offset) + run {
+                        run += layout.size();
+                    }
+                    records += 1;
+                }
+                Piece::End(found) => end = Some(found.at),
+                Piece::Damage { .. } | Piece::Cut { .. } => {}
+            }
+        }
+        let length = end.unwrap_or(walk.position().offset());
+        // The first of them, up to where one is damaged, and most of all.
+        let certain = is_certain(body.get(first?..first? + run)?, layout);
+        let most = records * layout.size() * 2 > length;
+        (records >= 3 && certain && most).then_some(Dump {
+            begin: from,
+            end: from + length,
+            layout: Some(layout),
+            cut: end.is_none(),
+            headless: true,
+        })
+    }
+}
+
+/// Whether bytes begin with records of a layout for the most part, with damage before or between them.
+fn mostly(body: &[u8], layout: Layout) -> bool {
+    /// A dozen of the longest.
+    const SAMPLE: usize = 1 << 11;
+    let sample = body.get(..SAMPLE).unwrap_or(body);
+    let records = Walk::new(sample, layout).filter(|piece| matches!(piece, Piece::Record { .. }));
+    let records = records.count();
+    records > 3 && records * layout.size() * 2 > sample.len()
+}
+
+/// What stands before the next mark that begins a dump.
+fn up_to_mark(body: &[u8]) -> &[u8] {
+    let next = find_begin(body, 0).and_then(|next| body.get(..next - BEGIN.len()));
+    next.unwrap_or(body)
+}
+
+/// Whether a console's text has this byte.
+const fn is_text(byte: u8) -> bool {
+    matches!(byte, 0x07..=0x0D | 0x1B | b' '..=b'~' | 0x80..=0xFF)
+}
+
+/// Where the mark of a dump stands of which not one record is whole; `None` if what is behind the first mark
+/// is more than that.
+pub(super) fn begun(bytes: &[u8]) -> Option<usize> {
+    /// The longest record.
+    const RECORD: usize = 34 + *NAME_BYTES.end();
+    let body = find_begin(bytes, 0)?;
+    (bytes.len() - body < RECORD).then_some(body - BEGIN.len())
+}
+
+/// How long names are by the metadata of a build with the instrumentation; `None` if it is the metadata of
+/// something else.
+///
+/// How wide pointers are it says, too, but always 32 bits, whatever the target is.
+pub(super) fn name_bytes(metadata: &Metadata) -> Option<usize> {
+    let mut events = metadata.streams.iter().flat_map(|stream| &stream.events);
+    let entry = events.find(|class| class.name == RecordType::Entry.name())?;
+    match &entry.fields.as_ref()?.member("thread_name")?.class {
+        FieldClass::Array(array) => match array.length {
+            Length::Fixed(length) => usize::try_from(length).ok(),
+            Length::Field(_) => None,
+        },
+        _ => None,
+    }
+}
+
+/// Records without marks: all of the bytes, or all but what is left of one at each end. Where the mark that
+/// ends a dump stands behind them only the one that begins it is missing, and the first record may have
+/// lost its beginning with it.
+fn bare(bytes: &[u8], hints: &Hints) -> Option<Dump> {
+    bare_of(bytes, detect_near(bytes, hints)?)
+}
+
+fn bare_of(bytes: &[u8], layout: Layout) -> Option<Dump> {
+    let (mut first, mut records, mut cut, mut end) = (0, 0, 0, None);
+    for piece in Walk::new(bytes, layout) {
+        match piece {
+            Piece::Record { .. } => records += 1,
+            Piece::End(found) => end = Some(found.behind),
+            Piece::Damage { offset: 0, bytes } if bytes < layout.size() => first = bytes,
+            Piece::Damage { .. } => return None,
+            Piece::Cut { bytes, .. } => cut = bytes,
+        }
+    }
+    // Something else may begin like a record or two, and more may look like some inside of it.
+    let whole = cut == 0 && end.is_none_or(|behind| behind == bytes.len());
+    let enough = match first {
+        0 => records >= 3 || (records > 0 && whole),
+        _ => records >= 3 && end.is_some(),
+    };
+    let certain = is_certain(bytes.get(first..)?, layout);
+    (enough && certain && cut < layout.size()).then_some(Dump {
+        begin: 0,
+        end: first + records * layout.size() + cut,
+        layout: Some(layout),
+        cut: false,
+        headless: false,
+    })
+}

@@ -1,0 +1,373 @@
+//! The records of dumps as events.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use kymo_event::{
+    Addr, Batch, Cpu, Duration, Event, EventKind, Field, Gap, Identities, Space, SpaceId, StreamId,
+    StreamInfo, Tid, Time, TraceInfo, Value, Wanted,
+};
+use kymo_zephyr_instrumentation::{Entry, Kind, Layout, Piece, Position, Record, RecordType, Walk};
+
+use super::dump::Dump;
+use super::profile;
+use crate::bytes::Bytes;
+use crate::{OpenOptions, ReadError, Source};
+
+/// The stream of the records of traces.
+const TRACE: StreamId = StreamId(0);
+
+/// The stream of the entries of profiles, if there are any.
+const PROFILE: StreamId = StreamId(1);
+
+/// So many threads have names; in what is left of a broken file every record may have another thread.
+const NAMES: usize = 1 << 16;
+
+/// What is wrong with a dump without an end.
+pub(super) const NO_END: &str =
+    "the dump breaks off: expected the mark -*-! behind the last record";
+
+/// What is wrong with a dump without a beginning.
+const NO_BEGIN: &str = "expected the mark -*-# before the first record: others may be missing, too";
+
+/// What is wrong with bytes that are no record.
+pub(super) fn no_record(layout: &Layout, bytes: usize) -> String {
+    let kind = match layout.kind() {
+        Kind::Trace => "a record",
+        Kind::Profile => "an entry of a profile",
+    };
+    format!(
+        "expected {kind} of {} bytes, found {bytes} bytes that are none",
+        layout.size()
+    )
+}
+
+/// What is wrong with bytes that are nothing.
+pub(super) fn neither(bytes: usize) -> String {
+    format!("expected a dump or a console's text, found {bytes} bytes that are neither")
+}
+
+/// How many functions have odd addresses. Those of Thumb code all do, but bytes that were lost or damaged can
+/// leave a record with another one, so the most decide.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Functions {
+    odd: u64,
+    even: u64,
+}
+
+impl Functions {
+    pub fn add(&mut self, function: u64) {
+        match function & 1 {
+            1 => self.odd += 1,
+            _ => self.even += 1,
+        }
+    }
+
+    /// What is left of an address: all but the Thumb bit, if there is one.
+    pub const fn mask(&self) -> u64 {
+        if self.odd > self.even { !1 } else { !0 }
+    }
+}
+
+/// The dumps of a file.
+pub(super) struct DumpSource {
+    info: TraceInfo,
+    bytes: Bytes,
+    dumps: Vec<Dump>,
+    /// Which dump is being read, and up to where in it.
+    dump: usize,
+    position: Position,
+    /// The time of the last record of a trace.
+    last: Option<Time>,
+    /// What an address loses: the Thumb bit, if functions have it.
+    mask: u64,
+    ready: VecDeque<Event>,
+    space: SpaceId,
+    wanted: Wanted,
+}
+
+impl DumpSource {
+    /// Reads all records once, for the names of threads and the kind of code.
+    pub fn new(name: &str, bytes: Bytes, dumps: Vec<Dump>, options: &OpenOptions) -> Self {
+        let mut names: BTreeMap<u64, &[u8]> = BTreeMap::new();
+        let mut functions = Functions::default();
+        let (mut last, mut steps_back) = (0, false);
+        for dump in &dumps {
+            let body = bytes.get(dump.begin..dump.end).unwrap_or_default();
+            let Some(layout) = dump.layout else { continue };
+            for piece in Walk::new(body, layout) {
+                let Piece::Record { bytes, .. } = piece else {
+                    continue;
+                };
+                if let Some(entry) = layout.entry(bytes) {
+                    functions.add(entry.function);
+                }
+                let Some(record) = layout.record(bytes) else {
+                    continue;
+                };
+                functions.add(record.callee);
+                steps_back |= record.time_ns < last;
+                last = record.time_ns;
+                // The last name holds: a thread is recorded before it gets one.
+                if record.thread != 0
+                    && !record.name.is_empty()
+                    && (names.len() < NAMES || names.contains_key(&record.thread))
+                {
+                    names.insert(record.thread, record.name);
+                }
+            }
+        }
+        let mut identities = Identities::default();
+        let space = identities.add_space(Space::default());
+        for (thread, name) in names {
+            let thread = identities.thread(space, Tid(thread));
+            identities.name_thread(thread, &super::name_text(name));
+        }
+        let mut streams = vec![StreamInfo {
+            name: name.to_owned(),
+            space,
+            ..StreamInfo::default()
+        }];
+        if dumps.iter().any(|dump| dump.kind() == Some(Kind::Profile)) {
+            streams.push(StreamInfo {
+                name: format!("{name} (profile)"),
+                space,
+                timeless: true,
+                ..StreamInfo::default()
+            });
+        }
+        let mut source = Self {
+            info: TraceInfo {
+                format: super::FORMAT.to_owned(),
+                streams,
+                identities,
+                steps_back,
+                ..TraceInfo::default()
+            },
+            bytes,
+            dumps,
+            dump: 0,
+            position: Position::default(),
+            last: None,
+            mask: functions.mask(),
+            ready: VecDeque::new(),
+            space,
+            wanted: options.wanted,
+        };
+        source.begin_dump();
+        source
+    }
+
+    /// Tells what is missing before the first record of a dump.
+    fn begin_dump(&mut self) {
+        if let Some(dump) = self.dumps.get(self.dump).copied()
+            && dump.headless
+        {
+            self.damage(&dump, 0, 0, NO_BEGIN.to_owned());
+        }
+    }
+
+    /// Takes the next piece of the dumps; whether there was one.
+    fn advance(&mut self) -> bool {
+        let Some(dump) = self.dumps.get(self.dump).copied() else {
+            return false;
+        };
+        let bytes = self.bytes.clone();
+        let body = bytes.get(dump.begin..dump.end).unwrap_or_default();
+        let piece = dump.layout.and_then(|layout| {
+            let mut walk = Walk::resume(body, layout, self.position);
+            let piece = walk.next()?;
+            self.position = walk.position();
+            Some((layout, piece))
+        });
+        match piece {
+            Some((layout, Piece::Record { bytes, .. })) => {
+                if let Some(record) = layout.record(bytes) {
+                    self.record(&record);
+                } else if let Some(entry) = layout.entry(bytes) {
+                    self.entry(&entry);
+                }
+                return true;
+            }
+            Some((layout, Piece::Damage { offset, bytes })) => {
+                self.damage(&dump, offset, bytes, no_record(&layout, bytes));
+                return true;
+            }
+            Some((layout, Piece::Cut { offset, bytes })) => {
+                let mut message = no_record(&layout, bytes);
+                if dump.cut {
+                    message = format!("{message}, and the mark -*-! that ends a dump is missing");
+                }
+                self.damage(&dump, offset, bytes, message);
+            }
+            Some((_, Piece::End(_))) => {}
+            None if dump.is_unknown() => {
+                self.damage(&dump, 0, body.len(), neither(body.len()));
+            }
+            None if dump.cut => self.damage(&dump, body.len(), 0, NO_END.to_owned()),
+            None => {}
+        }
+        self.next_dump(&dump);
+        true
+    }
+
+    /// Goes on to the next dump. Between two of a trace, events may have got lost.
+    fn next_dump(&mut self, before: &Dump) {
+        self.dump += 1;
+        self.position = Position::default();
+        let rest = self.dumps.get(self.dump..).unwrap_or_default();
+        let more = rest.iter().any(|dump| dump.kind() == Some(Kind::Trace));
+        if before.kind() == Some(Kind::Trace) && more {
+            self.gap(TRACE, Gap::Discarded { events: None });
+        }
+        self.begin_dump();
+    }
+
+    fn gap(&mut self, stream: StreamId, gap: Gap) {
+        self.ready.push_back(Event {
+            time: self.last.unwrap_or_default(),
+            stream,
+            cpu: None,
+            thread: None,
+            kind: EventKind::Gap(gap),
+            named: false,
+            record: false,
+            name: "".into(),
+            fields: Vec::new(),
+        });
+    }
+
+    fn damage(&mut self, dump: &Dump, offset: usize, bytes: usize, message: String) {
+        let stream = match dump.kind() {
+            Some(Kind::Profile) => PROFILE,
+            _ => TRACE,
+        };
+        let offset = dump.begin.saturating_add(offset) as u64;
+        let named = self.info.stream(stream);
+        self.info.add_damage(kymo_event::Damage {
+            stream: named.map_or_else(String::new, |stream| stream.name.clone()),
+            offset,
+            message: message.clone(),
+        });
+        self.gap(
+            stream,
+            Gap::Damage {
+                offset,
+                bytes: Some(bytes as u64),
+                message,
+            },
+        );
+    }
+
+    /// A record of a trace.
+    fn record(&mut self, record: &Record<'_>) {
+        let time = Time(i64::try_from(record.time_ns).unwrap_or(i64::MAX));
+        if let Some(by) = self.last.and_then(|last| last.since(time))
+            && by > Duration(0)
+        {
+            self.gap(TRACE, Gap::TimeBackward { by });
+        }
+        self.last = Some(time);
+        if let Some(stream) = self.info.streams.first_mut() {
+            stream.start = Some(stream.start.map_or(time, |start| start.min(time)));
+            stream.end = Some(stream.end.map_or(time, |end| end.max(time)));
+        }
+        let identities = &mut self.info.identities;
+        let (callee, caller) = (record.callee & self.mask, record.caller & self.mask);
+        let mut callee = || identities.function_at(self.space, Addr(callee));
+        let kind = match record.kind {
+            RecordType::Entry => EventKind::Enter {
+                function: callee(),
+                call_site: Some(Addr(caller)),
+            },
+            RecordType::Exit => EventKind::Exit {
+                function: Some(callee()),
+            },
+            RecordType::SwitchedIn => EventKind::SwitchedIn,
+            RecordType::SwitchedOut => EventKind::SwitchedOut,
+        };
+        let thread =
+            (record.thread != 0).then(|| identities.thread(self.space, Tid(record.thread)));
+        self.ready.push_back(Event {
+            time,
+            stream: TRACE,
+            cpu: Some(Cpu(record.cpu.into())),
+            thread,
+            kind,
+            named: record.kind == RecordType::Exit,
+            record: true,
+            name: record.kind.name().into(),
+            // There are no others than calls and switches.
+            fields: match self.wanted {
+                Wanted::Everything => fields(record),
+                Wanted::Meaning | Wanted::Details => Vec::new(),
+            },
+        });
+    }
+
+    /// An entry of a profile, which happened at no moment.
+    fn entry(&mut self, entry: &Entry) {
+        let mut fields = vec![
+            Field::new("callee", Value::Hex(entry.function & self.mask)),
+            Field::new("delta_t", entry.total_ns),
+        ];
+        if profile::total(entry.total_ns).is_none() {
+            let why = "the target's time stepped back: the sum is negative and no time";
+            fields.push(Field::new("doubt", why));
+        }
+        self.ready.push_back(Event {
+            time: self.last.unwrap_or_default(),
+            stream: PROFILE,
+            cpu: None,
+            thread: None,
+            kind: EventKind::Other,
+            named: false,
+            record: true,
+            name: "profile".into(),
+            // They are all that there is.
+            fields,
+        });
+    }
+}
+
+/// The fields of a record as they stand in it, by the names of Zephyr's own metadata; but that its mode
+/// is called what it is.
+fn fields(record: &Record<'_>) -> Vec<Field> {
+    vec![
+        Field::new("callee", Value::Hex(record.callee)),
+        Field::new("caller", Value::Hex(record.caller)),
+        Field::new("priority_bits", u64::from(record.priority_bits)),
+        Field::new("cpu", u64::from(record.cpu)),
+        Field::new("thread_id", Value::Hex(record.thread)),
+        Field::new(
+            "thread_name",
+            match std::str::from_utf8(record.name) {
+                Ok(name) => name.to_owned(),
+                Err(_) => super::name_text(record.name),
+            },
+        ),
+    ]
+}
+
+impl Source for DumpSource {
+    fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        &mut self.info
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        batch.clear();
+        while !batch.is_full() && self.advance() {
+            self.ready
+                .drain(..)
+                .for_each(|event| batch.push_event(event));
+        }
+        // What a dump begins with that has no mark.
+        self.ready
+            .drain(..)
+            .for_each(|event| batch.push_event(event));
+        Ok(!batch.is_empty())
+    }
+}

@@ -1,0 +1,253 @@
+//! An input before anyone knows what it is: a directory, a file, or a stream of which the beginning can be looked at.
+//!
+//! A file is mapped. What comes through a pipe (standard input, a FIFO, a device) is read as it comes: a look at its
+//! beginning keeps what was looked at, no more, and whoever reads on gets that first. Only a format that has to seek
+//! copies it to a temporary file, with a bound.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::OpenError;
+use crate::bytes::Bytes;
+
+/// Bytes that are copied of a pipe at most.
+pub(crate) const SPOOLED_AT_MOST: u64 = 4 << 30;
+
+/// An input.
+pub(crate) struct Peek {
+    path: PathBuf,
+    content: Content,
+}
+
+enum Content {
+    Directory,
+    File(Bytes),
+    Stream {
+        /// What was looked at.
+        head: Vec<u8>,
+        rest: Box<dyn Read + Send>,
+    },
+}
+
+impl Peek {
+    /// Opens a directory, a file, a pipe, or with the path `-` standard input.
+    ///
+    /// # Errors
+    /// [`OpenError::Io`] if the operating system refuses.
+    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
+        let io = |source| OpenError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let stream = |rest: Box<dyn Read + Send>| Content::Stream {
+            head: Vec::new(),
+            rest,
+        };
+        let content = if path == Path::new("-") {
+            stream(Box::new(io::stdin()))
+        } else if path.is_dir() {
+            Content::Directory
+        } else {
+            let file = File::open(path).map_err(io)?;
+            if file.metadata().map_err(io)?.is_file() {
+                Content::File(Bytes::of_file(&file).map_err(io)?)
+            } else {
+                stream(Box::new(file))
+            }
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            content,
+        })
+    }
+
+    /// What to call it, and where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is a directory.
+    pub(crate) const fn is_directory(&self) -> bool {
+        matches!(self.content, Content::Directory)
+    }
+
+    /// Whether it is a regular file.
+    pub(crate) const fn is_file(&self) -> bool {
+        matches!(self.content, Content::File(_))
+    }
+
+    /// All of a file.
+    pub(crate) fn file(&self) -> Option<&Bytes> {
+        match &self.content {
+            Content::File(bytes) => Some(bytes),
+            Content::Directory | Content::Stream { .. } => None,
+        }
+    }
+
+    /// The first bytes: so many, or all if there are fewer, none of a directory. Of a pipe it waits for them.
+    ///
+    /// # Errors
+    /// [`OpenError::Io`] if it cannot be read.
+    pub(crate) fn first(&mut self, count: usize) -> Result<&[u8], OpenError> {
+        let bytes: &[u8] = match &mut self.content {
+            Content::Directory => &[],
+            Content::File(bytes) => bytes,
+            Content::Stream { head, rest } => {
+                let missing = count.saturating_sub(head.len());
+                let read = rest.take(missing as u64).read_to_end(head);
+                read.map_err(|source| OpenError::Io {
+                    path: self.path.clone(),
+                    source,
+                })?;
+                head
+            }
+        };
+        Ok(bytes.get(..count).unwrap_or(bytes))
+    }
+
+    /// All of it, in a place where it can be looked at anywhere; at least one byte.
+    ///
+    /// # Errors
+    /// [`OpenError::Io`] if it cannot be read, is a directory, or a pipe gives more than [`SPOOLED_AT_MOST`];
+    /// [`OpenError::Empty`].
+    pub(crate) fn into_bytes(self) -> Result<Bytes, OpenError> {
+        self.into_bytes_up_to(SPOOLED_AT_MOST)
+    }
+
+    fn into_bytes_up_to(self, most: u64) -> Result<Bytes, OpenError> {
+        let io = |source| OpenError::Io {
+            path: self.path.clone(),
+            source,
+        };
+        let bytes = match self.content {
+            Content::Directory => return Err(io(io::ErrorKind::IsADirectory.into())),
+            Content::File(bytes) => bytes,
+            Content::Stream { head, rest } => {
+                let mut all = io::Cursor::new(head).chain(rest).take(most + 1);
+                let bytes = Bytes::spool(&mut all).map_err(io)?;
+                if bytes.len() as u64 > most {
+                    let message = format!(
+                        "more than {most} bytes came through a pipe, which this format needs as a whole; \
+                         save them to a file"
+                    );
+                    return Err(io(io::Error::new(io::ErrorKind::FileTooLarge, message)));
+                }
+                bytes
+            }
+        };
+        if bytes.is_empty() {
+            return Err(OpenError::Empty { path: self.path });
+        }
+        Ok(bytes)
+    }
+
+    /// All of a pipe, as it comes.
+    pub(crate) fn into_reader(self) -> Option<Box<dyn Read + Send>> {
+        match self.content {
+            Content::Stream { head, rest } => Some(Box::new(io::Cursor::new(head).chain(rest))),
+            Content::Directory | Content::File(_) => None,
+        }
+    }
+}
+
+/// What bytes are that are no trace, by the first of them (`file(1)` knows the same).
+pub(crate) fn foreign(head: &[u8]) -> Option<&'static str> {
+    /// So many zeros are nothing else.
+    const ZEROS: usize = 4096;
+    const SIGNATURES: [(&[u8], &str); 11] = [
+        (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
+        (b"\xff\xd8\xff", "a JPEG picture"),
+        (b"GIF8", "a GIF picture"),
+        (b"%PDF-", "a PDF document"),
+        (b"PK\x03\x04", "a ZIP archive: unpack it first"),
+        (b"\x1f\x8b\x08", "a gzip file: unpack it first"),
+        (b"\xfd7zXZ\0", "an xz file: unpack it first"),
+        (b"\x28\xb5\x2f\xfd", "a Zstandard file: unpack it first"),
+        (b"BZh", "a bzip2 file: unpack it first"),
+        (b"!<arch>\n", "a library of object files"),
+        (b"#!/", "a script"),
+    ];
+    if head.starts_with(b"\x7fELF") {
+        // The type is at offset 16, in the byte order at offset 5.
+        let at = |place: usize| head.get(place).copied().unwrap_or(0);
+        let kind = match at(5) {
+            2 => at(17),
+            _ => at(16),
+        };
+        return Some(match kind {
+            1 => "an ELF object file",
+            4 => "an ELF core file: give the program with --elf",
+            _ => "an ELF executable",
+        });
+    }
+    if head.len() >= ZEROS && head.iter().all(|byte| *byte == 0) {
+        return Some("zeros");
+    }
+    let mut known = SIGNATURES.into_iter();
+    let (_, what) = known.find(|(start, _)| head.starts_with(start))?;
+    Some(what)
+}
+
+/// So many bytes [`foreign`] wants to see.
+pub(crate) const FOREIGN_HEAD: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(bytes: impl Read + Send + 'static) -> Peek {
+        Peek {
+            path: "-".into(),
+            content: Content::Stream {
+                head: Vec::new(),
+                rest: Box::new(bytes),
+            },
+        }
+    }
+
+    #[test]
+    fn what_was_looked_at_comes_first_however_it_is_read() {
+        let text = &b"some bytes of a pipe"[..];
+        let mut peek = stream(text);
+        assert_eq!(peek.first(4).unwrap(), b"some");
+        assert_eq!(peek.first(2).unwrap(), b"so");
+        assert_eq!(peek.first(100).unwrap(), text);
+        let mut all = Vec::new();
+        let mut reader = peek.into_reader().unwrap();
+        reader.read_to_end(&mut all).unwrap();
+        assert_eq!(all, text);
+        let mut peek = stream(text);
+        assert_eq!(peek.first(4).unwrap(), b"some");
+        assert_eq!(&*peek.into_bytes().unwrap(), text);
+    }
+
+    #[test]
+    fn a_pipe_without_end_is_not_copied_without_end() {
+        assert!(stream(&b"12345"[..]).into_bytes_up_to(5).is_ok());
+        let refused = stream(io::repeat(7)).into_bytes_up_to(5).unwrap_err();
+        let expected = "-: more than 5 bytes came through a pipe";
+        assert!(refused.to_string().starts_with(expected), "{refused}");
+        let empty = stream(io::empty()).into_bytes();
+        assert!(matches!(empty, Err(OpenError::Empty { .. })));
+    }
+
+    #[test]
+    fn what_is_no_trace_is_known_by_its_beginning() {
+        let elf = |order, kind: [u8; 2]| {
+            let mut head = b"\x7fELF\x02".to_vec();
+            head.extend([order; 11]);
+            head.extend(kind);
+            foreign(&head)
+        };
+        assert_eq!(elf(1, [2, 0]), Some("an ELF executable"));
+        assert_eq!(elf(2, [0, 1]), Some("an ELF object file"));
+        assert_eq!(
+            elf(1, [4, 0]),
+            Some("an ELF core file: give the program with --elf")
+        );
+        assert_eq!(foreign(&[0; FOREIGN_HEAD]), Some("zeros"));
+        assert_eq!(foreign(&[0; 100]), None);
+        assert_eq!(foreign(b"\xc1\x1f\xfc\xc1"), None);
+    }
+}

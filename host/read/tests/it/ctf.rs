@@ -1,0 +1,191 @@
+//! CTF traces of other tracers, out of the shared collection: as many events as babeltrace2 finds,
+//! and damage told where it stops.
+
+use kymo_event::{EventKind, Gap, Value, Wanted};
+use kymo_fixtures::captures;
+use kymo_read::{Events, OpenOptions, Summary, open};
+
+#[test]
+fn as_many_events_as_babeltrace2_finds() {
+    let Some(folder) = captures::ctf() else {
+        return;
+    };
+    let cases = std::fs::read(folder.join("cases.json")).unwrap();
+    let cases: serde_json::Value = serde_json::from_slice(&cases).unwrap();
+    let mut read = 0;
+    let mut other = Vec::new();
+    for (name, case) in cases.as_object().unwrap() {
+        let trace = folder.join(name).join("trace");
+        // Those of babeltrace's live protocol are no directories of traces.
+        if case["ctf"] != 1 || !trace.is_dir() || name.contains("ctf1-live-") {
+            continue;
+        }
+        let summary = match open(&trace, &OpenOptions::default()) {
+            Ok(mut source) => Summary::of(&mut *source),
+            Err(error) => {
+                if case["expect"] == "pass" {
+                    other.push(format!("{name}: {error}"));
+                }
+                continue;
+            }
+        };
+        read += 1;
+        let theirs = &case["bt20"];
+        if case["expect"] == "fail" {
+            // Metadata that nobody may accept is `kymo-ctf`'s to refuse; here it is about streams.
+            if theirs["rc"] != 0 && summary.errors.is_empty() {
+                other.push(format!("{name}: no error, {} events", summary.events));
+            }
+        } else if theirs["rc"] == 0 && theirs["events"] != summary.events {
+            let theirs = &theirs["events"];
+            other.push(format!(
+                "{name}: {} events, babeltrace2: {theirs}",
+                summary.events
+            ));
+        } else if theirs["rc"] == 0 && !summary.errors.is_empty() {
+            other.push(format!("{name}: {:?}", summary.errors));
+        }
+    }
+    assert!(read > 100, "{read}");
+    assert_eq!(other, Vec::<String>::new());
+}
+
+#[test]
+fn records_keep_their_names_and_fields() {
+    let Some(folder) = captures::ctf() else {
+        return;
+    };
+    let trace = folder.join("lttng-recorded/lttng213-ctf1-cyg/trace");
+    let mut source = open(&trace, &OpenOptions::default()).unwrap();
+    assert_eq!(source.info().format, "ctf");
+    let events: Vec<_> = Events::new(&mut *source).map(Result::unwrap).collect();
+    let entry = events
+        .iter()
+        .find(|event| event.name == "lttng_ust_cyg_profile:func_entry")
+        .unwrap();
+    assert!(entry.cpu.is_some());
+    assert!(matches!(entry.fields[0].value, Value::Hex(_)));
+    assert_eq!(entry.fields[0].name, "addr");
+    assert_eq!(entry.fields[1].name, "call_site");
+    assert_eq!(entry.fields[2].name, "context");
+    assert!(events.is_sorted_by_key(|event| event.time));
+    let bare = Events::new(
+        &mut *open(
+            &trace,
+            &OpenOptions {
+                wanted: Wanted::Meaning,
+                ..OpenOptions::default()
+            },
+        )
+        .unwrap(),
+    )
+    .map(Result::unwrap)
+    .all(|event| event.fields.is_empty());
+    assert!(bare);
+}
+
+#[test]
+fn what_a_tracer_lost_is_told() {
+    let Some(folder) = captures::ctf() else {
+        return;
+    };
+    let gaps = |name: &str| {
+        let trace = folder.join("lttng-recorded").join(name).join("trace");
+        let mut source = open(&trace, &OpenOptions::default()).unwrap();
+        let events = Events::new(&mut *source).map(Result::unwrap);
+        let gaps = events.filter_map(|event| match event.kind {
+            EventKind::Gap(gap) => Some(gap),
+            _ => None,
+        });
+        gaps.collect::<Vec<_>>()
+    };
+    let overwritten = |gap: &Gap| matches!(gap, Gap::Overwritten { packets: 1.. });
+    assert!(gaps("lttng213-ctf1-overwrite").iter().any(overwritten));
+}
+
+/// A packet of CTF: its head of 12 bytes, and events that say so themselves.
+fn packet(number: u8, events: &[u8]) -> Vec<u8> {
+    let size = (12 + events.len() as u32) * 8;
+    let mut packet = 0xc1fc_1fc1u32.to_le_bytes().to_vec();
+    packet.extend(u32::from(number).to_le_bytes());
+    packet.extend(size.to_le_bytes());
+    packet.extend(events);
+    packet
+}
+
+#[test]
+fn what_is_behind_a_damaged_packet_is_read_and_what_is_passed_over_is_told() {
+    const METADATA: &str = "/* CTF 1.8 */
+        typealias integer { size = 32; align = 8; } := word;
+        trace { major = 1; minor = 8; byte_order = le; packet.header := struct { word magic; }; };
+        stream {
+            packet.context := struct { word packet_seq_num; word packet_size; };
+            event.header := struct { integer { size = 8; } id; };
+        };
+        event { id = 1; name = one; fields := struct { integer { size = 8; } n; }; };";
+    let folder = tempfile::tempdir().unwrap();
+    let mut stream = packet(0, &[1, 10, 1, 11]);
+    // An event of a class that nobody knows, behind one that is whole.
+    stream.extend(packet(1, &[1, 12, 9, 9, 9]));
+    stream.extend(packet(2, &[1, 13]));
+    std::fs::write(folder.path().join("metadata"), METADATA).unwrap();
+    std::fs::write(folder.path().join("stream"), stream).unwrap();
+    let read = || -> Vec<String> {
+        let options = OpenOptions {
+            wanted: Wanted::Everything,
+            ..OpenOptions::default()
+        };
+        let mut source = open(folder.path(), &options).unwrap();
+        let events = Events::new(&mut *source).map(Result::unwrap);
+        events
+            .map(|event| match event.kind {
+                EventKind::Gap(gap) => gap.to_string(),
+                _ => format!("{:?}", event.fields[0].value),
+            })
+            .collect()
+    };
+    let told = read();
+    // The second packet begins at byte 16, its damaged event 14 bytes on; the third at 33.
+    assert_eq!(told.len(), 5, "{told:?}");
+    let damage = &told[3];
+    assert!(
+        damage.starts_with("3 bytes at offset 30 passed over: "),
+        "{damage}"
+    );
+    assert!(damage.contains("unknown event class 9"), "{damage}");
+    for (index, number) in [(0, 10), (1, 11), (2, 12), (4, 13)] {
+        assert_eq!(told[index], format!("{:?}", Value::Unsigned(number)));
+    }
+}
+
+/// A file of packet heads and nothing else is damaged everywhere. What is known of that has bounds: the first places are
+/// listed, of the others there is the number.
+#[test]
+fn places_of_damage_without_end_are_counted() {
+    const METADATA: &str = "/* CTF 1.8 */
+        typealias integer { size = 32; align = 8; } := word;
+        trace { major = 1; minor = 8; byte_order = le; packet.header := struct { word magic; }; };
+        stream {
+            packet.context := struct { word packet_size; };
+            event.header := struct { integer { size = 8; } id; };
+        };
+        event { id = 1; name = one; };";
+    const MAGICS: usize = 5_000;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("metadata"), METADATA).unwrap();
+    let stream = 0xc1fc_1fc1u32.to_le_bytes().repeat(MAGICS);
+    std::fs::write(folder.path().join("stream"), stream).unwrap();
+    let mut source = open(folder.path(), &OpenOptions::default()).unwrap();
+    let gaps = Events::new(&mut *source)
+        .filter(|event| {
+            matches!(
+                event.as_ref().unwrap().kind,
+                EventKind::Gap(Gap::Damage { .. })
+            )
+        })
+        .count();
+    assert!(gaps > 4_000, "{gaps}");
+    let info = source.info();
+    assert_eq!(info.damage.len(), 100);
+    assert_eq!(info.damaged_places(), gaps as u64);
+}

@@ -1,0 +1,242 @@
+//! Packets that come one by one: written as they come, and read as they come.
+
+use std::fs;
+
+use kymo_event::{Addr, Event, EventKind, Gap, StreamId, TraceInfo};
+use kymo_fixtures::names::{named_threads, told};
+use kymo_fixtures::recorder::{
+    CORTEX_M, Encoder, Op, TEXT_BASE, events, identity, layouts, small, ten_packets,
+};
+use kymo_read::kymo::{Live, Recording, Tail, Taken, open_dump};
+use kymo_read::{OpenOptions, Source, open};
+use kymo_wire::event::{Layout, METADATA_STREAM, PacketHeader};
+
+/// The packets of a dump, in its order.
+fn split(layout: Layout, mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut packets = Vec::new();
+    while let Some(header) = PacketHeader::read(layout, bytes) {
+        let (packet, rest) = bytes.split_at(header.packet_bits as usize / 8);
+        packets.push(packet.to_vec());
+        bytes = rest;
+    }
+    assert!(bytes.is_empty());
+    packets
+}
+
+fn live(layout: Layout) -> Live {
+    Live::of_target(&identity(layout), "test", None, &OpenOptions::default()).unwrap()
+}
+
+/// What of events does not depend on how streams are numbered, or guessed to be a thread's.
+fn essence(info: &TraceInfo, events: &[Event]) -> Vec<String> {
+    let tell = |event: &Event| {
+        let plain = Event {
+            stream: StreamId(0),
+            cpu: None,
+            ..event.clone()
+        };
+        told(info, &plain)
+    };
+    let mut all: Vec<_> = events.iter().map(tell).collect();
+    // Names come as they come, and streams side by side.
+    all.sort();
+    all
+}
+
+/// A directory for a recording that is not there yet.
+fn directory() -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace");
+    (folder, path)
+}
+
+#[test]
+fn what_comes_packet_by_packet_is_what_a_dump_has() {
+    for layout in layouts() {
+        let (bytes, count) = small(layout);
+        let dump = identity(layout);
+        let options = OpenOptions::default();
+        let mut whole = open_dump(&dump, bytes.clone(), &[], "test", &options).unwrap();
+        let of_whole = events(&mut *whole);
+        let mut live = live(layout);
+        let mut found = Vec::new();
+        for packet in split(layout, &bytes) {
+            live.push(packet.clone());
+            // It comes again when the connection was made anew.
+            live.push(packet);
+            while let Some(event) = live.next(true) {
+                found.push(event);
+            }
+        }
+        assert_eq!(found.len() as u64, count);
+        assert!(
+            essence(live.info(), &found) == essence(whole.info(), &of_whole),
+            "{layout:?}"
+        );
+        assert_eq!(named_threads(live.info()).len(), 2);
+        assert_eq!(live.info().damage, []);
+    }
+}
+
+#[test]
+fn streams_are_merged_by_time_as_far_as_they_have_come() {
+    let layout = CORTEX_M;
+    let mut streams = [0u16, 1].map(|number| {
+        let mut stream = Encoder::new(layout, number, 1);
+        for packet in 0..4u64 {
+            for i in 0..8 {
+                let ticks = packet * 1000 + i * 10 + u64::from(number);
+                stream.record(ticks, &Op::Marker(i as u32));
+            }
+            stream.close();
+        }
+        stream
+    });
+    let mut live = live(layout);
+    let [one, other] = &mut streams;
+    live.push(one.packets.remove(0));
+    live.push(other.packets.remove(0));
+    let mut found = Vec::new();
+    while let Some(event) = live.next(false) {
+        found.push(event.time);
+    }
+    // The last of the one may be before the next of the other.
+    assert_eq!(found.len(), 15);
+    assert!(found.is_sorted());
+    for packet in one.packets.drain(..) {
+        live.push(packet);
+    }
+    assert_eq!(
+        live.next(false).map(|event| event.cpu),
+        Some(Some(kymo_event::Cpu(1)))
+    );
+    assert_eq!(live.next(false), None, "the other is waited for");
+    assert!(live.next(true).is_some(), "but not for ever");
+    // What comes too late is not lost.
+    for packet in other.packets.drain(..) {
+        live.push(packet);
+    }
+    let rest = std::iter::from_fn(|| live.next(true)).count();
+    assert_eq!(15 + 1 + 1 + rest, 64);
+}
+
+#[test]
+fn a_loss_is_told_between_the_packets() {
+    let mut stream = Encoder::new(CORTEX_M, 0, 1);
+    stream.record(10, &Op::Enter(1));
+    stream.close();
+    stream.discarded = 7;
+    stream.record(1000, &Op::Enter(2));
+    stream.close();
+    let mut live = live(CORTEX_M);
+    let mut kinds = Vec::new();
+    for packet in stream.packets {
+        live.push(packet);
+        while let Some(event) = live.next(true) {
+            kinds.push(event.kind);
+        }
+    }
+    assert_eq!(kinds.len(), 3);
+    assert_eq!(kinds[1], EventKind::Gap(Gap::Discarded { events: Some(7) }));
+}
+
+#[test]
+fn whatever_comes_nothing_panics_and_what_is_no_packet_is_told() {
+    let (bytes, _) = small(CORTEX_M);
+    let packets = split(CORTEX_M, &bytes);
+    for at in (0..packets[1].len()).step_by(3) {
+        let mut live = live(CORTEX_M);
+        let mut damaged = packets.clone();
+        damaged[1][at] ^= 0x55;
+        let (_folder, path) = directory();
+        let mut recording =
+            Recording::create(&path, live_identity(), "test", None, []).expect("it is begun");
+        for packet in damaged {
+            let _ = recording.push(&packet).expect("there is room");
+            live.push(packet);
+            while live.next(true).is_some() {}
+        }
+        live.push(Vec::new());
+        live.push(vec![0; 100]);
+        while live.next(true).is_some() {}
+        assert!(!live.info().damage.is_empty());
+    }
+}
+
+fn live_identity() -> &'static kymo_read::kymo::Identity {
+    Box::leak(Box::new(identity(CORTEX_M)))
+}
+
+#[test]
+fn a_recording_reads_back_at_every_moment() {
+    for layout in layouts() {
+        let (bytes, count) = small(layout);
+        let packets = split(layout, &bytes);
+        let (_folder, path) = directory();
+        let functions = [(Addr(TEXT_BASE), "zero")];
+        let mut recording =
+            Recording::create(&path, &identity(layout), "test", None, functions).unwrap();
+        let mut before = 0;
+        for (n, packet) in packets.iter().enumerate() {
+            assert_eq!(recording.push(packet).unwrap(), Taken::Written);
+            // It comes again when the connection was made anew; names always do.
+            if PacketHeader::read(layout, packet).unwrap().cpu != METADATA_STREAM {
+                assert_eq!(recording.push(packet).unwrap(), Taken::Known);
+            }
+            let mut source = open(&path, &OpenOptions::default()).unwrap();
+            let found = events(&mut *source).len();
+            assert!(found > before, "packet {n}");
+            before = found;
+            assert_eq!(source.info().damage, []);
+        }
+        assert_eq!(before as u64, count);
+        let figures = recording.figures();
+        assert_eq!(figures.packets, packets.len() as u64);
+        assert_eq!(
+            (figures.lost_packets, figures.discarded, figures.refused),
+            (0, 0, 0)
+        );
+        // What a dump would have been, byte for byte.
+        let files = ["cpu0", "cpu1", "target"].map(|name| fs::read(path.join(name)).unwrap());
+        let sizes: usize = files.iter().map(Vec::len).sum();
+        assert_eq!(sizes, bytes.len());
+
+        // Whoever follows the directory sees the same.
+        let (mut tail, mut live) = Tail::open(&path, &OpenOptions::default()).unwrap();
+        let mut followed = Vec::new();
+        while tail.feed(&mut live).unwrap() {
+            while let Some(event) = live.next(true) {
+                followed.push(event);
+            }
+        }
+        let mut source = open(&path, &OpenOptions::default()).unwrap();
+        let whole = events(&mut *source);
+        assert!(essence(live.info(), &followed) == essence(source.info(), &whole));
+    }
+}
+
+#[test]
+fn what_does_not_belong_to_a_recording_is_told_apart() {
+    let packets = ten_packets().packets;
+    let (_folder, path) = directory();
+    let mut recording = Recording::create(&path, live_identity(), "test", None, []).unwrap();
+    let mut push = |packet: &[u8]| recording.push(packet).unwrap();
+    assert_eq!(push(&packets[0]), Taken::Written);
+    assert_eq!(push(&packets[1]), Taken::Written);
+    assert_eq!(push(&packets[1][..60]), Taken::Refused);
+    assert_eq!(push(b"no packet"), Taken::Refused);
+    // Two never came.
+    assert_eq!(push(&packets[4]), Taken::Written);
+    assert_eq!(push(&packets[1]), Taken::Known);
+    // After a reset the numbers and the clock begin again.
+    let mut again = Encoder::new(CORTEX_M, 0, 1);
+    again.record(17, &Op::Enter(1));
+    assert_eq!(push(&again.bytes()), Taken::BegunAnew);
+    let figures = recording.figures();
+    assert_eq!((figures.packets, figures.lost_packets), (3, 2));
+    assert_eq!(figures.events, 24);
+    assert_eq!(figures.refused, 60 + 9);
+    // A directory of something else is left alone.
+    fs::write(path.join("thesis.tex"), "").unwrap();
+    assert!(Recording::create(&path, live_identity(), "test", None, []).is_err());
+}

@@ -1,0 +1,21 @@
+//! Recordings and captures of every format, read as events.
+
+mod any_input;
+mod babeltrace;
+mod clocks;
+mod ctf;
+mod damage;
+mod dumps;
+mod exits;
+mod inputs;
+mod items;
+mod live;
+mod lttng;
+mod mapping;
+mod native;
+mod recorder;
+mod rows;
+mod zephyr;
+mod zephyr_damage;
+mod zephyr_dumps;
+mod zephyr_tracing;

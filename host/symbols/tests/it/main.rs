@@ -1,0 +1,6 @@
+//! Symbols of programs that compilers on this machine make.
+
+mod elf;
+mod jumps;
+mod text;
+mod workshop;

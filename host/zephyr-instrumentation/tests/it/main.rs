@@ -1,0 +1,4 @@
+//! Dumps as devices sent them, and any others.
+
+mod any;
+mod captures;

@@ -1,0 +1,202 @@
+//! Programs for other processors, recorded under QEMU: any byte order, any word size. `kymo` on this
+//! machine and babeltrace2 find every call in the order that the program's source says.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kymo_targets::kymo::{self, Profile};
+use kymo_targets::library;
+use kymo_targets::run;
+use kymo_targets::rust::BareRust;
+use kymo_targets::tools::{self, Need};
+use serde_json::Value;
+
+/// Another machine.
+struct Machine {
+    /// As Rust calls it.
+    target: &'static str,
+    compiler: &'static str,
+    qemu: &'static str,
+    /// What the identity says of it.
+    word: u64,
+    order: &'static str,
+}
+
+const POWERPC: Machine = Machine {
+    target: "powerpc-unknown-linux-gnu",
+    compiler: "powerpc-linux-gnu-gcc",
+    qemu: "qemu-ppc",
+    word: 32,
+    order: "be",
+};
+
+const POWERPC64: Machine = Machine {
+    target: "powerpc64-unknown-linux-gnu",
+    compiler: "powerpc64-linux-gnu-gcc",
+    qemu: "qemu-ppc64",
+    word: 64,
+    order: "be",
+};
+
+const AARCH64: Machine = Machine {
+    target: "aarch64-unknown-linux-gnu",
+    compiler: "aarch64-linux-gnu-gcc",
+    qemu: "qemu-aarch64",
+    word: 64,
+    order: "le",
+};
+
+/// An entry (true) or exit, and the function's name.
+type Step = (bool, String);
+
+/// What one thread of the program does (`host/read/tests/programs/two_threads.c`).
+fn work() -> Vec<Step> {
+    let step = |enter, name: &str| (enter, name.to_owned());
+    let mut steps = vec![step(true, "work")];
+    for _ in 0..10 {
+        steps.push(step(true, "branch"));
+        for _ in 0..100 {
+            steps.extend([step(true, "leaf"), step(false, "leaf")]);
+        }
+        steps.push(step(false, "branch"));
+    }
+    steps.extend((0..20).map(|_| step(true, "recurse")));
+    steps.extend((0..20).map(|_| step(false, "recurse")));
+    steps.push(step(false, "work"));
+    steps
+}
+
+/// What the main thread does.
+fn main_thread() -> Vec<Step> {
+    let step = |enter, name: &str| (enter, name.to_owned());
+    let mut steps = vec![step(true, "main")];
+    steps.extend(work());
+    steps.extend([
+        step(true, "handler"),
+        step(true, "leaf"),
+        step(false, "leaf"),
+        step(false, "handler"),
+        step(false, "main"),
+    ]);
+    steps
+}
+
+/// Builds the program for the machine and runs it; returns the program and its recording.
+fn record(machine: &Machine) -> (PathBuf, PathBuf) {
+    tools::require(&[Need::Foreign, Need::Checks]).unwrap();
+    let library = library::for_linux(&BareRust::find_for(machine.target).unwrap()).unwrap();
+    let folder = run::target_dir().join("foreign").join(machine.target);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let (program, raw) = (folder.join("program"), folder.join("raw.kymo"));
+    let mut compiler = Command::new(machine.compiler);
+    compiler
+        // One piece, so that QEMU needs no libraries of that machine.
+        .args(["-O0", "-g", "-static", "-finstrument-functions"])
+        .args(["-Wall", "-Werror", "-pthread", "-Wl,--build-id"])
+        .arg(run::root().join("host/read/tests/programs/two_threads.c"))
+        .arg("-I")
+        .arg(run::root().join("device/c/include"))
+        .arg(&library)
+        .arg("-o")
+        .arg(&program);
+    run::run(&mut compiler).unwrap();
+    let mut qemu = Command::new(machine.qemu);
+    run::run(qemu.arg(&program).env("KYMO_OUTPUT", &raw)).unwrap();
+    (program, raw)
+}
+
+/// What `kymo verb` says in JSON, one value a line.
+fn kymo(kymo: &Path, verb: &str, program: &Path, input: &Path) -> Vec<Value> {
+    let mut command = Command::new(kymo);
+    command
+        .args([verb, "--format", "json", "--elf"])
+        .arg(program);
+    let text = run::output(command.arg(input)).unwrap();
+    let line = |line| serde_json::from_str(line).unwrap();
+    text.lines().map(line).collect()
+}
+
+/// Enters and exits by thread, from `kymo show`.
+fn steps(events: &[Value]) -> BTreeMap<u64, Vec<Step>> {
+    let mut threads = BTreeMap::<u64, Vec<Step>>::new();
+    let mut time = 0;
+    for event in events {
+        assert_eq!(event["type"], "event", "no gap and no repair");
+        let now = event["time_ns"].as_u64().unwrap();
+        assert!(now >= time, "the order is that of time");
+        time = now;
+        let enter = match event["name"].as_str().unwrap() {
+            "enter" => true,
+            "exit" => false,
+            _ => continue,
+        };
+        let thread = event["thread"].as_u64().unwrap();
+        let name = event["function"].as_str().unwrap().to_owned();
+        threads.entry(thread).or_default().push((enter, name));
+    }
+    threads
+}
+
+fn every_call_in_its_order(machine: &Machine) {
+    let (program, raw) = record(machine);
+    let bench = kymo::build(Profile::Debug).unwrap();
+
+    let info = kymo(&bench, "info", &program, &raw).remove(0);
+    assert_eq!(info["lost"], 0, "{info}");
+    assert_eq!(info["gaps"], 0, "{info}");
+    let line = fs::read(&raw).unwrap();
+    let line = String::from_utf8_lossy(line.split(|byte| *byte == b'\n').next().unwrap());
+    let described = format!("word={} order={} ", machine.word, machine.order);
+    assert!(line.contains(&described), "{line}");
+
+    let show = kymo(&bench, "show", &program, &raw);
+    let threads = steps(&show);
+    assert_eq!(threads.len(), 2, "{:?}", threads.keys());
+    let (main, other): (Vec<_>, Vec<_>) = threads
+        .into_values()
+        .partition(|steps| steps.first().is_some_and(|(_, name)| name == "main"));
+    assert_eq!(main, [main_thread()]);
+    assert_eq!(other, [work()]);
+    let marked = |event: &&Value| event["label"] == "half" && event["fields"]["value"] == 42;
+    assert_eq!(show.iter().filter(marked).count(), 1, "the named marker");
+
+    // As a trace directory, which says what it is by its own metadata alone.
+    let trace = raw.with_extension("trace");
+    let mut save = Command::new(&bench);
+    save.arg("trace").arg(&raw).arg("--elf").arg(&program);
+    run::run(save.arg("--output").arg(&trace)).unwrap();
+    assert_eq!(
+        kymo(&bench, "info", &program, &trace)[0]["events"],
+        info["events"]
+    );
+    let other = Command::new("babeltrace2").arg(&trace).output().unwrap();
+    let warnings = String::from_utf8_lossy(&other.stderr);
+    assert!(other.status.success() && warnings.is_empty(), "{warnings}");
+    let text = String::from_utf8(other.stdout).unwrap();
+    assert_eq!(info["events"], text.lines().count() as u64);
+    let entered = |name: &str| {
+        let named = format!("\"{name}\"");
+        let enter = |line: &&str| line.contains(" enter: ") && line.contains(&named);
+        text.lines().filter(enter).count()
+    };
+    let entries = ["leaf", "branch", "recurse", "work", "handler", "main"].map(entered);
+    assert_eq!(entries, [2001, 20, 40, 2, 1, 1]);
+}
+
+#[test]
+fn of_32_bits_and_big_endian() {
+    every_call_in_its_order(&POWERPC);
+}
+
+#[test]
+fn of_64_bits_and_big_endian() {
+    every_call_in_its_order(&POWERPC64);
+}
+
+#[test]
+fn of_64_bits_and_little_endian() {
+    every_call_in_its_order(&AARCH64);
+}

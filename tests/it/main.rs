@@ -1,0 +1,15 @@
+//! The command line over real targets: emulated boards, machines with eight CPUs, programs on this
+//! machine; and rules that the sources keep.
+
+mod bytes;
+mod cpus;
+mod firmware;
+mod foreign;
+mod instructions;
+mod memory;
+mod native_stream;
+mod sizes;
+mod slow_path;
+mod sources;
+mod truth;
+mod unsafe_code;

@@ -1,0 +1,266 @@
+//! A board is stopped while it records, its memory saved, and read with nothing but the ELF file: what
+//! is found is what the board itself sends when it goes on.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kymo_targets::cpus::{self, Machine, Wish};
+use kymo_targets::firmware::{self, Hooks, Qemu};
+use kymo_targets::kymo::{self, Profile};
+use kymo_targets::rust::BareRust;
+use kymo_targets::tools::{self, Need};
+use kymo_targets::{port, run};
+use serde_json::{Value, json};
+
+/// Longer than anything takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+/// QEMU's monitor (QMP): one JSON value a line.
+struct Monitor {
+    port: u16,
+    stream: Option<BufReader<TcpStream>>,
+}
+
+impl Monitor {
+    /// A monitor of a QEMU that is yet to be started, on a port of its own.
+    fn new() -> Self {
+        Self {
+            port: port::free().unwrap(),
+            stream: None,
+        }
+    }
+
+    /// The options that ask QEMU for it.
+    fn options(&self) -> [String; 2] {
+        let place = format!("tcp:127.0.0.1:{},server=on,wait=off", self.port);
+        ["-qmp".to_owned(), place]
+    }
+
+    /// Has a command obeyed.
+    fn command(&mut self, command: &Value) {
+        let stream = self.stream.get_or_insert_with(|| {
+            let mut stream = connect(self.port);
+            say(&mut stream, &json!({"execute": "qmp_capabilities"}));
+            stream
+        });
+        say(stream, command);
+    }
+
+    /// Saves so much memory from this address on.
+    fn save(&mut self, address: u64, size: u64, file: &Path) {
+        let arguments = json!({"val": address, "size": size, "filename": file});
+        self.command(&json!({"execute": "pmemsave", "arguments": arguments}));
+    }
+}
+
+fn connect(port: u16) -> BufReader<TcpStream> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                return BufReader::new(stream);
+            }
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends a command, and waits for its answer among what else is told.
+fn say(stream: &mut BufReader<TcpStream>, command: &Value) {
+    writeln!(stream.get_mut(), "{command}").unwrap();
+    loop {
+        let mut line = String::new();
+        assert_ne!(stream.read_line(&mut line).unwrap(), 0, "QEMU is gone");
+        let said: Value = serde_json::from_str(&line).unwrap();
+        assert!(said.get("error").is_none(), "{command}: {said}");
+        if said.get("return").is_some() {
+            return;
+        }
+    }
+}
+
+/// One JSON value a line.
+fn lines(command: &mut Command) -> Vec<Value> {
+    let text = run::output(command).unwrap();
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// An empty folder.
+fn folder(name: &str) -> PathBuf {
+    let folder = run::target_dir().join("memory-test").join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// A command that looks at a file.
+fn look(kymo: &Path, verb: &str, elf: &Path, input: &Path) -> Command {
+    let mut command = Command::new(kymo);
+    command.args([verb, "--format", "json", "--elf"]);
+    command.arg(elf).arg(input);
+    command
+}
+
+/// The events of a listing by CPU: when each happened, and all that is said of it.
+fn events(show: &[Value], cpu: u64) -> Vec<(u64, &Value)> {
+    let of_cpu = |line: &&Value| line["type"] == "event" && line["cpu"] == cpu;
+    show.iter()
+        .filter(of_cpu)
+        .map(|line| (line["time_ns"].as_u64().unwrap(), line))
+        .collect()
+}
+
+/// Checks that what was found in memory until it was saved is what the target sent of the same time
+/// later. Returns how many events that are.
+fn same(memory: &[Value], sent: &[Value], cpu: u64) -> usize {
+    let (memory, sent) = (events(memory, cpu), events(sent, cpu));
+    let (Some(first), Some(last)) = (sent.first(), memory.last()) else {
+        panic!("nothing of cpu {cpu}: {} and {}", memory.len(), sent.len());
+    };
+    // Several events may have the time of the first one, and not all of them be there still.
+    let both = |events: &[(u64, &Value)]| -> Vec<Value> {
+        let range = |time: &u64| *time > first.0 && *time <= last.0;
+        let events = events.iter().filter(|(time, _)| range(time));
+        events.map(|(_, line)| (*line).clone()).collect()
+    };
+    let (memory, sent) = (both(&memory), both(&sent));
+    assert!(
+        memory.len() <= sent.len(),
+        "{} {}",
+        memory.len(),
+        sent.len()
+    );
+    for (memory, sent) in memory.iter().zip(&sent) {
+        assert_eq!(memory, sent);
+    }
+    // Events of the very last tick may have come after the memory was saved.
+    let at_last = |line: &Value| line["time_ns"].as_u64() == Some(last.0);
+    assert!(sent[memory.len()..].iter().all(at_last), "{last:?}");
+    memory.len()
+}
+
+#[test]
+fn a_board_that_was_stopped_is_read_from_its_memory() {
+    tools::require(&[Need::Firmware, Need::Checks]).unwrap();
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    let elf = firmware::build(Hooks::Kymo, &BareRust::find().unwrap()).unwrap();
+    let folder = folder("board");
+    let mut monitor = Monitor::new();
+    let options = monitor.options();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let qemu = Qemu::boot_with(&elf, &folder, &options).unwrap();
+    let ask = |verb: &str| {
+        let mut command = Command::new(&kymo);
+        command.env("KYMO_PATIENCE", "20");
+        command.args([verb, "--target", &qemu.target(), "--elf"]);
+        command.arg(&elf);
+        command
+    };
+    // So little at a time that the buffer is not filled while this machine is busy.
+    let limits = ["--trigger", "luaH_resize", "--stopper", "luaH_resize"];
+    run::run(ask("trace").args(limits).arg("--list")).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let status = lines(ask("status").args(["--format", "json"])).remove(0);
+        if status["recorded_bytes"].as_u64() > Some(50_000) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{status}");
+        thread::sleep(Duration::from_millis(100));
+    }
+
+    monitor.command(&json!({"execute": "stop"}));
+    let ram = folder.join("ram.bin");
+    monitor.save(0x2000_0000, 4 << 20, &ram);
+    monitor.command(&json!({"execute": "cont"}));
+    let later = folder.join("later.kymo");
+    run::run(ask("trace").arg("--output").arg(&later)).unwrap();
+    drop(qemu);
+
+    let info = lines(&mut look(&kymo, "info", &elf, &ram)).remove(0);
+    assert_eq!(info["errors"], json!([]), "{info}");
+    assert_eq!(info["warnings"], json!([]), "{info}");
+    assert_eq!(info["lost"], 0, "{info}");
+    let memory = lines(&mut look(&kymo, "show", &elf, &ram));
+    let sent = lines(&mut look(&kymo, "show", &elf, &later));
+    let found = same(&memory, &sent, 0);
+    assert!(found > 10_000, "{found} events");
+
+    // Kept as a trace, other tools read it.
+    let kept = folder.join("kept");
+    let mut keep = Command::new(&kymo);
+    keep.args(["trace", "--elf"]).arg(&elf).arg(&ram);
+    run::run(keep.arg("--output").arg(&kept)).unwrap();
+    let other = Command::new("babeltrace2").arg(&kept).output().unwrap();
+    let complaints = String::from_utf8_lossy(&other.stderr);
+    assert!(
+        other.status.success() && complaints.is_empty(),
+        "{complaints}"
+    );
+    let count = other.stdout.iter().filter(|byte| **byte == b'\n').count();
+    assert_eq!(info["events"], count as u64);
+
+    // A part of the memory that holds the packets but not where the last one ends: its events are
+    // missing, and that is said.
+    let bytes = fs::read(&ram).unwrap();
+    let (front, back) = bytes.split_at(bytes.len() - 4096);
+    let (front_file, back_file) = (folder.join("front.bin"), folder.join("back.bin"));
+    fs::write(&front_file, front).unwrap();
+    fs::write(&back_file, back).unwrap();
+    let mut whole = look(&kymo, "show", &elf, &front_file);
+    let at = 0x2000_0000 + front.len();
+    whole.args(["--memory", &format!("{}@{at:#x}", back_file.display())]);
+    assert_eq!(lines(&mut whole), memory);
+    let mut wrong = look(&kymo, "info", &elf, &front_file);
+    let wrong = wrong
+        .args(["--memory-address", "0x10000000"])
+        .output()
+        .unwrap();
+    assert_eq!(wrong.status.code(), Some(2), "another address");
+}
+
+#[test]
+fn eight_cpus_that_were_stopped_are_read_from_their_memory() {
+    tools::require(&[Need::Cpus]).unwrap();
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    let elf = cpus::build(&BareRust::find_for(cpus::TARGET).unwrap(), &[]).unwrap();
+    let folder = folder("cpus");
+    let mut monitor = Monitor::new();
+    let options = monitor.options();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let machine = Machine::boot_with(&elf, Wish::Demonstration, &options).unwrap();
+    monitor.command(&json!({"execute": "stop"}));
+    let ram = folder.join("ram.bin");
+    monitor.save(0x4000_0000, 64 << 20, &ram);
+    monitor.command(&json!({"execute": "cont"}));
+    let later = folder.join("later.kymo");
+    let mut trace = Command::new(&kymo);
+    trace.env("KYMO_PATIENCE", "20");
+    trace.args(["trace", "--target", &machine.target(), "--elf"]);
+    let done = (0..10).any(|_| {
+        let _ = fs::remove_file(&later);
+        run::run(trace.arg(&elf).arg("--output").arg(&later)).is_ok()
+    });
+    assert!(done, "the machine answers once in ten times");
+    drop(machine);
+
+    let info = lines(&mut look(&kymo, "info", &elf, &ram)).remove(0);
+    assert_eq!(info["errors"], json!([]), "{info}");
+    assert_eq!(info["lost"], 0, "{info}");
+    let memory = lines(&mut look(&kymo, "show", &elf, &ram));
+    let sent = lines(&mut look(&kymo, "show", &elf, &later));
+    for cpu in 0..8 {
+        let found = same(&memory, &sent, cpu);
+        assert!(found > 1000, "{found} events of cpu {cpu}");
+    }
+}

@@ -1,0 +1,366 @@
+//! Kymo's traces against an independent record of the same run, call for call and in order.
+//!
+//! The demonstration program is built with a second recorder (`demos/naive`) that writes down every
+//! entry and every exit before Kymo's hooks see it. Both records must tell the same: every call of
+//! every thread and of every interrupt handler, in its order, attributed to the right context; and
+//! where `longjmp` left functions without an exit, Kymo's repairs must be exactly the calls that
+//! are open in the naive record.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kymo_targets::firmware::{self, Hooks, Qemu};
+use kymo_targets::kymo::{self, Profile};
+use kymo_targets::native::{self, CompilerKind};
+use kymo_targets::run;
+use kymo_targets::rust::BareRust;
+use kymo_targets::tools::{self, Need};
+use serde_json::Value;
+
+/// What the issue asks for: a window of at least so many calls.
+const LEAST_CALLS: usize = 10_000;
+
+/// Something that both records tell, with the context that it happened in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    what: What,
+    /// The thread that ran, or that was interrupted; of a switch, the thread in question.
+    thread: u64,
+    /// The interrupt (exception, signal) whose handler ran; 0: none.
+    interrupt: u64,
+}
+
+/// Functions are given by their addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Enter(u64),
+    Exit(u64),
+    SwitchedOut,
+    SwitchedIn,
+    /// Naive log only: a handler began when its thread had written so many entries.
+    Interrupt(u64),
+}
+
+/// Reads a log of the naive recorder: 16 bytes an entry, as `naive.h` has it.
+fn naive_log(path: &Path) -> Vec<Entry> {
+    let bytes = fs::read(path).unwrap();
+    assert_eq!(bytes.len() % 16, 0, "{} is cut", path.display());
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+    let entry = |bytes: &[u8]| Entry {
+        what: match number(&bytes[12..14]) {
+            0 => What::Enter(number(&bytes[..8])),
+            1 => What::Exit(number(&bytes[..8])),
+            3 => What::Interrupt(number(&bytes[..8])),
+            kind => panic!("the log is full, or damaged: kind {kind}"),
+        },
+        thread: number(&bytes[8..12]),
+        interrupt: number(&bytes[14..]),
+    };
+    bytes.chunks_exact(16).map(entry).collect()
+}
+
+/// What Kymo tells of an input: what happened, and the calls that it closed as skipped by
+/// `longjmp`, each with its thread.
+#[derive(Default)]
+struct Told {
+    entries: Vec<Entry>,
+    unwound: Vec<(u64, u64)>,
+    /// For each handler its thread, and how many entries that had by then.
+    interruptions: Vec<(u64, u64)>,
+}
+
+/// Asks `kymo show`, whose JSON is what other programs would use.
+fn kymo(kymo: &Path, input: &Path, elf: &Path) -> Told {
+    let info = run::output(
+        Command::new(kymo)
+            .args(["info", "--format", "json", "--elf"])
+            .arg(elf)
+            .arg(input),
+    );
+    let info: Value = serde_json::from_str(&info.unwrap()).unwrap();
+    assert_eq!(info["lost"], 0, "nothing is lost: {info}");
+    assert_eq!(info["gaps"], 0, "there is no gap: {info}");
+    assert_eq!(info["errors"].as_array().unwrap().len(), 0, "{info}");
+    let warnings = info["warnings"].as_array().unwrap();
+    assert!(warnings.is_empty(), "its jumps are marked: {info}");
+
+    let mut show = Command::new(kymo);
+    show.args(["show", "--format", "json", "--elf"]).arg(elf);
+    let mut told = Told::default();
+    let mut handlers: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let mut own_entries: BTreeMap<u64, u64> = BTreeMap::new();
+    for line in run::output(show.arg(input)).unwrap().lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let fields = &line["fields"];
+        let thread = line["thread"].as_u64().unwrap_or(0);
+        if line["type"] == "repair" && line["reason"] == "longjmp" {
+            told.unwound
+                .push((thread, line["address"].as_u64().unwrap()));
+        }
+        let function = fields["function"].as_u64().or(fields["address"].as_u64());
+        let open = handlers.entry(thread).or_default();
+        let (what, thread) = match line["name"].as_str() {
+            Some("enter" | "enter_far") => (What::Enter(function.unwrap()), thread),
+            Some("exit" | "exit_far") => (What::Exit(function.unwrap()), thread),
+            Some("switched_out") => (What::SwitchedOut, thread),
+            Some("switched_in") => (What::SwitchedIn, thread),
+            Some("isr_enter") => {
+                open.push(fields["irq"].as_u64().unwrap());
+                let own = own_entries.get(&thread).copied().unwrap_or(0);
+                told.interruptions.push((thread, own));
+                continue;
+            }
+            Some("isr_exit") => {
+                let innermost = open.pop();
+                assert!(innermost.is_some(), "handlers nest: {line}");
+                let told = fields["irq"].as_u64();
+                assert!(
+                    told.is_none() || told == innermost,
+                    "the innermost ends: {line}"
+                );
+                continue;
+            }
+            _ => continue,
+        };
+        let interrupt = open.last().copied().unwrap_or(0);
+        if interrupt == 0 {
+            *own_entries.entry(thread).or_default() += 1;
+        }
+        told.entries.push(Entry {
+            what,
+            thread,
+            interrupt,
+        });
+    }
+    told
+}
+
+/// The calls that an exit of a function further out leaves open: those are what `longjmp` skipped.
+/// An exit without an entry belongs to a call that began before the record, and skips nothing.
+fn unwound<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Vec<u64> {
+    let mut stack = Vec::new();
+    let mut skipped = Vec::new();
+    for entry in entries {
+        match entry.what {
+            What::Enter(function) => stack.push(function),
+            What::Exit(function) => {
+                if let Some(at) = stack.iter().rposition(|open| *open == function) {
+                    skipped.extend(stack.drain(at + 1..).rev());
+                    stack.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+    skipped
+}
+
+fn enters(entries: &[Entry]) -> usize {
+    let is_enter = |entry: &&Entry| matches!(entry.what, What::Enter(_));
+    entries.iter().filter(is_enter).count()
+}
+
+/// Fails at the first place where two records differ, and shows what stands around it.
+#[track_caller]
+fn assert_same<T: PartialEq + Debug>(what: &str, naive: &[T], kymo: &[T]) {
+    if let Some(at) = naive.iter().zip(kymo).position(|(a, b)| a != b) {
+        let around = at.saturating_sub(3)..at + 4;
+        let around = |list: &[T]| format!("{:x?}", &list[around.start..around.end.min(list.len())]);
+        panic!(
+            "{what}: {at} of {} differs\nnaive: {}\nkymo:  {}",
+            naive.len(),
+            around(naive),
+            around(kymo),
+        );
+    }
+    assert_eq!(naive.len(), kymo.len(), "{what}: how many");
+}
+
+/// A new folder below cargo's target folder.
+fn folder(name: &str) -> PathBuf {
+    let folder = run::target_dir().join("truth").join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Entries by thread, those of handlers apart from the thread's own.
+fn by_context(entries: &[Entry]) -> BTreeMap<(u64, bool), Vec<Entry>> {
+    let mut contexts: BTreeMap<_, Vec<Entry>> = BTreeMap::new();
+    for entry in entries {
+        let context = (entry.thread, entry.interrupt != 0);
+        contexts.entry(context).or_default().push(*entry);
+    }
+    contexts
+}
+
+fn native_run_is_told_truly(compiler: CompilerKind) {
+    tools::require(&[Need::Native, Need::Checks]).unwrap();
+    let tool = kymo::build(Profile::Debug).unwrap();
+    let program = native::build(compiler, Hooks::Naive).unwrap();
+    let folder = folder(compiler.program());
+    let raw = folder.join("trace.kymo");
+    let mut command = Command::new(&program);
+    command.args(["--rounds", "2"]).env("KYMO_OUTPUT", &raw);
+    run::run(command.current_dir(&folder)).unwrap();
+
+    let log = naive_log(&folder.join("naive.log"));
+    let begun = |entry: &Entry| match entry.what {
+        What::Interrupt(entries) => Some(entries),
+        _ => None,
+    };
+    let (handlers, mut calls): (Vec<Entry>, Vec<Entry>) =
+        log.iter().partition(|entry| begun(entry).is_some());
+    let told = kymo(&tool, &raw, &program);
+
+    // Where a handler cuts in may differ by the event that was being written down. Only one thread
+    // lets signals in, so both lists are in the order of time.
+    for (entry, (thread, kymo)) in handlers.iter().zip(&told.interruptions) {
+        assert_eq!(entry.thread, *thread, "thread of a signal");
+        let naive = begun(entry).unwrap_or_default();
+        assert!(naive.abs_diff(*kymo) <= 1, "signal at {naive}, not {kymo}");
+    }
+    assert_eq!(handlers.len(), told.interruptions.len(), "signals");
+
+    let (naive, kymo) = (by_context(&calls), by_context(&told.entries));
+    assert_eq!(
+        naive.keys().collect::<Vec<_>>(),
+        kymo.keys().collect::<Vec<_>>(),
+        "threads and handlers"
+    );
+    let mut skipped = 0;
+    for (context, naive) in &naive {
+        assert_same(&format!("{context:?}"), naive, &kymo[context]);
+        let (thread, in_handler) = *context;
+        if !in_handler {
+            let naive = unwound(naive);
+            let of_thread = told.unwound.iter().filter(|(of, _)| *of == thread);
+            let kymo: Vec<u64> = of_thread.map(|(_, function)| *function).collect();
+            assert_same(
+                &format!("calls that longjmp skipped in {thread}"),
+                &naive,
+                &kymo,
+            );
+            skipped += naive.len();
+        }
+    }
+
+    calls.retain(|entry| entry.interrupt == 0);
+    let (calls, signals) = (enters(&calls), handlers.len());
+    println!("{calls} calls, {signals} signals, {skipped} calls skipped by longjmp: the same");
+    assert!(calls >= LEAST_CALLS && signals >= 10 && skipped >= 10);
+}
+
+#[test]
+fn a_native_run_built_by_gcc_is_told_truly() {
+    native_run_is_told_truly(CompilerKind::Gcc);
+}
+
+#[test]
+fn a_native_run_built_by_clang_is_told_truly() {
+    native_run_is_told_truly(CompilerKind::Clang);
+}
+
+/// The addresses of a program's functions, by name.
+fn functions(elf: &Path) -> BTreeMap<String, u64> {
+    let text = run::output(Command::new("arm-none-eabi-nm").arg(elf)).unwrap();
+    let symbol = |line: &str| {
+        let mut words = line.split_whitespace();
+        let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        Some((words.nth(1)?.to_owned(), address))
+    };
+    text.lines().filter_map(symbol).collect()
+}
+
+/// What the naive log of the firmware means, in Kymo's words: addresses without the Thumb bit, and
+/// the functions of the scheduler that are promoted as the events that they stand for.
+fn promoted(log: &[Entry], functions: &BTreeMap<String, u64>) -> Vec<Entry> {
+    let out = functions["scheduler_switched_out"];
+    let r#in = functions["scheduler_switched_in"];
+    let translate = |entry: &Entry| {
+        let what = match entry.what {
+            What::Enter(function) if function & !1 == out => What::SwitchedOut,
+            What::Enter(function) if function & !1 == r#in => What::SwitchedIn,
+            What::Exit(function) if [out, r#in].contains(&(function & !1)) => return None,
+            What::Enter(function) => What::Enter(function & !1),
+            What::Exit(function) => What::Exit(function & !1),
+            other => other,
+        };
+        // PendSV, in which threads are switched, is not announced to Kymo as an interrupt.
+        let interrupt = match what {
+            What::SwitchedOut | What::SwitchedIn => 0,
+            _ => entry.interrupt,
+        };
+        Some(Entry {
+            what,
+            interrupt,
+            ..*entry
+        })
+    };
+    let mut entries: Vec<Entry> = log.iter().filter_map(translate).collect();
+    // An interrupt that strikes in the middle of a switch interrupts no thread: one has been told to
+    // be out, and the other not yet to be in.
+    let mut switching = false;
+    for entry in &mut entries {
+        match entry.what {
+            What::SwitchedOut => switching = true,
+            What::SwitchedIn => switching = false,
+            _ if switching && entry.interrupt != 0 => entry.thread = 0,
+            _ => {}
+        }
+    }
+    entries
+}
+
+#[test]
+fn a_run_on_a_cortex_m3_is_told_truly() {
+    tools::require(&[Need::Firmware]).unwrap();
+    let tool = kymo::build(Profile::Debug).unwrap();
+    let elf = firmware::build(Hooks::Naive, &BareRust::find().unwrap()).unwrap();
+    let folder = folder("firmware");
+    let trace = folder.join("trace");
+    let qemu = Qemu::boot(&elf, &folder, true).unwrap();
+    let mut command = Command::new(&tool);
+    command.env("KYMO_PATIENCE", "20");
+    command.args(["trace", "--target", &qemu.target(), "--elf"]);
+    run::run(command.arg(&elf).arg("--output").arg(&trace)).unwrap();
+    drop(qemu);
+
+    let functions = functions(&elf);
+    let first_round = functions["program_first_round"];
+    let log = promoted(&naive_log(&folder.join("naive.log")), &functions);
+    // Recorded is what lies between trigger and stopper, both included.
+    let place = |what| log.iter().position(|entry| entry.what == what);
+    let begin = place(What::Enter(first_round)).unwrap();
+    let end = place(What::Exit(first_round)).unwrap();
+    let naive = &log[begin..=end];
+    let told = kymo(&tool, &trace, &elf);
+    assert_same("in the order of time", naive, &told.entries);
+
+    let mut skipped = 0;
+    for ((thread, in_handler), naive) in by_context(naive) {
+        if !in_handler {
+            let naive = unwound(&naive);
+            let of_thread = told.unwound.iter().filter(|(of, _)| *of == thread);
+            let kymo: Vec<u64> = of_thread.map(|(_, function)| *function).collect();
+            assert_same(
+                &format!("calls that longjmp skipped in {thread:#x}"),
+                &naive,
+                &kymo,
+            );
+            skipped += naive.len();
+        }
+    }
+
+    let calls = enters(naive);
+    let switches = naive.iter().filter(|e| e.what == What::SwitchedIn).count();
+    let interrupts = told.interruptions.len();
+    println!(
+        "{calls} calls, {switches} thread switches, {interrupts} interrupts, {skipped} calls \
+         skipped by longjmp: the same"
+    );
+    assert!(calls >= LEAST_CALLS && switches >= 1 && interrupts >= 1 && skipped >= 1);
+}

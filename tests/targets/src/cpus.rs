@@ -1,0 +1,162 @@
+//! The demonstration on eight CPUs: built for AArch64, run by QEMU's machine `virt`.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use crate::port;
+use crate::run::{self, Background, Context, Error, Result};
+use crate::rust::BareRust;
+
+/// The machine, as Rust calls it.
+pub const TARGET: &str = "aarch64-unknown-none";
+
+/// What the demonstration prints when every CPU has done its work, and when all begin to work without
+/// end.
+const READY: [&str; 2] = ["CPUs are done", "CPUs are at work"];
+
+/// How long a program that ends may take: eight CPUs are many for a machine that has one or two, and a
+/// hang is all that is to be noticed.
+const PATIENCE: Duration = Duration::from_secs(8 * 3600);
+
+/// Builds the demonstration, with these of its features, and returns the path of its ELF file.
+pub fn build(rust: &BareRust, features: &[&str]) -> Result<PathBuf> {
+    // Tests run side by side, and would write the same files.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock();
+    let name = features.first().unwrap_or(&"plain");
+    let target_dir = run::target_dir().join("demos/cpus").join(name);
+    let mut cargo = rust.cargo_build();
+    cargo
+        .args(["--release", "--features", &features.join(",")])
+        .arg("--manifest-path")
+        .arg(run::root().join("demos/cpus/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target_dir);
+    run::run(&mut cargo)?;
+    let program = format!("{TARGET}/release/kymo-demo-cpus");
+    Ok(target_dir.join(program))
+}
+
+/// What the program is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// To work, and then answer at its UART.
+    Demonstration,
+    /// To work without end, slowly, and answer at its UART meanwhile.
+    Live,
+    /// Stress: every CPU does so many rounds of three records, and waits where the look at them
+    /// falls behind, so that nothing may be lost.
+    Whole(u32),
+    /// The same where nobody waits, so that what is lost must be counted.
+    Lossy(u32),
+}
+
+impl Wish {
+    /// The words that the program finds in memory.
+    fn words(self) -> u64 {
+        match self {
+            Self::Demonstration => 0,
+            Self::Live => 3,
+            Self::Whole(rounds) => 1 | u64::from(rounds) << 32,
+            Self::Lossy(rounds) => 2 | u64::from(rounds) << 32,
+        }
+    }
+}
+
+/// QEMU with eight Cortex-A72 and this program.
+fn qemu(elf: &Path, wish: Wish, serial: &str) -> Command {
+    let mut command = Command::new("qemu-system-aarch64");
+    let words = wish.words();
+    command
+        .args(["-M", "virt,gic-version=2", "-cpu", "cortex-a72"])
+        .args(["-smp", "8", "-m", "512M", "-nic", "none"])
+        .args(["-display", "none", "-monitor", "none", "-serial", serial])
+        .arg("-kernel")
+        .arg(elf)
+        .arg("-device")
+        .arg(format!("loader,addr=0x47fff000,data={words:#x},data-len=8"))
+        .stdin(Stdio::null());
+    command
+}
+
+/// For how long the stress may say nothing: it tells how far it is, every fifty thousand rounds, which takes
+/// less than a minute where nothing else is to be done.
+const SILENCE: Duration = Duration::from_secs(3600);
+
+/// Runs the stress for as long as it goes on; the line in which it says what it found.
+pub fn stress(elf: &Path, wish: Wish) -> Result<String> {
+    let mut command = qemu(elf, wish, "stdio");
+    let mut process = Background::start(command.stdout(Stdio::piped()))?;
+    let output = process
+        .take_stdout()
+        .ok_or_else(|| Error::new("no output"))?;
+    let (said, lines) = mpsc::channel();
+    thread::spawn(move || {
+        let lines = BufReader::new(output).lines().map_while(|line| line.ok());
+        // Nobody listens any more: then it was silent for too long.
+        lines.map(|line| said.send(line)).find(|sent| sent.is_err())
+    });
+    let mut last = None;
+    loop {
+        match lines.recv_timeout(SILENCE) {
+            Ok(line) => {
+                println!("  | {line}");
+                last = Some(line);
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                let what = format!("the stress said nothing for {} s", SILENCE.as_secs());
+                return Err(Error::new(what));
+            }
+        }
+    }
+    process.wait(PATIENCE)?;
+    last.ok_or_else(|| Error::new("the program said nothing"))
+}
+
+/// The demonstration, running in QEMU with its UART on a TCP port. It ends with this value.
+#[derive(Debug)]
+pub struct Machine {
+    process: Background,
+    port: u16,
+}
+
+impl Machine {
+    /// Boots `elf`, and waits until all CPUs have done their work, or have begun it if it is without
+    /// end. After that the port is free for `kymo`.
+    pub fn boot(elf: &Path, wish: Wish) -> Result<Self> {
+        Self::boot_with(elf, wish, &[])
+    }
+
+    /// The same with more options for QEMU.
+    pub fn boot_with(elf: &Path, wish: Wish, options: &[&str]) -> Result<Self> {
+        let port = port::free()?;
+        let serial = format!("tcp:127.0.0.1:{port},server=on,wait=on,nodelay=on");
+        let process = Background::start(qemu(elf, wish, &serial).args(options))?;
+        let mut machine = Self { process, port };
+        machine.wait_until_ready()?;
+        Ok(machine)
+    }
+
+    /// The UART, as `kymo --target` takes it.
+    pub fn target(&self) -> String {
+        format!("tcp:127.0.0.1:{}", self.port)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<()> {
+        let stream = port::connect(&mut self.process, self.port, PATIENCE)?;
+        for line in BufReader::new(stream).lines() {
+            let line = line.context("waiting for the CPUs")?;
+            println!("  | {line}");
+            if READY.iter().any(|ready| line.contains(ready)) {
+                return Ok(());
+            }
+        }
+        Err(Error::new("QEMU ended before the CPUs were done"))
+    }
+}

@@ -1,0 +1,256 @@
+//! The demonstration firmware: built for a Cortex-M3, run by QEMU.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::compile::{self, Compiler, Source};
+use crate::library;
+use crate::lua;
+use crate::port;
+use crate::run::{self, Background, Context, Error, Result};
+use crate::rust::BareRust;
+use crate::tools::FIRMWARE_CPU;
+
+/// Who defines the compiler's hooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hooks {
+    /// Kymo.
+    Kymo,
+    /// Kymo without the profile table and whatever else the fast hooks don't know of.
+    Lean,
+    /// The same, and another program than Lua: that of `demos/kernels`.
+    LeanKernels,
+    /// The naive recorder of `demos/naive`, which writes everything down and then calls Kymo's.
+    Naive,
+    /// Nobody, because nothing is instrumented.
+    None,
+}
+
+impl Hooks {
+    /// The name of the folder that a build with these hooks goes to.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kymo => "kymo",
+            Self::Lean => "lean",
+            Self::LeanKernels => "lean-kernels",
+            Self::Naive => "naive",
+            Self::None => "none",
+        }
+    }
+}
+
+/// The line that the program prints when its first round, which is recorded by default, is over.
+pub const FIRST_ROUND_DONE: &str = "demo: the first round is done";
+
+/// How the same firmware is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Optimized {
+    /// gcc's option for the program.
+    pub program: &'static str,
+    /// The level of optimization of `libkymo.a`; `None` for that of everybody's.
+    pub library: Option<&'static str>,
+}
+
+impl Optimized {
+    /// As for a microcontroller.
+    pub const USUAL: Self = Self {
+        program: "-Os",
+        library: None,
+    };
+
+    /// Added to the name of the folder that a build goes to.
+    fn suffix(self) -> String {
+        match self {
+            Self::USUAL => String::new(),
+            Self { program, library } => format!("{program}-{}", library.unwrap_or("usual")),
+        }
+    }
+}
+
+/// Builds the firmware, with this Rust compiler for its library, and returns the path of its ELF
+/// file.
+pub fn build(hooks: Hooks, rust: &BareRust) -> Result<PathBuf> {
+    build_optimized(hooks, rust, Optimized::USUAL)
+}
+
+/// The same, compiled in this way.
+pub fn build_optimized(hooks: Hooks, rust: &BareRust, optimized: Optimized) -> Result<PathBuf> {
+    // Tests run side by side, and would write the same files.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock();
+    let root = run::root();
+    let demos = root.join("demos");
+    let folder = run::target_dir()
+        .join("demos/firmware")
+        .join(hooks.name().to_owned() + &optimized.suffix());
+    let mut library = match optimized.library {
+        Some(level) => library::for_bare_metal_optimized(rust, level)?,
+        None => library::for_bare_metal(rust)?,
+    };
+    let lua = lua::sources()?;
+
+    let mut compiler = Compiler::new("arm-none-eabi-gcc");
+    compiler
+        .args(FIRMWARE_CPU)
+        .args(["-std=gnu11", optimized.program, "-g"])
+        .args(["-Wall", "-Wextra", "-Werror"])
+        .args(["-ffunction-sections", "-fdata-sections", lua::FIXED_SEED])
+        .include(&lua.include)
+        .include(&root.join("device/c/include"))
+        .include(&demos.join("lua"))
+        .include(&demos.join("firmware"))
+        .include(&demos.join("naive"));
+    let traced = |file| match hooks {
+        Hooks::None => Source::plain(file),
+        _ => Source::instrumented(file),
+    };
+    let mut sources: Vec<Source> = Vec::new();
+    if hooks == Hooks::LeanKernels {
+        sources.push(traced(demos.join("kernels/program.c")));
+    } else {
+        sources.extend(lua.files.into_iter().map(traced));
+        sources.push(traced(demos.join("lua/program.c")));
+        sources.push(Source::plain(demos.join("lua/script.S")));
+    }
+    let switched = demos.join("firmware/switched.c");
+    sources.push(match hooks {
+        // There these functions are no promoted ones, but tell of a switch themselves: a call that
+        // begins in one thread and ends in another would be none of either.
+        Hooks::Lean | Hooks::LeanKernels => Source::plain(switched),
+        _ => traced(switched),
+    });
+    for name in ["main", "scheduler", "start", "syscalls", "uart"] {
+        let file = demos.join("firmware").join(name).with_extension("c");
+        sources.push(Source::plain(file));
+    }
+    if matches!(hooks, Hooks::Lean | Hooks::LeanKernels) {
+        compiler.args(["-DLEAN"]);
+    }
+    if hooks == Hooks::Naive {
+        compiler.args(compile::naive_options());
+        // Not firmware.c: an object of that name could be one of the firmware's own.
+        sources.push(Source::plain(demos.join("naive/naive_firmware.c")));
+        fs::create_dir_all(&folder).context(folder.display())?;
+        let copy = folder.join("libkymo.a");
+        compile::rename_hooks("arm-none-eabi-objcopy", &library, &copy)?;
+        library = copy;
+    }
+    let objects = compiler.compile(&sources, &folder.join("objects"))?;
+
+    let elf = folder.join("firmware.elf");
+    let mut linker = Command::new("arm-none-eabi-gcc");
+    linker
+        .args(FIRMWARE_CPU)
+        .args(["-nostartfiles", "-Wl,--gc-sections", "-Wl,--build-id"])
+        // newlib's assembly says nothing of its stack, which there is no loader to care about.
+        .arg("-Wl,--no-warn-execstack")
+        .args(compile::wrap_options(&["setjmp", "longjmp"]))
+        .arg("-T")
+        .arg(demos.join("firmware/firmware.ld"))
+        .args(&objects)
+        // libkymo.a last: Rust's part of it also has some of libm's and libc's functions.
+        .args(["-lm", "-lc"])
+        .arg(&library)
+        .current_dir(&root);
+    let shown = run::relative(elf.display());
+    println!("$ arm-none-eabi-gcc ... -o {shown}");
+    run::make(&mut linker, &elf)?;
+    Ok(elf)
+}
+
+/// The firmware, running in QEMU with its UART on a TCP port. It ends with this value.
+#[derive(Debug)]
+pub struct Qemu {
+    process: Background,
+    port: u16,
+}
+
+impl Qemu {
+    /// Boots `elf` in the folder `working_dir`, where semihosting puts its files, and waits until
+    /// the program has printed [`FIRST_ROUND_DONE`].
+    ///
+    /// QEMU starts the processor only when somebody listens at the UART, so that nothing is lost
+    /// of what the program prints; and it counts instructions instead of time (64 ns for each), so
+    /// that durations are those of the program, whatever else this machine has to do. (Two runs
+    /// still differ a little: when the virtual clock starts is not fixed.) After that the port is
+    /// free for `kymo`.
+    pub fn boot(elf: &Path, working_dir: &Path, semihosting: bool) -> Result<Self> {
+        let semihosting_on = ["-semihosting-config", "enable=on,target=native"];
+        let options: &[&str] = if semihosting { &semihosting_on } else { &[] };
+        Self::boot_with(elf, working_dir, options)
+    }
+
+    /// The same with more options for QEMU.
+    pub fn boot_with(elf: &Path, working_dir: &Path, options: &[&str]) -> Result<Self> {
+        let (mut command, port) = Self::command(elf, working_dir, options)?;
+        let mut qemu = Self {
+            process: Background::start(&mut command)?,
+            port,
+        };
+        qemu.wait_for_first_round()?;
+        Ok(qemu)
+    }
+
+    /// The same with a plugin, for which `options` ask; `reader` gets what the plugin writes to
+    /// QEMU's standard output, and has to go on reading while QEMU runs.
+    pub fn boot_with_plugin(
+        elf: &Path,
+        working_dir: &Path,
+        options: &[&str],
+        reader: impl FnOnce(ChildStdout),
+    ) -> Result<Self> {
+        let (mut command, port) = Self::command(elf, working_dir, options)?;
+        let mut qemu = Self {
+            process: Background::start(command.stdout(Stdio::piped()))?,
+            port,
+        };
+        let output = qemu.process.take_stdout();
+        reader(output.ok_or_else(|| Error::new("QEMU has no output"))?);
+        qemu.wait_for_first_round()?;
+        Ok(qemu)
+    }
+
+    /// How to start it, and the port where its UART will be.
+    fn command(elf: &Path, working_dir: &Path, options: &[&str]) -> Result<(Command, u16)> {
+        let port = port::free()?;
+        let mut command = Command::new("qemu-system-arm");
+        command
+            .args(["-M", "mps2-an385", "-icount", "shift=6"])
+            .args(["-display", "none", "-monitor", "none"])
+            .arg("-serial")
+            .arg(format!("tcp:127.0.0.1:{port},server=on,wait=on,nodelay=on"))
+            .arg("-kernel")
+            .arg(elf)
+            .current_dir(working_dir)
+            .args(options)
+            .stdin(Stdio::null());
+        Ok((command, port))
+    }
+
+    /// The UART, as `kymo --target` takes it.
+    pub fn target(&self) -> String {
+        format!("tcp:127.0.0.1:{}", self.port)
+    }
+
+    fn wait_for_first_round(&mut self) -> Result<()> {
+        let patience = Duration::from_secs(1800);
+        let deadline = Instant::now() + patience;
+        let stream = port::connect(&mut self.process, self.port, patience)?;
+        for line in BufReader::new(stream).split(b'\n') {
+            let line = line.context("waiting for the firmware's first round")?;
+            let line = String::from_utf8_lossy(&line).into_owned();
+            println!("  | {line}");
+            if line.contains(FIRST_ROUND_DONE) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(Error::new("the firmware's first round takes too long"));
+            }
+        }
+        Err(Error::new("QEMU ended before the firmware's first round"))
+    }
+}

@@ -1,0 +1,177 @@
+//! `libkymo.a`, the recorder as C programs link it, and the smallest one, `libkymo_minimal.a`.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::attributes;
+use crate::run::{self, Result};
+use crate::rust::BareRust;
+
+/// What can be left out of the library, as the features of the crate `kymo` are called.
+pub const PARTS: [&str; 7] = [
+    "cost",
+    "depth",
+    "items",
+    "metadata",
+    "profile",
+    "promotions",
+    "retained",
+];
+
+/// The options for cargo that make a library with these parts alone (`none`, or some with commas between them), or with
+/// all.
+///
+/// # Errors
+/// When one of them is no part.
+pub fn parts(wanted: Option<&str>) -> Result<Vec<String>> {
+    let Some(wanted) = wanted else {
+        return Ok(Vec::new());
+    };
+    let mut options = vec!["--no-default-features".to_owned()];
+    if wanted == "none" {
+        return Ok(options);
+    }
+    for part in wanted.split(',') {
+        if !PARTS.contains(&part) {
+            let known = PARTS.join(", ");
+            let message = format!("expected parts ({known}) or none, found `{part}`");
+            return Err(run::Error::new(message));
+        }
+        options.push("--features".to_owned());
+        options.push(format!("kymo-rust/{part}"));
+    }
+    Ok(options)
+}
+
+/// Builds the library for this machine and returns its path.
+pub fn for_this_machine() -> Result<PathBuf> {
+    for_this_machine_with(&[])
+}
+
+/// The same with options for cargo, which name the parts that the library has.
+pub fn for_this_machine_with(parts: &[&str]) -> Result<PathBuf> {
+    let mut cargo = Command::new(env!("CARGO"));
+    build(cargo.arg("build").args(parts), "c", "release")
+}
+
+/// Builds the library for the machine that `rust` compiles for, small, and returns its path.
+pub fn for_bare_metal(rust: &BareRust) -> Result<PathBuf> {
+    for_bare_metal_with(rust, &[])
+}
+
+/// The same, optimized in another way: other code that does the same.
+pub fn for_bare_metal_optimized(rust: &BareRust, level: &str) -> Result<PathBuf> {
+    let mut cargo = rust.cargo_build();
+    cargo.env("CARGO_PROFILE_SMALL_OPT_LEVEL", level);
+    let place = format!("{}/small", rust.target());
+    build_in(&format!("device-{level}"), &mut cargo, "c", &place)
+}
+
+/// The same with options for cargo, which name the parts that the library has.
+pub fn for_bare_metal_with(rust: &BareRust, parts: &[&str]) -> Result<PathBuf> {
+    let mut cargo = rust.cargo_build();
+    build(cargo.args(parts), "c", &format!("{}/small", rust.target()))
+}
+
+/// Builds the smallest library for the machine that `rust` compiles for, and returns its path.
+pub fn minimal(rust: &BareRust) -> Result<PathBuf> {
+    let place = format!("{}/small", rust.target());
+    build(&mut rust.cargo_build(), "minimal", &place)
+}
+
+/// Builds the library for another machine under Linux and returns its path.
+pub fn for_linux(rust: &BareRust) -> Result<PathBuf> {
+    build(
+        &mut rust.cargo_build(),
+        "c",
+        &format!("{}/release", rust.target()),
+    )
+}
+
+/// `part`: what `kymo-` stands before in the package's name. `place`: where below cargo's target directory it goes; the last part is the profile.
+fn build(cargo: &mut Command, part: &str, place: &str) -> Result<PathBuf> {
+    build_in("device", cargo, part, place)
+}
+
+/// The same in another folder of ours.
+fn build_in(folder: &str, cargo: &mut Command, part: &str, place: &str) -> Result<PathBuf> {
+    let (target, profile) = place.rsplit_once('/').unwrap_or(("", place));
+    let name = match part {
+        "c" => "libkymo.a",
+        _ => "libkymo_minimal.a",
+    };
+    let command = |folder: &str| {
+        let target_dir = run::target_dir().join(folder);
+        let mut cargo = again(cargo);
+        cargo
+            .args(["--profile", profile, "-p", &format!("kymo-{part}")])
+            .arg("--manifest-path")
+            .arg(run::root().join("device/Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&target_dir);
+        (cargo, target_dir.join(place).join(name))
+    };
+    let (mut cargo, library) = command(folder);
+    run::run(&mut cargo)?;
+    if !attributes::are_given(target) {
+        return Ok(library);
+    }
+    let Some(option) = attributes::option(&library)? else {
+        return Ok(library);
+    };
+    // In a folder of its own, so that neither is built over the other.
+    let (mut cargo, smaller) = command(&format!("{folder}-small"));
+    let options = std::env::var("RUSTFLAGS").unwrap_or_default();
+    cargo.env("RUSTFLAGS", format!("{options} {option}"));
+    // It says of every crate which functions are not in it.
+    cargo.stderr(Stdio::null());
+    Ok(match run::quietly(&mut cargo) {
+        Ok(()) => smaller,
+        Err(_) => library,
+    })
+}
+
+/// A command as it is, to be gone on with.
+fn again(command: &Command) -> Command {
+    let mut other = Command::new(command.get_program());
+    other.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => other.env(name, value),
+            None => other.env_remove(name),
+        };
+    }
+    other
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_those_of_the_crate() {
+        let manifest = run::root().join("device/rust/Cargo.toml");
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        let list = PARTS.map(|part| format!("{part:?}")).join(", ");
+        assert!(manifest.contains(&format!("default = [{list}]")), "{list}");
+    }
+
+    #[test]
+    fn parts_become_features() {
+        assert_eq!(parts(None).unwrap(), [""; 0]);
+        assert_eq!(parts(Some("none")).unwrap(), ["--no-default-features"]);
+        assert_eq!(
+            parts(Some("depth,cost")).unwrap(),
+            [
+                "--no-default-features",
+                "--features",
+                "kymo-rust/depth",
+                "--features",
+                "kymo-rust/cost"
+            ]
+        );
+        let error = parts(Some("depth,table")).unwrap_err().to_string();
+        assert!(error.contains("found `table`"), "{error}");
+        assert!(parts(Some("")).is_err());
+    }
+}

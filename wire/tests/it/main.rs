@@ -1,0 +1,3 @@
+//! What the metadata describes, as other readers understand it.
+
+mod babeltrace;

@@ -1,0 +1,215 @@
+//! `cargo xtask bench recorder`: what recording costs on the target.
+//!
+//! Small programs (folder `bench`) call each thing that has a cost from a function of its own, a
+//! *row*; an emulator logs every instruction that they execute, and the row's figures are counted
+//! from that log, held against the disassembly. So nothing here depends on how fast or how busy
+//! this machine is, and a budget that is kept once is kept always: CI checks them. In the same log no
+//! instruction of ours may lock memory: a recorder needs no atomic read-modify-write.
+
+use crate::bench::listing::{Instruction, Listing};
+use crate::bench::machine::{MACHINES, Machine};
+use crate::bench::reached::Reached;
+use crate::bench::rows::{Pick, ROWS, Row};
+use crate::bench::table::{Figure, Line};
+use crate::bench::walk::Call;
+use kymo_targets::run::{Error, Result};
+
+pub mod analyze;
+pub mod ctf;
+pub mod linux;
+pub mod listing;
+pub mod log;
+pub mod machine;
+pub mod marks;
+pub mod programs;
+pub mod reached;
+pub mod rows;
+pub mod sizes;
+pub mod table;
+pub mod walk;
+
+/// Measures everything on every processor, prints the table, and only then says what is wrong. With
+/// `tighten` what has become better may not become worse again.
+///
+/// # Errors
+/// When something can't be built or run, is missing in the table, or exceeds what it may be.
+pub fn recorder(tighten: bool) -> Result<()> {
+    let mut lines = Vec::new();
+    let mut wrong = Vec::new();
+    for machine in &MACHINES {
+        match measure(machine) {
+            Ok(measured) => lines.extend(measured),
+            Err(error) => wrong.push(format!("{}: {error}", machine.target)),
+        }
+        match sizes::measure(machine) {
+            Ok(measured) => lines.extend(measured),
+            Err(error) => wrong.push(format!("{}: {error}", machine.target)),
+        }
+    }
+    println!("\n{}", table::text(&lines));
+    if !linux::has_steady_counter() {
+        println!("SKIPPED: instructions on x86-64 are not judged: its counter is not steady\n");
+    }
+    let wanting: Vec<String> = lines.iter().flat_map(Line::wanting).collect();
+    if !wanting.is_empty() {
+        println!("BEYOND THE BUDGET:\n  {}\n", wanting.join("\n  "));
+    }
+    let reached = Reached::load()?;
+    let tightened = reached.tightened(&lines);
+    if tighten && wrong.is_empty() {
+        tightened.save(&lines)?;
+    } else if tightened != reached {
+        println!("Some figures are better than they were: cargo xtask bench recorder --tighten\n");
+    }
+    let reached = if tighten { tightened } else { reached };
+    wrong.extend(lines.iter().flat_map(|line| line.excesses(&reached)));
+    if let Err(error) = linux::measure() {
+        wrong.push(error.to_string());
+    }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::new(wrong.join("\n")))
+    }
+}
+
+/// Counts all rows on one processor.
+///
+/// # Errors
+/// When a program can't be built or run, or a row is missing.
+pub fn measure(machine: &'static Machine) -> Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    for program in programs::build_all(machine)? {
+        let listing = machine.list(&program)?;
+        let run = machine.execute(&program, listing.functions("row_"))?;
+        for function in listing.functions("row_") {
+            let name = function.name.strip_prefix("row_").unwrap_or("");
+            let row = ROWS.iter().find(|row| row.name == name);
+            let row = row.ok_or_else(|| Error::new(format!("nobody knows the row {name}")))?;
+            let calls = walk::calls(&run.executed, &listing, function)?;
+            let events = walk::events(calls, row.calls)?;
+            lines.push(line(machine, row, &events, &listing, &run.bytes)?);
+        }
+    }
+    lines.sort_by_key(|line| ROWS.iter().position(|row| row.name == line.name));
+    complete(machine.target, &lines)?;
+    Ok(lines)
+}
+
+/// Whether the rows are those that there must be: each of them once, and no other.
+fn complete(target: &str, lines: &[Line]) -> Result<()> {
+    let mut wrong = Vec::new();
+    for row in ROWS {
+        let there = lines.iter().filter(|line| line.name == row.name).count();
+        let wanted = usize::from(row.demand_on(target).is_some());
+        if there != wanted {
+            let title = row.title;
+            wrong.push(format!("{title}: {there} in the table, not {wanted}"));
+        }
+    }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::new(wrong.join("; ")))
+    }
+}
+
+fn line(
+    machine: &'static Machine,
+    row: &'static Row,
+    events: &[Call],
+    listing: &Listing,
+    bytes: &[marks::Bytes],
+) -> Result<Line> {
+    let locks = events.iter().find_map(|event| event.locks(listing));
+    match locks {
+        // Which also shows that they are seen.
+        None if row.name == "rtems_smp" => {
+            return Err(Error::new(
+                "RTEMS's head is not moved by a read-modify-write",
+            ));
+        }
+        // A program's thread that begins a packet while the time of day is due takes that upon itself
+        // for all of them.
+        Some(_) if machine.hosted() && row.pick == Pick::Longest => {}
+        Some(lock) if !row.peer => {
+            let (title, Instruction { name, operands }) = (row.title, lock);
+            let what = format!("{title}: {name} {operands} locks memory");
+            return Err(Error::new(what));
+        }
+        _ => {}
+    }
+    let pick = match row.pick {
+        Pick::Shortest => events.iter().min_by_key(|call| call.instructions()),
+        Pick::Longest => events.iter().max_by_key(|call| call.instructions()),
+    };
+    let event = pick.ok_or_else(|| Error::new(format!("{} called nothing", row.name)))?;
+    let most = events.iter().map(Call::instructions).max();
+    let most = most.filter(|most| row.pick == Pick::Shortest && *most > event.instructions());
+    // Here no path is too rare to count.
+    let masked = events.iter().map(|call| call.masked(listing, machine));
+    let masked = masked.max().unwrap_or(0);
+    let demand = row.demand_on(machine.target);
+    // What Kymo does where it has to ask the kernel for the time is not what was reached elsewhere.
+    let usual = !machine.hosted() || linux::has_steady_counter();
+    let figure = |found: u64, demand: Option<u64>| Figure {
+        found,
+        demand,
+        watched: !row.peer && usual,
+    };
+    let bytes = bytes.iter().find(|bytes| bytes.row == row.name);
+    let hundredths = |bytes: f64| (bytes * 100.0).round() as u64;
+    Ok(Line {
+        target: machine.target,
+        name: row.name,
+        title: row.title,
+        most: most.map(|most| most as u64),
+        figures: [
+            Some(figure(
+                event.instructions() as u64,
+                demand.and_then(|demand| demand.instructions),
+            )),
+            Some(figure(
+                masked as u64,
+                demand.and_then(|demand| demand.masked),
+            )),
+            bytes.map(|bytes| {
+                let demand = demand.and_then(|demand| demand.bytes);
+                figure(hundredths(bytes.of_an_event()), demand.map(hundredths))
+            }),
+            // Of whole recorders there are rows that are watched.
+            Some(Figure {
+                watched: false,
+                ..figure(event.code(listing), None)
+            }),
+            None,
+        ],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_no_program_provides_is_missed() {
+        const TARGET: &str = "thumbv7em-none-eabihf";
+        let line = |row: &'static Row| Line {
+            target: TARGET,
+            name: row.name,
+            title: row.title,
+            most: None,
+            figures: [None; 5],
+        };
+        let there = |row: &&Row| row.demand_on(TARGET).is_some();
+        let mut lines: Vec<Line> = ROWS.iter().filter(there).map(line).collect();
+        assert!(complete(TARGET, &lines).is_ok());
+        let put = lines.iter().position(|line| line.name == "put").unwrap();
+        let put = lines.remove(put);
+        let error = complete(TARGET, &lines).unwrap_err().to_string();
+        assert!(error.starts_with(put.title), "{error}");
+        lines.extend([line(&ROWS[0]), put]);
+        let error = complete(TARGET, &lines).unwrap_err().to_string();
+        assert!(error.starts_with(ROWS[0].title), "{error}");
+    }
+}

@@ -1,0 +1,290 @@
+//! `cargo xtask bench analyze`: what the subcommands of `kymo` cost a record, beside uftrace and babeltrace2 on the
+//! same calls.
+//!
+//! Figures are instructions, counted by Valgrind's callgrind: they are the same on any machine and under any load.
+//! Each is the difference between two recordings of the same program, divided by the records that one has more,
+//! so that it is free of what a process costs however long its input (symbols, debug information, start and end).
+//! The gates are in `xtask/analyze-limits.txt`.
+
+use std::path::Path;
+use std::process::Command;
+
+use kymo_targets::kymo::{self, Profile};
+use kymo_targets::run::{self, Error, Result};
+
+use crate::bench::ctf::process::instructions;
+
+mod limits;
+mod recordings;
+
+use limits::Limits;
+use recordings::{Lttng, Pair, Recordings, Trace};
+
+/// What a row reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    /// Kymo's own trace of a program for x86-64.
+    Kymo,
+    /// The CTF export of the same.
+    Ctf,
+    /// A trace of LTTng's user-space tracer with calls.
+    Lttng,
+}
+
+/// One figure.
+struct Row {
+    /// What it is called in the file of limits.
+    name: &'static str,
+    input: Input,
+    /// What stands before the trace on the command line of `kymo`.
+    arguments: &'static [&'static str],
+    peer: Option<Peer>,
+}
+
+/// Another program that does the same with the same calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    /// `uftrace`, with these words before the recording.
+    Uftrace(&'static [&'static str]),
+    /// babeltrace2 counting the events of the same trace.
+    Babeltrace,
+}
+
+impl Peer {
+    fn name(self) -> String {
+        match self {
+            Self::Uftrace(words) => format!("uftrace {}", words.join(" ")),
+            Self::Babeltrace => "babeltrace2 counter".to_owned(),
+        }
+    }
+}
+
+const ROWS: [Row; 9] = [
+    Row {
+        name: "report-kymo",
+        input: Input::Kymo,
+        arguments: &["report"],
+        peer: Some(Peer::Uftrace(&["report"])),
+    },
+    Row {
+        name: "report-ctf",
+        input: Input::Ctf,
+        arguments: &["report"],
+        peer: Some(Peer::Babeltrace),
+    },
+    Row {
+        name: "report-lttng",
+        input: Input::Lttng,
+        arguments: &["report"],
+        peer: Some(Peer::Babeltrace),
+    },
+    Row {
+        name: "show",
+        input: Input::Kymo,
+        arguments: &["show"],
+        peer: Some(Peer::Uftrace(&["replay"])),
+    },
+    Row {
+        name: "perfetto",
+        input: Input::Kymo,
+        arguments: &["export", "--to", "perfetto"],
+        peer: Some(Peer::Uftrace(&["dump", "--chrome"])),
+    },
+    Row {
+        name: "folded",
+        input: Input::Kymo,
+        arguments: &["export", "--to", "folded"],
+        peer: None,
+    },
+    Row {
+        name: "flamegraph",
+        input: Input::Kymo,
+        arguments: &["export", "--to", "flamegraph"],
+        peer: None,
+    },
+    Row {
+        name: "info-kymo",
+        input: Input::Kymo,
+        arguments: &["info"],
+        peer: None,
+    },
+    Row {
+        name: "info-ctf",
+        input: Input::Ctf,
+        arguments: &["info"],
+        peer: None,
+    },
+];
+
+/// What was found of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Found {
+    /// Instructions a record.
+    instructions: f64,
+    /// Those of the peer.
+    peer: Option<f64>,
+    /// Bytes of the output an event, of an export.
+    bytes: Option<f64>,
+}
+
+impl Found {
+    /// How many times fewer instructions than the peer.
+    fn ratio(self) -> Option<f64> {
+        self.peer.map(|peer| peer / self.instructions.max(1.0))
+    }
+}
+
+/// Measures all rows, or the one of this name, and prints them beside their gates.
+///
+/// # Errors
+/// When something can't be built or run, or, unless `print_only`, a gate is exceeded.
+pub fn analyze(print_only: bool, only: Option<&str>) -> Result<()> {
+    let limits = Limits::load()?;
+    let rows: Vec<&Row> = ROWS
+        .iter()
+        .filter(|row| only.is_none_or(|only| row.name == only))
+        .collect();
+    if rows.is_empty() {
+        let names = ROWS.map(|row| row.name).join(", ");
+        return Err(Error::new(format!("expected one of {names}")));
+    }
+    let kymo = kymo::build(Profile::Shipping)?;
+    let recordings = Recordings::make(&kymo)?;
+    let lttng = Lttng::find(&kymo)?;
+    println!(
+        "\n{:12} {:>12} {:>6}  {:>8} {:>6} {:>8}  {:>6} {:>6}  beside",
+        "row", "instructions", "gate", "peer", "times", "gate", "bytes", "gate"
+    );
+    let mut exceeded = Vec::new();
+    for row in rows {
+        let pair = match (row.input, &lttng) {
+            (Input::Kymo, _) => &recordings.kymo,
+            (Input::Ctf, _) => &recordings.ctf,
+            (Input::Lttng, Some(lttng)) => lttng.pair(),
+            (Input::Lttng, None) => {
+                println!(
+                    "{:12} SKIPPED: no recording of LTTng at KYMO_DATA",
+                    row.name
+                );
+                continue;
+            }
+        };
+        let found = measure(&kymo, row, pair, &recordings)?;
+        let limit = limits.get(row.name)?;
+        println!("{}", line(row, found, limit));
+        exceeded.extend(limit.exceeded(row.name, found));
+    }
+    let [few, many] = &recordings.kymo.0;
+    println!(
+        "\nInstructions a record, by callgrind: the difference between {} and {} records (rounds of Lua in one\n\
+         thread, x86-64), divided by the records that the longer one has more; kymo built with the profile\n\
+         `shipping` (fat LTO). The peers read as many calls of the same program, or the same CTF trace. LTTng's\n\
+         recording (liblttng-ust-cyg-profile) has few events: its packets are repeated. bytes: an event, of the output.",
+        few.records, many.records
+    );
+    if exceeded.is_empty() {
+        return Ok(());
+    }
+    println!("\nBEYOND THE GATE:\n  {}", exceeded.join("\n  "));
+    match print_only {
+        true => Ok(()),
+        false => Err(Error::new(format!("{} gates are exceeded", exceeded.len()))),
+    }
+}
+
+/// Measures one row.
+fn measure(kymo: &Path, row: &Row, pair: &Pair, recordings: &Recordings) -> Result<Found> {
+    let command = |trace: &Trace| {
+        let mut command = Command::new(kymo);
+        command.args(row.arguments);
+        if let Some(elf) = &trace.elf {
+            command.arg("--elf").arg(elf);
+        }
+        let output = trace.path.with_extension(row.name);
+        if row.arguments[0] == "export" {
+            command.arg("--output").arg(&output);
+        }
+        command.arg(&trace.path);
+        (command, output)
+    };
+    let peer = || match row.peer {
+        None => Ok(None),
+        Some(Peer::Uftrace(words)) => recordings
+            .uftrace
+            .each(|trace| {
+                let mut uftrace = Command::new("uftrace");
+                uftrace.args(words).args(["--no-pager", "-d"]);
+                instructions(uftrace.arg(&trace.path))
+            })
+            .map(Some),
+        Some(Peer::Babeltrace) => pair
+            .each(|trace| {
+                let mut babeltrace = Command::new("babeltrace2");
+                babeltrace.arg(&trace.path);
+                instructions(babeltrace.args(["-c", "sink.utils.counter"]))
+            })
+            .map(Some),
+    };
+    // Counting takes long, and the count is the same beside another.
+    let (found, peer) = std::thread::scope(|scope| {
+        let peer = scope.spawn(peer);
+        let found = pair.each(|trace| instructions(&command(trace).0));
+        let failed = |_| Err(Error::new("the thread that counts the peer failed"));
+        (found, peer.join().unwrap_or_else(failed))
+    });
+    let (found, peer) = (found?, peer?);
+    let bytes = match row.arguments[0] {
+        "export" => Some(pair.each(|trace| run::size(&command(trace).1))?),
+        _ => None,
+    };
+    Ok(Found {
+        instructions: found,
+        peer,
+        bytes,
+    })
+}
+
+/// A line of the table.
+fn line(row: &Row, found: Found, limit: &limits::Limit) -> String {
+    let number = |value: Option<f64>, digits: usize| match value {
+        Some(value) => format!("{value:.digits$}"),
+        None => "-".to_owned(),
+    };
+    format!(
+        "{:12} {:>12} {:>6}  {:>8} {:>6} {:>8}  {:>6} {:>6}  {}",
+        row.name,
+        number(Some(found.instructions), 0),
+        number(limit.instructions, 0),
+        number(found.peer, 0),
+        number(found.ratio(), 2),
+        number(limit.ratio, 0),
+        number(found.bytes, 1),
+        number(limit.bytes, 0),
+        row.peer.map_or_else(|| "-".to_owned(), Peer::name)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_limits_and_every_limit_a_row() {
+        let limits = Limits::load().unwrap();
+        for row in &ROWS {
+            limits.get(row.name).unwrap();
+        }
+        assert_eq!(limits.len(), ROWS.len());
+    }
+
+    #[test]
+    fn the_ratio_is_how_many_times_fewer() {
+        let found = Found {
+            instructions: 150.0,
+            peer: Some(1_200.0),
+            bytes: None,
+        };
+        assert_eq!(found.ratio(), Some(8.0));
+        assert_eq!(Found::default().ratio(), None);
+    }
+}

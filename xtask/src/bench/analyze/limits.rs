@@ -1,0 +1,136 @@
+//! The gates, out of `xtask/analyze-limits.txt`: a line a row, with the most instructions a record, how many times
+//! fewer than the peer's they must be, and the most bytes an event; `-` for what has no gate.
+
+use kymo_targets::run::{self, Context, Error, Result};
+
+use super::Found;
+
+/// The gates of all rows.
+pub struct Limits(Vec<(String, Limit)>);
+
+/// The gates of one row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limit {
+    /// The most instructions a record.
+    pub instructions: Option<f64>,
+    /// How many times fewer than the peer's they must be.
+    pub ratio: Option<f64>,
+    /// The most bytes an event of the output.
+    pub bytes: Option<f64>,
+}
+
+impl Limits {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// When it can't be read, or a line can't.
+    pub fn load() -> Result<Self> {
+        let path = run::root().join("xtask/analyze-limits.txt");
+        Self::parse(&std::fs::read_to_string(&path).context(path.display())?)
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let mut rows = Vec::new();
+        for (n, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or("");
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if words.is_empty() {
+                continue;
+            }
+            let limit = |word: &str| match word {
+                "-" => Some(None),
+                number => Some(Some(number.parse().ok()?)),
+            };
+            let parsed =
+                match words[..] {
+                    [name, a, b, c] => limit(a).zip(limit(b)).zip(limit(c)).map(
+                        |((instructions, ratio), bytes)| {
+                            let limit = Limit {
+                                instructions,
+                                ratio,
+                                bytes,
+                            };
+                            (name.to_owned(), limit)
+                        },
+                    ),
+                    _ => None,
+                };
+            rows.push(parsed.ok_or_else(|| {
+                Error::new(format!(
+                    "analyze-limits.txt:{}: expected a row and three gates, found {line:?}",
+                    n + 1
+                ))
+            })?);
+        }
+        Ok(Self(rows))
+    }
+
+    /// The gates of a row.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn get(&self, row: &str) -> Result<&Limit> {
+        let found = self.0.iter().find(|(name, _)| name == row);
+        found
+            .map(|(_, limit)| limit)
+            .ok_or_else(|| Error::new(format!("analyze-limits.txt has no row {row}")))
+    }
+
+    /// The number of rows.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Limit {
+    /// What is beyond a gate.
+    pub fn exceeded(&self, row: &str, found: Found) -> Vec<String> {
+        let mut exceeded = Vec::new();
+        let mut at_most = |what: &str, found: Option<f64>, most: Option<f64>| {
+            if let (Some(found), Some(most)) = (found, most)
+                && found > most
+            {
+                exceeded.push(format!("{row}: {found:.1} {what}, at most {most} allowed"));
+            }
+        };
+        at_most(
+            "instructions a record",
+            Some(found.instructions),
+            self.instructions,
+        );
+        at_most("bytes an event", found.bytes, self.bytes);
+        if let (Some(ratio), Some(least)) = (found.ratio(), self.ratio)
+            && ratio < least
+        {
+            exceeded.push(format!(
+                "{row}: {ratio:.2} times fewer instructions than the peer, at least {least} required"
+            ));
+        }
+        exceeded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gates_are_read_and_held() {
+        let limits = Limits::parse("# why\nshow 450 5 -  # more\n\nfolded 200 - 15\n").unwrap();
+        let show = limits.get("show").unwrap();
+        assert_eq!((show.ratio, show.bytes), (Some(5.0), None));
+        let found = |instructions: f64, peer: f64| Found {
+            instructions,
+            peer: Some(peer),
+            bytes: Some(16.0),
+        };
+        assert!(show.exceeded("show", found(450.0, 2_250.0)).is_empty());
+        assert_eq!(show.exceeded("show", found(451.0, 2_250.0)).len(), 2);
+        let folded = limits.get("folded").unwrap();
+        assert_eq!(folded.exceeded("folded", found(1.0, 1.0)).len(), 1);
+        assert!(limits.get("info").is_err());
+        assert!(Limits::parse("show 450\n").is_err());
+        assert!(Limits::parse("show 450 many -\n").is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! What the steps found, and how long each took.
+
+use std::time::{Duration, Instant};
+
+use kymo_targets::run::{Error, Result};
+
+/// How a step that did not fail was done.
+pub enum Done {
+    /// All of it.
+    Whole,
+    /// Not at all, because this machine lacks something.
+    Skipped(&'static str),
+}
+
+/// What has been found so far.
+#[derive(Default)]
+pub struct Report {
+    passed: u32,
+    skipped: Vec<String>,
+    failed: Vec<String>,
+    /// Seconds, those of processor time, and the step.
+    times: Vec<(f64, Option<f64>, String)>,
+}
+
+impl Report {
+    /// Runs a step and remembers how it ended.
+    pub fn step(&mut self, name: &str, check: impl FnOnce() -> Result<Done>) {
+        println!("\n==> {name}");
+        let (started, before) = (Instant::now(), children_seconds());
+        let result = check();
+        let seconds = started.elapsed().as_secs_f64();
+        let cpu = children_seconds().zip(before).map(|(now, then)| now - then);
+        let took = took(seconds, cpu);
+        match result {
+            Ok(Done::Skipped(why)) => {
+                println!("<== {name}: SKIPPED: {why}");
+                self.skipped.push(format!("{name}: {why}"));
+            }
+            Ok(Done::Whole) => {
+                println!("<== {name}: passed ({took})");
+                self.passed += 1;
+            }
+            Err(error) => {
+                println!("<== {name}: FAILED ({took}): {error}");
+                self.failed.push(format!("{name}: {error}"));
+            }
+        }
+        self.times.push((seconds, cpu, name.to_owned()));
+    }
+
+    /// Prints what was found.
+    ///
+    /// # Errors
+    /// When a step failed.
+    pub fn end(mut self, elapsed: Duration) -> Result<()> {
+        let cpu = self.times.iter().map(|(_, cpu, _)| *cpu).sum();
+        println!("\nAll steps: {}", took(elapsed.as_secs_f64(), cpu));
+        self.times.sort_by(|a, b| b.0.total_cmp(&a.0));
+        for (seconds, cpu, name) in &self.times {
+            println!("  {name}: {}", took(*seconds, *cpu));
+        }
+        // Once more, where it is seen.
+        for skipped in &self.skipped {
+            println!("SKIPPED: {skipped}");
+        }
+        for failure in &self.failed {
+            println!("FAILED: {failure}");
+        }
+        let (passed, skipped) = (self.passed, self.skipped.len());
+        println!(
+            "{passed} passed, {skipped} skipped, {} failed",
+            self.failed.len()
+        );
+        match self.failed.len() {
+            0 => Ok(()),
+            1 => Err(Error::new("one step failed")),
+            failed => Err(Error::new(format!("{failed} steps failed"))),
+        }
+    }
+}
+
+/// Seconds, and seconds of processor time where they are known.
+pub fn took(seconds: f64, cpu: Option<f64>) -> String {
+    match cpu {
+        Some(cpu) => format!("{seconds:.0} s, {cpu:.0} s of processor time"),
+        None => format!("{seconds:.0} s"),
+    }
+}
+
+/// The processor time that all processes which we have waited for took, in seconds, with those that they
+/// waited for; `None` where there is no `/proc`.
+fn children_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // Behind the name, which may contain spaces: state, ..., utime, stime, cutime, cstime (fields 14 to 17).
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut ticks = fields.split_whitespace().skip(13);
+    let ticks = ticks.next()?.parse::<f64>().ok()? + ticks.next()?.parse::<f64>().ok()?;
+    // USER_HZ, which is 100 on every architecture that Rust's compiler runs on.
+    Some(ticks / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_remembered_and_later_steps_still_run() {
+        let mut report = Report::default();
+        report.step("bad", || Err(Error::new("no")));
+        report.step("good", || Ok(Done::Whole));
+        report.step("lacking", || Ok(Done::Skipped("no tool")));
+        assert_eq!((report.passed, report.failed.len()), (1, 1));
+        assert_eq!(report.skipped, ["lacking: no tool"]);
+        assert!(report.end(Duration::ZERO).is_err());
+        assert!(Report::default().end(Duration::ZERO).is_ok());
+    }
+}
