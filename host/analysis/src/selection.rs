@@ -2,7 +2,8 @@
 //!
 //! A selection never changes what happened: durations, self times and nesting are those of the whole trace.
 
-use std::collections::VecDeque;
+mod held;
+
 use std::sync::Arc;
 
 use kymo_event::{
@@ -11,8 +12,9 @@ use kymo_event::{
 };
 use kymo_symbols::{Symbols, spellings};
 
-use crate::calls::{Begin, CallId, Callee, End, Step, TrackId, TrackInfo, TrackKind};
+use crate::calls::{Begin, Callee, End, Step, TrackId, TrackInfo, TrackKind};
 use crate::replay::Origin;
+use held::Held;
 
 /// What is shown of the calls of a trace. The default shows all.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -485,168 +487,4 @@ impl Chooseable<'_> {
             _ => self.row.thread(),
         }
     }
-}
-
-/// Holds steps back until it is known whether calls last long enough.
-struct Held {
-    least: Duration,
-    queue: VecDeque<Waiting>,
-    /// The number of the first in the queue.
-    first: u64,
-    /// The calls in the queue whose end has not come, by their call and place.
-    open: Vec<(CallId, u64)>,
-    undecided: u64,
-}
-
-/// So many steps are held back at most: a call that is still open then is shown.
-const MOST_HELD: usize = 1 << 18;
-
-enum Waiting {
-    /// To be given on.
-    Step(Option<Origin>, OwnedStep),
-    /// The begin of a call of which it is not known yet.
-    Begin(Option<Origin>, Begin),
-    /// Of a call that was too short.
-    Nothing,
-}
-
-enum OwnedStep {
-    Plain(Step<'static>),
-    Event(Option<TrackId>, Row, Option<Box<Event>>),
-}
-
-impl Held {
-    fn new(least: Duration) -> Self {
-        Self {
-            least,
-            queue: VecDeque::new(),
-            first: 0,
-            open: Vec::new(),
-            undecided: 0,
-        }
-    }
-
-    fn step(
-        &mut self,
-        step: Step<'_>,
-        from: Option<Origin>,
-        out: &mut impl FnMut(Option<Origin>, Step<'_>),
-    ) {
-        if self.least == Duration(0) {
-            return out(from, step);
-        }
-        match step {
-            Step::Begin(begin) => {
-                let place = self.first + self.queue.len() as u64;
-                self.open.push((begin.call, place));
-                self.queue.push_back(Waiting::Begin(from, begin));
-            }
-            Step::End(end) => self.end(end, from),
-            step if self.queue.is_empty() => return out(from, step),
-            step => self.queue.push_back(Waiting::Step(from, owned(step))),
-        }
-        if self.queue.len() > MOST_HELD
-            && let Some(Waiting::Begin(from, begin)) = self.queue.front()
-        {
-            let (from, begin) = (*from, *begin);
-            self.undecided += 1;
-            self.open.retain(|(call, _)| *call != begin.call);
-            self.queue[0] = Waiting::Step(from, OwnedStep::Plain(Step::Begin(begin)));
-        }
-        self.give(out);
-    }
-
-    fn end(&mut self, end: End, from: Option<Origin>) {
-        let open = self.open.iter().rposition(|(call, _)| *call == end.call);
-        let long = end.duration.is_none_or(|duration| duration >= self.least);
-        if let Some(open) = open {
-            let (_, place) = self.open.remove(open);
-            let place = (place - self.first) as usize;
-            if let Waiting::Begin(from, begin) = self.queue[place] {
-                self.queue[place] = match long {
-                    true => Waiting::Step(from, OwnedStep::Plain(Step::Begin(begin))),
-                    false => Waiting::Nothing,
-                };
-            }
-            if !long {
-                return;
-            }
-        } else if !long && end.begin.is_none() {
-            return;
-        }
-        self.queue
-            .push_back(Waiting::Step(from, OwnedStep::Plain(Step::End(end))));
-    }
-
-    fn give(&mut self, out: &mut impl FnMut(Option<Origin>, Step<'_>)) {
-        while !matches!(self.queue.front(), None | Some(Waiting::Begin(..))) {
-            self.first += 1;
-            if let Some(Waiting::Step(from, step)) = self.queue.pop_front() {
-                tell(&step, from, out);
-            }
-        }
-    }
-
-    fn finish(&mut self, out: &mut impl FnMut(Option<Origin>, Step<'_>)) {
-        for waiting in std::mem::take(&mut self.queue) {
-            match waiting {
-                Waiting::Step(from, step) => tell(&step, from, out),
-                Waiting::Begin(from, begin) => out(from, Step::Begin(begin)),
-                Waiting::Nothing => {}
-            }
-        }
-        self.open.clear();
-    }
-}
-
-fn tell(step: &OwnedStep, from: Option<Origin>, out: &mut impl FnMut(Option<Origin>, Step<'_>)) {
-    match step {
-        OwnedStep::Plain(step) => out(from, *step),
-        OwnedStep::Event(track, row, event) => out(
-            from,
-            Step::Event {
-                track: *track,
-                event: EventRef {
-                    row,
-                    event: event.as_deref(),
-                },
-            },
-        ),
-    }
-}
-
-fn owned(step: Step<'_>) -> OwnedStep {
-    OwnedStep::Plain(match step {
-        Step::Event { track, event } => {
-            let whole = event.event.cloned().map(Box::new);
-            return OwnedStep::Event(track, *event.row, whole);
-        }
-        Step::Track { track, info } => Step::Track { track, info },
-        Step::Begin(begin) => Step::Begin(begin),
-        Step::End(end) => Step::End(end),
-        Step::State {
-            track,
-            time,
-            cpu,
-            running,
-            recorded,
-        } => Step::State {
-            track,
-            time,
-            cpu,
-            running,
-            recorded,
-        },
-        Step::ClockAhead {
-            track,
-            call,
-            callee,
-            by,
-        } => Step::ClockAhead {
-            track,
-            call,
-            callee,
-            by,
-        },
-    })
 }
