@@ -16,6 +16,8 @@ use kymo_targets::rust::BareRust;
 use kymo_targets::tools::{self, Need};
 use serde_json::Value;
 
+use crate::ended_calls::{self, Figures};
+
 /// The running firmware, and the tool to look at it.
 struct Bench {
     kymo: PathBuf,
@@ -115,13 +117,18 @@ fn lines(command: &mut Command) -> Vec<Value> {
         .collect()
 }
 
-/// A profile's numbers by the function's address. Interrupts have none; the target's table is of
-/// functions only.
-fn profile(lines: &[Value]) -> BTreeMap<u64, [u64; 5]> {
-    let numbers = ["count", "total_ns", "self_ns", "min_ns", "max_ns"];
+/// A profile's figures by the function's address. Interrupts have none; the target's table is of functions only.
+fn profile(lines: &[Value]) -> BTreeMap<u64, Figures> {
     let row = |line: &Value| {
-        let number = |name: &str| line[name].as_u64().unwrap();
-        Some((line["address"].as_u64()?, numbers.map(number)))
+        let number = |name: &str| line[name].as_u64().unwrap_or_default();
+        let figures = Figures {
+            count: number("count"),
+            total: number("total_ns"),
+            self_time: number("self_ns"),
+            min: number("min_ns"),
+            max: number("max_ns"),
+        };
+        Some((line["address"].as_u64()?, figures))
     };
     lines.iter().filter_map(row).collect()
 }
@@ -149,13 +156,30 @@ fn trace_and_profile_and_babeltrace_agree() {
     let table = lines(table.args(["--format", "json", "-n", "100000"]));
     let report = lines(bench.look("report", &trace).args(["-n", "100000"]));
     assert!(table.len() > 500, "{} functions", table.len());
-    assert_eq!(profile(&table), profile(&report));
+    let calls = lines(&mut bench.look("calls", &trace));
+    assert_eq!(profile(&table), ended_calls::of(&calls));
+    // Functions of which no call was cut off: the report says the same of them, tick for tick.
+    let plain = |line: &&Value| {
+        ["open", "orphans", "left_by_longjmp"]
+            .iter()
+            .all(|name| line[name] == 0)
+    };
+    let plain: Vec<Value> = report.iter().filter(plain).cloned().collect();
+    assert!(plain.len() > 400, "{} functions", plain.len());
+    let of_plain = |all: BTreeMap<u64, Figures>, plain: &BTreeMap<u64, Figures>| {
+        let mut all = all;
+        all.retain(|address, _| plain.contains_key(address));
+        all
+    };
+    let reported = profile(&plain);
+    assert_eq!(of_plain(profile(&table), &reported), reported);
 
     // Of functions that call themselves the target knows no average; of all others that of the trace.
-    let (known, all) = (averages(&table), averages(&report));
-    let differs = |(address, average): (&u64, &u64)| all[address] != *average;
-    assert!(!known.iter().any(differs), "{known:?} is not {all:?}");
-    let recursive = all.len() - known.len();
+    let (known, all) = (averages(&table), averages(&plain));
+    let differs =
+        |(address, average): (&u64, &u64)| known.get(address).is_some_and(|known| known != average);
+    assert!(!all.iter().any(differs), "{known:?} is not {all:?}");
+    let recursive = table.len() - known.len();
     assert!((10..100).contains(&recursive), "{recursive} functions");
 }
 

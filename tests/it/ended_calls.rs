@@ -1,0 +1,82 @@
+//! What a target's profile table says of a run, worked out from the list of the run's calls.
+//!
+//! The table counts calls when they end, by a return or a longjmp. `kymo report` counts those too that were open at the
+//! end and those that nobody saw begin, and takes its averages from calls that returned; so the two tables say the
+//! same of functions that have only calls of the plain kind, and of the others this says what the target's must be.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// What a table says of a function, durations in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    pub count: u64,
+    /// The time of its calls; that of a call within another one of the same function is in that one's.
+    pub total: u64,
+    pub self_time: u64,
+    pub min: u64,
+    pub max: u64,
+}
+
+/// A call in the list of calls.
+struct Call {
+    begin: u64,
+    end: u64,
+    depth: u64,
+    duration: u64,
+    self_time: u64,
+    ended: bool,
+}
+
+/// The figures of all functions that had a call which ended, by their address, from `kymo calls --format json`.
+pub fn of(calls: &[Value]) -> BTreeMap<u64, Figures> {
+    let mut by_function: BTreeMap<(u64, u64), Vec<Call>> = BTreeMap::new();
+    for call in calls {
+        let number = |name: &str| call[name].as_u64();
+        let (Some(address), Some(begin)) = (number("address"), number("begin_ns")) else {
+            continue;
+        };
+        let thread = number("thread").expect("a firmware's calls are a thread's");
+        by_function
+            .entry((address, thread))
+            .or_default()
+            .push(Call {
+                begin,
+                end: number("end_ns").unwrap(),
+                depth: number("depth").unwrap(),
+                duration: number("duration_ns").unwrap(),
+                self_time: number("self_ns").unwrap(),
+                ended: matches!(call["ended"].as_str(), Some("returned" | "longjmp")),
+            });
+    }
+    let mut figures: BTreeMap<u64, Figures> = BTreeMap::new();
+    for ((address, _), mut calls) in by_function {
+        calls.sort_by_key(|call| (call.begin, call.depth));
+        // The calls of this function and thread in which the one at hand lies.
+        let mut around: Vec<&Call> = Vec::new();
+        for call in &calls {
+            while around
+                .last()
+                .is_some_and(|outer| outer.depth >= call.depth || outer.end < call.end)
+            {
+                around.pop();
+            }
+            if call.ended {
+                let row = figures.entry(address).or_insert(Figures {
+                    min: u64::MAX,
+                    ..Figures::default()
+                });
+                row.count += 1;
+                row.self_time += call.self_time;
+                row.min = row.min.min(call.duration);
+                row.max = row.max.max(call.duration);
+                if around.is_empty() {
+                    row.total += call.duration;
+                }
+            }
+            around.push(call);
+        }
+    }
+    figures
+}
