@@ -5,7 +5,8 @@ use std::fmt;
 use std::fs;
 
 use super::event::PacketInfo;
-use super::stream::Message;
+use super::messages::CHUNK;
+use super::stream::{Message, StreamReader};
 use super::trace::{Source, Trace};
 
 /// Widest span of numbers in which missing ones are named.
@@ -123,7 +124,9 @@ impl Trace {
 
     /// What the first packet of a stream says of itself.
     fn first_packet(&self, index: usize) -> Option<PacketInfo> {
-        let mut reader = self.reader(index).ok()??;
+        // A packet's beginning is short; a window of full size would cost more than all that is read of it.
+        let input = self.stream(index).ok()??;
+        let mut reader = StreamReader::with_chunk(self.plan().clone(), input, *CHUNK.start());
         loop {
             match reader.next_message().ok()?? {
                 Message::Packet(packet) => return Some(*packet.info()),

@@ -11,7 +11,7 @@ use crate::error::{DecodeError, OpenError, StreamError};
 /// Bytes that all streams together may hold in their windows, as long as that leaves each a useful amount.
 const MEMORY: usize = 16 << 20;
 /// Least and most bytes that a stream reads at once.
-const CHUNK: std::ops::RangeInclusive<usize> = (16 << 10)..=(256 << 10);
+pub(super) const CHUNK: std::ops::RangeInclusive<usize> = (16 << 10)..=(256 << 10);
 
 /// Which stream a message came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
