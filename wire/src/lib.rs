@@ -22,4 +22,5 @@ pub mod link;
 pub mod metadata;
 pub mod note;
 pub mod packet;
+pub mod process_file;
 pub mod profile;

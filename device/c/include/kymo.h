@@ -304,8 +304,8 @@ bool kymo_cpu_start(uint16_t number);
 
 /* Writes all that was recorded so far, packets as they are, to `path`: one file that
  * `kymo show`, `kymo export` and the rest take. 0, or -1 with errno. Happens by itself at exit
- * when the environment variable KYMO_OUTPUT names a file (a fork adds its process number to the
- * name), but not where a signal or _exit() ends the program: a handler of that signal may call it.
+ * when the environment variable KYMO_OUTPUT names a file; where a signal, _exit() or exec ends the
+ * program, that file has all the same what was recorded (book/linux.md). A fork has a file of its own.
  * EBUSY if a dump is going on, or if a thread's recording is missing in the file because the
  * thread did not leave its hook for ten seconds. (A signal handler that leaves by siglongjmp may have
  * interrupted one: its thread is found to have left with its next call that is not much deeper in the stack, or

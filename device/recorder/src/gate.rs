@@ -353,6 +353,17 @@ impl Gate {
         counted(&self.turns)
     }
 
+    /// The process is the child of a fork: what another thread of its parent was about to do is never done.
+    /// Events may have been missed.
+    #[cfg(target_has_atomic = "32")]
+    pub fn start_as_child(&self) {
+        if self.state().claimed() {
+            self.change(CLAIMED, NEW);
+        }
+        self.change(FROZEN, 0);
+        count(&self.changes);
+    }
+
     /// Holds the buffers still, or lets them go; returns what was before.
     pub fn freeze(&self, frozen: bool) -> State {
         self.set(FROZEN, frozen)

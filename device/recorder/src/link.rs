@@ -118,6 +118,21 @@ impl Link {
         }
     }
 
+    /// Forgets what was going on, and what has arrived: in the child of a fork.
+    ///
+    /// # Safety
+    /// Nobody else uses the link.
+    pub unsafe fn reset(&self) {
+        while self.ring.pop().is_some() {}
+        // SAFETY: by this function's contract.
+        let inner = unsafe { &mut *self.inner.get() };
+        inner.receiver = Receiver::new();
+        inner.dump = State::Idle;
+        inner.stream = Streaming::new();
+        self.streaming.store(false, Ordering::Relaxed);
+        self.polling.store(false, Ordering::Release);
+    }
+
     /// A byte arrived. From any context, but not from two at once.
     pub fn receive(&self, byte: u8) {
         self.ring.push(byte);

@@ -141,6 +141,32 @@ impl<T: Target> Metadata<T> {
         Ok(())
     }
 
+    /// Goes on in other memory with the facts that there are, and with no losses: in the child of a fork.
+    /// Without memory enough it stays where it is.
+    ///
+    /// # Safety
+    /// As [`set_up`](Self::set_up); nobody writes facts at this moment, or is in the middle of that.
+    pub unsafe fn move_to(&self, buffer: *mut u8, bytes: u32) {
+        let before = self.kept();
+        let (written, last) = before.map_or((0, 0), |packet| {
+            (packet.written.load(Ordering::Relaxed), packet.last.get())
+        });
+        if written > bytes.saturating_sub(size_of::<Packet<T>>() as u32) & !7 {
+            return;
+        }
+        // SAFETY: by this function's contract.
+        let set_up = unsafe { self.set_up(buffer, bytes, last) };
+        if let (Ok(()), Some(before), Some(packet)) = (set_up, before, self.kept()) {
+            let (from, to) = (before.memory.address(0), packet.memory.address(0));
+            // SAFETY: so many bytes are in the one, and there is room for them in the other.
+            unsafe { to.copy_from_nonoverlapping(from, written as usize) };
+            packet.written.store(written, Ordering::Relaxed);
+            packet.taken.set(written);
+        }
+        self.discarded.store(0, Ordering::Relaxed);
+        self.complete();
+    }
+
     /// The name of a thread.
     pub fn thread_name(&self, now: u64, thread: usize, name: &[u8]) {
         self.add(MetadataType::ThreadName, now, thread, name);

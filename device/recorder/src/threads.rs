@@ -70,6 +70,11 @@ pub trait ThreadPort: Target + 'static {
         let _ = there;
         false
     }
+    /// Called off the fast path with the time of an event: what has to be refreshed now and then may be.
+    #[inline(always)]
+    fn refresh(&self, now: u64) {
+        let _ = now;
+    }
     /// Whether it is time, at `now`, for the calling thread to record what time it is in the world.
     /// Asked off the fast path only; says so to one thread at a time.
     fn wall_clock_due(&self, now: u64) -> bool {
@@ -166,6 +171,8 @@ impl<P> Lane<P> {
     pub const CURSOR_OFFSET: usize = offset_of!(Self, cursor);
     /// Where stands whether the thread is inside a hook: a word, null or where its stack was then.
     pub const INSIDE_OFFSET: usize = offset_of!(Self, inside);
+    /// Where the count of events lost beside the stream is: 4 bytes.
+    pub const LOST_OFFSET: usize = offset_of!(Self, lost);
     /// Where the gate's count of changes at the thread's last event is: 4 bytes.
     pub const CHANGES_OFFSET: usize = offset_of!(Self, changes);
 }
@@ -326,6 +333,7 @@ impl<P: ThreadPort> Lane<P> {
             };
             if !done {
                 self.writer.record(now, edge.of(function, caller));
+                port.refresh(now);
                 if port.wall_clock_due(now) {
                     self.tell_wall_clock(port);
                 }
@@ -356,6 +364,7 @@ impl<P: ThreadPort> Lane<P> {
             self.owned.written();
             let now = self.time(port, gate);
             self.writer.record(now, event);
+            port.refresh(now);
             self.leave(port, gate);
         } else {
             self.refuse(state);

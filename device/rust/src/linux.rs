@@ -195,15 +195,12 @@ static AT_START: extern "C" fn() = {
     start
 };
 
-/// Saves to the file that `KYMO_OUTPUT` names, after the program's own destructors. A fork of the
-/// process adds its number to the name, so as not to write over its parent's file.
+/// Saves to the file that `KYMO_OUTPUT` names, after the program's own destructors.
 #[used]
 #[unsafe(link_section = ".fini_array.00101")]
 static AT_END: extern "C" fn() = {
     extern "C" fn end() {
-        if let Some(path) = sys::environment(b"KYMO_OUTPUT\0").filter(|path| !path.is_empty()) {
-            process().save_at_exit(GATE, path);
-        }
+        process().save_at_exit(GATE);
     }
     end
 };

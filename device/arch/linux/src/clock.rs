@@ -4,14 +4,20 @@
 //! serves when it is known to run at one speed always; how fast is found by holding it against `CLOCK_MONOTONIC_RAW`, at the start and again whenever somebody asks: the
 //! longer ago the start, the more exact.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use kymo_wire::process_file::header;
 
 use crate::machine::{counter, counter_is_steady};
+use crate::recording::put;
 use crate::sys;
 use crate::wide::Wide;
 
 /// How long the two clocks are compared at least, in nanoseconds, before a rate is given.
 const LEAST: u64 = 50_000_000;
+
+const SECOND: u64 = 1_000_000_000;
 
 /// The clock of a process. In nanoseconds until it is [set up](Self::set_up).
 #[derive(Debug)]
@@ -21,6 +27,13 @@ pub struct Clock {
     /// Both clocks at the start.
     start_ticks: Wide,
     start_nanoseconds: Wide,
+    /// The header of the file that the process records into, for pairs of both clocks; null without
+    /// one.
+    header: AtomicPtr<u8>,
+    /// When the next pair is due, in ticks.
+    due: Wide,
+    /// A thread writes a pair.
+    writing: AtomicBool,
 }
 
 impl Clock {
@@ -30,6 +43,9 @@ impl Clock {
             counter: AtomicBool::new(false),
             start_ticks: Wide::new(),
             start_nanoseconds: Wide::new(),
+            header: AtomicPtr::new(null_mut()),
+            due: Wide::new(),
+            writing: AtomicBool::new(false),
         }
     }
 
@@ -58,9 +74,76 @@ impl Clock {
         }
     }
 
+    /// Has pairs of both clocks written into the header of a file from now on.
+    pub fn publish(&self, header: *mut u8) {
+        let is_counter = self.is_counter();
+        put(header, header::COUNTER, u32::from(is_counter));
+        if is_counter {
+            put(header, header::FIRST_PAIR, self.start_ticks.load());
+            put(
+                header,
+                header::FIRST_PAIR + 8,
+                self.start_nanoseconds.load(),
+            );
+            self.due.store(0);
+            self.header.store(header, Ordering::Release);
+        }
+    }
+
+    /// Writes no more pairs: the file is another process's.
+    pub fn withdraw(&self) {
+        self.header.store(null_mut(), Ordering::Relaxed);
+        self.writing.store(false, Ordering::Relaxed);
+    }
+
+    /// Writes a pair at `now` if one is due. They are due at growing distances: their rate is as exact
+    /// as the time since the start is long.
+    #[inline]
+    pub fn refresh(&self, now: u64) {
+        if now >= self.due.load() {
+            self.write_pair();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn write_pair(&self) {
+        let header = self.header.load(Ordering::Acquire);
+        if header.is_null() {
+            return self.due.store(u64::MAX);
+        }
+        if self.writing.swap(true, Ordering::Acquire) {
+            return;
+        }
+        let (ticks, nanoseconds) = both();
+        // SAFETY: the header is mapped, and the field is aligned.
+        let count = unsafe { &*header.add(header::PAIR_COUNT).cast::<AtomicU32>() };
+        let next = count.load(Ordering::Relaxed).wrapping_add(1).max(1);
+        let slot = header::PAIRS + next as usize % 2 * header::PAIR_BYTES;
+        put(header, slot, ticks);
+        put(header, slot + 8, nanoseconds);
+        count.store(next, Ordering::Release);
+        let passed = ticks.wrapping_sub(self.start_ticks.load());
+        let wait = (passed / 8).clamp(1 << 14, 1 << 31);
+        self.due.store(ticks.saturating_add(wait));
+        self.writing.store(false, Ordering::Release);
+    }
+
+    /// Ticks a second as measured since the start, which may be a moment ago: exact enough for times
+    /// between the two.
+    pub fn hz_by_now(&self) -> u64 {
+        if !self.is_counter() {
+            return SECOND;
+        }
+        let (ticks, nanoseconds) = both();
+        let passed = nanoseconds.wrapping_sub(self.start_nanoseconds.load());
+        let ticks = ticks.wrapping_sub(self.start_ticks.load());
+        let hz = u128::from(ticks) * u128::from(SECOND) / u128::from(passed.max(1));
+        (hz as u64).max(1)
+    }
+
     /// Ticks a second. Waits, if need be, until the start is 50 ms ago.
     pub fn hz(&self) -> u64 {
-        const SECOND: u64 = 1_000_000_000;
         if !self.counter.load(Ordering::Relaxed) {
             return SECOND;
         }

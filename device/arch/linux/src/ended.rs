@@ -16,11 +16,14 @@ use kymo_recorder::threads::{Lane, Queue, ThreadPort as _};
 use kymo_wire::link::Mode;
 
 use crate::port::Linux;
-use crate::process::{Process, Turn};
+use crate::process::{Lock, Process, belong};
 use crate::sys;
 
 /// The lanes of so many ended threads are kept where the program doesn't say.
 const DEFAULT_KEPT: u32 = 1024;
+
+/// A file that is longer than this grows only where no ended thread has left a buffer.
+const FILE_BYTES: usize = 512 << 20;
 
 /// So many lanes a new thread looks at, whether their threads have ended, and so many of ended ones, whether they
 /// have room: however many there are, it takes no longer.
@@ -29,8 +32,8 @@ const LOOKS: usize = 4;
 /// The lanes of ended threads.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Whose turn it is to use what follows, if there is no reader; a reader does, who waits for it once.
-    pub turn: Turn,
+    /// Held by the one who uses what follows, if there is no reader; a reader does, who waits for it once.
+    pub lock: Lock,
     /// The longest ended first.
     lanes: Queue<Linux>,
     /// The lane that was looked at last.
@@ -40,10 +43,17 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
+    /// No thread has ended, in the child of a fork.
+    pub fn forget(&self) {
+        self.lock.reset();
+        self.lanes.clear();
+        self.looked.set(None);
+    }
+
     /// No thread has ended.
     pub const fn new() -> Self {
         Self {
-            turn: Turn::new(),
+            lock: Lock::new(),
             lanes: Queue::new(),
             looked: Cell::new(None),
             kept: AtomicU32::new(DEFAULT_KEPT),
@@ -66,13 +76,14 @@ impl Process {
     /// there is `need`. Signals wait.
     pub(crate) fn inherit(&self, need: bool) -> Option<&'static Lane<Linux>> {
         let ended = &self.ended;
-        let lane = ended.turn.take(|| {
+        let lane = ended.lock.with(|| {
             // What is being read stays as it is.
-            if self.reading.load(Ordering::Acquire) {
+            if self.reading.is_held() {
                 return None;
             }
             self.look();
-            let enough = ended.lanes.length() > ended.kept.load(Ordering::Relaxed);
+            let enough = ended.lanes.length() > ended.kept.load(Ordering::Relaxed)
+                || self.recording.bytes() > FILE_BYTES;
             if !(enough || need || self.mode() == Mode::Stream) {
                 return None;
             }
@@ -85,6 +96,7 @@ impl Process {
                 if lane.has_room() {
                     // SAFETY: as above, and it is this thread's turn.
                     unsafe { lane.give(self.port.now(), sys::process(), sys::thread()) };
+                    belong(lane);
                     return Some(lane);
                 }
                 // What is kept first stays, until all is forgotten.

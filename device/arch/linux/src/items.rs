@@ -5,10 +5,11 @@ use core::sync::atomic::Ordering;
 use kymo_recorder::gate::Gate;
 use kymo_recorder::items::{Cursor, Drained, Item, Ring, Timed};
 use kymo_recorder::threads::Lane;
+use kymo_wire::process_file::region;
 
 use crate::port::Linux;
 use crate::process::Process;
-use crate::sys;
+use crate::recording::{publish, put};
 
 /// How many packets a ring has where the program doesn't say: 256 KiB.
 const DEFAULT_PACKETS: u32 = 64;
@@ -41,13 +42,17 @@ impl Process {
             packets => packets.clamp(2, MOST_PACKETS),
         };
         let bytes = packets as usize * Ring::<Linux>::PACKET;
-        let Ok(memory) = sys::map(bytes) else {
+        let Some(number) = self.new_number() else {
             return;
         };
-        let Some(number) = self.new_number() else {
-            // SAFETY: it came from `map`, and nobody has seen it.
-            return unsafe { sys::unmap(memory, bytes) };
+        // The region's header takes the place of a packet, for packets are aligned to their size.
+        let Ok(region) = self.recording.take(Ring::<Linux>::PACKET + bytes) else {
+            return self.lanes.return_number(number);
         };
+        put(region, region::PACKETS, Ring::<Linux>::PACKET as u64);
+        put(region, region::PACKETS_BYTES, bytes as u64);
+        publish(region, region::RECORDS);
+        let memory = region.wrapping_add(Ring::<Linux>::PACKET);
         ring.set_mode(self.mode());
         // SAFETY: the memory is new and zero, aligned to a page, which is a packet's size, and
         // never given back.

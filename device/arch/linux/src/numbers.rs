@@ -35,6 +35,13 @@ impl Numbers {
         }
     }
 
+    /// Forgets all lanes, in the child of a fork, which has none of them.
+    pub fn forget(&self) {
+        for piece in &self.pieces {
+            piece.store(null_mut(), Ordering::Relaxed);
+        }
+    }
+
     /// Makes room for a number's entry; false if there is no memory for it.
     pub fn make_room(&self, number: u16) -> bool {
         let Some(place) = self.pieces.get(usize::from(number) / PIECE) else {

@@ -87,6 +87,10 @@ impl ThreadPort for Linux {
         !far && self.clock.is_counter() && !sys::is_on_signal_stack()
     }
 
+    fn refresh(&self, now: u64) {
+        self.clock.refresh(now);
+    }
+
     fn wall_clock_due(&self, now: u64) -> bool {
         let period = period(now);
         let told = self.wall_clock_told.load(Ordering::Relaxed);

@@ -15,20 +15,26 @@ use kymo_recorder::threads::{Lane, Lanes, ThreadPort as _};
 use kymo_recorder::{Edge, Event};
 use kymo_wire::event::Cause;
 use kymo_wire::link::{Identity, Mode};
+use kymo_wire::process_file::region;
 
 use crate::ended::Ended;
 use crate::numbers::Numbers;
 use crate::port::Linux;
 use crate::reader::Reader;
+use crate::recording::Recording;
 use crate::save::Text;
 use crate::sys;
 use crate::wide::Wide;
-use crate::{elf, thread};
+use crate::{elf, settings, thread};
 
+mod fork;
+mod lock;
+mod regions;
 mod talk;
-mod turn;
 
-pub(crate) use turn::Turn;
+pub(crate) use lock::{Claim, Lock};
+pub(crate) use regions::belong;
+use regions::describe;
 
 /// The defaults of a program that has no `kymo_config` of its own.
 pub const DEFAULT_BUFFER: u32 = 4 << 20;
@@ -44,10 +50,12 @@ pub struct Process {
     pub(crate) lanes: Lanes<Linux>,
     pub(crate) numbers: Numbers,
     pub(crate) metadata: Metadata<Linux>,
-    /// Whose turn it is to write metadata.
-    metadata_turn: Turn,
-    /// Somebody reads the lanes.
-    pub(crate) reading: AtomicBool,
+    /// Held by the one who writes metadata.
+    metadata_lock: Lock,
+    /// The file that all of this is in.
+    pub(crate) recording: Recording,
+    /// Held by the one who reads the lanes.
+    pub(crate) reading: Claim,
     /// Threads that have ended.
     pub(crate) ended: Ended,
     /// Events of threads that have no lane: no memory, or it was being made.
@@ -63,8 +71,8 @@ pub struct Process {
     /// For how long it was on before.
     pub(crate) recorded: Wide,
     link: Link,
-    /// Somebody polls the link.
-    polling: AtomicBool,
+    /// Held by the one who polls the link.
+    polling: Claim,
     /// It is a hook, which will not send ([`Self::end_forgotten`]).
     ending: AtomicBool,
     /// When a dump's host is taken to be gone if it is not heard before; 0 while there is no dump.
@@ -75,8 +83,10 @@ pub struct Process {
     /// What is wrong with the configuration.
     pub(crate) fault: Cell<Option<&'static str>>,
     sizes: Cell<Sizes>,
-    /// The process that was set up: a fork is another one.
-    process: AtomicU32,
+    /// Bytes that the recorder itself had recorded when it was set up.
+    pub(crate) bytes_at_start: AtomicU32,
+    /// This process is a fork, and has recorded nothing so far.
+    forked: AtomicBool,
 }
 
 /// The sizes of a lane's buffer.
@@ -87,8 +97,8 @@ struct Sizes {
 }
 
 // SAFETY: `config`, `fault` and `sizes` are set once, by the thread that `Gate` let set up, before the
-// gate opens; `metadata` is guarded by `metadata_turn`, `reader` by `reading`,
-// and `ended` by its turn and `reading`.
+// gate opens; `metadata` is guarded by `metadata_lock`, `reader` by `reading`,
+// and `ended` by its lock and `reading`.
 unsafe impl Sync for Process {}
 
 impl Process {
@@ -99,8 +109,9 @@ impl Process {
             lanes: Lanes::new(),
             numbers: Numbers::new(),
             metadata: Metadata::new(),
-            metadata_turn: Turn::new(),
-            reading: AtomicBool::new(false),
+            metadata_lock: Lock::new(),
+            recording: Recording::new(),
+            reading: Claim::new(),
             ended: Ended::new(),
             homeless: AtomicU32::new(0),
             stuck: AtomicBool::new(false),
@@ -109,7 +120,7 @@ impl Process {
             on_since: Wide::new(),
             recorded: Wide::new(),
             link: Link::new(),
-            polling: AtomicBool::new(false),
+            polling: Claim::new(),
             ending: AtomicBool::new(false),
             patience: Wide::new(),
             reader: Reader::new(),
@@ -119,7 +130,8 @@ impl Process {
                 buffer: DEFAULT_BUFFER,
                 packet: DEFAULT_PACKET,
             }),
-            process: AtomicU32::new(0),
+            bytes_at_start: AtomicU32::new(0),
+            forked: AtomicBool::new(false),
         }
     }
 
@@ -183,7 +195,7 @@ impl Process {
             return;
         }
         if state.claimed() {
-            self.homeless.fetch_add(1, Ordering::Relaxed);
+            self.lose(1);
         } else if state.enabled() && state.on() {
             self.hook(gate, event);
             if let Event::Exit(function) = event
@@ -252,10 +264,11 @@ impl Process {
                 return Some(lane);
             }
             if thread::get() == thread::BUSY {
-                self.homeless.fetch_add(1, Ordering::Relaxed);
+                self.lose(1);
                 return None;
             }
             thread::set(thread::BUSY);
+            self.begin_child();
             let lane = self
                 .inherit(false)
                 .or_else(|| self.new_lane())
@@ -263,7 +276,7 @@ impl Process {
             match lane {
                 Some(lane) => thread::set(core::ptr::from_ref(lane).cast()),
                 None => {
-                    self.homeless.fetch_add(1, Ordering::Relaxed);
+                    self.lose(1);
                     thread::set(core::ptr::null());
                 }
             }
@@ -271,26 +284,25 @@ impl Process {
         })
     }
 
-    /// A lane in memory of its own: the lane, its profile table, its packets.
+    /// A lane in a region of its own: the region's header, the lane, its profile table, its packets.
     fn new_lane(&self) -> Option<&'static Lane<Linux>> {
         let config = self.config.get()?;
         let sizes = self.sizes.get();
-        let lane_bytes = size_of::<Lane<Linux>>().next_multiple_of(64);
+        let lane_bytes = region::BYTES + size_of::<Lane<Linux>>().next_multiple_of(64);
         let slot_bytes = (config.slot_count as usize * size_of::<Slot>()).next_multiple_of(64);
         let frames = (config.shadow_stacks as usize).checked_mul(config.shadow_depth as usize)?;
         let frame_bytes = frames.checked_mul(size_of::<Frame>())?.next_multiple_of(64);
         let front = lane_bytes + slot_bytes + frame_bytes;
         let bytes = front.checked_add(sizes.buffer as usize)?;
-        let memory = sys::map(bytes).ok()?;
-        // Behind the memory: a thread that gets none asks again with its next event.
-        let Some(number) = self.new_number() else {
-            // SAFETY: it came from `map`, and nobody has seen it.
-            unsafe { sys::unmap(memory, bytes) };
+        // Before the memory, so that none is taken in vain; a number that is not used is given again.
+        let number = self.new_number()?;
+        let Ok(memory) = self.recording.take(bytes) else {
+            self.lanes.return_number(number);
             return None;
         };
         // SAFETY: the memory is new, large enough, aligned to a page, and never given back.
         let lane = unsafe {
-            let place = memory.cast::<Lane<Linux>>();
+            let place = memory.add(region::BYTES).cast::<Lane<Linux>>();
             place.write(Lane::new());
             &*place
         };
@@ -326,6 +338,7 @@ impl Process {
         writer.allow_fast(self.port.is_fast(numbering(config)));
         lane.set_owner(sys::process(), sys::thread());
         self.numbers.set(number, lane);
+        describe(memory, lane, front, (sizes.buffer, sizes.packet));
         self.lanes.add(lane);
         Some(lane)
     }
@@ -333,33 +346,41 @@ impl Process {
     /// Sets the recorder up, once, from the first hook or constructor on; nothing if that has
     /// happened. `config` is the program's, if it has one.
     #[cold]
-    pub fn set_up(&self, gate: &Gate, config: Option<&'static Config>) {
+    pub fn set_up(&'static self, gate: &'static Gate, config: Option<&'static Config>) {
         if !gate.claim() {
             return;
         }
         let config = config.unwrap_or(&DEFAULTS);
-        let or = |value: u32, default: u32| if value == 0 { default } else { value };
+        let packet = or_default(config.packet_size, DEFAULT_PACKET);
+        let own = settings::buffer_bytes(packet);
         self.sizes.set(Sizes {
-            buffer: or(config.buffer_size, DEFAULT_BUFFER),
-            packet: or(config.packet_size, DEFAULT_PACKET),
+            buffer: own.unwrap_or_else(|| or_default(config.buffer_size, DEFAULT_BUFFER)),
+            packet,
         });
         self.config.set(Some(config));
-        self.process.store(sys::process(), Ordering::Relaxed);
+        if let Some(threads) = settings::ended_threads() {
+            self.set_ended_threads(threads);
+        }
+        self.set_mode(settings::mode().unwrap_or_else(|| mode(config)));
+        self.watch_forks(gate);
         self.port.clock.set_up();
         self.port
             .fenced
             .store(!sys::register_barrier(), Ordering::Relaxed);
-        let metadata = or(config.metadata_size, DEFAULT_METADATA);
-        if let Ok(memory) = sys::map(metadata as usize) {
-            // SAFETY: the memory is new, aligned to a page, and never given back.
-            let set_up = unsafe { self.metadata.set_up(memory, metadata, self.port.now()) };
+        let metadata = or_default(config.metadata_size, DEFAULT_METADATA);
+        if let Some(output) = settings::output() {
+            self.recording.name(output);
+            self.open_recording();
+        }
+        if let Some((memory, bytes)) = self.metadata_memory(metadata) {
+            // SAFETY: the memory is new, aligned to 64 bytes, and never given back.
+            let set_up = unsafe { self.metadata.set_up(memory, bytes, self.port.now()) };
             debug_assert!(set_up.is_ok(), "a page is enough for a header");
             self.metadata.build_id(self.port.now(), program_id(config));
         }
         let address = |function: Option<Function>| function.map_or(0, |it| it as usize);
         gate.set_trigger(address(config.trigger));
         gate.set_stopper(address(config.stopper));
-        self.set_mode(mode(config));
         let fault = self.check(config);
         self.fault.set(fault);
         #[cfg(feature = "cost")]
@@ -367,9 +388,27 @@ impl Process {
             self.measure(gate);
         }
         gate.set_up(fault.is_some(), false);
-        if config.flags & START_ON != 0 {
+        if settings::on().unwrap_or(config.flags & START_ON != 0) {
             self.turn(gate, true, Cause::Build);
         }
+        self.bytes_at_start
+            .store(self.recorded_bytes(), Ordering::Relaxed);
+    }
+
+    /// Makes the file that this process records into, if one is named.
+    fn open_recording(&self) {
+        self.recording.open(&self.port.clock, |line| {
+            let _ = write!(line, "{}", self.identity_at(1));
+        });
+    }
+
+    /// How many bytes all threads have recorded, modulo 2^32.
+    pub(crate) fn recorded_bytes(&self) -> u32 {
+        let bytes = self.lanes.iter().map(|lane| {
+            let stream = lane.writer().stream().figures();
+            stream.bytes.wrapping_add(lane.items().produced())
+        });
+        bytes.fold(0, u32::wrapping_add)
     }
 
     /// Tries the sizes that every lane will have; what is wrong with them, as one word.
@@ -412,9 +451,14 @@ impl Process {
     /// Who the process is: the answer to `identify`, and the first line of a saved file. May wait
     /// some 50 ms for the clock's rate.
     pub fn identity(&self) -> Identity {
+        self.identity_at(self.port.clock.hz())
+    }
+
+    /// The same with this rate of the clock.
+    pub(crate) fn identity_at(&self, clock_hz: u64) -> Identity {
         let config = self.config();
         let mut identity = identity::<Linux>(config, program_id(config));
-        identity.clock_hz = self.port.clock.hz();
+        identity.clock_hz = clock_hz;
         identity.clock_bits = 64;
         identity.capabilities.sure_clock = true;
         identity.capabilities.stream = true;
@@ -466,15 +510,18 @@ impl Process {
     /// Writes metadata, unless the caller is a signal handler that interrupted the one who does: then the fact is
     /// lost and counted.
     pub(crate) fn with_metadata(&self, write: impl FnOnce(&Metadata<Linux>)) {
-        let written = self.metadata_turn.take(|| write(&self.metadata));
+        self.begin_child();
+        let written = self.metadata_lock.with(|| write(&self.metadata));
         if written.is_none() {
-            self.homeless.fetch_add(1, Ordering::Relaxed);
+            self.lose(1);
         }
     }
 
-    /// Whether this process is the one that was set up, not a fork of it.
-    pub(crate) fn original(&self) -> bool {
-        self.process.load(Ordering::Relaxed) == sys::process()
+    /// Counts events, or facts, that have no stream.
+    #[cold]
+    pub(crate) fn lose(&self, count: u32) {
+        self.homeless.fetch_add(count, Ordering::Relaxed);
+        self.recording.lose(count);
     }
 
     /// Takes over the names that the kernel knows of threads that live and that the program has not
@@ -509,6 +556,11 @@ static DEFAULTS: Config = Config {
     flags: START_ON,
     ..Config::EMPTY
 };
+
+/// A number that the program gives, or the default where it gives 0.
+fn or_default(value: u32, default: u32) -> u32 {
+    if value == 0 { default } else { value }
+}
 
 /// How the program's functions are numbered.
 fn numbering(config: &Config) -> Functions {

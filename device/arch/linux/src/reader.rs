@@ -69,6 +69,18 @@ impl Reader {
     }
 }
 
+impl Reader {
+    /// Nothing is being read, in the child of a fork.
+    pub fn forget(&self) {
+        self.place.set(Place::START);
+        self.merged.take_away();
+        self.memory.set((core::ptr::null_mut(), 0));
+        self.left_out.set(false);
+        self.seen.set(0);
+        self.flushed_at.set(0);
+    }
+}
+
 /// A lane, and how many packets precede its own.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -117,11 +129,11 @@ impl View<'_> {
     #[inline(never)]
     fn begin(&self, all: bool) -> Result<(), Errno> {
         let process = self.process;
-        if process.reading.swap(true, Ordering::Acquire) {
+        if !process.reading.take() {
             return Err(sys::EBUSY);
         }
         // A thread may be taking the lane of one that has ended; from now on none does.
-        process.ended.turn.take(|| ());
+        process.ended.lock.with(|| ());
         process.end_lanes(all);
         process.name_threads();
         Ok(())
@@ -190,7 +202,7 @@ impl View<'_> {
         let needs_seal = |lane: &Lane<Linux>| !lane.has_ended() && lane.needs_seal();
         let chosen = process.lanes.choose(needs_seal);
         if chosen.is_empty() {
-            process.reading.store(false, Ordering::Release);
+            process.reading.release();
             return true;
         }
         self.gate.freeze(true);
@@ -205,7 +217,7 @@ impl View<'_> {
             }
         }
         self.gate.freeze(false);
-        process.reading.store(false, Ordering::Release);
+        process.reading.release();
         all
     }
 
@@ -240,7 +252,7 @@ impl View<'_> {
         process.with_metadata(|metadata| metadata.seal(false));
         self.gate.freeze(false);
         let left_out = process.reader.left_out.get();
-        process.reading.store(false, Ordering::Release);
+        process.reading.release();
         left_out
     }
 

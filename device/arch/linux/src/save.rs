@@ -1,11 +1,14 @@
 //! A recording into a file: the identity line, then all packets, as `kymo` takes it.
 
 use core::fmt::{self, Write as _};
+use core::sync::atomic::Ordering;
 
+use kymo_recorder::config::START_ON;
 use kymo_recorder::gate::Gate;
 
 use crate::process::Process;
 use crate::reader::View;
+use crate::settings;
 use crate::sys::{self, Errno};
 
 impl Process {
@@ -30,7 +33,8 @@ impl Process {
         if self.is_streaming() {
             return Err(sys::EBUSY);
         }
-        let identity = self.identity();
+        // No time in the file is later than this moment, so the rate is as exact as it needs.
+        let identity = self.identity_at(self.port.clock.hz_by_now());
         let mut output = Output {
             file: sys::Output::create(path)?,
             result: Ok(()),
@@ -52,24 +56,58 @@ impl Process {
         if stuck { Err(sys::EBUSY) } else { Ok(()) }
     }
 
-    /// Saves to `path`, when the process ends; what goes wrong is said on standard error. A fork
-    /// adds its number to the name, so as not to write over its parent's file.
-    pub fn save_at_exit(&self, gate: &Gate, path: &[u8]) {
+    /// Saves when the process ends: into the file that was named at the start, or the one that
+    /// `KYMO_OUTPUT` names now. What goes wrong is said on standard error.
+    pub fn save_at_exit(&self, gate: &Gate) {
+        if self.recording.is_unused_child() {
+            return;
+        }
+        if !self.recording.is_named() {
+            match settings::output() {
+                Some(output) => self.recording.name(output),
+                None => return,
+            }
+        }
         // A handler that ends the process does not come back to a hook either.
         self.return_by(gate, true);
-        let mut full = Text::<4096>::new();
-        full.put(path);
-        if !self.original() {
-            let _ = write!(full, ".{}", sys::process());
-        }
-        full.put(b"\0");
-        if let Err(Errno(error)) = self.write_to(gate, full.bytes()) {
-            let mut message = Text::<4200>::new();
-            message.put(b"kymo: cannot save to ");
-            message.put(path);
-            let _ = writeln!(message, ": error {error}");
-            sys::say(message.bytes());
-        }
+        self.say_if_nothing_came(gate);
+        self.recording.finish(|path| self.write_to(gate, path));
+    }
+
+    /// Says on standard error if there is nothing in the recording, and what to do about it.
+    fn say_if_nothing_came(&self, gate: &Gate) {
+        let Some(config) = self.config.get() else {
+            return;
+        };
+        let (problem, help): (&[u8], &[u8]) = if let Some(fault) = self.fault.get() {
+            let mut message = Text::<200>::new();
+            let _ = writeln!(
+                message,
+                "kymo: nothing was recorded: kymo_config is wrong: {fault}"
+            );
+            return sys::say(message.bytes());
+        } else if self.recorded_bytes() > self.bytes_at_start.load(Ordering::Relaxed) {
+            return;
+        } else if !gate.state().turned() && config.flags & START_ON == 0 {
+            (
+                b"recording was never turned on",
+                b"the trigger's function was not called, nor kymo_on()",
+            )
+        } else {
+            (
+                b"no hook was called",
+                b"compile with -finstrument-functions, and link with \
+                  -Wl,-u,__cyg_profile_func_enter -Wl,-u,__cyg_profile_func_exit libkymo.a, \
+                  before which the C library's empty hooks must not come",
+            )
+        };
+        let mut message = Text::<400>::new();
+        message.put(b"kymo: nothing was recorded: ");
+        message.put(problem);
+        message.put(b"\nkymo: ");
+        message.put(help);
+        message.put(b"\n");
+        sys::say(message.bytes());
     }
 }
 
@@ -115,6 +153,17 @@ impl<const N: usize> Text<N> {
         let count = text.len().min(room.len());
         room[..count].copy_from_slice(&text[..count]);
         self.length += count;
+    }
+
+    /// Nothing again.
+    pub fn clear(&mut self) {
+        self.length = 0;
+    }
+
+    /// Adds a zero byte, for which there is always room.
+    pub fn end(&mut self) {
+        self.length = self.length.min(N - 1);
+        self.put(&[0]);
     }
 
     /// What there is.

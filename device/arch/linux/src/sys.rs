@@ -5,6 +5,8 @@ use core::sync::atomic::{Ordering, fence};
 
 use crate::machine;
 
+pub mod files;
+
 /// The declarations, as POSIX and Linux have them.
 mod c {
     use super::*;
@@ -268,15 +270,18 @@ pub fn is_alone() -> bool {
     /// `num_threads` among the words behind the program's name (proc(5)).
     const THREADS: usize = 17;
     let mut text = [0; 512];
-    let Ok(text) = read_front(b"/proc/self/stat\0", &mut text) else {
-        return false;
-    };
-    let name = text.iter().rposition(|byte| *byte == b')');
-    let words = name.and_then(|name| text.get(name + 1..)).unwrap_or(&[]);
-    let mut words = words
+    read_front(b"/proc/self/stat\0", &mut text)
+        .is_ok_and(|text| word_of_stat(text, THREADS) == Some(b"1"))
+}
+
+/// The `n`th of the words behind the program's name in a process's `stat` (proc(5)).
+fn word_of_stat(text: &[u8], n: usize) -> Option<&[u8]> {
+    let name = text.iter().rposition(|byte| *byte == b')')?;
+    let mut words = text
+        .get(name + 1..)?
         .split(|byte| *byte == b' ')
         .filter(|word| !word.is_empty());
-    words.nth(THREADS) == Some(b"1")
+    words.nth(n)
 }
 
 /// The number of this process.

@@ -130,6 +130,13 @@ impl<P: ThreadPort> Levels<P> {
             .find(|ring| ring.number() == stream)
     }
 
+    /// Where the first ring is, how far it is from one to the next, and how many there are: for a reader of
+    /// memory.
+    pub fn places(&self) -> (*const Ring<P>, usize, u32) {
+        let [Level { ring, .. }, ..] = &self.levels;
+        (ring, size_of::<Level<P>>(), LEVELS as u32)
+    }
+
     /// Whether a packet has been begun and not closed. Anybody may ask.
     pub fn has_open(&self) -> bool {
         self.levels.iter().any(|level| level.ring.is_open())

@@ -39,6 +39,24 @@ impl<P: ThreadPort> Lanes<P> {
         }
     }
 
+    /// Gives a number back that is not used, if no other has been given since.
+    pub fn return_number(&self, number: u16) {
+        let next = u32::from(number) + 1;
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        _ = self
+            .count
+            .compare_exchange(next, number.into(), success, failure);
+    }
+
+    /// Forgets all lanes: in the child of a fork, which has its parent's list.
+    ///
+    /// # Safety
+    /// Nobody else is at work in this process.
+    pub unsafe fn forget(&self) {
+        self.first.store(core::ptr::null_mut(), Ordering::Relaxed);
+        self.count.store(0, Ordering::Relaxed);
+    }
+
     /// How many numbers have been given.
     pub fn count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
@@ -134,6 +152,13 @@ impl<P: 'static> Queue<P> {
             last: Cell::new(None),
             length: Cell::new(0),
         }
+    }
+
+    /// Forgets them all.
+    pub fn clear(&self) {
+        self.first.set(None);
+        self.last.set(None);
+        self.length.set(0);
     }
 
     /// How many lanes there are.

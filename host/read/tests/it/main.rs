@@ -15,6 +15,7 @@ mod mapping;
 mod native;
 mod recorder;
 mod rows;
+mod unfinished;
 mod zephyr;
 mod zephyr_damage;
 mod zephyr_dumps;

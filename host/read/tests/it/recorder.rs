@@ -25,9 +25,16 @@ fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Builds the device library and the program, and runs it. Returns the folder with the program
+/// Builds the device library and a program, and runs it. Returns the folder with the program
 /// `program` and its recording `raw`.
 fn record(compiler: &str) -> tempfile::TempDir {
+    let (folder, program) = build(compiler, "two_threads.c");
+    run(Command::new(&program).env("KYMO_OUTPUT", folder.path().join("raw")));
+    folder
+}
+
+/// Builds the device library and a program of `tests/programs`; returns a folder and the program in it.
+pub(crate) fn build(compiler: &str, source: &str) -> (tempfile::TempDir, PathBuf) {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     let device = manifest.join("../../device");
     // Beside the test's own files, and apart from them: it is another workspace.
@@ -55,14 +62,13 @@ fn record(compiler: &str) -> tempfile::TempDir {
             "-Werror",
             "-pthread",
         ])
-        .arg(manifest.join("tests/programs/two_threads.c"))
+        .arg(manifest.join("tests/programs").join(source))
         .arg("-I")
         .arg(device.join("c/include"))
         .arg(target.join("release/libkymo.a"))
         .arg("-o")
         .arg(&program));
-    run(Command::new(&program).env("KYMO_OUTPUT", folder.path().join("raw")));
-    folder
+    (folder, program)
 }
 
 /// Functions of the program by run-time address.

@@ -7,6 +7,7 @@ use core::ffi::c_long;
 pub const GETTID: c_long = 178;
 pub const MEMBARRIER: c_long = 283;
 pub const TGKILL: c_long = 131;
+pub const STATX: c_long = 291;
 
 #[inline(always)]
 pub fn lane() -> *const u8 {

@@ -8,6 +8,7 @@ use core::ffi::c_long;
 pub const GETTID: c_long = 207;
 pub const MEMBARRIER: c_long = 365;
 pub const TGKILL: c_long = 250;
+pub const STATX: c_long = 383;
 
 /// The register that Linux keeps the thread's data at.
 #[cfg(target_arch = "powerpc")]

@@ -11,6 +11,7 @@ use crate::sys;
 pub const GETTID: c_long = 186;
 pub const MEMBARRIER: c_long = 324;
 pub const TGKILL: c_long = 234;
+pub const STATX: c_long = 332;
 
 #[inline(always)]
 pub fn lane() -> *const u8 {

@@ -27,10 +27,10 @@ impl Process {
                 process: self,
                 gate,
             };
-            if !self.polling.swap(true, Ordering::Acquire) {
+            if self.polling.take() {
                 self.link.poll(&view);
                 self.wait_for_host(gate);
-                self.polling.store(false, Ordering::Release);
+                self.polling.release();
                 return;
             }
             if !self.ending.load(Ordering::Relaxed) {
@@ -46,11 +46,11 @@ impl Process {
             process: self,
             gate,
         };
-        if self.polling.swap(true, Ordering::Acquire) {
+        if !self.polling.take() {
             return false;
         }
         let pending = self.link.is_pending(&view);
-        self.polling.store(false, Ordering::Release);
+        self.polling.release();
         pending
     }
 
@@ -66,7 +66,7 @@ impl Process {
     pub(super) fn end_forgotten(&self, gate: &Gate) {
         let patience = self.patience.load();
         let now = self.port.now();
-        if patience == 0 || now <= patience || self.polling.swap(true, Ordering::Acquire) {
+        if patience == 0 || now <= patience || !self.polling.take() {
             return;
         }
         self.ending.store(true, Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl Process {
         self.link.tick(now, 0, &view);
         self.wait_for_host(gate);
         self.ending.store(false, Ordering::Relaxed);
-        self.polling.store(false, Ordering::Release);
+        self.polling.release();
     }
 
     /// Says how long the buffers wait for the host from now on, if they are held still.

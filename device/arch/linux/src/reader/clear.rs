@@ -22,7 +22,7 @@ impl View<'_> {
         let reserved = |lane: &Lane<Linux>| lane.writer().stream().is_reserved();
         self.begin(true).map_err(|_| Refusal::Busy)?;
         if process.lanes.iter().any(reserved) {
-            process.reading.store(false, Ordering::Release);
+            process.reading.release();
             return Err(Refusal::Busy);
         }
         let before = self.hold_off();

@@ -32,10 +32,12 @@ use crate::bytes::Bytes;
 use crate::{OpenError, OpenOptions, Source};
 
 mod image;
+mod process_file;
 #[cfg(test)]
 mod tests;
 
 use image::Image;
+pub(crate) use process_file::{Unfinished, is_unfinished, read as read_unfinished};
 
 /// More rings of items than any program has: a list without an end is damaged.
 const RINGS: usize = 256;
@@ -154,6 +156,8 @@ struct Recorder {
     cursor: Option<u64>,
     /// Where the other offsets count from.
     state: Option<u64>,
+    /// Events that were discarded, where they are counted apart from packets and recorder.
+    discarded: u32,
 }
 
 impl Recorder {
@@ -214,6 +218,7 @@ impl Recorder {
                 _ => "kymo_recorder",
             }),
             state: symbol("kymo_recorder"),
+            discarded: 0,
             note,
         };
         if recorder.places() == 0 {
@@ -342,9 +347,8 @@ impl Found<'_> {
         let recorder = self.recorder;
         let layout = recorder.layout;
         let count = recorder.of_cpu(recorder.state, recorder.note.discarded_offset, cpu);
-        if let Some(count) = count.and_then(|at| self.half(at)) {
-            header.discarded = header.discarded.max(count);
-        }
+        let count = count.and_then(|at| self.half(at)).unwrap_or(0);
+        header.discarded = header.discarded.max(count).max(recorder.discarded);
         let told = (header.content_bits / 8) as usize;
         let length = match at.and_then(|at| usize::try_from(at.checked_sub(start)?).ok()) {
             Some(length) => length,

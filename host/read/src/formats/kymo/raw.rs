@@ -6,6 +6,7 @@ use kymo_wire::link::Identity;
 use kymo_wire::link::identity::PREFIX;
 
 use super::Dump;
+use super::memory::{Unfinished, is_unfinished, read_unfinished};
 use super::source::open_packets;
 use crate::bytes::Bytes;
 use crate::{OpenError, OpenOptions, Source};
@@ -21,6 +22,8 @@ pub struct RawFile {
     identity: Identity,
     bytes: Bytes,
     start: usize,
+    /// What is to be known of it.
+    remarks: Vec<String>,
 }
 
 impl RawFile {
@@ -46,6 +49,24 @@ impl RawFile {
 
     /// A raw file with this content.
     pub(crate) fn new(path: &Path, bytes: Bytes) -> Result<Self, OpenError> {
+        if is_unfinished(&bytes) {
+            let unfinished = read_unfinished(&bytes).map_err(|message| OpenError::Identity {
+                path: path.to_owned(),
+                message,
+            })?;
+            let Unfinished {
+                identity,
+                packets,
+                remarks,
+            } = unfinished;
+            return Ok(Self {
+                path: path.to_owned(),
+                identity,
+                bytes: Bytes::from(packets),
+                start: 0,
+                remarks,
+            });
+        }
         let (identity, start) = split_identity(&bytes).map_err(|message| OpenError::Identity {
             path: path.to_owned(),
             message: message.to_owned(),
@@ -55,6 +76,7 @@ impl RawFile {
             identity,
             bytes,
             start,
+            remarks: Vec::new(),
         })
     }
 
@@ -63,8 +85,10 @@ impl RawFile {
     /// # Errors
     /// [`OpenError::Identity`] if its identity cannot be that of a recording.
     pub fn into_source(self, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
-        open_packets(&self.identity, self.bytes, self.start, &[], options)
-            .map_err(|why| why.of_identity(self.path))
+        let mut source = open_packets(&self.identity, self.bytes, self.start, &[], options)
+            .map_err(|why| why.of_identity(self.path))?;
+        source.info_mut().remarks.extend(self.remarks);
+        Ok(source)
     }
 
     /// Who recorded it.
@@ -88,7 +112,7 @@ pub(crate) const PREFIX_BYTES: usize = PREFIX.len();
 
 /// Whether `bytes` begin like a raw file.
 pub(crate) fn is_raw(bytes: &[u8]) -> bool {
-    bytes.starts_with(PREFIX.as_bytes())
+    bytes.starts_with(PREFIX.as_bytes()) || is_unfinished(bytes)
 }
 
 /// Takes a raw file apart into the identity and the offset at which its packets begin.

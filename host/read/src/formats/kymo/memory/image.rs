@@ -47,6 +47,13 @@ impl<'a> Image<'a> {
         })
     }
 
+    /// Memory that was at `address`.
+    pub fn of(address: u64, bytes: &'a [u8]) -> Self {
+        Self {
+            parts: vec![Part { address, bytes }],
+        }
+    }
+
     /// Takes in more memory, which was at `address`.
     pub fn add(&mut self, address: u64, bytes: &'a [u8]) {
         self.parts.push(Part { address, bytes });

@@ -50,6 +50,7 @@ fn recorder() -> Recorder {
         metadata_bytes: 0,
         cursor: Some(MEMORY),
         state: Some(MEMORY),
+        discarded: 0,
     }
 }
 

@@ -1,0 +1,112 @@
+//! What becomes of the recorder in the child of a fork: it starts empty.
+//!
+//! The child has its parent's buffers, which may be mapped from a file that both would write to; of its
+//! parent's threads it has one, and what the others were doing to the recorder is never done. So it
+//! forgets all of that before it records anything, and gets buffers, and a file, of its own when it
+//! does: most children call `exec` first.
+//!
+//! A child of `vfork` runs in its parent's thread and memory, so what it calls is recorded there.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use kymo_recorder::gate::Gate;
+use kymo_recorder::threads::{Lane, ThreadPort as _};
+use kymo_wire::process_file::region;
+
+use super::{Process, or_default};
+use crate::port::Linux;
+use crate::sys::{self, files};
+use crate::thread;
+
+/// The recorder that [`forked`] is about: the process has one.
+static RECORDER: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+static GATE: AtomicPtr<Gate> = AtomicPtr::new(ptr::null_mut());
+
+/// The C library calls this in the child of each fork, before the program goes on there.
+pub(super) extern "C" fn forked() {
+    let (process, gate) = (
+        RECORDER.load(Ordering::Acquire),
+        GATE.load(Ordering::Acquire),
+    );
+    // SAFETY: both are null, or statics.
+    if let (Some(process), Some(gate)) = unsafe { (process.as_ref(), gate.as_ref()) } {
+        sys::without_signals(|| process.start_as_child(gate));
+    }
+}
+
+impl Process {
+    /// Has children of this process start empty.
+    pub(super) fn watch_forks(&'static self, gate: &'static Gate) {
+        RECORDER.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
+        GATE.store(ptr::from_ref(gate).cast_mut(), Ordering::Release);
+        files::at_fork(forked);
+    }
+
+    /// Forgets what is the parent's. This process has one thread, and signals wait.
+    fn start_as_child(&self, gate: &Gate) {
+        let own = thread::get().cast::<Lane<Linux>>();
+        thread::set(ptr::null());
+        for lane in self.lanes.iter() {
+            let memory = ptr::from_ref(lane).cast::<u8>().wrapping_sub(region::BYTES);
+            // SAFETY: a lane's region begins with its header, which says how long it is. A hook that a
+            // signal handler has interrupted, which forks, goes on in this thread's lane: it finds
+            // memory there, and nothing in it. Of the others there is no user.
+            unsafe {
+                let memory = memory.cast_mut();
+                let bytes = memory.add(region::SIZE).cast::<u64>().read() as usize;
+                if ptr::eq(lane, own) {
+                    files::replace(memory, bytes);
+                } else {
+                    sys::unmap(memory, bytes);
+                }
+            }
+        }
+        // SAFETY: there is no other thread, and nobody has a lane any more.
+        unsafe {
+            self.lanes.forget();
+            self.link.reset();
+            self.recording.fork();
+        }
+        self.numbers.forget();
+        self.ended.forget();
+        self.metadata_lock.reset();
+        self.reading.release();
+        self.polling.release();
+        self.ending.store(false, Ordering::Relaxed);
+        self.stuck.store(false, Ordering::Relaxed);
+        self.homeless.store(0, Ordering::Relaxed);
+        self.patience.store(0);
+        self.recorded.store(0);
+        self.on_since.store(self.port.now());
+        self.reader.forget();
+        self.bytes_at_start.store(0, Ordering::Relaxed);
+        self.port.clock.withdraw();
+        self.port.wall_clock_told.store(0, Ordering::Relaxed);
+        self.forked.store(true, Ordering::Release);
+        gate.start_as_child();
+    }
+
+    /// Gives a child its file and its metadata, before it records the first thing.
+    #[inline]
+    pub(super) fn begin_child(&self) {
+        if self.forked.load(Ordering::Relaxed) && self.forked.swap(false, Ordering::Acquire) {
+            self.set_up_child();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_up_child(&self) {
+        self.port
+            .fenced
+            .store(!sys::register_barrier(), Ordering::Relaxed);
+        self.open_recording();
+        let bytes = or_default(self.config().metadata_size, super::DEFAULT_METADATA);
+        if let Some((memory, bytes)) = self.metadata_memory(bytes) {
+            // SAFETY: the memory is new, aligned to 64 bytes, and never given back; what is in the
+            // parent's is not written any more.
+            unsafe { self.metadata.move_to(memory, bytes) };
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What the environment of a process says about recording, so that nothing has to be linked anew.
+//!
+//! | variable | value |
+//! |---|---|
+//! | `KYMO_OUTPUT` | the file to record into; `%p` in it is the number of the process, `%%` a `%` |
+//! | `KYMO_BUFFER` | bytes of each thread's buffer, with `k` or `M` behind it for 1024s |
+//! | `KYMO_MODE` | `overwrite`, `fixed` or `stream` |
+//! | `KYMO_ON` | `1`: record from the start, `0`: wait for the trigger or `kymo_on()` |
+//! | `KYMO_ENDED_THREADS` | how many threads that have ended keep their buffers |
+//!
+//! A program with rights that its user does not have looks at none of them.
+
+use kymo_wire::link::Mode;
+
+use crate::sys::{self, files};
+
+fn variable(name: &[u8]) -> Option<&'static [u8]> {
+    if files::is_privileged() {
+        return None;
+    }
+    sys::environment(name).filter(|value| !value.is_empty())
+}
+
+/// `KYMO_OUTPUT`.
+pub(crate) fn output() -> Option<&'static [u8]> {
+    variable(b"KYMO_OUTPUT\0")
+}
+
+/// `KYMO_BUFFER`, in whole packets of this size.
+pub(crate) fn buffer_bytes(packet: u32) -> Option<u32> {
+    let value = variable(b"KYMO_BUFFER\0")?;
+    let Some(bytes) = size(value) else {
+        complain(
+            b"KYMO_BUFFER",
+            b"a number of bytes, such as 65536, 256k or 4M",
+        );
+        return None;
+    };
+    let packets = (bytes / packet.max(1)).max(2);
+    packets.checked_mul(packet)
+}
+
+/// `KYMO_MODE`.
+pub(crate) fn mode() -> Option<Mode> {
+    let value = variable(b"KYMO_MODE\0")?;
+    let mode = core::str::from_utf8(value).ok().and_then(Mode::from_name);
+    if mode.is_none() {
+        complain(b"KYMO_MODE", b"overwrite, fixed or stream");
+    }
+    mode
+}
+
+/// `KYMO_ON`.
+pub(crate) fn on() -> Option<bool> {
+    match variable(b"KYMO_ON\0")? {
+        b"1" => Some(true),
+        b"0" => Some(false),
+        _ => {
+            complain(b"KYMO_ON", b"0 or 1");
+            None
+        }
+    }
+}
+
+/// `KYMO_ENDED_THREADS`.
+pub(crate) fn ended_threads() -> Option<u32> {
+    let value = variable(b"KYMO_ENDED_THREADS\0")?;
+    let number = size(value);
+    if number.is_none() {
+        complain(b"KYMO_ENDED_THREADS", b"a number of threads");
+    }
+    number
+}
+
+/// A number with `k` or `M` behind it.
+fn size(value: &[u8]) -> Option<u32> {
+    let (digits, unit) = match value.split_last()? {
+        (b'k' | b'K', digits) => (digits, 1 << 10),
+        (b'm' | b'M', digits) => (digits, 1 << 20),
+        _ => (value, 1),
+    };
+    let number: u32 = core::str::from_utf8(digits).ok()?.parse().ok()?;
+    number.checked_mul(unit)
+}
+
+/// Says on standard error what a variable should hold.
+fn complain(name: &[u8], expected: &[u8]) {
+    let mut message = crate::save::Text::<160>::new();
+    message.put(b"kymo: ");
+    message.put(name);
+    message.put(b" is not used: expected ");
+    message.put(expected);
+    message.put(b"\n");
+    sys::say(message.bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size(b"4096"), Some(4096));
+        assert_eq!(size(b"64k"), Some(65536));
+        assert_eq!(size(b"4M"), Some(4 << 20));
+        assert_eq!(size(b"4096M"), None);
+        assert_eq!(size(b"x"), None);
+        assert_eq!(size(b""), None);
+    }
+}

@@ -1,0 +1,271 @@
+//! Files that are shared between processes or outlive them: made, extended, mapped, renamed.
+
+use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
+
+use super::{Errno, c, open, unnoticed};
+use crate::machine;
+
+mod more {
+    use super::*;
+
+    // SAFETY: these are the C library's declarations, where `off_t` is as wide as `long`.
+    unsafe extern "C" {
+        pub fn fallocate(file: c_int, mode: c_int, offset: c_long, bytes: c_long) -> c_int;
+        pub fn pread(file: c_int, to: *mut c_void, count: usize, offset: c_long) -> isize;
+        pub fn fcntl(file: c_int, command: c_int, ...) -> c_int;
+        pub fn rename(from: *const c_char, to: *const c_char) -> c_int;
+        pub fn unlink(path: *const c_char) -> c_int;
+        pub fn getcwd(to: *mut c_char, size: usize) -> *mut c_char;
+        pub fn getauxval(kind: c_ulong) -> c_ulong;
+        pub fn prctl(option: c_int, ...) -> c_int;
+        pub fn pthread_atfork(
+            prepare: Option<extern "C" fn()>,
+            parent: Option<extern "C" fn()>,
+            child: Option<extern "C" fn()>,
+        ) -> c_int;
+    }
+}
+
+/// There is no such file.
+pub const ENOENT: Errno = Errno(2);
+/// There is such a file.
+pub const EEXIST: Errno = Errno(17);
+/// No room on the disk.
+const ENOSPC: Errno = Errno(28);
+
+impl Errno {
+    /// What it means, for people.
+    pub fn words(self) -> &'static str {
+        match self.0 {
+            1 => "not permitted",
+            2 => "no such file or directory",
+            4 => "interrupted",
+            5 => "input/output error",
+            9 => "the descriptor was closed",
+            12 => "no memory",
+            13 => "permission denied",
+            14 => "no such address",
+            16 => "busy: another dump or stream is going on, or a thread does not leave its hook",
+            17 => "the file exists",
+            20 => "not a directory",
+            21 => "it is a directory",
+            22 => "not possible",
+            23 | 24 => "too many open files",
+            26 => "the file is busy",
+            27 => "the file would be too large",
+            28 => "no space left on the device",
+            30 => "the file system is read-only",
+            36 => "the name is too long",
+            38 | 95 => "the file system cannot do that",
+            40 => "too many symbolic links",
+            122 => "the disk quota is used up",
+            _ => "the system refused",
+        }
+    }
+}
+
+/// A new file, open for reading and writing, closed by exec. Its number is a high one where possible:
+/// programs use low ones by their value. `path` ends with a zero byte.
+///
+/// # Errors
+/// The system's; [`EEXIST`] if there is one.
+pub fn create_new(path: &[u8]) -> Result<c_int, Errno> {
+    const READ_WRITE_CREATE_EXCLUSIVE_CLOEXEC: c_int = 2 | 0o100 | 0o200 | 0o2_000_000;
+    unnoticed(|| open(path, READ_WRITE_CREATE_EXCLUSIVE_CLOEXEC).map(raise))
+}
+
+/// A file that exists, open for reading and writing.
+///
+/// # Errors
+/// The system's.
+pub fn open_again(path: &[u8]) -> Result<c_int, Errno> {
+    const READ_WRITE_CLOEXEC: c_int = 2 | 0o2_000_000;
+    unnoticed(|| open(path, READ_WRITE_CLOEXEC).map(raise))
+}
+
+/// Moves a descriptor to a high number if there is one.
+fn raise(file: c_int) -> c_int {
+    const DUPLICATE_CLOEXEC: c_int = 1030;
+    const HIGH: c_int = 600;
+    // SAFETY: the file is ours, and the command takes a number.
+    let high = unsafe { more::fcntl(file, DUPLICATE_CLOEXEC, HIGH) };
+    if high < 0 {
+        return file;
+    }
+    close(file);
+    high
+}
+
+/// Closes a descriptor that is the caller's.
+pub fn close(file: c_int) {
+    // SAFETY: it takes a number; whoever calls owns what it stands for.
+    unnoticed(|| unsafe { c::close(file) });
+}
+
+/// Whether the file behind a descriptor begins with these bytes (at most 64).
+pub fn begins_with(file: c_int, bytes: &[u8]) -> bool {
+    let mut found = [0u8; 64];
+    let Some(room) = found.get_mut(..bytes.len()) else {
+        return false;
+    };
+    // SAFETY: the pointer and length are those of a slice.
+    let count = unnoticed(|| unsafe { more::pread(file, room.as_mut_ptr().cast(), room.len(), 0) });
+    count == bytes.len() as isize && room == bytes
+}
+
+/// Makes a file reach to `offset + bytes`, with its blocks taken, so that what is stored there later
+/// cannot fail for want of room.
+///
+/// # Errors
+/// The system's: no room, or a file system that cannot promise it.
+pub fn allocate(file: c_int, offset: usize, bytes: usize) -> Result<(), Errno> {
+    let (Ok(offset), Ok(bytes)) = (c_long::try_from(offset), c_long::try_from(bytes)) else {
+        return Err(ENOSPC);
+    };
+    unnoticed(|| {
+        // SAFETY: it takes numbers; the file is ours.
+        match unsafe { more::fallocate(file, 0, offset, bytes) } {
+            0 => Ok(()),
+            _ => Err(Errno::last()),
+        }
+    })
+}
+
+/// Maps a part of a file, shared with it.
+///
+/// # Errors
+/// The system's.
+pub fn map_file(file: c_int, offset: usize, bytes: usize) -> Result<*mut u8, Errno> {
+    const READ_WRITE: c_int = 1 | 2;
+    const SHARED: c_int = 1;
+    unnoticed(|| {
+        // SAFETY: a mapping at an address of the kernel's choice touches nothing there is.
+        let at = unsafe {
+            c::mmap(
+                core::ptr::null_mut(),
+                bytes,
+                READ_WRITE,
+                SHARED,
+                file,
+                offset as c_long,
+            )
+        };
+        if at as isize == -1 {
+            Err(Errno::last())
+        } else {
+            Ok(at.cast())
+        }
+    })
+}
+
+/// Puts new memory, all zero, in the place of a mapping, of this process alone.
+///
+/// # Safety
+/// The range is a mapping of the caller's, whose content is not needed any more.
+pub unsafe fn replace(at: *mut u8, bytes: usize) {
+    const READ_WRITE: c_int = 1 | 2;
+    const PRIVATE_FIXED_ANONYMOUS: c_int = 0x02 | 0x10 | 0x20;
+    // SAFETY: by this function's contract.
+    unnoticed(|| unsafe { c::mmap(at.cast(), bytes, READ_WRITE, PRIVATE_FIXED_ANONYMOUS, -1, 0) });
+}
+
+/// Renames a file; both paths end with a zero byte.
+///
+/// # Errors
+/// The system's.
+pub fn rename(from: &[u8], to: &[u8]) -> Result<(), Errno> {
+    debug_assert!(from.ends_with(&[0]) && to.ends_with(&[0]));
+    unnoticed(|| {
+        // SAFETY: both are NUL-terminated.
+        match unsafe { more::rename(from.as_ptr().cast(), to.as_ptr().cast()) } {
+            0 => Ok(()),
+            _ => Err(Errno::last()),
+        }
+    })
+}
+
+/// Takes a file's name away; `path` ends with a zero byte.
+pub fn remove(path: &[u8]) {
+    debug_assert!(path.ends_with(&[0]));
+    // SAFETY: it is NUL-terminated.
+    unnoticed(|| unsafe { more::unlink(path.as_ptr().cast()) });
+}
+
+/// Whether there is a regular file of this name; `path` ends with a zero byte.
+///
+/// # Errors
+/// The system's, [`ENOENT`] if there is nothing.
+pub fn is_regular(path: &[u8]) -> Result<bool, Errno> {
+    /// `AT_FDCWD`, `STATX_TYPE`.
+    const HERE: c_int = -100;
+    const TYPE: c_int = 1;
+    /// Where `stx_mode` is, and what says a regular file there.
+    const MODE: usize = 28;
+    const FORMAT: u16 = 0o170_000;
+    const REGULAR: u16 = 0o100_000;
+    debug_assert!(path.ends_with(&[0]));
+    let mut found = [0u8; 256];
+    unnoticed(|| {
+        let flags: c_int = 0;
+        let to = found.as_mut_ptr();
+        // SAFETY: the path is NUL-terminated, and a `statx` has 256 bytes.
+        let result = unsafe { c::syscall(machine::STATX, HERE, path.as_ptr(), flags, TYPE, to) };
+        if result != 0 {
+            return Err(Errno::last());
+        }
+        let mode = u16::from_ne_bytes([found[MODE], found[MODE + 1]]);
+        Ok(mode & FORMAT == REGULAR)
+    })
+}
+
+/// The working directory, into `to`.
+///
+/// # Errors
+/// The system's.
+pub fn working_directory(to: &mut [u8]) -> Result<&[u8], Errno> {
+    unnoticed(|| {
+        // SAFETY: the pointer and length are those of a slice.
+        let found = unsafe { more::getcwd(to.as_mut_ptr().cast(), to.len()) };
+        if found.is_null() {
+            return Err(Errno::last());
+        }
+        let end = to.iter().position(|byte| *byte == 0).unwrap_or(to.len());
+        Ok(to.get(..end).unwrap_or(&[]))
+    })
+}
+
+/// Whether the program runs with rights that its user does not have, so that its environment is not to
+/// be trusted.
+pub fn is_privileged() -> bool {
+    const SECURE: c_ulong = 23;
+    // SAFETY: it takes a number.
+    unnoticed(|| unsafe { more::getauxval(SECURE) != 0 })
+}
+
+/// The name that the kernel knows this thread by, filled up with zeros.
+pub fn thread_name() -> [u8; 16] {
+    const GET_NAME: c_int = 16;
+    let mut name = [0; 16];
+    // SAFETY: it writes at most 16 bytes.
+    unnoticed(|| unsafe { more::prctl(GET_NAME, name.as_mut_ptr()) });
+    name
+}
+
+/// When a process started, in clock ticks after boot; `None` if there is none of this number.
+pub fn started(process: u32) -> Option<u64> {
+    /// `starttime` among the words behind the program's name (proc(5)).
+    const STARTED: usize = 19;
+    use core::fmt::Write as _;
+    let mut path = crate::save::Text::<40>::new();
+    let _ = write!(path, "/proc/{process}/stat\0");
+    let mut text = [0; 512];
+    let text = super::read_front(path.bytes(), &mut text).ok()?;
+    let word = super::word_of_stat(text, STARTED)?;
+    core::str::from_utf8(word).ok()?.parse().ok()
+}
+
+/// Has `child` called in the child of each fork.
+pub fn at_fork(child: extern "C" fn()) {
+    // SAFETY: the function is there as long as the program.
+    unnoticed(|| unsafe { more::pthread_atfork(None, None, Some(child)) });
+}

@@ -1,0 +1,291 @@
+//! The file that a process recorded into and left unfinished ([`kymo_wire::process_file`]): a killed or
+//! crashed process, one that called `_exit` or `exec`, or one that still runs.
+//!
+//! Its regions are memory of the process by address, so what is in a dump of a board's memory is found
+//! here in the same way.
+
+use std::collections::HashSet;
+
+use kymo_wire::event::{
+    ByteOrder, EventId, Layout, METADATA_STREAM, MetadataType, PacketHeader, Shape,
+};
+use kymo_wire::link::Identity;
+use kymo_wire::note::{NOWHERE, Note};
+use kymo_wire::process_file::{self, REGION_ALIGN, header, read_u32, read_u64, region};
+
+use super::image::Image;
+use super::{Found, Recorder};
+use crate::formats::kymo::packets::checked_header;
+use crate::formats::kymo::records::{Walk, number};
+
+/// What such a file holds.
+pub(crate) struct Unfinished {
+    pub(crate) identity: Identity,
+    /// The packets of all streams.
+    pub(crate) packets: Vec<u8>,
+    pub(crate) remarks: Vec<String>,
+}
+
+/// Whether `bytes` begin like such a file.
+pub(crate) fn is_unfinished(bytes: &[u8]) -> bool {
+    bytes.starts_with(&process_file::MAGIC)
+}
+
+/// A region of the file.
+struct Region<'a> {
+    order: ByteOrder,
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Region<'a> {
+    fn half(&self, at: usize) -> u32 {
+        read_u32(self.order, self.bytes, at).unwrap_or(0)
+    }
+
+    fn long(&self, at: usize) -> u64 {
+        read_u64(self.order, self.bytes, at).unwrap_or(0)
+    }
+
+    fn address(&self) -> u64 {
+        self.long(region::ADDRESS)
+    }
+
+    /// The name that the kernel knew the thread by.
+    fn name(&self) -> &'a [u8] {
+        let name = self
+            .bytes
+            .get(region::NAME..region::NAME + region::NAME_BYTES);
+        let name = name.unwrap_or(&[]);
+        let end = name.iter().position(|byte| *byte == 0);
+        name.get(..end.unwrap_or(name.len())).unwrap_or(&[])
+    }
+}
+
+/// Takes the file apart.
+///
+/// # Errors
+/// What is expected and what was found, and where.
+pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
+    let order = process_file::order(bytes).ok_or_else(|| {
+        format!(
+            "expected a process's recording of version {}, found another version or a damaged header",
+            process_file::VERSION
+        )
+    })?;
+    let line = bytes.get(header::IDENTITY..header::BYTES).unwrap_or(&[]);
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or(&[]);
+    let mut identity = std::str::from_utf8(line)
+        .ok()
+        .and_then(Identity::parse)
+        .ok_or_else(|| {
+            let at = header::IDENTITY;
+            format!("expected the identity of a process at offset {at}, found something else")
+        })?;
+    let process = read_u32(order, bytes, header::PROCESS).unwrap_or(0);
+    let mut remarks = vec![format!(
+        "process {process} has not completed this recording: it was killed, crashed, called _exit or exec, \
+         or still runs; all that was recorded until then is here"
+    )];
+    match process_file::clock_hz(order, bytes) {
+        Some(hz) => identity.clock_hz = hz,
+        None => {
+            identity.clock_hz = 1_000_000_000;
+            remarks.push(
+                "the rate of the clock is not known: times are ticks, shown as nanoseconds"
+                    .to_owned(),
+            );
+        }
+    }
+    let regions = regions(order, bytes, &mut remarks);
+    let lanes = || {
+        regions
+            .iter()
+            .filter(|it| it.half(region::KIND) == region::EVENTS)
+    };
+    identity.streams = u32::try_from(lanes().count()).unwrap_or(u32::MAX);
+    let mut packets = Vec::new();
+    let metadata = regions
+        .iter()
+        .find(|it| it.half(region::KIND) == region::METADATA);
+    if let Some(metadata) = metadata {
+        let lost = read_u32(order, bytes, header::LOST).unwrap_or(0);
+        let names: Vec<_> = lanes()
+            .map(|lane| (u64::from(lane.half(region::THREAD)), lane.name()))
+            .filter(|(_, name)| !name.is_empty())
+            .collect();
+        match complete_metadata(identity.layout, metadata, lost, &names) {
+            Some(packet) => packets.extend_from_slice(&packet),
+            None => remarks.push(format!("the names at offset {} are damaged", metadata.at)),
+        }
+    }
+    for lane in lanes() {
+        let mut image = Image::of(lane.address(), lane.bytes);
+        for records in regions
+            .iter()
+            .filter(|it| it.half(region::KIND) == region::RECORDS)
+        {
+            image.add(records.address(), records.bytes);
+        }
+        let Some(recorder) = recorder(identity.layout, lane) else {
+            remarks.push(format!("the buffer at offset {} is damaged", lane.at));
+            continue;
+        };
+        let mut found = Found {
+            recorder: &recorder,
+            image: &image,
+            packets: std::mem::take(&mut packets),
+            remarks: Vec::new(),
+        };
+        found.stream(0);
+        let (first, stride) = (lane.half(region::RINGS), lane.half(region::RING_STRIDE));
+        for ring in 0..lane.half(region::RING_COUNT).min(16) {
+            let at = u64::from(first) + u64::from(ring) * u64::from(stride);
+            let at = lane.address().wrapping_add(at);
+            if found.ring(at).is_none() {
+                found
+                    .remarks
+                    .push(format!("the records of the ring at {at:#x} are damaged"));
+            }
+        }
+        let thread = lane.half(region::THREAD);
+        let of_thread = |remark: String| format!("thread {thread}: {remark}");
+        remarks.extend(found.remarks.into_iter().map(of_thread));
+        packets = found.packets;
+    }
+    Ok(Unfinished {
+        identity,
+        packets,
+        remarks,
+    })
+}
+
+/// The regions up to the first place where there is none.
+fn regions<'a>(order: ByteOrder, bytes: &'a [u8], remarks: &mut Vec<String>) -> Vec<Region<'a>> {
+    let mut regions = Vec::new();
+    let mut at = REGION_ALIGN;
+    while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() >= region::BYTES) {
+        if read_u32(order, rest, region::MARK) != Some(region::MAGIC) {
+            break;
+        }
+        let size = read_u64(order, rest, region::SIZE).and_then(|size| usize::try_from(size).ok());
+        let Some(size) = size.filter(|size| *size >= region::BYTES) else {
+            remarks.push(format!(
+                "the region at offset {at} is damaged: it has no size"
+            ));
+            break;
+        };
+        if size > rest.len() {
+            remarks.push(format!(
+                "the file is cut off: expected {size} bytes at offset {at}, found {}",
+                rest.len()
+            ));
+        }
+        let bytes = rest.get(..size).unwrap_or(rest);
+        regions.push(Region { order, bytes, at });
+        at = match at.checked_add(size) {
+            Some(next) => next.next_multiple_of(REGION_ALIGN),
+            None => break,
+        };
+    }
+    regions
+}
+
+/// Where a thread's packets are, as if it were the only CPU of a board.
+fn recorder(layout: Layout, lane: &Region<'_>) -> Option<Recorder> {
+    let recorder = Recorder {
+        note: Note {
+            layout,
+            buffer_offset: 0,
+            buffer_size_offset: 0,
+            packet_size_offset: 0,
+            function_shift_offset: 0,
+            text_base_offset: 0,
+            at_offset: lane.half(region::AT),
+            stride: 0,
+            rings_offset: NOWHERE,
+            clock_hz_offset: 0,
+            metadata_offset: 0,
+            metadata_size_offset: 0,
+            cpu_count_offset: 0,
+            ring_next_offset: 0,
+            discarded_offset: NOWHERE,
+        },
+        layout,
+        buffer: lane.address().wrapping_add(lane.long(region::PACKETS)),
+        buffer_bytes: u32::try_from(lane.long(region::PACKETS_BYTES)).ok()?,
+        packet_bytes: lane.half(region::PACKET_BYTES),
+        cpus: 1,
+        text_base: 0,
+        clock_hz: 0,
+        metadata: 0,
+        metadata_bytes: 0,
+        cursor: Some(lane.address()),
+        state: None,
+        discarded: {
+            let count = |at| read_u32(lane.order, lane.bytes, lane.half(at) as usize);
+            let (own, lost) = (count(region::DISCARDED)?, count(region::LOST)?);
+            own.wrapping_add(lost)
+        },
+    };
+    (recorder.places() != 0).then_some(recorder)
+}
+
+/// The packet of names with those of threads that it lacks, and with what was lost beside all streams.
+fn complete_metadata(
+    layout: Layout,
+    metadata: &Region<'_>,
+    lost: u32,
+    names: &[(u64, &[u8])],
+) -> Option<Vec<u8>> {
+    let start = usize::try_from(metadata.long(region::PACKETS)).ok()?;
+    let bytes = metadata.bytes.get(start..)?;
+    let mut head = checked_header(layout, bytes).ok()?;
+    if head.cpu != METADATA_STREAM {
+        return None;
+    }
+    let mut packet = bytes.get(..(head.content_bits / 8) as usize)?.to_vec();
+    let mut named = HashSet::new();
+    let mut walk = Walk::new(layout, &head, &packet);
+    while let Ok(Some(id)) = walk.next() {
+        let kind = walk.payload.get(..2).map(|kind| number(layout.order, kind));
+        let thread = walk.payload.get(4..4 + layout.word.bytes());
+        if id == EventId::Metadata
+            && kind == Some(MetadataType::ThreadName as u64)
+            && let Some(thread) = thread
+        {
+            named.insert(number(layout.order, thread));
+        }
+    }
+    for (thread, name) in names {
+        if named.insert(*thread) {
+            add_name(layout, &mut packet, head.end, *thread, name);
+        }
+    }
+    head.discarded = head.discarded.max(lost);
+    head.content_bits = u32::try_from(packet.len() * 8).ok()?;
+    head.packet_bits = head.content_bits;
+    head.write(layout, &mut packet)?;
+    Some(packet)
+}
+
+/// Adds the name of a thread, as the recorder does.
+fn add_name(layout: Layout, packet: &mut Vec<u8>, time: u64, thread: u64, name: &[u8]) {
+    let mut put = |value: u64, bytes: usize| match layout.order {
+        ByteOrder::Little => packet.extend_from_slice(&value.to_le_bytes()[..bytes]),
+        ByteOrder::Big => packet.extend_from_slice(&value.to_be_bytes()[8 - bytes..]),
+    };
+    let word = layout.word.bytes();
+    put(Shape::time_record(layout.order, time), 8);
+    put(
+        Shape::other_header(layout.order, EventId::Metadata, time),
+        kymo_wire::event::OTHER_BYTES,
+    );
+    put(MetadataType::ThreadName as u64, 2);
+    put((word + name.len()) as u64, 2);
+    put(thread, word);
+    packet.extend_from_slice(name);
+}
+
+/// The header of a metadata packet has no thread, and needs none.
+const _: () = assert!(PacketHeader::MAX_BYTES <= region::BYTES);

@@ -1,0 +1,194 @@
+//! What a program recorded that did not come to save it: killed, crashed, replaced by another.
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use kymo_event::EventKind;
+use kymo_read::{Events, OpenOptions, Source, open};
+
+use crate::recorder::build;
+
+/// Calls and markers in a recording, and what is lost of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    entered: usize,
+    left: usize,
+    markers: usize,
+    gaps: usize,
+}
+
+fn counts(path: &Path) -> (Counts, Box<dyn Source>) {
+    let mut source = open(path, &OpenOptions::default()).unwrap();
+    let mut counts = Counts::default();
+    for event in Events::new(&mut source).map(Result::unwrap) {
+        match event.kind {
+            EventKind::Enter { .. } => counts.entered += 1,
+            EventKind::Exit { .. } => counts.left += 1,
+            EventKind::Marker { .. } => counts.markers += 1,
+            EventKind::Gap(_) => counts.gaps += 1,
+            _ => {}
+        }
+    }
+    (counts, source)
+}
+
+/// What the program recorded when its two threads were done.
+const ALL: Counts = Counts {
+    entered: 2 * 3001,
+    left: 2 * 3001,
+    markers: 1,
+    gaps: 0,
+};
+
+fn calls(count: usize) -> Counts {
+    Counts {
+        entered: count,
+        left: count,
+        ..Counts::default()
+    }
+}
+
+fn run(program: &Path, how: &str, raw: &Path) -> Output {
+    Command::new(program)
+        .arg(how)
+        .env("KYMO_OUTPUT", raw)
+        .output()
+        .unwrap()
+}
+
+fn is_unfinished(source: &dyn Source) -> bool {
+    let remarks = &source.info().remarks;
+    remarks
+        .iter()
+        .any(|remark| remark.contains("has not completed"))
+}
+
+#[test]
+fn a_killed_program_has_lost_nothing() {
+    let (folder, program) = build("gcc", "dying.c");
+    for how in ["kill", "segv", "abort", "term", "_exit", "exit"] {
+        let raw = folder.path().join(how);
+        let output = run(&program, how, &raw);
+        let killed = !matches!(how, "_exit" | "exit");
+        assert_eq!(output.status.code().is_none(), killed, "{how}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{how}");
+        let (counts, source) = counts(&raw);
+        assert_eq!(counts, ALL, "{how}");
+        assert_eq!(is_unfinished(&*source), how != "exit", "{how}");
+        let info = source.info();
+        assert!(info.clock_hz.is_some_and(|hz| hz > 1_000_000), "{how}");
+        let named = info
+            .identities
+            .threads()
+            .iter()
+            .any(|thread| thread.name.as_deref() == Some("the worker"));
+        assert!(named, "{how}");
+    }
+}
+
+#[test]
+fn a_program_that_another_one_replaces_keeps_its_recording() {
+    let (folder, program) = build("gcc", "dying.c");
+    let raw = folder.path().join("raw");
+    assert!(run(&program, "exec", &raw).status.success());
+    let (before, source) = counts(&raw);
+    assert_eq!(before, ALL);
+    assert!(is_unfinished(&*source));
+    // The process has its number still, so the program that it runs now records into a file beside.
+    let (after, _) = counts(&folder.path().join("raw.1"));
+    assert_eq!(after, calls(2));
+}
+
+#[test]
+fn each_process_of_a_tree_has_a_file() {
+    let (folder, program) = build("gcc", "dying.c");
+    for pattern in ["plain", "at-%p-100%%"] {
+        let output = run(&program, "tree", &folder.path().join(pattern));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{pattern}");
+        let children: Vec<&str> = text.lines().collect();
+        let [killed, exited, silent, replaced] = children[..] else {
+            panic!("{text}");
+        };
+        let of = |child: &str| match pattern {
+            "plain" => format!("plain.{child}"),
+            _ => format!("at-{child}-100%"),
+        };
+        let count = |name: &str| counts(&folder.path().join(name)).0;
+        assert_eq!(count(&of(killed)), calls(3001), "{pattern}");
+        assert_eq!(count(&of(exited)), calls(1), "{pattern}");
+        assert!(!folder.path().join(of(silent)).exists(), "{pattern}");
+        // What the program that was begun anew recorded: its own file, whatever its name.
+        let own = match pattern {
+            "plain" => "plain.1".to_owned(),
+            _ => of(replaced),
+        };
+        assert_eq!(count(&own), calls(2), "{pattern}");
+    }
+    // The parent has its own calls alone.
+    assert_eq!(counts(&folder.path().join("plain")).0, calls(2));
+}
+
+#[test]
+fn an_older_recording_is_kept() {
+    let (folder, program) = build("gcc", "dying.c");
+    let raw = folder.path().join("raw");
+    for how in ["kill", "exit", "after-exec"] {
+        run(&program, how, &raw);
+    }
+    let (newest, _) = counts(&raw);
+    assert_eq!(newest, calls(2));
+    let (older, source) = counts(&folder.path().join("raw.old"));
+    assert_eq!(older, ALL);
+    assert!(!is_unfinished(&*source));
+}
+
+#[test]
+fn what_the_disk_refuses_is_said_in_words() {
+    let (folder, program) = build("gcc", "dying.c");
+    let output = run(&program, "exit", &folder.path().join("no/such/raw"));
+    assert!(output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("cannot record into"), "{errors}");
+    assert!(errors.contains("no such file or directory"), "{errors}");
+    assert!(errors.contains("cannot save to"), "{errors}");
+
+    // No room: a limit of the file's size is as good as a full disk.
+    let raw = folder.path().join("raw");
+    let script = "ulimit -f 64; trap '' XFSZ; exec \"$0\" exit";
+    let output = std::process::Command::new("sh")
+        .args(["-c", script])
+        .arg(&program)
+        .env("KYMO_OUTPUT", &raw)
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("the file would be too large"), "{errors}");
+
+    // What is no file is written to, not replaced.
+    let output = run(&program, "exit", Path::new("/dev/null"));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert!(!Path::new("/dev/null").is_file());
+}
+
+#[test]
+fn a_program_that_records_nothing_says_so() {
+    let (folder, program) = build("gcc", "dying.c");
+    let raw = folder.path().join("raw");
+    let output = run(&program, "nothing", &raw);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("no hook was called"), "{errors}");
+    assert!(errors.contains("-u,__cyg_profile_func_enter"), "{errors}");
+    let output = std::process::Command::new(&program)
+        .arg("exit")
+        .env("KYMO_OUTPUT", &raw)
+        .env("KYMO_ON", "0")
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("never turned on"), "{errors}");
+}

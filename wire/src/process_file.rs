@@ -1,0 +1,182 @@
+//! The file into which a Linux process records: its buffers, mapped.
+//!
+//! A program that is killed, crashes or calls `_exit` saves nothing. So where `KYMO_OUTPUT` names a
+//! file the recorder keeps its buffers in it, mapped shared: what was recorded is in the file
+//! whatever becomes of the process. A process that exits as usual replaces this file by a plain one
+//! (the identity line, then packets); what this module describes is what is left of the others.
+//!
+//! The file begins with a [header](header), and from [`REGION_ALIGN`] on has *regions*, each a
+//! multiple of [`REGION_ALIGN`] long, up to the first place without a [`region::MAGIC`]. A region
+//! holds the packets of one stream beside the recorder's own state, as they lie in the memory of the
+//! process; its header says where. The newest packet of a stream is not completed: its records reach
+//! up to the address that the recorder keeps, as in a dump of memory ([`note`](crate::note)).
+//!
+//! All numbers are in the byte order of the process, and of the widths given here on every machine.
+
+use crate::event::ByteOrder;
+
+/// The first eight bytes of the file.
+pub const MAGIC: [u8; 8] = *b"KymoProc";
+
+/// The version of this layout.
+pub const VERSION: u32 = 1;
+
+/// Regions begin at multiples of this: the largest page of the machines that are supported.
+pub const REGION_ALIGN: usize = 64 << 10;
+
+/// The header at the beginning of the file: offsets of its fields.
+pub mod header {
+    /// u32: [`VERSION`](super::VERSION).
+    pub const VERSION: usize = 8;
+    /// u32: [`ORDER_MARK`], which tells the byte order.
+    pub const ORDER: usize = 12;
+    /// What stands at [`ORDER`].
+    pub const ORDER_MARK: u32 = 0x0102_0304;
+    /// u32: the number of the process.
+    pub const PROCESS: usize = 16;
+    /// u32: 1 if ticks are those of the processor's counter, 0 if they are nanoseconds.
+    pub const COUNTER: usize = 20;
+    /// u64: when the process started, in clock ticks after boot (`starttime` of proc(5)): with its
+    /// number it tells whether the process still runs.
+    pub const STARTED: usize = 24;
+    /// A [`PAIR`](PAIR_BYTES): both clocks when the recorder was set up.
+    pub const FIRST_PAIR: usize = 32;
+    /// u32: how many later pairs have been written. The newest one is at
+    /// [`PAIRS`] + `count % 2` * [`PAIR_BYTES`]; with 0 there is none.
+    pub const PAIR_COUNT: usize = 48;
+    /// u32: events that were lost because their thread had no buffer.
+    pub const LOST: usize = 52;
+    /// Two pairs, written in turn.
+    pub const PAIRS: usize = 56;
+    /// A pair: u64 ticks, u64 nanoseconds of `CLOCK_MONOTONIC_RAW` at the same moment.
+    pub const PAIR_BYTES: usize = 16;
+    /// The identity of the process as a line of text ([`Identity`](crate::link::Identity)). Its rate
+    /// of the clock is 1 where the pairs tell it.
+    pub const IDENTITY: usize = 512;
+    /// The size of the header.
+    pub const BYTES: usize = 4096;
+}
+
+/// The header at the beginning of a region: offsets of its fields. Offsets in the fields count from the
+/// beginning of the region.
+pub mod region {
+    /// u32: [`MAGIC`], stored last.
+    pub const MARK: usize = 0;
+    /// What stands at [`MARK`].
+    pub const MAGIC: u32 = 0x4B59_4D52;
+    /// u32: [`EVENTS`], [`METADATA`] or [`RECORDS`].
+    pub const KIND: usize = 4;
+    /// u64: the size of the region in bytes.
+    pub const SIZE: usize = 8;
+    /// u64: where it lay in the memory of the process.
+    pub const ADDRESS: usize = 16;
+    /// u64: where its packets begin.
+    pub const PACKETS: usize = 24;
+    /// u64: how many bytes there are for packets.
+    pub const PACKETS_BYTES: usize = 32;
+    /// u32: how many bytes of these a packet takes.
+    pub const PACKET_BYTES: usize = 40;
+    /// u32: the thread, by the system's number.
+    pub const THREAD: usize = 44;
+    /// u32: where the address stands up to which the newest packet's records reach (a word).
+    pub const AT: usize = 48;
+    /// u32: where the count of the stream's discarded events is (u32).
+    pub const DISCARDED: usize = 52;
+    /// u32: where the count of events that were refused beside the stream is (u32).
+    pub const LOST: usize = 56;
+    /// u32: where the first ring of RTEMS-shaped records is ([`ring`](crate::note::ring)).
+    pub const RINGS: usize = 60;
+    /// u32: how far it is from one ring to the next.
+    pub const RING_STRIDE: usize = 64;
+    /// u32: how many rings there are.
+    pub const RING_COUNT: usize = 68;
+    /// 16 bytes: the name that the kernel knew the thread by, filled up with zeros.
+    pub const NAME: usize = 72;
+    /// The size of [`NAME`].
+    pub const NAME_BYTES: usize = 16;
+    /// The size of the header.
+    pub const BYTES: usize = 128;
+
+    /// [`KIND`]: the events of one thread.
+    pub const EVENTS: u32 = 1;
+    /// [`KIND`]: the packet of names, which is always complete.
+    pub const METADATA: u32 = 2;
+    /// [`KIND`]: packets of RTEMS-shaped records, which a ring in another region uses.
+    pub const RECORDS: u32 = 3;
+}
+
+/// The byte order of a file that begins like this; `None` if it is of another format or version.
+pub fn order(bytes: &[u8]) -> Option<ByteOrder> {
+    let bytes = bytes.get(..header::ORDER + 4)?;
+    if !bytes.starts_with(&MAGIC) {
+        return None;
+    }
+    [ByteOrder::Little, ByteOrder::Big]
+        .into_iter()
+        .find(|order| {
+            read_u32(*order, bytes, header::ORDER) == Some(header::ORDER_MARK)
+                && read_u32(*order, bytes, header::VERSION) == Some(VERSION)
+        })
+}
+
+/// The number of 32 bits at an offset; `None` behind the end.
+pub fn read_u32(order: ByteOrder, bytes: &[u8], at: usize) -> Option<u32> {
+    let number = *bytes.get(at..)?.first_chunk()?;
+    Some(match order {
+        ByteOrder::Little => u32::from_le_bytes(number),
+        ByteOrder::Big => u32::from_be_bytes(number),
+    })
+}
+
+/// The number of 64 bits at an offset; `None` behind the end.
+pub fn read_u64(order: ByteOrder, bytes: &[u8], at: usize) -> Option<u64> {
+    let number = *bytes.get(at..)?.first_chunk()?;
+    Some(match order {
+        ByteOrder::Little => u64::from_le_bytes(number),
+        ByteOrder::Big => u64::from_be_bytes(number),
+    })
+}
+
+/// Ticks a second, as the pairs of clocks in a file's header tell; `None` without two that differ.
+pub fn clock_hz(order: ByteOrder, bytes: &[u8]) -> Option<u64> {
+    const SECOND: u128 = 1_000_000_000;
+    if read_u32(order, bytes, header::COUNTER)? == 0 {
+        return Some(SECOND as u64);
+    }
+    let pair = |at: usize| Some((read_u64(order, bytes, at)?, read_u64(order, bytes, at + 8)?));
+    let count = read_u32(order, bytes, header::PAIR_COUNT).filter(|count| *count != 0)?;
+    let (first_ticks, first_ns) = pair(header::FIRST_PAIR)?;
+    let (ticks, ns) = pair(header::PAIRS + count as usize % 2 * header::PAIR_BYTES)?;
+    let passed = ns.checked_sub(first_ns).filter(|passed| *passed != 0)?;
+    let ticks = ticks.checked_sub(first_ticks)?;
+    let hz = u128::from(ticks) * SECOND / u128::from(passed);
+    u64::try_from(hz).ok().filter(|hz| *hz != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_pair_gives_the_rate() {
+        let mut bytes = [0; header::BYTES];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, &MAGIC);
+        put(header::VERSION, &VERSION.to_be_bytes());
+        put(header::ORDER, &header::ORDER_MARK.to_be_bytes());
+        put(header::COUNTER, &1u32.to_be_bytes());
+        put(header::FIRST_PAIR, &1000u64.to_be_bytes());
+        put(header::FIRST_PAIR + 8, &500u64.to_be_bytes());
+        let slot = header::PAIRS + header::PAIR_BYTES;
+        put(slot, &4000u64.to_be_bytes());
+        put(slot + 8, &1500u64.to_be_bytes());
+        assert_eq!(order(&bytes), Some(ByteOrder::Big));
+        assert_eq!(clock_hz(ByteOrder::Big, &bytes), None);
+        bytes[header::PAIR_COUNT + 3] = 3;
+        assert_eq!(clock_hz(ByteOrder::Big, &bytes), Some(3_000_000_000));
+        bytes[header::PAIR_COUNT + 3] = 2;
+        assert_eq!(clock_hz(ByteOrder::Big, &bytes), None);
+        bytes[header::VERSION + 3] = 9;
+        assert_eq!(order(&bytes), None);
+    }
+}
