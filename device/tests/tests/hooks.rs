@@ -154,6 +154,29 @@ fn a_handler_that_saves_in_a_hook_does_not_wait_for_it_and_what_is_missing_is_co
     }
 }
 
+#[test]
+fn a_handler_on_a_stack_that_the_kernel_does_not_tell_of_has_not_left_a_hook() {
+    for how in ["plain", "autodisarm"] {
+        let program = build("gcc", "autodisarm", &["-finstrument-functions"]);
+        let file = program.with_extension("kymo");
+        let output = Command::new(&program)
+            .arg(how)
+            .env("KYMO_OUTPUT", &file)
+            .env("KYMO_BUFFER", "64M")
+            .output()
+            .expect("the program runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let number = |n: usize| words[n].parse::<usize>().expect("a number");
+        let calls = number(1) + number(3);
+        let (_, packets) = raw_file(&file);
+        assert!(packets.iter().all(|packet| packet.discarded == 0), "{how}");
+        let edges = edges(&packets, 0);
+        let entered = edges.iter().filter(|(enter, _)| *enter).count();
+        assert_eq!((entered, edges.len()), (calls, 2 * calls), "{how}: {text}");
+    }
+}
+
 /// The enters and exits of a recording, as distances from `main`.
 fn edges(packets: &[Packet], main: u64) -> Vec<(bool, u64)> {
     let records = packets.iter().flat_map(|packet| &packet.records);

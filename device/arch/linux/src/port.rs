@@ -78,13 +78,16 @@ impl ThreadPort for Linux {
         machine::stack()
     }
 
-    /// A hook of a handler lies farther below than what the kernel saves, and one behind a jump less far, or above;
-    /// unless the handler has a stack of its own. (So a handler must not go to another stack in other ways and come
-    /// back to the hook, as threads do that a program switches itself.) A clock that has to be asked for may be
-    /// instrumented, so that any hook calls hooks.
+    /// A hook of a handler lies farther below than what the kernel saves, and one behind a jump less far, or above.
+    /// That holds within the thread's own stack, of which the upper end is known: above it is a stack of a
+    /// handler's own, which the kernel does not tell of while it is disarmed (`SS_AUTODISARM`). (A handler must
+    /// not go to another stack in other ways and come back to the hook, as threads do that a program switches
+    /// itself.) A clock that has to be asked for may be instrumented, so that any hook calls hooks.
     fn has_left(&self, there: *mut u8) -> bool {
-        let far = (machine::stack() as usize).saturating_add(SIGNAL_FRAME / 2) < there as usize;
-        !far && self.clock.is_counter() && !sys::is_on_signal_stack()
+        let (here, there) = (machine::stack() as usize, there as usize);
+        let end = stack_end();
+        let far = here.saturating_add(SIGNAL_FRAME / 2) < there && there < end;
+        here < end && !far && self.clock.is_counter() && !sys::is_on_signal_stack()
     }
 
     fn refresh(&self, now: u64) {
@@ -115,6 +118,17 @@ impl ThreadPort for Linux {
             ns,
             uncertainty: u32::try_from(took).unwrap_or(u32::MAX).max(1),
         })
+    }
+}
+
+/// The upper end of the calling thread's own stack, or an address above it. The C library puts the data of a
+/// thread, and so the recorder's word, above the thread's stack, in one piece of memory; above the stack of
+/// the first thread is nothing that a program could use.
+fn stack_end() -> usize {
+    if sys::thread() == sys::process() {
+        usize::MAX
+    } else {
+        machine::word() as usize
     }
 }
 

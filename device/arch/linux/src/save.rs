@@ -3,7 +3,6 @@
 use core::fmt::{self, Write as _};
 use core::sync::atomic::Ordering;
 
-use kymo_recorder::config::START_ON;
 use kymo_recorder::gate::Gate;
 
 use crate::process::Process;
@@ -76,9 +75,9 @@ impl Process {
 
     /// Says on standard error if there is nothing in the recording, and what to do about it.
     fn say_if_nothing_came(&self, gate: &Gate) {
-        let Some(config) = self.config.get() else {
+        if self.config.get().is_none() {
             return;
-        };
+        }
         let (problem, help): (&[u8], &[u8]) = if let Some(fault) = self.fault.get() {
             let mut message = Text::<200>::new();
             let _ = writeln!(
@@ -88,7 +87,7 @@ impl Process {
             return sys::say(message.bytes());
         } else if self.recorded_bytes() > self.bytes_at_start.load(Ordering::Relaxed) {
             return;
-        } else if !gate.state().turned() && config.flags & START_ON == 0 {
+        } else if !gate.state().turned() {
             (
                 b"recording was never turned on",
                 b"the trigger's function was not called, nor kymo_on()",

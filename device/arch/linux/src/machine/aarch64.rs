@@ -27,6 +27,24 @@ pub fn lane() -> *const u8 {
     value
 }
 
+/// Where the thread's word is.
+pub fn word() -> *mut u8 {
+    let value;
+    // SAFETY: it reads registers, and a table that the linker made.
+    unsafe {
+        asm!(
+            "mrs {1}, tpidr_el0",
+            "adrp {0}, :gottprel:kymo_thread_lane",
+            "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_lane]",
+            "add {0}, {0}, {1}",
+            out(reg) value,
+            out(reg) _,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    value
+}
+
 /// Where the stack is.
 #[inline(always)]
 pub fn stack() -> *mut u8 {

@@ -59,6 +59,21 @@ pub fn lane() -> *const u8 {
     value
 }
 
+/// Where the thread's word is.
+pub fn word() -> *mut u8 {
+    let value;
+    // SAFETY: it computes an address.
+    unsafe {
+        asm!(
+            concat!("addis {0}, ", thread_register!(), ", kymo_thread_lane@tprel@ha"),
+            "addi {0}, {0}, kymo_thread_lane@tprel@l",
+            out(reg_nonzero) value,
+            options(nostack, nomem, preserves_flags),
+        );
+    }
+    value
+}
+
 /// Where the stack is.
 #[inline(always)]
 pub fn stack() -> *mut u8 {

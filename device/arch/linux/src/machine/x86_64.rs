@@ -28,6 +28,21 @@ pub fn lane() -> *const u8 {
     value
 }
 
+/// Where the thread's word is.
+pub fn word() -> *mut u8 {
+    let value;
+    // SAFETY: it reads the address of the thread's own data, which stands at its beginning.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + kymo_thread_lane@GOTTPOFF]",
+            "add {0}, qword ptr fs:[0]",
+            out(reg) value,
+            options(nostack, readonly),
+        );
+    }
+    value
+}
+
 /// Where the stack is.
 #[inline(always)]
 pub fn stack() -> *mut u8 {
