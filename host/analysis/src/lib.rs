@@ -6,6 +6,7 @@
 //! traced program (its threads, depth and functions), never with the length of the trace.
 #![forbid(unsafe_code)]
 
+pub mod call_tree;
 pub mod calls;
 pub mod clock_repair;
 pub mod compensation;

@@ -70,7 +70,7 @@ impl Tracks {
             TrackKind::Thread { thread } => (true, thread.map(|id| trace.identities.tid(id))),
             TrackKind::Interrupt { .. } => (false, None),
         };
-        let space = space(trace, info);
+        let space = info.space(trace);
         let shown = place.take().and_then(|known| known.shown);
         let shown = shown.map(|shown| {
             self.titles.remove(&shown.title);
@@ -159,23 +159,6 @@ fn distinct(titles: &mut HashSet<String>, wanted: &str, number: u32, tid: Option
         title.push('*');
     }
     title
-}
-
-/// The space that the thread or interrupt of a track is of.
-fn space(trace: &TraceInfo, info: &TrackInfo) -> SpaceId {
-    let identities = &trace.identities;
-    let space = match info.kind {
-        TrackKind::Thread { thread } => {
-            let thread = thread.and_then(|id| identities.threads().get(id.0 as usize));
-            thread.map(|thread| thread.space)
-        }
-        TrackKind::Interrupt { irq, .. } => {
-            let interrupt = identities.interrupts().get(irq.0 as usize);
-            interrupt.map(|interrupt| interrupt.space)
-        }
-    };
-    let of_stream = || trace.stream(info.stream).map(|stream| stream.space);
-    space.or_else(of_stream).unwrap_or_default()
 }
 
 /// A thread's number as people know it: a small number, or an address.

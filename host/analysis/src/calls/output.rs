@@ -1,7 +1,8 @@
 //! What a consumer sees of the reconstruction: tracks, and the steps on them.
 
 use kymo_event::{
-    Addr, Cpu, Duration, EventRef, FunctionId, InterruptId, StreamId, ThreadId, Time,
+    Addr, Cpu, Duration, EventRef, FunctionId, InterruptId, SpaceId, StreamId, ThreadId, Time,
+    TraceInfo,
 };
 
 /// A line of execution with a call stack of its own: a thread, or an interrupt handler.
@@ -24,6 +25,30 @@ pub struct TrackInfo {
     pub cpu: Option<Cpu>,
     /// The stream in which the track was first seen.
     pub stream: StreamId,
+}
+
+impl TrackInfo {
+    /// Whether it is a thread's.
+    pub const fn is_thread(&self) -> bool {
+        matches!(self.kind, TrackKind::Thread { .. })
+    }
+
+    /// The space that its thread or interrupt is of.
+    pub fn space(&self, trace: &TraceInfo) -> SpaceId {
+        let identities = &trace.identities;
+        let space = match self.kind {
+            TrackKind::Thread { thread } => {
+                let thread = thread.and_then(|id| identities.threads().get(id.0 as usize));
+                thread.map(|thread| thread.space)
+            }
+            TrackKind::Interrupt { irq, .. } => {
+                let interrupt = identities.interrupts().get(irq.0 as usize);
+                interrupt.map(|interrupt| interrupt.space)
+            }
+        };
+        let of_stream = || trace.stream(self.stream).map(|stream| stream.space);
+        space.or_else(of_stream).unwrap_or_default()
+    }
 }
 
 /// The kinds of tracks.

@@ -1,0 +1,283 @@
+//! The call tree: calls of one function from the same callers added up, for flame graphs and for tables of callers
+//! and callees.
+//!
+//! A node is a stack of calls. It holds how often its innermost function was called from there, the time that this
+//! took in itself, and its longest call. The tree grows with the number of different stacks; nothing of the trace
+//! itself is kept.
+//!
+//! The time is that of [`End::sure_self`](crate::calls::End::sure_self): without what the calls made by it took,
+//! without preemption, and without interrupts, which have stacks of their own. So everything adds up to the time that
+//! was seen, and to the self time of the [profile](crate::profile). Calls that had not ended when the trace did count
+//! up to there; where events were lost, only what is certain counts. Exits without a begin have no place in the tree
+//! ([`CallTree::orphans`] counts them).
+
+mod edges;
+
+use kymo_event::{Duration, SpaceId, TraceInfo};
+
+use crate::calls::{CallId, Callee, Step, TrackId, TrackInfo};
+use edges::Edges;
+
+/// How many calls of a stack are told apart; what is called from there on is one frame, [`Frame::Deeper`]. A recursion
+/// that ran away would else take space by the square of its depth.
+const DEEPEST: usize = 1 << 10;
+
+/// How many calls that ended are remembered: clocks run ahead for some hundreds of events.
+const ENDED: usize = 1 << 12;
+
+/// The number of a node.
+pub type NodeId = u32;
+
+/// The node above all stacks.
+pub const ROOT: NodeId = 0;
+
+/// What a node stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Frame {
+    /// What is above all stacks.
+    Root,
+    /// The space of a track.
+    Space(SpaceId),
+    /// A thread, where stacks begin with it.
+    Track(TrackId),
+    /// A call.
+    Call(Callee),
+    /// All calls that are deeper than the tree.
+    Deeper,
+}
+
+impl Frame {
+    /// A number that no other frame has.
+    #[inline(always)]
+    const fn key(self) -> u64 {
+        match self {
+            Self::Call(Callee::Function(id)) => (id.0 as u64) << 3 | 1,
+            Self::Call(Callee::Interrupt(id)) => (id.0 as u64) << 3 | 2,
+            Self::Track(track) => (track.0 as u64) << 3 | 3,
+            Self::Space(space) => (space.0 as u64) << 3 | 4,
+            Self::Call(Callee::Unknown) => 5,
+            Self::Deeper => 6,
+            Self::Root => 7,
+        }
+    }
+}
+
+/// A stack, by its innermost frame.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Node {
+    /// The innermost frame.
+    pub frame: Frame,
+    /// The stack without it; that of the root is the root.
+    pub parent: NodeId,
+    /// The stacks that are one call deeper, in the order of first sight.
+    pub children: Vec<NodeId>,
+    /// How often it was called from there.
+    pub count: u64,
+    /// The time that the innermost frame itself took.
+    pub self_time: Duration,
+    /// The longest call from there.
+    pub longest: Duration,
+}
+
+impl Node {
+    const fn new(frame: Frame, parent: NodeId) -> Self {
+        Self {
+            frame,
+            parent,
+            children: Vec::new(),
+            count: 0,
+            self_time: Duration(0),
+            longest: Duration(0),
+        }
+    }
+}
+
+/// The tree of stacks, while steps come in.
+#[derive(Debug)]
+pub struct CallTree {
+    thread_roots: bool,
+    /// The spaces of tracks, and whether they are threads, by [`TrackId`].
+    tracks: Vec<(SpaceId, bool)>,
+    nodes: Vec<Node>,
+    edges: Edges,
+    /// The open calls of every track, by [`TrackId`], outermost first.
+    open: Vec<Vec<NodeId>>,
+    /// A clock may turn out to have been ahead in a call that has ended.
+    ended: Ended,
+    orphans: u64,
+}
+
+impl CallTree {
+    /// No stacks yet. `thread_roots`: whether stacks of threads begin with the thread, so that threads are told apart.
+    pub fn new(thread_roots: bool) -> Self {
+        Self {
+            thread_roots,
+            tracks: Vec::new(),
+            nodes: vec![Node::new(Frame::Root, ROOT)],
+            edges: Edges::default(),
+            open: Vec::new(),
+            ended: Ended::default(),
+            orphans: 0,
+        }
+    }
+
+    /// Takes a step.
+    #[inline(always)]
+    pub fn step(&mut self, info: &TraceInfo, step: &Step<'_>) {
+        match step {
+            Step::Begin(begin) => self.begin(begin.track, begin.callee),
+            // An orphan has no begin, so none of the open calls is its.
+            Step::End(end) if end.begin.is_some() => {
+                self.end(
+                    end.track,
+                    end.call,
+                    end.sure_self.unwrap_or_default(),
+                    end.duration.unwrap_or_default(),
+                );
+            }
+            Step::End(_) => self.orphans += 1,
+            Step::Track { track, info: of } => self.track(info, *track, of),
+            Step::ClockAhead { call, by, .. } => {
+                let node = self.ended.find(*call);
+                if let Some(node) = node.and_then(|id| self.nodes.get_mut(id as usize)) {
+                    node.self_time = node.self_time - *by;
+                }
+            }
+            // Nothing else takes time.
+            _ => {}
+        }
+    }
+
+    /// All nodes, by [`NodeId`]. A node comes after its parent.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// A node; the root if there is none of this number.
+    pub fn node(&self, id: NodeId) -> &Node {
+        self.nodes.get(id as usize).unwrap_or(&self.nodes[0])
+    }
+
+    /// Exits whose begin nobody saw.
+    pub const fn orphans(&self) -> u64 {
+        self.orphans
+    }
+
+    /// What every node took with all that it called, by [`NodeId`].
+    pub fn totals(&self) -> Vec<Duration> {
+        let mut totals: Vec<Duration> = self.nodes.iter().map(|node| node.self_time).collect();
+        // From the last to the first each total is complete when it is added to the one above.
+        for (at, node) in self.nodes.iter().enumerate().skip(1).rev() {
+            let total = totals[at];
+            if let Some(parent) = totals.get_mut(node.parent as usize) {
+                *parent += total;
+            }
+        }
+        totals
+    }
+
+    #[cold]
+    fn track(&mut self, info: &TraceInfo, track: TrackId, of: &TrackInfo) {
+        let at = track.0 as usize;
+        if self.tracks.len() <= at {
+            self.tracks.resize(at + 1, (SpaceId::default(), false));
+        }
+        self.tracks[at] = (of.space(info), of.is_thread());
+    }
+
+    #[inline]
+    fn begin(&mut self, id: TrackId, callee: Callee) {
+        let track = id.0 as usize;
+        let (parent, depth) = match self.open.get(track).map(Vec::as_slice) {
+            Some(open @ [.., caller]) => (*caller, open.len()),
+            _ => (self.root(id), 0),
+        };
+        let node = if depth < DEEPEST {
+            self.child(parent, Frame::Call(callee))
+        } else if self.node(parent).frame == Frame::Deeper {
+            parent
+        } else {
+            self.child(parent, Frame::Deeper)
+        };
+        if let Some(open) = self.open.get_mut(track) {
+            open.push(node);
+        }
+    }
+
+    /// The node below which the stacks of a track stand.
+    #[inline(never)]
+    fn root(&mut self, track: TrackId) -> NodeId {
+        let index = track.0 as usize;
+        if self.open.len() <= index {
+            self.open.resize_with(index + 1, Vec::new);
+        }
+        let (space, thread) = self.tracks.get(index).copied().unwrap_or_default();
+        let space = self.child(ROOT, Frame::Space(space));
+        // The stacks of an interrupt begin with its name anyway.
+        if self.thread_roots && thread {
+            self.child(space, Frame::Track(track))
+        } else {
+            space
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, track: TrackId, call: CallId, self_time: Duration, duration: Duration) {
+        let open = self.open.get_mut(track.0 as usize);
+        let Some(id) = open.and_then(Vec::pop) else {
+            return;
+        };
+        self.ended.add(call, id);
+        if let Some(node) = self.nodes.get_mut(id as usize) {
+            node.count += 1;
+            node.self_time += self_time;
+            node.longest = node.longest.max(duration);
+        }
+    }
+
+    /// The child of a node for a frame, made if it is not there.
+    #[inline]
+    fn child(&mut self, parent: NodeId, frame: Frame) -> NodeId {
+        match self.edges.find(parent, frame.key()) {
+            Some(id) => id,
+            None => self.new_child(parent, frame),
+        }
+    }
+
+    #[cold]
+    fn new_child(&mut self, parent: NodeId, frame: Frame) -> NodeId {
+        // As many nodes as a u32 counts would need more memory than a machine has.
+        let id = NodeId::try_from(self.nodes.len()).unwrap_or(NodeId::MAX);
+        self.nodes.push(Node::new(frame, parent));
+        self.edges.add(parent, frame.key(), id);
+        if let Some(parent) = self.nodes.get_mut(parent as usize) {
+            parent.children.push(id);
+        }
+        id
+    }
+}
+
+/// The calls that ended lately, and their nodes.
+#[derive(Debug, Default)]
+struct Ended {
+    /// A ring, once it is full.
+    calls: Vec<(CallId, NodeId)>,
+    next: usize,
+}
+
+impl Ended {
+    #[inline]
+    fn add(&mut self, call: CallId, node: NodeId) {
+        match self.calls.get_mut(self.next) {
+            Some(place) => *place = (call, node),
+            None => self.calls.push((call, node)),
+        }
+        self.next = (self.next + 1) % ENDED;
+    }
+
+    fn find(&self, call: CallId) -> Option<NodeId> {
+        let found = self.calls.iter().find(|(ended, _)| *ended == call);
+        found.map(|(_, node)| *node)
+    }
+}
