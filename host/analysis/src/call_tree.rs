@@ -12,11 +12,13 @@
 //! ([`CallTree::orphans`] counts them).
 
 mod edges;
+mod views;
 
 use kymo_event::{Duration, SpaceId, TraceInfo};
 
 use crate::calls::{CallId, Callee, Step, TrackId, TrackInfo};
 use edges::Edges;
+pub use views::{Edge, Group, Sum, View};
 
 /// How many calls of a stack are told apart; what is called from there on is one frame, [`Frame::Deeper`]. A recursion
 /// that ran away would else take space by the square of its depth.

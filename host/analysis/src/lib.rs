@@ -15,3 +15,5 @@ pub mod profile;
 mod recursion;
 pub mod replay;
 pub mod selection;
+pub mod spread;
+pub mod statistics;

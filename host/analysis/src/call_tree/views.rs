@@ -1,0 +1,336 @@
+//! Looks at a call tree: downward from callers to callees, upward from callees to callers, and by pairs of both.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use kymo_event::Duration;
+
+use super::{CallTree, Frame, NodeId, ROOT};
+use crate::calls::Callee;
+
+/// Stacks that a view shows as one line.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Group {
+    /// What the line is of.
+    pub frame: Frame,
+    /// Calls of it; in a view upward, of the callee that the view begins with.
+    pub count: u64,
+    /// Their time, with what they called.
+    pub total: Duration,
+    /// Their time in themselves.
+    pub self_time: Duration,
+    /// The longest of them.
+    pub longest: Duration,
+    /// The stacks, each with that of the callee whose time counts.
+    stacks: Vec<(NodeId, NodeId)>,
+    /// Whether `total` is the time of calls in themselves.
+    by_self: bool,
+}
+
+/// A call of one function by another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Edge {
+    /// Who calls.
+    pub caller: Callee,
+    /// Who is called.
+    pub callee: Callee,
+    /// How often.
+    pub count: u64,
+    /// The callee's time under this caller, with what it called; recursion counts once.
+    pub total: Duration,
+    /// The longest of these calls.
+    pub longest: Duration,
+}
+
+/// What was called, added up by a property of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sum {
+    /// Calls.
+    pub count: u64,
+    /// Their time with what they called; what is within another call of the same property counts once.
+    pub total: Duration,
+    /// Their time in themselves.
+    pub self_time: Duration,
+    /// The longest of them.
+    pub longest: Duration,
+}
+
+/// A call tree with what every stack took in all.
+#[derive(Debug)]
+pub struct View<'t> {
+    tree: &'t CallTree,
+    totals: Vec<Duration>,
+}
+
+impl<'t> View<'t> {
+    /// A view of a tree.
+    pub fn new(tree: &'t CallTree) -> Self {
+        Self {
+            tree,
+            totals: tree.totals(),
+        }
+    }
+
+    /// The tree.
+    pub const fn tree(&self) -> &'t CallTree {
+        self.tree
+    }
+
+    /// All time in the tree.
+    pub fn whole(&self) -> Duration {
+        self.total(ROOT)
+    }
+
+    fn total(&self, node: NodeId) -> Duration {
+        self.totals.get(node as usize).copied().unwrap_or_default()
+    }
+
+    /// The outermost lines of a view downward: spaces where there are several, threads where stacks begin with them,
+    /// outermost calls. The one that took most comes first, as in all that follows.
+    pub fn roots(&self) -> Vec<Group> {
+        let spaces = &self.tree.node(ROOT).children;
+        match spaces.as_slice() {
+            [only] => self.grouped(
+                self.tree.node(*only).children.iter().map(|id| (*id, *id)),
+                false,
+            ),
+            _ => self.grouped(spaces.iter().map(|id| (*id, *id)), false),
+        }
+    }
+
+    /// What a line's calls called.
+    pub fn callees(&self, group: &Group) -> Vec<Group> {
+        let nodes = group.stacks.iter().map(|(at, _)| self.tree.node(*at));
+        self.grouped(
+            nodes.flat_map(|node| node.children.iter().map(|id| (*id, *id))),
+            false,
+        )
+    }
+
+    /// The lines that a view upward begins with: each function, by its time in itself.
+    pub fn leaves(&self) -> Vec<Group> {
+        let stacks = (0..).zip(self.tree.nodes());
+        let stacks = stacks.filter(|(_, node)| node.count > 0);
+        self.grouped(stacks.map(|(id, _): (NodeId, _)| (id, id)), true)
+    }
+
+    /// The lines that a view upward begins with where functions are chosen: their outermost calls, by their time with
+    /// what they called.
+    pub fn calls_of(&self, chosen: impl Fn(Callee) -> bool) -> Vec<Group> {
+        let mut found = Vec::new();
+        let mut rest = vec![ROOT];
+        while let Some(id) = rest.pop() {
+            match self.tree.node(id).frame {
+                Frame::Call(callee) if chosen(callee) => found.push((id, id)),
+                _ => rest.extend(&self.tree.node(id).children),
+            }
+        }
+        self.grouped(found.into_iter(), false)
+    }
+
+    /// The callers of a line's calls, in a view upward; none for outermost calls. Their times are those of the line, as
+    /// far as it was they who called.
+    pub fn callers(&self, group: &Group) -> Vec<Group> {
+        let above = group.stacks.iter().filter_map(|(at, of)| {
+            let parent = self.tree.node(*at).parent;
+            let is_call = matches!(
+                self.tree.node(parent).frame,
+                Frame::Call(_) | Frame::Deeper | Frame::Track(_)
+            );
+            is_call.then_some((parent, *of))
+        });
+        self.grouped(above, group.by_self)
+    }
+
+    /// Stacks by their frames; `by_self`: by their time in themselves.
+    fn grouped(&self, stacks: impl Iterator<Item = (NodeId, NodeId)>, by_self: bool) -> Vec<Group> {
+        let mut places: HashMap<Frame, usize> = HashMap::new();
+        let mut groups: Vec<Group> = Vec::new();
+        for (at, of) in stacks {
+            let frame = self.tree.node(at).frame;
+            let place = *places.entry(frame).or_insert(groups.len());
+            if place == groups.len() {
+                groups.push(Group {
+                    frame,
+                    count: 0,
+                    total: Duration(0),
+                    self_time: Duration(0),
+                    longest: Duration(0),
+                    stacks: Vec::new(),
+                    by_self,
+                });
+            }
+            let (group, node) = (&mut groups[place], self.tree.node(of));
+            group.count += node.count;
+            group.total += match by_self {
+                true => node.self_time,
+                false => self.total(of),
+            };
+            group.self_time += node.self_time;
+            group.longest = group.longest.max(node.longest);
+            group.stacks.push((at, of));
+        }
+        // Equal ones stay in the order of first sight.
+        groups.sort_by_key(|group| std::cmp::Reverse(group.total));
+        groups
+    }
+
+    /// Who calls whom, and what that takes.
+    pub fn edges(&self) -> Vec<Edge> {
+        let pair = |at: NodeId| {
+            let node = self.tree.node(at);
+            match (self.tree.node(node.parent).frame, node.frame) {
+                (Frame::Call(caller), Frame::Call(callee)) => Some((caller, callee)),
+                _ => None,
+            }
+        };
+        let sums = self.sums(pair);
+        let edge = |((caller, callee), sum): ((Callee, Callee), Sum)| Edge {
+            caller,
+            callee,
+            count: sum.count,
+            total: sum.total,
+            longest: sum.longest,
+        };
+        sums.into_iter().map(edge).collect()
+    }
+
+    /// Calls added up by a property; those that have none are left out.
+    pub fn by<K: Copy + Eq + Hash>(&self, key: impl Fn(Callee) -> Option<K>) -> Vec<(K, Sum)> {
+        self.sums(|at| match self.tree.node(at).frame {
+            Frame::Call(callee) => key(callee),
+            _ => None,
+        })
+    }
+
+    /// Nodes added up by a property, in the order of first sight.
+    fn sums<K: Copy + Eq + Hash>(&self, key: impl Fn(NodeId) -> Option<K>) -> Vec<(K, Sum)> {
+        let mut places: HashMap<K, usize> = HashMap::new();
+        // The sums, and how many of the stacks that are being looked at lie above.
+        let mut sums: Vec<(K, Sum, u32)> = Vec::new();
+        // Not by recursion: stacks can be deeper than ours. A node comes back when all below it is done.
+        let mut rest = vec![(ROOT, None)];
+        while let Some((id, done)) = rest.pop() {
+            if let Some(place) = done {
+                let sum: &mut (K, Sum, u32) = &mut sums[place];
+                sum.2 -= 1;
+                continue;
+            }
+            let node = self.tree.node(id);
+            if let Some(key) = key(id) {
+                let place = *places.entry(key).or_insert(sums.len());
+                if place == sums.len() {
+                    sums.push((key, Sum::default(), 0));
+                }
+                let (_, sum, above) = &mut sums[place];
+                sum.count += node.count;
+                sum.self_time += node.self_time;
+                sum.longest = sum.longest.max(node.longest);
+                if *above == 0 {
+                    sum.total += self.total(id);
+                }
+                *above += 1;
+                rest.push((id, Some(place)));
+            }
+            rest.extend(node.children.iter().rev().map(|child| (*child, None)));
+        }
+        sums.into_iter().map(|(key, sum, _)| (key, sum)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kymo_event::{FunctionId, SpaceId};
+
+    use super::super::Node;
+    use super::*;
+
+    const fn function(id: u32) -> Callee {
+        Callee::Function(FunctionId(id))
+    }
+
+    /// A tree of calls: parent, function, calls, self time; the space is node 1.
+    fn tree(calls: &[(NodeId, u32, u64, u64)]) -> CallTree {
+        let mut tree = CallTree::new(false);
+        let space = tree.child(ROOT, Frame::Space(SpaceId(0)));
+        assert_eq!(space, 1);
+        for (parent, id, count, ns) in calls {
+            let node = tree.child(*parent, Frame::Call(function(*id)));
+            let node: &mut Node = &mut tree.nodes[node as usize];
+            (node.count, node.self_time) = (*count, Duration(*ns));
+        }
+        tree
+    }
+
+    fn lines(groups: &[Group]) -> Vec<(Frame, u64, u64)> {
+        let line = |group: &Group| (group.frame, group.count, group.total.0);
+        groups.iter().map(line).collect()
+    }
+
+    /// main → work → {leaf, work → leaf}; main → leaf
+    fn example() -> CallTree {
+        tree(&[
+            (1, 0, 1, 10),
+            (2, 1, 2, 20),
+            (3, 2, 4, 40),
+            (3, 1, 1, 5),
+            (5, 2, 8, 80),
+            (2, 2, 1, 1),
+        ])
+    }
+
+    #[test]
+    fn downward_and_upward() {
+        let tree = example();
+        let view = View::new(&tree);
+        let [main, work, leaf] = [0, 1, 2].map(|id| Frame::Call(function(id)));
+        let roots = view.roots();
+        assert_eq!(lines(&roots), [(main, 1, 156)]);
+        let below = view.callees(&roots[0]);
+        assert_eq!(lines(&below), [(work, 2, 145), (leaf, 1, 1)]);
+        assert_eq!(
+            lines(&view.callees(&below[0])),
+            [(work, 1, 85), (leaf, 4, 40)]
+        );
+
+        let leaves = view.leaves();
+        assert_eq!(
+            lines(&leaves),
+            [(leaf, 13, 121), (work, 3, 25), (main, 1, 10)]
+        );
+        let above = view.callers(&leaves[0]);
+        assert_eq!(lines(&above), [(work, 12, 120), (main, 1, 1)]);
+        assert_eq!(
+            lines(&view.callers(&above[0])),
+            [(work, 8, 80), (main, 4, 40)]
+        );
+
+        let of = view.calls_of(|callee| callee == function(1));
+        assert_eq!(lines(&of), [(work, 2, 145)]);
+        assert_eq!(lines(&view.callers(&of[0])), [(main, 2, 145)]);
+    }
+
+    #[test]
+    fn recursion_counts_once() {
+        let tree = example();
+        let view = View::new(&tree);
+        let by: HashMap<Callee, Sum> = view.by(Some).into_iter().collect();
+        assert_eq!(by[&function(1)].total, Duration(145));
+        assert_eq!(by[&function(1)].count, 3);
+        assert_eq!(by[&function(2)].total, Duration(121));
+        let edges = view.edges();
+        let of = |caller, callee| {
+            let found = edges
+                .iter()
+                .find(|edge| (edge.caller, edge.callee) == (function(caller), function(callee)));
+            found.map(|edge| (edge.count, edge.total.0))
+        };
+        assert_eq!(of(1, 2), Some((12, 120)));
+        assert_eq!(of(1, 1), Some((1, 85)));
+        assert_eq!(of(0, 1), Some((2, 145)));
+        assert_eq!(of(2, 1), None);
+    }
+}

@@ -1,0 +1,198 @@
+//! How durations are spread: percentiles and the standard deviation, in bounded memory.
+//!
+//! Durations are counted in buckets that grow with them: one for each nanosecond below 64, and 64 for each doubling
+//! above. A percentile is the middle of its bucket, so it is at most 1/128 off, less than a percent of its value. Two
+//! spreads add up to that of all their durations.
+
+use kymo_event::Duration;
+
+/// Bits of a duration, below its highest one, that tell its bucket.
+const BITS: u32 = 6;
+
+/// Durations by how long they are. The default has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// How many are in each bucket, from `first` on.
+    buckets: Vec<u64>,
+    /// The bucket of the first of `buckets`.
+    first: usize,
+    count: u64,
+    sum: u128,
+    /// The sum of their squares; at the largest value it is no longer exact.
+    squares: u128,
+}
+
+/// The bucket of a duration.
+#[inline]
+const fn bucket(ns: u64) -> usize {
+    match ns.checked_ilog2() {
+        Some(log) if log >= BITS => {
+            let shift = log - BITS;
+            ((shift as usize + 1) << BITS) + (ns >> shift) as usize - (1 << BITS)
+        }
+        _ => ns as usize,
+    }
+}
+
+/// The middle of a bucket.
+const fn middle(bucket: usize) -> u64 {
+    if bucket < 1 << BITS {
+        return bucket as u64;
+    }
+    let shift = (bucket >> BITS) - 1;
+    let low = (((bucket & ((1 << BITS) - 1)) + (1 << BITS)) as u64) << shift;
+    low + ((1 << shift) >> 1)
+}
+
+impl Spread {
+    /// Adds a duration.
+    #[inline]
+    pub fn add(&mut self, duration: Duration) {
+        let bucket = bucket(duration.0);
+        *self.place(bucket) += 1;
+        self.count += 1;
+        let ns = u128::from(duration.0);
+        self.sum += ns;
+        self.squares = self.squares.saturating_add(ns * ns);
+    }
+
+    /// Adds all durations of another one.
+    pub fn merge(&mut self, other: &Self) {
+        for (index, count) in other.buckets.iter().enumerate().filter(|(_, n)| **n > 0) {
+            *self.place(other.first + index) += count;
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.squares = self.squares.saturating_add(other.squares);
+    }
+
+    /// The count of a bucket, with room made for it.
+    #[inline]
+    fn place(&mut self, bucket: usize) -> &mut u64 {
+        let index = bucket.wrapping_sub(self.first);
+        if index >= self.buckets.len() {
+            return self.make_place(bucket);
+        }
+        &mut self.buckets[index]
+    }
+
+    #[cold]
+    fn make_place(&mut self, bucket: usize) -> &mut u64 {
+        if self.buckets.is_empty() {
+            self.first = bucket;
+        }
+        if bucket < self.first {
+            let more = self.first - bucket;
+            self.buckets.splice(..0, std::iter::repeat_n(0, more));
+            self.first = bucket;
+        }
+        let index = bucket - self.first;
+        if index >= self.buckets.len() {
+            self.buckets.resize(index + 1, 0);
+        }
+        &mut self.buckets[index]
+    }
+
+    /// How many durations there are.
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The duration that so many percent of all don't exceed, at most 1 % of its value off; `None` if there are none.
+    pub fn percentile(&self, percent: f64) -> Option<Duration> {
+        let rank = (percent / 100.0 * self.count as f64).ceil().max(1.0) as u64;
+        let mut below = 0;
+        let at = self.buckets.iter().position(|count| {
+            below += count;
+            below >= rank
+        });
+        let bucket = self.first + at.or_else(|| self.buckets.len().checked_sub(1))?;
+        Some(Duration(middle(bucket)))
+    }
+
+    /// The standard deviation, that of all durations and not of a sample, to the nearest nanosecond; `None` if there
+    /// are none.
+    pub fn standard_deviation(&self) -> Option<Duration> {
+        if self.count == 0 {
+            return None;
+        }
+        let count = u128::from(self.count);
+        let exact = self.squares.checked_mul(count);
+        let squared_sum = self.sum.checked_mul(self.sum);
+        let variance = match (exact, squared_sum) {
+            (Some(squares), Some(sum)) => {
+                squares.saturating_sub(sum) as f64 / (count * count) as f64
+            }
+            _ => {
+                let mean = self.sum as f64 / count as f64;
+                (self.squares as f64 / count as f64 - mean * mean).max(0.0)
+            }
+        };
+        Some(Duration(variance.sqrt().round() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other() {
+        let mut before = bucket(0);
+        for ns in 1..100_000 {
+            let at = bucket(ns);
+            assert!(at == before || at == before + 1, "{ns}");
+            before = at;
+        }
+        assert_eq!(bucket(u64::MAX), (64 - BITS as usize) * 64 + 63);
+    }
+
+    fn spread(all: &[u64]) -> Spread {
+        let mut spread = Spread::default();
+        all.iter().for_each(|ns| spread.add(Duration(*ns)));
+        spread
+    }
+
+    proptest! {
+        #[test]
+        fn percentiles_are_a_percent_off_at_most(
+            mut all in prop::collection::vec(prop_oneof![0..200u64, 0..1_000_000u64, any::<u64>()], 1..200),
+            percent in 0.0..=100.0f64,
+        ) {
+            let found = spread(&all).percentile(percent).unwrap().0;
+            all.sort_unstable();
+            let rank = (percent / 100.0 * all.len() as f64).ceil().max(1.0) as usize;
+            let exact = all[rank - 1];
+            prop_assert!(found.abs_diff(exact) as f64 <= exact as f64 / 100.0, "{found} is not {exact}");
+        }
+
+        #[test]
+        fn parts_add_up(one in prop::collection::vec(any::<u32>(), 0..50), other in prop::collection::vec(any::<u32>(), 0..50)) {
+            let of = |all: &[u32]| spread(&all.iter().map(|ns| u64::from(*ns)).collect::<Vec<_>>());
+            let mut sum = of(&one);
+            sum.merge(&of(&other));
+            let whole = of(&[one, other].concat());
+            prop_assert_eq!(sum.count(), whole.count());
+            prop_assert_eq!(sum.standard_deviation(), whole.standard_deviation());
+            for percent in [0.0, 50.0, 90.0, 99.0, 100.0] {
+                prop_assert_eq!(sum.percentile(percent), whole.percentile(percent));
+            }
+        }
+    }
+
+    #[test]
+    fn deviates_as_by_definition() {
+        assert_eq!(spread(&[]).standard_deviation(), None);
+        assert_eq!(
+            spread(&[2, 4, 4, 4, 5, 5, 7, 9]).standard_deviation(),
+            Some(Duration(2))
+        );
+        assert_eq!(
+            spread(&[u64::MAX, u64::MAX]).standard_deviation(),
+            Some(Duration(0))
+        );
+        assert_eq!(spread(&[7]).percentile(50.0), Some(Duration(7)));
+    }
+}
