@@ -16,7 +16,7 @@ mod views;
 
 use kymo_event::{Duration, SpaceId, TraceInfo};
 
-use crate::calls::{CallId, Callee, Step, TrackId, TrackInfo};
+use crate::calls::{CallId, Callee, End, Step, TrackId, TrackInfo};
 use edges::Edges;
 pub use views::{Edge, Group, Sum, View};
 
@@ -78,6 +78,8 @@ pub struct Node {
     pub count: u64,
     /// The time that the innermost frame itself took.
     pub self_time: Duration,
+    /// The time that it took with what it called, also with calls that are not shown.
+    pub total: Duration,
     /// The longest call from there.
     pub longest: Duration,
 }
@@ -90,6 +92,7 @@ impl Node {
             children: Vec::new(),
             count: 0,
             self_time: Duration(0),
+            total: Duration(0),
             longest: Duration(0),
         }
     }
@@ -131,12 +134,7 @@ impl CallTree {
             Step::Begin(begin) => self.begin(begin.track, begin.callee),
             // An orphan has no begin, so none of the open calls is its.
             Step::End(end) if end.begin.is_some() => {
-                self.end(
-                    end.track,
-                    end.call,
-                    end.sure_self.unwrap_or_default(),
-                    end.duration.unwrap_or_default(),
-                );
+                self.end(end);
             }
             Step::End(_) => self.orphans += 1,
             Step::Track { track, info: of } => self.track(info, *track, of),
@@ -166,17 +164,17 @@ impl CallTree {
         self.orphans
     }
 
-    /// What every node took with all that it called, by [`NodeId`].
-    pub fn totals(&self) -> Vec<Duration> {
-        let mut totals: Vec<Duration> = self.nodes.iter().map(|node| node.self_time).collect();
-        // From the last to the first each total is complete when it is added to the one above.
+    /// The time of every node with those below it, by [`NodeId`]: what the calls in the tree took themselves.
+    pub fn sums(&self) -> Vec<Duration> {
+        let mut sums: Vec<Duration> = self.nodes.iter().map(|node| node.self_time).collect();
+        // From the last to the first each sum is complete when it is added to the one above.
         for (at, node) in self.nodes.iter().enumerate().skip(1).rev() {
-            let total = totals[at];
-            if let Some(parent) = totals.get_mut(node.parent as usize) {
-                *parent += total;
+            let sum = sums[at];
+            if let Some(parent) = sums.get_mut(node.parent as usize) {
+                *parent += sum;
             }
         }
-        totals
+        sums
     }
 
     #[cold]
@@ -225,16 +223,17 @@ impl CallTree {
     }
 
     #[inline]
-    fn end(&mut self, track: TrackId, call: CallId, self_time: Duration, duration: Duration) {
-        let open = self.open.get_mut(track.0 as usize);
+    fn end(&mut self, end: &End) {
+        let open = self.open.get_mut(end.track.0 as usize);
         let Some(id) = open.and_then(Vec::pop) else {
             return;
         };
-        self.ended.add(call, id);
+        self.ended.add(end.call, id);
         if let Some(node) = self.nodes.get_mut(id as usize) {
             node.count += 1;
-            node.self_time += self_time;
-            node.longest = node.longest.max(duration);
+            node.self_time += end.sure_self.unwrap_or_default();
+            node.total += end.sure.unwrap_or_default();
+            node.longest = node.longest.max(end.duration.unwrap_or_default());
         }
     }
 

@@ -17,3 +17,4 @@ pub mod replay;
 pub mod selection;
 pub mod spread;
 pub mod statistics;
+pub mod titles;

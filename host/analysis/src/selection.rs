@@ -52,7 +52,8 @@ impl FunctionChoice {
         }
     }
 
-    fn matches(&self, address: Option<Addr>, name: &str) -> bool {
+    /// Whether a function is meant, by its address or any spelling of its name.
+    pub fn matches(&self, address: Option<Addr>, name: &str) -> bool {
         match self {
             Self::Address(wanted) => address == Some(*wanted),
             Self::Named(pattern) => spellings(name).iter().any(|name| pattern.matches(name)),

@@ -95,6 +95,8 @@ pub enum Command {
     Report(commands::report::Args),
     /// One row a call: where, when, how long; the slowest
     Calls(commands::calls::Args),
+    /// The call tree: what called what, and how long that took; or who called it
+    Graph(commands::graph::Args),
     /// Write the trace as a file for another tool
     Export(commands::export::Args),
     /// Print a completion script for a shell
@@ -301,7 +303,7 @@ mod tests {
     fn every_subcommand_takes_its_target_by_position_and_by_option() {
         for name in [
             "status", "ping", "reboot", "command", "trace", "record", "profile", "info", "show",
-            "report", "export",
+            "report", "export", "calls", "graph",
         ] {
             let extra: &[&str] = match name {
                 "command" => &["on"],

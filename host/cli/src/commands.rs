@@ -5,6 +5,7 @@ pub mod command;
 mod compensated;
 pub mod completions;
 pub mod export;
+pub mod graph;
 pub mod info;
 pub mod man;
 pub mod ping;
@@ -38,6 +39,7 @@ pub fn run(command: Command, context: &mut Context) -> Result<ExitCode, Report> 
         Command::Show(args) => show::run(&args, context),
         Command::Report(args) => report::run(&args, context),
         Command::Calls(args) => calls::run(&args, context),
+        Command::Graph(args) => graph::run(&args, context),
         Command::Export(args) => export::run(&args, context),
         Command::Info(args) => info::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),

@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 
 use kymo_analysis::calls::Callee;
+use kymo_analysis::titles;
 use kymo_event::{
     Event, EventKind, EventRef, Field, FunctionId, Gap, Identities, InterruptId, SpaceId, ThreadId,
     TraceInfo, Value,
 };
 
 use crate::format::Context;
-use crate::names::{self, Names};
+use crate::names::Names;
 
 /// Makes records of events.
 pub(crate) struct Listing<'a> {
@@ -99,7 +100,7 @@ fn spaces(info: &TraceInfo, event: &Event, fields: &mut Vec<Field>) {
     };
     let thread = event.thread.and_then(of_thread);
     let of_stream = || info.stream(event.stream).map(|stream| stream.space);
-    let text = |space: SpaceId| names::space(info, space);
+    let text = |space: SpaceId| titles::space(info, space);
     if let Some(space) = named.or(thread).or_else(of_stream) {
         fields.push(Field::new("space", text(space)));
         if let Some(thread) = thread.filter(|thread| *thread != space) {

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use kymo_analysis::calls::Callee;
-use kymo_event::{FunctionId, InterruptId, InterruptKind, SpaceId, TraceInfo};
+use kymo_analysis::titles;
+use kymo_event::{FunctionId, InterruptId, SpaceId, TraceInfo};
 use kymo_symbols::{Location, Symbols};
 
 use crate::format::Context;
@@ -98,7 +99,7 @@ impl<'a> Names<'a> {
                 name
             }
             Callee::Interrupt(id) => {
-                let name = self.add(interrupt(info, id), None);
+                let name = self.add(titles::interrupt(info, id), None);
                 put(&mut self.interrupts, id.0, name);
                 name
             }
@@ -130,7 +131,7 @@ impl<'a> Names<'a> {
     pub fn update_interrupt(&mut self, info: &TraceInfo, id: InterruptId) {
         let known = self.interrupts.get(id.0 as usize).copied();
         let known = known.filter(|known| *known != NameId::NONE);
-        if known.is_some_and(|known| self.get(known) != interrupt(info, id)) {
+        if known.is_some_and(|known| self.get(known) != titles::interrupt(info, id)) {
             self.look_up(info, Callee::Interrupt(id));
         }
     }
@@ -152,7 +153,7 @@ impl<'a> Names<'a> {
         if first == function.space {
             return name;
         }
-        format!("{name} [{}]", space(info, function.space))
+        format!("{name} [{}]", titles::space(info, function.space))
     }
 
     fn add(&mut self, text: String, source: Option<Location>) -> NameId {
@@ -174,37 +175,5 @@ fn put(table: &mut Vec<NameId>, index: u32, name: NameId) {
     }
     if let Some(place) = table.get_mut(index) {
         *place = name;
-    }
-}
-
-/// How an interrupt is shown: its number always, and its name where there is one.
-pub(crate) fn interrupt(info: &TraceInfo, id: InterruptId) -> String {
-    let identities = &info.identities;
-    let irq = identities.irq(id);
-    let found = identities.interrupts().get(id.0 as usize);
-    let kind = match found.map(|found| found.kind) {
-        Some(InterruptKind::Soft) => "softirq",
-        Some(InterruptKind::Vector) => "vector",
-        _ => "IRQ",
-    };
-    match identities.interrupt_name(id) {
-        // A name may begin with the kind.
-        Some(name) => {
-            let name = name.strip_prefix(kind).map_or(name, str::trim_start);
-            format!("{kind} {irq} {name}")
-        }
-        None => format!("{kind} {irq}"),
-    }
-}
-
-/// What a space is called, where there are several.
-pub(crate) fn space(info: &TraceInfo, id: SpaceId) -> String {
-    let Some(space) = info.identities.space(id) else {
-        return format!("space {id}");
-    };
-    match (space.name.as_str(), space.pid) {
-        ("", Some(pid)) => format!("process {pid}"),
-        ("", None) => format!("space {id}"),
-        (name, _) => name.to_owned(),
     }
 }

@@ -5,8 +5,7 @@ use std::collections::HashSet;
 
 use kymo_event::{SpaceId, TraceInfo};
 
-use crate::names;
-use crate::tracks::LARGEST_OWN;
+use kymo_analysis::titles::{self, LARGEST_OWN};
 
 /// The processes that are shown.
 #[derive(Debug, Default)]
@@ -54,7 +53,7 @@ impl Processes {
         let name = if first && !has_several(info) {
             program.to_owned()
         } else {
-            names::space(info, space)
+            titles::space(info, space)
         };
         (number, Some(New { name, first }))
     }

@@ -8,11 +8,12 @@ use std::io;
 use kymo_analysis::call_tree::{CallTree, Frame, NodeId, ROOT};
 use kymo_analysis::calls::Step;
 use kymo_analysis::replay::{Observer, Origin, Replay};
+use kymo_analysis::titles;
 use kymo_event::{Batch, TraceInfo};
 
 use crate::Summary;
 use crate::format::Context;
-use crate::names::{self, Names};
+use crate::names::Names;
 use crate::tracks::Tracks;
 
 /// What stands for all calls that are deeper than the tree.
@@ -83,7 +84,7 @@ impl<'a> Stacks<'a> {
         let names = self.frame_names(info);
         let tree = &self.tree;
         let name = |id: NodeId| names.get(id as usize).map_or("", |name| name.as_str());
-        let totals = tree.totals();
+        let totals = tree.sums();
         let total = |id: NodeId| totals.get(id as usize).map_or(0, |total| total.0);
         let smallest = total(ROOT).checked_div(parts).unwrap_or(0);
         let mut path = String::new();
@@ -125,7 +126,7 @@ impl<'a> Stacks<'a> {
             .filter(|node| matches!(node.frame, Frame::Space(_)));
         let several = spaces.count() > 1;
         let frames = nodes.iter().map(|node| match node.frame {
-            Frame::Space(space) if several => names::space(info, space),
+            Frame::Space(space) if several => titles::space(info, space),
             Frame::Root | Frame::Space(_) => String::new(),
             Frame::Track(track) => tracks
                 .show(track)

@@ -6,15 +6,10 @@
 //! thread's own where that is one that Linux could have given, and a title that no other track has.
 
 use std::collections::HashSet;
-use std::fmt;
 
 use kymo_analysis::calls::{TrackId, TrackInfo, TrackKind};
-use kymo_event::{SpaceId, StreamId, ThreadId, Tid, TraceInfo};
-
-use crate::names;
-
-/// The largest thread number that Linux gives (`PID_MAX_LIMIT`).
-pub(crate) const LARGEST_OWN: u64 = 1 << 22;
+use kymo_analysis::titles::{self, LARGEST_OWN, Number};
+use kymo_event::{SpaceId, StreamId, Tid, TraceInfo};
 
 /// A track as a viewer shows it.
 #[derive(Debug)]
@@ -59,7 +54,7 @@ impl Tracks {
         if self.tracks.len() <= at {
             self.tracks.resize_with(at + 1, || None);
         }
-        let wanted = title(trace, info);
+        let wanted = titles::track(trace, info);
         let Some(place) = self.tracks.get_mut(at) else {
             return false;
         };
@@ -161,49 +156,10 @@ fn distinct(titles: &mut HashSet<String>, wanted: &str, number: u32, tid: Option
     title
 }
 
-/// A thread's number as people know it: a small number, or an address.
-struct Number(Tid);
-
-impl fmt::Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.0 <= LARGEST_OWN {
-            write!(f, "{}", self.0.0)
-        } else {
-            write!(f, "{}", self.0)
-        }
-    }
-}
-
 /// The title of a track for the gaps of a stream.
 pub(crate) fn gaps_title(info: &TraceInfo, stream: StreamId) -> String {
     match info.stream(stream) {
         Some(stream) => format!("gaps of {}", stream.name),
         None => format!("gaps of stream {stream}"),
-    }
-}
-
-/// What a track is called for itself.
-fn title(trace: &TraceInfo, info: &TrackInfo) -> String {
-    let number = |id: ThreadId| Number(trace.identities.tid(id));
-    match (info.kind, info.cpu) {
-        (TrackKind::Thread { thread: Some(id) }, _) => {
-            let name = trace.identities.thread_name(id);
-            name.map_or_else(|| format!("thread {}", number(id)), str::to_owned)
-        }
-        (TrackKind::Thread { thread: None }, Some(cpu)) => format!("CPU {cpu} outside threads"),
-        (TrackKind::Thread { thread: None }, None) => "outside threads".to_owned(),
-        (TrackKind::Interrupt { irq, thread, level }, cpu) => {
-            let mut title = names::interrupt(trace, irq);
-            if let Some(cpu) = cpu {
-                title += &format!(" on CPU {cpu}");
-            }
-            if let Some(thread) = thread {
-                title += &format!(" in thread {}", number(thread));
-            }
-            if level > 0 {
-                title += &format!(", nested {level}");
-            }
-            title
-        }
     }
 }

@@ -68,20 +68,24 @@ pub struct View<'t> {
 impl<'t> View<'t> {
     /// A view of a tree.
     pub fn new(tree: &'t CallTree) -> Self {
-        Self {
-            tree,
-            totals: tree.totals(),
+        // Of calls, what they took with those that the tree does not have; of all else, what is below it.
+        let nodes = tree.nodes();
+        let mut totals: Vec<Duration> = nodes.iter().map(|node| node.self_time).collect();
+        for (at, node) in nodes.iter().enumerate().skip(1).rev() {
+            if let Frame::Call(_) = node.frame {
+                totals[at] = totals[at].max(node.total);
+            }
+            let total = totals[at];
+            if let Some(parent) = totals.get_mut(node.parent as usize) {
+                *parent += total;
+            }
         }
+        Self { tree, totals }
     }
 
     /// The tree.
     pub const fn tree(&self) -> &'t CallTree {
         self.tree
-    }
-
-    /// All time in the tree.
-    pub fn whole(&self) -> Duration {
-        self.total(ROOT)
     }
 
     fn total(&self, node: NodeId) -> Duration {

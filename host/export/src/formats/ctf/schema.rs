@@ -6,6 +6,7 @@
 //! interrupts, which are labels of an enumeration, wait for the end of the trace.
 
 use kymo_analysis::calls::Callee;
+use kymo_analysis::titles;
 use kymo_ctf::metadata::{
     Base, ByteOrder, Clock, ClockId, EnumerationClass, EnvValue, EventClass, FieldClass,
     IntegerClass, Mappings, Metadata, Role, StreamClass, StringClass, StructClass, Value64,
@@ -15,7 +16,7 @@ use kymo_event::{Time, TraceInfo};
 
 use super::numbers::{Numbers, is_plain};
 use crate::format::Context;
-use crate::names::{self, Names};
+use crate::names::Names;
 
 /// The position of the class of streams of a CPU, which say so in every packet.
 pub(super) const OF_CPU: usize = 0;
@@ -299,7 +300,7 @@ impl Labels {
             (name.to_owned(), Value64::Unsigned(number))
         });
         let interrupts = numbers.interrupts().map(|(number, id)| {
-            let name = names::interrupt(info, id);
+            let name = titles::interrupt(info, id);
             // An interrupt is found by a label that begins with the number that it has in the file.
             let label = match is_plain(&info.identities, number, id) {
                 true => name,

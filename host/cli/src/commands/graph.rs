@@ -1,0 +1,364 @@
+//! `kymo graph`: the call tree, from callers to callees or from callees to callers.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use kymo_analysis::call_tree::{CallTree, Frame, Group, View};
+use kymo_analysis::calls::{Callee, Step, TrackId};
+use kymo_analysis::replay::{Observer, Options, Origin, Replay};
+use kymo_analysis::titles;
+use kymo_event::{Duration, TraceInfo};
+use kymo_export::json::Object;
+
+use crate::args::{Format, FormatArgs, InputArgs, SymbolArgs};
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::filter::FilterArgs;
+use crate::input::{Events, Moment, Trace, more};
+use crate::names::{self, Names};
+use crate::render::count::{are, counted};
+use crate::render::duration::Human;
+use crate::render::escape::escaped;
+use crate::render::palette::Palette;
+use crate::render::share::percent;
+use crate::span::{Span, remark_replay};
+
+/// Deeper lines are not shown: they would be wider than any screen.
+const DEEPEST: usize = 512;
+
+/// The options of `kymo graph`.
+#[derive(Debug, clap::Args)]
+#[command(before_help = "\
+EXAMPLES
+  kymo graph trace/ --elf firmware.elf           what called what, and how long that took
+  kymo graph --function parse trace/             only what is below this function
+  kymo graph --callers trace/                    functions by their own time, and who called them
+  kymo graph --callers-of malloc trace/          who called this, and what it took for whom
+  kymo graph --threads-apart --depth 3 trace/    the uppermost calls of each thread
+  kymo graph --format json trace/ | jq .self_ns  one object a line, for programs")]
+pub struct Args {
+    #[command(flatten)]
+    input: InputArgs,
+
+    /// From callees to callers: each function by the time it took itself, below it who called it for how much of that.
+    #[arg(long, conflicts_with = "callers_of")]
+    callers: bool,
+
+    /// From this function to its callers, by the time it took with what it called. Repeatable.
+    #[arg(long, value_name = "FUNCTION")]
+    callers_of: Vec<String>,
+
+    /// Leave out what took less than so many percent of the whole; what is left out is summed up.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.5)]
+    min_share: f64,
+
+    /// Tell threads apart: each has a tree of its own.
+    #[arg(long, conflicts_with_all = ["callers", "callers_of"])]
+    threads_apart: bool,
+
+    #[command(flatten)]
+    filter: FilterArgs,
+
+    #[command(flatten)]
+    format: FormatArgs,
+
+    #[command(flatten)]
+    symbols: SymbolArgs,
+}
+
+/// A tree that takes steps.
+struct Growing<'t> {
+    tree: &'t mut CallTree,
+    info: &'t TraceInfo,
+    threads: &'t mut Vec<Option<String>>,
+}
+
+impl Observer for Growing<'_> {
+    #[inline(always)]
+    fn step(&mut self, _: Option<Origin>, step: Step<'_>) {
+        if let Step::Track { track, info } = &step
+            && info.is_thread()
+        {
+            let index = track.0 as usize;
+            if self.threads.len() <= index {
+                self.threads.resize(index + 1, None);
+            }
+            self.threads[index] = Some(titles::track(self.info, info));
+        }
+        self.tree.step(self.info, &step);
+    }
+}
+
+/// The time that all calls took themselves.
+#[derive(Default)]
+struct Whole(Duration);
+
+impl Observer for Whole {
+    fn step(&mut self, _: Option<Origin>, step: Step<'_>) {
+        if let Step::End(end) = step {
+            self.0 += end.sure_self.unwrap_or_default();
+        }
+    }
+}
+
+/// Shows the call tree of a saved trace.
+///
+/// # Errors
+/// When the input can't be opened or is damaged; the tree of what can be read is shown before.
+pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
+    let wanted = args.filter.wanted();
+    let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
+    let part = args
+        .filter
+        .part(&args.input, &args.symbols, &mut trace, context)?;
+    let symbols = trace.symbols();
+    let chosen = names::choose(&args.callers_of, &symbols, trace.info())?;
+    let mut replay = Replay::new(trace.info(), &symbols, part.replay());
+    let mut tree = CallTree::new(args.threads_apart);
+    let mut threads = Vec::new();
+    // Percentages are of what all calls in the window took, also of those that are not shown.
+    let all = Options {
+        window: part.window(),
+        ..Options::default()
+    };
+    let mut all = Replay::new(trace.info(), &symbols, all);
+    let mut whole = Whole::default();
+    let mut span = Span::default();
+    let read = trace.walk(&mut |moment| {
+        let Moment::Batch(info, batch) = moment else {
+            return Ok(more(true));
+        };
+        span.meet(info, batch);
+        if part.chooses_calls() {
+            all.batch_to(info, batch, &mut whole);
+        }
+        let mut growing = Growing {
+            tree: &mut tree,
+            info,
+            threads: &mut threads,
+        };
+        Ok(more(replay.batch_to(info, batch, &mut growing)))
+    });
+    let mut growing = Growing {
+        tree: &mut tree,
+        info: trace.info(),
+        threads: &mut threads,
+    };
+    replay.finish_to(trace.info(), &mut growing);
+
+    let whole = match part.chooses_calls() {
+        true => {
+            all.finish_to(trace.info(), &mut whole);
+            whole.0
+        }
+        false => tree.sums()[0],
+    };
+    let view = View::new(&tree);
+    let names = Names::new(&symbols);
+    let info = trace.info();
+    let upward = args.callers || !args.callers_of.is_empty();
+    let roots = if !args.callers_of.is_empty() {
+        let identities = &info.identities;
+        view.calls_of(|callee| {
+            let name = name_of(callee, &names, info);
+            let address = match callee {
+                Callee::Function(id) => identities.function(id).and_then(|it| it.address),
+                _ => None,
+            };
+            chosen.iter().any(|choice| choice.matches(address, &name))
+        })
+    } else if args.callers {
+        view.leaves()
+    } else {
+        view.roots()
+    };
+    let (out, palette) = context.out();
+    let mut printer = Printer {
+        view: &view,
+        upward,
+        whole,
+        least: Duration((whole.0 as f64 * (args.min_share / 100.0).clamp(0.0, 1.0)) as u64),
+        names: &names,
+        info,
+        threads: &threads,
+        next: 0,
+    };
+    match args.format.format {
+        Format::Text => printer.text(out, palette, &roots)?,
+        Format::Json => printer.json(out, &roots, None, 0)?,
+    }
+    names.remark(&info.identities, context);
+    if roots.is_empty() {
+        context.note("there are no calls in this part of the trace");
+    }
+    if tree.orphans() > 0 {
+        context.note(format_args!(
+            "{} not in the tree: nobody saw them begin",
+            are(tree.orphans(), "call")
+        ));
+    }
+    let counts = replay.counts();
+    if counts.losses > 0 {
+        context.note(format_args!(
+            "events were lost in {}: times are what is certain, and calls may be missing",
+            counted(counts.losses, "place")
+        ));
+    }
+    remark_replay(&replay, span, context);
+    read?;
+    trace.remark_empty(context);
+    trace.verdict()
+}
+
+/// What a callee is called.
+fn name_of(callee: Callee, names: &Names<'_>, info: &TraceInfo) -> String {
+    match callee {
+        Callee::Function(id) => names.function(&info.identities, id).to_string(),
+        Callee::Interrupt(id) => {
+            let name = info.identities.interrupt_name(id);
+            name.map_or_else(|| format!("irq {}", info.identities.irq(id)), str::to_owned)
+        }
+        Callee::Unknown => "(unknown)".to_owned(),
+    }
+}
+
+/// Writes lines of a view.
+struct Printer<'p> {
+    view: &'p View<'p>,
+    upward: bool,
+    whole: Duration,
+    /// What took less is left out.
+    least: Duration,
+    names: &'p Names<'p>,
+    info: &'p TraceInfo,
+    /// The titles of threads, by [`TrackId`].
+    threads: &'p [Option<String>],
+    /// The number of the next line, in JSON.
+    next: u64,
+}
+
+impl Printer<'_> {
+    fn name(&self, frame: Frame) -> String {
+        match frame {
+            Frame::Call(callee) => name_of(callee, self.names, self.info),
+            Frame::Space(space) => titles::space(self.info, space),
+            Frame::Track(TrackId(track)) => {
+                let title = self.threads.get(track as usize).cloned().flatten();
+                title.unwrap_or_else(|| "(thread)".to_owned())
+            }
+            Frame::Deeper => "(deeper calls)".to_owned(),
+            Frame::Root => String::new(),
+        }
+    }
+
+    /// The lines below one.
+    fn below(&self, group: &Group) -> Vec<Group> {
+        match self.upward {
+            true => self.view.callers(group),
+            false => self.view.callees(group),
+        }
+    }
+
+    fn text(&self, out: &mut dyn Write, palette: &Palette, roots: &[Group]) -> std::io::Result<()> {
+        let (time, order) = match self.upward {
+            true => ("TIME", "FUNCTION, AND BELOW IT ITS CALLERS"),
+            false => ("TOTAL", "FUNCTION, AND BELOW IT WHAT IT CALLED"),
+        };
+        let heading = palette.heading;
+        writeln!(
+            out,
+            "{heading}{:>10}  {:>7}  {:>10}  {:>10}  {order}{heading:#}",
+            time, "%", "SELF", "COUNT"
+        )?;
+        // What is left to write: groups of one level, the last one first, and how they are indented. Not by recursion:
+        // stacks can be deeper than ours.
+        let mut rest = vec![(self.kept(roots.to_vec()), String::new())];
+        while let Some(((groups, left_out), indent)) = rest.last_mut() {
+            let Some(group) = groups.pop() else {
+                let line = left_out.take();
+                if let Some((number, time)) = line {
+                    let (time, indent) = (Human(time), indent.clone());
+                    writeln!(
+                        out,
+                        "{time}  {:>7}  {:>10}  {:>10}  {indent}({number} more)",
+                        "", "", ""
+                    )?;
+                }
+                rest.pop();
+                continue;
+            };
+            let is_last = groups.is_empty() && left_out.is_none();
+            let indent = indent.clone();
+            let mut name = self.name(group.frame);
+            name = escaped(&name).into_owned();
+            let function = palette.function;
+            writeln!(
+                out,
+                "{}  {:>7}  {}  {:>10}  {indent}{function}{name}{function:#}",
+                Human(group.total),
+                percent(group.total, self.whole),
+                Human(group.self_time),
+                group.count,
+            )?;
+            if rest.len() < DEEPEST {
+                let below = match indent.strip_suffix("+- ") {
+                    Some(before) if is_last => format!("{before}   +- "),
+                    Some(before) => format!("{before}|  +- "),
+                    None => "+- ".to_owned(),
+                };
+                rest.push((self.kept(self.below(&group)), below));
+            }
+        }
+        Ok(())
+    }
+
+    /// The groups of a level that are shown, the first one last, and how many are not, with their time.
+    fn kept(&self, groups: Vec<Group>) -> (Vec<Group>, Option<(u64, Duration)>) {
+        let is_shown = |group: &Group| group.total >= self.least;
+        let (mut kept, small): (Vec<_>, Vec<_>) = groups.into_iter().partition(is_shown);
+        kept.reverse();
+        let time = small.iter().fold(Duration(0), |sum, it| sum + it.total);
+        let left_out = (!small.is_empty()).then_some((small.len() as u64, time));
+        (kept, left_out)
+    }
+
+    /// One object a line; callees have the number of their caller's line.
+    fn json(
+        &mut self,
+        out: &mut dyn Write,
+        groups: &[Group],
+        parent: Option<u64>,
+        depth: usize,
+    ) -> std::io::Result<()> {
+        let least = self.least;
+        for group in groups.iter().filter(|group| group.total >= least) {
+            let id = self.next;
+            self.next += 1;
+            let name = self.name(group.frame);
+            let mut line = Vec::new();
+            let mut object = Object::begin(&mut line);
+            object
+                .member("id", id)
+                .member("parent", parent)
+                .member("depth", depth as u64)
+                .member("function", name.as_str())
+                .member("count", group.count)
+                .member("total_ns", group.total)
+                .member("self_ns", group.self_time)
+                .member("longest_ns", group.longest);
+            if let Frame::Call(Callee::Function(id)) = group.frame
+                && let Some(address) = self.info.identities.function(id).and_then(|it| it.address)
+            {
+                object.member("address", address);
+            }
+            object.end();
+            line.push(b'\n');
+            out.write_all(&line)?;
+            if depth < DEEPEST {
+                let below = self.below(group);
+                self.json(out, &below, Some(id), depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+}
