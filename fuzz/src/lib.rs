@@ -17,13 +17,13 @@ mod seeds;
 #[cfg(test)]
 mod tests;
 
-pub use seeds::{identity, recording};
+pub use seeds::{identity, recording, systemview_recording};
 
 /// A fuzz target's body.
 pub type Body = fn(&[u8]);
 
 /// All bodies with the names of their targets.
-pub const ALL: [(&str, Body); 13] = [
+pub const ALL: [(&str, Body); 14] = [
     ("wire", wire),
     ("receiver", receiver),
     ("splitter", splitter),
@@ -36,6 +36,7 @@ pub const ALL: [(&str, Body); 13] = [
     ("profile", profile),
     ("symbols", symbols),
     ("zephyr_dump", zephyr_dump),
+    ("systemview", systemview),
     ("input", input),
 ];
 
@@ -48,6 +49,35 @@ pub fn replay(body: Body) -> std::io::Result<()> {
         body(&std::fs::read(file)?);
     }
     Ok(())
+}
+
+/// A recording of SystemView: every byte is in one piece, and packets are written the same way again.
+pub fn systemview(data: &[u8]) {
+    use kymo_systemview::{Piece, Scan, file, scan};
+    let streams = match file::header(data) {
+        Some(header) => header.streams(data.len() as u64).collect(),
+        None => vec![(0, 0..data.len() as u64)],
+    };
+    let mut scratch = vec![0; 1 << 17];
+    for (_, range) in streams {
+        let stream = &data[range.start as usize..range.end as usize];
+        let mut scan = Scan::default();
+        let mut end = 0;
+        while let Some(piece) = scan.next(&stream[end as usize..], true, scan::UNKNOWN) {
+            let (offset, bytes) = match piece {
+                Piece::Sync { offset } => (offset, 10),
+                Piece::Damage { offset, bytes, .. } => (offset, bytes),
+                Piece::Record(record) => {
+                    assert!(scan::is_written_again(&record, &mut scratch), "{record:?}");
+                    (record.offset, record.bytes.len() as u64)
+                }
+            };
+            assert_eq!((offset, bytes > 0), (end, true));
+            end += bytes;
+            assert_eq!(scan.offset(), end);
+        }
+        assert_eq!(end, stream.len() as u64);
+    }
 }
 
 /// Any input, opened in each of the ways that the command line has: see [`kymo_read::fuzz_open`].

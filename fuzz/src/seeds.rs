@@ -111,6 +111,124 @@ fn packet(cpu: u16, sequence: u32) -> Vec<u8> {
     bytes
 }
 
+/// A recording of SystemView with packets of most kinds, of one core or of two with a text before them; with ids in the
+/// place of lengths, if wanted.
+pub fn systemview_recording(two: bool) -> Vec<u8> {
+    use kymo_systemview::{Form, Ids, Length, Packet, SYNC, Text, encode};
+    let form = Form {
+        length: if two { Length::Id } else { Length::Bytes },
+        ..Form::default()
+    };
+    let ids = Ids {
+        base: 0x2000_0000,
+        shift: 2,
+    };
+    let mut packets = vec![
+        Packet::TraceStart,
+        Packet::Init {
+            frequency: 64_000_000,
+            cpu_frequency: 64_000_000,
+            ids,
+        },
+        Packet::SystemDescription {
+            text: Text(b"N=fuzz,D=none,O=FreeRTOS,I#15=SysTick"),
+        },
+        Packet::SystemTimeUs { us: 1 << 33 },
+        Packet::ModuleCount { count: 1 },
+        Packet::ModuleDescription {
+            module: 0,
+            offset: 512,
+            text: Text(b"M=ESP_FunctionTrace, 0 function_enter func=%p call_site=%p, 1 function_exit func=%p call_site=%p"),
+        },
+        Packet::NameMarker {
+            id: 3,
+            name: Text(b"phase"),
+        },
+    ];
+    for task in [40, 80] {
+        packets.push(Packet::TaskInfo {
+            task,
+            priority: 3,
+            name: Text(b"task"),
+        });
+        packets.push(Packet::StackInfo {
+            task,
+            base: 16,
+            size: 1024,
+            usage: 100,
+        });
+    }
+    let pointers = &[0x80, 0x80, 0x80, 4, 0x90, 0x80, 0x80, 4][..];
+    for round in 0..30u32 {
+        let task = 40 + 40 * (round & 1);
+        packets.extend([
+            Packet::TaskStartReady { task },
+            Packet::TaskStartExec { task },
+            Packet::Event {
+                id: 512,
+                payload: pointers,
+            },
+            Packet::IsrEnter { irq: 15 },
+            Packet::Event {
+                id: 33,
+                payload: &[1, 2],
+            },
+            Packet::EndCall {
+                id: 33,
+                value: (!two).then_some(7),
+            },
+            Packet::IsrExit,
+            Packet::Event {
+                id: 513,
+                payload: pointers,
+            },
+            Packet::MarkStart { id: 3 },
+            Packet::Mark { id: 3 },
+            Packet::MarkStop { id: 3 },
+            Packet::HeapAlloc {
+                heap: 1,
+                block: round,
+                size: 4,
+                tag: None,
+            },
+            Packet::HeapFree {
+                heap: 1,
+                block: round,
+            },
+            Packet::TimerEnter { timer: 9 },
+            Packet::TimerExit,
+            Packet::Print {
+                format: Text(b"%5d of %s %x"),
+                options: 0,
+                count: 2,
+                arguments: &[7, 9],
+            },
+            Packet::DataSample {
+                id: 1,
+                value: round,
+            },
+            Packet::Overflow { total: round },
+            Packet::TaskStopReady { task, cause: 1 },
+            Packet::Idle,
+        ]);
+    }
+    packets.push(Packet::TraceStop);
+    let mut stream = SYNC.to_vec();
+    let mut scratch = [0; 200];
+    for packet in &packets {
+        let size = encode(packet, 1000, form, &mut scratch).expect("packets are short");
+        stream.extend(&scratch[..size]);
+    }
+    if !two {
+        return stream;
+    }
+    let text = format!(
+        "; fuzz\n; Offset Core0 0\n; Offset Core1 {}\n;\n",
+        stream.len()
+    );
+    [format!(";\n{text}").as_bytes(), &stream, &stream].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

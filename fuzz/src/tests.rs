@@ -73,6 +73,10 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
                 seeds.extend((1..5).map(|way| [&[way][..], &stream].concat()));
             }
         }
+        "systemview" => seeds.extend([
+            crate::systemview_recording(false),
+            crate::systemview_recording(true),
+        ]),
         "dump" => seeds.push([&[8, 100, 50, 30, 60][..], &recording].concat()),
         "wire" | "receiver" => {
             seeds.push(identity.to_string().into_bytes());

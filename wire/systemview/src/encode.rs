@@ -1,0 +1,255 @@
+//! One packet to bytes.
+
+use core::fmt;
+
+use crate::packet::{FIRST_WITH_LENGTH, Form, Length, Packet, Text, TextOrder};
+use crate::varint;
+
+/// The buffer is too small for a packet, or the packet has a text or payload that the format cannot hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected room for a whole packet, found less")
+    }
+}
+
+impl core::error::Error for NoRoom {}
+
+/// Writes a packet to the start of `out`; how many bytes it takes. [`decode`](crate::decode()) reads the same from them.
+///
+/// # Errors
+/// [`NoRoom`].
+pub fn encode(
+    packet: &Packet<'_>,
+    delta: u32,
+    form: Form,
+    out: &mut [u8],
+) -> Result<usize, NoRoom> {
+    let mut writer = Writer {
+        out: Some(out),
+        at: 0,
+        form,
+    };
+    let id = packet.id();
+    writer.header_number(id, form.wide_id)?;
+    if id >= FIRST_WITH_LENGTH {
+        let size = payload_size(packet, form)?;
+        match form.length {
+            Length::Id if size < 127 => writer.byte(id as u8)?,
+            Length::Bytes => writer.header_number(size, false)?,
+            Length::Wide | Length::Id => writer.header_number(size, true)?,
+        }
+    }
+    writer.fields(packet)?;
+    writer.number(delta)?;
+    Ok(writer.at)
+}
+
+/// The bytes of a packet's fields.
+fn payload_size(packet: &Packet<'_>, form: Form) -> Result<u32, NoRoom> {
+    let mut counter = Writer {
+        out: None,
+        at: 0,
+        form,
+    };
+    counter.fields(packet)?;
+    u32::try_from(counter.at).map_err(|_| NoRoom)
+}
+
+struct Writer<'a> {
+    /// `None`: bytes are counted only.
+    out: Option<&'a mut [u8]>,
+    at: usize,
+    form: Form,
+}
+
+impl Writer<'_> {
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
+        let end = self.at.checked_add(bytes.len()).ok_or(NoRoom)?;
+        if let Some(out) = &mut self.out {
+            let room = out.get_mut(self.at..end).ok_or(NoRoom)?;
+            room.copy_from_slice(bytes);
+        }
+        self.at = end;
+        Ok(())
+    }
+
+    fn byte(&mut self, byte: u8) -> Result<(), NoRoom> {
+        self.bytes(&[byte])
+    }
+
+    fn number(&mut self, value: u32) -> Result<(), NoRoom> {
+        let (bytes, size) = varint::encoded(value);
+        self.bytes(bytes.get(..size).unwrap_or_default())
+    }
+
+    /// An id or a length, of which 127 can take two bytes.
+    fn header_number(&mut self, value: u32, wide: bool) -> Result<(), NoRoom> {
+        match wide && value == 127 {
+            true => self.bytes(&[0xFF, 0]),
+            false => self.number(value),
+        }
+    }
+
+    fn text(&mut self, text: Text<'_>) -> Result<(), NoRoom> {
+        match u8::try_from(text.0.len()) {
+            Ok(length) if length < 255 => self.byte(length)?,
+            _ => {
+                let length = u16::try_from(text.0.len()).map_err(|_| NoRoom)?;
+                self.byte(255)?;
+                self.bytes(&match self.form.text {
+                    TextOrder::Little => length.to_le_bytes(),
+                    TextOrder::Big => length.to_be_bytes(),
+                })?;
+            }
+        }
+        self.bytes(text.0)
+    }
+
+    fn numbers<const N: usize>(&mut self, values: [u32; N]) -> Result<(), NoRoom> {
+        values.into_iter().try_for_each(|value| self.number(value))
+    }
+
+    fn fields(&mut self, packet: &Packet<'_>) -> Result<(), NoRoom> {
+        match *packet {
+            Packet::Nop
+            | Packet::IsrExit
+            | Packet::TaskStopExec
+            | Packet::TraceStart
+            | Packet::TraceStop
+            | Packet::Idle
+            | Packet::IsrToScheduler
+            | Packet::TimerExit => Ok(()),
+            Packet::Overflow { total: value }
+            | Packet::IsrEnter { irq: value }
+            | Packet::TaskStartExec { task: value }
+            | Packet::TaskStartReady { task: value }
+            | Packet::TaskCreate { task: value }
+            | Packet::SystemTimeCycles { cycles: value }
+            | Packet::MarkStart { id: value }
+            | Packet::MarkStop { id: value }
+            | Packet::TimerEnter { timer: value }
+            | Packet::ModuleCount { count: value }
+            | Packet::TaskTerminate { task: value } => self.number(value),
+            Packet::TaskStopReady { task, cause } => self.numbers([task, cause]),
+            Packet::TaskInfo {
+                task,
+                priority,
+                name,
+            } => {
+                self.numbers([task, priority])?;
+                self.text(name)
+            }
+            Packet::SystemTimeUs { us } => self.numbers([us as u32, (us >> 32) as u32]),
+            Packet::SystemDescription { text } => self.text(text),
+            Packet::StackInfo {
+                task,
+                base,
+                size,
+                usage,
+            } => self.numbers([task, base, size, usage]),
+            Packet::ModuleDescription {
+                module,
+                offset,
+                text,
+            } => {
+                self.numbers([module, offset])?;
+                self.text(text)
+            }
+            Packet::DataSample { id, value } => self.numbers([id, value]),
+            Packet::Init {
+                frequency,
+                cpu_frequency,
+                ids,
+            } => self.numbers([frequency, cpu_frequency, ids.base, ids.shift]),
+            Packet::NameResource { resource, name } => {
+                self.number(resource)?;
+                self.text(name)
+            }
+            Packet::Print {
+                format,
+                options,
+                count,
+                arguments,
+            } => {
+                self.text(format)?;
+                self.numbers([options, count])?;
+                self.bytes(arguments)
+            }
+            Packet::EndCall { id, value } => {
+                self.number(id)?;
+                value.map_or(Ok(()), |value| self.number(value))
+            }
+            Packet::Mark { id } => self.numbers([0, id]),
+            Packet::NameMarker { id, name } => {
+                self.numbers([1, id])?;
+                self.text(name)
+            }
+            Packet::HeapDefine {
+                heap,
+                base,
+                size,
+                metadata,
+            } => self.numbers([2, heap, base, size, metadata]),
+            Packet::HeapAlloc {
+                heap,
+                block,
+                size,
+                tag,
+            } => {
+                let id = if tag.is_some() { 4 } else { 3 };
+                self.numbers([id, heap, block, size])?;
+                tag.map_or(Ok(()), |tag| self.number(tag))
+            }
+            Packet::HeapFree { heap, block } => self.numbers([5, heap, block]),
+            Packet::RegisterData { id, name, rest } => {
+                self.numbers([6, id])?;
+                self.text(name)?;
+                self.bytes(rest)
+            }
+            Packet::Extended { id, payload } => {
+                self.number(id)?;
+                self.bytes(payload)
+            }
+            Packet::Event { payload, .. } => self.bytes(payload),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode;
+
+    #[test]
+    fn every_form_of_127_reads_back() {
+        let payload = &[1; 127][..];
+        for length in [Length::Bytes, Length::Wide, Length::Id] {
+            for wide_id in [false, true] {
+                let form = Form {
+                    length,
+                    wide_id,
+                    ..Form::default()
+                };
+                let mut out = [0; 200];
+                let packet = Packet::Event { id: 127, payload };
+                let size = encode(&packet, 1, form, &mut out).unwrap();
+                let read = decode(&out[..size], form, 0).unwrap();
+                assert_eq!((read.packet, read.bytes), (packet, size), "{form:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_buffer_that_is_too_small_is_refused() {
+        let packet = Packet::TaskStartExec { task: 1 << 30 };
+        let mut out = [0; 7];
+        assert_eq!(encode(&packet, 5, Form::default(), &mut out), Ok(7));
+        assert_eq!(
+            encode(&packet, 5, Form::default(), &mut out[..6]),
+            Err(NoRoom)
+        );
+    }
+}

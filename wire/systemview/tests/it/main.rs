@@ -1,0 +1,3 @@
+//! Packets and recordings as others see them.
+mod any;
+mod captures;
