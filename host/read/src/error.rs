@@ -72,6 +72,16 @@ pub enum OpenError {
         /// What was expected, and what is there.
         message: String,
     },
+    /// A trace of ftrace's cannot be used.
+    #[error("{}: {message}", path.display())]
+    Ftrace {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// What was expected, and what is there.
+        message: String,
+    },
     /// The mapping does not fit the trace.
     #[error("the mapping does not fit the trace: {0}")]
     Mapping(#[from] MappingError),
@@ -91,7 +101,7 @@ impl OpenError {
     /// Where in the input the fault lies, in bytes from its start; 0 where it is the whole input.
     pub const fn offset(&self) -> u64 {
         match self {
-            Self::Metadata { offset, .. } => *offset,
+            Self::Metadata { offset, .. } | Self::Ftrace { offset, .. } => *offset,
             Self::Io { .. }
             | Self::Empty { .. }
             | Self::Unknown { .. }

@@ -25,6 +25,7 @@
 //! an input only beside its program.
 
 pub mod ctf;
+mod ftrace;
 pub mod kymo;
 mod probes;
 pub mod zephyr_instrumentation;
@@ -61,7 +62,7 @@ pub(crate) struct Format {
 }
 
 /// All formats. Of those that are equally sure the first one is asked first.
-pub(crate) static FORMATS: [Format; 4] = [
+pub(crate) static FORMATS: [Format; 5] = [
     Format {
         what: "a CTF trace directory",
         probe: probes::directory::probe,
@@ -71,6 +72,11 @@ pub(crate) static FORMATS: [Format; 4] = [
         what: "a CTF stream beside its metadata",
         probe: probes::stream::probe,
         open: probes::stream::open,
+    },
+    Format {
+        what: "a trace.dat of ftrace",
+        probe: ftrace::dat::probe,
+        open: ftrace::dat::open,
     },
     Format {
         what: "a raw kymo file",

@@ -1,0 +1,295 @@
+//! The records of one CPU, page after page, wherever the pages are: in the file as they are, or in compressed chunks.
+
+use crate::decompress::Compression;
+use crate::page::{Lost, Page, PageLayout};
+use crate::{Error, Order};
+
+/// Where the pages of a CPU are in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuData {
+    /// The CPU.
+    pub cpu: u32,
+    /// Where its pages begin.
+    pub offset: u64,
+    /// Their bytes in the file.
+    pub size: u64,
+    /// How they are compressed: in chunks of some pages.
+    pub compression: Compression,
+}
+
+/// A record of a CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Its time, in ticks of the trace clock.
+    pub ticks: u64,
+    /// Its data, with padding to a multiple of four bytes.
+    pub data: &'a [u8],
+    /// Where it lies: in the file, or (of what is compressed) in the chunk that begins at that place.
+    pub offset: u64,
+}
+
+/// What there is next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// A record, which [`CpuCursor::record`] has.
+    Record,
+    /// Events are missing here.
+    Lost(Lost),
+    /// Bytes could not be read, so many. What follows them is read.
+    Damage(Error, u64),
+    /// Nothing.
+    End,
+}
+
+/// A place among the records of a CPU.
+#[derive(Clone, Debug)]
+pub struct CpuCursor {
+    data: CpuData,
+    layout: PageLayout,
+    page_size: usize,
+    /// Bytes of the file that are used up.
+    used: u64,
+    /// Compressed chunks that follow; unknown before the first one.
+    chunks: Option<u32>,
+    /// The pages of the chunk at hand, decompressed.
+    chunk: Vec<u8>,
+    /// Where the page at hand begins, in the chunk or else in the file, and where its file bytes are.
+    page_start: usize,
+    page_offset: u64,
+    page: Page,
+    /// The bytes of the page at hand; 0 before the first.
+    page_bytes: usize,
+    /// Damage of a page whose loss was told first.
+    pending_cut: bool,
+    ticks: u64,
+    start: usize,
+    length: usize,
+}
+
+impl CpuCursor {
+    /// Before the first record.
+    pub fn new(data: CpuData, layout: PageLayout, page_size: usize) -> Self {
+        Self {
+            data,
+            layout,
+            page_size: page_size.max(layout.data + 4),
+            used: 0,
+            chunks: None,
+            chunk: Vec::new(),
+            page_start: 0,
+            page_offset: 0,
+            page: Page::default(),
+            page_bytes: 0,
+            pending_cut: false,
+            ticks: 0,
+            start: 0,
+            length: 0,
+        }
+    }
+
+    /// The CPU.
+    pub const fn cpu(&self) -> u32 {
+        self.data.cpu
+    }
+
+    /// The time of the record at hand, in ticks of the trace clock.
+    #[inline]
+    pub const fn ticks(&self) -> u64 {
+        self.ticks
+    }
+
+    fn source<'a>(&'a self, file: &'a [u8]) -> &'a [u8] {
+        match self.data.compression {
+            Compression::None => file,
+            _ => &self.chunk,
+        }
+    }
+
+    fn page_slice<'a>(&'a self, file: &'a [u8]) -> &'a [u8] {
+        let rest = self.source(file).get(self.page_start..).unwrap_or_default();
+        rest.get(..self.page_bytes).unwrap_or(rest)
+    }
+
+    /// The record at hand. `file` is what the cursor has always been given.
+    #[inline]
+    pub fn record<'a>(&'a self, file: &'a [u8]) -> Record<'a> {
+        let page = self.page_slice(file);
+        Record {
+            ticks: self.ticks,
+            data: page
+                .get(self.start..self.start + self.length)
+                .unwrap_or_default(),
+            offset: self.page_offset + self.start as u64,
+        }
+    }
+
+    /// Goes on to the next record, loss or damage.
+    #[inline]
+    pub fn advance(&mut self, file: &[u8]) -> Next {
+        loop {
+            if self.page_bytes > 0 {
+                let source = match self.data.compression {
+                    Compression::None => file,
+                    _ => &self.chunk,
+                };
+                let rest = source.get(self.page_start..).unwrap_or_default();
+                let page = rest.get(..self.page_bytes).unwrap_or(rest);
+                match self.page.next(page, self.layout.order) {
+                    Ok(Some(entry)) => {
+                        self.ticks = entry.time;
+                        self.start = entry.start;
+                        self.length = entry.length;
+                        return Next::Record;
+                    }
+                    Ok(None) => {}
+                    Err(mut error) => {
+                        let left =
+                            self.page_bytes as u64 - error.offset.min(self.page_bytes as u64);
+                        error.offset += self.page_offset;
+                        return Next::Damage(error, left);
+                    }
+                }
+            }
+            match self.next_page(file) {
+                Ok(true) => {
+                    let lost = std::mem::take(&mut self.page.lost);
+                    if lost != Lost::Nothing {
+                        return Next::Lost(lost);
+                    }
+                }
+                Ok(false) => return Next::End,
+                Err((error, bytes)) => return Next::Damage(error, bytes),
+            }
+        }
+    }
+
+    /// Goes on to the next page. `false` behind the last.
+    #[inline(never)]
+    fn next_page(&mut self, file: &[u8]) -> Result<bool, (Error, u64)> {
+        if std::mem::take(&mut self.pending_cut) {
+            let error = Error::new(
+                self.page_offset,
+                "a page that holds no more than it has bytes",
+                format!("a page of {} bytes that says to hold more", self.page_bytes),
+            );
+            return Err((error, 0));
+        }
+        self.page_start += self.page_bytes;
+        self.page_offset += self.page_bytes as u64;
+        self.page_bytes = 0;
+        let start = match self.data.compression {
+            Compression::None => {
+                let start = self.data.offset.saturating_add(self.used);
+                let left = self.data.size.saturating_sub(self.used);
+                if left == 0 {
+                    return Ok(false);
+                }
+                let size = (self.page_size as u64).min(left);
+                self.used += size;
+                let at = usize::try_from(start).unwrap_or(usize::MAX);
+                let there = file.len().saturating_sub(at) as u64;
+                if there == 0 {
+                    self.used = self.data.size;
+                    let expected = format!("{left} bytes of pages of CPU {}", self.data.cpu);
+                    return Err((
+                        Error::new(file.len() as u64, expected, "the end of the file"),
+                        left,
+                    ));
+                }
+                self.page_start = at;
+                self.page_offset = start;
+                self.page_bytes = size.min(there) as usize;
+                start
+            }
+            _ => {
+                if self.page_start >= self.chunk.len() && !self.next_chunk(file)? {
+                    return Ok(false);
+                }
+                self.page_bytes = self.page_size.min(self.chunk.len() - self.page_start);
+                self.page_offset
+            }
+        };
+        let page = self.page_slice(file);
+        match self.layout.begin(page, start) {
+            Ok(page) => {
+                self.page = page;
+                self.pending_cut = page.is_cut;
+                Ok(true)
+            }
+            Err(error) => {
+                let bytes = std::mem::take(&mut self.page_bytes) as u64;
+                Err((error, bytes))
+            }
+        }
+    }
+
+    /// Decompresses the next chunk. `false` behind the last.
+    fn next_chunk(&mut self, file: &[u8]) -> Result<bool, (Error, u64)> {
+        self.chunk.clear();
+        self.page_start = 0;
+        let order: Order = self.layout.order;
+        let at = |used: u64| {
+            usize::try_from(self.data.offset.saturating_add(used)).unwrap_or(usize::MAX)
+        };
+        if self.data.size == 0 {
+            return Ok(false);
+        }
+        let cut = |this: &Self, what: &'static str| {
+            let found = "the end of the file or of what belongs to this CPU";
+            let left = this.data.size.saturating_sub(this.used);
+            (
+                Error::new(this.data.offset.saturating_add(this.used), what, found),
+                left,
+            )
+        };
+        let mut left = match self.chunks {
+            Some(left) => left,
+            None => match order.u32_at(file, at(0)) {
+                Some(count) => {
+                    self.used = 4;
+                    count
+                }
+                None => {
+                    self.chunks = Some(0);
+                    return Err(cut(self, "the number of compressed chunks"));
+                }
+            },
+        };
+        // Chunks without a page.
+        while left > 0 {
+            let header = at(self.used);
+            let sizes = order
+                .u32_at(file, header)
+                .zip(order.u32_at(file, header.saturating_add(4)));
+            let found = sizes.and_then(|(packed, plain)| {
+                let start = header.checked_add(8)?;
+                let bytes = file.get(start..start.checked_add(packed as usize)?)?;
+                Some((bytes, plain))
+            });
+            let Some((packed, plain)) = found else {
+                self.chunks = Some(0);
+                return Err(cut(self, "a compressed chunk"));
+            };
+            left -= 1;
+            self.chunks = Some(left);
+            self.page_offset = header as u64 + 8;
+            self.used += 8 + packed.len() as u64;
+            let place = self.page_offset;
+            let result = self
+                .data
+                .compression
+                .decompress(packed, plain, place, &mut self.chunk);
+            if let Err(error) = result {
+                // Whole pages before the damage are as good as others.
+                let whole = self.chunk.len() - self.chunk.len() % self.page_size;
+                self.chunk.truncate(whole);
+                return Err((error, packed.len() as u64));
+            }
+            if !self.chunk.is_empty() {
+                return Ok(true);
+            }
+        }
+        self.chunks = Some(0);
+        Ok(false)
+    }
+}

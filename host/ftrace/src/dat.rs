@@ -1,0 +1,247 @@
+//! trace.dat files, versions 6 and 7 (`trace-cmd.dat.v6(5)`, `trace-cmd.dat.v7(5)`).
+//!
+//! [`Trace::parse`] reads all that is not event data: formats, symbols, names, options, and where the pages of each CPU
+//! are. Records are read with [`Records`](crate::Records).
+
+mod options;
+mod v6;
+mod v7;
+
+pub use options::{Guest, Options};
+
+use crate::clock::Timing;
+use crate::cursor::CpuData;
+use crate::decompress::Compression;
+use crate::format::{EventFormat, Formats, Scope};
+use crate::order::Reader;
+use crate::page::PageLayout;
+use crate::{Comms, Error, Order, PrintkFormats, Symbols};
+
+/// What the files begin with.
+pub const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";
+
+/// A trace: what is known of it as a whole.
+#[derive(Debug)]
+pub struct Trace {
+    /// The version of the file's format: 6 or 7; 0 if it is no file.
+    pub version: u8,
+    /// The byte order of the traced machine.
+    pub order: Order,
+    /// The size of its kernel's `long`.
+    pub long_size: usize,
+    /// How parts of the file are compressed.
+    pub compression: Compression,
+    /// What its pages look like.
+    pub layout: PageLayout,
+    /// Its event formats.
+    pub formats: Formats,
+    /// The symbols of its kernel.
+    pub symbols: Symbols,
+    /// Its `trace_printk` formats.
+    pub printk: PrintkFormats,
+    /// The names of its tasks.
+    pub comms: Comms,
+    /// What else the file says.
+    pub options: Options,
+    /// How ticks of its clock become nanoseconds.
+    pub timing: Timing,
+    /// Its buffers: the main one, whose name is empty, and those of instances.
+    pub buffers: Vec<Buffer>,
+    /// Text that stands in the place of data (`trace-cmd extract` of a latency tracer): where, and how many bytes.
+    pub text: Option<(u64, u64)>,
+    /// Parts that could not be read. They do not keep others from being read.
+    pub damage: Vec<Error>,
+}
+
+/// A buffer of the kernel: the main one or that of an instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Buffer {
+    /// The name of the instance; empty for the main buffer.
+    pub name: String,
+    /// The clock of its times, if the file says so: `local`, `mono`, ...
+    pub clock: String,
+    /// The bytes of a page.
+    pub page_size: usize,
+    /// Where the pages of each CPU are.
+    pub cpus: Vec<CpuData>,
+}
+
+/// So many CPUs a file may have. (Linux has at most 8192.)
+pub(crate) const MOST_CPUS: u32 = 1 << 16;
+
+/// The text of a page of `saved_cmdlines` and the like is not larger.
+pub(crate) const LARGEST_TEXT: u64 = 1 << 30;
+
+impl Trace {
+    /// An empty trace of a machine.
+    pub fn new(order: Order, long_size: usize) -> Self {
+        Self {
+            version: 0,
+            order,
+            long_size,
+            compression: Compression::None,
+            layout: PageLayout::of_long(order, long_size),
+            formats: Formats::default(),
+            symbols: Symbols::default(),
+            printk: PrintkFormats::default(),
+            comms: Comms::default(),
+            options: Options::default(),
+            timing: Timing::default(),
+            buffers: Vec::new(),
+            text: None,
+            damage: Vec::new(),
+        }
+    }
+
+    /// Whether a file begins like a trace.dat.
+    pub fn is_dat(head: &[u8]) -> bool {
+        head.starts_with(MAGIC)
+    }
+
+    /// Reads what a trace.dat says besides its events.
+    ///
+    /// # Errors
+    /// [`Error`] if it is none, of another version, or cut before the events. What else cannot be read is listed in
+    /// [`Trace::damage`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        if !Self::is_dat(bytes) {
+            let start = bytes.get(..10).unwrap_or(bytes);
+            return Err(Error::new(
+                0,
+                "the magic number of a trace.dat",
+                format!("{start:02x?}"),
+            ));
+        }
+        let mut reader = Reader::at(bytes, MAGIC.len() as u64, Order::Little)?;
+        let offset = reader.offset();
+        let version = reader.text("a version")?;
+        let version = match &*version {
+            "6" => 6,
+            "7" => 7,
+            other => {
+                let found = format!("version {other:?}");
+                return Err(Error::new(offset, "a trace.dat of version 6 or 7", found));
+            }
+        };
+        let offset = reader.offset();
+        let order = match reader.u8("the byte order")? {
+            0 => Order::Little,
+            1 => Order::Big,
+            other => {
+                let expected = "the byte order: 0 (little endian) or 1 (big endian)";
+                return Err(Error::new(offset, expected, other.to_string()));
+            }
+        };
+        let offset = reader.offset();
+        let long_size = match reader.u8("the size of a long")? {
+            size @ (4 | 8) => usize::from(size),
+            other => {
+                let expected = "the size of a long: 4 or 8";
+                return Err(Error::new(offset, expected, other.to_string()));
+            }
+        };
+        reader.order = order;
+        let mut trace = Self::new(order, long_size);
+        trace.version = version;
+        let offset = reader.offset();
+        let page_size = reader.u32("the size of a page")?;
+        let page_size = usize::try_from(page_size).ok();
+        let Some(page_size) = page_size.filter(|size| (64..=1 << 26).contains(size)) else {
+            let expected = "the size of a page, from 64 bytes to 64 MiB";
+            return Err(Error::new(offset, expected, format!("{page_size:?}")));
+        };
+        match version {
+            6 => v6::read(&mut trace, reader, page_size)?,
+            _ => v7::read(&mut trace, reader, page_size)?,
+        }
+        trace.timing = Timing::of(&trace.options);
+        Ok(trace)
+    }
+
+    /// What print formats need to be evaluated.
+    pub const fn scope(&self) -> Scope<'_> {
+        Scope {
+            order: self.order,
+            long_size: self.long_size,
+            symbols: &self.symbols,
+            printk: &self.printk,
+        }
+    }
+
+    /// The name of a section of which something is wrong, in front of the message.
+    pub(crate) fn damaged(&mut self, section: &str, error: Error) {
+        let expected = format!("{section}: {}", error.expected);
+        self.damage
+            .push(Error::new(error.offset, expected, error.found));
+    }
+
+    /// `header_page`, `header_event`.
+    pub(crate) fn read_headers(&mut self, reader: &mut Reader<'_>) -> Result<(), Error> {
+        for name in ["header_page", "header_event"] {
+            let offset = reader.offset();
+            let found = reader.text("the name of a header")?;
+            if found != name {
+                return Err(Error::new(offset, name, format!("{found:?}")));
+            }
+            let size = reader.u64("the size of a header")?;
+            let text = reader.take(size, name)?;
+            if name == "header_page" {
+                let text = String::from_utf8_lossy(text);
+                self.layout = PageLayout::parse(self.order, self.long_size, &text);
+                self.long_size = self.layout.commit_size;
+            }
+        }
+        Ok(())
+    }
+
+    /// A count, and so many formats of one system.
+    pub(crate) fn read_formats(
+        &mut self,
+        reader: &mut Reader<'_>,
+        system: &str,
+    ) -> Result<(), Error> {
+        for _ in 0..reader.u32("the number of event formats")? {
+            let size = reader.u64("the size of an event format")?;
+            let text = reader.take(size, "an event format")?;
+            if let Some(format) = EventFormat::parse(system, &String::from_utf8_lossy(text)) {
+                self.formats.add(format);
+            }
+        }
+        Ok(())
+    }
+
+    /// A count, and so many systems with their formats.
+    pub(crate) fn read_systems(&mut self, reader: &mut Reader<'_>) -> Result<(), Error> {
+        for _ in 0..reader.u32("the number of event systems")? {
+            let system = reader.text("the name of an event system")?;
+            self.read_formats(reader, &system)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read_symbols(&mut self, reader: &mut Reader<'_>) -> Result<(), Error> {
+        let size = reader.u32("the size of kallsyms")?;
+        self.symbols = Symbols::parse(reader.take(size.into(), "kallsyms")?);
+        Ok(())
+    }
+
+    pub(crate) fn read_printk(&mut self, reader: &mut Reader<'_>) -> Result<(), Error> {
+        let size = reader.u32("the size of printk_formats")?;
+        self.printk = PrintkFormats::parse(reader.take(size.into(), "printk_formats")?);
+        Ok(())
+    }
+
+    pub(crate) fn read_comms(&mut self, reader: &mut Reader<'_>) -> Result<(), Error> {
+        let offset = reader.offset();
+        let size = reader.u64("the size of saved_cmdlines")?;
+        if size > LARGEST_TEXT {
+            return Err(Error::new(
+                offset,
+                "the size of saved_cmdlines",
+                size.to_string(),
+            ));
+        }
+        self.comms = Comms::parse(reader.take(size, "saved_cmdlines")?);
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! Records as text, as `trace-cmd report` writes them.
+
+mod fields;
+mod plugins;
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use crate::dat::Trace;
+use crate::format::EventFormat;
+use crate::page::Lost;
+use crate::records::{Place, Step};
+use crate::symbols::Comms;
+
+/// How records are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Style {
+    /// Times in nanoseconds (`-t`), else rounded to microseconds.
+    pub nanoseconds: bool,
+    /// Fields as they are (`-R`), else as the event's print format has them.
+    pub raw: bool,
+    /// The columns of flags behind the CPU (`-l`).
+    pub latency: bool,
+    /// Whether the entry and the exit of a function that follow each other are one line even where events are missing
+    /// between them: trace-cmd does so, and does not tell of the loss then.
+    pub leaves_over_losses: bool,
+}
+
+/// Writes steps of a trace as lines.
+#[derive(Debug)]
+pub struct Report<'t> {
+    trace: &'t Trace,
+    style: Style,
+    comms: Comms,
+    /// What is missing before the next record of a lane.
+    lost: HashMap<usize, Lost>,
+    /// Callers of functions, by CPU, for the indent of `function` events.
+    callers: HashMap<u32, Vec<String>>,
+    ids: plugins::GraphIds,
+    /// An entry of a function graph that is a leaf if its exit is next.
+    entry: Option<plugins::GraphEntry>,
+}
+
+impl<'t> Report<'t> {
+    /// Begins a report.
+    pub fn new(trace: &'t Trace, style: Style) -> Self {
+        Self {
+            trace,
+            style,
+            comms: trace.comms.clone(),
+            lost: HashMap::new(),
+            callers: HashMap::new(),
+            ids: plugins::GraphIds::of(&trace.formats),
+            entry: None,
+        }
+    }
+
+    /// Adds the lines of a step. The entry of a function is written with the step behind it.
+    pub fn push(&mut self, place: Place, step: &Step<'_>, out: &mut String) {
+        let record = match step {
+            Step::Record(record) => record,
+            Step::Lost(lost) => {
+                self.lost.insert(place.lane, *lost);
+                return;
+            }
+            Step::Damage(..) => {
+                self.lost.insert(place.lane, Lost::Unknown);
+                return;
+            }
+        };
+        let data = record.data;
+        let lost = self.lost.remove(&place.lane);
+        if let Some(entry) = self.entry.take()
+            && self.finish_entry(
+                &entry,
+                place,
+                data,
+                lost.is_none() || self.style.leaves_over_losses,
+                out,
+            )
+        {
+            return;
+        }
+        // Writing to a string cannot fail.
+        let _ = match lost {
+            Some(Lost::Events(count)) => {
+                writeln!(out, "CPU:{} [{count} EVENTS DROPPED]", place.cpu)
+            }
+            Some(Lost::Unknown) => writeln!(out, "CPU:{} [EVENTS DROPPED]", place.cpu),
+            Some(Lost::Nothing) | None => Ok(()),
+        };
+        let id = self.trace.order.u16_at(data, 0).unwrap_or(0);
+        let pid = self.trace.order.u32_at(data, 4).unwrap_or(0).cast_signed();
+        let comm = self.comms.get(pid).unwrap_or("<...>");
+        let _ = write!(out, "{comm:>16}-{pid:<5} [{:03}]", place.cpu);
+        if self.style.latency {
+            out.push(' ');
+            let byte = |at| data.get(at).copied().unwrap_or(0);
+            crate::latency(byte(2), byte(3), out);
+        }
+        self.time(place.time, out);
+        let Some(event) = self.trace.formats.get(id) else {
+            let _ = writeln!(out, " [UNKNOWN EVENT: id {id}]");
+            return;
+        };
+        let _ = write!(out, " {}: ", event.name);
+        let missing = 20usize.saturating_sub(event.name.len());
+        out.extend(std::iter::repeat_n(' ', missing));
+        self.body(event, place, data, out);
+        if self.entry.is_none() {
+            end_line(out);
+        }
+    }
+
+    /// Writes what waits for the step behind it.
+    pub fn finish(&mut self, out: &mut String) {
+        if let Some(entry) = self.entry.take() {
+            self.nested(&entry, out);
+            end_line(out);
+        }
+    }
+
+    fn time(&self, time: u64, out: &mut String) {
+        let _ = match self.style.nanoseconds {
+            true => write!(
+                out,
+                " {:5}.{:09}:",
+                time / 1_000_000_000,
+                time % 1_000_000_000
+            ),
+            false => {
+                let time = time.saturating_add(500) / 1000;
+                write!(out, " {:5}.{:06}:", time / 1_000_000, time % 1_000_000)
+            }
+        };
+    }
+
+    fn body(&mut self, event: &EventFormat, place: Place, data: &[u8], out: &mut String) {
+        if self.style.raw {
+            return fields::push(self.trace, event, data, out);
+        }
+        if self.plugin(event, place, data, out) {
+            return;
+        }
+        if !self.trace.scope().print(event, data, out) {
+            out.push_str("[FAILED TO PARSE]");
+            fields::push(self.trace, event, data, out);
+        }
+    }
+}
+
+/// Ends a line; a print format may have ended it already.
+fn end_line(out: &mut String) {
+    if !out.ends_with('\n') {
+        out.push('\n');
+    }
+}

@@ -1,0 +1,171 @@
+//! Every trace.dat of the captures, against what trace-cmd 3.1.6 writes of it.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use kymo_fixtures::captures;
+use kymo_ftrace::{Records, Report, Style, Trace};
+
+/// The captures: folder and name.
+const CAPTURES: [(&str, &str); 6] = [
+    ("amd64", "dat/events-mono"),
+    ("amd64", "dat/function-v7"),
+    ("amd64", "dat/fg-sched-v7"),
+    ("amd64", "dat/fg-sched-v6"),
+    ("arm64", "fg-v6"),
+    ("arm64", "fg-v7"),
+];
+
+/// Lines and checksum of each whole output of trace-cmd.
+fn sums(folder: &Path) -> HashMap<String, (usize, String)> {
+    let text = std::fs::read_to_string(folder.join("golden/SUMS")).unwrap();
+    let sum = |line: &str| {
+        let mut words = line.split_whitespace();
+        let name = words.next()?.to_owned();
+        let lines = words.next()?.strip_prefix("lines=")?.parse().ok()?;
+        Some((
+            name,
+            (lines, words.next()?.strip_prefix("sha256=")?.to_owned()),
+        ))
+    };
+    text.lines().filter_map(sum).collect()
+}
+
+fn sha256(text: &str) -> String {
+    let mut child = Command::new("sha256sum")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("coreutils");
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    String::from_utf8_lossy(&output.stdout)[..64].to_owned()
+}
+
+/// What trace-cmd wrote, or its first lines.
+fn golden(folder: &Path, name: &str) -> Option<String> {
+    let whole = folder.join("golden").join(name);
+    let packed = format!("{}.xz", whole.display());
+    let path = match whole.is_file() || Path::new(&packed).is_file() {
+        true => whole,
+        false => folder.join(format!("golden/{name}.head20000")),
+    };
+    Some(String::from_utf8_lossy(&captures::unpacked(&path)?).into_owned())
+}
+
+fn report(trace: &Trace, file: &[u8], style: Style) -> String {
+    let mut records = Records::new(trace, file);
+    let cpus = trace
+        .buffers
+        .iter()
+        .map(|buffer| buffer.cpus.len())
+        .max()
+        .unwrap_or(0);
+    let mut out = format!("cpus={cpus}\n");
+    let mut report = Report::new(trace, style);
+    while let Some((place, step)) = records.next(trace, file) {
+        report.push(place, &step, &mut out);
+    }
+    report.finish(&mut out);
+    out
+}
+
+/// This version of trace-cmd has a fixed table of letters for the states of tasks; newer ones, and we, take those that
+/// the kernel's own format tells.
+fn older_states(report: &str) -> String {
+    let mut lines = String::with_capacity(report.len());
+    for line in report.split_inclusive('\n') {
+        match line.split_once(" ==> ") {
+            Some((before, behind)) if line.contains(": sched_switch: ") => {
+                let (head, states) = before.rsplit_once(' ').unwrap();
+                let older = |state| match state {
+                    'I' => 'W',
+                    'X' => 'Z',
+                    'Z' => 'X',
+                    'P' => 'x',
+                    other => other,
+                };
+                let states: String = states.chars().map(older).collect();
+                lines.push_str(&format!("{head} {states} ==> {behind}"));
+            }
+            _ => lines.push_str(line),
+        }
+    }
+    lines
+}
+
+#[test]
+fn reports_are_those_of_trace_cmd() {
+    let Some(folder) = captures::ftrace() else {
+        return;
+    };
+    let sums = sums(&folder);
+    let mut wrong = Vec::new();
+    let like_theirs = Style {
+        leaves_over_losses: true,
+        ..Style::default()
+    };
+    for (machine, capture) in CAPTURES {
+        let Some(file) = captures::unpacked(&folder.join(format!("{machine}/{capture}.dat")))
+        else {
+            return;
+        };
+        let trace = Trace::parse(&file).unwrap();
+        assert_eq!(trace.damage, [], "{capture}");
+        let name = format!("{machine}-{}", capture.trim_start_matches("dat/"));
+        for (kind, style) in [
+            ("report", like_theirs),
+            (
+                "report-t",
+                Style {
+                    nanoseconds: true,
+                    ..like_theirs
+                },
+            ),
+            (
+                "report-R-t",
+                Style {
+                    nanoseconds: true,
+                    raw: true,
+                    ..like_theirs
+                },
+            ),
+        ] {
+            let name = format!("{name}.{kind}.txt");
+            // One of them is kept by its checksum alone.
+            let ours = older_states(&report(&trace, &file, style));
+            if name != "arm64-fg-v7.report-t.txt" {
+                let Some(theirs) = golden(&folder, &name) else {
+                    return;
+                };
+                let mut pairs = ours.lines().zip(theirs.lines()).enumerate();
+                let differs = |ours: &str, theirs: &str| {
+                    // It takes a stack to have as many callers as the format says, and reads on behind the record.
+                    let is_stack = style.raw && ours.contains(" kernel_stack: ");
+                    let same = ours.trim_end_matches(']');
+                    ours != theirs && !(is_stack && theirs.starts_with(same))
+                };
+                let found = pairs.find(|(_, (ours, theirs))| differs(ours, theirs));
+                if let Some((place, (ours, theirs))) = found {
+                    wrong.push(format!("{name}, line {}:\n  {ours}\n  {theirs}", place + 1));
+                }
+            }
+            let (lines, sum) = &sums[&name];
+            let has_stacks = style.raw && ours.contains(" kernel_stack: ");
+            if ours.lines().count() != *lines || !has_stacks && sha256(&ours) != *sum {
+                wrong.push(format!(
+                    "{name}: {} lines, expected {lines}",
+                    ours.lines().count()
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

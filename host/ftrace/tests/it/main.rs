@@ -1,0 +1,3 @@
+//! Decoding of real captures against what trace-cmd writes of them.
+
+mod golden;

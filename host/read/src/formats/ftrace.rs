@@ -1,0 +1,51 @@
+//! Linux ftrace: trace.dat files, directories of raw ring-buffer pages, and the kernel's text.
+//!
+//! `kymo-ftrace` knows bytes and fields; here is what they mean. Functions, threads and interrupts belong to one space,
+//! the kernel; a function's address and name are those of its symbol in the file's kallsyms.
+//!
+//! | event | meaning |
+//! |---|---|
+//! | `funcgraph_entry`, `funcgraph_exit` | a function is entered and left |
+//! | `funcgraph_exit` alone (`tracing_thresh`) | a whole call, put in its place in time |
+//! | `function` | a call of no known duration |
+//! | `sched_switch`, `sched_wakeup` | a thread gets its CPU, loses it, can go on |
+//! | `irq_handler_*`, `softirq_*`, `irq_vectors` | an interrupt handler begins and ends |
+//! | `sys_enter*`, `sys_exit*` | a call of the system call's name, where no functions are traced, which would hold it |
+//!
+//! All others are listed with their fields.
+
+mod fields;
+mod meaning;
+mod output;
+mod source;
+
+use kymo_ftrace::Trace;
+
+use super::{Confidence, Opened};
+use crate::peek::Peek;
+use crate::{OpenError, OpenOptions};
+
+/// What [`TraceInfo::format`](kymo_event::TraceInfo::format) says of all of these.
+const FORMAT: &str = "ftrace";
+
+/// trace.dat files.
+pub(super) mod dat {
+    use super::*;
+
+    pub(crate) fn probe(peek: &mut Peek, _: &OpenOptions) -> Result<Option<Confidence>, OpenError> {
+        let head = peek.first(kymo_ftrace::MAGIC.len())?;
+        Ok(Trace::is_dat(head).then_some(Confidence::Certain))
+    }
+
+    pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {
+        let path = peek.path().to_owned();
+        let bytes = peek.into_bytes()?;
+        let trace = Trace::parse(&bytes).map_err(|error| OpenError::Ftrace {
+            path: path.clone(),
+            offset: error.offset,
+            message: error.to_string(),
+        })?;
+        let source = source::DatSource::new(trace, bytes, options);
+        Ok(Opened::Source(Box::new(source)))
+    }
+}

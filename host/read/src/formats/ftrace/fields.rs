@@ -1,0 +1,56 @@
+//! Fields of ftrace's events as fields of the event model.
+
+use kymo_event::{Field, Value};
+use kymo_ftrace::{EventFormat, FieldFormat, Scope};
+
+/// The event's own fields, then under `context` what every event has: its flags as `trace` shows them, and its task.
+pub(super) fn all(event: &EventFormat, scope: &Scope<'_>, data: &[u8], pid: i32) -> Vec<Field> {
+    let mut fields: Vec<_> = event
+        .fields
+        .iter()
+        .map(|field| Field::new(field.name.clone(), value(field, scope, data)))
+        .collect();
+    let byte = |at| data.get(at).copied().unwrap_or(0);
+    let mut flags = String::new();
+    kymo_ftrace::latency(byte(2), byte(3), &mut flags);
+    fields.push(Field::new(
+        "context",
+        Value::Struct(vec![
+            Field::new("flags", flags),
+            Field::new("pid", i64::from(pid)),
+        ]),
+    ));
+    fields
+}
+
+fn value(field: &FieldFormat, scope: &Scope<'_>, data: &[u8]) -> Value {
+    if !field.is_array() {
+        return number(field, scope.field(field, data), field.size);
+    }
+    if field.is_text() {
+        return Value::Text(scope.text(field, data).into_owned());
+    }
+    let bytes = scope.bytes(field, data);
+    match field.element(scope.long_size) {
+        size @ (2 | 4 | 8) => {
+            let numbers = bytes.chunks_exact(size);
+            Value::List(
+                numbers
+                    .map(|bytes| number(field, scope.order.number(bytes), size))
+                    .collect(),
+            )
+        }
+        _ => Value::Bytes(bytes.to_vec()),
+    }
+}
+
+fn number(field: &FieldFormat, value: u64, size: usize) -> Value {
+    let unused = 64 - 8 * size.clamp(1, 8) as u32;
+    match field.signed {
+        // Addresses.
+        _ if field.pointer => Value::Hex(value),
+        true => Value::Signed((value << unused).cast_signed() >> unused),
+        false if field.is_long() => Value::Hex(value),
+        false => Value::Unsigned(value),
+    }
+}

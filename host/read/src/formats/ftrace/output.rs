@@ -1,0 +1,376 @@
+//! Where ftrace's events go: rows of a batch, put in order where whole calls come at their ends.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+
+use kymo_event::{
+    Addr, Batch, Cpu, Event, EventKind, Field, FunctionId, Gap, Identities, Row, RowKind, Space,
+    SpaceId, SpaceKind, StreamId, ThreadId, Tid, Time,
+};
+
+/// So many rows wait at most for calls that began before them and end later.
+const WAITING: usize = 1 << 19;
+
+/// A row on its way to a batch, with what does not fit into it.
+#[derive(Debug)]
+pub(super) struct Out {
+    pub(super) row: Row,
+    /// The task that ran, if it is known; 0 is the idle task of the CPU.
+    pub(super) pid: Option<i32>,
+    /// What only an event says: its kind, name and fields.
+    pub(super) event: Option<(EventKind, std::borrow::Cow<'static, str>, Vec<Field>)>,
+}
+
+/// Puts rows into batches.
+#[derive(Debug)]
+pub(super) struct Output {
+    pub(super) space: SpaceId,
+    functions: HashMap<u64, FunctionId>,
+    /// The functions that were met last, by their addresses.
+    recent: Vec<(u64, FunctionId)>,
+    threads: HashMap<i32, ThreadId>,
+    last_thread: (i32, Option<ThreadId>),
+    /// The task that each CPU runs, as far as records have told: those of idle ones name no thread.
+    running: Vec<Option<i32>>,
+    sorter: Option<Sorter>,
+    ready: Vec<Out>,
+}
+
+/// Entries of [`Output::recent`].
+const RECENT: usize = 4096;
+
+/// CPUs whose running task is remembered.
+const MOST_CPUS: usize = 1 << 16;
+
+impl Output {
+    /// With a kernel's space.
+    pub(super) fn new(identities: &mut Identities, name: &str, sorted: bool) -> Self {
+        let space = identities.add_space(Space {
+            kind: SpaceKind::Kernel,
+            name: name.to_owned(),
+            ..Space::default()
+        });
+        Self {
+            space,
+            functions: HashMap::new(),
+            recent: vec![(0, FunctionId(u32::MAX)); RECENT],
+            threads: HashMap::new(),
+            last_thread: (0, None),
+            running: Vec::new(),
+            sorter: sorted.then(Sorter::default),
+            ready: Vec::new(),
+        }
+    }
+
+    /// Whether rows wait for calls that end later.
+    pub(super) const fn is_sorted(&self) -> bool {
+        self.sorter.is_some()
+    }
+
+    /// Calls that began before what had been given out already, and that were cut there.
+    pub(super) fn cut_calls(&self) -> u64 {
+        self.sorter.as_ref().map_or(0, |sorter| sorter.cut)
+    }
+
+    /// The function at an address; `find` gives the address and the name of its symbol.
+    #[inline]
+    pub(super) fn function_at<'n>(
+        &mut self,
+        address: u64,
+        identities: &mut Identities,
+        find: impl FnOnce(u64) -> Option<(u64, &'n str)>,
+    ) -> FunctionId {
+        const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+        let place = (address.wrapping_mul(SPREAD) >> 52) as usize;
+        if let Some((known, id)) = self.recent.get(place)
+            && *known == address
+            && id.0 != u32::MAX
+        {
+            return *id;
+        }
+        let space = self.space;
+        let id = *self
+            .functions
+            .entry(address)
+            .or_insert_with(|| match find(address) {
+                Some((start, name)) => {
+                    let id = identities.function_at(space, Addr(start));
+                    identities.name_function(id, name);
+                    id
+                }
+                None => identities.function_at(space, Addr(address)),
+            });
+        if let Some(entry) = self.recent.get_mut(place) {
+            *entry = (address, id);
+        }
+        id
+    }
+
+    /// The thread of a task; the idle tasks, of which each CPU has one, are none.
+    #[inline]
+    pub(super) fn thread(&mut self, pid: i32, identities: &mut Identities) -> Option<ThreadId> {
+        if self.last_thread.0 != pid {
+            let thread = (pid > 0).then(|| {
+                let space = self.space;
+                let new = || identities.thread(space, Tid(u64::from(pid.unsigned_abs())));
+                *self.threads.entry(pid).or_insert_with(new)
+            });
+            self.last_thread = (pid, thread);
+        }
+        self.last_thread.1
+    }
+
+    /// Takes a row. Those of one CPU come in their order.
+    #[inline]
+    pub(super) fn put(&mut self, out: Out, batch: &mut Batch) {
+        match &mut self.sorter {
+            None => self.emit(out, batch),
+            Some(sorter) => {
+                sorter.add(out, 0);
+                self.settle(WAITING, batch);
+            }
+        }
+    }
+
+    /// Takes a row that a row says all of, where nothing has to wait.
+    #[inline]
+    pub(super) fn put_row(&mut self, row: Row, pid: i32, batch: &mut Batch) {
+        if self.sorter.is_some() {
+            let out = Out {
+                row,
+                pid: Some(pid),
+                event: None,
+            };
+            return self.put(out, batch);
+        }
+        self.run(&row, pid, batch);
+        batch.push(row);
+    }
+
+    /// Takes a whole call, when its end is known: `enter` and `exit`, with the depth of the call among those of its
+    /// task.
+    pub(super) fn put_call(
+        &mut self,
+        mut enter: Out,
+        mut exit: Out,
+        depth: u32,
+        batch: &mut Batch,
+    ) {
+        let sorter = self.sorter.get_or_insert_default();
+        sorter.nest(&mut enter, &mut exit, depth);
+        sorter.add(enter, depth);
+        sorter.add(exit, depth);
+        self.settle(WAITING, batch);
+    }
+
+    /// Gives out what waits, until no more than so many rows do.
+    pub(super) fn settle(&mut self, most: usize, batch: &mut Batch) {
+        let Some(sorter) = &mut self.sorter else {
+            return;
+        };
+        if sorter.waiting.len() <= most {
+            return;
+        }
+        let mut ready = std::mem::take(&mut self.ready);
+        // Some at a time: a batch is not to become much too large.
+        while sorter.waiting.len() > most && ready.len() < Batch::ROWS {
+            let Some((Reverse(key), out)) = sorter.pop() else {
+                break;
+            };
+            sorter.given = sorter.given.max(key.time);
+            ready.push(out);
+        }
+        for out in ready.drain(..) {
+            self.emit(out, batch);
+        }
+        self.ready = ready;
+    }
+
+    /// Whether something waits.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.sorter
+            .as_ref()
+            .is_some_and(|sorter| !sorter.waiting.is_empty())
+    }
+
+    /// An idle task is no thread, so that its first record takes the CPU from the thread before.
+    #[inline]
+    fn run(&mut self, row: &Row, pid: i32, batch: &mut Batch) {
+        let Some(cpu) = row.cpu() else { return };
+        let place = cpu.0 as usize;
+        if let Some(Some(running)) = self.running.get_mut(place)
+            && (*running == pid || matches!(row.kind, RowKind::SwitchedIn | RowKind::SwitchedOut))
+        {
+            return;
+        }
+        self.run_other(row, cpu, pid, batch);
+    }
+
+    #[inline(never)]
+    fn run_other(&mut self, row: &Row, cpu: Cpu, pid: i32, batch: &mut Batch) {
+        let place = cpu.0 as usize;
+        if place >= MOST_CPUS {
+            return;
+        }
+        if self.running.len() <= place {
+            self.running.resize(place + 1, None);
+        }
+        let Some(running) = self.running.get_mut(place) else {
+            return;
+        };
+        let before = running.replace(pid);
+        if let Some(before) = before.filter(|before| *before > 0 && pid == 0)
+            && let Some(thread) = self.threads.get(&before)
+        {
+            let mut left = Row::new(RowKind::SwitchedOut, row.time, row.stream);
+            left.record = false;
+            batch.push(left.at(Some(cpu), Some(*thread)));
+        }
+    }
+
+    /// The trace tells that a CPU goes over to another task.
+    pub(super) fn switched(&mut self, cpu: u32, pid: i32) {
+        let place = cpu as usize;
+        if self.running.len() <= place && place < MOST_CPUS {
+            self.running.resize(place + 1, None);
+        }
+        if let Some(running) = self.running.get_mut(place) {
+            *running = Some(pid);
+        }
+    }
+
+    fn emit(&mut self, out: Out, batch: &mut Batch) {
+        let Out { row, pid, event } = out;
+        if let Some(pid) = pid {
+            self.run(&row, pid, batch);
+        }
+        match event {
+            None => batch.push(row),
+            Some((kind, name, fields)) => batch.push_event(Event {
+                time: row.time,
+                stream: row.stream,
+                cpu: row.cpu(),
+                thread: row.thread(),
+                kind,
+                named: row.named,
+                record: row.record,
+                name,
+                fields,
+            }),
+        }
+    }
+}
+
+/// A gap in a stream.
+pub(super) fn gap(gap: Gap, time: Time, stream: StreamId, cpu: Option<Cpu>) -> Out {
+    let mut row = Row::new(RowKind::Rare, time, stream).at(cpu, None);
+    row.record = false;
+    Out {
+        row,
+        pid: None,
+        event: Some((EventKind::Gap(gap), "".into(), Vec::new())),
+    }
+}
+
+/// When a row is to be given out: by time; at one time exits before entries, the exits of deeper calls first and the
+/// entries of deeper calls last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    time: Time,
+    phase: u8,
+    depth: u32,
+    number: u64,
+}
+
+/// Puts whole calls, which come in the order of their ends, into the order of their beginnings.
+#[derive(Debug, Default)]
+struct Sorter {
+    waiting: BinaryHeap<Reverse<(Key, usize)>>,
+    /// What waits, by the places in `waiting`.
+    outs: Vec<Option<Out>>,
+    free: Vec<usize>,
+    number: u64,
+    /// What has been given out goes up to this time.
+    given: Time,
+    cut: u64,
+    /// The calls of each task that ended since the last one further out: beginning of the first, end of the last, by
+    /// depth.
+    inner: HashMap<Option<i32>, BTreeMap<u32, (Time, Time)>>,
+}
+
+/// Tasks whose last calls are remembered.
+const MOST_TASKS: usize = 1 << 16;
+
+/// The clock of exits is read a little after that of the end, so that times that are computed may overlap.
+const JITTER: i64 = 2_000;
+
+impl Sorter {
+    fn add(&mut self, out: Out, depth: u32) {
+        let (phase, depth) = match out.row.kind {
+            RowKind::Exit => (0, u32::MAX - depth),
+            RowKind::Enter => (2, depth),
+            _ => (1, 0),
+        };
+        let key = Key {
+            time: out.row.time,
+            phase,
+            depth,
+            number: self.number,
+        };
+        self.number += 1;
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None => {
+                self.outs.push(None);
+                self.outs.len() - 1
+            }
+        };
+        if let Some(slot) = self.outs.get_mut(place) {
+            *slot = Some(out);
+        }
+        self.waiting.push(Reverse((key, place)));
+    }
+
+    fn pop(&mut self) -> Option<(Reverse<Key>, Out)> {
+        let Reverse((key, place)) = self.waiting.pop()?;
+        self.free.push(place);
+        let out = self.outs.get_mut(place)?.take()?;
+        Some((Reverse(key), out))
+    }
+
+    /// Makes a call enclose those that it made, and begin behind the one before it, where times are not exact; and no
+    /// earlier than what has been given out.
+    fn nest(&mut self, enter: &mut Out, exit: &mut Out, depth: u32) {
+        if self.inner.len() > MOST_TASKS {
+            self.inner.clear();
+        }
+        let inner = self.inner.entry(enter.pid).or_default();
+        let mut begin = enter.row.time;
+        let mut end = exit.row.time;
+        let deeper = inner.split_off(&(depth.saturating_add(1)));
+        for (first, last) in deeper.values() {
+            if begin > *first && begin.0.saturating_sub(first.0) <= JITTER {
+                begin = *first;
+            }
+            if end < *last && last.0.saturating_sub(end.0) <= JITTER {
+                end = *last;
+            }
+        }
+        let same = inner.get(&depth).copied();
+        if let Some((_, last)) = same
+            && begin < last
+            && last.0.saturating_sub(begin.0) <= JITTER
+        {
+            begin = last;
+        }
+        if begin < self.given {
+            begin = self.given;
+            self.cut += 1;
+        }
+        end = end.max(Time(begin.0.saturating_add(1)));
+        let first = same.map_or(begin, |(first, _)| first.min(begin));
+        inner.insert(depth, (first, end));
+        enter.row.time = begin;
+        exit.row.time = end;
+    }
+}

@@ -1,0 +1,690 @@
+//! The records of a trace.dat, or of raw pages, as events.
+
+use std::borrow::Cow;
+
+use kymo_event::{
+    Addr, Batch, Cpu, Damage, Duration, EventKind, Field, FunctionId, Gap, InterruptId,
+    InterruptKind, Irq, Row, RowKind, StreamId, StreamInfo, ThreadId, Time, TraceInfo, Wanted,
+};
+use kymo_ftrace::{EventFormat, Lost, Place, Record, Records, Scope, Step, Trace};
+
+use super::fields;
+use super::meaning::{self, Exit, Meaning, SOFTIRQS, Switch};
+use super::output::{self, Out, Output};
+use crate::bytes::Bytes;
+use crate::{OpenOptions, ReadError, Source};
+
+/// So many records are looked at beforehand, to know which kind of function trace it is.
+const LOOKED_AT: usize = 20_000;
+
+/// A trace whose records are read one after the other.
+pub(super) struct DatSource {
+    info: TraceInfo,
+    reader: Reader,
+    records: Records,
+    bytes: Bytes,
+}
+
+/// All but the records.
+struct Reader {
+    trace: Trace,
+    meanings: Vec<Option<Meaning>>,
+    output: Output,
+    wanted: Wanted,
+    /// Whether system calls are calls: not where functions are traced, of which some hold a system call's beginning
+    /// and others its end.
+    calls: bool,
+    /// The time of the last record of each lane.
+    last: Vec<Option<Time>>,
+    /// Whether calls come as their exits alone.
+    exits_alone: bool,
+    ended: bool,
+}
+
+/// What records at the beginning of a trace are.
+#[derive(Default)]
+struct Kinds {
+    entries: u64,
+    exits: u64,
+    functions: u64,
+}
+
+impl Kinds {
+    fn of(trace: &Trace, meanings: &[Option<Meaning>], bytes: &[u8]) -> Self {
+        let mut kinds = Self::default();
+        let mut records = Records::new(trace, bytes);
+        let mut left = LOOKED_AT;
+        while let Some((_, step)) = records.next(trace, bytes) {
+            if let Step::Record(record) = step {
+                match meaning_of(trace, meanings, record.data) {
+                    Some(Meaning::Entry { .. }) => kinds.entries += 1,
+                    Some(Meaning::Exit(_)) => kinds.exits += 1,
+                    Some(Meaning::Function { .. }) => kinds.functions += 1,
+                    _ => {}
+                }
+            }
+            left -= 1;
+            // Of a trace that has both, no more is to be known.
+            if left == 0 || kinds.entries > 0 && kinds.exits > 0 {
+                break;
+            }
+        }
+        kinds
+    }
+}
+
+fn event_id(trace: &Trace, data: &[u8]) -> Option<usize> {
+    Some(trace.order.number(data.get(..2)?) as usize)
+}
+
+fn meaning_of<'m>(
+    trace: &Trace,
+    meanings: &'m [Option<Meaning>],
+    data: &[u8],
+) -> Option<&'m Meaning> {
+    meanings.get(event_id(trace, data)?)?.as_ref()
+}
+
+impl DatSource {
+    pub(super) fn new(trace: Trace, bytes: Bytes, options: &OpenOptions) -> Self {
+        let meanings = meaning::meanings(&trace.formats);
+        let kinds = Kinds::of(&trace, &meanings, &bytes);
+        let exits_alone = kinds.exits > 0 && kinds.entries == 0;
+        let mut info = TraceInfo {
+            format: super::FORMAT.to_owned(),
+            numbered_threads: true,
+            ..TraceInfo::default()
+        };
+        let mut output = Output::new(&mut info.identities, &trace.options.uname, exits_alone);
+        for (pid, comm) in trace.comms.iter() {
+            if let Some(thread) = output.thread(pid, &mut info.identities) {
+                info.identities.name_thread(thread, comm);
+            }
+        }
+        let records = Records::new(&trace, &bytes);
+        for (buffer, cpu) in records.lanes() {
+            let buffer = trace.buffers.get(buffer).map_or("", |it| it.name.as_str());
+            info.streams.push(StreamInfo {
+                name: match buffer {
+                    "" => format!("cpu{cpu}"),
+                    buffer => format!("{buffer}/cpu{cpu}"),
+                },
+                space: output.space,
+                cpu: Some(Cpu(cpu)),
+                ..StreamInfo::default()
+            });
+        }
+        for error in &trace.damage {
+            info.add_damage(Damage {
+                stream: "metadata".to_owned(),
+                offset: error.offset,
+                message: error.to_string(),
+            });
+        }
+        info.remarks = remarks(&trace, &kinds);
+        let last = vec![None; info.streams.len()];
+        Self {
+            info,
+            reader: Reader {
+                trace,
+                meanings,
+                output,
+                wanted: options.wanted,
+                calls: kinds.entries == 0 && kinds.exits == 0,
+                last,
+                exits_alone,
+                ended: false,
+            },
+            records,
+            bytes,
+        }
+    }
+}
+
+/// What a user should know of a trace.
+fn remarks(trace: &Trace, kinds: &Kinds) -> Vec<String> {
+    let options = &trace.options;
+    let mut remarks = Vec::new();
+    if !options.uname.is_empty() {
+        remarks.push(format!("recorded on {}", options.uname));
+    }
+    let buffers = || trace.buffers.iter().map(|buffer| buffer.clock.as_str());
+    let clock = options
+        .clock()
+        .or_else(|| buffers().find(|clock| !clock.is_empty()));
+    match clock {
+        Some(clock @ ("counter" | "uptime")) => {
+            remarks.push(format!("times are not nanoseconds: the clock was {clock}"));
+        }
+        Some("x86-tsc") if options.tsc.is_none() => {
+            remarks
+                .push("times are not nanoseconds but ticks of the processor's counter".to_owned());
+        }
+        Some(clock) => remarks.push(format!("the trace clock was {clock}")),
+        None => {}
+    }
+    for stats in &options.cpu_stats {
+        let number = |name: &str| -> Option<u64> {
+            let line = stats.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().parse().ok()
+        };
+        let cpu = number("CPU:").unwrap_or(0);
+        for (name, what) in [
+            ("overrun:", "overwrote events that had not been read"),
+            ("dropped events:", "dropped events"),
+        ] {
+            if let Some(count) = number(name).filter(|count| *count > 0) {
+                remarks.push(format!("the kernel {what}: {count} on CPU {cpu}"));
+            }
+        }
+    }
+    if kinds.functions > 0 {
+        remarks.push(
+            "the function tracer records no ends: its calls are counted, and take no time"
+                .to_owned(),
+        );
+    }
+    if trace.text.is_some() {
+        remarks.push("the file holds text of a latency tracer, which is not read".to_owned());
+    }
+    for guest in &options.guests {
+        remarks.push(format!(
+            "guest {:?} was traced along: its file has the trace id {:#x}",
+            guest.name, guest.trace_id
+        ));
+    }
+    remarks
+}
+
+/// A nanosecond as the event model has it.
+fn time(nanoseconds: u64) -> Time {
+    Time(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
+}
+
+impl Source for DatSource {
+    fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        &mut self.info
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        batch.clear();
+        let Self {
+            info,
+            reader,
+            records,
+            bytes,
+        } = self;
+        while !batch.is_full() && !reader.ended {
+            match records.next(&reader.trace, bytes) {
+                Some((place, Step::Record(record))) => reader.record(place, &record, info, batch),
+                Some((place, Step::Lost(lost))) => reader.lost(place, lost, batch),
+                Some((place, Step::Damage(error, bytes))) => {
+                    let damage = (error.offset, bytes, error.to_string());
+                    reader.damage(place, damage, info, batch);
+                }
+                None => reader.ended = true,
+            }
+        }
+        if reader.ended && !batch.is_full() {
+            reader.output.settle(0, batch);
+            let cut = reader.output.cut_calls();
+            if cut > 0 && !reader.output.is_waiting() {
+                let remark = format!(
+                    "{cut} calls began too long before their ends to be put in order: they are cut"
+                );
+                if !info.remarks.contains(&remark) {
+                    info.remarks.push(remark);
+                }
+            }
+        }
+        Ok(!batch.is_empty())
+    }
+}
+
+impl Reader {
+    fn stream(place: Place) -> StreamId {
+        StreamId(u32::try_from(place.lane).unwrap_or(u32::MAX))
+    }
+
+    fn gap(&mut self, place: Place, gap: Gap, batch: &mut Batch) {
+        let last = self.last.get(place.lane).copied().flatten();
+        let at = last.unwrap_or(time(place.time));
+        let out = output::gap(gap, at, Self::stream(place), Some(Cpu(place.cpu)));
+        self.output.put(out, batch);
+    }
+
+    fn lost(&mut self, place: Place, lost: Lost, batch: &mut Batch) {
+        let events = match lost {
+            Lost::Events(count) => Some(count),
+            Lost::Unknown => None,
+            Lost::Nothing => return,
+        };
+        self.gap(place, Gap::Discarded { events }, batch);
+    }
+
+    fn damage(
+        &mut self,
+        place: Place,
+        (offset, bytes, message): (u64, u64, String),
+        info: &mut TraceInfo,
+        batch: &mut Batch,
+    ) {
+        let stream = info.stream(Self::stream(place));
+        let stream = stream.map_or_else(String::new, |stream| stream.name.clone());
+        info.add_damage(Damage {
+            stream,
+            offset,
+            message: message.clone(),
+        });
+        let gap = Gap::Damage {
+            offset,
+            bytes: Some(bytes),
+            message,
+        };
+        self.gap(place, gap, batch);
+    }
+
+    #[inline]
+    fn record(
+        &mut self,
+        place: Place,
+        record: &Record<'_>,
+        info: &mut TraceInfo,
+        batch: &mut Batch,
+    ) {
+        let at = time(place.time);
+        let last = self.last.get(place.lane).copied().flatten();
+        if let Some(by) = last.and_then(|last| last.since(at))
+            && by > Duration(0)
+        {
+            info.steps_back = true;
+            self.gap(place, Gap::TimeBackward { by }, batch);
+        }
+        if let Some(last) = self.last.get_mut(place.lane) {
+            *last = Some(at);
+        }
+        if let Some(stream) = info.streams.get_mut(place.lane) {
+            stream.start.get_or_insert(at);
+            stream.end = stream.end.max(Some(at));
+        }
+        let data = record.data;
+        let pid = data.get(4..8).map_or(0, |pid| self.trace.order.number(pid));
+        let pid = (pid as u32).cast_signed();
+        let at = At {
+            place,
+            time: at,
+            ticks: record.ticks,
+            data,
+            pid,
+            thread: self.output.thread(pid, &mut info.identities),
+        };
+        let meaning = event_id(&self.trace, data).and_then(|id| self.meanings.get_mut(id));
+        // The meaning is put back below.
+        let Some(meaning) = meaning.and_then(Option::take) else {
+            return self.other(&at, batch);
+        };
+        self.meant(&meaning, &at, info, batch);
+        if let Some(slot) = event_id(&self.trace, data).and_then(|id| self.meanings.get_mut(id)) {
+            *slot = Some(meaning);
+        }
+    }
+
+    fn field(&self, field: &kymo_ftrace::FieldFormat, data: &[u8]) -> u64 {
+        self.trace.scope().field(field, data)
+    }
+
+    fn function(&mut self, address: u64, info: &mut TraceInfo) -> FunctionId {
+        let symbols = &self.trace.symbols;
+        self.output
+            .function_at(address, &mut info.identities, |address| {
+                let symbol = symbols.find(address)?;
+                Some((symbol.address, symbol.name))
+            })
+    }
+
+    #[inline]
+    fn meant(&mut self, meaning: &Meaning, at: &At<'_>, info: &mut TraceInfo, batch: &mut Batch) {
+        match meaning {
+            Meaning::Entry { func } => {
+                let function = self.function(self.field(func, at.data), info);
+                self.row(at.row(RowKind::Enter).function(Some(function)), at, batch);
+            }
+            Meaning::Exit(exit) if self.exits_alone => self.whole_call(exit, at, info, batch),
+            Meaning::Exit(exit) => {
+                let function = self.function(self.field(&exit.func, at.data), info);
+                let mut row = at.row(RowKind::Exit).function(Some(function));
+                row.named = true;
+                self.row(row, at, batch);
+            }
+            Meaning::Function { ip, parent } => {
+                let function = self.function(self.field(ip, at.data), info);
+                let site = parent.as_ref().map_or(0, |it| self.field(it, at.data));
+                let row = at.row(RowKind::Enter).function(Some(function));
+                self.row(row.word(Addr(site)), at, batch);
+                let mut exit = at.row(RowKind::Exit).function(Some(function));
+                exit.record = false;
+                self.output.put_row(exit, at.pid, batch);
+            }
+            Meaning::Switch(switch) => self.switch(switch, at, info, batch),
+            _ => self.rare(meaning, at, info, batch),
+        }
+    }
+
+    /// What happens less often than a function call.
+    #[inline(never)]
+    fn rare(&mut self, meaning: &Meaning, at: &At<'_>, info: &mut TraceInfo, batch: &mut Batch) {
+        match meaning {
+            Meaning::Wakeup { pid, comm } => {
+                let pid = self.pid(pid, at.data);
+                self.name(pid, comm.as_ref(), at, info, batch);
+                match self.output.thread(pid, &mut info.identities) {
+                    Some(thread) => self.event(EventKind::Ready { thread }, at, batch),
+                    None => self.other(at, batch),
+                }
+            }
+            Meaning::Fork { pid, comm } => {
+                let pid = self.pid(pid, at.data);
+                self.name(pid, Some(comm), at, info, batch);
+                self.other(at, batch);
+            }
+            Meaning::Exec { filename } => {
+                let name = self.trace.scope().text(filename, at.data);
+                // The kernel calls the thread by the last part of the path, cut to 15 bytes.
+                let name = name.rsplit('/').next().unwrap_or_default();
+                let name: String = name.chars().take(15).collect();
+                self.rename(at.pid, &name, at, info, batch);
+                self.other(at, batch);
+            }
+            Meaning::IrqEntry { irq, name } => {
+                let irq = self.field(irq, at.data);
+                let name = name
+                    .as_ref()
+                    .map(|it| self.trace.scope().text(it, at.data).into_owned());
+                let interrupt =
+                    self.interrupt(InterruptKind::Hard, irq, name.as_deref(), at, info, batch);
+                self.row(at.row(RowKind::IsrEnter).interrupt(interrupt), at, batch);
+            }
+            Meaning::IrqExit { irq } => {
+                let irq = self.field(irq, at.data);
+                let interrupt = self.interrupt(InterruptKind::Hard, irq, None, at, info, batch);
+                self.row(at.row(RowKind::IsrExit).interrupt(interrupt), at, batch);
+            }
+            Meaning::KindEntry { kind, number, name } => {
+                let number = self.field(number, at.data);
+                let softirq = || SOFTIRQS.get(usize::try_from(number).ok()?).copied();
+                let name = match kind {
+                    InterruptKind::Soft => softirq().map(|name| format!("softirq {name}")),
+                    _ => Some(name.clone()),
+                };
+                let interrupt = self.interrupt(*kind, number, name.as_deref(), at, info, batch);
+                self.row(at.row(RowKind::IsrEnter).interrupt(interrupt), at, batch);
+            }
+            Meaning::KindExit { kind, number } => {
+                let number = self.field(number, at.data);
+                let interrupt = self.interrupt(*kind, number, None, at, info, batch);
+                self.row(at.row(RowKind::IsrExit).interrupt(interrupt), at, batch);
+            }
+            Meaning::CallEntry { name } if self.calls => {
+                self.system_call(RowKind::Enter, name, at, info, batch);
+            }
+            Meaning::CallExit { name } if self.calls => {
+                self.system_call(RowKind::Exit, name, at, info, batch);
+            }
+            Meaning::NumberedEntry { id } if self.calls => {
+                let name = format!("system call {}", self.pid(id, at.data));
+                self.system_call(RowKind::Enter, &name, at, info, batch);
+            }
+            Meaning::NumberedExit { id } if self.calls => {
+                let name = format!("system call {}", self.pid(id, at.data));
+                self.system_call(RowKind::Exit, &name, at, info, batch);
+            }
+            _ => self.other(at, batch),
+        }
+    }
+
+    fn system_call(
+        &mut self,
+        kind: RowKind,
+        name: &str,
+        at: &At<'_>,
+        info: &mut TraceInfo,
+        batch: &mut Batch,
+    ) {
+        let function = info.identities.function_named(self.output.space, name);
+        let mut row = at.row(kind).function(Some(function));
+        row.named = kind == RowKind::Exit;
+        self.row(row, at, batch);
+    }
+
+    /// A number with a sign.
+    fn pid(&self, field: &kymo_ftrace::FieldFormat, data: &[u8]) -> i32 {
+        (self.field(field, data) as u32).cast_signed()
+    }
+
+    /// An exit without an entry: the kernel records it alone if the call took long enough.
+    fn whole_call(&mut self, exit: &Exit, at: &At<'_>, info: &mut TraceInfo, batch: &mut Batch) {
+        let function = self.function(self.field(&exit.func, at.data), info);
+        let begin = self.field(&exit.calltime, at.data);
+        let end = self.field(&exit.rettime, at.data);
+        let depth = u32::try_from(self.field(&exit.depth, at.data)).unwrap_or(0);
+        // Both are of the local clock, which need not be that of the trace.
+        let since = at.ticks.wrapping_sub(end);
+        let duration = i64::try_from(end.wrapping_sub(begin)).unwrap_or(0);
+        let end = match since {
+            0..1_000_000 => time(self.trace.timing.nanoseconds(end, at.place.cpu)),
+            _ => at.time,
+        };
+        let begin = Time(end.0.saturating_sub(duration));
+        let mut enter = at.row(RowKind::Enter).function(Some(function));
+        enter.time = begin;
+        enter.record = false;
+        let mut left = at.row(RowKind::Exit).function(Some(function));
+        left.time = end;
+        left.named = true;
+        let details = (self.wanted == Wanted::Everything).then(|| self.details(at));
+        let kind = EventKind::Exit {
+            function: Some(function),
+        };
+        let out = |row, event| Out {
+            row,
+            pid: Some(at.pid),
+            event,
+        };
+        let event = details.map(|(name, fields)| (kind, name, fields));
+        let depth = depth.min(1 << 16);
+        self.output
+            .put_call(out(enter, None), out(left, event), depth, batch);
+    }
+
+    fn switch(&mut self, switch: &Switch, at: &At<'_>, info: &mut TraceInfo, batch: &mut Batch) {
+        let (previous, next) = (
+            self.pid(&switch.previous, at.data),
+            self.pid(&switch.next, at.data),
+        );
+        self.name(previous, switch.previous_comm.as_ref(), at, info, batch);
+        self.name(next, switch.next_comm.as_ref(), at, info, batch);
+        let left = self.output.thread(previous, &mut info.identities);
+        let entered = self.output.thread(next, &mut info.identities);
+        let cpu = Some(Cpu(at.place.cpu));
+        let out = at.row(RowKind::SwitchedOut).at(cpu, left);
+        let into = at.row(RowKind::SwitchedIn).at(cpu, entered);
+        match (left, entered) {
+            (Some(_), Some(_)) => {
+                let mut first = out;
+                first.record = false;
+                self.output.put_row(first, previous, batch);
+                self.row(into, at, batch);
+            }
+            (Some(_), None) => self.row(out, at, batch),
+            (None, Some(_)) => self.row(into, at, batch),
+            (None, None) => self.other(at, batch),
+        }
+        if !self.output.is_sorted() {
+            self.output.switched(at.place.cpu, next);
+        }
+    }
+
+    /// The name of a task stands in a record.
+    fn name(
+        &mut self,
+        pid: i32,
+        comm: Option<&kymo_ftrace::FieldFormat>,
+        at: &At<'_>,
+        info: &mut TraceInfo,
+        batch: &mut Batch,
+    ) {
+        let Some(comm) = comm else { return };
+        let scope: Scope<'_> = self.trace.scope();
+        let bytes = scope.bytes(comm, at.data);
+        let end = bytes
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(bytes.len());
+        let name = bytes.get(..end).unwrap_or_default();
+        let Some(thread) = self.output.thread(pid, &mut info.identities) else {
+            return;
+        };
+        let known = info.identities.thread_name(thread);
+        if known.is_none_or(|known| known.as_bytes() != name) {
+            let name = String::from_utf8_lossy(name).into_owned();
+            self.rename(pid, &name, at, info, batch);
+        }
+    }
+
+    fn rename(
+        &mut self,
+        pid: i32,
+        name: &str,
+        at: &At<'_>,
+        info: &mut TraceInfo,
+        batch: &mut Batch,
+    ) {
+        let Some(thread) = self.output.thread(pid, &mut info.identities) else {
+            return;
+        };
+        if name.is_empty() || info.identities.thread_name(thread) == Some(name) {
+            return;
+        }
+        info.identities.name_thread(thread, name);
+        let name = name.to_owned();
+        self.besides(EventKind::ThreadName { thread, name }, at, batch);
+    }
+
+    fn interrupt(
+        &mut self,
+        kind: InterruptKind,
+        number: u64,
+        name: Option<&str>,
+        at: &At<'_>,
+        info: &mut TraceInfo,
+        batch: &mut Batch,
+    ) -> Option<InterruptId> {
+        let irq = Irq(u32::try_from(number).ok()?);
+        let id = info.identities.interrupt(self.output.space, kind, irq);
+        if let Some(name) = name.filter(|name| !name.is_empty())
+            && info.identities.interrupt_name(id).is_none()
+        {
+            info.identities.name_interrupt(id, name);
+            let name = name.to_owned();
+            self.besides(EventKind::IsrName { irq: id, name }, at, batch);
+        }
+        Some(id)
+    }
+
+    /// Something that follows from a record besides.
+    fn besides(&mut self, kind: EventKind, at: &At<'_>, batch: &mut Batch) {
+        let mut row = at.row(RowKind::Rare);
+        row.record = false;
+        let out = Out {
+            row,
+            pid: None,
+            event: Some((kind, "".into(), Vec::new())),
+        };
+        self.output.put(out, batch);
+    }
+
+    /// The event's name and fields.
+    fn details(&self, at: &At<'_>) -> (Cow<'static, str>, Vec<Field>) {
+        let event: Option<&EventFormat> =
+            event_id(&self.trace, at.data).and_then(|id| self.trace.formats.get(id as u16));
+        match event {
+            Some(event) => {
+                let fields = fields::all(event, &self.trace.scope(), at.data, at.pid);
+                (event.name.clone().into(), fields)
+            }
+            None => {
+                let id = event_id(&self.trace, at.data).unwrap_or(0);
+                let bytes = kymo_event::Value::Bytes(at.data.to_vec());
+                (
+                    format!("event {id}").into(),
+                    vec![Field::new("data", bytes)],
+                )
+            }
+        }
+    }
+
+    /// The record means what this row says.
+    #[inline]
+    fn row(&mut self, row: Row, at: &At<'_>, batch: &mut Batch) {
+        if self.wanted != Wanted::Everything {
+            return self.output.put_row(row, at.pid, batch);
+        }
+        let (name, fields) = self.details(at);
+        let event = kymo_event::EventRef {
+            row: &row,
+            event: None,
+        };
+        let event = Some((event.kind(), name, fields));
+        let out = Out {
+            row,
+            pid: Some(at.pid),
+            event,
+        };
+        self.output.put(out, batch);
+    }
+
+    /// The record means something that no row says.
+    fn event(&mut self, kind: EventKind, at: &At<'_>, batch: &mut Batch) {
+        let (name, fields) = match self.wanted {
+            Wanted::Meaning => ("".into(), Vec::new()),
+            _ => self.details(at),
+        };
+        let out = Out {
+            row: at.row(RowKind::Rare),
+            pid: Some(at.pid),
+            event: Some((kind, name, fields)),
+        };
+        self.output.put(out, batch);
+    }
+
+    /// The record means nothing that is known.
+    #[inline(never)]
+    fn other(&mut self, at: &At<'_>, batch: &mut Batch) {
+        match self.wanted {
+            Wanted::Meaning => self.output.put_row(at.row(RowKind::Other), at.pid, batch),
+            _ => self.event(EventKind::Other, at, batch),
+        }
+    }
+}
+
+/// Where and when a record is, and what every record says.
+struct At<'a> {
+    place: Place,
+    time: Time,
+    ticks: u64,
+    data: &'a [u8],
+    pid: i32,
+    thread: Option<ThreadId>,
+}
+
+impl At<'_> {
+    #[inline]
+    fn row(&self, kind: RowKind) -> Row {
+        let stream = Reader::stream(self.place);
+        Row::new(kind, self.time, stream).at(Some(Cpu(self.place.cpu)), self.thread)
+    }
+}
