@@ -38,6 +38,7 @@ pub const ALL: [(&str, Body); 14] = [
     ("zephyr_dump", zephyr_dump),
     ("systemview", systemview),
     ("input", input),
+    ("ftrace", ftrace),
 ];
 
 /// Runs a body over the files named on the command line.
@@ -83,6 +84,11 @@ pub fn systemview(data: &[u8]) {
 /// Any input, opened in each of the ways that the command line has: see [`kymo_read::fuzz_open`].
 pub fn input(data: &[u8]) {
     kymo_read::fuzz_open(data).expect("a temporary directory");
+}
+
+/// A trace.dat, as trace-cmd would report it, and an event format with a record of that event.
+pub fn ftrace(data: &[u8]) {
+    kymo_ftrace::fuzz(data);
 }
 
 /// Frames, commands, identity lines and packet heads, from any bytes: what parses is written the

@@ -19,6 +19,7 @@ mod decompress;
 mod error;
 mod flags;
 mod format;
+mod fuzzing;
 mod order;
 mod page;
 mod records;
@@ -32,6 +33,8 @@ pub use decompress::Compression;
 pub use error::Error;
 pub use flags::latency;
 pub use format::{EventFormat, FieldFormat, Formats, PrintFormat, Scope, Shape};
+#[doc(hidden)]
+pub use fuzzing::fuzz;
 pub use order::Order;
 pub use page::{Entry, Lost, Page, PageLayout};
 pub use records::{Place, Records, Step};

@@ -206,7 +206,10 @@ impl Facts<'_> {
         }
         for thread in info.identities.threads() {
             if let Some(name) = &thread.name {
-                line("thread", &format_args!("{} {name}", thread.tid))?;
+                match info.numbered_threads {
+                    true => line("thread", &format_args!("{} {name}", thread.tid.0))?,
+                    false => line("thread", &format_args!("{} {name}", thread.tid))?,
+                }
             }
         }
         for interrupt in info.identities.interrupts() {

@@ -7,6 +7,7 @@ mod ctf;
 mod damage;
 mod dumps;
 mod exits;
+mod ftrace;
 mod inputs;
 mod items;
 mod live;

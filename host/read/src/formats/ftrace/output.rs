@@ -29,6 +29,8 @@ pub(super) struct Output {
     /// The functions that were met last, by their addresses.
     recent: Vec<(u64, FunctionId)>,
     threads: HashMap<i32, ThreadId>,
+    /// What tasks are called that have not been met yet.
+    comms: HashMap<i32, String>,
     last_thread: (i32, Option<ThreadId>),
     /// The task that each CPU runs, as far as records have told: those of idle ones name no thread.
     running: Vec<Option<i32>>,
@@ -43,8 +45,13 @@ const RECENT: usize = 4096;
 const MOST_CPUS: usize = 1 << 16;
 
 impl Output {
-    /// With a kernel's space.
-    pub(super) fn new(identities: &mut Identities, name: &str, sorted: bool) -> Self {
+    /// With a kernel's space, and with the names of tasks.
+    pub(super) fn new(
+        identities: &mut Identities,
+        name: &str,
+        comms: HashMap<i32, String>,
+        sorted: bool,
+    ) -> Self {
         let space = identities.add_space(Space {
             kind: SpaceKind::Kernel,
             name: name.to_owned(),
@@ -55,6 +62,7 @@ impl Output {
             functions: HashMap::new(),
             recent: vec![(0, FunctionId(u32::MAX)); RECENT],
             threads: HashMap::new(),
+            comms,
             last_thread: (0, None),
             running: Vec::new(),
             sorter: sorted.then(Sorter::default),
@@ -110,14 +118,25 @@ impl Output {
     #[inline]
     pub(super) fn thread(&mut self, pid: i32, identities: &mut Identities) -> Option<ThreadId> {
         if self.last_thread.0 != pid {
-            let thread = (pid > 0).then(|| {
-                let space = self.space;
-                let new = || identities.thread(space, Tid(u64::from(pid.unsigned_abs())));
-                *self.threads.entry(pid).or_insert_with(new)
-            });
-            self.last_thread = (pid, thread);
+            self.last_thread = (pid, self.other_thread(pid, identities));
         }
         self.last_thread.1
+    }
+
+    #[inline(never)]
+    fn other_thread(&mut self, pid: i32, identities: &mut Identities) -> Option<ThreadId> {
+        if pid <= 0 {
+            return None;
+        }
+        if let Some(known) = self.threads.get(&pid) {
+            return Some(*known);
+        }
+        let thread = identities.thread(self.space, Tid(u64::from(pid.unsigned_abs())));
+        self.threads.insert(pid, thread);
+        if let Some(comm) = self.comms.remove(&pid) {
+            identities.name_thread(thread, &comm);
+        }
+        Some(thread)
     }
 
     /// Takes a row. Those of one CPU come in their order.

@@ -95,12 +95,10 @@ impl DatSource {
             numbered_threads: true,
             ..TraceInfo::default()
         };
-        let mut output = Output::new(&mut info.identities, &trace.options.uname, exits_alone);
-        for (pid, comm) in trace.comms.iter() {
-            if let Some(thread) = output.thread(pid, &mut info.identities) {
-                info.identities.name_thread(thread, comm);
-            }
-        }
+        let comms = trace.comms.iter().map(|(pid, comm)| (pid, comm.to_owned()));
+        let comms = comms.collect();
+        let name = &trace.options.uname;
+        let output = Output::new(&mut info.identities, name, comms, exits_alone);
         let records = Records::new(&trace, &bytes);
         for (buffer, cpu) in records.lanes() {
             let buffer = trace.buffers.get(buffer).map_or("", |it| it.name.as_str());
@@ -145,9 +143,6 @@ impl DatSource {
 fn remarks(trace: &Trace, kinds: &Kinds) -> Vec<String> {
     let options = &trace.options;
     let mut remarks = Vec::new();
-    if !options.uname.is_empty() {
-        remarks.push(format!("recorded on {}", options.uname));
-    }
     let buffers = || trace.buffers.iter().map(|buffer| buffer.clock.as_str());
     let clock = options
         .clock()
@@ -160,8 +155,7 @@ fn remarks(trace: &Trace, kinds: &Kinds) -> Vec<String> {
             remarks
                 .push("times are not nanoseconds but ticks of the processor's counter".to_owned());
         }
-        Some(clock) => remarks.push(format!("the trace clock was {clock}")),
-        None => {}
+        _ => {}
     }
     for stats in &options.cpu_stats {
         let number = |name: &str| -> Option<u64> {

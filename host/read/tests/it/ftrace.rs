@@ -1,0 +1,198 @@
+//! Captures of ftrace as events.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use kymo_event::{Cpu, Event, EventKind, Gap, Value};
+use kymo_fixtures::captures;
+use kymo_ftrace::{Lost, Records, Step, Trace};
+use kymo_read::{Events, OpenOptions};
+
+/// The trace.dat files of the captures.
+const DATS: [&str; 6] = [
+    "amd64/dat/events-mono.dat",
+    "amd64/dat/function-v7.dat",
+    "amd64/dat/fg-sched-v7.dat",
+    "amd64/dat/fg-sched-v6.dat",
+    "arm64/fg-v6.dat",
+    "arm64/fg-v7.dat",
+];
+
+/// A capture as a file.
+fn file(folder: &Path, name: &str, to: &Path) -> Option<PathBuf> {
+    let bytes = captures::unpacked(&folder.join(name))?;
+    let path = to.join(name.replace('/', "-"));
+    std::fs::write(&path, bytes).unwrap();
+    Some(path)
+}
+
+fn events(path: &Path) -> (Vec<Event>, kymo_event::TraceInfo) {
+    let mut source = kymo_read::open(path, &OpenOptions::default()).unwrap();
+    let events = Events::new(&mut *source).map(Result::unwrap).collect();
+    (events, source.info().clone())
+}
+
+#[test]
+fn every_record_of_a_trace_dat_is_an_event_with_its_fields() {
+    let Some(folder) = captures::ftrace() else {
+        return;
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    for name in DATS {
+        let Some(path) = file(&folder, name, scratch.path()) else {
+            return;
+        };
+        let bytes = std::fs::read(&path).unwrap();
+        let trace = Trace::parse(&bytes).unwrap();
+        let mut records = Records::new(&trace, &bytes);
+        let (events, _) = events(&path);
+        let mut all = events.iter().filter(|event| event.record);
+        let (mut losses, mut count) = (Vec::new(), 0);
+        while let Some((place, step)) = records.next(&trace, &bytes) {
+            let record = match step {
+                Step::Record(record) => record,
+                Step::Lost(Lost::Events(events)) => {
+                    losses.push(Some(events));
+                    continue;
+                }
+                Step::Lost(_) => {
+                    losses.push(None);
+                    continue;
+                }
+                Step::Damage(error, _) => panic!("{name}: {error}"),
+            };
+            count += 1;
+            let event = all.next().expect("an event for each record");
+            assert_eq!(event.time.0 as u64, place.time, "{name}, record {count}");
+            assert_eq!(event.cpu, Some(Cpu(place.cpu)));
+            let id = u16::from_le_bytes([record.data[0], record.data[1]]);
+            let format = trace.formats.get(id).unwrap();
+            assert_eq!(event.name, format.name);
+            assert_eq!(event.fields.len(), format.fields.len() + 1);
+            for (field, format) in event.fields.iter().zip(&format.fields) {
+                assert_eq!(field.name, format.name);
+                let number = trace.scope().field(format, record.data);
+                match &field.value {
+                    Value::Unsigned(value) | Value::Hex(value) => assert_eq!(*value, number),
+                    Value::Signed(value) => {
+                        let unused = 64 - 8 * format.size as u32;
+                        assert_eq!(*value << unused >> unused, *value);
+                        assert_eq!(*value as u64 & u64::MAX >> unused, number);
+                    }
+                    Value::Text(text) => assert_eq!(*text, trace.scope().text(format, record.data)),
+                    Value::List(_) | Value::Bytes(_) => assert!(format.is_array()),
+                    other => panic!("{name}: {other:?}"),
+                }
+            }
+        }
+        assert_eq!(all.next(), None, "{name}");
+        let told: Vec<_> = events
+            .iter()
+            .filter_map(|event| match &event.kind {
+                EventKind::Gap(Gap::Discarded { events }) => Some(*events),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(told, losses, "{name}");
+    }
+}
+
+/// Count and time of each function: a stack for each task, and nothing else.
+type Totals = HashMap<String, (u64, i64)>;
+
+fn recomputed(trace: &Trace, bytes: &[u8]) -> Totals {
+    let (enter, exit) = ["funcgraph_entry", "funcgraph_exit"]
+        .map(|name| trace.formats.named(name).unwrap())
+        .into();
+    let mut totals = Totals::new();
+    let mut stacks: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
+    let mut records = Records::new(trace, bytes);
+    while let Some((place, step)) = records.next(trace, bytes) {
+        let Step::Record(record) = step else {
+            stacks.clear();
+            continue;
+        };
+        let number = |name: &str| {
+            let field = enter.field(name).unwrap();
+            trace.scope().field(field, record.data)
+        };
+        let stack = stacks.entry(number("common_pid")).or_default();
+        if number("common_type") == u64::from(enter.id) {
+            stack.push((number("func"), place.time));
+        } else if number("common_type") == u64::from(exit.id)
+            && stack
+                .last()
+                .is_some_and(|(func, _)| *func == number("func"))
+        {
+            let (func, begin) = stack.pop().unwrap();
+            let name = trace.symbols.find(func).unwrap().name.to_owned();
+            let total = totals.entry(name).or_default();
+            total.0 += 1;
+            total.1 += (place.time - begin) as i64;
+        }
+    }
+    totals
+}
+
+#[test]
+fn calls_are_those_of_a_plain_recomputation() {
+    let Some(folder) = captures::ftrace() else {
+        return;
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    for name in ["amd64/dat/fg-sched-v7.dat", "arm64/fg-v6.dat"] {
+        let Some(path) = file(&folder, name, scratch.path()) else {
+            return;
+        };
+        let bytes = std::fs::read(&path).unwrap();
+        let trace = Trace::parse(&bytes).unwrap();
+        let expected = recomputed(&trace, &bytes);
+        let (events, info) = events(&path);
+        let mut totals = Totals::new();
+        let mut stacks: HashMap<_, Vec<_>> = HashMap::new();
+        for event in &events {
+            let place = event
+                .thread
+                .map_or((None, event.cpu), |thread| (Some(thread), None));
+            match &event.kind {
+                EventKind::Gap(_) => stacks.clear(),
+                EventKind::Enter { function, .. } => {
+                    stacks
+                        .entry(place)
+                        .or_default()
+                        .push((*function, event.time));
+                }
+                EventKind::Exit { function } => {
+                    let stack = stacks.entry(place).or_default();
+                    let Some((open, begin)) = stack.pop_if(|(open, _)| Some(*open) == *function)
+                    else {
+                        continue;
+                    };
+                    let name = info
+                        .identities
+                        .function(open)
+                        .unwrap()
+                        .name
+                        .clone()
+                        .unwrap();
+                    let total = totals.entry(name.into()).or_default();
+                    total.0 += 1;
+                    total.1 += event.time.0 - begin.0;
+                }
+                _ => {}
+            }
+        }
+        // Idle tasks share a number in the plain one: of two CPUs in one of its stacks it loses some.
+        for (function, (count, total)) in &expected {
+            let ours = totals.get(function).copied().unwrap_or_default();
+            assert!(
+                ours.0 >= *count && ours.1 >= *total,
+                "{name} {function}: {ours:?}"
+            );
+        }
+        let differing = expected
+            .iter()
+            .filter(|(name, total)| totals.get(*name) != Some(total));
+        assert!(differing.count() * 5 < expected.len(), "{name}");
+    }
+}
