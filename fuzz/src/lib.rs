@@ -23,7 +23,7 @@ pub use seeds::{identity, recording, systemview_recording};
 pub type Body = fn(&[u8]);
 
 /// All bodies with the names of their targets.
-pub const ALL: [(&str, Body); 14] = [
+pub const ALL: [(&str, Body); 15] = [
     ("wire", wire),
     ("receiver", receiver),
     ("splitter", splitter),

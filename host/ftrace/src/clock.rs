@@ -58,7 +58,7 @@ impl CpuShift {
         } else {
             i128::from(first.offset)
         };
-        let scaled = u128::from(ticks) * u128::from(first.scaling) >> first.fraction;
+        let scaled = (u128::from(ticks) * u128::from(first.scaling)) >> first.fraction;
         (scaled as u64).wrapping_add(offset as u64)
     }
 }
@@ -99,7 +99,7 @@ impl Timing {
             None => ticks,
         };
         if let Some((mult, shift)) = self.tsc {
-            time = (u128::from(time) * u128::from(mult) >> shift.min(64)) as u64;
+            time = ((u128::from(time) * u128::from(mult)) >> shift.min(64)) as u64;
         }
         time.wrapping_add_signed(self.offset_ns)
     }

@@ -46,7 +46,7 @@ pub enum Shape {
 }
 
 impl FieldFormat {
-    /// Reads a line `field:char prev_comm[16];	offset:8;	size:16;	signed:1;`.
+    /// Reads a line `field:char prev_comm[16]; offset:8; size:16; signed:1;`.
     pub(crate) fn parse_line(line: &str) -> Option<Self> {
         let mut parts = line.trim().split(';');
         let declaration = parts.next()?.strip_prefix("field:")?.trim();

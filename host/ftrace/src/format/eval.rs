@@ -315,7 +315,7 @@ impl Scope<'_> {
         for byte in self.mask_bytes(bytes).rev() {
             let _ = write!(text, "{byte:02x}");
             left -= 1;
-            if left > 0 && left % 4 == 0 {
+            if left > 0 && left.is_multiple_of(4) {
                 text.push(',');
             }
         }
