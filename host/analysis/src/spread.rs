@@ -1,8 +1,8 @@
 //! How durations are spread: percentiles and the standard deviation, in bounded memory.
 //!
 //! Durations are counted in buckets that grow with them: one for each nanosecond below 64, and 64 for each doubling
-//! above. A percentile is the middle of its bucket, so it is at most 1/128 off, less than a percent of its value. Two
-//! spreads add up to that of all their durations.
+//! above. A percentile is the middle of its bucket, or the least or largest duration where that lies beyond, so it is at
+//! most 1/128 off, less than a percent of its value. Two spreads add up to that of all their durations.
 
 use kymo_event::Duration;
 
@@ -17,6 +17,8 @@ pub struct Spread {
     /// The bucket of the first of `buckets`.
     first: usize,
     count: u64,
+    /// The least and the largest.
+    range: Option<(Duration, Duration)>,
     sum: u128,
     /// The sum of their squares; at the largest value it is no longer exact.
     squares: u128,
@@ -51,6 +53,10 @@ impl Spread {
         let bucket = bucket(duration.0);
         *self.place(bucket) += 1;
         self.count += 1;
+        self.range = Some(match self.range {
+            None => (duration, duration),
+            Some((least, largest)) => (least.min(duration), largest.max(duration)),
+        });
         let ns = u128::from(duration.0);
         self.sum += ns;
         self.squares = self.squares.saturating_add(ns * ns);
@@ -62,6 +68,10 @@ impl Spread {
             *self.place(other.first + index) += count;
         }
         self.count += other.count;
+        self.range = match (self.range, other.range) {
+            (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
+            (one, other) => one.or(other),
+        };
         self.sum += other.sum;
         self.squares = self.squares.saturating_add(other.squares);
     }
@@ -107,7 +117,8 @@ impl Spread {
             below >= rank
         });
         let bucket = self.first + at.or_else(|| self.buckets.len().checked_sub(1))?;
-        Some(Duration(middle(bucket)))
+        let (least, largest) = self.range?;
+        Some(Duration(middle(bucket)).clamp(least, largest))
     }
 
     /// The standard deviation, that of all durations and not of a sample, to the nearest nanosecond; `None` if there

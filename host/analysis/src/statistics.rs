@@ -24,7 +24,7 @@ pub enum Measure {
 pub struct Statistic {
     /// The durations of complete calls, by the [`Measure`] that was chosen.
     pub spread: Spread,
-    /// By the clock on the wall, as far as it was seen.
+    /// Times by the clock on the wall.
     pub wall: WallTimes,
 }
 
@@ -32,10 +32,15 @@ pub struct Statistic {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WallTimes {
-    /// In the function and what it called; recursion counts once.
+    /// In the function and what it called, at least; recursion counts once. Of a call whose time is in doubt, what of
+    /// it is certain ([`End::sure`](crate::calls::End::sure)).
     pub total: Duration,
-    /// In the function itself: without what it called, with what interrupted it.
+    /// The same as far as it was seen.
+    pub total_max: Duration,
+    /// In the function itself, at least: without what it called, with what interrupted it.
     pub self_time: Duration,
+    /// The same as far as it was seen.
+    pub self_max: Duration,
     /// Of its complete calls, each with its own duration.
     pub sum: Duration,
     /// How many these are.
@@ -83,9 +88,16 @@ impl Statistics {
                 }
                 let measure = self.measure;
                 let Statistic { spread, wall: of } = self.entry(end.callee);
-                of.self_time += wall - callees;
+                let in_doubt = end.sure != end.duration;
+                let sure = |seen: Duration, sure: Option<Duration>| match in_doubt {
+                    true => seen.min(sure.unwrap_or_default()),
+                    false => seen,
+                };
+                of.self_max += wall - callees;
+                of.self_time += sure(wall - callees, end.sure_self);
                 if !end.recursive {
-                    of.total += wall;
+                    of.total_max += wall;
+                    of.total += sure(wall, end.sure);
                 }
                 if end.is_complete() {
                     of.min = match of.complete {
@@ -132,5 +144,86 @@ impl Statistics {
             Callee::Interrupt(interrupt) => self.interrupts.get(interrupt.0 as usize),
             Callee::Unknown => Some(&self.unknown),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kymo_event::{FunctionId, Time};
+
+    use super::*;
+    use crate::calls::{Begin, CallId, Doubt, End, How};
+
+    const OUTER: Callee = Callee::Function(FunctionId(0));
+    const INNER: Callee = Callee::Function(FunctionId(1));
+
+    fn begin(callee: Callee, depth: u32) -> Step<'static> {
+        Step::Begin(Begin {
+            track: TrackId(0),
+            call: CallId(depth.into()),
+            callee,
+            time: Time(0),
+            depth,
+            call_site: None,
+            clipped: false,
+            cpu: None,
+            thread: None,
+        })
+    }
+
+    /// The end of a call with these times by the wall and on a processor, of which so much is certain.
+    fn end(callee: Callee, depth: u32, wall: u64, duration: u64, sure: u64) -> Step<'static> {
+        Step::End(End {
+            track: TrackId(0),
+            call: CallId(depth.into()),
+            callee,
+            time: Time(0),
+            depth,
+            begin: Some(Time(0)),
+            wall: Some(Duration(wall)),
+            duration: Some(Duration(duration)),
+            self_time: Some(Duration(duration)),
+            sure: Some(Duration(sure)),
+            sure_self: Some(Duration(sure)),
+            how: How::Returned,
+            doubt: Doubt::default(),
+            recursive: false,
+            clipped: false,
+        })
+    }
+
+    #[test]
+    fn the_wall_goes_on_while_a_thread_waits() {
+        let mut statistics = Statistics::new(Measure::OnCpu);
+        for step in [
+            begin(OUTER, 0),
+            begin(INNER, 1),
+            end(INNER, 1, 50, 20, 20),
+            begin(INNER, 1),
+            end(INNER, 1, 40, 30, 10),
+            end(OUTER, 0, 200, 100, 100),
+        ] {
+            statistics.step(&step);
+        }
+        let outer = statistics.of(OUTER).expect("a row").wall;
+        assert_eq!(
+            (outer.total, outer.self_time),
+            (Duration(200), Duration(110))
+        );
+        assert_eq!((outer.min, outer.max), (Duration(200), Duration(200)));
+        let inner = statistics.of(INNER).expect("a row");
+        // Of the second call only 10 ns are certain.
+        assert_eq!(inner.wall.total, Duration(60));
+        assert_eq!(inner.wall.total_max, Duration(90));
+        assert_eq!(
+            (inner.wall.min, inner.wall.max),
+            (Duration(40), Duration(50))
+        );
+        assert_eq!(inner.spread.percentile(100.0), Some(Duration(30)));
+        let mut by_wall = Statistics::new(Measure::Wall);
+        by_wall.step(&begin(INNER, 0));
+        by_wall.step(&end(INNER, 0, 50, 20, 20));
+        let spread = &by_wall.of(INNER).expect("a row").spread;
+        assert_eq!(spread.percentile(50.0), Some(Duration(50)));
     }
 }

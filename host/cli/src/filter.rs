@@ -417,7 +417,7 @@ fn bound(text: &str) -> Result<Bound, String> {
 }
 
 /// Reads a span of time: seconds, or with a unit.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     match bound(text) {
         Ok(Bound::At(Time(ns))) if ns >= 0 => Ok(Duration(ns.unsigned_abs())),
         _ => Err(format!(

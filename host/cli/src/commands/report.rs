@@ -1,22 +1,23 @@
 //! `kymo report`: which functions took the time.
 
+mod columns;
 mod doubts;
+mod entry;
 
-use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::io::Write;
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::sync::Arc;
 
-use clap::ValueEnum;
+use clap::builder::PossibleValuesParser;
+use kymo_analysis::call_tree::{CallTree, Edge, View};
 use kymo_analysis::calls::{Callee, Step};
-use kymo_analysis::compensation::Compensation;
-use kymo_analysis::profile::{self, Bounds, Profile, Row};
+use kymo_analysis::profile::{Bounds, Profile};
 use kymo_analysis::replay::{Observer, Options, Origin, Replay};
-use kymo_event::{Addr, Batch, Duration, Identities, Irq, TraceInfo};
+use kymo_analysis::statistics::{Measure, Statistics};
+use kymo_event::{Batch, Condition, Duration, TraceInfo};
 use kymo_export::json::Object;
-use kymo_symbols::{Location, Symbols};
+use kymo_symbols::Symbols;
 
 use crate::args::{Format, FormatArgs, InputArgs, SymbolArgs};
 use crate::commands::compensated;
@@ -26,12 +27,12 @@ use crate::filter::{FilterArgs, Part};
 use crate::input::{Events, Moment, Trace, more};
 use crate::names::Names;
 use crate::render::count::{are, counted};
-use crate::render::duration::Human;
 use crate::render::palette::Palette;
-use crate::render::share::percent;
-use crate::render::table::{Align, Table};
+use crate::render::table::Table;
 use crate::span::{Span, remark_replay};
+use columns::{Asked, COLUMNS, Column, Needs, USUAL, Whole};
 use doubts::{Doubts, Missing};
+use entry::{Child, Entry, Place, Relations, describe};
 
 /// The options of `kymo report`.
 #[derive(Debug, clap::Args)]
@@ -40,16 +41,40 @@ EXAMPLES
   kymo report trace/ --elf firmware.elf            where the time went, most total time first
   kymo report --sort self -n 10 trace/             the ten functions that work most themselves
   kymo report --sort max trace/                    which function ever took longest
+  kymo report --columns +p99,stddev trace/         with how durations are spread
+  kymo report --columns name,total,child,child-time trace/    what they spent most time on
+  kymo report --having 'avg > 1ms' trace/          only functions that take so long
+  kymo report --wall --off-cpu trace/              by the wall, and how much of it did not run
   kymo report --begin +2 --end +2.5 trace/         half a second of it
   kymo report --compensate trace/                  the times without what recording took
-  kymo report --format json trace/ | jq .self_ns   one object a line, for programs")]
+  kymo report --format json trace/ | jq .self_ns   one object a line, for programs", after_long_help = columns::help())]
 pub struct Args {
     #[command(flatten)]
     input: InputArgs,
 
-    /// What to sort by; names go up, everything else goes down.
-    #[arg(short, long, value_name = "KEY", default_value = "total")]
-    sort: Key,
+    /// The column to sort by; names go up, everything else goes down.
+    #[arg(
+        short, long, value_name = "COLUMN", default_value = "total", hide_possible_values = true,
+        value_parser = PossibleValuesParser::new(COLUMNS.iter().map(|column| column.name).chain(["function"]))
+    )]
+    sort: String,
+
+    /// The columns, separated by commas; behind a + those to show besides the usual ones. `kymo help report` lists them.
+    #[arg(long, value_name = "LIST", value_parser = listed)]
+    columns: Option<String>,
+
+    /// Only functions of which this column compares so: 'avg > 1ms', 'count >= 10', 'name ~ luaH_*'. Repeatable: all
+    /// have to hold.
+    #[arg(long, value_name = "COLUMN OP VALUE", value_parser = columns::having)]
+    having: Vec<Condition>,
+
+    /// Times by the clock on the wall: with what passed while the thread did not run, and with interrupts.
+    #[arg(long, conflicts_with = "compensate")]
+    wall: bool,
+
+    /// Show how much of the time by the wall did not run: the column off-cpu.
+    #[arg(long)]
+    off_cpu: bool,
 
     /// Show only the first N functions.
     #[arg(short = 'n', long, value_name = "N")]
@@ -68,95 +93,6 @@ pub struct Args {
 
     #[command(flatten)]
     symbols: SymbolArgs,
-}
-
-/// What a table of functions can be sorted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Key {
-    /// Time in the function and what it called.
-    Total,
-    /// Time in the function itself.
-    #[value(name = "self")]
-    SelfTime,
-    /// How often it was called.
-    Count,
-    /// The average of its calls, those within each other too (which total counts once).
-    Avg,
-    /// The shortest of its calls.
-    Min,
-    /// The longest of its calls.
-    Max,
-    /// Its name.
-    Name,
-}
-
-/// One line of the table.
-struct Entry {
-    place: Place,
-    name: Rc<str>,
-    location: Option<Location>,
-    row: Row,
-    /// How many calls there were at most; `None` if that is not known.
-    count_max: Option<u64>,
-    /// How much the times can be at most; `None` if that is not known.
-    total_max: Option<Duration>,
-    self_max: Option<Duration>,
-    /// Of its complete calls, each with its own duration.
-    average: Duration,
-    /// What was taken off.
-    taken: Option<Taken>,
-}
-
-/// Where a function or interrupt is on its target. What is equal otherwise is in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
-    Function(Addr),
-    /// Of a function that has no address.
-    Name,
-    Interrupt(Irq),
-    Unknown,
-}
-
-/// What was taken off a function's times, and how much what is left may be wrong, either way.
-struct Taken {
-    total: Duration,
-    total_bound: Duration,
-    self_time: Duration,
-    self_bound: Duration,
-    /// Whether more was to be taken off than there was.
-    below_zero: bool,
-    /// Whether that was so only of what it called.
-    callees_below_zero: bool,
-}
-
-impl Entry {
-    /// Takes off what recording took of the calls of `callee`.
-    fn compensate(&mut self, compensation: &Compensation, callee: Callee) {
-        let charged = compensation.charged(callee);
-        let row = &mut self.row;
-        let left = charged.left(row);
-        let taken = Taken {
-            total: row.total - left.total,
-            total_bound: compensation.bound(&charged.total),
-            self_time: charged.self_time.cost(),
-            self_bound: compensation.bound(&charged.self_time),
-            below_zero: charged.self_time.cost() > row.self_time
-                || (left.total == Duration(0) && charged.total.cost() > row.total),
-            callees_below_zero: left.callees_below_zero && left.total > Duration(0),
-        };
-        self.average = profile::average(left.each, row.complete);
-        self.total_max = self.total_max.map(|most| most - taken.total);
-        self.self_max = self.self_max.map(|most| most - taken.self_time);
-        (row.total, row.self_time) = (left.total, left.self_time);
-        (row.min, row.max) = (charged.min, charged.max);
-        self.taken = Some(taken);
-    }
-
-    /// Whether a time is a lower bound: calls were open, or began before what was recorded, or more may be
-    /// hidden by a loss.
-    fn is_at_least(&self, time: Duration, most: Option<Duration>) -> bool {
-        self.row.open > 0 || self.row.orphans > 0 || most != Some(time)
-    }
 }
 
 /// The sum of times.
@@ -181,10 +117,52 @@ impl Observer for Shown {
     }
 }
 
+/// The same with what only some columns need.
+struct Detailed<'d> {
+    shown: &'d mut Shown,
+    details: &'d mut Details,
+    info: &'d TraceInfo,
+}
+
+impl Observer for Detailed<'_> {
+    fn step(&mut self, origin: Option<Origin>, step: Step<'_>) {
+        if let Some(statistics) = &mut self.details.statistics {
+            statistics.step(&step);
+        }
+        if let Some(tree) = &mut self.details.tree {
+            tree.step(self.info, &step);
+        }
+        self.shown.step(origin, step);
+    }
+}
+
+/// What only some columns need.
+#[derive(Default)]
+struct Details {
+    statistics: Option<Statistics>,
+    tree: Option<CallTree>,
+}
+
+impl Details {
+    fn needed(columns: &[&Column], measure: Measure) -> Self {
+        let needs = |needs| columns.iter().any(|column| column.needs == needs);
+        let statistics = needs(Needs::Statistics) || measure == Measure::Wall;
+        Self {
+            statistics: statistics.then(|| Statistics::new(measure)),
+            tree: needs(Needs::Relations).then(|| CallTree::new(false)),
+        }
+    }
+
+    const fn any(&self) -> bool {
+        self.statistics.is_some() || self.tree.is_some()
+    }
+}
+
 /// The replays that a table takes.
 struct TableReplay {
     replay: Replay,
     shown: Shown,
+    details: Details,
     /// What is in the window besides, where not all of it is shown: percentages are of the whole.
     all: Option<(Replay, Profile)>,
     /// What recording took is taken off sums, which are right, and not call by call, where it can be more
@@ -198,6 +176,7 @@ impl TableReplay {
         symbols: &Arc<Symbols>,
         part: &Part,
         compensate: bool,
+        details: Details,
     ) -> Result<Self, Report> {
         let info = trace.info();
         let window_alone = Options {
@@ -220,6 +199,7 @@ impl TableReplay {
         Ok(Self {
             replay: Replay::new(info, symbols, part.replay()),
             shown: Shown::default(),
+            details,
             all: part.chooses_calls().then(|| {
                 let replay = Replay::new(info, symbols, window_alone);
                 (replay, Profile::new())
@@ -236,6 +216,15 @@ impl TableReplay {
         if let Some(charges) = &mut self.charges {
             charges.batch(info, batch, &mut |_, _| {});
         }
+        if self.details.any() {
+            let (shown, details) = (&mut self.shown, &mut self.details);
+            let mut detailed = Detailed {
+                shown,
+                details,
+                info,
+            };
+            return self.replay.batch_to(info, batch, &mut detailed);
+        }
         self.replay.batch_to(info, batch, &mut self.shown)
     }
 
@@ -246,7 +235,94 @@ impl TableReplay {
         if let Some(charges) = &mut self.charges {
             charges.finish(info, &mut |_, _| {});
         }
-        self.replay.finish_to(info, &mut self.shown);
+        let (shown, details) = (&mut self.shown, &mut self.details);
+        let mut detailed = Detailed {
+            shown,
+            details,
+            info,
+        };
+        self.replay.finish_to(info, &mut detailed);
+    }
+}
+
+/// The columns of a table, and by what its rows are chosen and sorted.
+struct Choice<'a> {
+    columns: Vec<&'static Column>,
+    sort: &'static Column,
+    having: &'a [Condition],
+    measure: Measure,
+}
+
+impl<'a> Choice<'a> {
+    fn of(args: &'a Args) -> Result<Self, Report> {
+        let mut columns = columns::chosen(args.columns.as_deref()).map_err(Report::new)?;
+        let add = |columns: &mut Vec<&Column>, name, behind| {
+            let place = columns.iter().position(|column| column.name == behind);
+            let place = place.map_or(columns.len(), |place| place + 1);
+            if columns.iter().all(|column| column.name != name) {
+                columns.extend(Column::named(name));
+                columns[place..].rotate_right(1);
+            }
+        };
+        if args.off_cpu {
+            add(&mut columns, "off-cpu", "self%");
+        }
+        if args.compensate {
+            add(&mut columns, "bound", "self");
+        }
+        Ok(Self {
+            columns,
+            sort: Column::named(&args.sort).unwrap_or(&COLUMNS[0]),
+            having: &args.having,
+            measure: match args.wall {
+                true => Measure::Wall,
+                false => Measure::OnCpu,
+            },
+        })
+    }
+
+    /// What has to be known for all of it.
+    fn details(&self) -> Details {
+        let mut needed = self.columns.clone();
+        needed.push(self.sort);
+        needed.extend(
+            self.having
+                .iter()
+                .filter_map(|it| Column::named(it.field())),
+        );
+        Details::needed(&needed, self.measure)
+    }
+}
+
+/// Looks at a list of columns.
+fn listed(text: &str) -> Result<String, String> {
+    match columns::chosen(Some(text)) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(format!("{error}; {}", columns::names())),
+    }
+}
+
+/// Fills in who calls whom.
+fn relate(entries: &mut [Entry], edges: &[Edge], name: impl Fn(Callee) -> std::rc::Rc<str>) {
+    let mut relations: HashMap<Callee, Relations> = HashMap::new();
+    for edge in edges {
+        relations.entry(edge.callee).or_default().callers += 1;
+        let caller = relations.entry(edge.caller).or_default();
+        caller.callees += 1;
+        if caller
+            .child
+            .as_ref()
+            .is_none_or(|child| child.time < edge.total)
+        {
+            caller.child = Some(Child {
+                name: name(edge.callee),
+                time: edge.total,
+                count: edge.count,
+            });
+        }
+    }
+    for entry in entries {
+        entry.relations = relations.remove(&entry.callee).unwrap_or_default();
     }
 }
 
@@ -261,7 +337,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         .filter
         .part(&args.input, &args.symbols, &mut trace, context)?;
     let symbols = trace.symbols();
-    let mut table = TableReplay::new(&trace, &symbols, &part, args.compensate)?;
+    let choice = Choice::of(args)?;
+    let details = choice.details();
+    let mut table = TableReplay::new(&trace, &symbols, &part, args.compensate, details)?;
     let mut span = Span::default();
     let read = trace.walk(&mut |moment| {
         let Moment::Batch(info, batch) = moment else {
@@ -284,6 +362,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             // A call that began before what was recorded took nobody knows how long.
             let whole = row.orphans == 0;
             let mut entry = Entry {
+                callee,
                 place,
                 name,
                 location,
@@ -293,30 +372,53 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
                 average: row.average(),
                 row,
                 taken: None,
+                statistic: None,
+                off_cpu: Duration(0),
+                relations: Relations::default(),
             };
+            if let Some(statistics) = &table.details.statistics
+                && let Some(statistic) = statistics.of(callee)
+            {
+                entry.measure(statistic, choice.measure);
+            }
             if let Some(compensation) = compensation {
                 entry.compensate(compensation, callee);
             }
             entry
         })
         .collect();
-    entries.sort_by(|one, other| order(args.sort, one, other));
+    if let Some(tree) = &table.details.tree {
+        let name = |callee| describe(callee, &names, &symbols, identities).1;
+        relate(&mut entries, &View::new(tree).edges(), name);
+    }
     // The share of each is of what all of them did in the window, also of those that are not shown.
     let whole = match &table.all {
         None => sum(entries.iter().map(|entry| entry.row.self_time)),
         Some((_, all)) => sum(all.rows().map(|(_, row)| row.self_time)),
     };
+    // Equal ones are in the order of their places: functions by address, then interrupts.
+    entries.sort_by(|one, other| {
+        let order = choice.sort.order(one, other, whole);
+        order.then(one.place.cmp(&other.place))
+    });
     let taken = || entries.iter().filter_map(|entry| entry.taken.as_ref());
     let below_zero = taken().filter(|taken| taken.below_zero).count() as u64;
     let callees_below_zero = taken().filter(|taken| taken.callees_below_zero).count() as u64;
     let doubts = Doubts::of(entries.iter().map(|entry| &entry.row));
+    entries.retain(|entry| {
+        let asked = Asked(entry, whole);
+        choice
+            .having
+            .iter()
+            .all(|condition| condition.holds(&asked))
+    });
     entries.truncate(args.number.unwrap_or(usize::MAX));
     let (out, palette) = context.out();
     match args.format.format {
-        Format::Text => text(out, palette, &entries, whole)?,
+        Format::Text => text(out, palette, &choice.columns, &entries, whole)?,
         Format::Json => {
             for entry in &entries {
-                json(out, entry)?;
+                json(out, &choice.columns, entry, whole)?;
             }
         }
     }
@@ -363,126 +465,56 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     trace.verdict()
 }
 
-/// What a row is of: where it is on the target, its name, and where it stands in the source.
-fn describe(
-    callee: Callee,
-    names: &Names<'_>,
-    symbols: &Symbols,
-    identities: &Identities,
-) -> (Place, Rc<str>, Option<Location>) {
-    match callee {
-        Callee::Function(id) => {
-            let function = identities.function(id);
-            let address = function.and_then(|function| function.address);
-            let location = address.and_then(|address| symbols.location(address));
-            let place = address.map_or(Place::Name, Place::Function);
-            (place, names.function(identities, id), location)
-        }
-        Callee::Interrupt(id) => {
-            let irq = identities.irq(id);
-            let name = identities.interrupt_name(id);
-            let name = name.map_or_else(|| format!("irq {irq}").into(), Rc::from);
-            (Place::Interrupt(irq), name, None)
-        }
-        Callee::Unknown => (Place::Unknown, "(unknown)".into(), None),
-    }
-}
-
-/// What comes first. Equal ones are in the order of their places: functions by address, then interrupts.
-fn order(key: Key, one: &Entry, other: &Entry) -> Ordering {
-    let (a, b) = (&one.row, &other.row);
-    let order = match key {
-        Key::Total => b.total.cmp(&a.total),
-        Key::SelfTime => b.self_time.cmp(&a.self_time),
-        Key::Count => b.count.cmp(&a.count),
-        Key::Avg => other.average.cmp(&one.average),
-        Key::Min => b.min.cmp(&a.min),
-        Key::Max => b.max.cmp(&a.max),
-        Key::Name => one.name.cmp(&other.name),
-    };
-    order.then(one.place.cmp(&other.place))
-}
-
 fn text(
     out: &mut dyn Write,
     palette: &Palette,
+    columns: &[&Column],
     entries: &[Entry],
-    whole: Duration,
+    whole: Whole,
 ) -> std::io::Result<()> {
-    let compensated = entries.iter().any(|entry| entry.taken.is_some());
-    let bound = compensated.then_some(("±", Align::Right));
-    let before = [
-        ("COUNT", Align::Right),
-        ("", Align::Left),
-        ("TOTAL", Align::Right),
-        ("SELF", Align::Right),
-    ];
-    let behind = [
-        ("SELF %", Align::Right),
-        ("AVG", Align::Right),
-        ("MIN", Align::Right),
-        ("MAX", Align::Right),
-        ("FUNCTION", Align::Left),
-    ];
-    let mut table = Table::new(before.into_iter().chain(bound).chain(behind));
+    let headings = columns
+        .iter()
+        .map(|column| (column.heading, column.align()));
+    let mut table = Table::new(headings);
     let mut named: HashMap<&str, u32> = HashMap::new();
     for entry in entries {
         *named.entry(&entry.name).or_default() += 1;
     }
     for entry in entries {
-        let row = &entry.row;
-        let missing = match entry.count_max {
-            None => "(+?)".to_owned(),
-            Some(most) if most > row.count => format!("(+{})", most - row.count),
-            Some(_) => String::new(),
-        };
-        let mut name = entry.name.to_string();
-        match (entry.place, &entry.location) {
-            // Static functions share their names; what tells them apart is where they are.
-            (Place::Function(_), Some(location)) if named.get(&*entry.name) > Some(&1) => {
-                name.push_str(&format!("  ({location})"));
-            }
-            (Place::Function(Addr(address)), None) if named.get(&*entry.name) > Some(&1) => {
-                name.push_str(&format!("  ({address:#x})"));
-            }
-            (Place::Interrupt(irq), _) if name != format!("irq {irq}") => {
-                name.push_str(&format!("  (irq {irq})"));
-            }
-            _ => {}
-        }
-        let seen = row.count > row.orphans;
-        let at_least = |time: Duration, most| match (seen, entry.is_at_least(time, most)) {
-            // There is no duration of a call that nobody saw begin.
-            (false, _) => "-".to_owned(),
-            (true, true) => format!("≥{}", Human(time)),
-            (true, false) => Human(time).to_string(),
-        };
-        let of_complete = |time: Duration| match (row.complete, row.clock) {
-            (0, _) => "-".to_owned(),
-            (_, 0) => Human(time).to_string(),
-            _ => format!("{}?", Human(time)),
-        };
-        let bound = entry.taken.as_ref();
-        let bound = bound.map(|taken| Human(taken.self_bound).to_string());
-        let before = [
-            row.count.to_string(),
-            missing,
-            at_least(row.total, entry.total_max),
-            at_least(row.self_time, entry.self_max),
-        ];
-        let behind = [
-            percent(row.self_time, whole),
-            of_complete(entry.average),
-            of_complete(row.min),
-            of_complete(row.max),
-            name,
-        ];
-        table.row(before.into_iter().chain(bound).chain(behind));
+        table.row(columns.iter().map(|column| match column.name {
+            "name" => distinct(entry, named.get(&*entry.name) > Some(&1)),
+            _ => column.cell(entry, whole),
+        }));
     }
     table.write(out, palette)
 }
 
-fn json(out: &mut dyn Write, entry: &Entry) -> std::io::Result<()> {
+/// The name of a row, with what tells it from others of the same name, if there are such.
+fn distinct(entry: &Entry, shared: bool) -> String {
+    let mut name = entry.name.to_string();
+    match (entry.place, &entry.location) {
+        // Static functions share their names; what tells them apart is where they are.
+        (Place::Function(_), Some(location)) if shared => {
+            name.push_str(&format!("  ({location})"));
+        }
+        (Place::Function(address), None) if shared => {
+            name.push_str(&format!("  ({:#x})", address.0));
+        }
+        (Place::Interrupt(irq), _) if name != format!("irq {irq}") => {
+            name.push_str(&format!("  (irq {irq})"));
+        }
+        _ => {}
+    }
+    name
+}
+
+/// One object a line: what is usual, and what other columns show.
+fn json(
+    out: &mut dyn Write,
+    columns: &[&Column],
+    entry: &Entry,
+    whole: Whole,
+) -> std::io::Result<()> {
     let row = &entry.row;
     let complete = |duration: Duration| (row.complete > 0).then_some(duration);
     let mut line = Vec::new();
@@ -523,6 +555,12 @@ fn json(out: &mut dyn Write, entry: &Entry) -> std::io::Result<()> {
         object
             .member("file", &location.file)
             .member("line", location.line);
+    }
+    let others = columns.iter();
+    let told =
+        |column: &Column| USUAL.contains(&column.name) || ["bound", "file"].contains(&column.name);
+    for column in others.filter(|column| !told(column)) {
+        column.member(entry, whole, &mut object);
     }
     object.end();
     line.push(b'\n');

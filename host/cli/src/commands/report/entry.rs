@@ -1,0 +1,148 @@
+//! One row of the table of functions.
+
+use std::rc::Rc;
+
+use kymo_analysis::calls::Callee;
+use kymo_analysis::compensation::Compensation;
+use kymo_analysis::profile::{self, Row};
+use kymo_analysis::statistics::{Measure, Statistic};
+use kymo_event::{Addr, Duration, Identities, Irq};
+use kymo_symbols::{Location, Symbols};
+
+use crate::names::Names;
+
+/// One line of the table.
+pub struct Entry {
+    pub callee: Callee,
+    pub place: Place,
+    pub name: Rc<str>,
+    pub location: Option<Location>,
+    pub row: Row,
+    /// How many calls there were at most; `None` if that is not known.
+    pub count_max: Option<u64>,
+    /// How much the times can be at most; `None` if that is not known.
+    pub total_max: Option<Duration>,
+    pub self_max: Option<Duration>,
+    /// Of its complete calls, each with its own duration.
+    pub average: Duration,
+    /// What was taken off.
+    pub taken: Option<Taken>,
+    /// How its calls are spread, and their times by the wall, if a column asks for that.
+    pub statistic: Option<Statistic>,
+    /// The time in which it did not run although it had been entered, with `statistic`.
+    pub off_cpu: Duration,
+    /// Who it calls and who calls it, if a column asks for that.
+    pub relations: Relations,
+}
+
+/// Callers and callees of a function.
+#[derive(Default)]
+pub struct Relations {
+    /// How many functions call it.
+    pub callers: u64,
+    /// How many functions it calls.
+    pub callees: u64,
+    /// The callee that took most time under it.
+    pub child: Option<Child>,
+}
+
+/// A callee as its caller sees it.
+pub struct Child {
+    pub name: Rc<str>,
+    /// Its time under this caller.
+    pub time: Duration,
+    /// Its calls by this caller.
+    pub count: u64,
+}
+
+/// Where a function or interrupt is on its target. What is equal otherwise is in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    Function(Addr),
+    /// Of a function that has no address.
+    Name,
+    Interrupt(Irq),
+    Unknown,
+}
+
+/// What was taken off a function's times, and how much what is left may be wrong, either way.
+pub struct Taken {
+    pub total: Duration,
+    pub total_bound: Duration,
+    pub self_time: Duration,
+    pub self_bound: Duration,
+    /// Whether more was to be taken off than there was.
+    pub below_zero: bool,
+    /// Whether that was so only of what it called.
+    pub callees_below_zero: bool,
+}
+
+impl Entry {
+    /// Takes off what recording took of the calls of `callee`.
+    pub fn compensate(&mut self, compensation: &Compensation, callee: Callee) {
+        let charged = compensation.charged(callee);
+        let row = &mut self.row;
+        let left = charged.left(row);
+        let taken = Taken {
+            total: row.total - left.total,
+            total_bound: compensation.bound(&charged.total),
+            self_time: charged.self_time.cost(),
+            self_bound: compensation.bound(&charged.self_time),
+            below_zero: charged.self_time.cost() > row.self_time
+                || (left.total == Duration(0) && charged.total.cost() > row.total),
+            callees_below_zero: left.callees_below_zero && left.total > Duration(0),
+        };
+        self.average = profile::average(left.each, row.complete);
+        self.total_max = self.total_max.map(|most| most - taken.total);
+        self.self_max = self.self_max.map(|most| most - taken.self_time);
+        (row.total, row.self_time) = (left.total, left.self_time);
+        (row.min, row.max) = (charged.min, charged.max);
+        self.taken = Some(taken);
+    }
+
+    /// Takes what is known besides; by the wall, its times are in the place of those on a processor.
+    pub fn measure(&mut self, statistic: &Statistic, measure: Measure) {
+        let (wall, row) = (&statistic.wall, &mut self.row);
+        self.off_cpu = wall.total - row.total;
+        self.statistic = Some(statistic.clone());
+        if measure == Measure::OnCpu {
+            return;
+        }
+        (row.total, row.self_time) = (wall.total, wall.self_time);
+        (row.min, row.max) = (wall.min, wall.max);
+        self.average = profile::average(wall.sum, wall.complete);
+        self.total_max = self.total_max.map(|_| wall.total_max);
+        self.self_max = self.self_max.map(|_| wall.self_max);
+    }
+
+    /// Whether a time is a lower bound: calls were open, or began before what was recorded, or more may be
+    /// hidden by a loss.
+    pub fn is_at_least(&self, time: Duration, most: Option<Duration>) -> bool {
+        self.row.open > 0 || self.row.orphans > 0 || most != Some(time)
+    }
+}
+
+/// What a row is of: where it is on the target, its name, and where it stands in the source.
+pub fn describe(
+    callee: Callee,
+    names: &Names<'_>,
+    symbols: &Symbols,
+    identities: &Identities,
+) -> (Place, Rc<str>, Option<Location>) {
+    match callee {
+        Callee::Function(id) => {
+            let function = identities.function(id);
+            let address = function.and_then(|function| function.address);
+            let location = address.and_then(|address| symbols.location(address));
+            let place = address.map_or(Place::Name, Place::Function);
+            (place, names.function(identities, id), location)
+        }
+        Callee::Interrupt(id) => {
+            let irq = identities.irq(id);
+            let name = identities.interrupt_name(id);
+            let name = name.map_or_else(|| format!("irq {irq}").into(), Rc::from);
+            (Place::Interrupt(irq), name, None)
+        }
+        Callee::Unknown => (Place::Unknown, "(unknown)".into(), None),
+    }
+}
