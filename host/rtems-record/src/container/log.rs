@@ -1,0 +1,232 @@
+//! Dumps in the log of a console.
+//!
+//! RTEMS writes lines of 76 characters. In front of each a terminal program or a kernel's log may have put a time or a
+//! name, of any length, and other tasks may have written lines of their own in between: what counts is the run of
+//! base64 at the end of a line. A line that is shorter than the others can only be the last one.
+
+use std::io::Read;
+
+use memchr::{memchr, memmem};
+
+use super::{BEGIN, Container, END, Step, base64};
+use crate::error::{Error, Fault};
+
+/// The length of lines as RTEMS writes them.
+const WIDTH: usize = 76;
+
+/// A line beyond this is taken in pieces.
+const LONGEST: usize = 1 << 20;
+
+/// What is known of the lines of the dump that is open.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// Dumps that have begun.
+    pub dumps: u64,
+    /// Where in its line the mark stood.
+    column: usize,
+    /// The length of its lines, once known.
+    width: Option<usize>,
+    /// A line that is shorter than others: the last one, or none of the dump.
+    short: Option<Short>,
+    /// The mark of the next dump stood in the one before.
+    begun_again: bool,
+    /// Its end mark was seen.
+    ending: bool,
+}
+
+#[derive(Debug)]
+struct Short {
+    offset: u64,
+    text: Vec<u8>,
+    /// Whether there is nothing but base64 in it.
+    whole: bool,
+}
+
+/// Where in a line its base64 begins.
+fn base64_at(line: &[u8], column: usize) -> usize {
+    let run = line
+        .iter()
+        .rev()
+        .take_while(|byte| base64::is_base64(**byte));
+    let start = line.len() - run.count();
+    match column {
+        column if start < column && column < line.len() => column,
+        _ => start,
+    }
+}
+
+impl<R: Read> Container<R> {
+    /// Goes on in a log: by a line, or by all lines up to the next dump.
+    pub(super) fn advance_log(&mut self, out: &mut Vec<u8>) -> Result<Step, Error> {
+        if std::mem::take(&mut self.log.begun_again) {
+            return Ok(Step::Begin);
+        }
+        if self.open && self.log.ending {
+            return Ok(self.end_dump(out));
+        }
+        loop {
+            let end = loop {
+                let window = self.input.window();
+                match memchr(b'\n', window) {
+                    Some(end) => break end + 1,
+                    None if self.input.is_all() || window.len() >= LONGEST => break window.len(),
+                    None => self.input.read_more()?,
+                }
+            };
+            if end == 0 {
+                return Ok(self.end_of_log(out));
+            }
+            let window = self.input.window();
+            let line = window
+                .get(..end)
+                .unwrap_or(window)
+                .trim_ascii_end()
+                .to_vec();
+            let offset = self.input.offset;
+            self.input.consume(end);
+            let step = if self.open {
+                self.line(&line, offset, out)
+            } else {
+                self.outside(&line)
+            };
+            if let Some(step) = step {
+                return Ok(step);
+            }
+            // Many lines at once, as long as they are not much.
+            if self.layer.has_more() || out.len() >= super::zlib::PIECE {
+                return Ok(Step::Bytes);
+            }
+            if self.open && memchr(b'\n', self.input.window()).is_none() {
+                return Ok(Step::Bytes);
+            }
+        }
+    }
+
+    /// A line between dumps.
+    fn outside(&mut self, line: &[u8]) -> Option<Step> {
+        let column = memmem::find(line, BEGIN)?;
+        self.log = Lines {
+            dumps: self.log.dumps + 1,
+            column,
+            ..Lines::default()
+        };
+        self.open = true;
+        Some(Step::Begin)
+    }
+
+    /// A line of a dump.
+    fn line(&mut self, line: &[u8], offset: u64, out: &mut Vec<u8>) -> Option<Step> {
+        if memmem::find(line, END).is_some() {
+            let last = self.log.short.take();
+            if let Some(last) = last
+                && let Some(step) = self.text(&last.text, last.offset, out)
+            {
+                return Some(step);
+            }
+            self.log.ending = true;
+            return Some(self.end_dump(out));
+        }
+        if memmem::find(line, BEGIN).is_some() {
+            let fault = Fault {
+                offset,
+                decoded: false,
+                message:
+                    "expected the end mark of the dump before, found the beginning of another one"
+                        .to_owned(),
+            };
+            self.log.short = None;
+            let step = self.finish_before(fault, out);
+            self.outside(line);
+            // Its beginning is told with the next line.
+            self.log.begun_again = true;
+            return Some(step);
+        }
+        let start = base64_at(line, self.log.column);
+        let mut text = line.get(start..).unwrap_or(&[]);
+        if line.len() > WIDTH * 64 {
+            return self.text(text, offset + start as u64, out);
+        }
+        let whole = start == 0 || start == self.log.column;
+        if let Some(width) = self.log.width
+            && text.len() > width
+        {
+            text = text.get(text.len() - width..).unwrap_or(text);
+        }
+        let width = match self.log.width {
+            Some(width) => width,
+            None if text.len() == WIDTH || whole && text.len() > 3 => text.len(),
+            None => WIDTH,
+        };
+        if text.len() != width {
+            let next = Short {
+                offset: offset + start as u64,
+                text: text.to_vec(),
+                whole,
+            };
+            return if text.is_empty() {
+                self.foreign_lines += u64::from(!line.trim_ascii().is_empty());
+                None
+            } else {
+                let before = self.log.short.replace(next);
+                self.not_last(before, out)
+            };
+        }
+        self.log.width = Some(width);
+        let before = self.log.short.take();
+        if let Some(step) = self.not_last(before, out) {
+            return Some(step);
+        }
+        self.text(text, offset + start as u64, out)
+    }
+
+    /// A short line was not the last one.
+    fn not_last(&mut self, short: Option<Short>, out: &mut Vec<u8>) -> Option<Step> {
+        let short = short?;
+        if !short.whole {
+            self.foreign_lines += 1;
+            return None;
+        }
+        let fault = Fault {
+            offset: short.offset,
+            decoded: false,
+            message: format!(
+                "expected a line of {} characters of base64, found one of {}",
+                self.log.width.unwrap_or(WIDTH),
+                short.text.len()
+            ),
+        };
+        Some(self.finish_before(fault, out))
+    }
+
+    /// Characters of a dump.
+    fn text(&mut self, text: &[u8], offset: u64, out: &mut Vec<u8>) -> Option<Step> {
+        let mut bytes = Vec::new();
+        let pushed = self.text.push(text, &mut bytes);
+        self.layer.push(&bytes, out);
+        let place = pushed.err()?;
+        let fault = Fault {
+            offset: offset + place as u64,
+            decoded: false,
+            message: "expected base64, found characters behind its padding".to_owned(),
+        };
+        Some(self.finish_before(fault, out))
+    }
+
+    fn end_of_log(&mut self, out: &mut Vec<u8>) -> Step {
+        if !self.open {
+            return Step::End;
+        }
+        if let Some(last) = self.log.short.take()
+            && last.whole
+            && let Some(step) = self.text(&last.text, last.offset, out)
+        {
+            return step;
+        }
+        let fault = Fault {
+            offset: self.input.offset,
+            decoded: false,
+            message: "expected the end mark of the dump, found the end of the log".to_owned(),
+        };
+        self.finish_before(fault, out)
+    }
+}

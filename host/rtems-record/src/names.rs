@@ -1,0 +1,136 @@
+//! Names of events that a file gives: an INI file as `rtems-record-lttng --config` takes it.
+//!
+//! ```text
+//! [EventNames]
+//! 512 = FrameBegin
+//! 0x201 = FrameEnd
+//! ```
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::EventId;
+use crate::event::NUMBERS;
+
+/// The section in which names stand.
+const SECTION: &str = "EventNames";
+
+/// Names that replace those of RTEMS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventNames {
+    names: HashMap<u16, String>,
+}
+
+/// A line that is no name of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamesError {
+    /// Which line, counted from 1.
+    pub line: usize,
+    /// What was expected, and what was found.
+    pub message: String,
+}
+
+impl fmt::Display for NamesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)
+    }
+}
+
+impl std::error::Error for NamesError {}
+
+impl EventNames {
+    /// Reads the text of an INI file. Other sections, comments (`;` or `#`) and empty lines are passed over.
+    ///
+    /// # Errors
+    /// [`NamesError`] for the first line in the section that is not `NUMBER = NAME`, with a number from 0 to 1023 in
+    /// decimal or hexadecimal.
+    pub fn parse(text: &str) -> Result<Self, NamesError> {
+        let mut names = HashMap::new();
+        let mut inside = false;
+        for (place, line) in text.lines().enumerate() {
+            let line = line.trim().trim_start_matches('\u{feff}');
+            if line.is_empty() || line.starts_with([';', '#']) {
+                continue;
+            }
+            if let Some(section) = line.strip_prefix('[') {
+                inside = section.split(']').next().map(str::trim) == Some(SECTION);
+                continue;
+            }
+            if !inside {
+                continue;
+            }
+            let error = |message| NamesError {
+                line: place + 1,
+                message,
+            };
+            let Some((number, name)) = line.split_once(['=', ':']) else {
+                return Err(error(format!("expected NUMBER = NAME, found {line:?}")));
+            };
+            let (number, name) = (number.trim(), name.trim());
+            let hexadecimal = number.strip_prefix("0x").or(number.strip_prefix("0X"));
+            let parsed = match hexadecimal {
+                Some(digits) => u16::from_str_radix(digits, 16),
+                None => number.parse(),
+            };
+            let Some(parsed) = parsed.ok().filter(|number| *number < NUMBERS) else {
+                return Err(error(format!(
+                    "expected an event from 0 to 1023, found {number:?}"
+                )));
+            };
+            if name.is_empty() {
+                return Err(error(format!(
+                    "expected a name for event {number}, found none"
+                )));
+            }
+            names.insert(parsed, name.to_owned());
+        }
+        Ok(Self { names })
+    }
+
+    /// The name of an event in a stream of this version: of the file, or RTEMS's own.
+    pub fn name(&self, event: EventId, version: u32) -> &str {
+        let given = || self.names.get(&event.number(version)?);
+        match self.names.is_empty() {
+            true => event.name(version),
+            false => given().map_or_else(|| event.name(version), String::as_str),
+        }
+    }
+
+    /// The name that the file gives an event, if it does.
+    pub fn given(&self, event: EventId, version: u32) -> Option<&str> {
+        if self.names.is_empty() {
+            return None;
+        }
+        self.names.get(&event.number(version)?).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_file_then_those_of_rtems() {
+        let text = "; a comment\n[Other]\n1 = x\n\n[EventNames]\n512 = FrameBegin\r\n0x201=FrameEnd\n# more\n";
+        let names = EventNames::parse(text).unwrap();
+        assert_eq!(names.name(EventId(512), 10), "FrameBegin");
+        assert_eq!(names.name(EventId(513), 10), "FrameEnd");
+        assert_eq!(names.name(EventId(514), 10), "USER_2");
+        assert_eq!(names.name(EventId::VERSION, 10), "VERSION");
+        assert_eq!(names.given(EventId(514), 10), None);
+    }
+
+    #[test]
+    fn a_line_that_is_no_name_is_told_with_its_number() {
+        for (line, part) in [
+            ("1024 = x", "from 0 to 1023, found \"1024\""),
+            ("name", "found \"name\""),
+            ("3 =", "found none"),
+            ("0xz = y", "found \"0xz\""),
+        ] {
+            let error = EventNames::parse(&format!("[EventNames]\n{line}\n")).unwrap_err();
+            assert_eq!(error.line, 2);
+            assert!(error.message.contains(part), "{error}");
+        }
+    }
+}

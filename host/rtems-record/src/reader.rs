@@ -1,0 +1,207 @@
+//! An input from its first byte to the last record.
+
+use std::io::Read;
+
+use crate::container::{Container, Step};
+use crate::error::{Error, Fault};
+use crate::stream::Items;
+use crate::timeline::Timeline;
+use crate::{Header, Kind, Record, ThreadName};
+
+/// What was met while reading a dump.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Records that the target could not keep.
+    pub lost: u64,
+    /// Pairs of uptime items.
+    pub pairs: u64,
+    /// Records whose times were worked out from those of other processors.
+    pub uncertain: u64,
+    /// Records whose times would have gone back, and were held at that of the record before.
+    pub put_back: u64,
+    /// By how many nanoseconds at most.
+    pub put_back_most_ns: u64,
+}
+
+impl Statistics {
+    fn add(&mut self, other: &Self) {
+        self.lost = self.lost.saturating_add(other.lost);
+        self.pairs += other.pairs;
+        self.uncertain += other.uncertain;
+        self.put_back += other.put_back;
+        self.put_back_most_ns = self.put_back_most_ns.max(other.put_back_most_ns);
+    }
+}
+
+/// Reads records from any input: a file, a console's log, a connection to a target.
+pub struct Reader<R> {
+    container: Container<R>,
+    items: Items,
+    timeline: Timeline,
+    bytes: Vec<u8>,
+    /// Dumps that have begun.
+    dumps: u16,
+    /// Whether one is open.
+    open: bool,
+    ended: bool,
+    names: Vec<ThreadName>,
+    faults: Vec<Fault>,
+    statistics: Statistics,
+}
+
+impl<R> std::fmt::Debug for Reader<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("header", self.items.header())
+            .field("dumps", &self.dumps)
+            .field("statistics", &self.statistics)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// A reader of an input, which is recognised by its first bytes ([`probe`](crate::probe)).
+    pub fn new(input: R) -> Self {
+        Self {
+            container: Container::new(input),
+            items: Items::new(),
+            timeline: Timeline::new(0),
+            bytes: Vec::new(),
+            dumps: 0,
+            open: false,
+            ended: false,
+            names: Vec::new(),
+            faults: Vec::new(),
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// Adds the next records to `out`, in the order of time within a dump, maybe none yet; `false` after the last one.
+    ///
+    /// Reads the input once at most, unless its kind has to be found out first: what comes from a live target is given
+    /// as it comes.
+    ///
+    /// # Errors
+    /// [`Error`] if the input cannot be read on; what was read before has been given. What is wrong with the
+    /// bytes is no error: see [`take_faults`](Self::take_faults).
+    pub fn read(&mut self, out: &mut Vec<Record>) -> Result<bool, Error> {
+        if self.ended {
+            return Ok(false);
+        }
+        self.bytes.clear();
+        let step = self.container.advance(&mut self.bytes);
+        let bytes = std::mem::take(&mut self.bytes);
+        self.push(&bytes, out);
+        self.bytes = bytes;
+        match step {
+            Err(error) => {
+                self.end_dump(out, true);
+                self.ended = true;
+                return Err(error);
+            }
+            Ok(Step::Bytes) => {}
+            Ok(Step::Begin) => {
+                let dump = self.dumps;
+                self.dumps = dump.saturating_add(1);
+                self.open = true;
+                self.items = Items::new();
+                self.timeline = Timeline::new(dump);
+            }
+            // Unless the bytes before it have ended the dump.
+            Ok(Step::Fault(fault)) if self.open => {
+                self.end_dump(out, true);
+                self.faults.push(fault);
+            }
+            Ok(Step::Fault(_)) => {}
+            Ok(Step::EndOfDump) => self.end_dump(out, false),
+            Ok(Step::End) => {
+                self.ended = true;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<Record>) {
+        /// Bytes between two looks at what is ready.
+        const PIECE: usize = 12 * 8 * 4096;
+        for piece in bytes.chunks(PIECE) {
+            if !self.open {
+                return;
+            }
+            let pushed = self.items.push(piece, &mut self.timeline);
+            self.timeline.drain(out);
+            self.names.append(&mut self.items.names);
+            if let Err(fault) = pushed {
+                self.container.skip_dump();
+                self.end_dump(out, true);
+                self.fault(fault);
+            }
+        }
+    }
+
+    /// The dump that is open ends, and has said already what is wrong if it is `broken`.
+    fn end_dump(&mut self, out: &mut Vec<Record>, broken: bool) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        let finished = self.items.finish();
+        self.timeline.finish();
+        self.timeline.drain(out);
+        self.names.append(&mut self.items.names);
+        self.statistics.add(self.timeline.statistics());
+        if let (false, Err(fault)) = (broken, finished) {
+            self.fault(fault);
+        }
+    }
+
+    /// Something is wrong with the items.
+    fn fault(&mut self, fault: Fault) {
+        let decoded = !matches!(self.container.kind(), Some(Kind::Raw) | None);
+        self.faults.push(Fault { decoded, ..fault });
+    }
+
+    /// What the stream says of its target so far; of several dumps, the last one.
+    pub const fn header(&self) -> &Header {
+        self.items.header()
+    }
+
+    /// Whether that holds all that records need.
+    pub const fn is_described(&self) -> bool {
+        self.items.is_described()
+    }
+
+    /// What the input comes as, once anything was read.
+    pub const fn kind(&self) -> Option<Kind> {
+        self.container.kind()
+    }
+
+    /// How many dumps have begun.
+    pub const fn dumps(&self) -> u16 {
+        self.dumps
+    }
+
+    /// The names of threads that have become known.
+    pub fn take_names(&mut self) -> Vec<ThreadName> {
+        std::mem::take(&mut self.names)
+    }
+
+    /// What was found to be wrong.
+    pub fn take_faults(&mut self) -> Vec<Fault> {
+        std::mem::take(&mut self.faults)
+    }
+
+    /// What was met so far.
+    pub fn statistics(&self) -> Statistics {
+        let mut all = self.statistics;
+        if self.open {
+            all.add(self.timeline.statistics());
+        }
+        all
+    }
+
+    /// Lines of a console's log that stood among those of a dump.
+    pub const fn foreign_lines(&self) -> u64 {
+        self.container.foreign_lines
+    }
+}

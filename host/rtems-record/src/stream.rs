@@ -1,0 +1,540 @@
+//! The bytes of a stream as items: format, header, processors, names of threads.
+//!
+//! Layout: `cpukit/include/rtems/recorddata.h` and `recordclient.h`; what the header holds:
+//! `cpukit/libtrace/record/record-stream-header.c`.
+
+use crate::error::Fault;
+use crate::event::NUMBERS;
+use crate::timeline::Timeline;
+use crate::{EventId, ThreadName};
+
+/// The second word of a stream, in the target's byte order.
+pub const MAGIC: u32 = 0x82e1_4ec1;
+
+/// Processors that a stream may have.
+pub const MOST_CPUS: u32 = 32;
+
+/// Characters of a text in the header that are kept.
+const TEXT: usize = 4096;
+
+/// Bytes of a thread's name that are kept.
+const NAME: usize = 256;
+
+/// How long a word of the target is, and with it an item.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WordSize {
+    /// Items of 8 bytes.
+    #[default]
+    Bits32,
+    /// Items of 12 bytes.
+    Bits64,
+}
+
+/// In which order the bytes of a word come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ByteOrder {
+    /// The least significant one first.
+    #[default]
+    Little,
+    /// The most significant one first.
+    Big,
+}
+
+/// How items are laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Format {
+    /// The size of a word.
+    pub word: WordSize,
+    /// The order of its bytes.
+    pub order: ByteOrder,
+}
+
+impl Format {
+    /// The format that a stream's first word says: it reads the same in both orders.
+    pub const fn of_word(word: [u8; 4]) -> Option<Self> {
+        let (word, order) = match u32::from_ne_bytes(word) {
+            0x1111_1111 => (WordSize::Bits32, ByteOrder::Little),
+            0x2222_2222 => (WordSize::Bits64, ByteOrder::Little),
+            0x3333_3333 => (WordSize::Bits32, ByteOrder::Big),
+            0x4444_4444 => (WordSize::Bits64, ByteOrder::Big),
+            _ => return None,
+        };
+        Some(Self { word, order })
+    }
+
+    /// Bytes of an item.
+    pub const fn item_bytes(self) -> usize {
+        match self.word {
+            WordSize::Bits32 => 8,
+            WordSize::Bits64 => 12,
+        }
+    }
+}
+
+/// What a stream says of its target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// How items are laid out.
+    pub format: Format,
+    /// The version of the format: 9 or 10.
+    pub version: u32,
+    /// The number of processors.
+    pub cpus: u32,
+    /// How many items the ring of each processor holds.
+    pub ring_items: u64,
+    /// Ticks of the counter a second.
+    pub frequency: u64,
+    /// The architecture (`ARM`).
+    pub arch: String,
+    /// The variant of libraries that it was linked with: compiler options.
+    pub multilib: String,
+    /// The board support package.
+    pub bsp: String,
+    /// The revision of RTEMS's sources.
+    pub version_control_key: String,
+    /// The version of the compiler.
+    pub tools: String,
+}
+
+/// The reader of a stream.
+pub(crate) struct Items {
+    header: Header,
+    /// Whether format and magic were read.
+    begun: bool,
+    /// What the numbers mean.
+    events: Box<[EventId; NUMBERS as usize]>,
+    /// An item of which a part has come.
+    part: Vec<u8>,
+    /// The offset of the next item.
+    offset: u64,
+    cpu: usize,
+    /// Items of each text so far are in the header; those of a name are here: thread and bytes.
+    naming: Vec<Option<(u64, Vec<u8>)>>,
+    /// Names that are whole and were not taken.
+    pub names: Vec<ThreadName>,
+    /// Of version 9: what the last chunk of each processor said.
+    rings: Vec<Ring>,
+}
+
+/// Where a processor's chunk lay in its ring: counts of items since the start, that go round at 2^32.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ring {
+    tail: u32,
+    head: Option<u32>,
+}
+
+/// The time and the number in an item's first word.
+const fn split(time_event: u32) -> (u32, u16) {
+    (time_event >> 10, (time_event & 0x3FF) as u16)
+}
+
+impl Items {
+    pub fn new() -> Self {
+        Self {
+            header: Header::default(),
+            begun: false,
+            events: Box::new([EventId(0); NUMBERS as usize]),
+            part: Vec::new(),
+            offset: 0,
+            cpu: 0,
+            naming: Vec::new(),
+            names: Vec::new(),
+            rings: Vec::new(),
+        }
+    }
+
+    /// What is known of the target so far.
+    pub const fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Whether all is known that times and processors need.
+    pub const fn is_described(&self) -> bool {
+        self.header.frequency != 0 && self.header.cpus != 0
+    }
+
+    /// Reads bytes.
+    ///
+    /// # Errors
+    /// What is wrong with them, and where. Items before it have been given.
+    pub fn push(&mut self, mut bytes: &[u8], timeline: &mut Timeline) -> Result<(), Fault> {
+        if !self.begun {
+            let missing = 8 - self.part.len().min(8);
+            let (head, rest) = bytes.split_at(missing.min(bytes.len()));
+            self.part.extend_from_slice(head);
+            bytes = rest;
+            let Some(head) = self.part.first_chunk::<8>().copied() else {
+                return Ok(());
+            };
+            self.begin(head)?;
+            self.part.clear();
+        }
+        let size = self.header.format.item_bytes();
+        if !self.part.is_empty() {
+            let missing = size - self.part.len();
+            let (head, rest) = bytes.split_at(missing.min(bytes.len()));
+            self.part.extend_from_slice(head);
+            bytes = rest;
+            if self.part.len() < size {
+                return Ok(());
+            }
+            let part = std::mem::take(&mut self.part);
+            self.run(&part, timeline)?;
+        }
+        let whole = bytes.len() - bytes.len() % size;
+        let (items, part) = bytes.split_at(whole);
+        self.run(items, timeline)?;
+        self.part.extend_from_slice(part);
+        Ok(())
+    }
+
+    fn begin(&mut self, head: [u8; 8]) -> Result<(), Fault> {
+        let [a, b, c, d, magic @ ..] = head;
+        let Some(format) = Format::of_word([a, b, c, d]) else {
+            let found = u32::from_le_bytes([a, b, c, d]);
+            let message = format!(
+                "expected a format word (0x11111111, 0x22222222, 0x33333333 or 0x44444444), found {found:#010x}"
+            );
+            return Err(self.fault(message));
+        };
+        let magic = match format.order {
+            ByteOrder::Little => u32::from_le_bytes(magic),
+            ByteOrder::Big => u32::from_be_bytes(magic),
+        };
+        if magic != MAGIC {
+            self.offset = 4;
+            let message = format!("expected the magic number {MAGIC:#x}, found {magic:#010x}");
+            return Err(self.fault(message));
+        }
+        self.header.format = format;
+        self.offset = 8;
+        self.begun = true;
+        Ok(())
+    }
+
+    /// Reads whole items.
+    fn run(&mut self, bytes: &[u8], timeline: &mut Timeline) -> Result<(), Fault> {
+        match (self.header.format.word, self.header.format.order) {
+            (WordSize::Bits32, ByteOrder::Little) => {
+                self.items(bytes, timeline, |item: &[u8; 8]| {
+                    let [a, b, c, d, data @ ..] = *item;
+                    (
+                        u32::from_le_bytes([a, b, c, d]),
+                        u32::from_le_bytes(data).into(),
+                    )
+                })
+            }
+            (WordSize::Bits32, ByteOrder::Big) => self.items(bytes, timeline, |item: &[u8; 8]| {
+                let [a, b, c, d, data @ ..] = *item;
+                (
+                    u32::from_be_bytes([a, b, c, d]),
+                    u32::from_be_bytes(data).into(),
+                )
+            }),
+            (WordSize::Bits64, ByteOrder::Little) => {
+                self.items(bytes, timeline, |item: &[u8; 12]| {
+                    let [a, b, c, d, data @ ..] = *item;
+                    (u32::from_le_bytes([a, b, c, d]), u64::from_le_bytes(data))
+                })
+            }
+            (WordSize::Bits64, ByteOrder::Big) => self.items(bytes, timeline, |item: &[u8; 12]| {
+                let [a, b, c, d, data @ ..] = *item;
+                (u32::from_be_bytes([a, b, c, d]), u64::from_be_bytes(data))
+            }),
+        }
+    }
+
+    #[inline]
+    fn items<const N: usize>(
+        &mut self,
+        bytes: &[u8],
+        timeline: &mut Timeline,
+        split_item: impl Fn(&[u8; N]) -> (u32, u64),
+    ) -> Result<(), Fault> {
+        let (items, _) = bytes.as_chunks::<N>();
+        let first = self.offset;
+        for (place, item) in items.iter().enumerate() {
+            let (time_event, data) = split_item(item);
+            let (time, number) = split(time_event);
+            let event = self
+                .events
+                .get(usize::from(number))
+                .copied()
+                .unwrap_or_default();
+            if event.has_time() && event != EventId::UPTIME_HIGH && event != EventId::UPTIME_LOW {
+                timeline.item(time, event, data);
+                if event == EventId::THREAD_CREATE {
+                    self.name_next(data);
+                }
+            } else {
+                self.offset = first + (place * N) as u64;
+                self.control((time, number), event, data, timeline)?;
+            }
+        }
+        self.offset = first + bytes.len() as u64;
+        Ok(())
+    }
+
+    /// An item that says something of the stream itself.
+    #[inline(never)]
+    fn control(
+        &mut self,
+        (time, number): (u32, u16),
+        event: EventId,
+        data: u64,
+        timeline: &mut Timeline,
+    ) -> Result<(), Fault> {
+        if self.header.version == 0 {
+            self.version(number, data)?;
+            timeline.untimed(EventId::VERSION, data);
+            return Ok(());
+        }
+        let event = match self.header.cpus {
+            // The table is filled once there is a processor for what happens.
+            0 => EventId::of_number(number, self.header.version),
+            _ => event,
+        };
+        if self.header.cpus == 0 && event.has_time() {
+            let maximum = EventId::PROCESSOR_MAXIMUM.number(self.header.version);
+            let message = format!(
+                "expected the number of processors (event {} of version {}), found event {number}",
+                maximum.unwrap_or(0),
+                self.header.version
+            );
+            return Err(self.fault(message));
+        }
+        if event != EventId::THREAD_NAME {
+            self.end_name();
+        }
+        match event {
+            EventId::UPTIME_LOW | EventId::UPTIME_HIGH => {
+                timeline.uptime(time, event, data);
+                return Ok(());
+            }
+            EventId::VERSION => {
+                return Err(self.fault("expected one version, found another one".to_owned()));
+            }
+            EventId::PROCESSOR_MAXIMUM => self.processors(data, timeline)?,
+            EventId::PER_CPU_COUNT => self.ring(data, timeline)?,
+            EventId::FREQUENCY => {
+                if data == 0 {
+                    let message = "expected the counter's frequency in Hz, found 0".to_owned();
+                    return Err(self.fault(message));
+                }
+                self.header.frequency = data;
+                timeline.set_frequency(data);
+            }
+            EventId::PROCESSOR => {
+                self.processor(data, timeline)?;
+                return Ok(());
+            }
+            EventId::ARCH => self.text(data, |header| &mut header.arch),
+            EventId::BSP => self.text(data, |header| &mut header.bsp),
+            EventId::MULTILIB => self.text(data, |header| &mut header.multilib),
+            EventId::TOOLS => self.text(data, |header| &mut header.tools),
+            EventId::VERSION_CONTROL_KEY => {
+                self.text(data, |header| &mut header.version_control_key);
+            }
+            EventId::THREAD_ID => self.name_next(data),
+            EventId::THREAD_NAME => self.name(data),
+            EventId::PER_CPU_OVERFLOW => {
+                timeline.overflow(data, true);
+                return Ok(());
+            }
+            EventId::PER_CPU_TAIL => {
+                if let Some(ring) = self.rings.get_mut(self.cpu) {
+                    ring.tail = data as u32;
+                }
+            }
+            EventId::PER_CPU_HEAD => {
+                timeline.untimed(event, data);
+                self.head(data as u32, timeline);
+                return Ok(());
+            }
+            _ => {}
+        }
+        timeline.untimed(event, data);
+        Ok(())
+    }
+
+    fn version(&mut self, number: u16, data: u64) -> Result<(), Fault> {
+        if number != EventId::VERSION.0 {
+            let message = format!("expected the version (event 1), found event {number}");
+            return Err(self.fault(message));
+        }
+        let version = match data {
+            9 => 9,
+            10 => 10,
+            _ => {
+                let message = format!("expected version 9 or 10, found {data}");
+                return Err(self.fault(message));
+            }
+        };
+        self.header.version = version;
+        Ok(())
+    }
+
+    fn processors(&mut self, data: u64, timeline: &mut Timeline) -> Result<(), Fault> {
+        if self.header.cpus != 0 {
+            let message = "expected one number of processors, found another one".to_owned();
+            return Err(self.fault(message));
+        }
+        let cpus = data
+            .checked_add(1)
+            .and_then(|cpus| u32::try_from(cpus).ok());
+        let Some(cpus) = cpus.filter(|cpus| *cpus <= MOST_CPUS) else {
+            let message = format!(
+                "expected at most {MOST_CPUS} processors, found {}",
+                u128::from(data) + 1
+            );
+            return Err(self.fault(message));
+        };
+        self.header.cpus = cpus;
+        for (number, event) in (0..).zip(self.events.iter_mut()) {
+            *event = EventId::of_number(number, self.header.version);
+        }
+        self.naming = vec![None; cpus as usize];
+        self.rings = vec![Ring::default(); cpus as usize];
+        timeline.set_cpus(cpus);
+        Ok(())
+    }
+
+    fn ring(&mut self, data: u64, timeline: &mut Timeline) -> Result<(), Fault> {
+        if self.header.ring_items != 0 {
+            let message = "expected one size of rings, found another one".to_owned();
+            return Err(self.fault(message));
+        }
+        self.header.ring_items = data;
+        timeline.set_ring(data);
+        Ok(())
+    }
+
+    fn processor(&mut self, data: u64, timeline: &mut Timeline) -> Result<(), Fault> {
+        if !self.is_described() {
+            let message = "expected the number of processors and the counter's frequency before the first items of a processor, found none".to_owned();
+            return Err(self.fault(message));
+        }
+        let cpu = usize::try_from(data).unwrap_or(usize::MAX);
+        if cpu >= self.header.cpus as usize {
+            let message = format!(
+                "expected a processor from 0 to {}, found {data}",
+                self.header.cpus - 1
+            );
+            return Err(self.fault(message));
+        }
+        self.cpu = cpu;
+        timeline.switch_to(cpu, data);
+        Ok(())
+    }
+
+    /// Of version 9: up to where the ring was read when the chunk that follows was taken from it. What had been
+    /// overwritten by then is lost.
+    fn head(&mut self, head: u32, timeline: &mut Timeline) {
+        let size = u32::try_from(self.header.ring_items).unwrap_or(u32::MAX);
+        let Some(ring) = self.rings.get_mut(self.cpu) else {
+            return;
+        };
+        let skipped = ring.head.map_or(0, |last| ring.tail.wrapping_sub(last));
+        let content = head.wrapping_sub(ring.tail);
+        // A ring holds one item less than its size.
+        let room = size.saturating_sub(1);
+        let overwritten = content.saturating_sub(room);
+        // Half of all counts is a step back: the target has begun again.
+        let skipped = if skipped < 1 << 31 { skipped } else { 0 };
+        ring.head = Some(head);
+        let lost = u64::from(overwritten) + u64::from(skipped);
+        if lost > 0 {
+            timeline.overflow(lost, false);
+        }
+    }
+
+    /// Characters of a text, the first in the lowest bits on every target.
+    fn text(&mut self, data: u64, text: impl Fn(&mut Header) -> &mut String) {
+        let characters = characters(data, self.header.format);
+        let text = text(&mut self.header);
+        let room = TEXT.saturating_sub(text.len());
+        text.extend(
+            characters
+                .take_while(|character| *character != 0)
+                .take(room)
+                .map(|byte| {
+                    if byte.is_ascii() {
+                        char::from(byte)
+                    } else {
+                        '\u{fffd}'
+                    }
+                }),
+        );
+    }
+
+    /// Names that follow are those of a thread.
+    fn name_next(&mut self, thread: u64) {
+        self.end_name();
+        if let Some(naming) = self.naming.get_mut(self.cpu) {
+            *naming = Some((thread, Vec::new()));
+        }
+    }
+
+    fn name(&mut self, data: u64) {
+        let characters = characters(data, self.header.format);
+        if let Some(Some((_, name))) = self.naming.get_mut(self.cpu)
+            && name.len() < NAME
+        {
+            name.extend(characters.filter(|character| *character != 0));
+        }
+    }
+
+    /// A name is whole.
+    fn end_name(&mut self) {
+        let naming = self.naming.get_mut(self.cpu).and_then(Option::take);
+        if let Some((id, name)) = naming.filter(|(_, name)| !name.is_empty()) {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            self.names.push(ThreadName { id, name });
+        }
+    }
+
+    /// The bytes of the stream have ended.
+    ///
+    /// # Errors
+    /// Where they break off.
+    pub fn finish(&mut self) -> Result<(), Fault> {
+        for cpu in 0..self.naming.len() {
+            self.cpu = cpu;
+            self.end_name();
+        }
+        let size = self.header.format.item_bytes();
+        let part = self.part.len();
+        if !self.begun {
+            let message =
+                format!("expected a format word and a magic number of 8 bytes, found {part}");
+            return Err(self.fault(message));
+        }
+        if part > 0 {
+            let message = format!("expected an item of {size} bytes, found {part}");
+            return Err(self.fault(message));
+        }
+        if !self.is_described() {
+            let message = "expected the number of processors and the counter's frequency, found the end of the stream"
+                .to_owned();
+            return Err(self.fault(message));
+        }
+        Ok(())
+    }
+
+    const fn fault(&self, message: String) -> Fault {
+        Fault {
+            offset: self.offset,
+            decoded: false,
+            message,
+        }
+    }
+}
+
+/// The characters in a word of data.
+fn characters(data: u64, format: Format) -> impl Iterator<Item = u8> {
+    let count = match format.word {
+        WordSize::Bits32 => 4,
+        WordSize::Bits64 => 8,
+    };
+    data.to_le_bytes().into_iter().take(count)
+}

@@ -1,0 +1,360 @@
+//! From 22 bits of a counter to nanoseconds of uptime, processor by processor.
+//!
+//! A pair of uptime items says what the counter was worth; behind it, differences of the counter are added up in 64
+//! bits and multiplied with 128, so that no distance overflows and nothing is rounded but the result. Records before the
+//! first pair, and behind lost ones, are held until a pair comes, and placed backwards from it.
+
+mod clock;
+mod place;
+
+use crate::merge::Queue;
+use crate::{EventId, Record, Statistics};
+use clock::{Clock, Moment, Scale};
+
+/// The bits of the counter in an item.
+const TIME_MASK: u32 = (1 << 22) - 1;
+
+/// Records of all processors that may wait, if their rings are small.
+const LEAST_WAITING: u64 = 1 << 20;
+
+/// The same, however large the rings are said to be: 24 bytes each.
+const MOST_WAITING: u64 = 1 << 23;
+
+/// An item that waits for a time.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    data: u64,
+    time: u32,
+    event: EventId,
+    is_item: bool,
+}
+
+/// What is known of a processor's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing yet, or not since records were lost: its items are held.
+    Held,
+    /// It goes by a pair of its own.
+    Synchronized,
+    /// It goes by what other processors show.
+    Estimated,
+}
+
+/// A processor.
+#[derive(Debug)]
+struct Cpu {
+    state: State,
+    clock: Clock,
+    /// The low word of an uptime, and its time, if the high word is to come.
+    low: Option<(u32, u64)>,
+    held: Vec<Held>,
+    /// Up to where the held items came in one chunk, and the latest time that was known then.
+    chunks: Vec<(usize, i64)>,
+    /// The time of its last record.
+    last: Option<i64>,
+    /// Whether times are held because the uptime went back.
+    adjusting: bool,
+    queue: Queue,
+}
+
+/// All processors of a dump.
+pub(crate) struct Timeline {
+    cpus: Vec<Cpu>,
+    current: usize,
+    scale: Scale,
+    /// The latest time of all synchronized processors.
+    latest: i64,
+    /// How many records may wait.
+    room: u64,
+    dump: u16,
+    statistics: Statistics,
+    /// Items that came before the number of processors was known.
+    early: Vec<(EventId, u64)>,
+}
+
+impl Timeline {
+    pub fn new(dump: u16) -> Self {
+        Self {
+            cpus: Vec::new(),
+            current: 0,
+            scale: Scale::new(1),
+            latest: i64::MIN,
+            room: LEAST_WAITING,
+            dump,
+            statistics: Statistics::default(),
+            early: Vec::new(),
+        }
+    }
+
+    /// What was met so far.
+    pub const fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    pub fn set_frequency(&mut self, frequency: u64) {
+        self.scale = Scale::new(frequency);
+    }
+
+    pub fn set_cpus(&mut self, cpus: u32) {
+        self.cpus = (0..cpus)
+            .map(|_| Cpu {
+                state: State::Held,
+                clock: Clock::default(),
+                low: None,
+                held: Vec::new(),
+                chunks: Vec::new(),
+                last: None,
+                adjusting: false,
+                queue: Queue::default(),
+            })
+            .collect();
+        for (event, data) in std::mem::take(&mut self.early) {
+            self.untimed(event, data);
+        }
+    }
+
+    /// The number of items in a ring: so many of each processor can wait when all are dumped.
+    pub fn set_ring(&mut self, items: u64) {
+        let all = items.saturating_mul(self.cpus.len() as u64 * 2);
+        self.room = all.clamp(LEAST_WAITING, MOST_WAITING);
+    }
+
+    /// An item with a time.
+    #[inline]
+    pub fn item(&mut self, time: u32, event: EventId, data: u64) {
+        let Some(cpu) = self.cpus.get_mut(self.current) else {
+            return;
+        };
+        if cpu.state == State::Held {
+            let held = Held {
+                data,
+                time,
+                event,
+                is_item: true,
+            };
+            return self.hold(held);
+        }
+        let now = cpu.clock.advance(time, &self.scale);
+        if let Some(last) = cpu.last
+            && now < last
+        {
+            return self.put_back(now, last, event, data);
+        }
+        cpu.last = Some(now);
+        cpu.adjusting = false;
+        if cpu.state == State::Synchronized && now > self.latest {
+            self.latest = now;
+        }
+        cpu.queue.push(Record {
+            time: now,
+            data,
+            event,
+            cpu: self.current as u8,
+            dump: self.dump,
+            is_item: true,
+        });
+    }
+
+    /// An item whose time would go back.
+    #[cold]
+    fn put_back(&mut self, now: i64, last: i64, event: EventId, data: u64) {
+        let by = last.abs_diff(now);
+        let statistics = &mut self.statistics;
+        statistics.put_back += 1;
+        statistics.put_back_most_ns = statistics.put_back_most_ns.max(by);
+        let begins = self
+            .cpus
+            .get_mut(self.current)
+            .is_some_and(|cpu| !std::mem::replace(&mut cpu.adjusting, true));
+        if begins {
+            self.push(EventId::TIME_ADJUSTMENT, by, false);
+        }
+        self.push(event, data, true);
+    }
+
+    /// An item without a time.
+    pub fn untimed(&mut self, event: EventId, data: u64) {
+        self.now(event, data, true);
+    }
+
+    /// What happens at the processor's current time.
+    fn now(&mut self, event: EventId, data: u64, is_item: bool) {
+        match self.cpus.get(self.current) {
+            None => self.early.push((event, data)),
+            Some(cpu) if cpu.state == State::Held => self.hold(Held {
+                data,
+                time: 0,
+                event,
+                is_item,
+            }),
+            Some(_) => self.push(event, data, is_item),
+        }
+    }
+
+    /// Queues a record with the time of the one before.
+    fn push(&mut self, event: EventId, data: u64, is_item: bool) {
+        let (dump, number) = (self.dump, self.current as u8);
+        if let Some(cpu) = self.cpus.get_mut(self.current) {
+            let time = cpu.last.unwrap_or_else(|| cpu.clock.now(&self.scale));
+            cpu.queue.push(Record {
+                time,
+                data,
+                event,
+                cpu: number,
+                dump,
+                is_item,
+            });
+        }
+    }
+
+    fn hold(&mut self, held: Held) {
+        if let Some(cpu) = self.cpus.get_mut(self.current) {
+            cpu.held.push(held);
+            if cpu.held.len() as u64 >= self.room {
+                self.place(self.current);
+            }
+        }
+    }
+
+    /// One of the two items that tell the uptime.
+    pub fn uptime(&mut self, time: u32, event: EventId, data: u64) {
+        let Some(cpu) = self.cpus.get_mut(self.current) else {
+            return;
+        };
+        if event == EventId::UPTIME_LOW {
+            cpu.low = Some((time, data));
+        } else if let Some((_, low)) = cpu.low.take().filter(|(at, _)| *at == time) {
+            let uptime = Moment::of_uptime(data, low);
+            cpu.clock.set(uptime, time);
+            let was_held = cpu.state == State::Held;
+            cpu.state = State::Synchronized;
+            self.statistics.pairs += 1;
+            if was_held {
+                self.place_before(uptime, time);
+            }
+        }
+        self.item(time, event, data);
+    }
+
+    /// Places what was held backwards from a pair.
+    fn place_before(&mut self, uptime: Moment, time: u32) {
+        let Some(cpu) = self.cpus.get_mut(self.current) else {
+            return;
+        };
+        let held = std::mem::take(&mut cpu.held);
+        cpu.chunks.clear();
+        let (mut ticks, mut last) = (0_u64, time);
+        for item in held.iter().rev().filter(|item| item.event.has_time()) {
+            ticks += u64::from(last.wrapping_sub(item.time) & TIME_MASK);
+            last = item.time;
+        }
+        cpu.clock.set(uptime.before(ticks, &self.scale), last);
+        // What has no time stands at the first one that has, but not before what was given already.
+        let first = cpu.clock.now(&self.scale);
+        cpu.last = Some(cpu.last.map_or(first, |last| last.max(first)));
+        for item in held {
+            if item.event.has_time() {
+                self.item(item.time, item.event, item.data);
+            } else {
+                self.push(item.event, item.data, item.is_item);
+            }
+        }
+        if let Some(cpu) = self.cpus.get_mut(self.current) {
+            cpu.clock.set(uptime, time);
+        }
+    }
+
+    /// Records were lost here: what follows has no time until the next pair.
+    pub fn overflow(&mut self, lost: u64, is_item: bool) {
+        let Some(cpu) = self.cpus.get_mut(self.current) else {
+            return;
+        };
+        cpu.low = None;
+        self.statistics.lost = self.statistics.lost.saturating_add(lost);
+        // The loss stands at the last record before it, and the item that tells it with those behind.
+        self.now(EventId::PER_CPU_OVERFLOW, lost, false);
+        if let Some(cpu) = self.cpus.get_mut(self.current) {
+            cpu.state = State::Held;
+        }
+        if is_item {
+            self.untimed(EventId::PER_CPU_OVERFLOW, lost);
+        }
+    }
+
+    /// A chunk of the processor has ended, and one of another follows.
+    pub fn switch_to(&mut self, next: usize, data: u64) {
+        let latest = self.latest;
+        if let Some(cpu) = self.cpus.get_mut(self.current) {
+            cpu.queue.fetched(latest);
+            if cpu.state == State::Held {
+                cpu.chunks.push((cpu.held.len(), latest));
+            }
+        }
+        self.current = next;
+        let wraparound = self.scale.ns(u64::from(TIME_MASK) + 1);
+        if let Some(cpu) = self.cpus.get_mut(next)
+            && cpu.state == State::Estimated
+        {
+            // Nothing of it can be from before the last fetch.
+            let now = cpu.clock.now(&self.scale);
+            let behind = cpu.queue.fetched_at().saturating_sub(now);
+            if wraparound > 0 && behind > wraparound {
+                let turns = (behind / wraparound).unsigned_abs();
+                cpu.clock
+                    .skip(turns.saturating_mul(u64::from(TIME_MASK) + 1));
+            }
+        }
+        self.untimed(EventId::PROCESSOR, data);
+    }
+
+    /// The stream has ended: everything gets a time.
+    pub fn finish(&mut self) {
+        if self.cpus.is_empty() {
+            self.set_cpus(1);
+        }
+        let latest = self.latest;
+        if let Some(cpu) = self.cpus.get_mut(self.current)
+            && cpu.state == State::Held
+        {
+            cpu.chunks.push((cpu.held.len(), latest));
+        }
+        for cpu in 0..self.cpus.len() {
+            self.place(cpu);
+        }
+        for cpu in &mut self.cpus {
+            cpu.queue.end();
+        }
+    }
+
+    /// Places what is held without a pair, so that no more waits than there is room for.
+    fn make_room(&mut self) {
+        for cpu in 0..self.cpus.len() {
+            self.place(cpu);
+        }
+        for cpu in &mut self.cpus {
+            cpu.queue.release();
+        }
+    }
+
+    /// Moves what is known to be next of all processors to `out`.
+    pub fn drain(&mut self, out: &mut Vec<Record>) {
+        let waiting: usize = self
+            .cpus
+            .iter()
+            .map(|cpu| cpu.queue.len() + cpu.held.len())
+            .sum();
+        if waiting as u64 > self.room {
+            self.make_room();
+        }
+        let held = |cpu: &Cpu| cpu.state == State::Held && !cpu.queue.is_released();
+        let bounds = self.cpus.iter().map(|cpu| match held(cpu) {
+            true => cpu.last.unwrap_or(i64::MIN),
+            false => cpu.queue.bound(cpu.last),
+        });
+        let bound = match self.cpus.len() {
+            1 => i64::MAX,
+            _ => bounds.min().unwrap_or(i64::MAX),
+        };
+        crate::merge::merge(self.cpus.iter_mut().map(|cpu| &mut cpu.queue), bound, out);
+    }
+}

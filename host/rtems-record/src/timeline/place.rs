@@ -1,0 +1,171 @@
+//! Processors without a pair of uptime items: placed by what the others show.
+//!
+//! All processors read one counter, so the 22 bits of an item say its time but for whole wraparounds. What decides on
+//! those is the order of the stream: a chunk was taken from its ring after all records that were taken from others
+//! before had been made. So items are placed as late as that allows, from the last one backwards. Where a processor
+//! recorded nothing for longer than a wraparound that is too late, and nothing in the stream shows it; the records
+//! are marked.
+
+use super::clock::Moment;
+use super::{Held, State, TIME_MASK, Timeline};
+use crate::EventId;
+
+/// A wraparound of the counter, in ticks.
+const WRAPAROUND: u64 = TIME_MASK as u64 + 1;
+
+impl Timeline {
+    /// Gives times to what a processor holds, without a pair of its own.
+    pub(super) fn place(&mut self, number: usize) {
+        let Some(cpu) = self.cpus.get_mut(number) else {
+            return;
+        };
+        if cpu.state != State::Held {
+            return;
+        }
+        let held = std::mem::take(&mut cpu.held);
+        let chunks = std::mem::take(&mut cpu.chunks);
+        let before = std::mem::replace(&mut self.current, number);
+        let last = held.iter().rposition(|item| item.event.has_time());
+        match last {
+            Some(last) => self.place_held(&held, &chunks, last),
+            // Nothing that has a time, and no state is known by it.
+            None => self.place_untimed(&held),
+        }
+        self.current = before;
+    }
+
+    fn place_untimed(&mut self, held: &[Held]) {
+        let known = self.cpus.iter().filter_map(|cpu| cpu.queue.first_time());
+        let first = known.min().unwrap_or(0);
+        if let Some(cpu) = self.cpus.get_mut(self.current)
+            && cpu.last.is_none()
+            && !held.is_empty()
+        {
+            cpu.last = Some(first);
+        }
+        for item in held {
+            self.push(item.event, item.data, item.is_item);
+        }
+    }
+
+    fn place_held(&mut self, held: &[Held], chunks: &[(usize, i64)], last: usize) {
+        let scale = self.scale;
+        let wraparound = scale.ns(WRAPAROUND).max(1);
+        // A later fetch sees what happened since the one before.
+        let slack = wraparound / 8;
+        let (reference, shown) = self.reference(held);
+        let bound_of = |place: usize| {
+            let chunk = chunks.iter().find(|(end, _)| place < *end);
+            chunk.map(|(_, latest)| *latest).filter(|it| *it > i64::MIN)
+        };
+        // Backwards from the last item: how many ticks before it each one is.
+        let mut time = match held.get(last) {
+            Some(item) => {
+                let ahead = u64::from(item.time.wrapping_sub(shown) & TIME_MASK);
+                reference.after(ahead, &scale)
+            }
+            None => reference,
+        };
+        let latest = bound_of(last).or((self.latest > i64::MIN).then_some(self.latest));
+        let latest = match latest {
+            Some(latest) => latest.saturating_add(slack),
+            // Nothing says which: the nearest.
+            None => reference.floor().saturating_add(wraparound / 2),
+        };
+        time = at_most(time, latest, wraparound, &scale);
+        let mut times = vec![0_i64; held.len()];
+        let mut seen = held.get(last).map_or(0, |item| item.time);
+        for (place, item) in held.iter().enumerate().rev() {
+            if item.event.has_time() && place <= last {
+                let ticks = u64::from(seen.wrapping_sub(item.time) & TIME_MASK);
+                time = time.before(ticks, &scale);
+                seen = item.time;
+                let is_last_of_chunk = chunks.iter().any(|(end, _)| *end == place + 1);
+                if is_last_of_chunk && let Some(latest) = bound_of(place) {
+                    time = not_behind(time, latest.saturating_add(slack), wraparound, &scale);
+                }
+            }
+            if let Some(own) = times.get_mut(place) {
+                *own = time.round();
+            }
+        }
+        self.give(held, &times, last);
+    }
+
+    /// Queues held items with their times, marked.
+    fn give(&mut self, held: &[Held], times: &[i64], last: usize) {
+        let Some(cpu) = self.cpus.get_mut(self.current) else {
+            return;
+        };
+        let first = times.first().copied().unwrap_or(0);
+        cpu.last = Some(cpu.last.map_or(first, |last| last.max(first)));
+        self.statistics.uncertain += held.iter().filter(|item| item.is_item).count() as u64;
+        self.push(EventId::UNRELIABLE_TIME, 0, false);
+        for (item, time) in held.iter().zip(times) {
+            if item.event.has_time()
+                && let Some(cpu) = self.cpus.get_mut(self.current)
+            {
+                cpu.last = Some(cpu.last.map_or(*time, |last| last.max(*time)));
+            }
+            self.push(item.event, item.data, item.is_item);
+        }
+        if let (Some(cpu), Some(item), Some(time)) = (
+            self.cpus.get_mut(self.current),
+            held.get(last),
+            times.get(last),
+        ) {
+            cpu.clock.set(Moment::of_ns(*time), item.time);
+            cpu.state = State::Estimated;
+        }
+    }
+
+    /// A time that is known, and what the counter showed then.
+    fn reference(&self, held: &[Held]) -> (Moment, u32) {
+        let known = |state| {
+            let cpus = self.cpus.iter().filter(move |cpu| cpu.state == state);
+            // Also one that lost records since knew the time before.
+            cpus.max_by_key(|cpu| cpu.last)
+        };
+        let lost = || {
+            let cpus = self.cpus.iter().filter(|cpu| cpu.last.is_some());
+            cpus.max_by_key(|cpu| cpu.last)
+        };
+        let cpu = known(State::Synchronized)
+            .or_else(|| known(State::Estimated))
+            .or_else(lost);
+        match cpu {
+            Some(cpu) => (cpu.clock.moment(&self.scale), cpu.clock.seen()),
+            // Nothing is known of any: time begins with the first item of this one.
+            None => {
+                let timed = held.iter().filter(|item| item.event.has_time());
+                let (mut ticks, mut last) = (0_u64, None);
+                for item in timed {
+                    let before = last.replace(item.time).unwrap_or(item.time);
+                    ticks += u64::from(item.time.wrapping_sub(before) & TIME_MASK);
+                }
+                let moment = Moment::default().after(ticks, &self.scale);
+                (moment, last.unwrap_or(0))
+            }
+        }
+    }
+}
+
+/// The latest time up to `latest` that is whole wraparounds away.
+fn at_most(time: Moment, latest: i64, wraparound: i64, scale: &super::Scale) -> Moment {
+    let distance = latest.saturating_sub(time.floor());
+    let turns = distance.div_euclid(wraparound);
+    let ticks = turns.unsigned_abs().saturating_mul(WRAPAROUND);
+    if turns >= 0 {
+        time.after(ticks, scale)
+    } else {
+        time.before(ticks, scale)
+    }
+}
+
+/// The same, but never later than it is.
+fn not_behind(time: Moment, latest: i64, wraparound: i64, scale: &super::Scale) -> Moment {
+    if time.floor() <= latest {
+        return time;
+    }
+    at_most(time, latest, wraparound, scale)
+}

@@ -1,0 +1,102 @@
+//! What streams come in: base64, zlib, logs of consoles.
+
+use kymo_fixtures::rtems_record::{LAYOUTS, Stream, base64, zlib};
+use kymo_rtems_record::{Kind, probe};
+
+use crate::common::{read, user};
+
+fn stream(first: u64) -> Stream {
+    let mut stream = Stream::new(LAYOUTS[1], 10, 1, 64, 1_000_000);
+    stream.processor(0).uptime(first);
+    for step in 0..50 {
+        stream.item(first + step, 512, first + step);
+    }
+    stream
+}
+
+#[test]
+fn inputs_are_known_by_their_first_bytes() {
+    let stream = stream(5);
+    for (input, kind) in [
+        (stream.bytes.clone(), Kind::Raw),
+        (stream.zlib(), Kind::Zlib),
+        (stream.base64().into_bytes(), Kind::Base64),
+        (base64(&stream.zlib()).into_bytes(), Kind::Base64),
+        (stream.log(false, "").into_bytes(), Kind::Log),
+    ] {
+        assert_eq!(probe(&input), Some((kind, true)), "{kind:?}");
+    }
+    for other in ["", "hello", "\u{7f}ELF", "CTF", "AAAA AAAA", "x\u{9c}"] {
+        assert_eq!(probe(other.as_bytes()), None, "{other}");
+    }
+}
+
+#[test]
+fn a_log_may_have_any_prefix_and_lines_of_others() {
+    let stream = stream(5);
+    let expected = user(&read(&stream.bytes));
+    for compressed in [false, true] {
+        for prefix in ["", "[   1.23] ", "uart0: ", "12:00:01.5|", "abc"] {
+            let log = format!("boot\r\n{}bye\r\n", stream.log(compressed, prefix));
+            let read = read(log.as_bytes());
+            assert_eq!(read.faults, [], "{prefix}");
+            assert_eq!(user(&read), expected, "{prefix}");
+        }
+    }
+    // A time before each line, of which the digits grow.
+    let log = stream.log(false, "");
+    let lines = log.lines().enumerate();
+    let log: String = lines
+        .map(|(n, line)| format!("[{}] {line}\n", n * 37))
+        .collect();
+    assert_eq!(user(&read(log.as_bytes())), expected);
+    // Another task writes in between.
+    let log = stream
+        .log(true, "")
+        .replacen("\r\n", "\r\nnetwork: link is up\r\n\r\n", 3);
+    let read = read(log.as_bytes());
+    assert_eq!((read.faults.len(), user(&read)), (0, expected));
+    assert_eq!(read.foreign_lines, 3);
+}
+
+#[test]
+fn all_dumps_of_a_log_are_read_also_behind_one_that_breaks_off() {
+    let [first, second, third] = [5, 1_000, 2_000].map(stream);
+    let broken = second.log(false, "");
+    let broken = broken.get(..broken.len() / 2).unwrap();
+    let broken = broken.rsplit_once("\r\n").unwrap().0;
+    let log = format!(
+        "{}{broken}\r\nreset\r\n{}",
+        first.log(true, "> "),
+        third.log(false, "")
+    );
+    let read = read(log.as_bytes());
+    assert_eq!(read.faults.len(), 1, "{:?}", read.faults);
+    let message = &read.faults[0].message;
+    assert!(message.contains("end mark"), "{message}");
+    let dumps: Vec<_> = read.records.iter().map(|it| it.dump).collect();
+    assert!(dumps.is_sorted());
+    let count = |dump| {
+        let all = read.records.iter().filter(|it| it.dump == dump);
+        all.filter(|it| it.event.0 == 512).count()
+    };
+    assert_eq!((count(0), count(2)), (50, 50));
+    assert!((10..50).contains(&count(1)), "{}", count(1));
+}
+
+#[test]
+fn a_bomb_costs_bounded_memory() {
+    // 60 MB of empty items in 60 KB. What waits for a pair of uptime is bounded too.
+    let mut stream = Stream::new(LAYOUTS[0], 10, 4, 64, 1_000_000);
+    stream.processor(3);
+    stream.bytes.resize(60 << 20, 0);
+    let mut reader = kymo_rtems_record::Reader::new(std::io::Cursor::new(zlib(&stream.bytes)));
+    let (mut records, mut most, mut all) = (Vec::new(), 0, 0);
+    while reader.read(&mut records).unwrap() {
+        most = most.max(records.capacity());
+        all += records.len();
+        records.clear();
+    }
+    assert!(all > 7 << 20, "{all}");
+    assert!(most < 3 << 20, "{most}");
+}

@@ -1,0 +1,289 @@
+//! Streams made by hand: every layout, both versions, losses, wraparounds, processors without uptime.
+
+use kymo_fixtures::rtems_record::{LAYOUTS, Stream};
+use kymo_rtems_record::EventId;
+use proptest::prelude::*;
+
+use crate::common::{read, user};
+
+const MHZ: u64 = 1_000_000;
+
+/// `USER_0` in both versions.
+const USER: u32 = 512;
+
+#[test]
+fn headers_and_names_are_those_that_were_written() {
+    for version in [9, 10] {
+        for layout in LAYOUTS {
+            let mut stream = Stream::new(layout, version, 2, 64, 100 * MHZ);
+            stream
+                .thread(0x0901_0001, "IDLE")
+                .thread(0x0a01_0001, "a name of more letters");
+            stream.processor(0).uptime(7).item(9, USER, 1);
+            let read = read(&stream.bytes);
+            assert_eq!(read.faults, []);
+            let header = &read.header;
+            assert_eq!(
+                (header.version, header.cpus, header.ring_items),
+                (version, 2, 64)
+            );
+            assert_eq!(header.frequency, 100 * MHZ);
+            let texts = [
+                &header.arch,
+                &header.multilib,
+                &header.bsp,
+                &header.version_control_key,
+                &header.tools,
+            ];
+            assert_eq!(
+                texts,
+                [
+                    "ARM",
+                    "ARMv7-A NEON",
+                    "realview",
+                    "0123abc",
+                    "12.2.1 20221205"
+                ]
+            );
+            let names: Vec<_> = read
+                .names
+                .iter()
+                .map(|it| (it.id, it.name.as_str()))
+                .collect();
+            assert_eq!(
+                names,
+                [
+                    (0x0901_0001, "IDLE"),
+                    (0x0a01_0001, "a name of more letters")
+                ]
+            );
+            assert_eq!(user(&read), [(0, 90, 1)]);
+        }
+    }
+}
+
+#[test]
+fn the_events_of_version_9_are_those_of_version_10() {
+    let mut stream = Stream::new(LAYOUTS[0], 9, 1, 64, MHZ);
+    stream.processor(0).uptime(10);
+    // THREAD_SWITCH_OUT and _IN, INTERRUPT_ENTRY, WRITE_ENTRY by their old numbers.
+    for (number, name) in [
+        (303, "THREAD_SWITCH_OUT"),
+        (302, "THREAD_SWITCH_IN"),
+        (59, "INTERRUPT_ENTRY"),
+        (337, "WRITE_ENTRY"),
+    ] {
+        stream.item(11, number, 3);
+        let last = *read(&stream.bytes).records.last().unwrap();
+        assert_eq!((last.event.name(10), last.time), (name, 11_000));
+    }
+}
+
+#[test]
+fn what_a_ring_of_version_9_lost_follows_from_its_counts() {
+    let mut stream = Stream::new(LAYOUTS[1], 9, 1, 16, MHZ);
+    stream.processor(0).ring(0, 3).uptime(10).item(11, USER, 1);
+    stream
+        .processor(0)
+        .ring(3, 5)
+        .item(12, USER, 2)
+        .item(13, USER, 3);
+    // 40 were made, of which 15 are in the ring.
+    stream.processor(0).ring(5, 45);
+    for counter in 30..43 {
+        stream.item(counter, USER, counter);
+    }
+    stream.uptime(43);
+    let read = read(&stream.bytes);
+    let lost: Vec<_> = read
+        .records
+        .iter()
+        .filter(|it| it.event == EventId::PER_CPU_OVERFLOW)
+        .collect();
+    assert_eq!(lost.len(), 1);
+    assert_eq!(
+        (lost[0].data, lost[0].time, lost[0].is_item),
+        (25, 13_000, false)
+    );
+    assert_eq!(read.statistics.lost, 25);
+    let last = user(&read).into_iter().next_back().unwrap();
+    assert_eq!(last, (0, 42_000, 42));
+}
+
+#[test]
+fn records_behind_a_loss_wait_for_the_next_pair() {
+    let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, MHZ);
+    stream.processor(0).uptime(1_000).item(1_001, USER, 1);
+    // Ten wraparounds later.
+    let far = 10 << 22;
+    stream
+        .processor(0)
+        .overflow(77)
+        .item(far, USER, 2)
+        .uptime(far + 5)
+        .item(far + 6, USER, 3);
+    let read = read(&stream.bytes);
+    let far = far as i64 * 1_000;
+    assert_eq!(
+        user(&read),
+        [(0, 1_001_000, 1), (0, far, 2), (0, far + 6_000, 3)]
+    );
+    assert_eq!((read.statistics.lost, read.statistics.uncertain), (77, 0));
+}
+
+#[test]
+fn hours_after_the_last_pair_nothing_overflows() {
+    let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, 100 * MHZ);
+    stream.processor(0).uptime(0);
+    let mut counter = 0;
+    for step in 0..2_000_000_u64 {
+        counter += 4_000_000;
+        stream.item(counter, USER, step & 0xFF);
+    }
+    let read = read(&stream.bytes);
+    assert_eq!(user(&read).last(), Some(&(0, counter as i64 * 10, 0x7F)));
+    assert_eq!(read.statistics.put_back, 0);
+}
+
+#[test]
+fn processors_without_uptime_are_placed_by_the_others() {
+    // 100 ticks after the wraparound of the counter's 22 bits, in rounds.
+    let start: u64 = (5 << 22) + 100;
+    let mut stream = Stream::new(LAYOUTS[1], 10, 3, 64, MHZ);
+    for round in 0..4 {
+        let now = start + round * 10_000;
+        stream
+            .processor(0)
+            .uptime(now)
+            .item(now + 9_000, USER, round);
+        // The second has none at all, the third one later.
+        stream
+            .processor(1)
+            .item(now + 2_000, USER, 10 + round)
+            .item(now + 8_000, USER, 20 + round);
+        stream.processor(2).item(now + 3_000, USER, 30 + round);
+        if round == 2 {
+            stream.uptime(now + 4_000);
+        }
+    }
+    let read = read(&stream.bytes);
+    let at = |ticks: u64| ticks as i64 * 1_000;
+    for (cpu, time, data) in user(&read) {
+        let round = start + data % 10 * 10_000;
+        let own = match data / 10 {
+            0 => 9_000,
+            1 => 2_000,
+            2 => 8_000,
+            _ => 3_000,
+        };
+        assert_eq!(time, at(round + own), "CPU {cpu}, {data}");
+    }
+    let times: Vec<_> = read.records.iter().map(|record| record.time).collect();
+    assert!(times.is_sorted(), "all processors in the order of time");
+    let marked: Vec<_> = read
+        .records
+        .iter()
+        .filter(|it| it.event == EventId::UNRELIABLE_TIME)
+        .map(|it| it.cpu)
+        .collect();
+    assert_eq!(marked, [1]);
+}
+
+#[test]
+fn without_any_uptime_time_begins_with_the_first_record() {
+    let mut stream = Stream::new(LAYOUTS[0], 10, 2, 64, MHZ);
+    stream
+        .processor(0)
+        .item(4_000_000, USER, 1)
+        .item(4_000_010, USER, 2);
+    stream.processor(1).item(4_000_007, USER, 3);
+    let read = read(&stream.bytes);
+    assert_eq!(
+        user(&read).iter().map(|it| it.2).collect::<Vec<_>>(),
+        [1, 3, 2]
+    );
+    assert_eq!(
+        read.statistics.uncertain as usize,
+        read.records.iter().filter(|it| it.is_item).count()
+    );
+}
+
+/// One record of a processor: ticks since the one before, event of the user, data.
+type Made = (u32, u16, u64);
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(
+        layout in 0..4_usize,
+        version in 9..=10_u32,
+        frequency in prop::sample::select(vec![32_768, MHZ, 100 * MHZ, 4_000 * MHZ]),
+        cpus in prop::collection::vec(prop::collection::vec((0..1_u32 << 22, 0..512_u16, any::<u64>()), 0..40), 1..4),
+        chunk in 1..10_usize,
+        cut in 1..40_usize,
+    ) {
+        let layout = LAYOUTS[layout];
+        let mask = if layout.wide { u64::MAX } else { u64::from(u32::MAX) };
+        let mut stream = Stream::new(layout, version, cpus.len() as u64, 1 << 10, frequency);
+        let mut counters = vec![frequency; cpus.len()];
+        let mut expected: Vec<Vec<(u16, u64, i64)>> = vec![Vec::new(); cpus.len()];
+        let longest = cpus.iter().map(Vec::len).max().unwrap_or(0);
+        for round in 0..=longest / chunk {
+            for (cpu, made) in cpus.iter().enumerate() {
+                stream.processor(cpu as u64);
+                if round == 0 {
+                    stream.uptime(counters[cpu]);
+                }
+                let made: &[Made] = made;
+                for (ticks, event, data) in made.iter().skip(round * chunk).take(chunk) {
+                    counters[cpu] += u64::from(*ticks);
+                    stream.item(counters[cpu], USER + u32::from(*event), *data);
+                    let ns = u128::from(counters[cpu]) * 1_000_000_000 / u128::from(frequency);
+                    expected[cpu].push((*event, *data & mask, ns as i64));
+                }
+            }
+        }
+        let text = stream.log(true, "[ 12.345] ");
+        for input in [&stream.bytes[..], stream.base64().as_bytes(), &stream.zlib(), text.as_bytes()] {
+            let read = read(input);
+            prop_assert_eq!(&read.faults, &[]);
+            let mut found: Vec<Vec<(u16, u64, i64)>> = vec![Vec::new(); cpus.len()];
+            for record in read.records.iter().filter(|it| (512..1024).contains(&it.event.0)) {
+                found[usize::from(record.cpu)].push((record.event.0 - 512, record.data, record.time));
+            }
+            for (found, expected) in found.iter().zip(&expected) {
+                prop_assert_eq!(found.len(), expected.len());
+                for (found, expected) in found.iter().zip(expected) {
+                    prop_assert_eq!((found.0, found.1), (expected.0, expected.1));
+                    // The uptime itself is in units of 2^-32 s, rounded down.
+                    prop_assert!((found.2 - expected.2).abs() <= 1, "{:?} {:?}", found, expected);
+                }
+            }
+        }
+        let mut fuzzed = vec![cut as u8];
+        fuzzed.extend(&stream.bytes);
+        kymo_rtems_record::fuzz(&fuzzed);
+    }
+
+    #[test]
+    fn damage_of_any_kind_ends_with_a_message_or_records(
+        place in 0..2_000_usize, value in any::<u8>(), cut in 0..2_000_usize, form in 0..4_u8,
+    ) {
+        let mut stream = Stream::new(LAYOUTS[0], 10, 2, 64, MHZ);
+        for round in 0..20 {
+            for cpu in 0..2 {
+                stream.processor(cpu).uptime(round * 1_000).item(round * 1_000 + 7, USER, round);
+            }
+        }
+        let mut bytes = match form {
+            0 => stream.bytes,
+            1 => stream.base64().into_bytes(),
+            2 => stream.zlib(),
+            _ => stream.log(true, "x ").into_bytes(),
+        };
+        bytes.truncate(bytes.len() - cut % bytes.len());
+        let place = place % bytes.len();
+        bytes[place] ^= value;
+        bytes.insert(0, value);
+        kymo_rtems_record::fuzz(&bytes);
+    }
+}
