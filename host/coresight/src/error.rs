@@ -1,0 +1,52 @@
+//! Errors of reading inputs. Damage inside a trace is no error: it is a packet or an element that says so.
+
+use std::path::PathBuf;
+
+/// Why an input cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file of the input cannot be read.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A line of an `.ini` file is neither a section, a key nor a comment.
+    #[error("{path}:{line}: expected [section], key=value or a comment, found {found:?}", path = path.display())]
+    Ini {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// The line.
+        found: String,
+    },
+    /// A value of a snapshot or of a configuration is missing or not a number.
+    #[error("{place}: expected {expected}, found {found:?}")]
+    Value {
+        /// File and key.
+        place: String,
+        /// What belongs there.
+        expected: &'static str,
+        /// What is there; empty if it is missing.
+        found: String,
+    },
+    /// A binary structure ends too early or contradicts itself.
+    #[error("offset {offset:#x}: expected {expected}, found {found}")]
+    Format {
+        /// Offset in the file, in bytes.
+        offset: u64,
+        /// What belongs there.
+        expected: &'static str,
+        /// What is there.
+        found: String,
+    },
+    /// The trace is of a kind that is not CoreSight's.
+    #[error("the hardware trace is of {kind}, expected Arm CoreSight")]
+    OtherTrace {
+        /// The kind by name.
+        kind: String,
+    },
+}

@@ -1,0 +1,14 @@
+//! ETMv4 (Arm IHI 0064, all 4.x) and the Embedded Trace Extension (ETE): packets of the instruction trace.
+//!
+//! [`Decoder`] turns the bytes of one source into [`Packet`]s. It keeps what the protocol keeps (address history,
+//! timestamp, cycle threshold), so that a packet's values are whole, and knows nothing of code.
+
+mod config;
+mod decoder;
+mod packet;
+mod text;
+
+pub use config::Config;
+pub use decoder::Decoder;
+pub use packet::{Address, Atoms, Context, Fields, Kind, Packet, QElement, TraceInfo};
+pub use text::describe;

@@ -1,0 +1,749 @@
+//! Bytes to packets.
+
+use super::Config;
+use super::packet::{Address, Atoms, Context, Fields, Kind, Packet, QElement, TraceInfo};
+
+/// Cuts the bytes of one source into packets. An iterator; every byte is in exactly one packet.
+///
+/// Before the first alignment synchronization, bytes come as [`Kind::NotSync`] packets of at most eight. A packet that
+/// is wrong is given as such, and decoding goes on behind it: whether what follows can be trusted is for the consumer to
+/// decide. Bytes that the end cuts off come as [`Kind::IncompleteEot`].
+#[derive(Clone, Debug)]
+pub struct Decoder<'a> {
+    config: Config,
+    kinds: [Kind; 256],
+    bytes: &'a [u8],
+    at: usize,
+    is_synced: bool,
+    history: [Address; 3],
+    is_64_bit: bool,
+    timestamp: u64,
+    has_timestamp: bool,
+    cycle_threshold: u32,
+    seen_info: bool,
+}
+
+/// Bytes of an alignment synchronization: eleven zeros and 0x80.
+const ASYNC_LEN: usize = 12;
+
+impl<'a> Decoder<'a> {
+    /// Decodes `bytes` from `start` on; positions of packets count from the beginning of `bytes`.
+    pub fn new(config: &Config, bytes: &'a [u8], start: usize) -> Self {
+        Decoder {
+            config: *config,
+            kinds: kinds(config),
+            bytes,
+            at: start,
+            is_synced: false,
+            history: [Address::default(); 3],
+            is_64_bit: false,
+            timestamp: 0,
+            has_timestamp: false,
+            cycle_threshold: 0,
+            seen_info: false,
+        }
+    }
+
+    /// The bytes of a packet.
+    pub fn bytes_of(&self, packet: &Packet) -> &'a [u8] {
+        self.bytes
+            .get(packet.start..packet.end())
+            .unwrap_or_default()
+    }
+
+    fn packet(&mut self, kind: Kind, len: usize, fields: Fields) -> Packet {
+        let start = self.at;
+        self.at += len;
+        Packet {
+            kind,
+            began_as: kind,
+            start,
+            len,
+            fields,
+        }
+    }
+
+    fn bad(&mut self, kind: Kind, began_as: Kind, len: usize) -> Packet {
+        let mut packet = self.packet(kind, len, Fields::None);
+        packet.began_as = began_as;
+        packet
+    }
+
+    /// Bytes before an alignment synchronization, or that itself.
+    fn unsynced(&mut self) -> Option<Packet> {
+        let rest = self.bytes.get(self.at..)?;
+        if rest.is_empty() {
+            return None;
+        }
+        let mut len = 0;
+        while let Some(&byte) = rest.get(len) {
+            if byte == 0 {
+                let zeros = rest[len..].iter().take_while(|&&byte| byte == 0).count();
+                let ends = rest.get(len + zeros);
+                if zeros >= ASYNC_LEN - 1 && ends == Some(&0x80) {
+                    // More zeros than belong to it are not synchronized either.
+                    let before = len + zeros - (ASYNC_LEN - 1);
+                    if before > 0 {
+                        return Some(self.packet(Kind::NotSync, before, Fields::None));
+                    }
+                    self.is_synced = true;
+                    return Some(self.packet(Kind::Async, ASYNC_LEN, Fields::None));
+                }
+                if ends.is_none() {
+                    return Some(if len > 0 {
+                        self.packet(Kind::NotSync, len, Fields::None)
+                    } else {
+                        let began_as = if zeros > 1 {
+                            Kind::Async
+                        } else {
+                            Kind::Extension
+                        };
+                        self.bad(Kind::IncompleteEot, began_as, zeros)
+                    });
+                }
+                if len > 0 {
+                    return Some(self.packet(Kind::NotSync, len, Fields::None));
+                }
+                // The byte behind the zeros is no synchronization; it may end a run of eight.
+                len += zeros;
+            }
+            len += 1;
+            if len >= 8 {
+                return Some(self.packet(Kind::NotSync, len, Fields::None));
+            }
+        }
+        Some(self.bad(Kind::IncompleteEot, Kind::NotSync, len))
+    }
+
+    /// The packet at the current position; `None` if the bytes end within it.
+    fn synced(&mut self, header: u8) -> Option<Packet> {
+        let kind = self.kinds[usize::from(header)];
+        let body = self.at + 1;
+        Some(match kind {
+            Kind::AtomF1
+            | Kind::AtomF2
+            | Kind::AtomF3
+            | Kind::AtomF4
+            | Kind::AtomF5
+            | Kind::AtomF6 => self.packet(kind, 1, Fields::Atoms(ATOMS[usize::from(header)])),
+            Kind::AddressShortIs0 | Kind::SourceShortIs0 => self.short_address(kind, 0)?,
+            Kind::AddressShortIs1 | Kind::SourceShortIs1 => self.short_address(kind, 1)?,
+            Kind::Address32Is0 | Kind::Source32Is0 => self.long_address(kind, 0, 4)?,
+            Kind::Address32Is1 | Kind::Source32Is1 => self.long_address(kind, 1, 4)?,
+            Kind::Address64Is0 | Kind::Source64Is0 => self.long_address(kind, 0, 8)?,
+            Kind::Address64Is1 | Kind::Source64Is1 => self.long_address(kind, 1, 8)?,
+            Kind::AddressMatch | Kind::SourceMatch => {
+                let address = self.matching_address(header & 3);
+                self.packet(kind, 1, Fields::Address(address))
+            }
+            Kind::AddressContext32Is0 => self.address_context(kind, 0, 4)?,
+            Kind::AddressContext32Is1 => self.address_context(kind, 1, 4)?,
+            Kind::AddressContext64Is0 => self.address_context(kind, 0, 8)?,
+            Kind::AddressContext64Is1 => self.address_context(kind, 1, 8)?,
+            Kind::Context if header & 1 == 0 => self.packet(kind, 1, Fields::Context(None)),
+            Kind::Context => {
+                let (context, len) = self.context(body)?;
+                self.is_64_bit = context.is_64_bit;
+                self.packet(kind, 1 + len, Fields::Context(Some(context)))
+            }
+            Kind::TraceOn
+            | Kind::FunctionReturn
+            | Kind::ExceptionReturn
+            | Kind::TransactionStart
+            | Kind::TransactionCommit
+            | Kind::ConditionalFlush
+            | Kind::Ignore
+            | Kind::TimestampMarker => self.packet(kind, 1, Fields::None),
+            Kind::Event => self.packet(kind, 1, Fields::Number(header & 0xf)),
+            Kind::DataSyncNumbered | Kind::DataSyncUnnumbered => {
+                self.packet(kind, 1, Fields::Number(header & 7))
+            }
+            Kind::Timestamp => self.timestamp(header)?,
+            Kind::Exception => self.exception()?,
+            Kind::CycleCountF1 | Kind::CycleCountF2 | Kind::CycleCountF3 => {
+                self.cycle_count(kind, header)?
+            }
+            Kind::Commit => {
+                let (count, len) = self.field32(body, 5)?;
+                self.packet(kind, 1 + len, Fields::Commit(count))
+            }
+            Kind::CancelF1 | Kind::CancelF1Mispredict => {
+                let (count, len) = self.field32(body, 5)?;
+                self.packet(
+                    kind,
+                    1 + len,
+                    Fields::Cancel {
+                        atoms: Atoms::default(),
+                        count,
+                    },
+                )
+            }
+            Kind::Mispredict | Kind::CancelF2 => {
+                let atoms = match header & 3 {
+                    1 => Atoms { bits: 1, count: 1 },
+                    2 => Atoms { bits: 3, count: 2 },
+                    3 => Atoms { bits: 0, count: 1 },
+                    _ => Atoms::default(),
+                };
+                let count = u32::from(kind == Kind::CancelF2);
+                self.packet(kind, 1, Fields::Cancel { atoms, count })
+            }
+            Kind::CancelF3 => {
+                let atoms = Atoms {
+                    bits: u32::from(header & 1),
+                    count: header & 1,
+                };
+                let count = u32::from(header >> 1 & 3) + 2;
+                self.packet(kind, 1, Fields::Cancel { atoms, count })
+            }
+            Kind::TraceInfo => self.trace_info()?,
+            Kind::Instrumentation => {
+                let bytes = self.bytes.get(body..body + 9)?;
+                let value = little_endian(&bytes[1..]);
+                self.packet(
+                    kind,
+                    10,
+                    Fields::Instrumentation {
+                        level: bytes[0] & 3,
+                        value,
+                    },
+                )
+            }
+            Kind::Q => self.q(header)?,
+            Kind::Extension => self.extension()?,
+            Kind::ConditionalF2 | Kind::ConditionalResultF2 | Kind::ConditionalResultF4 => {
+                self.packet(kind, 1, Fields::Conditional(u32::from(header & 7)))
+            }
+            Kind::ConditionalF1 => {
+                let (key, len) = self.field32(body, 5)?;
+                self.packet(kind, 1 + len, Fields::Conditional(key))
+            }
+            Kind::ConditionalF3 => {
+                let byte = *self.bytes.get(body)?;
+                self.packet(kind, 2, Fields::Conditional(u32::from(byte)))
+            }
+            Kind::ConditionalResultF3 => {
+                let byte = *self.bytes.get(body)?;
+                self.packet(
+                    kind,
+                    2,
+                    Fields::Conditional(u32::from(header & 0xf) << 8 | u32::from(byte)),
+                )
+            }
+            Kind::ConditionalResultF1 => {
+                let (first, len) = self.field32(body, 5)?;
+                let second = if header & 0xfc == 0x6c {
+                    0
+                } else {
+                    self.field32(body + len, 5)?.1
+                };
+                self.packet(kind, 1 + len + second, Fields::Conditional(first))
+            }
+            // Told by what follows the header, or no header at all.
+            Kind::ReservedConfig => self.bad(Kind::ReservedConfig, reserved_kind(header), 1),
+            Kind::BadTraceMode => self.bad(Kind::BadTraceMode, reserved_kind(header), 1),
+            _ => self.bad(Kind::Reserved, Kind::Reserved, 1),
+        })
+    }
+
+    fn extension(&mut self) -> Option<Packet> {
+        let rest = self.bytes.get(self.at..)?;
+        Some(match rest.get(1)? {
+            3 => self.packet(Kind::Discard, 2, Fields::None),
+            5 => self.packet(Kind::Overflow, 2, Fields::None),
+            0 => {
+                let zeros = rest
+                    .iter()
+                    .take(ASYNC_LEN)
+                    .take_while(|&&byte| byte == 0)
+                    .count();
+                if zeros == ASYNC_LEN {
+                    return Some(self.bad(Kind::BadSequence, Kind::Async, ASYNC_LEN));
+                }
+                let last = *rest.get(zeros)?;
+                if zeros == ASYNC_LEN - 1 && last == 0x80 {
+                    self.packet(Kind::Async, ASYNC_LEN, Fields::None)
+                } else {
+                    self.bad(Kind::BadSequence, Kind::Async, zeros + 1)
+                }
+            }
+            _ => self.bad(Kind::BadSequence, Kind::Extension, 2),
+        })
+    }
+
+    fn trace_info(&mut self) -> Option<Packet> {
+        let mut at = self.at + 1;
+        let control = *self.bytes.get(at)?;
+        // Further control bytes say nothing yet.
+        while *self.bytes.get(at)? & 0x80 != 0 {
+            at += 1;
+        }
+        at += 1;
+        let mut sections = [0; 5];
+        for (bit, section) in sections.iter_mut().enumerate() {
+            if control >> bit & 1 == 1 {
+                let (value, len) = self.section(at)?;
+                *section = value;
+                at += len;
+            }
+        }
+        self.cycle_threshold = if control & 8 != 0 { sections[3] } else { 0 };
+        let info = TraceInfo {
+            info: sections[0],
+            key: sections[1],
+            speculation: (control & 4 != 0).then_some(sections[2]),
+            cycle_threshold: self.cycle_threshold,
+            is_first: !self.seen_info,
+        };
+        self.seen_info = true;
+        let len = at - self.at;
+        Some(self.packet(Kind::TraceInfo, len, Fields::TraceInfo(info)))
+    }
+
+    /// A section of trace info: of any length, though only five bytes of it have a meaning.
+    fn section(&self, at: usize) -> Option<(u32, usize)> {
+        let len = 1 + self
+            .bytes
+            .get(at..)?
+            .iter()
+            .position(|byte| byte & 0x80 == 0)?;
+        let value = self.field32(at, 5)?.0;
+        Some((value, len))
+    }
+
+    fn timestamp(&mut self, header: u8) -> Option<Packet> {
+        let mut value = 0u64;
+        let mut len = 0;
+        loop {
+            let byte = *self.bytes.get(self.at + 1 + len)?;
+            let bits = if len == 8 { byte } else { byte & 0x7f };
+            value |= u64::from(bits) << (7 * len);
+            len += 1;
+            if len == 9 || byte & 0x80 == 0 {
+                break;
+            }
+        }
+        let mut bits = if len == 9 { 64 } else { 7 * len };
+        let mut total = 1 + len;
+        let cycles = if header & 1 == 1 {
+            let (count, len) = self.field32(self.at + total, 3)?;
+            total += len;
+            Some(count & ((1u64 << self.config.cycle_count_bits()) - 1) as u32)
+        } else {
+            None
+        };
+        if !self.has_timestamp && self.seen_info {
+            bits = 64;
+        }
+        let mask = if bits == 64 {
+            u64::MAX
+        } else {
+            (1 << bits) - 1
+        };
+        self.timestamp = self.timestamp & !mask | value & mask;
+        self.has_timestamp = true;
+        let value = self.timestamp;
+        Some(self.packet(Kind::Timestamp, total, Fields::Timestamp { value, cycles }))
+    }
+
+    fn exception(&mut self) -> Option<Packet> {
+        let first = *self.bytes.get(self.at + 1)?;
+        let kind_bits = first >> 1 & 0x1f;
+        let is_ete_special = self.config.is_ete && (kind_bits == 0 || kind_bits == 0x18);
+        let len = if first & 0x80 != 0 || is_ete_special {
+            3
+        } else {
+            2
+        };
+        let mut number = u16::from(kind_bits);
+        let mut fault_pending = false;
+        if len == 3 {
+            let second = *self.bytes.get(self.at + 2)?;
+            if first & 0x80 != 0 {
+                number |= u16::from(second & 0x1f) << 5;
+                fault_pending = second >> 5 & 1 == 1;
+            }
+        }
+        let address = (first & 0x40) >> 5 | first & 1;
+        let kind = match (self.config.is_ete, number) {
+            (true, 0) => Kind::PeReset,
+            (true, 0x18) => Kind::TransactionFail,
+            _ => Kind::Exception,
+        };
+        if kind != Kind::Exception {
+            self.history = [Address::default(); 3];
+        }
+        Some(self.packet(
+            kind,
+            len,
+            Fields::Exception {
+                number,
+                address,
+                fault_pending,
+            },
+        ))
+    }
+
+    fn cycle_count(&mut self, kind: Kind, header: u8) -> Option<Packet> {
+        let has_commit = !self.config.commit_option();
+        let mut len = 1;
+        let (count, commit) = match kind {
+            Kind::CycleCountF3 => (
+                self.cycle_threshold.wrapping_add(u32::from(header & 3)),
+                i32::from(header >> 2 & 3) + 1,
+            ),
+            Kind::CycleCountF2 => {
+                let byte = *self.bytes.get(self.at + 1)?;
+                len += 1;
+                let base = if header & 1 == 1 {
+                    self.config.max_speculation() as i32 - 15
+                } else {
+                    1
+                };
+                let commit = i32::from(byte >> 4).wrapping_add(base);
+                (
+                    self.cycle_threshold.wrapping_add(u32::from(byte & 0xf)),
+                    commit,
+                )
+            }
+            _ => {
+                let mut commit = 0;
+                if has_commit {
+                    let (value, bytes) = self.field32(self.at + len, 5)?;
+                    commit = value.min(i32::MAX as u32) as i32;
+                    len += bytes;
+                }
+                let mut count = 0;
+                if header & 1 == 0 {
+                    let (value, bytes) = self.field32(self.at + len, 3)?;
+                    count = self.cycle_threshold.wrapping_add(value);
+                    len += bytes;
+                }
+                (count, commit)
+            }
+        };
+        Some(self.packet(
+            kind,
+            len,
+            Fields::Cycles {
+                count,
+                commit: has_commit.then_some(commit),
+            },
+        ))
+    }
+
+    fn q(&mut self, header: u8) -> Option<Packet> {
+        let form = header & 0xf;
+        let mut at = self.at + 1;
+        let mut is_match = false;
+        // The history changes only if the packet is whole.
+        let address = match form {
+            0..=2 => {
+                is_match = true;
+                Some(self.peek_match(form))
+            }
+            5 | 6 => {
+                let (address, len) = self.peek_short(at, form - 5)?;
+                at += len;
+                Some(address)
+            }
+            0xa | 0xb => {
+                let address = self.peek_long(at, form - 0xa, 4)?;
+                at += 4;
+                Some(address)
+            }
+            _ => None,
+        };
+        let mut count = None;
+        if form != 0xf {
+            let (value, len) = self.field32(at, 5)?;
+            count = Some(value);
+            at += len;
+        }
+        if let Some(address) = address {
+            self.push(address);
+        }
+        let len = at - self.at;
+        Some(self.packet(
+            Kind::Q,
+            len,
+            Fields::Q(QElement {
+                form,
+                count,
+                address,
+                is_match,
+            }),
+        ))
+    }
+
+    fn push(&mut self, address: Address) {
+        self.history = [address, self.history[0], self.history[1]];
+    }
+
+    fn peek_match(&self, index: u8) -> Address {
+        let mut address = self.history[usize::from(index.min(2))];
+        address.bits = 0;
+        address.match_index = index;
+        address
+    }
+
+    fn matching_address(&mut self, index: u8) -> Address {
+        let address = self.peek_match(index);
+        self.push(address);
+        address
+    }
+
+    fn peek_short(&self, at: usize, is: u8) -> Option<(Address, usize)> {
+        let shift = if is == 0 { 2 } else { 1 };
+        let first = *self.bytes.get(at)?;
+        let mut value = u64::from(first & 0x7f) << shift;
+        let mut bits = 7 + shift;
+        let mut len = 1;
+        if first & 0x80 != 0 {
+            value |= u64::from(*self.bytes.get(at + 1)?) << bits;
+            bits += 8;
+            len = 2;
+        }
+        let mask = (1u64 << bits) - 1;
+        let value = self.history[0].value & !mask | value;
+        Some((
+            Address {
+                value,
+                is,
+                bits,
+                match_index: 0,
+            },
+            len,
+        ))
+    }
+
+    fn short_address(&mut self, kind: Kind, is: u8) -> Option<Packet> {
+        let (address, len) = self.peek_short(self.at + 1, is)?;
+        self.push(address);
+        Some(self.packet(kind, 1 + len, Fields::Address(address)))
+    }
+
+    fn peek_long(&self, at: usize, is: u8, len: usize) -> Option<Address> {
+        let bytes = self.bytes.get(at..at + len)?;
+        let low = if is == 0 {
+            u64::from(bytes[0] & 0x7f) << 2 | u64::from(bytes[1] & 0x7f) << 9
+        } else {
+            u64::from(bytes[0] & 0x7f) << 1 | u64::from(bytes[1]) << 8
+        };
+        let mut value = low | little_endian(&bytes[2..]) << 16;
+        if len == 4 && self.is_64_bit {
+            value |= self.history[0].value & !0xffff_ffff;
+        }
+        Some(Address {
+            value,
+            is,
+            bits: 8 * len as u8,
+            match_index: 0,
+        })
+    }
+
+    fn long_address(&mut self, kind: Kind, is: u8, len: usize) -> Option<Packet> {
+        let address = self.peek_long(self.at + 1, is, len)?;
+        self.push(address);
+        Some(self.packet(kind, 1 + len, Fields::Address(address)))
+    }
+
+    fn address_context(&mut self, kind: Kind, is: u8, len: usize) -> Option<Packet> {
+        let address = self.peek_long(self.at + 1, is, len)?;
+        let (context, context_len) = self.context(self.at + 1 + len)?;
+        self.push(address);
+        self.is_64_bit = context.is_64_bit;
+        Some(self.packet(
+            kind,
+            1 + len + context_len,
+            Fields::AddressContext(address, context),
+        ))
+    }
+
+    fn context(&self, at: usize) -> Option<(Context, usize)> {
+        let info = *self.bytes.get(at)?;
+        let mut len = 1;
+        let mut take = |present: bool, bytes: usize| -> Option<Option<u32>> {
+            if !present || bytes == 0 {
+                return Some(None);
+            }
+            let value = little_endian(self.bytes.get(at + len..at + len + bytes)?) as u32;
+            len += bytes;
+            Some(Some(value))
+        };
+        let vmid = take(info & 0x40 != 0, self.config.vmid_bytes())?;
+        let context_id = take(info & 0x80 != 0, self.config.context_id_bytes())?;
+        let context = Context {
+            level: info & 3,
+            is_64_bit: info & 0x10 != 0,
+            ns: info & 0x20 != 0,
+            nse: info & 8 != 0,
+            context_id,
+            vmid,
+        };
+        Some((context, len))
+    }
+
+    /// A number in seven bits of each byte, low ones first, at most `limit` bytes.
+    fn field32(&self, at: usize, limit: usize) -> Option<(u32, usize)> {
+        let mut value = 0;
+        for len in 0..limit {
+            let byte = *self.bytes.get(at + len)?;
+            value |= u32::from(byte & 0x7f) << (7 * len);
+            if byte & 0x80 == 0 || len + 1 == limit {
+                return Some((value, len + 1));
+            }
+        }
+        None
+    }
+}
+
+impl Iterator for Decoder<'_> {
+    type Item = Packet;
+
+    #[inline]
+    fn next(&mut self) -> Option<Packet> {
+        if !self.is_synced {
+            return self.unsynced();
+        }
+        let header = *self.bytes.get(self.at)?;
+        if let Some(packet) = self.synced(header) {
+            return Some(packet);
+        }
+        let kind = match self.kinds[usize::from(header)] {
+            Kind::Extension if self.bytes.get(self.at + 1) == Some(&0) => Kind::Async,
+            kind => kind,
+        };
+        Some(self.bad(Kind::IncompleteEot, kind, self.bytes.len() - self.at))
+    }
+}
+
+fn little_endian(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+const ATOMS: [Atoms; 256] = {
+    let mut table = [Atoms { bits: 0, count: 0 }; 256];
+    let mut header = 0xc0;
+    while header < 256 {
+        let low = header as u32;
+        let (bits, count) = match header {
+            0xf6 | 0xf7 => (low & 1, 1),
+            0xd8..=0xdb => (low & 3, 2),
+            0xf8..=0xff => (low & 7, 3),
+            0xdc => (0b1110, 4),
+            0xdd => (0b0000, 4),
+            0xde => (0b1010, 4),
+            0xdf => (0b0101, 4),
+            0xf5 => (0b11110, 5),
+            0xd5 => (0b00000, 5),
+            0xd6 => (0b01010, 5),
+            0xd7 => (0b10101, 5),
+            _ => {
+                let taken = (low & 0x1f) + 3;
+                let all = (1 << taken) - 1;
+                (
+                    if low & 0x20 == 0 {
+                        all | 1 << taken
+                    } else {
+                        all
+                    },
+                    taken as u8 + 1,
+                )
+            }
+        };
+        table[header] = Atoms { bits, count };
+        header += 1;
+    }
+    table
+};
+
+/// What a header would begin if the configuration had it.
+fn reserved_kind(header: u8) -> Kind {
+    match header {
+        0x07 => Kind::ExceptionReturn,
+        0x20..=0x27 => Kind::DataSyncNumbered,
+        0x28..=0x2c => Kind::DataSyncUnnumbered,
+        0x40..=0x42 => Kind::ConditionalF2,
+        0x43 => Kind::ConditionalFlush,
+        0x44..=0x46 => Kind::ConditionalResultF4,
+        0x48..=0x4a | 0x4c..=0x4e => Kind::ConditionalResultF2,
+        0x50..=0x5f => Kind::ConditionalResultF3,
+        0x68..=0x6b | 0x6e | 0x6f => Kind::ConditionalResultF1,
+        0x6c => Kind::ConditionalF1,
+        0x6d => Kind::ConditionalF3,
+        _ => Kind::Reserved,
+    }
+}
+
+/// The kind of packet that each first byte begins.
+fn kinds(config: &Config) -> [Kind; 256] {
+    let mut kinds = [Kind::Reserved; 256];
+    let is_ete = config.is_ete;
+    for (header, kind) in kinds.iter_mut().enumerate() {
+        let header = header as u8;
+        *kind = match header {
+            0x00 => Kind::Extension,
+            0x01 => Kind::TraceInfo,
+            0x02 | 0x03 => Kind::Timestamp,
+            0x04 => Kind::TraceOn,
+            0x05 => Kind::FunctionReturn,
+            0x06 => Kind::Exception,
+            0x07 if is_ete => Kind::ReservedConfig,
+            0x07 => Kind::ExceptionReturn,
+            0x09 if is_ete => Kind::Instrumentation,
+            0x0a if is_ete => Kind::TransactionStart,
+            0x0b if is_ete => Kind::TransactionCommit,
+            0x0c | 0x0d => Kind::CycleCountF2,
+            0x0e | 0x0f => Kind::CycleCountF1,
+            0x10..=0x1f => Kind::CycleCountF3,
+            0x20..=0x2c if !config.traces_data() => Kind::ReservedConfig,
+            0x20..=0x2c => reserved_kind(header),
+            0x2d => Kind::Commit,
+            0x2e => Kind::CancelF1,
+            0x2f => Kind::CancelF1Mispredict,
+            0x30..=0x33 => Kind::Mispredict,
+            0x34..=0x37 => Kind::CancelF2,
+            0x38..=0x3f => Kind::CancelF3,
+            0x40..=0x6f => match reserved_kind(header) {
+                Kind::Reserved => Kind::Reserved,
+                kind if config.traces_conditionals() => kind,
+                _ => Kind::ReservedConfig,
+            },
+            0x70 if config.version() >= 0x43 => Kind::Ignore,
+            0x71..=0x7f => Kind::Event,
+            0x80 | 0x81 => Kind::Context,
+            0x82 => Kind::AddressContext32Is0,
+            0x83 => Kind::AddressContext32Is1,
+            0x85 => Kind::AddressContext64Is0,
+            0x86 => Kind::AddressContext64Is1,
+            0x88 if config.version() >= 0x46 => Kind::TimestampMarker,
+            0x90..=0x92 => Kind::AddressMatch,
+            0x95 => Kind::AddressShortIs0,
+            0x96 => Kind::AddressShortIs1,
+            0x9a => Kind::Address32Is0,
+            0x9b => Kind::Address32Is1,
+            0x9d => Kind::Address64Is0,
+            0x9e => Kind::Address64Is1,
+            0xa0..=0xa2 | 0xa5 | 0xa6 | 0xaa..=0xac | 0xaf if config.has_q_elements() => Kind::Q,
+            0xb0..=0xb2 if is_ete => Kind::SourceMatch,
+            0xb4 if is_ete => Kind::SourceShortIs0,
+            0xb5 if is_ete => Kind::SourceShortIs1,
+            0xb6 if is_ete => Kind::Source32Is0,
+            0xb7 if is_ete => Kind::Source32Is1,
+            0xb8 if is_ete => Kind::Source64Is0,
+            0xb9 if is_ete => Kind::Source64Is1,
+            0xc0..=0xd4 | 0xe0..=0xf4 => Kind::AtomF6,
+            0xd5..=0xd7 | 0xf5 => Kind::AtomF5,
+            0xd8..=0xdb => Kind::AtomF2,
+            0xdc..=0xdf => Kind::AtomF4,
+            0xf6 | 0xf7 => Kind::AtomF1,
+            0xf8..=0xff => Kind::AtomF3,
+            _ => Kind::Reserved,
+        };
+    }
+    kinds
+}

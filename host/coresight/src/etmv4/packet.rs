@@ -1,0 +1,230 @@
+//! A packet and its fields.
+
+/// What a packet is. The first byte decides, for some together with the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(
+    missing_docs,
+    reason = "the names are the protocol's, and `describe` spells them out"
+)]
+pub enum Kind {
+    NotSync,
+    IncompleteEot,
+    BadSequence,
+    BadTraceMode,
+    Reserved,
+    ReservedConfig,
+    Extension,
+    Async,
+    Discard,
+    Overflow,
+    TraceInfo,
+    Timestamp,
+    TraceOn,
+    FunctionReturn,
+    Exception,
+    ExceptionReturn,
+    PeReset,
+    TransactionFail,
+    Instrumentation,
+    TransactionStart,
+    TransactionCommit,
+    CycleCountF1,
+    CycleCountF2,
+    CycleCountF3,
+    DataSyncNumbered,
+    DataSyncUnnumbered,
+    Commit,
+    CancelF1,
+    CancelF1Mispredict,
+    Mispredict,
+    CancelF2,
+    CancelF3,
+    ConditionalF1,
+    ConditionalF2,
+    ConditionalF3,
+    ConditionalFlush,
+    ConditionalResultF1,
+    ConditionalResultF2,
+    ConditionalResultF3,
+    ConditionalResultF4,
+    Ignore,
+    Event,
+    Context,
+    AddressContext32Is0,
+    AddressContext32Is1,
+    AddressContext64Is0,
+    AddressContext64Is1,
+    TimestampMarker,
+    AddressMatch,
+    AddressShortIs0,
+    AddressShortIs1,
+    Address32Is0,
+    Address32Is1,
+    Address64Is0,
+    Address64Is1,
+    Q,
+    SourceMatch,
+    SourceShortIs0,
+    SourceShortIs1,
+    Source32Is0,
+    Source32Is1,
+    Source64Is0,
+    Source64Is1,
+    AtomF1,
+    AtomF2,
+    AtomF3,
+    AtomF4,
+    AtomF5,
+    AtomF6,
+}
+
+/// One packet of a source.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Packet {
+    /// What it is.
+    pub kind: Kind,
+    /// For a packet that is wrong or cut short, what it began as.
+    pub began_as: Kind,
+    /// Position of its first byte in the stream.
+    pub start: usize,
+    /// Bytes.
+    pub len: usize,
+    /// What it says.
+    pub fields: Fields,
+}
+
+impl Packet {
+    /// Position behind its last byte.
+    pub fn end(&self) -> usize {
+        self.start + self.len
+    }
+}
+
+/// What a packet says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fields {
+    /// Nothing but its kind.
+    None,
+    /// Atoms, and for the packets of speculation how many elements are cancelled after them.
+    Atoms(Atoms),
+    /// Atoms that a mispredict or cancel brings, and how many elements it cancels.
+    Cancel {
+        /// Atoms before the cancel.
+        atoms: Atoms,
+        /// Elements cancelled.
+        count: u32,
+    },
+    /// Elements committed.
+    Commit(u32),
+    /// An address, whole.
+    Address(Address),
+    /// A context; `None` if it is unchanged.
+    Context(Option<Context>),
+    /// An address and a context.
+    AddressContext(Address, Context),
+    /// Trace configuration at a point of synchronization.
+    TraceInfo(TraceInfo),
+    /// A timestamp, whole, and the cycles since the last count.
+    Timestamp {
+        /// Value.
+        value: u64,
+        /// Cycles, if counted.
+        cycles: Option<u32>,
+    },
+    /// Cycles since the last count; 0 if unknown.
+    Cycles {
+        /// Cycles.
+        count: u32,
+        /// Elements committed, if the unit says so here (TRCIDR0.COMMOPT is 0).
+        commit: Option<i32>,
+    },
+    /// An exception.
+    Exception {
+        /// Number.
+        number: u16,
+        /// E1:E0: 1 an address follows, 2 it is also the target of the branch before.
+        address: u8,
+        /// M profile: a fault is pending.
+        fault_pending: bool,
+    },
+    /// A bit or a number in the header: events, data synchronization markers.
+    Number(u8),
+    /// A Q element.
+    Q(QElement),
+    /// Instrumentation by the PE: exception level and value.
+    Instrumentation {
+        /// Exception level.
+        level: u8,
+        /// Value.
+        value: u64,
+    },
+    /// Conditional instructions or their results, as many bits as the packet has.
+    Conditional(u32),
+}
+
+/// Atoms, the oldest in bit 0; 1 is E (taken), 0 is N.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Atoms {
+    /// One bit each.
+    pub bits: u32,
+    /// How many, at most 24.
+    pub count: u8,
+}
+
+/// An address, made whole from the address history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Address {
+    /// Value.
+    pub value: u64,
+    /// Instruction set bit: 0 for A64 and A32, 1 for T32.
+    pub is: u8,
+    /// Low bits that the packet itself had; 0 for an exact match.
+    pub bits: u8,
+    /// Entry of the history that an exact match repeats.
+    pub match_index: u8,
+}
+
+/// The PE's context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Context {
+    /// Exception level.
+    pub level: u8,
+    /// AArch64.
+    pub is_64_bit: bool,
+    /// Not Secure; with `nse` Realm.
+    pub ns: bool,
+    /// Root, or with `ns` Realm.
+    pub nse: bool,
+    /// Context ID (CONTEXTIDR), if in the packet.
+    pub context_id: Option<u32>,
+    /// VMID or virtual context ID, if in the packet.
+    pub vmid: Option<u32>,
+}
+
+/// A trace info packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct TraceInfo {
+    /// The INFO section; bit 0 says that cycles are counted, bit 6 that a transaction is under way.
+    pub info: u32,
+    /// The KEY section.
+    pub key: u32,
+    /// P0 elements already speculative here, if said.
+    pub speculation: Option<u32>,
+    /// Cycle count threshold.
+    pub cycle_threshold: u32,
+    /// Whether it is the first one of the stream.
+    pub is_first: bool,
+}
+
+/// A Q packet: instructions that executed without atoms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QElement {
+    /// Low four bits of the header.
+    pub form: u8,
+    /// Instructions, if known.
+    pub count: Option<u32>,
+    /// Where execution goes on, if the packet says so.
+    pub address: Option<Address>,
+    /// Whether that address is an exact match.
+    pub is_match: bool,
+}

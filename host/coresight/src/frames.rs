@@ -1,0 +1,409 @@
+//! The CoreSight formatter's frames (Arm IHI 0029, chapter "Formatter"): one byte stream for each trace ID.
+//!
+//! A frame has 16 bytes. In each of its first seven pairs, the first byte is either data, with its lowest bit kept in
+//! byte 15, or a new trace ID, which holds from the next byte or from the one after. A trace port (TPIU) puts full
+//! synchronization words (`7FFFFFFF`) between frames and half words (`7FFF`) anywhere between pairs; memory (ETB, ETF,
+//! ETR) has neither, except for a frame of four full words, which marks a reset of the decoders.
+//!
+//! A stream keeps where its bytes came from, so that a packet can name its offset in the buffer. Offsets follow OpenCSD's
+//! count: a run of bytes of one ID is numbered from the position of the pair with which it begins.
+
+use std::borrow::Cow;
+
+/// A trace ID: the ATB identifier of a source. 0x01 to 0x6F are sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TraceId(pub u8);
+
+impl TraceId {
+    /// Bytes without a source, and buffers without a formatter.
+    pub const NONE: TraceId = TraceId(0);
+
+    /// Whether sources may have this ID; 0x70 to 0x7F are reserved, 0 is padding.
+    pub fn is_source(self) -> bool {
+        (1..0x70).contains(&self.0)
+    }
+}
+
+/// How a buffer is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameFormat {
+    /// The bytes of one source, without frames.
+    Unformatted,
+    /// Frames from the first byte on, as a trace buffer in memory has them.
+    Memory,
+    /// What a trace port emits: frames between full and half synchronization words, beginning anywhere.
+    Tpiu,
+    /// A DSTREAM capture: blocks of 504 bytes of a trace port's data with 8 bytes of the probe's own.
+    Dstream,
+}
+
+/// The bytes of one source.
+#[derive(Clone, Debug)]
+pub struct Stream<'a> {
+    /// The source.
+    pub id: TraceId,
+    /// Its bytes, in order.
+    pub bytes: Cow<'a, [u8]>,
+    /// Positions in `bytes` at which the decoder has to begin anew.
+    pub resets: Vec<usize>,
+    runs: Vec<Run>,
+}
+
+/// Consecutive bytes of a stream that were consecutive in the buffer.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    start: usize,
+    offset: u64,
+}
+
+impl<'a> Stream<'a> {
+    /// A stream of a buffer without frames. `offset` is that of its first byte.
+    pub fn unformatted(id: TraceId, bytes: &'a [u8], offset: u64) -> Self {
+        Stream {
+            id,
+            bytes: Cow::Borrowed(bytes),
+            resets: Vec::new(),
+            runs: vec![Run { start: 0, offset }],
+        }
+    }
+
+    fn new(id: TraceId) -> Self {
+        Stream {
+            id,
+            bytes: Cow::Owned(Vec::new()),
+            resets: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, bytes: &[u8], offset: u64) {
+        let Cow::Owned(all) = &mut self.bytes else {
+            return;
+        };
+        let start = all.len();
+        let continues = self
+            .runs
+            .last()
+            .is_some_and(|run| run.offset + (start - run.start) as u64 == offset);
+        if !continues {
+            self.runs.push(Run { start, offset });
+        }
+        all.extend_from_slice(bytes);
+    }
+
+    /// Translates positions of this stream into offsets of the buffer.
+    pub fn offsets(&self) -> Offsets<'_> {
+        Offsets {
+            runs: &self.runs,
+            at: 0,
+        }
+    }
+}
+
+/// Translates positions of a stream into offsets of its buffer, quickly if asked in order.
+#[derive(Clone, Debug)]
+pub struct Offsets<'a> {
+    runs: &'a [Run],
+    at: usize,
+}
+
+impl Offsets<'_> {
+    /// The offset in the buffer of the byte at `position`; behind the end, that of the byte that would follow.
+    pub fn of(&mut self, position: usize) -> u64 {
+        let is_here = |at: usize| {
+            self.runs.get(at).is_some_and(|run| run.start <= position)
+                && self
+                    .runs
+                    .get(at + 1)
+                    .is_none_or(|next| next.start > position)
+        };
+        if !is_here(self.at) {
+            self.at = if is_here(self.at + 1) {
+                self.at + 1
+            } else {
+                self.runs
+                    .partition_point(|run| run.start <= position)
+                    .saturating_sub(1)
+            };
+        }
+        self.runs.get(self.at).map_or(position as u64, |run| {
+            run.offset + position.saturating_sub(run.start) as u64
+        })
+    }
+}
+
+/// What a buffer holds, by source.
+#[derive(Clone, Debug, Default)]
+pub struct Frames<'a> {
+    /// The streams in the order in which their IDs first appear.
+    pub streams: Vec<Stream<'a>>,
+    /// Whole frames.
+    pub frames: u64,
+    /// Bytes before the first synchronization, or of frames that a synchronization cut short.
+    pub skipped_bytes: u64,
+    /// Bytes without a source: padding (ID 0), and data before the first ID.
+    pub padding_bytes: u64,
+    /// Bytes under the reserved IDs 0x70 to 0x7F.
+    pub reserved_bytes: u64,
+    /// Triggers (ID 0x7D).
+    pub triggers: u64,
+    /// Bytes behind the last whole frame.
+    pub rest_bytes: u64,
+    /// Frames that reset the decoders.
+    pub resets: u64,
+}
+
+/// Splits a buffer into the streams of its sources.
+///
+/// An unformatted buffer becomes one stream with `unformatted_id`.
+pub fn split(buffer: &[u8], format: FrameFormat, unformatted_id: TraceId) -> Frames<'_> {
+    match format {
+        FrameFormat::Unformatted => Frames {
+            streams: vec![Stream::unformatted(unformatted_id, buffer, 0)],
+            ..Frames::default()
+        },
+        FrameFormat::Memory => {
+            let mut splitter = Splitter::default();
+            splitter.memory(buffer);
+            splitter.finish()
+        }
+        FrameFormat::Tpiu => {
+            let mut splitter = Splitter::default();
+            splitter.port(buffer);
+            splitter.finish()
+        }
+        FrameFormat::Dstream => {
+            let data: Vec<u8> = buffer
+                .chunks(512)
+                .flat_map(|block| &block[..block.len().min(504)])
+                .copied()
+                .collect();
+            let mut splitter = Splitter::default();
+            splitter.port(&data);
+            splitter.finish()
+        }
+    }
+}
+
+const FULL_SYNC: [u8; 4] = [0xff, 0xff, 0xff, 0x7f];
+const HALF_SYNC: [u8; 2] = [0xff, 0x7f];
+const RESET: [u8; 16] = [
+    0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f,
+];
+
+struct Splitter {
+    frames: Frames<'static>,
+    /// Index into the streams by ID.
+    by_id: [u8; 128],
+    id: TraceId,
+}
+
+const UNSEEN: u8 = u8::MAX;
+
+impl Default for Splitter {
+    fn default() -> Self {
+        Splitter {
+            frames: Frames::default(),
+            by_id: [UNSEEN; 128],
+            id: TraceId::NONE,
+        }
+    }
+}
+
+impl Splitter {
+    fn memory(&mut self, buffer: &[u8]) {
+        let mut chunks = buffer.chunks_exact(16);
+        let mut offset = 0;
+        for frame in &mut chunks {
+            if let Ok(frame) = <&[u8; 16]>::try_from(frame) {
+                if *frame == RESET {
+                    self.reset();
+                } else {
+                    self.frame(frame, offset);
+                }
+            }
+            offset += 16;
+        }
+        self.frames.rest_bytes = chunks.remainder().len() as u64;
+    }
+
+    fn port(&mut self, buffer: &[u8]) {
+        let Some(first) = buffer.windows(4).position(|word| word == FULL_SYNC) else {
+            self.frames.skipped_bytes = buffer.len() as u64;
+            return;
+        };
+        self.frames.skipped_bytes = first as u64;
+        let mut at = first;
+        let mut frame = [0; 16];
+        let mut filled = 0;
+        let mut start = at;
+        while let Some(pair) = buffer.get(at..at + 2) {
+            if buffer.get(at..at + 4) == Some(&FULL_SYNC[..]) {
+                self.frames.skipped_bytes += filled as u64;
+                filled = 0;
+                at += 4;
+                continue;
+            }
+            if pair == HALF_SYNC {
+                at += 2;
+                continue;
+            }
+            if filled == 0 {
+                start = at;
+            }
+            frame[filled] = pair[0];
+            frame[filled + 1] = pair[1];
+            filled += 2;
+            at += 2;
+            if filled == 16 {
+                self.frame(&frame, start as u64);
+                filled = 0;
+            }
+        }
+        self.frames.rest_bytes = (buffer.len() - at + filled) as u64;
+    }
+
+    fn reset(&mut self) {
+        self.frames.resets += 1;
+        self.id = TraceId::NONE;
+        for stream in &mut self.frames.streams {
+            stream.resets.push(stream.bytes.len());
+        }
+    }
+
+    fn frame(&mut self, frame: &[u8; 16], offset: u64) {
+        self.frames.frames += 1;
+        let mut data = [0; 15];
+        let mut len = 0;
+        let mut start = offset;
+        let mut low_bits = frame[15];
+        for at in (0..14).step_by(2) {
+            let (first, second) = (frame[at], frame[at + 1]);
+            let low = low_bits & 1;
+            low_bits >>= 1;
+            if first & 1 == 0 {
+                data[len] = first | low;
+                data[len + 1] = second;
+                len += 2;
+                continue;
+            }
+            let id = TraceId(first >> 1);
+            if id == self.id {
+                data[len] = second;
+                len += 1;
+                continue;
+            }
+            // With the bit set, the second byte still belongs to the source before.
+            if low == 1 {
+                data[len] = second;
+                len += 1;
+            }
+            if len > 0 {
+                self.data(&data[..len], start);
+                len = 0;
+                start = offset + at as u64;
+            }
+            self.id = id;
+            if low == 0 {
+                data[0] = second;
+                len = 1;
+            }
+        }
+        if frame[14] & 1 == 0 {
+            data[len] = frame[14] | (low_bits & 1);
+            len += 1;
+            self.data(&data[..len], start);
+        } else {
+            self.data(&data[..len], start);
+            self.id = TraceId(frame[14] >> 1);
+        }
+    }
+
+    fn data(&mut self, data: &[u8], offset: u64) {
+        if data.is_empty() {
+            return;
+        }
+        let count = data.len() as u64;
+        if !self.id.is_source() {
+            match self.id.0 {
+                0 => self.frames.padding_bytes += count,
+                0x7d => {
+                    self.frames.triggers += 1;
+                    self.frames.reserved_bytes += count;
+                }
+                _ => self.frames.reserved_bytes += count,
+            }
+            return;
+        }
+        let index = &mut self.by_id[usize::from(self.id.0)];
+        if *index == UNSEEN {
+            // At most 111 IDs are sources.
+            *index = u8::try_from(self.frames.streams.len()).unwrap_or(0);
+            self.frames.streams.push(Stream::new(self.id));
+        }
+        if let Some(stream) = self.frames.streams.get_mut(usize::from(*index)) {
+            stream.add(data, offset);
+        }
+    }
+
+    fn finish(self) -> Frames<'static> {
+        self.frames
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn only(frames: &Frames<'_>) -> (u8, Vec<u8>) {
+        assert_eq!(frames.streams.len(), 1);
+        (frames.streams[0].id.0, frames.streams[0].bytes.to_vec())
+    }
+
+    #[test]
+    fn takes_low_bits_from_the_last_byte() {
+        let mut frame = [0x20; 16];
+        frame[0] = 0x10 << 1 | 1;
+        frame[15] = 0b1000_0010;
+        let frames = split(&frame, FrameFormat::Memory, TraceId::NONE);
+        let mut expected = vec![0x20; 14];
+        expected[1] = 0x21;
+        expected[13] = 0x21;
+        assert_eq!(only(&frames), (0x10, expected));
+    }
+
+    #[test]
+    fn a_late_id_keeps_the_second_byte_for_the_source_before() {
+        let mut frame = [0x20; 16];
+        frame[0] = 0x10 << 1 | 1;
+        frame[4] = 0x11 << 1 | 1;
+        frame[5] = 0x55;
+        frame[15] = 0b100;
+        let frames = split(&frame, FrameFormat::Memory, TraceId::NONE);
+        assert_eq!(frames.streams[0].bytes.as_ref(), [0x20, 0x20, 0x20, 0x55]);
+        assert_eq!(frames.streams[1].bytes.len(), 9);
+        assert_eq!(frames.streams[1].offsets().of(0), 4);
+    }
+
+    #[test]
+    fn a_port_begins_anywhere_and_skips_half_synchronization() {
+        let mut port = vec![1, 2, 3];
+        port.extend(FULL_SYNC);
+        port.extend([0x21, 0x42, 0x20, 0x42]);
+        port.extend(HALF_SYNC);
+        port.extend([0x20; 12]);
+        let frames = split(&port, FrameFormat::Tpiu, TraceId::NONE);
+        assert_eq!(frames.skipped_bytes, 3);
+        assert_eq!(only(&frames).1.len(), 14);
+    }
+
+    #[test]
+    fn four_full_words_reset() {
+        let mut buffer = vec![0x20; 16];
+        buffer[0] = 0x21;
+        buffer.extend(RESET);
+        let frames = split(&buffer, FrameFormat::Memory, TraceId::NONE);
+        assert_eq!(frames.resets, 1);
+        assert_eq!(frames.streams[0].resets, [14]);
+    }
+}

@@ -1,0 +1,23 @@
+//! Decoder for Arm CoreSight hardware trace, from formatter frames to executed instructions.
+//!
+//! The layers are separate; each one can be used without those above it:
+//!
+//! 1. [`frames`]: the formatter's 16-byte frames, TPIU synchronization, one byte stream for each trace ID.
+//! 2. Packets, one module for each protocol: [`etmv4`] (all of ETMv4 and ETE), [`etmv3`], [`ptm`], [`stm`], [`itm`].
+//!    A packet borrows nothing and allocates nothing; its text is that of OpenCSD's `trc_pkt_lister`.
+//! 3. [`flow`]: packets and memory images become [elements](element): ranges of executed instructions, exceptions,
+//!    contexts, times. A straight run of instructions is decoded once for each address space and reused.
+//!
+//! [`snapshot`] reads OpenCSD's snapshot directories, [`perf`] the trace in a perf.data file. The crate knows nothing of
+//! events, symbols or terminals, and depends on no other crate of Kymo.
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod etmv4;
+pub mod frames;
+pub mod listing;
+pub mod snapshot;
+mod source;
+
+pub use error::Error;
+pub use source::{Protocol, Source};

@@ -1,0 +1,348 @@
+//! OpenCSD's snapshot directories: `snapshot.ini`, device and core files, trace buffers and memory images.
+//!
+//! The layout is that of the Arm debugger's "snapshot" export as OpenCSD's `trc_pkt_lister` reads it: `snapshot.ini` lists
+//! device files and names the trace metadata, which lists buffers, says which source writes into which buffer and which
+//! core a source belongs to. A device file has the registers that configure a source, or the memory of a core.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+use crate::frames::FrameFormat;
+
+/// A snapshot directory, read except for its trace buffers and memory images.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Cores and trace sources.
+    pub devices: Vec<Device>,
+    /// Trace buffers, in the order of the metadata's sections.
+    pub buffers: Vec<Buffer>,
+    /// Source name and buffer name, as the metadata pairs them.
+    pub source_buffers: Vec<(String, String)>,
+    /// Core name and source name, as the metadata pairs them.
+    pub core_sources: Vec<(String, String)>,
+}
+
+/// A core or a trace source.
+#[derive(Clone, Debug, Default)]
+pub struct Device {
+    /// Its name, by which the metadata refers to it.
+    pub name: String,
+    /// `core`, `trace_source`, or another.
+    pub class: String,
+    /// What it is, for instance `Cortex-A53` or `ETM4.1`.
+    pub kind: String,
+    /// Registers by name, without their addresses.
+    pub registers: BTreeMap<String, u64>,
+    /// Memory images.
+    pub dumps: Vec<Dump>,
+}
+
+impl Device {
+    /// A register, or `default` where the snapshot does not have it.
+    pub fn register(&self, name: &str, default: u32) -> u32 {
+        self.registers
+            .get(name)
+            .map_or(default, |value| *value as u32)
+    }
+}
+
+/// An image of a core's memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dump {
+    /// The file, below the snapshot's directory.
+    pub file: PathBuf,
+    /// Address of its first byte.
+    pub address: u64,
+    /// Bytes; to the end of the file if absent.
+    pub length: Option<u64>,
+    /// Where in the file the memory begins.
+    pub offset: u64,
+    /// The memory space, if it is only visible in one: `S`, `N`, `EL1N`, ...
+    pub space: Option<String>,
+}
+
+/// A trace buffer.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// Its name, by which the metadata refers to it.
+    pub name: String,
+    /// Files, one behind the other.
+    pub files: Vec<PathBuf>,
+    /// How its bytes are laid out.
+    pub format: FrameFormat,
+}
+
+impl Snapshot {
+    /// Whether `path` is a snapshot: a directory with a `snapshot.ini`, or that file.
+    pub fn is_at(path: &Path) -> bool {
+        path.join("snapshot.ini").is_file()
+            || path.file_name().is_some_and(|name| name == "snapshot.ini")
+    }
+
+    /// Reads the `.ini` files of the snapshot at `path`.
+    ///
+    /// # Errors
+    /// [`Error`] if a file is missing or malformed.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let directory = if path.is_dir() {
+            path.to_owned()
+        } else {
+            path.parent().unwrap_or(path).to_owned()
+        };
+        let main = Ini::read(&directory.join("snapshot.ini"))?;
+        let mut snapshot = Snapshot {
+            directory,
+            devices: Vec::new(),
+            buffers: Vec::new(),
+            source_buffers: Vec::new(),
+            core_sources: Vec::new(),
+        };
+        for (_, file) in main.section("device_list") {
+            snapshot
+                .devices
+                .push(read_device(&snapshot.directory.join(file))?);
+        }
+        let metadata = match main.value("trace", "metadata") {
+            Some(file) => Ini::read(&snapshot.directory.join(file))?,
+            None => return Ok(snapshot),
+        };
+        // The reference tool takes buffers as their sections come, not as the list names them.
+        let names = metadata
+            .value("trace_buffers", "buffers")
+            .unwrap_or_default();
+        let is_listed = |section: &str| names.split(',').any(|name| name.trim() == section);
+        for section in metadata
+            .sections
+            .iter()
+            .map(|section| section.name.as_str())
+        {
+            if !is_listed(section) {
+                continue;
+            }
+            let files = metadata.value(section, "file").unwrap_or_default();
+            snapshot.buffers.push(Buffer {
+                name: metadata
+                    .value(section, "name")
+                    .unwrap_or(section)
+                    .to_owned(),
+                files: files
+                    .split(',')
+                    .map(|file| PathBuf::from(file.trim()))
+                    .collect(),
+                format: match metadata.value(section, "format").unwrap_or("coresight") {
+                    "source_data" => FrameFormat::Unformatted,
+                    "tpiu" | "tpiu_hsync" => FrameFormat::Tpiu,
+                    "dstream_coresight" => FrameFormat::Dstream,
+                    _ => FrameFormat::Memory,
+                },
+            });
+        }
+        snapshot.source_buffers = metadata.pairs("source_buffers");
+        snapshot.core_sources = metadata.pairs("core_trace_sources");
+        Ok(snapshot)
+    }
+
+    /// The bytes of a buffer.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if a file cannot be read.
+    pub fn read_buffer(&self, buffer: &Buffer) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        for file in &buffer.files {
+            bytes.extend(self.read(file)?);
+        }
+        Ok(bytes)
+    }
+
+    /// The bytes of a file of the snapshot.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be read.
+    pub fn read(&self, file: &Path) -> Result<Vec<u8>, Error> {
+        let path = self.directory.join(file);
+        std::fs::read(&path).map_err(|source| Error::Io { path, source })
+    }
+
+    /// The device of that name.
+    pub fn device(&self, name: &str) -> Option<&Device> {
+        self.devices.iter().find(|device| device.name == name)
+    }
+
+    /// The trace sources that write into a buffer.
+    pub fn sources<'a>(&'a self, buffer: &'a Buffer) -> impl Iterator<Item = &'a Device> {
+        self.source_buffers
+            .iter()
+            .filter(|(_, name)| name.split(',').any(|name| name.trim() == buffer.name))
+            .filter_map(|(source, _)| self.device(source))
+    }
+
+    /// The core whose instructions a source traces.
+    pub fn core_of(&self, source: &Device) -> Option<&Device> {
+        let (core, _) = self
+            .core_sources
+            .iter()
+            .find(|(_, name)| *name == source.name)?;
+        self.device(core)
+    }
+}
+
+fn read_device(path: &Path) -> Result<Device, Error> {
+    let ini = Ini::read(path)?;
+    let mut device = Device {
+        name: ini.value("device", "name").unwrap_or_default().to_owned(),
+        class: ini.value("device", "class").unwrap_or_default().to_owned(),
+        kind: ini.value("device", "type").unwrap_or_default().to_owned(),
+        ..Device::default()
+    };
+    for (key, value) in ini.section("regs") {
+        let name = key.split('(').next().unwrap_or_default().trim();
+        // Wide registers of the core are written in ways that nothing here needs.
+        if let Some(value) = parse_number(value) {
+            device.registers.insert(name.to_owned(), value);
+        }
+    }
+    for section in ini
+        .sections
+        .iter()
+        .filter(|section| section.name.starts_with("dump"))
+    {
+        let find = |key: &str| {
+            section
+                .values
+                .iter()
+                .find(|(name, _)| name == key)
+                .map(|(_, value)| value.as_str())
+        };
+        let number = |key: &'static str| -> Result<Option<u64>, Error> {
+            match find(key) {
+                None => Ok(None),
+                Some(value) => parse_number(value).map(Some).ok_or_else(|| Error::Value {
+                    place: format!("{}: {key} of [{}]", path.display(), section.name),
+                    expected: "a number",
+                    found: value.to_owned(),
+                }),
+            }
+        };
+        let Some(file) = find("file") else { continue };
+        device.dumps.push(Dump {
+            file: PathBuf::from(file),
+            address: number("address")?.unwrap_or_default(),
+            length: number("length")?,
+            offset: number("offset")?.unwrap_or_default(),
+            space: find("space").map(str::to_owned),
+        });
+    }
+    Ok(device)
+}
+
+fn parse_number(text: &str) -> Option<u64> {
+    let text = text.trim();
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// An `.ini` file: sections of keys and values, in order.
+struct Ini {
+    sections: Vec<Section>,
+}
+
+struct Section {
+    name: String,
+    values: Vec<(String, String)>,
+}
+
+impl Ini {
+    fn read(path: &Path) -> Result<Self, Error> {
+        let bytes = std::fs::read(path).map_err(|source| Error::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(path, &String::from_utf8_lossy(&bytes))
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, Error> {
+        let mut sections: Vec<Section> = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.split([';', '#']).next().unwrap_or_default().trim();
+            if line.is_empty() {
+                continue;
+            }
+            let malformed = || Error::Ini {
+                path: path.to_owned(),
+                line: index + 1,
+                found: line.chars().take(80).collect(),
+            };
+            if let Some(name) = line.strip_prefix('[') {
+                let name = name.strip_suffix(']').ok_or_else(malformed)?.trim();
+                sections.push(Section {
+                    name: name.to_owned(),
+                    values: Vec::new(),
+                });
+            } else {
+                let (key, value) = line.split_once('=').ok_or_else(malformed)?;
+                let section = sections.last_mut().ok_or_else(malformed)?;
+                let value = value.trim().trim_matches('"');
+                section
+                    .values
+                    .push((key.trim().to_owned(), value.to_owned()));
+            }
+        }
+        Ok(Ini { sections })
+    }
+
+    fn section<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.sections
+            .iter()
+            .filter(move |section| section.name == name)
+            .flat_map(|section| {
+                section
+                    .values
+                    .iter()
+                    .map(|(key, value)| (key.as_str(), value.as_str()))
+            })
+    }
+
+    fn value<'a>(&'a self, section: &'a str, key: &'a str) -> Option<&'a str> {
+        self.section(section)
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value)
+    }
+
+    fn pairs(&self, section: &str) -> Vec<(String, String)> {
+        self.section(section)
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_sections_comments_and_quotes() {
+        let ini = Ini::parse(
+            Path::new("x"),
+            "; c\n[a]\nk = \"v\" ; c\n[b]\nR(0x1)=0x10\n",
+        )
+        .unwrap();
+        assert_eq!(ini.value("a", "k"), Some("v"));
+        assert_eq!(ini.value("b", "R(0x1)"), Some("0x10"));
+    }
+
+    #[test]
+    fn says_which_line_is_malformed() {
+        let error = Ini::parse(Path::new("x.ini"), "[a]\nnothing\n")
+            .err()
+            .unwrap();
+        assert!(
+            error.to_string().starts_with("x.ini:2: expected"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! Trace sources: which protocol one speaks, how it is configured, and which core it watches.
+
+use crate::etmv4;
+use crate::frames::TraceId;
+use crate::snapshot::{Device, Snapshot};
+
+/// A trace source.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The ID under which its bytes come.
+    pub id: TraceId,
+    /// Its name in the snapshot or recording.
+    pub name: String,
+    /// Its protocol and configuration.
+    pub protocol: Protocol,
+}
+
+/// A protocol with its configuration.
+#[derive(Clone, Copy, Debug)]
+pub enum Protocol {
+    /// ETMv4 or ETE.
+    EtmV4(etmv4::Config),
+}
+
+impl Protocol {
+    /// The trace ID that the configuration names.
+    pub fn trace_id(&self) -> TraceId {
+        match self {
+            Protocol::EtmV4(config) => TraceId(config.trace_id()),
+        }
+    }
+
+    /// The protocol's name as the reference tool prints it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Protocol::EtmV4(config) if config.is_ete => "ETE",
+            Protocol::EtmV4(_) => "ETMV4I",
+        }
+    }
+
+    /// The protocol of a snapshot's device; `None` if it is none of a trace source.
+    pub fn of_device(device: &Device, core: Option<&Device>) -> Option<Self> {
+        let is_m_profile = core.is_some_and(|core| is_m_profile(&core.kind));
+        let kind = device.kind.to_ascii_uppercase();
+        if kind.starts_with("ETM4") || kind.starts_with("ETMV4") || kind.starts_with("ETE") {
+            let default = etmv4::Config::default();
+            return Some(Protocol::EtmV4(etmv4::Config {
+                configr: device.register("TRCCONFIGR", default.configr),
+                trace_idr: device.register("TRCTRACEIDR", default.trace_idr),
+                idr0: device.register("TRCIDR0", default.idr0),
+                idr1: device.register("TRCIDR1", default.idr1),
+                idr2: device.register("TRCIDR2", default.idr2),
+                idr8: device.register("TRCIDR8", default.idr8),
+                devarch: device.register("TRCDEVARCH", default.devarch),
+                is_ete: kind.starts_with("ETE"),
+                is_m_profile,
+            }));
+        }
+        None
+    }
+}
+
+/// Whether a core's type is of the M profile: `Cortex-M4`, `ARMv7-M`, `ARMv8.1-M`.
+fn is_m_profile(kind: &str) -> bool {
+    let kind = kind.to_ascii_lowercase();
+    kind.starts_with("cortex-m") || (kind.starts_with("arm") && kind.ends_with("-m"))
+}
+
+impl Source {
+    /// The sources of a snapshot's buffer, as far as their protocol is known.
+    pub fn of_buffer(snapshot: &Snapshot, buffer: &crate::snapshot::Buffer) -> Vec<Source> {
+        snapshot
+            .sources(buffer)
+            .filter_map(|device| {
+                let protocol = Protocol::of_device(device, snapshot.core_of(device))?;
+                Some(Source {
+                    id: protocol.trace_id(),
+                    name: device.name.clone(),
+                    protocol,
+                })
+            })
+            .collect()
+    }
+}

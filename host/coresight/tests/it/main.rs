@@ -1,0 +1,4 @@
+//! Tests of `kymo-coresight` on captures of real trace units, against the listings of OpenCSD 1.8.0.
+
+mod data;
+mod packets;
