@@ -8,6 +8,7 @@ pub mod export;
 pub mod graph;
 pub mod info;
 pub mod man;
+pub mod packets;
 pub mod ping;
 pub mod profile;
 pub mod reboot;
@@ -41,6 +42,7 @@ pub fn run(command: Command, context: &mut Context) -> Result<ExitCode, Report> 
         Command::Calls(args) => calls::run(&args, context),
         Command::Graph(args) => graph::run(&args, context),
         Command::Export(args) => export::run(&args, context),
+        Command::Packets(args) => packets::run(&args, context),
         Command::Info(args) => info::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
         Command::Man(args) => man::run(&args, context),

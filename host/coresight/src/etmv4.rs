@@ -12,3 +12,4 @@ pub use config::Config;
 pub use decoder::Decoder;
 pub use packet::{Address, Atoms, Context, Fields, Kind, Packet, QElement, TraceInfo};
 pub use text::describe;
+pub(crate) use text::write_atoms;

@@ -13,11 +13,16 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod etmv3;
 pub mod etmv4;
 pub mod frames;
+pub mod isa;
+pub mod itm;
 pub mod listing;
+pub mod ptm;
 pub mod snapshot;
 mod source;
+pub mod stm;
 
 pub use error::Error;
 pub use source::{Protocol, Source};

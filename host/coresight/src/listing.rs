@@ -4,15 +4,23 @@
 
 use std::fmt::{self, Write};
 
-use crate::etmv4;
 use crate::frames::{Offsets, Stream, TraceId};
 use crate::source::{Protocol, Source};
+use crate::{etmv3, etmv4, itm, ptm, stm};
 
 /// A packet of any protocol.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Packet {
     /// Of ETMv4 or ETE.
     EtmV4(etmv4::Packet),
+    /// Of ETMv3.
+    EtmV3(etmv3::Packet),
+    /// Of a PTM.
+    Ptm(ptm::Packet),
+    /// Of an STM.
+    Stm(stm::Packet),
+    /// Of an ITM.
+    Itm(itm::Packet),
 }
 
 impl Packet {
@@ -20,6 +28,27 @@ impl Packet {
     pub fn start(&self) -> usize {
         match self {
             Packet::EtmV4(packet) => packet.start,
+            Packet::EtmV3(packet) => packet.start,
+            Packet::Ptm(packet) => packet.start,
+            Packet::Stm(packet) => packet.start(),
+            Packet::Itm(packet) => packet.start,
+        }
+    }
+
+    /// How far behind the offset of its first byte listings number it. The reference tool numbers a packet of an STM that
+    /// begins in the middle of a byte by the position behind.
+    fn number_shift(&self) -> u64 {
+        match self {
+            Packet::Stm(packet) => packet.start_nibble as u64 % 2,
+            _ => 0,
+        }
+    }
+
+    /// The bits of the first byte that belong to it.
+    fn first_byte_mask(&self) -> u8 {
+        match self {
+            Packet::Stm(packet) if packet.start_nibble % 2 == 1 => 0xf0,
+            _ => 0xff,
         }
     }
 
@@ -27,6 +56,10 @@ impl Packet {
     pub fn end(&self) -> usize {
         match self {
             Packet::EtmV4(packet) => packet.end(),
+            Packet::EtmV3(packet) => packet.end(),
+            Packet::Ptm(packet) => packet.end(),
+            Packet::Stm(packet) => packet.end(),
+            Packet::Itm(packet) => packet.end(),
         }
     }
 }
@@ -36,6 +69,14 @@ impl Packet {
 pub enum PacketDecoder<'a> {
     /// Of ETMv4 or ETE.
     EtmV4(Box<etmv4::Decoder<'a>>),
+    /// Of ETMv3.
+    EtmV3(etmv3::Decoder<'a>),
+    /// Of a PTM.
+    Ptm(ptm::Decoder<'a>),
+    /// Of an STM.
+    Stm(stm::Decoder<'a>),
+    /// Of an ITM.
+    Itm(itm::Decoder<'a>),
 }
 
 impl<'a> PacketDecoder<'a> {
@@ -45,6 +86,12 @@ impl<'a> PacketDecoder<'a> {
             Protocol::EtmV4(config) => {
                 PacketDecoder::EtmV4(Box::new(etmv4::Decoder::new(config, bytes, start)))
             }
+            Protocol::EtmV3(config) => {
+                PacketDecoder::EtmV3(etmv3::Decoder::new(config, bytes, start))
+            }
+            Protocol::Ptm(config) => PacketDecoder::Ptm(ptm::Decoder::new(config, bytes, start)),
+            Protocol::Stm(_) => PacketDecoder::Stm(stm::Decoder::new(bytes, start)),
+            Protocol::Itm(_) => PacketDecoder::Itm(itm::Decoder::new(bytes, start)),
         }
     }
 }
@@ -55,6 +102,10 @@ impl Iterator for PacketDecoder<'_> {
     fn next(&mut self) -> Option<Packet> {
         match self {
             PacketDecoder::EtmV4(decoder) => decoder.next().map(Packet::EtmV4),
+            PacketDecoder::EtmV3(decoder) => decoder.next().map(Packet::EtmV3),
+            PacketDecoder::Ptm(decoder) => decoder.next().map(Packet::Ptm),
+            PacketDecoder::Stm(decoder) => decoder.next().map(Packet::Stm),
+            PacketDecoder::Itm(decoder) => decoder.next().map(Packet::Itm),
         }
     }
 }
@@ -63,8 +114,6 @@ impl Iterator for PacketDecoder<'_> {
 struct Lane<'a> {
     source: &'a Source,
     stream: &'a Stream<'a>,
-    /// The ID as it is printed: 0 in a buffer without frames.
-    shown: TraceId,
     offsets: Offsets<'a>,
     decoder: PacketDecoder<'a>,
     /// Where the bytes of this decoder end: the next reset or the end.
@@ -79,7 +128,6 @@ impl<'a> Lane<'a> {
         let mut lane = Lane {
             source,
             stream,
-            shown: stream.id,
             offsets: stream.offsets(),
             decoder: PacketDecoder::new(&source.protocol, bytes, 0),
             limit,
@@ -114,64 +162,102 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Writes the packets of all sources that have a stream.
-///
-/// # Errors
-/// What the writer returns.
-pub fn packets(sources: &[Source], streams: &[Stream<'_>], out: &mut dyn Write) -> fmt::Result {
-    let mut lanes: Vec<_> = streams
-        .iter()
-        .filter_map(|stream| {
-            let source = match stream.id {
-                TraceId::NONE => sources.first(),
-                id => sources.iter().find(|source| source.id == id),
-            };
-            source.map(|source| Lane::new(source, stream))
-        })
-        .collect();
-    while let Some(lane) = lanes
-        .iter_mut()
-        .filter(|lane| lane.next.is_some())
-        .min_by_key(|lane| lane.next.map(|(last, _)| last))
-    {
-        if let Some((_, packet)) = lane.next {
-            let offset = lane.offsets.of(packet.start());
-            let bytes = lane
-                .stream
+/// The packets of all sources of a buffer, in the order in which it completes them.
+pub struct Listing<'a> {
+    lanes: Vec<Lane<'a>>,
+}
+
+impl<'a> Listing<'a> {
+    /// Lists the streams whose source is known. A stream without an ID belongs to the first source.
+    pub fn new(sources: &'a [Source], streams: &'a [Stream<'a>]) -> Self {
+        let lanes = streams
+            .iter()
+            .filter_map(|stream| {
+                let source = match stream.id {
+                    TraceId::NONE => sources.first(),
+                    id => sources.iter().find(|source| source.id == id),
+                };
+                source.map(|source| Lane::new(source, stream))
+            })
+            .collect();
+        Listing { lanes }
+    }
+}
+
+impl<'a> Iterator for Listing<'a> {
+    type Item = Entry<'a>;
+
+    fn next(&mut self) -> Option<Entry<'a>> {
+        let lane = self
+            .lanes
+            .iter_mut()
+            .filter(|lane| lane.next.is_some())
+            .min_by_key(|lane| lane.next.map(|(last, _)| last))?;
+        let (_, packet) = lane.next?;
+        let stream = lane.stream;
+        let entry = Entry {
+            source: lane.source,
+            id: stream.id,
+            offset: lane.offsets.of(packet.start()) + packet.number_shift(),
+            bytes: stream
                 .bytes
                 .get(packet.start()..packet.end())
-                .unwrap_or_default();
-            line(lane.source, lane.shown, offset, bytes, &packet, out)?;
-        }
+                .unwrap_or_default(),
+            packet,
+        };
         lane.advance();
+        Some(entry)
     }
-    Ok(())
 }
 
-/// Writes one packet with offset, trace ID and bytes.
-fn line(
-    source: &Source,
-    id: TraceId,
-    offset: u64,
-    bytes: &[u8],
-    packet: &Packet,
-    out: &mut dyn Write,
-) -> fmt::Result {
-    write!(out, "Idx:{offset}; ID:{:x}; [", id.0)?;
-    for byte in bytes {
-        write!(out, "{byte:#04x} ")?;
-    }
-    out.write_str("];\t")?;
-    describe(source, packet, out)?;
-    out.write_char('\n')
+/// A packet in a listing.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The source.
+    pub source: &'a Source,
+    /// The trace ID under which the buffer has it; [`TraceId::NONE`] without frames.
+    pub id: TraceId,
+    /// Offset of the first byte in the buffer.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// The packet.
+    pub packet: Packet,
 }
 
-/// Writes a packet's name and what it says.
-///
-/// # Errors
-/// What the writer returns.
-pub fn describe(source: &Source, packet: &Packet, out: &mut dyn Write) -> fmt::Result {
-    match (&source.protocol, packet) {
-        (Protocol::EtmV4(config), Packet::EtmV4(packet)) => etmv4::describe(config, packet, out),
+impl Entry<'_> {
+    /// Writes offset, trace ID, bytes, name and meaning as one line, without its end.
+    ///
+    /// # Errors
+    /// What the writer returns.
+    pub fn write_line(&self, out: &mut dyn Write) -> fmt::Result {
+        write!(out, "Idx:{}; ID:{:x}; [", self.offset, self.id.0)?;
+        let mut mask = self.packet.first_byte_mask();
+        for byte in self.bytes {
+            write!(out, "{:#04x} ", byte & mask)?;
+            mask = 0xff;
+        }
+        out.write_str("];\t")?;
+        self.describe(out)
+    }
+
+    /// Writes the packet's name and what it says.
+    ///
+    /// # Errors
+    /// What the writer returns.
+    pub fn describe(&self, out: &mut dyn Write) -> fmt::Result {
+        match (&self.source.protocol, &self.packet) {
+            (Protocol::EtmV4(config), Packet::EtmV4(packet)) => {
+                etmv4::describe(config, packet, out)
+            }
+            (Protocol::EtmV3(config), Packet::EtmV3(packet)) => {
+                etmv3::describe(config, packet, out)
+            }
+            (_, Packet::Ptm(packet)) => ptm::describe(packet, out),
+            (_, Packet::Stm(packet)) => stm::describe(packet, out),
+            (_, Packet::Itm(packet)) => itm::describe(packet, out),
+            // A decoder gives packets of its own protocol alone.
+            _ => Ok(()),
+        }
     }
 }

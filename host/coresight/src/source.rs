@@ -1,8 +1,8 @@
 //! Trace sources: which protocol one speaks, how it is configured, and which core it watches.
 
-use crate::etmv4;
 use crate::frames::TraceId;
 use crate::snapshot::{Device, Snapshot};
+use crate::{etmv3, etmv4, ptm};
 
 /// A trace source.
 #[derive(Clone, Debug)]
@@ -20,6 +20,14 @@ pub struct Source {
 pub enum Protocol {
     /// ETMv4 or ETE.
     EtmV4(etmv4::Config),
+    /// ETMv3.
+    EtmV3(etmv3::Config),
+    /// PTM.
+    Ptm(ptm::Config),
+    /// STM, with its trace ID.
+    Stm(TraceId),
+    /// ITM and DWT, with their trace ID.
+    Itm(TraceId),
 }
 
 impl Protocol {
@@ -27,6 +35,9 @@ impl Protocol {
     pub fn trace_id(&self) -> TraceId {
         match self {
             Protocol::EtmV4(config) => TraceId(config.trace_id()),
+            Protocol::EtmV3(config) => TraceId(config.trace_id()),
+            Protocol::Ptm(config) => TraceId(config.trace_id()),
+            Protocol::Stm(id) | Protocol::Itm(id) => *id,
         }
     }
 
@@ -35,6 +46,10 @@ impl Protocol {
         match self {
             Protocol::EtmV4(config) if config.is_ete => "ETE",
             Protocol::EtmV4(_) => "ETMV4I",
+            Protocol::EtmV3(_) => "ETMV3",
+            Protocol::Ptm(_) => "PTM",
+            Protocol::Stm(_) => "STM",
+            Protocol::Itm(_) => "ITM",
         }
     }
 
@@ -56,7 +71,30 @@ impl Protocol {
                 is_m_profile,
             }));
         }
-        None
+        if kind.starts_with("ETM3") || kind.starts_with("ETMV3") {
+            return Some(Protocol::EtmV3(etmv3::Config {
+                cr: device.register("ETMCR", 0),
+                ccer: device.register("ETMCCER", 0),
+                idr: device.register("ETMIDR", 0x4100_f250),
+                trace_idr: device.register("ETMTRACEIDR", 0),
+                is_m_profile,
+            }));
+        }
+        if kind.starts_with("PTM") || kind.starts_with("PFT") {
+            return Some(Protocol::Ptm(ptm::Config {
+                cr: device.register("ETMCR", 0),
+                ccer: device.register("ETMCCER", 0),
+                idr: device.register("ETMIDR", 0x4100_f310),
+                trace_idr: device.register("ETMTRACEIDR", 0),
+            }));
+        }
+        // Bits 22:16 of the control register of both.
+        let id_in = |name| TraceId((device.register(name, 0) >> 16 & 0x7f) as u8);
+        match kind.as_str() {
+            "STM" => Some(Protocol::Stm(id_in("STMTCSR"))),
+            "ITM" => Some(Protocol::Itm(id_in("ITMTCR"))),
+            _ => None,
+        }
     }
 }
 

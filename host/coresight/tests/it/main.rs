@@ -1,4 +1,5 @@
 //! Tests of `kymo-coresight` on captures of real trace units, against the listings of OpenCSD 1.8.0.
 
 mod data;
+mod hostile;
 mod packets;

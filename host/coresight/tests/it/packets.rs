@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use kymo_coresight::Source;
 use kymo_coresight::frames::{self, TraceId};
+use kymo_coresight::listing::Listing;
 use kymo_coresight::snapshot::Snapshot;
-use kymo_coresight::{Source, listing};
 
 use crate::data;
 
@@ -17,7 +18,10 @@ fn listing(name: &str, buffer: usize) -> Option<String> {
     let bytes = snapshot.read_buffer(buffer).expect("a buffer");
     let frames = frames::split(&bytes, buffer.format, TraceId::NONE);
     let mut text = String::new();
-    listing::packets(&sources, &frames.streams, &mut text).expect("text");
+    for entry in Listing::new(&sources, &frames.streams) {
+        entry.write_line(&mut text).expect("text");
+        text.push('\n');
+    }
     Some(text)
 }
 
@@ -27,31 +31,34 @@ fn compare(name: &str, golden: &str, buffer: usize) {
     };
     let folder = data::folder().expect("it was there");
     let theirs = data::golden(&folder, golden);
+    let gave_up = theirs.contains("Data Path fatal error");
     let theirs = by_id(data::packet_lines(&theirs));
     let ours = by_id(ours.lines().collect());
     for (id, theirs) in &theirs {
         let ours = ours.get(id).map(Vec::as_slice).unwrap_or_default();
         for (index, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
-            if !is_later_unsynced(ours, theirs) {
+            if !is_later_unsynced(ours, theirs) && !is_other_by_design(ours, theirs) {
                 assert_eq!(ours.trim_end(), theirs.trim_end(), "{golden}: line {index}");
             }
         }
-        assert_eq!(
-            ours.len(),
-            theirs.len(),
-            "{golden}: ours {:?}, theirs {:?}",
-            ours.last(),
-            theirs.last()
-        );
+        // Where the reference gives up (data trace of an ETMv3, bytes in no frame's place), we go on.
+        if !gave_up {
+            let last = (ours.last(), theirs.last());
+            assert_eq!(ours.len(), theirs.len(), "{golden}: {last:?}");
+        }
     }
-    assert_eq!(ours.len(), theirs.len(), "{golden}: trace IDs");
+    if !gave_up {
+        assert_eq!(ours.len(), theirs.len(), "{golden}: trace IDs");
+    }
 }
 
 /// Lines by trace ID. Each source is compared for itself: when the reference prints unsynchronized bytes of one between
 /// the packets of another depends on how it collects them.
 fn by_id(lines: Vec<&str>) -> BTreeMap<&str, Vec<&str>> {
     let mut sources: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for line in lines {
+    // How unsynchronized bytes of the other protocols are cut depends on how the tool is fed, and for an STM they are
+    // stale memory.
+    for line in lines.into_iter().filter(|line| !line.contains("NOTSYNC")) {
         let id = line.split(';').nth(1).expect("a line has an ID");
         sources.entry(id).or_default().push(line);
     }
@@ -72,6 +79,18 @@ fn is_later_unsynced(ours: &str, theirs: &str) -> bool {
     ours == theirs && ours.contains("NOT_SYNC") && their_offset < our_offset
 }
 
+/// Where we differ on purpose.
+fn is_other_by_design(ours: &str, theirs: &str) -> bool {
+    let text = |line: &str| line.split_once('\t').map(|(_, text)| text.to_owned());
+    // The first synchronization of an STM: the reference makes its bytes up, and numbers it otherwise than later ones.
+    let is_stm_sync = theirs.contains("ASYNC:Alignment") && text(ours) == text(theirs);
+    // Bytes that the end cuts off: the reference lists an ETMv3's as if the packet were whole.
+    let is_cut = ours.contains("INCOMPLETE_EOT. ");
+    // The reference clears two bits of a global timestamp before it prints the bytes.
+    let is_global_timestamp = theirs.contains("ITM_GTS_1") && text(ours) == text(theirs);
+    is_stm_sync || is_cut || is_global_timestamp
+}
+
 macro_rules! equal {
     ($($test:ident: $name:literal;)*) => {
         $(#[test] fn $test() { compare($name, concat!($name, ".dec"), 0); })*
@@ -79,6 +98,14 @@ macro_rules! equal {
 }
 
 equal! {
+    tc2: "TC2";
+    tc2_ptm_rstk_t32: "tc2-ptm-rstk-t32";
+    r5f_freertos: "r5f-freertos";
+    r5f_zephyr: "r5f-zephyr";
+    stm_only: "stm_only";
+    stm_only_juno: "stm_only-juno";
+    stm_issue_27: "stm-issue-27";
+    itm_only_raw: "itm_only_raw";
     ack_test: "001-ack_test";
     a55_test_tpiu: "a55-test-tpiu";
     a57_single_step: "a57_single_step";

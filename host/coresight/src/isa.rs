@@ -1,0 +1,177 @@
+//! Instruction sets, and what both generations of 32-bit trace share.
+
+use std::fmt;
+
+/// An instruction set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Isa {
+    /// 32-bit Arm.
+    A32,
+    /// Thumb, 16 and 32 bits.
+    T32,
+    /// AArch64.
+    A64,
+    /// ThumbEE.
+    ThumbEe,
+    /// Jazelle.
+    Jazelle,
+    /// Not known yet.
+    #[default]
+    Unknown,
+}
+
+impl Isa {
+    /// The name in listings of elements.
+    pub fn short_name(self) -> &'static str {
+        match self {
+            Isa::A32 => "A32",
+            Isa::T32 => "T32",
+            Isa::A64 => "A64",
+            Isa::ThumbEe => "TEE",
+            Isa::Jazelle => "Jaz",
+            Isa::Unknown => "Unk",
+        }
+    }
+
+    /// The name in listings of ETMv3 and PTM packets.
+    pub(crate) fn packet_name(self) -> &'static str {
+        match self {
+            Isa::A32 => "ARM(32)",
+            Isa::T32 => "Thumb2",
+            Isa::A64 => "AArch64",
+            Isa::ThumbEe => "ThumbEE",
+            Isa::Jazelle => "Jazelle",
+            Isa::Unknown => "Unknown",
+        }
+    }
+}
+
+/// A 32-bit address of which a packet gave the low bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PartialAddress {
+    /// Value, made whole from packets before.
+    pub value: u32,
+    /// Low bits that any packet gave so far.
+    pub valid_bits: u8,
+    /// Low bits that this packet gave.
+    pub bits: u8,
+}
+
+impl PartialAddress {
+    /// Replaces the low `bits` bits.
+    pub(crate) fn update(&mut self, value: u32, bits: u8) {
+        let bits = bits.min(32);
+        let mask = if bits == 32 {
+            u32::MAX
+        } else {
+            (1 << bits) - 1
+        };
+        self.value = self.value & !mask | value & mask;
+        self.bits = bits;
+        self.valid_bits = self.valid_bits.max(bits);
+    }
+}
+
+impl fmt::Display for PartialAddress {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = usize::from(self.valid_bits.div_ceil(4));
+        write!(out, "0x{:?<unknown$}", "", unknown = 8 - digits)?;
+        if digits > 0 {
+            let mask = u32::MAX >> (32 - 4 * digits);
+            write!(out, "{:0digits$X}", self.value & mask)?;
+        }
+        if self.valid_bits < 32 {
+            write!(out, " ({}:0)", i16::from(self.valid_bits) - 1)?;
+        }
+        if self.bits > 0 {
+            write!(
+                out,
+                " ~[0x{:X}]",
+                self.value & (u32::MAX >> (32 - self.bits))
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a trace stream is synchronized with an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncReason {
+    /// Time for one.
+    Periodic,
+    /// Tracing begins.
+    TraceEnable,
+    /// Tracing begins again after an overflow.
+    RestartOverflow,
+    /// The processor leaves debug state.
+    DebugExit,
+}
+
+impl SyncReason {
+    pub(crate) fn of_bits(bits: u8) -> Self {
+        match bits & 3 {
+            0 => SyncReason::Periodic,
+            1 => SyncReason::TraceEnable,
+            2 => SyncReason::RestartOverflow,
+            _ => SyncReason::DebugExit,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            SyncReason::Periodic => "Periodic",
+            SyncReason::TraceEnable => "Trace Enable",
+            SyncReason::RestartOverflow => "Restart Overflow",
+            SyncReason::DebugExit => "Debug Exit",
+        }
+    }
+}
+
+/// Exceptions of the Armv7 A and R profiles, by the number in a packet.
+pub(crate) const EXCEPTIONS: [&str; 16] = [
+    "No Exception",
+    "Debug Halt",
+    "SMC",
+    "Hyp",
+    "Async Data Abort",
+    "Jazelle",
+    "Reserved",
+    "Reserved",
+    "PE Reset",
+    "Undefined Instr",
+    "SVC",
+    "Prefetch Abort",
+    "Data Fault",
+    "Generic",
+    "IRQ",
+    "FIQ",
+];
+
+pub(crate) fn to_gray(value: u64) -> u64 {
+    value ^ value >> 1
+}
+
+pub(crate) fn from_gray(gray: u64) -> u64 {
+    [32, 16, 8, 4, 2, 1]
+        .iter()
+        .fold(gray, |value, shift| value ^ value >> shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gray_code_round_trips() {
+        for value in [0, 1, 2, 0xffff_ffff_ffff_ffff, 0x1234_5678_9abc_def0] {
+            assert_eq!(from_gray(to_gray(value)), value);
+        }
+    }
+
+    #[test]
+    fn shows_what_is_not_known_of_an_address() {
+        let mut address = PartialAddress::default();
+        address.update(0xf680, 15);
+        assert_eq!(address.to_string(), "0x????7680 (14:0) ~[0x7680]");
+    }
+}

@@ -1,0 +1,243 @@
+//! Instrumentation Trace Macrocell and DWT (Armv7-M and Armv8-M architecture, appendix "Debug ITM and DWT packet
+//! protocol"): software stimulus, hardware events, timestamps.
+
+mod text;
+
+pub use text::describe;
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(
+    missing_docs,
+    reason = "the names are the protocol's, and `describe` spells them out"
+)]
+pub enum Kind {
+    NotSync,
+    IncompleteEot,
+    BadSequence,
+    Reserved,
+    Async,
+    Overflow,
+    Software,
+    Hardware,
+    LocalTimestamp,
+    GlobalTimestamp1,
+    GlobalTimestamp2,
+    Extension,
+}
+
+/// One packet of an ITM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// What it is.
+    pub kind: Kind,
+    /// For a packet that is wrong or cut short, what it began as.
+    pub began_as: Kind,
+    /// Position of its first byte in the stream.
+    pub start: usize,
+    /// Bytes.
+    pub len: usize,
+    /// Stimulus port, DWT discriminator, how a local timestamp is delayed (TC), or wrap and clock change of a global one.
+    pub source: u8,
+    /// Payload.
+    pub value: u64,
+    /// Bytes of the payload as the packet has it; for an extension, the number of its highest bit.
+    pub size: u8,
+}
+
+impl Packet {
+    /// Position behind its last byte.
+    pub fn end(&self) -> usize {
+        self.start + self.len
+    }
+}
+
+/// Cuts the bytes of an ITM into packets. An iterator; every byte is in exactly one packet.
+#[derive(Clone, Debug)]
+pub struct Decoder<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    is_synced: bool,
+}
+
+/// Zeros of a synchronization, before its 0x80.
+const ASYNC_ZEROS: usize = 5;
+
+impl<'a> Decoder<'a> {
+    /// Decodes `bytes` from `start` on, beginning at the first synchronization.
+    pub fn new(bytes: &'a [u8], start: usize) -> Self {
+        Decoder {
+            bytes,
+            at: start,
+            is_synced: false,
+        }
+    }
+
+    /// Decodes from `start` on, where a packet begins: for captures without synchronization.
+    pub fn synchronized(bytes: &'a [u8], start: usize) -> Self {
+        Decoder {
+            bytes,
+            at: start,
+            is_synced: true,
+        }
+    }
+
+    fn packet(&mut self, kind: Kind, len: usize, source: u8, value: u64, size: u8) -> Packet {
+        let start = self.at;
+        self.at += len;
+        Packet {
+            kind,
+            began_as: kind,
+            start,
+            len,
+            source,
+            value,
+            size,
+        }
+    }
+
+    fn bad(&mut self, kind: Kind, began_as: Kind, len: usize) -> Packet {
+        let mut packet = self.packet(kind, len, 0, 0, 0);
+        packet.began_as = began_as;
+        packet
+    }
+
+    fn unsynced(&mut self) -> Option<Packet> {
+        let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
+        let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+        if zeros >= ASYNC_ZEROS && rest.get(zeros) == Some(&0x80) {
+            self.is_synced = true;
+            return Some(self.packet(Kind::Async, zeros + 1, 0, 0, 0));
+        }
+        // Up to the next zero, with which a synchronization may begin.
+        let others = rest[zeros..]
+            .iter()
+            .take_while(|byte| **byte != 0)
+            .take(8)
+            .count();
+        Some(self.packet(Kind::NotSync, (zeros + others).max(1), 0, 0, 0))
+    }
+
+    /// Seven bits of each byte, low ones first, behind the header; `Err` if it goes on beyond `limit` bytes.
+    fn field(&self, limit: usize) -> Option<Result<(u64, usize), usize>> {
+        let mut value = 0;
+        for len in 0..limit {
+            let byte = *self.bytes.get(self.at + 1 + len)?;
+            value |= u64::from(byte & 0x7f) << (7 * len);
+            if byte & 0x80 == 0 {
+                return Some(Ok((value, len + 1)));
+            }
+        }
+        Some(Err(limit))
+    }
+
+    /// A packet whose payload is one number of continued bytes.
+    fn continued(&mut self, kind: Kind, source: u8, limit: usize) -> Option<Packet> {
+        Some(match self.field(limit)? {
+            Ok((value, len)) => self.packet(kind, 1 + len, source, value, len as u8),
+            Err(len) => self.bad(Kind::BadSequence, kind, 1 + len),
+        })
+    }
+
+    /// The packet at the current position; the kind that it began as if the bytes end within it.
+    fn synced(&mut self, header: u8) -> Result<Packet, Kind> {
+        if header & 3 != 0 {
+            let kind = if header & 4 != 0 {
+                Kind::Hardware
+            } else {
+                Kind::Software
+            };
+            let size = if header & 3 == 3 {
+                4
+            } else {
+                usize::from(header & 3)
+            };
+            let bytes = self
+                .bytes
+                .get(self.at + 1..self.at + 1 + size)
+                .ok_or(kind)?;
+            let value = bytes
+                .iter()
+                .rev()
+                .fold(0, |value, byte| value << 8 | u64::from(*byte));
+            return Ok(self.packet(kind, 1 + size, header >> 3, value, size as u8));
+        }
+        match header {
+            0x00 => {
+                let rest = self.bytes.get(self.at..).unwrap_or_default();
+                let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+                match rest.get(zeros) {
+                    Some(0x80) if zeros >= ASYNC_ZEROS => {
+                        Ok(self.packet(Kind::Async, zeros + 1, 0, 0, 0))
+                    }
+                    Some(_) => Ok(self.bad(Kind::BadSequence, Kind::Async, zeros + 1)),
+                    None => Err(Kind::Async),
+                }
+            }
+            0x70 => Ok(self.packet(Kind::Overflow, 1, 0, 0, 0)),
+            _ if header & 0x8f == 0 => {
+                Ok(self.packet(Kind::LocalTimestamp, 1, 0, u64::from(header >> 4), 1))
+            }
+            _ if header & 0xf == 0 => {
+                let kind = Kind::LocalTimestamp;
+                self.continued(kind, header >> 4 & 3, 4).ok_or(kind)
+            }
+            _ if header & 0xb == 8 => self.extension(header).ok_or(Kind::Extension),
+            0x94 => {
+                let kind = Kind::GlobalTimestamp1;
+                let mut packet = self.continued(kind, 0, 4).ok_or(kind)?;
+                if packet.kind == kind && packet.size == 4 {
+                    // Bits 5 and 6 of the fourth byte say that the clock changed, and that upper bits did.
+                    packet.source = (packet.value >> 26) as u8 & 3;
+                    packet.value &= (1 << 26) - 1;
+                }
+                Ok(packet)
+            }
+            0xb4 => {
+                let kind = Kind::GlobalTimestamp2;
+                let mut packet = self.continued(kind, 0, 6).ok_or(kind)?;
+                if packet.size > 4 {
+                    packet.size = 5;
+                }
+                Ok(packet)
+            }
+            _ => Ok(self.bad(Kind::Reserved, Kind::Reserved, 1)),
+        }
+    }
+
+    fn extension(&mut self, header: u8) -> Option<Packet> {
+        let low = u64::from(header >> 4 & 7);
+        let source = header & 4;
+        if header & 0x80 == 0 {
+            return Some(self.packet(Kind::Extension, 1, source, low, 2));
+        }
+        Some(match self.field(4)? {
+            Ok((value, len)) => {
+                let highest_bit = [2, 9, 16, 23, 31][len];
+                self.packet(
+                    Kind::Extension,
+                    1 + len,
+                    source,
+                    value << 3 | low,
+                    highest_bit,
+                )
+            }
+            Err(len) => self.bad(Kind::BadSequence, Kind::Extension, 1 + len),
+        })
+    }
+}
+
+impl Iterator for Decoder<'_> {
+    type Item = Packet;
+
+    fn next(&mut self) -> Option<Packet> {
+        if !self.is_synced {
+            return self.unsynced();
+        }
+        let header = *self.bytes.get(self.at)?;
+        Some(self.synced(header).unwrap_or_else(|began_as| {
+            let rest = self.bytes.len() - self.at;
+            self.bad(Kind::IncompleteEot, began_as, rest)
+        }))
+    }
+}

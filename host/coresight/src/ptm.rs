@@ -1,0 +1,169 @@
+//! Program Trace Macrocell (Arm IHI 0035, PFT 1.0 and 1.1): packets.
+
+mod decoder;
+mod text;
+
+pub use decoder::Decoder;
+pub use text::describe;
+
+use crate::etmv4::Atoms;
+use crate::isa::{Isa, PartialAddress, SyncReason};
+
+/// Configuration of a PTM, from its registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Config {
+    /// ETMCR.
+    pub cr: u32,
+    /// ETMCCER.
+    pub ccer: u32,
+    /// ETMIDR.
+    pub idr: u32,
+    /// ETMTRACEIDR.
+    pub trace_idr: u32,
+}
+
+impl Config {
+    /// The trace ID that the unit's bytes carry.
+    pub fn trace_id(&self) -> u8 {
+        (self.trace_idr & 0x7f) as u8
+    }
+
+    /// Whether cycles are counted (ETMCR bit 12).
+    pub fn is_cycle_accurate(&self) -> bool {
+        self.cr >> 12 & 1 == 1
+    }
+
+    /// Bytes of a context ID in a packet (ETMCR bits 15:14).
+    pub fn context_id_bytes(&self) -> usize {
+        [0, 1, 2, 4][(self.cr >> 14 & 3) as usize]
+    }
+
+    /// Whether returns whose target a decoder can know have no address packet (ETMCR bit 29, ETMCCER bit 23).
+    pub fn uses_return_stack(&self) -> bool {
+        self.cr >> 29 & 1 == 1 && self.ccer >> 23 & 1 == 1
+    }
+
+    /// Whether DMB and DSB are waypoints (ETMCCER bit 24).
+    pub fn has_barrier_waypoints(&self) -> bool {
+        self.ccer >> 24 & 1 == 1
+    }
+
+    /// Whether timestamps have 64 bits instead of 48 (ETMCCER bit 29).
+    pub fn has_64_bit_timestamps(&self) -> bool {
+        self.ccer >> 29 & 1 == 1
+    }
+
+    /// Whether timestamps are binary instead of Gray coded (ETMCCER bit 28).
+    pub fn has_binary_timestamps(&self) -> bool {
+        self.ccer >> 28 & 1 == 1
+    }
+}
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(
+    missing_docs,
+    reason = "the names are the protocol's, and `describe` spells them out"
+)]
+pub enum Kind {
+    NotSync,
+    IncompleteEot,
+    BadSequence,
+    Reserved,
+    Async,
+    ISync,
+    Trigger,
+    WaypointUpdate,
+    Ignore,
+    ContextId,
+    Vmid,
+    Atom,
+    Timestamp,
+    ExceptionReturn,
+    BranchAddress,
+}
+
+/// One packet of a PTM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// What it is.
+    pub kind: Kind,
+    /// For a packet that is wrong or cut short, what it began as.
+    pub began_as: Kind,
+    /// Position of its first byte in the stream.
+    pub start: usize,
+    /// Bytes.
+    pub len: usize,
+    /// Cycles since the last count, if the packet has them.
+    pub cycles: Option<u32>,
+    /// What it says.
+    pub fields: Fields,
+}
+
+impl Packet {
+    /// Position behind its last byte.
+    pub fn end(&self) -> usize {
+        self.start + self.len
+    }
+}
+
+/// What a packet says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fields {
+    /// Nothing but its kind.
+    None,
+    /// Atoms.
+    Atoms(Atoms),
+    /// A branch's or waypoint's address.
+    Branch(Branch),
+    /// Synchronization with an address.
+    ISync {
+        /// Why.
+        reason: SyncReason,
+        /// Address of the next instruction.
+        address: PartialAddress,
+        /// Instruction set.
+        isa: Isa,
+        /// Context.
+        context: Context,
+    },
+    /// A timestamp, whole, and the low bits that the packet had.
+    Timestamp {
+        /// Value.
+        value: u64,
+        /// Bits.
+        bits: u8,
+    },
+    /// Context ID.
+    ContextId(u32),
+    /// VMID.
+    Vmid(u8),
+}
+
+/// An address, and what changes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// Address.
+    pub address: PartialAddress,
+    /// Instruction set there.
+    pub isa: Isa,
+    /// Whether it is another one than before.
+    pub isa_changed: bool,
+    /// Exception, by its number.
+    pub exception: Option<u16>,
+    /// Context, if the packet has it.
+    pub context: Option<Context>,
+}
+
+/// Security state and mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Context {
+    /// Not Secure.
+    pub ns: bool,
+    /// Hypervisor mode.
+    pub hyp: bool,
+    /// Alternative instruction set (ThumbEE in the place of Thumb).
+    pub alt_isa: bool,
+    /// Context ID, in packets that have it.
+    pub id: Option<u32>,
+}

@@ -1,0 +1,119 @@
+//! Hostile input: truncated captures and random bytes. No panic, no endless loop, every byte in one packet.
+
+use kymo_coresight::frames::{self, FrameFormat, Stream, TraceId};
+use kymo_coresight::listing::PacketDecoder;
+use kymo_coresight::snapshot::Snapshot;
+use kymo_coresight::{Protocol, Source, etmv3, etmv4, ptm};
+use proptest::prelude::*;
+
+use crate::data;
+
+fn protocols() -> Vec<Protocol> {
+    let etmv4 = etmv4::Config::default();
+    let everything = etmv4::Config {
+        idr0: 0x2801_fffb,
+        idr2: 0xd000_1088,
+        idr8: 78,
+        configr: 0x0003_f7df,
+        ..etmv4
+    };
+    let v3 = etmv3::Config {
+        cr: 0xd00c,
+        ccer: 0x3440_08f2,
+        ..Default::default()
+    };
+    vec![
+        Protocol::EtmV4(etmv4),
+        Protocol::EtmV4(etmv4::Config {
+            is_ete: true,
+            ..everything
+        }),
+        Protocol::EtmV4(everything),
+        Protocol::EtmV3(v3),
+        Protocol::EtmV3(etmv3::Config {
+            idr: 0x0010_0230,
+            is_m_profile: true,
+            ..v3
+        }),
+        Protocol::Ptm(ptm::Config::default()),
+        Protocol::Ptm(ptm::Config {
+            cr: 0x2000_d000,
+            ccer: 0x34c0_1ac2,
+            ..Default::default()
+        }),
+        Protocol::Stm(TraceId(1)),
+        Protocol::Itm(TraceId(1)),
+    ]
+}
+
+/// Decodes all bytes; panics unless every byte is in a packet, in order.
+fn decode(protocol: &Protocol, bytes: &[u8]) {
+    let mut end = 0;
+    for packet in PacketDecoder::new(protocol, bytes, 0) {
+        let is_next = packet.start() == end || (end > 0 && packet.start() == end - 1);
+        assert!(
+            is_next,
+            "{protocol:?}: a packet at {} behind {end}",
+            packet.start()
+        );
+        assert!(packet.end() > packet.start() && packet.end() <= bytes.len());
+        end = packet.end();
+    }
+    assert_eq!(end, bytes.len(), "{protocol:?}");
+}
+
+/// A synchronization of each protocol, so that random bytes behind it are taken for packets.
+fn synchronized(protocol: &Protocol, bytes: &[u8]) -> Vec<u8> {
+    let mut all = match protocol {
+        Protocol::Stm(_) => [vec![0xff; 10], vec![0x0f, 0x0f, 0x30]].concat(),
+        Protocol::EtmV4(_) => [vec![0; 11], vec![0x80]].concat(),
+        _ => vec![0, 0, 0, 0, 0, 0x80],
+    };
+    all.extend(bytes);
+    all
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_packets(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        for protocol in protocols() {
+            decode(&protocol, &bytes);
+            decode(&protocol, &synchronized(&protocol, &bytes));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_frames(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        for format in [FrameFormat::Memory, FrameFormat::Tpiu, FrameFormat::Dstream] {
+            let frames = frames::split(&bytes, format, TraceId::NONE);
+            for stream in &frames.streams {
+                let mut offsets = stream.offsets();
+                for at in 0..stream.bytes.len() {
+                    prop_assert!(offsets.of(at) < bytes.len() as u64);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn small_captures_may_end_anywhere() {
+    let Some(folder) = data::folder() else { return };
+    for name in [
+        "ete_spec_1",
+        "q_elem",
+        "itm_only_raw",
+        "init-short-addr",
+        "stm-issue-27",
+    ] {
+        let snapshot = Snapshot::open(&folder.join("snapshots").join(name)).expect("a snapshot");
+        let buffer = &snapshot.buffers[0];
+        let bytes = snapshot.read_buffer(buffer).expect("a buffer");
+        for source in Source::of_buffer(&snapshot, buffer) {
+            for end in 0..bytes.len() {
+                let stream = Stream::unformatted(source.id, &bytes[..end], 0);
+                decode(&source.protocol, &stream.bytes);
+            }
+        }
+    }
+}
