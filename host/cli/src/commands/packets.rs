@@ -56,9 +56,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             .help("give a directory with a snapshot.ini"));
     }
     let snapshot = Snapshot::open(&args.input).map_err(|error| Report::caused_by(&error))?;
-    let chosen = |buffer: &&Buffer| {
-        args.buffer.is_empty() || args.buffer.iter().any(|name| *name == buffer.name)
-    };
+    let chosen = |buffer: &&Buffer| args.buffer.is_empty() || args.buffer.contains(&buffer.name);
     let buffers: Vec<&Buffer> = snapshot.buffers.iter().filter(chosen).collect();
     if buffers.is_empty() {
         let names: Vec<_> = snapshot
