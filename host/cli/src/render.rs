@@ -7,6 +7,7 @@ pub mod count;
 pub mod duration;
 pub mod escape;
 pub mod fold;
+pub mod ftrace;
 pub mod json;
 pub mod listing;
 pub mod palette;

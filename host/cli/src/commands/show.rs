@@ -19,6 +19,7 @@ use crate::follow::Follow;
 use crate::input::{Events, Moment, Trace, more};
 use crate::live_stream::StreamArgs;
 use crate::names::Names;
+use crate::render::ftrace::Tracer;
 use crate::render::listing::Listing;
 use crate::render::times::{TimeKind, Times};
 use crate::render::tree::{Tree, TreeOptions};
@@ -27,6 +28,7 @@ use crate::span::{Span, has_time, remark_replay};
 use crate::target::{TargetArgs, address_in};
 
 mod babeltrace;
+mod ftrace;
 
 /// The options of `kymo show`.
 #[derive(Debug, clap::Args)]
@@ -41,6 +43,7 @@ EXAMPLES
   kymo show --events trace/                        the events as they were recorded
   kymo show -e --event 'sched_*' --where 'tid == 42' kernel/   of another tracer's trace
   kymo show --format babeltrace trace/             any CTF as babeltrace2 prints it
+  kymo show --format ftrace trace/                 calls as ftrace's function_graph prints them
   kymo show --format json trace/ | jq .name        one object a line, for programs")]
 pub struct Args {
     #[command(flatten)]
@@ -74,6 +77,10 @@ enum Layout {
     Json,
     /// As babeltrace2 prints CTF: every record with all its fields.
     Babeltrace,
+    /// As ftrace's tracer function_graph prints calls, with times and tasks.
+    Ftrace,
+    /// As ftrace's tracer function_duration prints them: one line a call, at its end.
+    FtraceDuration,
 }
 
 /// After so many bytes lines are handed on.
@@ -156,8 +163,16 @@ fn refuse(given: bool, option: &str, what: &str) -> Result<(), Report> {
 /// When the input can't be opened or is damaged; what can be read of it is shown before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let view = &args.view;
+    let tracer = match args.format {
+        Layout::Ftrace => Some(Tracer::FunctionGraph),
+        Layout::FtraceDuration => Some(Tracer::FunctionDuration),
+        _ => None,
+    };
+    if tracer.is_some() {
+        ftrace::check(view)?;
+    }
     let format = match args.format {
-        Layout::Text => Format::Text,
+        Layout::Text | Layout::Ftrace | Layout::FtraceDuration => Format::Text,
         Layout::Json => Format::Json,
         Layout::Babeltrace => {
             let what = "--format babeltrace";
@@ -183,14 +198,20 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         let part = view
             .filter
             .part(&args.input, &args.symbols, &mut follow, context)?;
-        show(&mut follow, view, part, format, context)?;
+        match tracer {
+            Some(tracer) => ftrace::show(&mut follow, view, &part, tracer, context)?,
+            None => show(&mut follow, view, part, format, context)?,
+        }
         return follow.verdict().map(|()| ExitCode::SUCCESS);
     }
     let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
     let part = view
         .filter
         .part(&args.input, &args.symbols, &mut trace, context);
-    let shown = part.and_then(|part| show(&mut trace, view, part, format, context));
+    let shown = part.and_then(|part| match tracer {
+        Some(tracer) => ftrace::show(&mut trace, view, &part, tracer, context),
+        None => show(&mut trace, view, part, format, context),
+    });
     shown.map_err(|report| trace.kept(report))?;
     trace.remark_empty(context);
     trace.verdict()

@@ -25,9 +25,9 @@
 //! meanwhile so that lines stay in the order of time ([`queue`]).
 
 mod actors;
-mod comment;
+pub mod comment;
 mod line;
-mod queue;
+pub mod queue;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -72,7 +72,7 @@ pub struct Tree<'a> {
     names: &'a Names<'a>,
     options: TreeOptions,
     actors: Actors,
-    queue: Queue,
+    queue: Queue<Line>,
     /// Lines that have been written, whose room serves again.
     spare: Vec<String>,
     /// Whether there is a column for the processor: not where streams belong to threads.

@@ -10,15 +10,13 @@ use std::collections::VecDeque;
 use kymo_analysis::calls::CallId;
 use kymo_event::StreamId;
 
-use super::line::Line;
-
 /// How many lines wait at most.
 const LOOK_AHEAD: usize = 4096;
 
 /// The lines that wait, oldest first.
-#[derive(Debug, Default)]
-pub struct Queue {
-    lines: VecDeque<Waiting>,
+#[derive(Debug)]
+pub struct Queue<L> {
+    lines: VecDeque<Waiting<L>>,
     /// The number of the first of them, counted from the beginning of the trace.
     first: u64,
     /// By stream: the call whose line is held back, and the number of that line.
@@ -26,8 +24,8 @@ pub struct Queue {
 }
 
 #[derive(Debug)]
-struct Waiting {
-    line: Line,
+struct Waiting<L> {
+    line: L,
     /// The stream whose next step decides about the line; `None` if it is decided.
     held_for: Option<StreamId>,
 }
@@ -38,9 +36,19 @@ struct Held {
     number: u64,
 }
 
-impl Queue {
+impl<L> Default for Queue<L> {
+    fn default() -> Self {
+        Self {
+            lines: VecDeque::new(),
+            first: 0,
+            held: Vec::new(),
+        }
+    }
+}
+
+impl<L> Queue<L> {
     /// Adds a line of a stream, after which its held one is known to open a block.
-    pub fn push(&mut self, stream: StreamId, line: Line) {
+    pub fn push(&mut self, stream: StreamId, line: L) {
         self.settle(stream);
         self.lines.push_back(Waiting {
             line,
@@ -49,7 +57,7 @@ impl Queue {
     }
 
     /// Adds the opening line of a call, and holds it back.
-    pub fn hold(&mut self, stream: StreamId, call: CallId, line: Line) {
+    pub fn hold(&mut self, stream: StreamId, call: CallId, line: L) {
         self.settle(stream);
         let number = self.first + self.lines.len() as u64;
         self.lines.push_back(Waiting {
@@ -64,7 +72,7 @@ impl Queue {
     }
 
     /// The line of `call`, if it is held back: now it can be changed, and is decided then.
-    pub fn release(&mut self, stream: StreamId, call: CallId) -> Option<&mut Line> {
+    pub fn release(&mut self, stream: StreamId, call: CallId) -> Option<&mut L> {
         let held = self.held.get(stream.0 as usize)?.as_ref()?;
         if held.call != call {
             return None;
@@ -73,7 +81,7 @@ impl Queue {
     }
 
     /// The next line that can be written.
-    pub fn pop(&mut self) -> Option<Line> {
+    pub fn pop(&mut self) -> Option<L> {
         let stream = self.lines.front()?.held_for;
         if let Some(stream) = stream {
             if self.lines.len() <= LOOK_AHEAD {
@@ -97,7 +105,7 @@ impl Queue {
         self.take_held(stream);
     }
 
-    fn take_held(&mut self, stream: StreamId) -> Option<&mut Waiting> {
+    fn take_held(&mut self, stream: StreamId) -> Option<&mut Waiting<L>> {
         let held = self.held.get_mut(stream.0 as usize)?.take()?;
         let index = usize::try_from(held.number.checked_sub(self.first)?).ok()?;
         let waiting = self.lines.get_mut(index)?;
@@ -110,6 +118,7 @@ impl Queue {
 mod tests {
     use kymo_event::Time;
 
+    use super::super::line::Line;
     use super::*;
     use crate::render::times::Times;
 
@@ -120,7 +129,7 @@ mod tests {
     }
 
     /// All lines that can be written, without their times.
-    fn drain(queue: &mut Queue) -> Vec<String> {
+    fn drain(queue: &mut Queue<Line>) -> Vec<String> {
         let lines = std::iter::from_fn(|| queue.pop());
         let texts = lines.map(|line| line.finish()[28..].trim_end().to_owned());
         texts.collect()

@@ -1,0 +1,456 @@
+//! Calls as ftrace prints them: the layouts of its tracers `function_graph`, with absolute times and tasks, and
+//! `function_duration`, which has one line a call, at its end.
+//!
+//! ```text
+//! #     TIME        CPU  TASK/PID         DURATION                  FUNCTION CALLS
+//! #      |          |     |    |           |   |                     |   |   |   |
+//!    60.702471 |   1)     ls-113     |               |        putname() {
+//!    60.702473 |   1)     ls-113     |   1.642 us    |          kmem_cache_free();
+//!    60.702475 |   1)     ls-113     |   4.176 us    |        } /* putname */
+//! ```
+//!
+//! Durations are by the clock on the wall, as ftrace's are. What stands before one says how long it is: `+` more than
+//! 10 us, `!` 100 us, `#` 1 ms, `*` 10 ms, `@` 100 ms, `$` 1 s.
+//! (Linux, kernel/trace/trace_functions_graph.c; for function_duration the patches of Tim Bird.)
+
+use std::io::{self, Write};
+use std::rc::Rc;
+
+use kymo_analysis::calls::{Callee, End, How, Step, TrackId, TrackInfo, TrackKind};
+use kymo_analysis::replay::Origin;
+use kymo_event::{Cpu, Duration, EventKind, EventRef, Identities, StreamId, ThreadId, Time};
+
+use super::escape::escaped;
+use super::tree::comment::remark_event;
+use super::tree::queue::Queue;
+use crate::names::Names;
+
+/// Which tracer's layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tracer {
+    FunctionGraph,
+    FunctionDuration,
+}
+
+/// Width of a task: its name and number with half of the spaces before it.
+const TASK: usize = 14;
+/// Characters of its name that are shown.
+const COMM: usize = 7;
+/// The column of durations where there is none.
+const NO_DURATION: &str = "              ";
+
+/// Writes steps in the layout of a tracer.
+pub struct Ftrace<'a> {
+    out: &'a mut dyn Write,
+    names: &'a Names<'a>,
+    tracer: Tracer,
+    /// Leave out the function's name at its return.
+    no_annotation: bool,
+    /// By [`TrackId`].
+    tracks: Vec<Track>,
+    /// The thread that was shown last, by processor.
+    shown: Vec<(Option<Cpu>, String)>,
+    queue: Queue<Line>,
+}
+
+#[derive(Clone, Default)]
+struct Track {
+    info: Option<TrackInfo>,
+    cpu: Option<Cpu>,
+    /// The track that this one cuts into, and what is open there.
+    thread: Option<ThreadId>,
+    base: u32,
+    open: u32,
+}
+
+/// A line that is not written yet.
+struct Line {
+    /// What stands before the duration.
+    begin: String,
+    duration: Option<Duration>,
+    indent: u32,
+    text: String,
+}
+
+impl<'a> Ftrace<'a> {
+    /// A writer to `out`.
+    pub fn new(
+        out: &'a mut dyn Write,
+        names: &'a Names<'a>,
+        tracer: Tracer,
+        no_annotation: bool,
+    ) -> Self {
+        Self {
+            out,
+            names,
+            tracer,
+            no_annotation,
+            tracks: Vec::new(),
+            shown: Vec::new(),
+            queue: Queue::default(),
+        }
+    }
+
+    /// Writes what the tracer writes first.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn heading(&mut self) -> io::Result<()> {
+        self.out.write_all(match self.tracer {
+            Tracer::FunctionGraph => {
+                b"# tracer: function_graph
+#
+#     TIME        CPU  TASK/PID         DURATION                  FUNCTION CALLS
+#      |          |     |    |           |   |                     |   |   |   |
+"
+            }
+            Tracer::FunctionDuration => {
+                b"# tracer: function_duration
+#
+# CPU  TASK/PID        CALLTIME       DURATION                  FUNCTION CALLS
+# |    |    |            |              |   |                     |   |   |   |
+"
+            }
+        })
+    }
+
+    /// Takes a step.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn step(
+        &mut self,
+        identities: &Identities,
+        origin: Option<Origin>,
+        step: &Step<'_>,
+    ) -> io::Result<()> {
+        let stream = origin.map_or(StreamId::default(), |origin| origin.stream);
+        match step {
+            Step::Track { track, info } => {
+                let known = self.track(*track);
+                known.info = Some(*info);
+                known.cpu = known.cpu.or(info.cpu);
+                let (TrackKind::Thread { thread } | TrackKind::Interrupt { thread, .. }) =
+                    info.kind;
+                known.thread = thread.or(known.thread);
+            }
+            Step::State {
+                track,
+                cpu,
+                running: true,
+                ..
+            } => {
+                let known = self.track(*track);
+                known.cpu = cpu.or(known.cpu);
+            }
+            Step::Begin(begin) => {
+                let base = match begin.callee {
+                    Callee::Interrupt(_) => self.interrupted(begin.thread, begin.cpu),
+                    _ => self.track(begin.track).base,
+                };
+                let known = self.track(begin.track);
+                known.cpu = begin.cpu.or(known.cpu);
+                known.thread = begin.thread.or(known.thread);
+                (known.base, known.open) = (base, begin.depth + 1);
+                if self.tracer == Tracer::FunctionDuration {
+                    return Ok(());
+                }
+                let indent = base + begin.depth;
+                let name = self.name(begin.callee, identities);
+                let begins = self.columns(begin.track, begin.time, stream, identities)?;
+                self.queue.hold(
+                    stream,
+                    begin.call,
+                    Line {
+                        begin: begins,
+                        duration: None,
+                        indent,
+                        text: format!("{name}() {{"),
+                    },
+                );
+            }
+            Step::End(end) => self.end(end, stream, identities)?,
+            Step::Event { track, event } => self.event(*track, *event, stream, identities)?,
+            _ => {}
+        }
+        self.drain()
+    }
+
+    /// Writes what was kept back. To be called when the trace is at its end.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.queue.settle_all();
+        self.drain()
+    }
+
+    /// Hands on what is written, as far as it is not kept back.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    fn end(&mut self, end: &End, stream: StreamId, identities: &Identities) -> io::Result<()> {
+        let known = self.track(end.track);
+        known.open = end.depth;
+        let indent = known.base + end.depth;
+        let name = self.name(end.callee, identities);
+        if self.tracer == Tracer::FunctionDuration {
+            let (Some(begin), Some(wall)) = (end.begin, end.wall) else {
+                return Ok(());
+            };
+            let cpu = cpu(self.track(end.track).cpu);
+            let task = self.task(end.track, identities);
+            let (seconds, rest) = split(begin, 1_000_000_000);
+            let line = format!(
+                " {cpu}) {task} | {seconds:>5}.{rest:09} |  {}|  {:width$}{name}{}\n",
+                duration(Some(wall)),
+                "",
+                remark(end.how),
+                width = 2 * indent as usize
+            );
+            return self.out.write_all(line.as_bytes());
+        }
+        let shown = end.wall;
+        let tail = remark(end.how);
+        if let Some(line) = self.queue.release(stream, end.call) {
+            line.duration = shown;
+            line.text.truncate(line.text.len() - " {".len());
+            line.text.push(';');
+            line.text.push_str(&tail);
+            return Ok(());
+        }
+        let alone = end.begin.is_none() || end.how != How::Returned;
+        let text = match self.no_annotation && !alone {
+            true => "}".to_owned(),
+            false => format!("}} /* {name} */{tail}"),
+        };
+        let begin = self.columns(end.track, end.time, stream, identities)?;
+        self.queue.push(
+            stream,
+            Line {
+                begin,
+                duration: shown,
+                indent,
+                text,
+            },
+        );
+        Ok(())
+    }
+
+    fn event(
+        &mut self,
+        track: Option<TrackId>,
+        event: EventRef<'_>,
+        stream: StreamId,
+        identities: &Identities,
+    ) -> io::Result<()> {
+        let Some(whole) = event.event.filter(|_| self.tracer == Tracer::FunctionGraph) else {
+            return Ok(());
+        };
+        if let EventKind::Gap(gap) = &whole.kind {
+            let lost = gap
+                .lost_events()
+                .map_or("SOME".to_owned(), |lost| lost.to_string());
+            // Everything before it stands before it.
+            self.queue.settle_all();
+            self.drain()?;
+            let cpu = cpu(whole.cpu);
+            return writeln!(self.out, "CPU:{cpu} [LOST {lost} EVENTS]");
+        }
+        let is_shown = matches!(
+            whole.kind,
+            EventKind::Marker { .. } | EventKind::Other | EventKind::Ready { .. }
+        );
+        let Some(track) = track.filter(|_| is_shown) else {
+            return Ok(());
+        };
+        let mut text = String::new();
+        remark_event(whole, &mut text);
+        let indent = self.track(track).base + self.track(track).open;
+        let begin = self.columns(track, whole.time, stream, identities)?;
+        self.queue.push(
+            stream,
+            Line {
+                begin,
+                duration: None,
+                indent,
+                text,
+            },
+        );
+        Ok(())
+    }
+
+    /// What stands before the duration; before it a note of a switch, if the processor has another thread now.
+    fn columns(
+        &mut self,
+        track: TrackId,
+        time: Time,
+        stream: StreamId,
+        identities: &Identities,
+    ) -> io::Result<String> {
+        let of = self.track(track).cpu;
+        let (cpu, task) = (cpu(of), self.task(track, identities));
+        let place = self.shown.iter().position(|(shown, _)| *shown == of);
+        let before = match place {
+            Some(place) => Some(std::mem::replace(&mut self.shown[place].1, task.clone())),
+            None => {
+                self.shown.push((of, task.clone()));
+                None
+            }
+        };
+        let (seconds, rest) = split(time, 1_000_000_000);
+        if let Some(before) = before.filter(|before| *before != task) {
+            let line = "------------------------------------------";
+            self.queue.push(
+                stream,
+                Line {
+                    begin: format!(" {line}\n {cpu}) {before} => {task}\n {line}\n"),
+                    duration: None,
+                    indent: 0,
+                    text: String::new(),
+                },
+            );
+        }
+        Ok(format!(
+            "{seconds:>5}.{:06} |  {:>2}) {task} | ",
+            rest / 1_000,
+            cpu
+        ))
+    }
+
+    /// How deep the calls are into which an interrupt cuts.
+    fn interrupted(&self, thread: Option<ThreadId>, cpu: Option<Cpu>) -> u32 {
+        let of = |track: &&Track| match (thread, track.info.map(|info| info.kind)) {
+            (Some(_), Some(TrackKind::Thread { thread: of })) => of == thread,
+            (None, Some(TrackKind::Thread { .. })) => cpu.is_some() && track.cpu == cpu,
+            _ => false,
+        };
+        let found = self.tracks.iter().find(of);
+        found.map_or(0, |track| track.base + track.open)
+    }
+
+    fn task(&mut self, track: TrackId, identities: &Identities) -> String {
+        let (name, number) = match self.track(track).thread {
+            Some(thread) => (
+                identities.thread_name(thread).unwrap_or("<...>").to_owned(),
+                identities.tid(thread).0.to_string(),
+            ),
+            None => ("<...>".to_owned(), "0".to_owned()),
+        };
+        let name: String = escaped(&name).chars().take(COMM).collect();
+        let text = format!("{name}-{number}");
+        let spaces = TASK.saturating_sub(text.chars().count());
+        let before = spaces / 2;
+        format!("{:before$}{text}{:after$}", "", "", after = spaces - before)
+    }
+
+    fn name(&self, callee: Callee, identities: &Identities) -> Rc<str> {
+        let name: Rc<str> = match callee {
+            Callee::Function(id) => self.names.function(identities, id),
+            Callee::Interrupt(id) => match identities.interrupt_name(id) {
+                Some(name) => name.into(),
+                None => format!("irq_{}", identities.irq(id)).into(),
+            },
+            Callee::Unknown => "unknown".into(),
+        };
+        match escaped(&name) {
+            std::borrow::Cow::Borrowed(_) => name,
+            std::borrow::Cow::Owned(name) => name.into(),
+        }
+    }
+
+    fn track(&mut self, track: TrackId) -> &mut Track {
+        let index = track.0 as usize;
+        if self.tracks.len() <= index {
+            self.tracks.resize(index + 1, Track::default());
+        }
+        &mut self.tracks[index]
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        while let Some(line) = self.queue.pop() {
+            if line.text.is_empty() {
+                writeln!(self.out, "{}", line.begin)?;
+                continue;
+            }
+            writeln!(
+                self.out,
+                "{}{}|  {:width$}{}",
+                line.begin,
+                duration(line.duration),
+                "",
+                line.text,
+                width = 2 * line.indent as usize
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A processor's number; `-` where it is not known.
+fn cpu(cpu: Option<Cpu>) -> String {
+    cpu.map_or("-".to_owned(), |cpu| cpu.to_string())
+}
+
+/// How a call ended, if it was not by returning.
+fn remark(how: How) -> String {
+    match super::tree::comment::remark(how) {
+        Some(remark) => format!(" /* {remark} */"),
+        None => String::new(),
+    }
+}
+
+fn split(time: Time, unit: u64) -> (i64, u64) {
+    let unit = i64::try_from(unit).unwrap_or(i64::MAX);
+    (
+        time.0.div_euclid(unit),
+        time.0.rem_euclid(unit).unsigned_abs(),
+    )
+}
+
+/// A duration with its mark: seven digits at most, of which three are nanoseconds where they have room.
+fn duration(duration: Option<Duration>) -> String {
+    let Some(Duration(ns)) = duration else {
+        return NO_DURATION.to_owned();
+    };
+    let mark = match ns {
+        1_000_000_001.. => '$',
+        100_000_001.. => '@',
+        10_000_001.. => '*',
+        1_000_001.. => '#',
+        100_001.. => '!',
+        10_001.. => '+',
+        _ => ' ',
+    };
+    let mut digits = (ns / 1_000).to_string();
+    if digits.len() < 7 {
+        let room = (7 - digits.len()).min(3);
+        let nanoseconds = format!("{:03}", ns % 1_000);
+        digits = format!("{digits}.{}", nanoseconds.get(..room).unwrap_or_default());
+    }
+    let spaces = 8usize.saturating_sub(digits.len());
+    format!("{mark} {digits} us {:spaces$}", "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_the_kernel_does() {
+        let shown = |ns| format!("{}|", duration(Some(Duration(ns))));
+        assert_eq!(shown(542), "  0.542 us    |");
+        assert_eq!(shown(10_000), "  10.000 us   |");
+        assert_eq!(shown(56_003), "+ 56.003 us   |");
+        assert_eq!(shown(104_646), "! 104.646 us  |");
+        assert_eq!(shown(1_126_734), "# 1126.734 us |");
+        assert_eq!(shown(12_345_678), "* 12345.67 us |");
+        assert_eq!(shown(123_456_789), "@ 123456.7 us |");
+        assert_eq!(shown(1_234_567_891), "$ 1234567 us  |");
+        assert_eq!(duration(None).len(), shown(542).len() - 1);
+    }
+}
