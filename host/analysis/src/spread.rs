@@ -24,7 +24,11 @@ pub struct Spread {
     squares: u128,
 }
 
-/// The bucket of a duration.
+/// The number of the bucket of a duration: equal for durations that differ by less than 1/64.
+pub const fn bucket_of(duration: Duration) -> usize {
+    bucket(duration.0)
+}
+
 #[inline]
 const fn bucket(ns: u64) -> usize {
     match ns.checked_ilog2() {

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use kymo_analysis::calls::Callee;
 use kymo_analysis::selection::FunctionChoice;
 use kymo_event::{Addr, FunctionId, Identities, TraceInfo};
 use kymo_symbols::{Function, Symbols, spellings};
@@ -45,6 +46,18 @@ impl<'s> Names<'s> {
             return Rc::clone(&known.text);
         }
         self.look_up(identities, id)
+    }
+
+    /// The name of what is called: a function's, or an interrupt's.
+    pub fn callee(&self, identities: &Identities, callee: Callee) -> Rc<str> {
+        match callee {
+            Callee::Function(id) => self.function(identities, id),
+            Callee::Interrupt(id) => match identities.interrupt_name(id) {
+                Some(name) => name.into(),
+                None => format!("irq {}", identities.irq(id)).into(),
+            },
+            Callee::Unknown => "(unknown)".into(),
+        }
     }
 
     #[cold]

@@ -4,6 +4,7 @@
 //! and only those.
 
 mod row;
+mod trees;
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ use row::{Call, Slow, Writer};
 #[command(before_help = "\
 EXAMPLES
   kymo calls -n 20 trace/ --elf firmware.elf       the twenty slowest calls
+  kymo calls --trees --function parse trace/       why was the slowest call so slow?
   kymo calls --function alloc* trace/              every call of these, with its duration
   kymo calls --min-duration 1ms --last 5s trace/   what took long lately
   kymo calls --format csv trace/ > calls.csv       for a spreadsheet
@@ -42,6 +44,11 @@ pub struct Args {
     /// Only the N slowest calls, the slowest first. Without this all calls, in the order in which they end.
     #[arg(short = 'n', long, value_name = "N")]
     number: Option<usize>,
+
+    /// Show the slowest calls (one, or as many as -n says) as trees of what they called, beside the median call of the
+    /// same function. Files are read twice for it.
+    #[arg(long)]
+    trees: bool,
 
     /// Take off the durations what recording took, as the target measured it on itself.
     #[arg(long)]
@@ -78,7 +85,10 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let part = args
         .filter
         .part(&args.input, &args.symbols, &mut trace, context);
-    let listed = part.and_then(|part| list(args, &mut trace, &part, context));
+    let listed = part.and_then(|part| match args.trees {
+        true => trees::show(args, &mut trace, &part, context),
+        false => list(args, &mut trace, &part, context),
+    });
     listed.map_err(|report| trace.kept(report))?;
     trace.remark_empty(context);
     trace.verdict()

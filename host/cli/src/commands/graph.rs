@@ -160,7 +160,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let roots = if !args.callers_of.is_empty() {
         let identities = &info.identities;
         view.calls_of(|callee| {
-            let name = name_of(callee, &names, info);
+            let name = names.callee(identities, callee);
             let address = match callee {
                 Callee::Function(id) => identities.function(id).and_then(|it| it.address),
                 _ => None,
@@ -210,18 +210,6 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     trace.verdict()
 }
 
-/// What a callee is called.
-fn name_of(callee: Callee, names: &Names<'_>, info: &TraceInfo) -> String {
-    match callee {
-        Callee::Function(id) => names.function(&info.identities, id).to_string(),
-        Callee::Interrupt(id) => {
-            let name = info.identities.interrupt_name(id);
-            name.map_or_else(|| format!("irq {}", info.identities.irq(id)), str::to_owned)
-        }
-        Callee::Unknown => "(unknown)".to_owned(),
-    }
-}
-
 /// Writes lines of a view.
 struct Printer<'p> {
     view: &'p View<'p>,
@@ -240,7 +228,7 @@ struct Printer<'p> {
 impl Printer<'_> {
     fn name(&self, frame: Frame) -> String {
         match frame {
-            Frame::Call(callee) => name_of(callee, self.names, self.info),
+            Frame::Call(callee) => self.names.callee(&self.info.identities, callee).to_string(),
             Frame::Space(space) => titles::space(self.info, space),
             Frame::Track(TrackId(track)) => {
                 let title = self.threads.get(track as usize).cloned().flatten();

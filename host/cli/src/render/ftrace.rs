@@ -349,14 +349,7 @@ impl<'a> Ftrace<'a> {
     }
 
     fn name(&self, callee: Callee, identities: &Identities) -> Rc<str> {
-        let name: Rc<str> = match callee {
-            Callee::Function(id) => self.names.function(identities, id),
-            Callee::Interrupt(id) => match identities.interrupt_name(id) {
-                Some(name) => name.into(),
-                None => format!("irq_{}", identities.irq(id)).into(),
-            },
-            Callee::Unknown => "unknown".into(),
-        };
+        let name = self.names.callee(identities, callee);
         match escaped(&name) {
             std::borrow::Cow::Borrowed(_) => name,
             std::borrow::Cow::Owned(name) => name.into(),

@@ -3,7 +3,6 @@
 use std::cmp::{Ordering, Reverse};
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::rc::Rc;
 
 use kymo_analysis::calls::{CallId, Callee, End, How};
 use kymo_event::{Cpu, Duration, Identities, ThreadId, Time, TraceInfo};
@@ -192,10 +191,10 @@ impl<'a> Writer<'a> {
         paint(
             text,
             self.palette.function,
-            &name(self.names, identities, end.callee),
+            &self.names.callee(identities, end.callee),
         );
         if let Some(caller) = call.caller {
-            let caller = name(self.names, identities, caller);
+            let caller = self.names.callee(identities, caller);
             paint(text, self.palette.dim, &format!("  ({caller})"));
         }
         text.push('\n');
@@ -215,7 +214,7 @@ impl<'a> Writer<'a> {
                 thread.and_then(|id| identities.thread_name(id)),
             )
             .member("cpu", call.cpu)
-            .member("function", &*name(self.names, identities, end.callee))
+            .member("function", &*self.names.callee(identities, end.callee))
             .member("begin_ns", end.begin)
             .member("duration_ns", end.duration)
             .member("self_ns", end.self_time)
@@ -223,7 +222,7 @@ impl<'a> Writer<'a> {
             .member(
                 "caller",
                 call.caller
-                    .map(|caller| name(self.names, identities, caller))
+                    .map(|caller| self.names.callee(identities, caller))
                     .as_deref(),
             )
             .member("ended", ended(end.how))
@@ -264,14 +263,14 @@ impl<'a> Writer<'a> {
         );
         text.push(',');
         number(text, call.cpu.map(|cpu| cpu.to_string()));
-        quote(text, &name(self.names, identities, end.callee));
+        quote(text, &self.names.callee(identities, end.callee));
         text.push(',');
         number(text, end.begin.map(|time| time.to_string()));
         number(text, end.duration.map(|duration| duration.to_string()));
         number(text, end.self_time.map(|duration| duration.to_string()));
         number(text, Some(end.depth.to_string()));
         let caller = call.caller;
-        let caller = caller.map(|caller| name(self.names, identities, caller));
+        let caller = caller.map(|caller| self.names.callee(identities, caller));
         quote(text, caller.as_deref().unwrap_or(""));
         text.push(',');
         text.push_str(ended(end.how));
@@ -290,18 +289,6 @@ fn quote(out: &mut String, text: &str) {
     out.push('"');
     out.push_str(&text.replace('"', "\"\""));
     out.push('"');
-}
-
-/// What was called.
-fn name(names: &Names<'_>, identities: &Identities, callee: Callee) -> Rc<str> {
-    match callee {
-        Callee::Function(id) => names.function(identities, id),
-        Callee::Interrupt(id) => match identities.interrupt_name(id) {
-            Some(name) => name.into(),
-            None => format!("irq {}", identities.irq(id)).into(),
-        },
-        Callee::Unknown => "(unknown)".into(),
-    }
 }
 
 #[cfg(test)]
