@@ -5,7 +5,7 @@
 //! whatever becomes of the process. A process that exits as usual replaces this file by a plain one
 //! (the identity line, then packets); what this module describes is what is left of the others.
 //!
-//! The file begins with a [header](header), and from [`REGION_ALIGN`] on has *regions*, each a
+//! The file begins with a [header], and from [`REGION_ALIGN`] on has *regions*, each a
 //! multiple of [`REGION_ALIGN`] long, up to the first place without a [`region::MAGIC`]. A region
 //! holds the packets of one stream beside the recorder's own state, as they lie in the memory of the
 //! process; its header says where. The newest packet of a stream is not completed: its records reach
@@ -24,6 +24,9 @@ pub const VERSION: u32 = 1;
 /// Regions begin at multiples of this: the largest page of the machines that are supported.
 pub const REGION_ALIGN: usize = 64 << 10;
 
+/// The size of a pair of clocks: u64 ticks, u64 nanoseconds of `CLOCK_MONOTONIC_RAW` at the same moment.
+pub const PAIR_BYTES: usize = 16;
+
 /// The header at the beginning of the file: offsets of its fields.
 pub mod header {
     /// u32: [`VERSION`](super::VERSION).
@@ -39,17 +42,10 @@ pub mod header {
     /// u64: when the process started, in clock ticks after boot (`starttime` of proc(5)): with its
     /// number it tells whether the process still runs.
     pub const STARTED: usize = 24;
-    /// A [`PAIR`](PAIR_BYTES): both clocks when the recorder was set up.
+    /// A [pair](super::PAIR_BYTES): both clocks when the recorder was set up.
     pub const FIRST_PAIR: usize = 32;
-    /// u32: how many later pairs have been written. The newest one is at
-    /// [`PAIRS`] + `count % 2` * [`PAIR_BYTES`]; with 0 there is none.
-    pub const PAIR_COUNT: usize = 48;
-    /// u32: events that were lost because their thread had no buffer.
-    pub const LOST: usize = 52;
-    /// Two pairs, written in turn.
-    pub const PAIRS: usize = 56;
-    /// A pair: u64 ticks, u64 nanoseconds of `CLOCK_MONOTONIC_RAW` at the same moment.
-    pub const PAIR_BYTES: usize = 16;
+    /// u32: events that were lost because their thread had no buffer. All before it never changes.
+    pub const LOST: usize = 48;
     /// The identity of the process as a line of text ([`Identity`](crate::link::Identity)). Its rate
     /// of the clock is 1 where the pairs tell it.
     pub const IDENTITY: usize = 512;
@@ -94,6 +90,13 @@ pub mod region {
     pub const NAME: usize = 72;
     /// The size of [`NAME`].
     pub const NAME_BYTES: usize = 16;
+    /// u32: how many pairs of clocks the thread has written. The newest one is at
+    /// [`PAIRS`] + `count % 2` * [`PAIR_BYTES`](super::PAIR_BYTES); with 0 there is none.
+    pub const PAIR_COUNT: usize = 88;
+    /// u32: when the thread writes the next one, for itself.
+    pub const PAIR_DUE: usize = 92;
+    /// Two pairs, written in turn.
+    pub const PAIRS: usize = 96;
     /// The size of the header.
     pub const BYTES: usize = 128;
 
@@ -137,16 +140,32 @@ pub fn read_u64(order: ByteOrder, bytes: &[u8], at: usize) -> Option<u64> {
     })
 }
 
-/// Ticks a second, as the pairs of clocks in a file's header tell; `None` without two that differ.
-pub fn clock_hz(order: ByteOrder, bytes: &[u8]) -> Option<u64> {
+/// A pair of clocks: ticks, and nanoseconds at the same moment.
+pub type Pair = (u64, u64);
+
+fn read_pair(order: ByteOrder, bytes: &[u8], at: usize) -> Option<Pair> {
+    Some((read_u64(order, bytes, at)?, read_u64(order, bytes, at + 8)?))
+}
+
+/// The newest pair that the thread of a region has written.
+pub fn newest_pair(order: ByteOrder, region: &[u8]) -> Option<Pair> {
+    let count = read_u32(order, region, region::PAIR_COUNT).filter(|count| *count != 0)?;
+    read_pair(
+        order,
+        region,
+        region::PAIRS + count as usize % 2 * PAIR_BYTES,
+    )
+}
+
+/// Ticks a second of a file's clock, where `newest` is the newest pair of all its threads; `None` if the
+/// rate cannot be told.
+pub fn clock_hz(order: ByteOrder, bytes: &[u8], newest: Option<Pair>) -> Option<u64> {
     const SECOND: u128 = 1_000_000_000;
     if read_u32(order, bytes, header::COUNTER)? == 0 {
         return Some(SECOND as u64);
     }
-    let pair = |at: usize| Some((read_u64(order, bytes, at)?, read_u64(order, bytes, at + 8)?));
-    let count = read_u32(order, bytes, header::PAIR_COUNT).filter(|count| *count != 0)?;
-    let (first_ticks, first_ns) = pair(header::FIRST_PAIR)?;
-    let (ticks, ns) = pair(header::PAIRS + count as usize % 2 * header::PAIR_BYTES)?;
+    let (first_ticks, first_ns) = read_pair(order, bytes, header::FIRST_PAIR)?;
+    let (ticks, ns) = newest?;
     let passed = ns.checked_sub(first_ns).filter(|passed| *passed != 0)?;
     let ticks = ticks.checked_sub(first_ticks)?;
     let hz = u128::from(ticks) * SECOND / u128::from(passed);
@@ -167,15 +186,20 @@ mod tests {
         put(header::COUNTER, &1u32.to_be_bytes());
         put(header::FIRST_PAIR, &1000u64.to_be_bytes());
         put(header::FIRST_PAIR + 8, &500u64.to_be_bytes());
-        let slot = header::PAIRS + header::PAIR_BYTES;
-        put(slot, &4000u64.to_be_bytes());
-        put(slot + 8, &1500u64.to_be_bytes());
         assert_eq!(order(&bytes), Some(ByteOrder::Big));
-        assert_eq!(clock_hz(ByteOrder::Big, &bytes), None);
-        bytes[header::PAIR_COUNT + 3] = 3;
-        assert_eq!(clock_hz(ByteOrder::Big, &bytes), Some(3_000_000_000));
-        bytes[header::PAIR_COUNT + 3] = 2;
-        assert_eq!(clock_hz(ByteOrder::Big, &bytes), None);
+        assert_eq!(clock_hz(ByteOrder::Big, &bytes, None), None);
+        let mut lane = [0; region::BYTES];
+        assert_eq!(newest_pair(ByteOrder::Big, &lane), None);
+        let slot = region::PAIRS + PAIR_BYTES;
+        lane[slot..slot + 8].copy_from_slice(&4000u64.to_be_bytes());
+        lane[slot + 8..slot + 16].copy_from_slice(&1500u64.to_be_bytes());
+        lane[region::PAIR_COUNT + 3] = 3;
+        let newest = newest_pair(ByteOrder::Big, &lane);
+        assert_eq!(newest, Some((4000, 1500)));
+        assert_eq!(
+            clock_hz(ByteOrder::Big, &bytes, newest),
+            Some(3_000_000_000)
+        );
         bytes[header::VERSION + 3] = 9;
         assert_eq!(order(&bytes), None);
     }

@@ -70,10 +70,14 @@ pub trait ThreadPort: Target + 'static {
         let _ = there;
         false
     }
-    /// Called off the fast path with the time of an event: what has to be refreshed now and then may be.
+    /// Called off the fast path with the time of an event, by the lane's thread, which is inside: what has to
+    /// be refreshed now and then may be.
     #[inline(always)]
-    fn refresh(&self, now: u64) {
-        let _ = now;
+    fn refresh(&self, lane: &Lane<Self>, now: u64)
+    where
+        Self: Sized,
+    {
+        let _ = (lane, now);
     }
     /// Whether it is time, at `now`, for the calling thread to record what time it is in the world.
     /// Asked off the fast path only; says so to one thread at a time.
@@ -333,7 +337,7 @@ impl<P: ThreadPort> Lane<P> {
             };
             if !done {
                 self.writer.record(now, edge.of(function, caller));
-                port.refresh(now);
+                port.refresh(self, now);
                 if port.wall_clock_due(now) {
                     self.tell_wall_clock(port);
                 }
@@ -364,7 +368,7 @@ impl<P: ThreadPort> Lane<P> {
             self.owned.written();
             let now = self.time(port, gate);
             self.writer.record(now, event);
-            port.refresh(now);
+            port.refresh(self, now);
             self.leave(port, gate);
         } else {
             self.refuse(state);

@@ -4,10 +4,9 @@
 //! serves when it is known to run at one speed always; how fast is found by holding it against `CLOCK_MONOTONIC_RAW`, at the start and again whenever somebody asks: the
 //! longer ago the start, the more exact.
 
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use kymo_wire::process_file::header;
+use kymo_wire::process_file::{PAIR_BYTES, header, region};
 
 use crate::machine::{counter, counter_is_steady};
 use crate::recording::put;
@@ -19,6 +18,9 @@ const LEAST: u64 = 50_000_000;
 
 const SECOND: u64 = 1_000_000_000;
 
+/// When a pair is due is kept in so many ticks, as a power of two.
+const DUE_BITS: u32 = 14;
+
 /// The clock of a process. In nanoseconds until it is [set up](Self::set_up).
 #[derive(Debug)]
 pub struct Clock {
@@ -27,13 +29,6 @@ pub struct Clock {
     /// Both clocks at the start.
     start_ticks: Wide,
     start_nanoseconds: Wide,
-    /// The header of the file that the process records into, for pairs of both clocks; null without
-    /// one.
-    header: AtomicPtr<u8>,
-    /// When the next pair is due, in ticks.
-    due: Wide,
-    /// A thread writes a pair.
-    writing: AtomicBool,
 }
 
 impl Clock {
@@ -43,16 +38,13 @@ impl Clock {
             counter: AtomicBool::new(false),
             start_ticks: Wide::new(),
             start_nanoseconds: Wide::new(),
-            header: AtomicPtr::new(null_mut()),
-            due: Wide::new(),
-            writing: AtomicBool::new(false),
         }
     }
 
     /// Chooses the counter and begins to measure its rate. Once, before anything is recorded.
     pub fn set_up(&self) {
         if counter_is_steady() {
-            let (ticks, nanoseconds) = both();
+            let (ticks, nanoseconds) = both(8);
             self.start_ticks.store(ticks);
             self.start_nanoseconds.store(nanoseconds);
             self.counter.store(true, Ordering::Relaxed);
@@ -74,59 +66,47 @@ impl Clock {
         }
     }
 
-    /// Has pairs of both clocks written into the header of a file from now on.
-    pub fn publish(&self, header: *mut u8) {
-        let is_counter = self.is_counter();
-        put(header, header::COUNTER, u32::from(is_counter));
-        if is_counter {
-            put(header, header::FIRST_PAIR, self.start_ticks.load());
-            put(
-                header,
-                header::FIRST_PAIR + 8,
-                self.start_nanoseconds.load(),
-            );
-            self.due.store(0);
-            self.header.store(header, Ordering::Release);
-        }
+    /// Writes what the header of a file says of the clock.
+    pub fn describe(&self, header: *mut u8) {
+        put(header, header::COUNTER, u32::from(self.is_counter()));
+        put(header, header::FIRST_PAIR, self.start_ticks.load());
+        put(
+            header,
+            header::FIRST_PAIR + 8,
+            self.start_nanoseconds.load(),
+        );
     }
 
-    /// Writes no more pairs: the file is another process's.
-    pub fn withdraw(&self) {
-        self.header.store(null_mut(), Ordering::Relaxed);
-        self.writing.store(false, Ordering::Relaxed);
-    }
-
-    /// Writes a pair at `now` if one is due. They are due at growing distances: their rate is as exact
-    /// as the time since the start is long.
+    /// Writes a pair of both clocks into the header of a region, if one is due at `now`. They are due at
+    /// growing distances: their rate is as exact as the time since the start is long.
+    ///
+    /// # Safety
+    /// A region begins there, and the calling thread is the one whose it is.
     #[inline]
-    pub fn refresh(&self, now: u64) {
-        if now >= self.due.load() {
-            self.write_pair();
+    pub unsafe fn refresh(&self, region: *mut u8, now: u64) {
+        // SAFETY: the region begins with a header, in which this is aligned.
+        let due = unsafe { region.add(region::PAIR_DUE).cast::<u32>().read() };
+        let behind = ((now >> DUE_BITS) as u32).wrapping_sub(due);
+        if behind < u32::MAX / 2 && self.is_counter() {
+            self.write_pair(region);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn write_pair(&self) {
-        let header = self.header.load(Ordering::Acquire);
-        if header.is_null() {
-            return self.due.store(u64::MAX);
-        }
-        if self.writing.swap(true, Ordering::Acquire) {
-            return;
-        }
-        let (ticks, nanoseconds) = both();
-        // SAFETY: the header is mapped, and the field is aligned.
-        let count = unsafe { &*header.add(header::PAIR_COUNT).cast::<AtomicU32>() };
+    fn write_pair(&self, region: *mut u8) {
+        let (ticks, nanoseconds) = both(2);
+        // SAFETY: as above.
+        let count = unsafe { &*region.add(region::PAIR_COUNT).cast::<AtomicU32>() };
         let next = count.load(Ordering::Relaxed).wrapping_add(1).max(1);
-        let slot = header::PAIRS + next as usize % 2 * header::PAIR_BYTES;
-        put(header, slot, ticks);
-        put(header, slot + 8, nanoseconds);
+        let slot = region::PAIRS + next as usize % 2 * PAIR_BYTES;
+        put(region, slot, ticks);
+        put(region, slot + 8, nanoseconds);
         count.store(next, Ordering::Release);
         let passed = ticks.wrapping_sub(self.start_ticks.load());
-        let wait = (passed / 8).clamp(1 << 14, 1 << 31);
-        self.due.store(ticks.saturating_add(wait));
-        self.writing.store(false, Ordering::Release);
+        let wait = (passed / 8).clamp(1 << DUE_BITS, 1 << 31);
+        let due = (ticks.wrapping_add(wait) >> DUE_BITS) as u32;
+        put(region, region::PAIR_DUE, due);
     }
 
     /// Ticks a second as measured since the start, which may be a moment ago: exact enough for times
@@ -135,7 +115,7 @@ impl Clock {
         if !self.is_counter() {
             return SECOND;
         }
-        let (ticks, nanoseconds) = both();
+        let (ticks, nanoseconds) = both(8);
         let passed = nanoseconds.wrapping_sub(self.start_nanoseconds.load());
         let ticks = ticks.wrapping_sub(self.start_ticks.load());
         let hz = u128::from(ticks) * u128::from(SECOND) / u128::from(passed.max(1));
@@ -149,7 +129,7 @@ impl Clock {
         }
         let start = self.start_nanoseconds.load();
         loop {
-            let (ticks, nanoseconds) = both();
+            let (ticks, nanoseconds) = both(8);
             let passed = nanoseconds.wrapping_sub(start);
             if passed >= LEAST {
                 let ticks = ticks.wrapping_sub(self.start_ticks.load());
@@ -167,11 +147,11 @@ impl Default for Clock {
     }
 }
 
-/// Both clocks at one moment: of a few tries the one in which least time passed between the two
+/// Both clocks at one moment: of so many tries the one in which least time passed between the two
 /// readings of the counter.
-fn both() -> (u64, u64) {
+fn both(tries: u32) -> (u64, u64) {
     let mut best = (u64::MAX, 0, 0);
-    for _ in 0..8 {
+    for _ in 0..tries {
         let before = counter();
         let nanoseconds = sys::nanoseconds();
         let width = counter().wrapping_sub(before);

@@ -7,8 +7,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kymo_recorder::Target;
 use kymo_recorder::encode::Functions;
 use kymo_recorder::hot::COUNTING;
-use kymo_recorder::threads::{ThreadPort, WallClock};
+use kymo_recorder::threads::{Lane, ThreadPort, WallClock};
 use kymo_wire::event::Layout;
+use kymo_wire::process_file::region;
 
 use crate::clock::Clock;
 use crate::machine::{self, SIGNAL_FRAME};
@@ -90,8 +91,10 @@ impl ThreadPort for Linux {
         here < end && !far && self.clock.is_counter() && !sys::is_on_signal_stack()
     }
 
-    fn refresh(&self, now: u64) {
-        self.clock.refresh(now);
+    fn refresh(&self, lane: &Lane<Self>, now: u64) {
+        let lane = core::ptr::from_ref(lane).cast::<u8>().cast_mut();
+        // SAFETY: a lane's region begins with its header, and this is the lane's thread.
+        unsafe { self.clock.refresh(lane.wrapping_sub(region::BYTES), now) };
     }
 
     fn wall_clock_due(&self, now: u64) -> bool {

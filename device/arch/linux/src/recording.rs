@@ -180,7 +180,7 @@ impl Recording {
         identity(&mut line);
         let _ = line.write_str("\n");
         put(header::IDENTITY, line.bytes());
-        clock.publish(memory);
+        clock.describe(memory);
         put(0, &MAGIC);
         self.file.set(file);
         self.used.set(REGION_ALIGN);
@@ -226,7 +226,7 @@ impl Recording {
     fn extend(&self, bytes: usize) -> Result<*mut u8, Errno> {
         let header = self.header.load(Ordering::Acquire);
         // SAFETY: the header is mapped, and these fields never change.
-        let own = unsafe { core::slice::from_raw_parts(header, header::PAIR_COUNT) };
+        let own = unsafe { core::slice::from_raw_parts(header, header::LOST) };
         if !files::begins_with(self.file.get(), own) {
             // The number is another file's by now, or none's: it is not ours to close.
             // SAFETY: the names stay for good.
@@ -265,7 +265,7 @@ impl Recording {
         if !header.is_null() {
             // SAFETY: it was mapped with this size; of the child's mapping there is no other user.
             unsafe {
-                let own = core::slice::from_raw_parts(header, header::PAIR_COUNT);
+                let own = core::slice::from_raw_parts(header, header::LOST);
                 if files::begins_with(self.file.get(), own) {
                     files::close(self.file.get());
                 }
@@ -404,7 +404,7 @@ fn keep_old(names: &mut Names) {
 
 /// Whether the process that records into a file still runs.
 fn is_in_use(path: &[u8]) -> bool {
-    let mut head = [0; header::PAIR_COUNT];
+    let mut head = [0; header::LOST];
     let Ok(head) = sys::read_front(path, &mut head) else {
         return false;
     };

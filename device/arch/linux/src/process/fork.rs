@@ -81,7 +81,6 @@ impl Process {
         self.on_since.store(self.port.now());
         self.reader.forget();
         self.bytes_at_start.store(0, Ordering::Relaxed);
-        self.port.clock.withdraw();
         self.port.wall_clock_told.store(0, Ordering::Relaxed);
         self.forked.store(true, Ordering::Release);
         gate.start_as_child();

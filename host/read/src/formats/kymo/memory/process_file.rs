@@ -87,7 +87,12 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
         "process {process} has not completed this recording: it was killed, crashed, called _exit or exec, \
          or still runs; all that was recorded until then is here"
     )];
-    match process_file::clock_hz(order, bytes) {
+    let regions = regions(order, bytes, &mut remarks);
+    let pairs = regions
+        .iter()
+        .filter(|it| it.half(region::KIND) == region::EVENTS);
+    let pairs = pairs.filter_map(|it| process_file::newest_pair(order, it.bytes));
+    match process_file::clock_hz(order, bytes, pairs.max()) {
         Some(hz) => identity.clock_hz = hz,
         None => {
             identity.clock_hz = 1_000_000_000;
@@ -97,7 +102,6 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
             );
         }
     }
-    let regions = regions(order, bytes, &mut remarks);
     let lanes = || {
         regions
             .iter()
