@@ -173,6 +173,7 @@ CALLS(switch_near, kymo_switched_out(i == 0 ? HERE : HERE + 64 * (i - 1)); STAY;
       kymo_switched_in(HERE + 64 * i))
 CALLS(switch_far, kymo_switched_out(i == 0 ? HERE : FAR + 64 * (i - 1)); STAY;
       kymo_switched_in(FAR + 64 * i))
+CALLS(switch, kymo_switch(HERE + 64 * i))
 CALLS(isr_enter, kymo_isr_enter(15))
 CALLS(isr_exit, kymo_isr_exit(15))
 CALLS(context, kymo_context(HERE, 1, 2))
@@ -234,6 +235,7 @@ static void others(void)
 		seen--;
 	RUN(exit_named);
 	RUN(switch_near);
+	RUN(switch);
 }
 
 #else

@@ -28,15 +28,20 @@ pub mod sizes;
 pub mod table;
 pub mod walk;
 
-/// Measures everything on every processor, prints the table, and only then says what is wrong. With
+/// Measures everything on every processor, or on `only` one, prints the table, and only then says what is wrong. With
 /// `tighten` what has become better may not become worse again.
 ///
 /// # Errors
 /// When something can't be built or run, is missing in the table, or exceeds what it may be.
-pub fn recorder(tighten: bool) -> Result<()> {
+pub fn recorder(tighten: bool, only: Option<&str>) -> Result<()> {
     let mut lines = Vec::new();
     let mut wrong = Vec::new();
-    for machine in &MACHINES {
+    let chosen = |machine: &&Machine| only.is_none_or(|target| target == machine.target);
+    let machines: Vec<_> = MACHINES.iter().filter(chosen).collect();
+    if machines.is_empty() {
+        return Err(Error::new("no processor of this name is measured"));
+    }
+    for machine in machines {
         match measure(machine) {
             Ok(measured) => lines.extend(measured),
             Err(error) => wrong.push(format!("{}: {error}", machine.target)),
@@ -58,12 +63,14 @@ pub fn recorder(tighten: bool) -> Result<()> {
     let tightened = reached.tightened(&lines);
     if tighten && wrong.is_empty() {
         tightened.save(&lines)?;
-    } else if tightened != reached {
+    } else if only.is_none() && tightened != reached {
         println!("Some figures are better than they were: cargo xtask bench recorder --tighten\n");
     }
     let reached = if tighten { tightened } else { reached };
     wrong.extend(lines.iter().flat_map(|line| line.excesses(&reached)));
-    if let Err(error) = linux::measure() {
+    if only.is_none()
+        && let Err(error) = linux::measure()
+    {
         wrong.push(error.to_string());
     }
     if wrong.is_empty() {

@@ -28,8 +28,8 @@ Usage: cargo xtask <task>
     --host          only the host's side; --device: only the target's side and the product tests
     --only NAME     only the steps with NAME in their names (lints, tests, bench ctf, ...), or the tests of the
                     package NAME, or the tests with NAME in their names
-  bench recorder    what recording costs on each processor: instructions, bytes, code size, RAM
-                    (--tighten: lower the limits to what is reached now)
+  bench recorder [TARGET]  what recording costs on each processor, or on one: instructions, bytes, code size,
+                    RAM (--tighten: lower the limits to what is reached now, of all processors)
   bench ctf [--events N | --count]  how quickly CTF is read, beside babeltrace2: times and memory, or instructions
                     held against budgets (--count)
   bench analyze [--print] [ROW]  what report, show, export and info cost a record, beside uftrace and babeltrace2
@@ -45,8 +45,10 @@ enum Task {
     Setup,
     Demo(Target),
     Test(test::Options),
+    /// For this target, or all.
     Bench {
         tighten: bool,
+        only: Option<String>,
     },
     /// Times on traces of so many events.
     BenchCtf(u64),
@@ -71,8 +73,18 @@ impl Task {
             ["demo", "--cpus"] => Self::Demo(Target::Cpus),
             ["setup"] => Self::Setup,
             ["test", options @ ..] => Self::Test(test_options(options)?),
-            ["bench", "recorder"] => Self::Bench { tighten: false },
-            ["bench", "recorder", "--tighten"] => Self::Bench { tighten: true },
+            ["bench", "recorder"] => Self::Bench {
+                tighten: false,
+                only: None,
+            },
+            ["bench", "recorder", "--tighten"] => Self::Bench {
+                tighten: true,
+                only: None,
+            },
+            ["bench", "recorder", target] if !target.starts_with('-') => Self::Bench {
+                tighten: false,
+                only: Some((*target).to_owned()),
+            },
             ["bench", "ctf"] => Self::BenchCtf(bench::ctf::EVENTS),
             ["bench", "ctf", "--events", events] => Self::BenchCtf(events.parse().ok()?),
             ["bench", "ctf", "--count"] => Self::CountCtf,
@@ -113,14 +125,14 @@ impl Task {
             Self::Demo(target) => demo::demo(target),
             Self::Setup => setup::everything(),
             Self::Test(options) => test::test(&options),
-            Self::Bench { tighten } => {
+            Self::Bench { tighten, only } => {
                 setup::packages(&[
                     Need::Firmware,
                     Need::Native,
                     Need::Foreign,
                     Need::Processors,
                 ])?;
-                bench::recorder(tighten)
+                bench::recorder(tighten, only.as_deref())
             }
             Self::BenchCtf(events) => {
                 setup::packages(&[Need::Checks])?;
@@ -238,7 +250,8 @@ mod tests {
             (&["bench", "recorder"][..], false),
             (&["bench", "recorder", "--tighten"], true),
         ] {
-            assert_eq!(Task::parse(words), Some(Task::Bench { tighten }));
+            let only = None;
+            assert_eq!(Task::parse(words), Some(Task::Bench { tighten, only }));
         }
         assert_eq!(
             Task::parse(&["bench", "ctf", "--count"]),

@@ -148,7 +148,7 @@ fn steps(options: &Options) -> Vec<Step> {
         || run::run(cargo("device", "test").args(["--workspace", "--doc", "--no-fail-fast"])),
     ));
     steps.push(Step::new("bench recorder", Side::Device, || {
-        bench::recorder(false)
+        bench::recorder(false, None)
     }));
     steps.push(Step::new("bench ctf", Side::Host, bench::ctf::count));
     // Its gates are those of the event core that is being built: they count once it is in.

@@ -27,7 +27,7 @@ use kymo_wire::event::{
 };
 
 use crate::Target;
-use crate::encode::{Alone, Depth, Driver, Found, Need, Quick, Seen, Stream};
+use crate::encode::{Alone, Depth, Driver, Found, Need, Seen, Stream};
 use crate::hot::{Cursor, distance, store};
 use crate::unaligned::put32;
 
@@ -123,9 +123,9 @@ impl<T: Target> Stream<T> {
 
     /// The same in a driver's steps. An error if that says that nothing is to be recorded.
     #[inline(always)]
-    pub(crate) fn reserve_block_by<D: Driver>(
+    pub(crate) fn reserve_block_by(
         &self,
-        driver: &D,
+        driver: &impl Driver,
         length: usize,
     ) -> Result<*mut u8, Shut> {
         let Some(cursor) = self.cursor() else {
@@ -150,16 +150,10 @@ impl<T: Target> Stream<T> {
             let seen = Seen::now(cursor);
             driver.apart(|| self.buffer().pin(take(&mut more)));
             let block = Block::new::<T>(seen.at(), length);
-            let done = if D::RARE {
-                let head = (block.head, block.value);
-                let mut quick = Quick::block::<T>(cursor, seen, head, block.end);
-                driver.quick(cursor, &mut quick)
-            } else {
-                driver.attempt(|now| {
-                    // SAFETY: the cursor is ours, and the driver keeps others away.
-                    seen.holds(cursor) && unsafe { Self::put_block(cursor, now, &block) }
-                })
-            };
+            let done = driver.attempt(|now| {
+                // SAFETY: the cursor is ours, and the driver keeps others away.
+                seen.holds(cursor) && unsafe { Self::put_block(cursor, now, &block) }
+            });
             if done {
                 // A packet that was begun for it stays; a `time` record does not, unless more than the lower
                 // half of the time before it would have to be known.

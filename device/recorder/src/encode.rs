@@ -19,7 +19,6 @@
 //! handler, a dump of the RAM) sees whole records up to there.
 
 use core::cell::Cell;
-use core::ops::Deref;
 
 use kymo_wire::event::{Layout, PacketHeader, Shape, TIME_BITS, WordSize};
 use kymo_wire::link::Mode;
@@ -40,15 +39,14 @@ mod event;
 mod left;
 #[cfg(feature = "cost")]
 mod probe;
-mod quick;
 mod record;
+mod seen;
 
 pub(crate) use driver::{Alone, Depth, Driver, Found, Need};
 #[cfg(feature = "cost")]
 pub(crate) use probe::Scratch;
-pub(crate) use quick::Store;
-pub use quick::{Quick, Seen};
 pub(crate) use record::Record;
+pub(crate) use seen::Seen;
 
 /// One stream of packets of events.
 ///
@@ -66,12 +64,14 @@ pub struct Stream<T> {
     /// The thread that runs; 0 if none is known.
     thread: Cell<usize>,
     /// How many interrupt handlers are being served.
-    pub(crate) isr_depth: Level,
+    pub(crate) isr_depth: Cell<u8>,
     /// Usual entries and exits may be left to the fast path.
     fast: Cell<bool>,
     /// How many of them began before this packet, or where that is not known: only the ends of others
     /// need no number.
     isr_before: Cell<u8>,
+    /// Which events take a record and nothing else: the writer's.
+    pub(crate) direct: Cell<u8>,
     /// The time of the last record that the slow path knows of, in ticks.
     last: LongCell,
     /// How many packets the events that came after the buffer was full would have taken.
@@ -82,20 +82,6 @@ pub struct Stream<T> {
     backward: [AtomicU32; SHARED],
     buffer: Buffer<T>,
     pub(crate) undos: Undos,
-}
-
-/// A number in a word of its own, so that it can be stored as one.
-#[derive(Debug)]
-#[repr(C, align(4))]
-pub(crate) struct Level(Cell<u8>);
-
-impl Deref for Level {
-    type Target = Cell<u8>;
-
-    #[inline(always)]
-    fn deref(&self) -> &Cell<u8> {
-        &self.0
-    }
 }
 
 /// What a stream has come to. Counters are since the last clear; they wrap at 2^32.
@@ -129,7 +115,8 @@ impl<T: Target> Stream<T> {
             last: LongCell::new(0),
             fast: Cell::new(false),
             isr_before: Cell::new(0),
-            isr_depth: Level(Cell::new(0)),
+            direct: Cell::new(0),
+            isr_depth: Cell::new(0),
             thread: Cell::new(0),
             overflow_packets: AtomicU32::new(0),
             overflow_room: Cell::new(0),
@@ -230,11 +217,6 @@ impl<T: Target> Stream<T> {
         self.thread.get()
     }
 
-    /// Where that is kept.
-    pub(crate) fn thread_place(&self) -> &Cell<usize> {
-        &self.thread
-    }
-
     /// The stream is that of one thread, not of a CPU.
     pub fn belong_to(&self, thread: usize) {
         self.thread.set(thread);
@@ -284,6 +266,12 @@ impl<T: Target> Stream<T> {
         !self.end.get().is_null()
     }
 
+    /// How many of the interrupts that are being served began before this packet, or where that is not known.
+    #[inline(always)]
+    pub(crate) fn isr_before(&self) -> u8 {
+        self.isr_before.get()
+    }
+
     /// It is not known of the interrupts that are being served where they began.
     #[inline(always)]
     pub(crate) fn forget_isrs(&self) {
@@ -302,16 +290,11 @@ impl<T: Target> Stream<T> {
         true
     }
 
-    /// Begins a packet at `now` (cut by [`low`]), shortly after [`close_full`](Self::close_full), unless
-    /// somebody else has: whether the fast path can go on. A call takes some instructions more, as few as
-    /// `small` says where registers are saved together.
+    /// Begins a packet at `now` (cut by [`low`]), behind [`close_full`](Self::close_full):
+    /// whether the fast path can go on.
     #[inline(always)]
-    pub(crate) fn begin_next(&self, cursor: &Cursor, now: usize, small: bool) -> bool {
-        self.is_open()
-            || match small {
-                true => self.slow_begin(cursor, self.whole(now)),
-                false => self.begin(cursor, self.whole(now)),
-            }
+    pub(crate) fn begin_next(&self, cursor: &Cursor, now: usize) -> bool {
+        self.begin(cursor, self.whole(now))
     }
 
     pub(crate) fn set_last(&self, last: u64) {

@@ -32,6 +32,7 @@ mod commands;
 mod control;
 #[cfg(feature = "cost")]
 mod cost;
+mod direct;
 mod items;
 mod listening;
 mod port;
@@ -199,29 +200,21 @@ impl<P: SinglePort + 'static> Single<P> {
     }
 
     /// Begins the next packet, if that is all that keeps hooks from recording: then that can be tried
-    /// again. Interrupts are masked twice for a moment, and a third time for the record.
+    /// again.
     pub fn turn_packet(&self, hot: &Hot) -> bool {
-        hot.cursor.is_full() && self.close_full(hot) && self.begin_next(hot)
+        hot.cursor.is_full() && self.change_packet(hot)
     }
 
     #[inline(never)]
-    fn close_full(&self, hot: &Hot) -> bool {
-        let was = self.port.mask();
-        let done = !self.inside.get() && self.writer.stream().close_full(&hot.cursor);
-        self.port.unmask(was);
-        done
-    }
-
-    #[inline(never)]
-    fn begin_next(&self, hot: &Hot) -> bool {
+    fn change_packet(&self, hot: &Hot) -> bool {
         // (Their addresses are not put together masked.)
         let (this, hot) = (P::somewhere(self), P::somewhere(hot));
         let was = this.port.mask();
-        let done = hot.gate.open() && !this.inside.get() && {
+        let stream = this.writer.stream();
+        let done = !this.inside.get() && stream.close_full(&hot.cursor) && {
             // SAFETY: the fast path was open, so the counter is there.
             let now = unsafe { this.port.read(hot.cursor.counter.get()) };
-            let stream = this.writer.stream();
-            stream.begin_next(&hot.cursor, low::<P>(now.into()), P::QUICK)
+            stream.begin_next(&hot.cursor, low::<P>(now.into()))
         };
         this.port.unmask(was);
         done
@@ -241,6 +234,7 @@ impl<P: SinglePort + 'static> Single<P> {
                     self.tell_wall_clock(hot, uncertainty, |_| ns);
                 }
             }
+            _ if self.record_direct(hot, event) => {}
             _ => {
                 if let Ok(parts) = event.parts::<P>() {
                     self.say(hot, config, parts);

@@ -9,16 +9,18 @@ use crate::config::{
     CALL_SITES, Config, PROMOTE_ISR, PROMOTE_NOTHING, PROMOTE_SWITCHED_IN, PROMOTE_SWITCHED_OUT,
     Promotion,
 };
-use crate::encode::{Alone, Driver, Store, Stream};
+use crate::encode::{Alone, Driver, Stream};
 use crate::event::Parts;
 use crate::gate::code;
 use crate::hot::low;
 use crate::profile::{Frame, Home, Moment, Profile, Slot, TableError};
 use crate::{Edge, Event, Target};
 
+mod direct;
 mod served;
 mod turns;
 
+pub(crate) use direct::Place;
 use served::Served;
 
 /// The stream and the accumulators of one CPU or thread, and what is known of it: its thread, the
@@ -170,6 +172,7 @@ impl<T: Target> Writer<T> {
             && !asks
             && !self.keep_sites();
         self.stream.set_fast(self.fast.get() && plain);
+        self.choose_direct();
     }
 
     /// Which way entries and exits go from here: a number that is another one whenever they begin to
@@ -377,9 +380,9 @@ impl<T: Target> Writer<T> {
     /// The same of anything but a usual entry or exit; of these with `moment`, to be kept up to date, if
     /// there is a table. Returns the time, cut by [`low`](crate::hot::low).
     #[inline(never)]
-    fn put<D: Driver>(
+    fn put(
         &self,
-        driver: &D,
+        driver: &impl Driver,
         id: EventId,
         first: usize,
         second: usize,
@@ -400,28 +403,18 @@ impl<T: Target> Writer<T> {
                 self.prepare(driver, moment);
             }
         };
-        let plain = match D::RARE {
-            true => !accounted,
-            // Worked out here: a compiler would do it where interrupts are held off.
-            false => black_box(!accounted && !follows),
-        };
+        // Worked out here: a compiler would do it where interrupts are held off.
+        let plain = black_box(!accounted && !follows);
         let also = |now| {
             if accounted {
                 self.account_other(self.stream.whole(now), id, first);
             }
-            if !D::RARE {
-                self.follow_parts(id, first);
-            }
-        };
-        let beside = |form| match form {
-            // The table, which is told in the same step, wants to know who ran before.
-            EventId::Context if accounted => Store::NOTHING,
-            _ => self.following(form, first),
+            self.follow_parts(id, first);
         };
         let discarded = || self.discarded(driver, id, first, accounted);
         let parts = (id, first, second);
         self.stream
-            .other(driver, parts, plain, ready, beside, also, discarded)
+            .other(driver, parts, plain, ready, also, discarded)
     }
 
     /// What was discarded happened all the same, at the time that is returned, cut by [`low`].
@@ -436,35 +429,6 @@ impl<T: Target> Writer<T> {
             self.follow_apart(id, first);
             low::<T>(now)
         })
-    }
-
-    /// What [`follow`](Self::follow) does after a record of this id, as a single store.
-    #[inline(never)]
-    fn following(&self, id: EventId, first: usize) -> Store {
-        let depth = &self.stream.isr_depth;
-        match id {
-            // There is no room for it beside that record, and the thread does run.
-            EventId::Context => {
-                self.stream.set_thread(first);
-                Store::NOTHING
-            }
-            EventId::SwitchedIn | EventId::SwitchedInNear => {
-                Store::of(self.stream.thread_place(), first)
-            }
-            EventId::SwitchedOut | EventId::SwitchedOutNamed => {
-                Store::of(self.stream.thread_place(), 0)
-            }
-            EventId::IsrEnter | EventId::IsrEnterWide => {
-                // An interrupt that puts its own number here records something, and then this is done
-                // again.
-                self.serve(first);
-                Store::of_level(depth, depth.get().saturating_add(1))
-            }
-            EventId::IsrExit | EventId::IsrExitNamed => {
-                Store::of_level(depth, depth.get().saturating_sub(1))
-            }
-            _ => Store::NOTHING,
-        }
     }
 
     #[inline(never)]

@@ -16,6 +16,12 @@ pub extern "C" fn kymo_switched_in(thread: usize) {
     system::hook(Event::SwitchedIn(thread));
 }
 
+/// The processor goes from the thread that runs to another one: one record says both.
+#[unsafe(no_mangle)]
+pub extern "C" fn kymo_switch(next: usize) {
+    system::hook(Event::SwitchedIn(next));
+}
+
 /// A thread lost the processor.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_switched_out(thread: usize) {

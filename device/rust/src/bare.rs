@@ -66,6 +66,9 @@ pub fn hook(event: Event) {
     if let Event::WallClock { .. } = event {
         return recorder().hook(&HOT, config(), event);
     }
+    if RECORDER.record_direct(&HOT, event) {
+        return;
+    }
     if let Ok((id, first, second)) = event.parts::<Processor>() {
         say(id, first, second);
     }

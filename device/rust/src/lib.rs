@@ -225,6 +225,11 @@ pub fn switched_in(thread: usize) {
     system::hook(Event::SwitchedIn(thread));
 }
 
+/// The processor goes from the thread that runs to `next`: both at once, in one record.
+pub fn switch(next: usize) {
+    system::hook(Event::SwitchedIn(next));
+}
+
 /// A thread loses the processor.
 pub fn switched_out(thread: usize) {
     system::hook(Event::SwitchedOut(thread));

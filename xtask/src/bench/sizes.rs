@@ -73,7 +73,7 @@ const BUILDS: [Build; 9] = [
         title: "ALL BUT THE LINK",
         library: Library::Whole,
         options: &["-DALL"],
-        code: Some(6 << 10),
+        code: Some(9 << 10),
         ram: Some(256),
         place: Place::Anywhere,
     },

@@ -12,8 +12,6 @@ mod calls;
 mod hooks;
 mod items;
 mod put;
-#[cfg(target_has_atomic = "32")]
-mod store;
 
 #[doc(hidden)]
 pub use hooks::{EXIT_NAMED, GATE, TEXT_BASE, TRIGGER};
@@ -26,10 +24,6 @@ use core::ptr::read_volatile;
 
 use kymo_recorder::Target;
 use kymo_recorder::cost::Hooks;
-#[cfg(target_has_atomic = "32")]
-use kymo_recorder::encode::{Quick, Seen};
-#[cfg(target_has_atomic = "32")]
-use kymo_recorder::hot::Cursor;
 use kymo_recorder::items::{Item, Ring};
 use kymo_recorder::link::Link;
 use kymo_recorder::single::SinglePort;
@@ -129,34 +123,12 @@ unsafe extern "C" fn enter(function: *const c_void, call_site: *const c_void) {
 impl SinglePort for CortexM {
     // Where there are hooks in assembly.
     const GUARDED: bool = cfg!(not(target_has_atomic = "32"));
-    const QUICK: bool = cfg!(target_has_atomic = "32");
     const PUTS_ITEMS: bool = true;
-
-    #[cfg(target_has_atomic = "32")]
-    #[inline(always)]
-    unsafe fn store(cursor: &Cursor, record: &mut Quick) -> bool {
-        // SAFETY: by this function's contract.
-        unsafe { store::store(cursor, record) != 0 }
-    }
 
     #[inline(always)]
     unsafe fn put_items(ring: &Ring<Self>, counter: *const u32, items: &[Item]) -> bool {
         // SAFETY: by this function's contract.
         unsafe { put::put_items(ring, counter, items.as_ptr(), items.len()) != 0 }
-    }
-
-    #[cfg(target_has_atomic = "32")]
-    #[inline(always)]
-    unsafe fn enter(cursor: &Cursor, seen: &Seen, number: usize, calls: usize) -> Option<usize> {
-        // SAFETY: by this function's contract.
-        unsafe { store::enter(cursor, seen, number, calls) }.time()
-    }
-
-    #[cfg(target_has_atomic = "32")]
-    #[inline(always)]
-    unsafe fn exit(cursor: &Cursor, seen: &Seen, calls: usize) -> Option<usize> {
-        // SAFETY: by this function's contract.
-        unsafe { store::exit(cursor, seen, calls) }.time()
     }
 
     fn hooks(&self) -> Option<&'static Hooks> {

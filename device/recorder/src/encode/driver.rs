@@ -2,7 +2,7 @@
 
 use kymo_wire::event::WordSize;
 
-use super::{Quick, Seen, Stream};
+use super::Stream;
 use crate::Target;
 use crate::hot::{COUNTING, Cursor, low};
 
@@ -63,46 +63,9 @@ pub(crate) enum Found {
 
 /// Who keeps others away from a stream for the time of one step.
 pub(crate) trait Driver {
-    /// Most of what happens is recorded without a driver, by hooks in assembly, and most of the rest is
-    /// [quick](Self::quick): so what is left is made small, with one piece of code for several uses.
-    const RARE: bool = false;
-
     /// Does a step: calls `put` with the time (cut by [`low`]) unless it is known to be in vain, and
     /// returns what that did.
     fn attempt(&self, put: impl FnOnce(usize) -> bool) -> bool;
-
-    /// Stores a record in a step, unless something has been recorded since it was made, or there is no
-    /// room, or it is too far away. To be used if this is [rare](Self::RARE).
-    #[inline(always)]
-    fn quick(&self, _: &Cursor, _: &mut Quick) -> bool {
-        false
-    }
-
-    /// The same, and does `also` in that step.
-    #[inline(always)]
-    fn quick_and(&self, cursor: &Cursor, record: &mut Quick, also: impl Fn(usize)) -> bool {
-        self.apart(|| {
-            let done = self.quick(cursor, record);
-            if done {
-                also(record.now());
-            }
-            done
-        })
-    }
-
-    /// Stores an entry into the function of this number in a step, after which so many calls are open, unless
-    /// something has been recorded since it was `seen`, or there is no room, or it is too far away. Returns
-    /// the time, cut by [`low`]. To be used if this is [rare](Self::RARE).
-    #[inline(always)]
-    fn quick_enter(&self, _: &Cursor, _: &Seen, _number: usize, _calls: usize) -> Option<usize> {
-        None
-    }
-
-    /// The same of an exit.
-    #[inline(always)]
-    fn quick_exit(&self, _: &Cursor, _: &Seen, _calls: usize) -> Option<usize> {
-        None
-    }
 
     /// Does a step that gives a record [room](Stream::make_room).
     fn room(&self, need: Need) -> Found;

@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use kymo_wire::event::{EventId, Form};
 
-use super::{Alone, Depth, Driver, Found, Need, Quick, Record, Seen, Store, Stream};
+use super::{Alone, Depth, Driver, Found, Need, Record, Seen, Stream};
 use crate::event::{Long, Parts, turns_on};
 use crate::hot::{Cursor, low};
 use crate::{Event, Target};
@@ -33,8 +33,7 @@ impl<T: Target> Stream<T> {
             },
         };
         if let Err(parts) = usual {
-            let beside = |_| Store::NOTHING;
-            self.other(&alone, parts, true, || (), beside, |_| (), || 0);
+            self.other(&alone, parts, true, || (), |_| (), || 0);
         }
     }
 
@@ -75,9 +74,7 @@ impl<T: Target> Stream<T> {
                 loop {
                     let seen = Seen::now(cursor);
                     ready();
-                    let calls = need.depth.of(cursor);
-                    let quick = || driver.quick_enter(cursor, &seen, number, calls);
-                    match self.step(driver, cursor, seen, need, quick, put) {
+                    match self.step(driver, cursor, seen, need, put) {
                         Step::Again => {}
                         Step::Done(now) => return Ok(Some(now)),
                         Step::Shut => return Ok(None),
@@ -117,9 +114,7 @@ impl<T: Target> Stream<T> {
                 // Its entry is not in this packet.
                 break;
             }
-            let calls = need.depth.of(cursor);
-            let quick = || driver.quick_exit(cursor, &seen, calls);
-            match self.step(driver, cursor, seen, need, quick, put) {
+            match self.step(driver, cursor, seen, need, put) {
                 Step::Again => {}
                 Step::Done(now) => return Ok(Some(now)),
                 Step::Shut => return Ok(None),
@@ -134,20 +129,14 @@ impl<T: Target> Stream<T> {
     }
 
     /// Records what has an id and two numbers ([`Event::parts`]), and does `also` in the same step, unless all is
-    /// `plain`; where this is [rare](Driver::RARE) `beside` says what is stored in it, too, and a wall clock is
-    /// too long. Of what is discarded `discarded` returns the time. Else as [`enter`](Self::enter).
+    /// `plain`. Of what is discarded `discarded` returns the time. Else as [`enter`](Self::enter).
     #[inline(always)]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "closures, of which none is called from two places"
-    )]
-    pub(crate) fn other<D: Driver>(
+    pub(crate) fn other(
         &self,
-        driver: &D,
+        driver: &impl Driver,
         (id, first, second): Parts,
         plain: bool,
         mut ready: impl FnMut(),
-        beside: impl Fn(EventId) -> Store,
         also: impl Fn(usize),
         discarded: impl FnOnce() -> usize,
     ) -> Option<usize> {
@@ -165,39 +154,23 @@ impl<T: Target> Stream<T> {
             let early = T::SINGLE.then(need);
             // It holds as long as nothing else is recorded.
             let calls = depth.of(cursor);
-            let mut more = 0;
-            let recorded = if D::RARE {
-                let store = beside(id);
-                let Some(mut quick) = Quick::new::<T>(cursor, seen, &record, calls, store) else {
-                    return self.nowhere();
-                };
-                more = Quick::MORE as u32;
-                let done = match plain {
-                    true => driver.quick(cursor, &mut quick),
-                    false => driver.quick_and(cursor, &mut quick, &also),
-                };
-                done.then(|| quick.now())
-            } else {
-                let put = |now| {
-                    // SAFETY: the cursor is ours, whose limit leaves room for a record, and the driver
-                    // keeps others away.
-                    let done = unsafe { record.store::<T>(cursor, now) };
-                    if done {
-                        cursor.depth.set(calls);
-                        if !plain {
-                            also(now);
-                        }
+            let put = |now| {
+                // SAFETY: the cursor is ours, whose limit leaves room for a record, and the driver
+                // keeps others away.
+                let done = unsafe { record.store::<T>(cursor, now) };
+                if done {
+                    cursor.depth.set(calls);
+                    if !plain {
+                        also(now);
                     }
-                    done
-                };
-                Self::attempt(driver, cursor, seen, put)
+                }
+                done
             };
+            let recorded = Self::attempt(driver, cursor, seen, put);
             if recorded.is_some() {
                 return recorded;
             }
-            let mut need = early.unwrap_or_else(need);
-            need.bytes += more;
-            match driver.room(need) {
+            match driver.room(early.unwrap_or_else(need)) {
                 Found::Again => {}
                 Found::Full => return Some(discarded()),
                 Found::Shut => return None,
@@ -222,23 +195,18 @@ impl<T: Target> Stream<T> {
         }
     }
 
-    /// Tries to record by `quick` or `put`, if nobody else has since the cursor's place and time were `seen`;
+    /// Tries to record by `put`, if nobody else has since the cursor's place and time were `seen`;
     /// else sees to room.
     #[inline(always)]
-    fn step<D: Driver>(
+    fn step(
         &self,
-        driver: &D,
+        driver: &impl Driver,
         cursor: &Cursor,
         seen: Seen,
         need: Need,
-        quick: impl Fn() -> Option<usize>,
         put: impl Fn(usize) -> bool,
     ) -> Step {
-        let recorded = match D::RARE {
-            true => quick(),
-            false => Self::attempt(driver, cursor, seen, put),
-        };
-        if let Some(now) = recorded {
+        if let Some(now) = Self::attempt(driver, cursor, seen, put) {
             return Step::Done(now);
         }
         match driver.room(need) {
@@ -287,16 +255,10 @@ impl<T: Target> Stream<T> {
     #[inline(always)]
     fn form(&self, id: EventId, first: usize) -> (EventId, usize) {
         match id {
-            EventId::SwitchedIn => {
-                let head = self.buffer.head_thread();
-                let apart = first.wrapping_sub(head) as isize;
-                match i16::try_from(apart / 4) {
-                    Ok(near) if head != 0 && apart % 4 == 0 => {
-                        (EventId::SwitchedInNear, near as u16 as usize)
-                    }
-                    _ => (id, first),
-                }
-            }
+            EventId::SwitchedIn => match self.near(first) {
+                Some(near) => (EventId::SwitchedInNear, near.into()),
+                None => (id, first),
+            },
             EventId::SwitchedOut if first == 0 || first != self.thread() => {
                 (EventId::SwitchedOutNamed, first)
             }
@@ -310,6 +272,18 @@ impl<T: Target> Stream<T> {
             }
             _ => (id, first),
         }
+    }
+
+    /// How far a thread is from the one in the packet's header, in words of 32 bits, if that can be told in
+    /// 16 bits. The packet has been begun.
+    #[inline(always)]
+    pub(crate) fn near(&self, thread: usize) -> Option<u16> {
+        let head = self.buffer.head_thread();
+        let apart = thread.wrapping_sub(head) as isize;
+        if head == 0 || apart & 3 != 0 {
+            return None;
+        }
+        i16::try_from(apart >> 2).ok().map(|near| near as u16)
     }
 
     /// What was entered before is not the reader's to know from here on.

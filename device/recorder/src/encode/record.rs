@@ -85,17 +85,6 @@ impl Record {
         }
     }
 
-    /// Its first word without a time, the next two, its bytes, and those [beyond](Self::beyond); of one
-    /// with at most 8 bytes of payload.
-    #[inline(always)]
-    pub fn words(&self) -> Option<(u32, [u32; 2], usize, usize)> {
-        let [first, second, ..] = self.payload;
-        let head = Shape::other_header(ByteOrder::Little, self.id, 0) as u32;
-        let words = [first >> 8 | second << 24, second >> 8];
-        let bytes = OTHER_BYTES + self.bytes;
-        (self.bytes <= 8).then_some((head | first << 24, words, bytes, self.beyond()))
-    }
-
     /// Stores it at `now` (cut by [`low`](crate::hot::low)), if there is room and the time is near.
     ///
     /// # Safety

@@ -2,8 +2,6 @@
 
 use crate::Target;
 use crate::cost::Hooks;
-use crate::encode::{Quick, Seen};
-use crate::hot::Cursor;
 use crate::items::{Item, Ring};
 use crate::link::Link;
 
@@ -42,19 +40,6 @@ pub trait SinglePort: Target {
     /// read at an address, and is to be refused then. That takes some instructions more, and is in
     /// vain where hooks in assembly do not see it.
     const GUARDED: bool = true;
-    /// Whether [`store`](Self::store), [`enter`](Self::enter) and [`exit`](Self::exit) do anything.
-    const QUICK: bool = false;
-    /// Masks interrupts for a moment, and stores a record if all is as it was when it was made, the time
-    /// is less than 2^16 ticks from the last record's, and `limit` is above the record's `end`: false if
-    /// not.
-    ///
-    /// # Safety
-    /// The record was made for this cursor, whose counter is there, and whose limit leaves room.
-    #[inline(always)]
-    unsafe fn store(cursor: &Cursor, record: &mut Quick) -> bool {
-        let (_, _) = (cursor, record);
-        false
-    }
     /// Whether [`put_items`](Self::put_items) does anything.
     const PUTS_ITEMS: bool = false;
     /// Puts items down as [`Ring::produce`] does, at the time that it reads there, masked for this moment:
@@ -69,27 +54,6 @@ pub trait SinglePort: Target {
     {
         let (_, _, _) = (ring, counter, items);
         false
-    }
-    /// Masks interrupts for a moment, and stores an entry into the function of this number, in its shorter form
-    /// if that does, after which so many `calls` are open: if nothing has been recorded since it was `seen`,
-    /// there is room, and the time is near enough. Returns that.
-    ///
-    /// # Safety
-    /// The counter that `seen` names is there, and so is memory below the cursor's limit; the number has a
-    /// form.
-    #[inline(always)]
-    unsafe fn enter(cursor: &Cursor, seen: &Seen, number: usize, calls: usize) -> Option<usize> {
-        let (_, _, _, _) = (cursor, seen, number, calls);
-        None
-    }
-    /// The same of an exit.
-    ///
-    /// # Safety
-    /// As of [`enter`](Self::enter).
-    #[inline(always)]
-    unsafe fn exit(cursor: &Cursor, seen: &Seen, calls: usize) -> Option<usize> {
-        let (_, _, _) = (cursor, seen, calls);
-        None
     }
     /// The link, apart from the recorder so that programs without one need no memory for it.
     fn link(&self) -> &Link;

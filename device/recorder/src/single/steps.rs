@@ -3,7 +3,7 @@
 use core::cell::Cell;
 
 use super::{Single, SinglePort};
-use crate::encode::{Driver, Found, Need, Quick, Record, Seen};
+use crate::encode::{Driver, Found, Need, Record};
 use crate::hot::{Cursor, Hot, low};
 use kymo_wire::event::EventId;
 
@@ -113,25 +113,7 @@ impl<P: SinglePort + 'static> Single<P> {
     }
 }
 
-impl<P: SinglePort + 'static> Steps<'_, P> {
-    /// Stores a call, at a time that is read where this says, or found out before and read there.
-    #[inline(always)]
-    fn by_clock(&self, seen: &Seen, store: impl FnOnce(&Seen) -> Option<usize>) -> Option<usize> {
-        let time = Cell::new(0);
-        let mut seen = *seen;
-        let was = self.single.come_to_clock(self.hot, &time).ok()?;
-        if was.is_some() {
-            seen = seen.read_at(time.as_ptr());
-        }
-        let done = store(&seen);
-        self.single.leave_clock(was);
-        done
-    }
-}
-
 impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
-    const RARE: bool = P::QUICK;
-
     #[inline(always)]
     fn attempt(&self, put: impl FnOnce(usize) -> bool) -> bool {
         let was = self.single.port.mask();
@@ -141,42 +123,6 @@ impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
         };
         self.single.port.unmask(was);
         done
-    }
-
-    #[inline(never)]
-    fn quick(&self, cursor: &Cursor, record: &mut Quick) -> bool {
-        let time = Cell::new(0);
-        let Ok(was) = self.single.come_to_clock(self.hot, &time) else {
-            return false;
-        };
-        if was.is_some() {
-            record.read_at(time.as_ptr());
-        }
-        // SAFETY: the counter is there, and the cursor is the stream's, where there is memory below its
-        // limit; the record was made for it.
-        let done = P::QUICK && unsafe { P::store(cursor, record.settle()) };
-        self.single.leave_clock(was);
-        done
-    }
-
-    #[inline(always)]
-    fn quick_enter(
-        &self,
-        cursor: &Cursor,
-        seen: &Seen,
-        number: usize,
-        calls: usize,
-    ) -> Option<usize> {
-        // SAFETY: the cursor is the stream's, where there is memory below its limit.
-        self.by_clock(seen, |seen| unsafe {
-            P::enter(cursor, seen, number, calls)
-        })
-    }
-
-    #[inline(always)]
-    fn quick_exit(&self, cursor: &Cursor, seen: &Seen, calls: usize) -> Option<usize> {
-        // SAFETY: as above.
-        self.by_clock(seen, |seen| unsafe { P::exit(cursor, seen, calls) })
     }
 
     #[inline(never)]

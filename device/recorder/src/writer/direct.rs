@@ -1,0 +1,160 @@
+//! Records of switches, interrupts and markers, encoded where nobody comes in between: what these take in
+//! nearly every case. All else (another form, a full packet, a time that is far, a profile table) is left
+//! to the general path, which does the same in more steps.
+
+use kymo_wire::event::{ByteOrder, EventId, OTHER_BYTES, Shape, WordSize};
+
+use super::{Threads, Writer};
+use crate::hot::{COUNTING, Cursor};
+use crate::unaligned::{put32, put64};
+use crate::{Event, Target};
+
+/// No event is recorded directly: the clock is not a counter that is read at its address.
+const NONE: u8 = 0;
+/// Markers are.
+const MARKERS: u8 = 1;
+/// Interrupts are, too: no table has to know of them.
+const INTERRUPTS: u8 = 2;
+/// Switches are, too: the program reports them.
+const SWITCHES: u8 = 3;
+
+/// A place in a packet at which a record is stored, and its time.
+pub(crate) struct Place<'a> {
+    pub cursor: &'a Cursor,
+    /// Where it begins.
+    pub at: *mut u8,
+    /// The time, cut by [`low`](crate::hot::low).
+    pub now: usize,
+}
+
+impl<T: Target> Writer<T> {
+    /// How many bytes a record of this event takes at most; `None` if it is not recorded directly. (Of a
+    /// constant kind of event a constant.)
+    #[inline(always)]
+    pub(crate) fn direct_bytes(event: Event) -> Option<usize> {
+        let word = T::LAYOUT.word.bytes();
+        let payload = match event {
+            Event::Marker(_) => 4,
+            Event::NamedMarker { .. } => word + 4,
+            // Stored as a word of which the last bytes count for nothing.
+            Event::SwitchedIn(_) => word,
+            Event::SwitchedOut(_) | Event::IsrEnter(_) | Event::IsrExit(_) => 1,
+            _ => return None,
+        };
+        matches!(T::LAYOUT.order, ByteOrder::Little).then_some(OTHER_BYTES + payload)
+    }
+
+    /// Whether a record is all that this event takes, as far as is known without keeping others away. Then the
+    /// cursor's counter is there.
+    #[inline(always)]
+    pub(crate) fn is_direct(&self, event: Event) -> bool {
+        let least = match event {
+            Event::Marker(_) | Event::NamedMarker { .. } => MARKERS,
+            Event::IsrEnter(irq) if irq > 0xFF => return false,
+            Event::IsrEnter(_) | Event::IsrExit(_) => INTERRUPTS,
+            Event::SwitchedIn(_) | Event::SwitchedOut(_) => SWITCHES,
+            _ => return false,
+        };
+        self.stream.direct.get() >= least
+    }
+
+    /// Finds out which events are recorded directly.
+    pub(super) fn choose_direct(&self) {
+        let direct = match self.threads.get() {
+            _ if !self.fast.get() => NONE,
+            _ if self.profile.table().is_some() => MARKERS,
+            Threads::Told => SWITCHES,
+            _ => INTERRUPTS,
+        };
+        self.stream.direct.set(direct);
+    }
+
+    /// Records an event, where nobody comes in between: returns where its record ends, or `None` if it takes
+    /// another form.
+    ///
+    /// # Safety
+    /// At the place there is memory for [so many](Self::direct_bytes) bytes, which nobody else writes.
+    #[inline(always)]
+    pub(crate) unsafe fn record_direct(&self, place: &Place<'_>, event: Event) -> Option<*mut u8> {
+        let word = T::LAYOUT.word.bytes();
+        let Place { cursor, at, now } = *place;
+        let payload = at.wrapping_add(OTHER_BYTES);
+        let head = |id| Shape::other_header(ByteOrder::Little, id, now as u64) as u32;
+        let depth = &self.stream.isr_depth;
+        // SAFETY: by this function's contract.
+        unsafe {
+            match event {
+                Event::Marker(value) => {
+                    put32(at, head(EventId::Marker));
+                    put32(payload, value);
+                    Some(payload.wrapping_add(4))
+                }
+                Event::NamedMarker { name, value } => {
+                    put32(at, head(EventId::NamedMarker));
+                    put_word::<T>(payload, name);
+                    let payload = payload.wrapping_add(word);
+                    put32(payload, value);
+                    Some(payload.wrapping_add(4))
+                }
+                Event::IsrEnter(irq) => {
+                    let level = depth.get();
+                    if level == u8::MAX {
+                        return None;
+                    }
+                    put32(at, head(EventId::IsrEnter) | u32::from(irq) << 24);
+                    self.served.note(level, irq);
+                    depth.set(level + 1);
+                    Some(payload.wrapping_add(1))
+                }
+                Event::IsrExit(irq) => {
+                    let level = depth.get();
+                    if level <= self.stream.isr_before()
+                        || level == u8::MAX
+                        || self.served.at(level - 1) != Some(irq)
+                    {
+                        return None;
+                    }
+                    put32(at, head(EventId::IsrExit));
+                    depth.set(level - 1);
+                    Some(payload)
+                }
+                Event::SwitchedOut(thread) => {
+                    if thread == 0 || thread != self.stream.thread() {
+                        return None;
+                    }
+                    put32(at, head(EventId::SwitchedOut));
+                    self.stream.set_thread(0);
+                    cursor.depth.set(usize::from(!COUNTING));
+                    Some(payload)
+                }
+                Event::SwitchedIn(thread) => {
+                    self.stream.set_thread(thread);
+                    cursor.depth.set(usize::from(!COUNTING));
+                    let (id, value, bytes) = match self.stream.near(thread) {
+                        Some(near) => (EventId::SwitchedInNear, near as usize, 2),
+                        None => (EventId::SwitchedIn, thread, word),
+                    };
+                    put32(at, head(id));
+                    put_word::<T>(payload, value);
+                    Some(payload.wrapping_add(bytes))
+                }
+                _ => None,
+            }
+        }
+    }
+}
+
+/// Stores a word of the target, least significant byte first.
+///
+/// # Safety
+/// There is memory for it.
+#[inline(always)]
+unsafe fn put_word<T: Target>(at: *mut u8, value: usize) {
+    // SAFETY: by this function's contract.
+    unsafe {
+        match T::LAYOUT.word {
+            WordSize::Bits32 => put32(at, value as u32),
+            WordSize::Bits64 => put64(at, value as u64),
+        }
+    }
+}
