@@ -25,6 +25,7 @@ mod page;
 mod records;
 mod report;
 mod symbols;
+pub mod text;
 
 pub use clock::{CpuShift, Sample, Timing};
 pub use cursor::{CpuCursor, CpuData, Next, Record};

@@ -62,7 +62,7 @@ pub(crate) struct Format {
 }
 
 /// All formats. Of those that are equally sure the first one is asked first.
-pub(crate) static FORMATS: [Format; 5] = [
+pub(crate) static FORMATS: [Format; 6] = [
     Format {
         what: "a CTF trace directory",
         probe: probes::directory::probe,
@@ -77,6 +77,11 @@ pub(crate) static FORMATS: [Format; 5] = [
         what: "a trace.dat of ftrace",
         probe: ftrace::dat::probe,
         open: ftrace::dat::open,
+    },
+    Format {
+        what: "ftrace's text",
+        probe: ftrace::lines::probe,
+        open: ftrace::lines::open,
     },
     Format {
         what: "a raw kymo file",

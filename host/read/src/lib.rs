@@ -12,7 +12,7 @@
 //! | a CTF trace directory that `kymo export` wrote | `ctf`: the events that were exported |
 //! | a CTF trace directory of LTTng's | `ctf`: threads, interrupts, system calls, functions |
 //! | any other CTF trace directory | `ctf`: events with their names and fields |
-//! | a trace.dat of Linux's ftrace | `ftrace`: functions, threads, interrupts, system calls |
+//! | a trace.dat of Linux's ftrace, or the kernel's text | `ftrace`: functions, threads, interrupts, system calls |
 //! | what a target with Zephyr's instrumentation subsystem sent | [`zephyr_instrumentation`] |
 //!
 //! A format knows bytes and fields; what an event *means* is said by a dialect (`dialects/`), so

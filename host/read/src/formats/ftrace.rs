@@ -18,6 +18,7 @@ mod fields;
 mod meaning;
 mod output;
 mod source;
+mod text;
 
 use kymo_ftrace::Trace;
 
@@ -27,6 +28,58 @@ use crate::{OpenError, OpenOptions};
 
 /// What [`TraceInfo::format`](kymo_event::TraceInfo::format) says of all of these.
 const FORMAT: &str = "ftrace";
+
+/// What a user should know of calls that the function tracer has recorded.
+const NO_ENDS: &str =
+    "the function tracer records no ends: its calls are counted, and take no time";
+
+/// The kernel's text, from a file or as it comes.
+pub(super) mod lines {
+    use super::*;
+    use crate::formats::probes::described_by;
+
+    /// So much of a pipe is waited for at a time.
+    const STEP: usize = 64;
+
+    /// So much of an input is looked at.
+    const MOST: usize = 4096;
+
+    pub(crate) fn probe(
+        peek: &mut Peek,
+        options: &OpenOptions,
+    ) -> Result<Option<Confidence>, OpenError> {
+        if peek.is_directory() || described_by(peek, options).is_some() {
+            return Ok(None);
+        }
+        // A pipe may have no more than a line or two for a long time.
+        let mut wanted = if peek.is_file() { MOST } else { STEP };
+        loop {
+            let head = peek.first(wanted)?;
+            let ended = head.len() < wanted;
+            // The last line of them need not be whole.
+            let whole = head
+                .iter()
+                .rposition(|byte| *byte == b'\n')
+                .map_or(0, |at| at + 1);
+            let lines = if ended {
+                head
+            } else {
+                head.get(..whole).unwrap_or_default()
+            };
+            match text::recognise(lines) {
+                Some(true) => return Ok(Some(Confidence::Certain)),
+                Some(false) => return Ok(Some(Confidence::Likely)),
+                None if ended || wanted >= MOST || whole > 0 => return Ok(None),
+                None => wanted += STEP,
+            }
+        }
+    }
+
+    pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {
+        let source = text::TextSource::new(peek, options)?;
+        Ok(Opened::Source(Box::new(source)))
+    }
+}
 
 /// trace.dat files.
 pub(super) mod dat {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use kymo_event::{
     Addr, Batch, Cpu, Event, EventKind, Field, FunctionId, Gap, Identities, Row, RowKind, Space,
-    SpaceId, SpaceKind, StreamId, ThreadId, Tid, Time,
+    SpaceId, SpaceKind, StreamId, ThreadId, Tid, Time, TraceInfo,
 };
 
 /// So many rows wait at most for calls that began before them and end later.
@@ -75,9 +75,25 @@ impl Output {
         self.sorter.is_some()
     }
 
-    /// Calls that began before what had been given out already, and that were cut there.
-    pub(super) fn cut_calls(&self) -> u64 {
-        self.sorter.as_ref().map_or(0, |sorter| sorter.cut)
+    /// Says so if calls began before what had been given out already, and were cut there.
+    pub(super) fn remark_cut(&self, info: &mut TraceInfo) {
+        let cut = self.sorter.as_ref().map_or(0, |sorter| sorter.cut);
+        if cut > 0 && !self.is_waiting() {
+            let remark = format!(
+                "{cut} calls began too long before their ends to be put in order: they are cut"
+            );
+            if !info.remarks.contains(&remark) {
+                info.remarks.push(remark);
+            }
+        }
+    }
+
+    /// Gives out all that waits; from here on nothing does.
+    pub(super) fn settle_all(&mut self, batch: &mut Batch) {
+        while self.is_waiting() {
+            self.settle(0, batch);
+        }
+        self.sorter = None;
     }
 
     /// The function at an address; `find` gives the address and the name of its symbol.
@@ -167,16 +183,19 @@ impl Output {
     }
 
     /// Takes a whole call, when its end is known: `enter` and `exit`, with the depth of the call among those of its
-    /// task.
+    /// task, and whether its times are exactly those of its beginning and end.
     pub(super) fn put_call(
         &mut self,
         mut enter: Out,
         mut exit: Out,
-        depth: u32,
+        (depth, is_exact): (u32, bool),
         batch: &mut Batch,
     ) {
         let sorter = self.sorter.get_or_insert_default();
-        sorter.nest(&mut enter, &mut exit, depth);
+        match is_exact {
+            true => sorter.cut(&mut enter, &mut exit),
+            false => sorter.nest(&mut enter, &mut exit, depth),
+        }
         sorter.add(enter, depth);
         sorter.add(exit, depth);
         self.settle(WAITING, batch);
@@ -206,7 +225,7 @@ impl Output {
     }
 
     /// Whether something waits.
-    pub(super) fn is_waiting(&self) -> bool {
+    fn is_waiting(&self) -> bool {
         self.sorter
             .as_ref()
             .is_some_and(|sorter| !sorter.waiting.is_empty())
@@ -312,16 +331,17 @@ struct Sorter {
     /// What has been given out goes up to this time.
     given: Time,
     cut: u64,
-    /// The calls of each task that ended since the last one further out: beginning of the first, end of the last, by
-    /// depth.
-    inner: HashMap<Option<i32>, BTreeMap<u32, (Time, Time)>>,
+    /// The calls of each task (of each CPU, for idle ones) that ended since the last one further out: beginning of the
+    /// first, end of the last, by depth.
+    inner: HashMap<(Option<i32>, Option<Cpu>), BTreeMap<u32, (Time, Time)>>,
 }
 
 /// Tasks whose last calls are remembered.
 const MOST_TASKS: usize = 1 << 16;
 
-/// The clock of exits is read a little after that of the end, so that times that are computed may overlap.
-const JITTER: i64 = 2_000;
+/// Times of calls that are computed from the record's time and a duration may be wrong by so much: whatever came between
+/// the end of the call and the writing of its record.
+const JITTER: i64 = 10_000_000;
 
 impl Sorter {
     fn add(&mut self, out: Out, depth: u32) {
@@ -363,33 +383,52 @@ impl Sorter {
         if self.inner.len() > MOST_TASKS {
             self.inner.clear();
         }
-        let inner = self.inner.entry(enter.pid).or_default();
+        let task = match enter.pid {
+            Some(1..) => (enter.pid, None),
+            _ => (enter.pid, enter.row.cpu()),
+        };
+        let inner = self.inner.entry(task).or_default();
         let mut begin = enter.row.time;
-        let mut end = exit.row.time;
+        let duration = exit.row.time.0.saturating_sub(begin.0);
+        let is_near = |one: Time, other: Time| one.0.saturating_sub(other.0) <= JITTER;
         let deeper = inner.split_off(&(depth.saturating_add(1)));
-        for (first, last) in deeper.values() {
-            if begin > *first && begin.0.saturating_sub(first.0) <= JITTER {
-                begin = *first;
-            }
-            if end < *last && last.0.saturating_sub(end.0) <= JITTER {
-                end = *last;
-            }
-        }
-        let same = inner.get(&depth).copied();
-        if let Some((_, last)) = same
+        let before = inner.values().map(|(_, last)| *last).max();
+        if let Some(last) = before
             && begin < last
-            && last.0.saturating_sub(begin.0) <= JITTER
+            && is_near(last, begin)
         {
             begin = last;
         }
-        if begin < self.given {
-            begin = self.given;
-            self.cut += 1;
+        let first = deeper.values().map(|(first, _)| *first).min();
+        if let Some(first) = first
+            && begin > first
+            && is_near(begin, first)
+        {
+            begin = first;
         }
-        end = end.max(Time(begin.0.saturating_add(1)));
-        let first = same.map_or(begin, |(first, _)| first.min(begin));
+        let mut end = Time(begin.0.saturating_add(duration));
+        let last = deeper.values().map(|(_, last)| *last).max();
+        if let Some(last) = last
+            && end < last
+            && is_near(last, end)
+        {
+            end = last;
+        }
+        let first = inner.get(&depth).map_or(begin, |(first, _)| *first);
+        let first = first.min(begin);
         inner.insert(depth, (first, end));
         enter.row.time = begin;
         exit.row.time = end;
+        self.cut(enter, exit);
+    }
+
+    /// Lets a call begin no earlier than what has been given out, and end behind its beginning.
+    fn cut(&mut self, enter: &mut Out, exit: &mut Out) {
+        if enter.row.time < self.given {
+            enter.row.time = self.given;
+            self.cut += 1;
+        }
+        let least = Time(enter.row.time.0.saturating_add(1));
+        exit.row.time = exit.row.time.max(least);
     }
 }

@@ -173,10 +173,7 @@ fn remarks(trace: &Trace, kinds: &Kinds) -> Vec<String> {
         }
     }
     if kinds.functions > 0 {
-        remarks.push(
-            "the function tracer records no ends: its calls are counted, and take no time"
-                .to_owned(),
-        );
+        remarks.push(super::NO_ENDS.to_owned());
     }
     if trace.text.is_some() {
         remarks.push("the file holds text of a latency tracer, which is not read".to_owned());
@@ -225,15 +222,7 @@ impl Source for DatSource {
         }
         if reader.ended && !batch.is_full() {
             reader.output.settle(0, batch);
-            let cut = reader.output.cut_calls();
-            if cut > 0 && !reader.output.is_waiting() {
-                let remark = format!(
-                    "{cut} calls began too long before their ends to be put in order: they are cut"
-                );
-                if !info.remarks.contains(&remark) {
-                    info.remarks.push(remark);
-                }
-            }
+            reader.output.remark_cut(info);
         }
         Ok(!batch.is_empty())
     }
@@ -468,9 +457,10 @@ impl Reader {
         // Both are of the local clock, which need not be that of the trace.
         let since = at.ticks.wrapping_sub(end);
         let duration = i64::try_from(end.wrapping_sub(begin)).unwrap_or(0);
-        let end = match since {
-            0..1_000_000 => time(self.trace.timing.nanoseconds(end, at.place.cpu)),
-            _ => at.time,
+        let is_local = since < 1_000_000_000;
+        let end = match is_local {
+            true => time(self.trace.timing.nanoseconds(end, at.place.cpu)),
+            false => at.time,
         };
         let begin = Time(end.0.saturating_sub(duration));
         let mut enter = at.row(RowKind::Enter).function(Some(function));
@@ -491,7 +481,7 @@ impl Reader {
         let event = details.map(|(name, fields)| (kind, name, fields));
         let depth = depth.min(1 << 16);
         self.output
-            .put_call(out(enter, None), out(left, event), depth, batch);
+            .put_call(out(enter, None), out(left, event), (depth, is_local), batch);
     }
 
     fn switch(&mut self, switch: &Switch, at: &At<'_>, info: &mut TraceInfo, batch: &mut Batch) {

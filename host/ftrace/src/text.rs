@@ -1,0 +1,357 @@
+//! The kernel's text: `trace` and `trace_pipe` of all tracers, a line at a time.
+//!
+//! A line says by its form what it is, whatever columns were chosen, so that text without its header can be read. What a
+//! line does not say (the task of a function graph without that column, say) is for whoever keeps a state.
+
+mod event;
+mod graph;
+
+use std::borrow::Cow;
+
+pub use event::fields;
+
+/// What a line is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Line<'a> {
+    /// Something that happened.
+    Event(TextEvent<'a>),
+    /// A CPU goes over from one task to another, as function graphs tell it: CPU, and the tasks with their names.
+    Switch {
+        /// The CPU.
+        cpu: u32,
+        /// The task before.
+        from: Task<'a>,
+        /// The task behind.
+        to: Task<'a>,
+    },
+    /// Events of a CPU are missing here; how many, if it says so.
+    Lost {
+        /// The CPU.
+        cpu: u32,
+        /// How many.
+        events: Option<u64>,
+    },
+    /// The name of the tracer, from the header.
+    Tracer(&'a str),
+    /// A line of a header, a separator, an empty line.
+    Nothing,
+    /// None of these.
+    Unknown,
+}
+
+/// A task by its name, which may be cut, and its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task<'a> {
+    /// The name.
+    pub comm: &'a str,
+    /// The number; 0 is the idle task of a CPU.
+    pub pid: i32,
+}
+
+/// What happened, as far as its line says it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextEvent<'a> {
+    /// When, in nanoseconds.
+    pub time: Option<u64>,
+    /// On which CPU.
+    pub cpu: Option<u32>,
+    /// In which task.
+    pub task: Option<Task<'a>>,
+    /// The flags as they stand there: `d..1.`; empty if they don't.
+    pub flags: &'a str,
+    /// What.
+    pub kind: TextKind<'a>,
+}
+
+/// The kinds of events in text.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TextKind<'a> {
+    /// A function is entered.
+    Entry {
+        /// Its name.
+        function: &'a str,
+        /// How deep the call is.
+        depth: u32,
+    },
+    /// A function is left.
+    Exit {
+        /// Its name, if it stands there.
+        function: Option<&'a str>,
+        /// How deep the call is.
+        depth: u32,
+        /// How long it took, in nanoseconds.
+        duration: Option<u64>,
+    },
+    /// A function is entered, and left before anything else is.
+    Leaf {
+        /// Its name.
+        function: &'a str,
+        /// How deep the call is.
+        depth: u32,
+        /// How long it took, in nanoseconds.
+        duration: Option<u64>,
+    },
+    /// A whole call, told at its end (`function_duration`). The time is that of its beginning.
+    Call {
+        /// Its name.
+        function: &'a str,
+        /// How deep the call is.
+        depth: u32,
+        /// How long it took, in nanoseconds.
+        duration: u64,
+    },
+    /// A function is called.
+    Function {
+        /// Its name.
+        function: &'a str,
+        /// Its caller's.
+        parent: &'a str,
+    },
+    /// An event with its name, and what its print format makes of its fields.
+    Event {
+        /// The name; `print` for what a program wrote into the trace.
+        name: Cow<'a, str>,
+        /// The rest.
+        body: &'a str,
+    },
+}
+
+/// Reads a line, without its end.
+pub fn line(text: &str) -> Line<'_> {
+    let trimmed = text.trim();
+    if let Some(header) = trimmed.strip_prefix('#') {
+        return match header.trim().strip_prefix("tracer:") {
+            Some(tracer) => Line::Tracer(tracer.trim()),
+            None => event::buffer_started(header).unwrap_or(Line::Nothing),
+        };
+    }
+    let is_separator = trimmed.bytes().all(|byte| byte == b'-');
+    if trimmed.is_empty() || is_separator || trimmed.starts_with("cpus=") {
+        return Line::Nothing;
+    }
+    if let Some(lost) = event::lost(trimmed) {
+        return lost;
+    }
+    if let Some(found) = event::event(text) {
+        return Line::Event(found);
+    }
+    if let Some(switch) = graph::switch(trimmed) {
+        return switch;
+    }
+    graph::line(text).map_or(Line::Unknown, Line::Event)
+}
+
+/// `ls-113`, `<idle>-0`; the name may hold spaces and dashes.
+fn task(text: &str) -> Option<Task<'_>> {
+    let (comm, pid) = text.trim().rsplit_once('-')?;
+    let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
+    let pid = is_number.then(|| pid.parse().ok()).flatten()?;
+    (!comm.is_empty()).then_some(Task { comm, pid })
+}
+
+/// Seconds with a fraction of 6 or 9 digits, in nanoseconds.
+fn seconds(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.')?;
+    let unit = match fraction.len() {
+        6 => 1000,
+        9 => 1,
+        _ => return None,
+    };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    let whole: u64 = whole.parse().ok()?;
+    let fraction: u64 = fraction.parse().ok()?;
+    whole
+        .checked_mul(1_000_000_000)?
+        .checked_add(fraction * unit)
+}
+
+/// `++ 19.960`, `17505.92`: microseconds with up to three digits behind the point, in nanoseconds.
+fn microseconds(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 3 {
+        return None;
+    }
+    let mut nanoseconds: u64 = match fraction {
+        "" => 0,
+        digits => digits.parse().ok()?,
+    };
+    for _ in fraction.len()..3 {
+        nanoseconds *= 10;
+    }
+    whole
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1000)?
+        .checked_add(nanoseconds)
+}
+
+/// `irqs-off` and so on: four to eight characters such as `d..1.`.
+fn is_flags(text: &str) -> bool {
+    (4..=8).contains(&text.len())
+        && text.bytes().all(|byte| {
+            byte == b'.' || b"dDbXNnpBLlhHszZ-#".contains(&byte) || byte.is_ascii_hexdigit()
+        })
+        && text
+            .bytes()
+            .any(|byte| byte == b'.' || !byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(text: &str) -> TextKind<'_> {
+        match line(text) {
+            Line::Event(event) => event.kind,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn function_graphs_are_read_in_every_layout() {
+        let leaf = |duration| TextKind::Leaf {
+            function: "idle_cpu",
+            depth: 2,
+            duration,
+        };
+        let all = [
+            " 1)   1.002 us    |      idle_cpu();",
+            "   60.702480 |   1)     ls-113     |   1.002 us    |      idle_cpu();",
+            "   60.702480 |   1)  |      idle_cpu();",
+            " 1)     ls-113     | d..1. |   1.002 us    |      idle_cpu();",
+            " 1)     ls-113    |  d..1.  1.002 us    |      idle_cpu(); /* = 0x0 */",
+            "  1.002 us    |      idle_cpu() { } /* idle_cpu ret=0x1 */",
+        ];
+        for (place, text) in all.into_iter().enumerate() {
+            match kind(text) {
+                TextKind::Leaf { function, .. } => assert_eq!(function, "idle_cpu", "{text}"),
+                TextKind::Entry { .. } if place == 5 => {}
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+        assert_eq!(kind(all[0]), leaf(Some(1002)));
+        assert_eq!(kind(all[3]), leaf(Some(1002)));
+        assert_eq!(kind(all[4]), leaf(Some(1002)));
+        let Line::Event(event) = line(all[1]) else {
+            panic!()
+        };
+        assert_eq!(event.time, Some(60_702_480_000));
+        assert_eq!(event.cpu, Some(1));
+        assert_eq!(
+            event.task,
+            Some(Task {
+                comm: "ls",
+                pid: 113
+            })
+        );
+        assert_eq!(
+            kind(" 0) * 16139.40 us |  } /* switch_ldt */"),
+            TextKind::Exit {
+                function: Some("switch_ldt"),
+                depth: 0,
+                duration: Some(16_139_400),
+            }
+        );
+        assert_eq!(
+            kind("  270.29 |   0)    <idle>-0    |               |  vfs [x]() {"),
+            TextKind::Entry {
+                function: "vfs",
+                depth: 0,
+            }
+        );
+        let switch = kind(
+            "  270.295992 |   0)    <idle>-0    |               |        /* sched_switch: prev_comm=a|b prev_pid=0 */",
+        );
+        let TextKind::Event { name, body } = switch else {
+            panic!("{switch:?}")
+        };
+        assert_eq!((&*name, body), ("sched_switch", "prev_comm=a|b prev_pid=0"));
+    }
+
+    #[test]
+    fn events_are_read_with_and_without_flags() {
+        let text =
+            "              ls-175     [001] .....   310.670951: __legitimize_path <-try_to_unlazy";
+        let Line::Event(event) = line(text) else {
+            panic!()
+        };
+        assert_eq!((event.cpu, event.flags), (Some(1), "....."));
+        assert_eq!(
+            event.kind,
+            TextKind::Function {
+                function: "__legitimize_path",
+                parent: "try_to_unlazy",
+            }
+        );
+        let text = " Web Content-1-2 ( 99) [012] 5.000001: sys_read(fd: 3, buf: 0)";
+        let Line::Event(event) = line(text) else {
+            panic!()
+        };
+        assert_eq!(
+            event.task,
+            Some(Task {
+                comm: "Web Content-1",
+                pid: 2
+            })
+        );
+        let TextKind::Event { name, .. } = event.kind else {
+            panic!()
+        };
+        assert_eq!(name, "sys_read");
+        let report = "  sh-288   [001]   374.295147: funcgraph_entry:        3.375 us   |    irq_enter_rcu();";
+        assert_eq!(
+            kind(report),
+            TextKind::Leaf {
+                function: "irq_enter_rcu",
+                depth: 1,
+                duration: Some(3375),
+            }
+        );
+    }
+
+    #[test]
+    fn whole_calls_losses_and_switches_are_read() {
+        assert_eq!(
+            kind(" 1)    find-298    |   394.450323327 |  + 12.669 us  |    mutex_unlock"),
+            TextKind::Call {
+                function: "mutex_unlock",
+                depth: 1,
+                duration: 12_669,
+            }
+        );
+        assert_eq!(
+            line("CPU:1 [LOST 1234 EVENTS]"),
+            Line::Lost {
+                cpu: 1,
+                events: Some(1234),
+            }
+        );
+        assert_eq!(
+            line(" 0)    <idle>-0    =>   rcu_pre-15  "),
+            Line::Switch {
+                cpu: 0,
+                from: Task {
+                    comm: "<idle>",
+                    pid: 0
+                },
+                to: Task {
+                    comm: "rcu_pre",
+                    pid: 15
+                },
+            }
+        );
+        assert_eq!(
+            line("# tracer: function_graph"),
+            Line::Tracer("function_graph")
+        );
+        assert_eq!(line("Hello, world"), Line::Unknown);
+        assert_eq!(
+            fields("prev_comm=a b prev_pid=0 ==> next_comm=c"),
+            [("prev_comm", "a b"), ("prev_pid", "0"), ("next_comm", "c")]
+        );
+    }
+}

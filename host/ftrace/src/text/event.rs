@@ -1,0 +1,190 @@
+//! Lines of events: `task-pid [cpu] flags time: name: what`.
+
+use super::{Line, TextEvent, TextKind, graph, is_flags, seconds, task};
+
+/// Reads a line of an event; `None` if it is none.
+pub(super) fn event(text: &str) -> Option<TextEvent<'_>> {
+    let (before, cpu, rest) = cpu(text)?;
+    // `(  99)`: the thread group.
+    let before = match before.trim_end().strip_suffix(')') {
+        Some(inside) => inside.rsplit_once('(')?.0,
+        None => before,
+    };
+    let task = task(before)?;
+    let mut flags = "";
+    let mut rest = rest.trim_start();
+    let time = loop {
+        let (word, behind) = rest.split_once(' ').unwrap_or((rest, ""));
+        if let Some(time) = word.strip_suffix(':').and_then(seconds) {
+            rest = behind;
+            break Some(time);
+        }
+        // A clock that counts no seconds.
+        if let Some(number) = word.strip_suffix(':')
+            && let Ok(ticks) = number.parse()
+        {
+            rest = behind;
+            break Some(ticks);
+        }
+        if !is_flags(word) || !flags.is_empty() {
+            return None;
+        }
+        flags = word;
+        rest = behind.trim_start();
+    };
+    Some(TextEvent {
+        time,
+        cpu: Some(cpu),
+        task: Some(task),
+        flags,
+        kind: kind(rest.trim())?,
+    })
+}
+
+/// The CPU in brackets, and what stands before and behind it.
+fn cpu(text: &str) -> Option<(&str, u32, &str)> {
+    let mut from = 0;
+    loop {
+        let open = from + text.get(from..)?.find(" [")?;
+        let (inside, behind) = text.get(open + 2..)?.split_once(']')?;
+        let is_number = inside.len() >= 3 && inside.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number && behind.starts_with(' ') {
+            return Some((text.get(..open)?, inside.parse().ok()?, behind));
+        }
+        from = open + 2;
+    }
+}
+
+/// What happened: the text behind the time.
+fn kind(text: &str) -> Option<TextKind<'_>> {
+    if let Some((function, parent)) = text.split_once(" <-")
+        && graph::is_name(plain(function))
+    {
+        let parent = parent.trim_start_matches('-').trim();
+        return Some(TextKind::Function {
+            function: plain(function),
+            parent: plain(parent),
+        });
+    }
+    // `sys_read -> 0x1`
+    if let Some((name, value)) = text.split_once(" -> ")
+        && graph::is_name(name)
+        && name.starts_with("sys_")
+    {
+        return Some(TextKind::Event {
+            name: format!("sys_exit_{}", name.trim_start_matches("sys_")).into(),
+            body: value,
+        });
+    }
+    let (name, body) = match text.split_once(": ") {
+        Some((name, body)) if graph::is_name(name) => (name, body),
+        _ => match text.split_once('(') {
+            // `sys_read(fd: 3)`
+            Some((name, body)) if name.starts_with("sys_") && graph::is_name(name) => (name, body),
+            _ => (
+                text.strip_suffix(':')
+                    .filter(|name| graph::is_name(name))
+                    .unwrap_or("print"),
+                text,
+            ),
+        },
+    };
+    // Of what trace-cmd has written the columns of the graph follow the name.
+    if matches!(name, "funcgraph_entry" | "funcgraph_exit")
+        && let Some(found) = graph::line(body)
+    {
+        return Some(found.kind);
+    }
+    Some(TextKind::Event {
+        name: name.into(),
+        body: body.trim(),
+    })
+}
+
+fn plain(name: &str) -> &str {
+    name.split_once(" [").map_or(name, |(name, _)| name).trim()
+}
+
+/// `CPU:1 [LOST 1234 EVENTS]`, and as trace-cmd writes it `CPU:1 [1234 EVENTS DROPPED]`.
+pub(super) fn lost(text: &str) -> Option<Line<'_>> {
+    let (cpu, rest) = text.strip_prefix("CPU:")?.split_once(' ')?;
+    let inside = rest.trim().strip_prefix('[')?.strip_suffix(']')?;
+    let is_lost =
+        inside.contains("EVENTS") && (inside.contains("LOST") || inside.contains("DROPPED"));
+    let number = inside.split_whitespace().find_map(|word| word.parse().ok());
+    is_lost.then_some(Line::Lost {
+        cpu: cpu.parse().ok()?,
+        events: number,
+    })
+}
+
+/// `##### CPU 1 buffer started ####`: what that CPU did before is not in the text.
+pub(super) fn buffer_started(text: &str) -> Option<Line<'_>> {
+    let cpu = text.trim_start_matches('#').trim().strip_prefix("CPU ")?;
+    let (cpu, rest) = cpu.split_once(' ')?;
+    rest.starts_with("buffer started").then_some(Line::Lost {
+        cpu: cpu.parse().ok()?,
+        events: None,
+    })
+}
+
+/// The fields in the text of an event, as far as it has the form `name=value`; a value goes on until the next name.
+pub fn fields(body: &str) -> Vec<(&str, &str)> {
+    let mut fields: Vec<(&str, &str)> = Vec::new();
+    let mut rest = body;
+    let mut open: Option<&str> = None;
+    let mut start = 0;
+    let mut at = 0;
+    // Positions at which a name begins.
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    while let Some(equals) = rest
+        .get(at..)
+        .and_then(|rest| rest.find('='))
+        .map(|it| it + at)
+    {
+        let head = rest.get(..equals).unwrap_or_default();
+        let name_start = head
+            .bytes()
+            .rposition(|byte| !is_word(byte))
+            .map_or(0, |at| at + 1);
+        let name = head.get(name_start..).unwrap_or_default();
+        let follows_space = name_start == 0
+            || head
+                .get(..name_start)
+                .is_some_and(|it| it.ends_with([' ', '\t']));
+        if name.is_empty() || !follows_space {
+            at = equals + 1;
+            continue;
+        }
+        if let Some(name) = open.replace(name) {
+            fields.push((name, value(rest.get(start..name_start).unwrap_or_default())));
+        }
+        start = equals + 1;
+        at = start;
+    }
+    if let Some(name) = open {
+        rest = rest.get(start..).unwrap_or_default();
+        fields.push((name, value(rest)));
+    }
+    fields
+}
+
+/// A value without the signs that stand between it and the next name.
+fn value(text: &str) -> &str {
+    let text = text.trim();
+    text.strip_suffix("==>")
+        .unwrap_or(text)
+        .trim_end_matches([',', ' '])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_no_numbers() {
+        assert!(is_flags("d..1."));
+        assert!(is_flags(".N.."));
+        assert!(!is_flags("1234"));
+    }
+}

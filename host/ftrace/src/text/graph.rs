@@ -1,0 +1,159 @@
+//! Lines of function graphs: columns between bars, then the function, indented.
+
+use super::{Line, TextEvent, TextKind, is_flags, microseconds, seconds, task};
+
+/// Columns in the order in which they come; each may be missing.
+pub(super) fn line(text: &str) -> Option<TextEvent<'_>> {
+    let mut event = TextEvent {
+        time: None,
+        cpu: None,
+        task: None,
+        flags: "",
+        kind: TextKind::Event {
+            name: "".into(),
+            body: "",
+        },
+    };
+    let (mut rest, mut duration, mut columns) = (text, None, 0);
+    while let Some((chunk, behind)) = rest.split_once('|') {
+        if !column(chunk, &mut event, &mut duration) {
+            break;
+        }
+        columns += 1;
+        rest = behind;
+    }
+    if columns == 0 {
+        return None;
+    }
+    event.kind = function(rest, duration, event.time.is_some())?;
+    Some(event)
+}
+
+/// Takes what stands between two bars; `false` if it is no column.
+fn column<'a>(chunk: &'a str, event: &mut TextEvent<'a>, duration: &mut Option<u64>) -> bool {
+    let mut rest = chunk.trim();
+    // `1)`, which no bar follows.
+    if let Some((cpu, behind)) = rest.split_once(')')
+        && let Ok(cpu) = cpu.trim().parse()
+    {
+        event.cpu = Some(cpu);
+        rest = behind.trim();
+    }
+    if let Some((first, behind)) = rest.split_once(' ')
+        && is_flags(first)
+        && (behind.trim().ends_with(" us") || behind.trim().is_empty())
+    {
+        event.flags = first;
+        rest = behind.trim();
+    }
+    if rest.is_empty() {
+        return true;
+    }
+    if let Some(time) = seconds(rest) {
+        event.time = Some(time);
+        return true;
+    }
+    if let Some(number) = rest.strip_suffix(" us") {
+        let number = number
+            .trim_start_matches(['+', '!', '#', '*', '@', '$', ' '])
+            .trim();
+        *duration = microseconds(number);
+        return duration.is_some();
+    }
+    // `ls-113` could be flags, too.
+    let found = task(rest);
+    if found.is_some() && event.task.is_none() {
+        event.task = found;
+        return true;
+    }
+    if is_flags(rest) {
+        event.flags = rest;
+        return true;
+    }
+    // A time that was cut.
+    rest.bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+/// What stands behind the last bar.
+fn function(text: &str, duration: Option<u64>, is_timed: bool) -> Option<TextKind<'_>> {
+    let body = text.trim_end();
+    let inner = body.trim_start();
+    let indent = body.len() - inner.len();
+    let depth = u32::try_from(indent.saturating_sub(2) / 2).unwrap_or(0);
+    if let Some(comment) = inner.strip_prefix("/*") {
+        let comment = comment.strip_suffix("*/").unwrap_or(comment).trim();
+        return Some(match comment.split_once(':') {
+            Some((name, body)) if is_name(name) => TextKind::Event {
+                name: name.into(),
+                body: body.trim(),
+            },
+            _ => TextKind::Event {
+                name: "print".into(),
+                body: comment,
+            },
+        });
+    }
+    if let Some(behind) = inner.strip_prefix('}') {
+        let comment = behind.split_once("/*").map_or("", |(_, comment)| comment);
+        // `/* name */`, `/* name ret=0x1 */`, `/* name = 0x1 */`, `/* = 0x1 */`.
+        let name = comment.split_whitespace().next();
+        return Some(TextKind::Exit {
+            function: name.filter(|name| *name != "=" && *name != "*/").map(plain),
+            depth,
+            duration,
+        });
+    }
+    // `name() {`, `name(x=1) { /* <-caller */`, `name();`, `name(); /* = 0x0 */`.
+    let Some(open) = inner.find('(') else {
+        // `name` alone: a whole call, told at its end.
+        return duration
+            .filter(|_| is_timed && is_name(plain(inner)))
+            .map(|duration| TextKind::Call {
+                function: plain(inner),
+                depth,
+                duration,
+            });
+    };
+    let function = plain(inner.get(..open)?);
+    if !is_name(function) {
+        return None;
+    }
+    let close = inner.rfind(')').filter(|close| *close > open)?;
+    let behind = inner.get(open..)?;
+    let is_leaf = inner.get(close + 1..)?.trim_start().starts_with(';') || behind.contains(");");
+    Some(match is_leaf {
+        true => TextKind::Leaf {
+            function,
+            depth,
+            duration,
+        },
+        false => TextKind::Entry { function, depth },
+    })
+}
+
+/// The name of a function without its module: `nf_hook [nf]`.
+fn plain(name: &str) -> &str {
+    name.split_once(" [").map_or(name, |(name, _)| name).trim()
+}
+
+/// Whether a text can be the name of a function or event.
+pub(super) fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() < 512
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_.$:<>+".contains(&byte) || byte >= 0x80)
+}
+
+/// The text between separators: ` 0)    <idle>-0    =>   rcu_pre-15`.
+pub(super) fn switch(text: &str) -> Option<Line<'_>> {
+    let (cpu, rest) = text.split_once(')')?;
+    let cpu = cpu.trim().parse().ok()?;
+    let (from, to) = rest.split_once("=>")?;
+    Some(Line::Switch {
+        cpu,
+        from: task(from)?,
+        to: task(to)?,
+    })
+}

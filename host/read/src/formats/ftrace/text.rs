@@ -1,0 +1,776 @@
+//! The kernel's text as events, a line at a time: from a file, or from a pipe as it comes.
+
+use std::collections::HashMap;
+use std::io::Read;
+
+use kymo_event::{
+    Batch, Cpu, Damage, EventKind, Field, FunctionId, Gap, InterruptKind, Irq, Row, RowKind,
+    StreamId, StreamInfo, ThreadId, Time, TraceInfo, Wanted,
+};
+use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind};
+
+use super::meaning::SOFTIRQS;
+use super::output::{self, Out, Output};
+use crate::bytes::Bytes;
+use crate::peek::Peek;
+use crate::{OpenError, OpenOptions, ReadError, Source};
+
+/// So much of a pipe is looked at, or of a file. (A pipe may have no more for a long time, so it is asked for a line.)
+const LOOKED_AT: usize = 1 << 16;
+
+/// So many lines of a file are looked at, to know whether calls come as their exits alone.
+const LINES_LOOKED_AT: usize = 20_000;
+
+/// The longest line; the rest of a longer one is another line.
+const LONGEST: usize = 1 << 16;
+
+/// How sure one is of a text by its first lines.
+pub(super) fn recognise(head: &[u8]) -> Option<bool> {
+    let mut found = None;
+    let text = String::from_utf8_lossy(head);
+    for line in text.lines().take(200) {
+        match text::line(line) {
+            Line::Tracer(_) => return Some(true),
+            Line::Event(_) | Line::Switch { .. } => {
+                // A single line may be anything.
+                if found.is_some() {
+                    return Some(false);
+                }
+                found = Some(());
+            }
+            Line::Unknown if line.contains('\0') || found.is_none() && !line.starts_with('#') => {
+                return None;
+            }
+            _ => {}
+        }
+    }
+    // All that there is may be one line.
+    found.map(|()| false)
+}
+
+/// Where lines come from.
+enum Input {
+    File(Bytes, usize),
+    Pipe {
+        reader: Box<dyn Read + Send>,
+        buffer: Vec<u8>,
+        /// What of the buffer has been used up.
+        at: usize,
+        ended: bool,
+    },
+}
+
+impl Input {
+    /// The next line; `None` at the end.
+    fn line(&mut self) -> Result<Option<(String, u64)>, std::io::Error> {
+        match self {
+            Self::File(bytes, at) => {
+                let rest = bytes.get(*at..).unwrap_or_default();
+                if rest.is_empty() {
+                    return Ok(None);
+                }
+                let end = line_end(rest).unwrap_or(rest.len().min(LONGEST));
+                let offset = *at as u64;
+                let line = rest.get(..end).unwrap_or_default();
+                *at += end;
+                Ok(Some((String::from_utf8_lossy(line).into_owned(), offset)))
+            }
+            Self::Pipe {
+                reader,
+                buffer,
+                at,
+                ended,
+            } => loop {
+                let rest = buffer.get(*at..).unwrap_or_default();
+                let end = line_end(rest).or((*ended && !rest.is_empty()).then_some(rest.len()));
+                if let Some(end) = end {
+                    let line =
+                        String::from_utf8_lossy(rest.get(..end).unwrap_or_default()).into_owned();
+                    *at += end;
+                    return Ok(Some((line, 0)));
+                }
+                if *ended {
+                    return Ok(None);
+                }
+                buffer.drain(..*at);
+                *at = 0;
+                let before = buffer.len();
+                buffer.resize(before + LOOKED_AT, 0);
+                let read = match reader.read(buffer.get_mut(before..).unwrap_or_default()) {
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => Ok(None),
+                    read => read.map(Some),
+                };
+                buffer.truncate(before + read.as_ref().map_or(0, |read| read.unwrap_or(0)));
+                *ended = read? == Some(0);
+            },
+        }
+    }
+
+    /// Whether another line is there without waiting.
+    fn has_line(&self) -> bool {
+        match self {
+            Self::File(..) => true,
+            Self::Pipe {
+                buffer, at, ended, ..
+            } => *ended || line_end(buffer.get(*at..).unwrap_or_default()).is_some(),
+        }
+    }
+}
+
+/// Where the first line of some bytes ends, behind its end.
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.get(..LONGEST).unwrap_or(bytes);
+    match head.iter().position(|byte| *byte == b'\n') {
+        Some(at) => Some(at + 1),
+        None => (bytes.len() >= LONGEST).then_some(LONGEST),
+    }
+}
+
+/// A text that is read line by line.
+pub(super) struct TextSource {
+    info: TraceInfo,
+    name: String,
+    input: Input,
+    output: Output,
+    wanted: Wanted,
+    functions: HashMap<String, FunctionId>,
+    streams: HashMap<u32, usize>,
+    cpus: Vec<CpuText>,
+    /// Whether calls come as their exits alone: known, or as long as no entry was met.
+    exits_alone: Option<bool>,
+    /// Whether system calls are calls: not where functions are traced.
+    has_graph: bool,
+    has_functions: bool,
+    is_untimed: bool,
+    unknown: u64,
+    ended: bool,
+}
+
+/// What is known of a CPU.
+#[derive(Default)]
+struct CpuText {
+    task: Option<i32>,
+    /// The time of the last event.
+    last: Time,
+    any: bool,
+    /// The ends of the last calls of the task that were told at their ends, by depth; for text without times.
+    ends: Vec<(u32, Time)>,
+    /// The calls that are open, for text without times: when they began.
+    open: Vec<(u32, Time)>,
+}
+
+impl TextSource {
+    pub(super) fn new(peek: Peek, options: &OpenOptions) -> Result<Self, OpenError> {
+        let name = peek.path().display().to_string();
+        let (input, exits_alone) = match peek.file().cloned() {
+            Some(bytes) => {
+                let alone = exits_alone(&bytes);
+                (Input::File(bytes, 0), Some(alone))
+            }
+            None => {
+                let path = peek.path().to_owned();
+                let reader = peek.into_reader().ok_or(OpenError::Empty { path })?;
+                let input = Input::Pipe {
+                    reader,
+                    buffer: Vec::new(),
+                    at: 0,
+                    ended: false,
+                };
+                (input, None)
+            }
+        };
+        let mut info = TraceInfo {
+            format: super::FORMAT.to_owned(),
+            numbered_threads: true,
+            ..TraceInfo::default()
+        };
+        let output = Output::new(
+            &mut info.identities,
+            "",
+            HashMap::new(),
+            exits_alone == Some(true),
+        );
+        Ok(Self {
+            info,
+            name,
+            input,
+            output,
+            wanted: options.wanted,
+            functions: HashMap::new(),
+            streams: HashMap::new(),
+            cpus: Vec::new(),
+            exits_alone,
+            has_graph: false,
+            has_functions: false,
+            is_untimed: false,
+            unknown: 0,
+            ended: false,
+        })
+    }
+
+    fn function(&mut self, name: &str) -> FunctionId {
+        if let Some(known) = self.functions.get(name) {
+            return *known;
+        }
+        let id = self.info.identities.function_named(self.output.space, name);
+        self.functions.insert(name.to_owned(), id);
+        id
+    }
+
+    /// The place of a CPU's stream.
+    fn stream(&mut self, cpu: Option<u32>) -> usize {
+        let number = cpu.unwrap_or(u32::MAX);
+        if let Some(known) = self.streams.get(&number) {
+            return *known;
+        }
+        let place = self.info.streams.len();
+        self.streams.insert(number, place);
+        self.info.streams.push(StreamInfo {
+            name: cpu.map_or_else(|| "text".to_owned(), |cpu| format!("cpu{cpu}")),
+            space: self.output.space,
+            cpu: cpu.map(Cpu),
+            ..StreamInfo::default()
+        });
+        self.cpus.push(CpuText::default());
+        place
+    }
+
+    fn line(&mut self, text: &str, offset: u64, batch: &mut Batch) {
+        match text::line(text) {
+            Line::Event(event) => self.event(&event, batch),
+            Line::Switch { cpu, from, to } => {
+                let place = self.stream(Some(cpu));
+                self.met(from);
+                let time = self.task_time(to.pid);
+                self.met(to);
+                if let Some(state) = self.cpus.get_mut(place) {
+                    state.task = Some(to.pid);
+                    // Without times each CPU has a clock of its own, and a thread takes its with it.
+                    if self.is_untimed {
+                        state.last = state.last.max(time);
+                        state.open.clear();
+                        state.ends.clear();
+                    }
+                }
+            }
+            Line::Lost { cpu, events } => {
+                let place = self.stream(Some(cpu));
+                let (any, last) = self
+                    .cpus
+                    .get(place)
+                    .map_or((false, Time(0)), |it| (it.any, it.last));
+                // What was before the first event of a CPU is not missing in the text.
+                if any || events.is_some() {
+                    let gap =
+                        output::gap(Gap::Discarded { events }, last, id(place), Some(Cpu(cpu)));
+                    self.output.put(gap, batch);
+                }
+            }
+            Line::Tracer(_) | Line::Nothing => {}
+            Line::Unknown => {
+                self.unknown += 1;
+                let message = "expected a line of ftrace's, found something else".to_owned();
+                self.info.add_damage(Damage {
+                    stream: self.name.clone(),
+                    offset,
+                    message,
+                });
+            }
+        }
+    }
+
+    /// The time of a task's last event on any CPU.
+    fn task_time(&self, pid: i32) -> Time {
+        let of_task = self.cpus.iter().filter(|cpu| cpu.task == Some(pid));
+        of_task.map(|cpu| cpu.last).max().unwrap_or_default()
+    }
+
+    /// A task stands in the text with its name, which some columns cut.
+    fn met(&mut self, task: Task<'_>) -> Option<ThreadId> {
+        let thread = self.output.thread(task.pid, &mut self.info.identities)?;
+        let known = self.info.identities.thread_name(thread);
+        let is_new =
+            known.is_none_or(|known| task.comm.len() > known.len() && task.comm.starts_with(known));
+        if is_new && !task.comm.starts_with("<...>") {
+            self.info.identities.name_thread(thread, task.comm);
+        }
+        Some(thread)
+    }
+
+    fn event(&mut self, event: &TextEvent<'_>, batch: &mut Batch) {
+        let place = self.stream(event.cpu);
+        if let Some(task) = event.task {
+            self.met(task);
+        }
+        let Some(state) = self.cpus.get_mut(place) else {
+            return;
+        };
+        if let Some(task) = event.task {
+            state.task = Some(task.pid);
+        }
+        let pid = state.task;
+        state.any = true;
+        let thread = pid.and_then(|pid| self.output.thread(pid, &mut self.info.identities));
+        let at = At {
+            place,
+            cpu: event.cpu,
+            pid,
+            thread,
+            flags: event.flags,
+            time: event
+                .time
+                .map(|time| Time(i64::try_from(time).unwrap_or(i64::MAX))),
+        };
+        if at.time.is_none() && !self.is_untimed {
+            self.is_untimed = true;
+            self.info.steps_back = true;
+            self.info.remarks.push(
+                "the text has no times: they are made of durations, for each CPU by itself"
+                    .to_owned(),
+            );
+        }
+        match &event.kind {
+            TextKind::Entry { function, depth } => self.entry(function, *depth, &at, batch),
+            TextKind::Leaf {
+                function,
+                depth,
+                duration,
+            } => {
+                self.entry(function, *depth, &at, batch);
+                self.exit(Some(function), *depth, *duration, false, &at, batch);
+            }
+            TextKind::Exit {
+                function,
+                depth,
+                duration,
+            } => match duration {
+                Some(duration) if function.is_some() && self.are_alone() => {
+                    self.whole_exit(function.unwrap_or_default(), *depth, *duration, &at, batch);
+                }
+                _ => self.exit(*function, *depth, *duration, true, &at, batch),
+            },
+            TextKind::Call {
+                function,
+                depth,
+                duration,
+            } => {
+                self.has_graph = true;
+                let begin = at.time.unwrap_or_default();
+                let duration = i64::try_from(*duration).unwrap_or(i64::MAX);
+                let end = Time(begin.0.saturating_add(duration));
+                self.whole_call(function, (*depth, true), (begin, end), &at, batch);
+            }
+            TextKind::Function { function, parent } => self.called(function, parent, &at, batch),
+            TextKind::Event { name, body } => self.other(name, body, &at, batch),
+        }
+    }
+
+    /// Whether exits come alone, as far as is known.
+    fn are_alone(&self) -> bool {
+        self.exits_alone.unwrap_or(true)
+    }
+
+    /// The time of an event: that of its line, or that of the CPU's clock; never before the one before.
+    fn now(&mut self, at: &At<'_>) -> Time {
+        let Some(state) = self.cpus.get_mut(at.place) else {
+            return Time(0);
+        };
+        state.last = at.time.map_or(state.last, |time| time.max(state.last));
+        state.last
+    }
+
+    fn entry(&mut self, function: &str, depth: u32, at: &At<'_>, batch: &mut Batch) {
+        self.has_graph = true;
+        if self.exits_alone.is_none() {
+            self.exits_alone = Some(false);
+            self.output.settle_all(batch);
+        }
+        let time = self.now(at);
+        let function = self.function(function);
+        if let Some(state) = self.cpus.get_mut(at.place) {
+            state.open.retain(|(open, _)| *open < depth);
+            state.open.push((depth, time));
+        }
+        let row = at.row(RowKind::Enter, time).function(Some(function));
+        self.put(row, at, "funcgraph_entry", batch, |_| {
+            vec![Field::new("depth", u64::from(depth))]
+        });
+    }
+
+    fn exit(
+        &mut self,
+        function: Option<&str>,
+        depth: u32,
+        duration: Option<u64>,
+        is_record: bool,
+        at: &At<'_>,
+        batch: &mut Batch,
+    ) {
+        self.has_graph = true;
+        let function = function.map(|name| self.function(name));
+        let Some(state) = self.cpus.get_mut(at.place) else {
+            return;
+        };
+        let begin = state.open.iter().rfind(|(open, _)| *open == depth).copied();
+        state.open.retain(|(open, _)| *open < depth);
+        let known = duration.and_then(|duration| i64::try_from(duration).ok());
+        // The duration has more digits than the time.
+        let exact = begin
+            .zip(known)
+            .map(|((_, begin), it)| Time(begin.0.saturating_add(it)));
+        let time = match (exact, at.time) {
+            (Some(exact), Some(time)) if (exact.0 - time.0).abs() > 1_000_000 && is_record => time,
+            (Some(exact), _) => exact,
+            (None, Some(time)) => time,
+            // A call that began before the text.
+            (None, None) => state.last,
+        };
+        let time = time.max(state.last);
+        state.last = time;
+        let mut row = at.row(RowKind::Exit, time).function(function);
+        row.named = function.is_some();
+        row.record = is_record;
+        self.put(row, at, "funcgraph_exit", batch, |_| {
+            let mut fields = vec![Field::new("depth", u64::from(depth))];
+            fields.extend(duration.map(|it| Field::new("duration", it)));
+            fields
+        });
+    }
+
+    /// An exit without an entry, with its duration.
+    fn whole_exit(
+        &mut self,
+        function: &str,
+        depth: u32,
+        duration: u64,
+        at: &At<'_>,
+        batch: &mut Batch,
+    ) {
+        let duration = i64::try_from(duration).unwrap_or(i64::MAX);
+        let now = self.now(at);
+        let span = match at.time {
+            Some(end) => (Time(end.0.saturating_sub(duration)), end),
+            None => {
+                let Some(state) = self.cpus.get_mut(at.place) else {
+                    return;
+                };
+                // Behind the call before it that is not one of its own, around those that are.
+                let before = state.ends.iter().filter(|(other, _)| *other <= depth);
+                let before = before.map(|(_, end)| *end).max().unwrap_or_default();
+                let has_inner = state.ends.iter().any(|(other, _)| *other > depth);
+                let begin = match has_inner {
+                    true => Time(now.0.saturating_sub(duration)).max(before),
+                    false => now,
+                };
+                let end = Time(begin.0.saturating_add(duration));
+                state.ends.retain(|(other, _)| *other < depth);
+                state.ends.push((depth, end));
+                state.last = state.last.max(end);
+                (begin, end)
+            }
+        };
+        self.has_graph = true;
+        self.whole_call(function, (depth, false), span, at, batch);
+    }
+
+    fn whole_call(
+        &mut self,
+        function: &str,
+        (depth, is_exact): (u32, bool),
+        (begin, end): (Time, Time),
+        at: &At<'_>,
+        batch: &mut Batch,
+    ) {
+        let id = self.function(function);
+        let mut enter = at.row(RowKind::Enter, begin).function(Some(id));
+        enter.record = false;
+        let mut exit = at.row(RowKind::Exit, end).function(Some(id));
+        exit.named = true;
+        let out = |row, event| Out {
+            row,
+            pid: at.pid,
+            event,
+        };
+        let event = (self.wanted == Wanted::Everything).then(|| {
+            let kind = EventKind::Exit { function: Some(id) };
+            let duration = end.0.saturating_sub(begin.0);
+            let fields = vec![
+                Field::new("depth", u64::from(depth)),
+                Field::new("duration", duration),
+            ];
+            (kind, "funcgraph_exit".into(), fields)
+        });
+        self.output
+            .put_call(out(enter, None), out(exit, event), (depth, is_exact), batch);
+    }
+
+    fn called(&mut self, function: &str, parent: &str, at: &At<'_>, batch: &mut Batch) {
+        if !self.has_functions {
+            self.has_functions = true;
+            self.info.remarks.push(super::NO_ENDS.to_owned());
+        }
+        let time = self.now(at);
+        let id = self.function(function);
+        let row = at.row(RowKind::Enter, time).function(Some(id));
+        self.put(row, at, "function", batch, |_| {
+            vec![Field::new("parent", parent)]
+        });
+        let mut exit = at.row(RowKind::Exit, time).function(Some(id));
+        exit.record = false;
+        let out = Out {
+            row: exit,
+            pid: at.pid,
+            event: None,
+        };
+        self.output.put(out, batch);
+    }
+
+    /// An event of any other name.
+    fn other(&mut self, name: &str, body: &str, at: &At<'_>, batch: &mut Batch) {
+        let time = self.now(at);
+        let fields = text::fields(body);
+        let number = |name: &str| {
+            let (_, value) = fields.iter().find(|(field, _)| *field == name)?;
+            value.split_whitespace().next()?.parse::<i32>().ok()
+        };
+        let text_of = |name: &str| Some(fields.iter().find(|(field, _)| *field == name)?.1);
+        let row = |kind| at.row(kind, time);
+        let show = |_: &mut Self| shown(body, &fields);
+        match name {
+            "sched_switch" => {
+                if let (Some(previous), Some(next)) = (number("prev_pid"), number("next_pid")) {
+                    let tasks = [(previous, "prev_comm"), (next, "next_comm")];
+                    let threads = tasks.map(|(pid, comm)| {
+                        let comm = text_of(comm).unwrap_or_default();
+                        self.met(Task { comm, pid })
+                    });
+                    let cpu = at.cpu.map(Cpu);
+                    let [left, entered] = threads;
+                    let mut out = row(RowKind::SwitchedOut).at(cpu, left);
+                    if left.is_some() {
+                        out.record = entered.is_none();
+                        match out.record {
+                            true => self.put(out, at, "sched_switch", batch, show),
+                            false => self.output.put(
+                                Out {
+                                    row: out,
+                                    pid: None,
+                                    event: None,
+                                },
+                                batch,
+                            ),
+                        }
+                    }
+                    match entered {
+                        Some(_) => {
+                            let into = row(RowKind::SwitchedIn).at(cpu, entered);
+                            self.put(into, at, "sched_switch", batch, show);
+                        }
+                        None if left.is_none() => {
+                            self.put(row(RowKind::Other), at, name, batch, show);
+                        }
+                        None => {}
+                    }
+                    if let Some(cpu) = at.cpu.filter(|_| !self.output.is_sorted()) {
+                        self.output.switched(cpu, next);
+                    }
+                    return;
+                }
+            }
+            "sched_wakeup" | "sched_wakeup_new" => {
+                let pid = number("pid");
+                let comm = text_of("comm").unwrap_or_default();
+                if let Some(thread) = pid.and_then(|pid| self.met(Task { comm, pid })) {
+                    let event = match self.wanted {
+                        Wanted::Meaning => (String::new(), Vec::new()),
+                        _ => (name.to_owned(), shown(body, &fields)),
+                    };
+                    let out = Out {
+                        row: row(RowKind::Rare),
+                        pid: at.pid,
+                        event: Some((EventKind::Ready { thread }, event.0.into(), event.1)),
+                    };
+                    return self.output.put(out, batch);
+                }
+            }
+            "irq_handler_entry" | "irq_handler_exit" | "softirq_entry" | "softirq_exit" => {
+                let (kind, field) = match name.starts_with("irq") {
+                    true => (InterruptKind::Hard, "irq"),
+                    false => (InterruptKind::Soft, "vec"),
+                };
+                if let Some(irq) = number(field).and_then(|irq| u32::try_from(irq).ok()) {
+                    let space = self.output.space;
+                    let id = self.info.identities.interrupt(space, kind, Irq(irq));
+                    let called = match kind {
+                        InterruptKind::Soft => SOFTIRQS
+                            .get(irq as usize)
+                            .map(|name| format!("softirq {name}")),
+                        _ => text_of("name").map(str::to_owned),
+                    };
+                    if let Some(called) = called
+                        && self.info.identities.interrupt_name(id).is_none()
+                    {
+                        self.info.identities.name_interrupt(id, &called);
+                    }
+                    let kind = match name.ends_with("entry") {
+                        true => RowKind::IsrEnter,
+                        false => RowKind::IsrExit,
+                    };
+                    return self.put(row(kind).interrupt(Some(id)), at, name, batch, show);
+                }
+            }
+            _ => {
+                let exit = name.strip_prefix("sys_exit_");
+                let entry = name
+                    .strip_prefix("sys_enter_")
+                    .or(name.strip_prefix("sys_"));
+                let call = exit
+                    .or(entry)
+                    .filter(|_| !self.has_graph && !matches!(name, "sys_enter" | "sys_exit"));
+                if let Some(call) = call {
+                    let function = self.function(call);
+                    let kind = if exit.is_some() {
+                        RowKind::Exit
+                    } else {
+                        RowKind::Enter
+                    };
+                    let mut row = row(kind).function(Some(function));
+                    row.named = exit.is_some();
+                    return self.put(row, at, name, batch, show);
+                }
+            }
+        }
+        self.put(row(RowKind::Other), at, name, batch, show);
+    }
+
+    /// Puts a row, with name and fields if they are wanted.
+    fn put(
+        &mut self,
+        row: Row,
+        at: &At<'_>,
+        name: &str,
+        batch: &mut Batch,
+        fields: impl FnOnce(&mut Self) -> Vec<Field>,
+    ) {
+        let is_wanted = match self.wanted {
+            Wanted::Meaning => false,
+            Wanted::Details => row.kind == RowKind::Other,
+            Wanted::Everything => row.record,
+        };
+        let event = is_wanted.then(|| {
+            let mut fields = fields(self);
+            if !at.flags.is_empty() {
+                fields.push(Field::new("flags", at.flags));
+            }
+            let event = kymo_event::EventRef {
+                row: &row,
+                event: None,
+            };
+            (event.kind(), name.to_owned().into(), fields)
+        });
+        let out = Out {
+            row,
+            pid: at.pid,
+            event,
+        };
+        self.output.put(out, batch);
+    }
+}
+
+/// The fields of an event's text; all of it if it has none.
+fn shown(body: &str, fields: &[(&str, &str)]) -> Vec<Field> {
+    if fields.is_empty() && !body.is_empty() {
+        return vec![Field::new("text", body)];
+    }
+    let number = |value: &str| value.parse::<i64>().ok();
+    fields
+        .iter()
+        .map(|(name, value)| match number(value) {
+            Some(value) => Field::new((*name).to_owned(), value),
+            None => Field::new((*name).to_owned(), *value),
+        })
+        .collect()
+}
+
+/// The stream at a place.
+fn id(place: usize) -> StreamId {
+    StreamId(u32::try_from(place).unwrap_or(u32::MAX))
+}
+
+/// Whether calls come as their exits alone: no line tells of an entry.
+fn exits_alone(bytes: &[u8]) -> bool {
+    let mut exits = 0u32;
+    for line in bytes.split(|byte| *byte == b'\n').take(LINES_LOOKED_AT) {
+        let line = line.get(..LONGEST).unwrap_or(line);
+        if let Line::Event(event) = text::line(&String::from_utf8_lossy(line)) {
+            match event.kind {
+                TextKind::Entry { .. } | TextKind::Leaf { .. } => return false,
+                TextKind::Exit { .. } | TextKind::Call { .. } => exits += 1,
+                _ => {}
+            }
+        }
+    }
+    exits > 0
+}
+
+/// Where an event is.
+struct At<'a> {
+    place: usize,
+    cpu: Option<u32>,
+    pid: Option<i32>,
+    thread: Option<ThreadId>,
+    flags: &'a str,
+    time: Option<Time>,
+}
+
+impl At<'_> {
+    fn row(&self, kind: RowKind, time: Time) -> Row {
+        Row::new(kind, time, id(self.place)).at(self.cpu.map(Cpu), self.thread)
+    }
+}
+
+impl Source for TextSource {
+    fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        &mut self.info
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        batch.clear();
+        while !batch.is_full() && !self.ended {
+            // What has come is told before more is waited for.
+            if !batch.is_empty() && !self.input.has_line() {
+                return Ok(true);
+            }
+            match self.input.line() {
+                Ok(Some((line, offset))) => {
+                    self.line(line.trim_end_matches(['\n', '\r']), offset, batch);
+                }
+                Ok(None) => self.ended = true,
+                Err(source) => {
+                    self.ended = true;
+                    let stream = self.name.clone();
+                    return Err(ReadError::Io {
+                        stream,
+                        offset: 0,
+                        source,
+                    });
+                }
+            }
+        }
+        if self.ended && !batch.is_full() {
+            self.output.settle(0, batch);
+            self.output.remark_cut(&mut self.info);
+        }
+        for row in batch.rows() {
+            if let Some(stream) = self.info.streams.get_mut(row.stream.0 as usize) {
+                stream.start = Some(stream.start.map_or(row.time, |start| start.min(row.time)));
+                stream.end = stream.end.max(Some(row.time));
+            }
+        }
+        Ok(!batch.is_empty())
+    }
+}

@@ -1,0 +1,232 @@
+//! The kernel's text as events: every layout of the captures, against a plain reading of the same lines.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use kymo_event::{Event, EventKind, TraceInfo};
+use kymo_fixtures::captures;
+use kymo_ftrace::text::{Line, TextKind, line};
+use kymo_read::{Events, OpenOptions};
+
+fn text(name: &str, to: &Path) -> Option<PathBuf> {
+    let bytes = captures::unpacked(&captures::ftrace()?.join("amd64").join(name))?;
+    let path = to.join(name.replace('/', "-"));
+    std::fs::write(&path, bytes).unwrap();
+    Some(path)
+}
+
+fn read(path: &Path) -> (Vec<Event>, TraceInfo) {
+    let mut source = kymo_read::open(path, &OpenOptions::default()).unwrap();
+    let events = Events::new(&mut *source).map(Result::unwrap).collect();
+    (events, source.info().clone())
+}
+
+fn name(info: &TraceInfo, function: kymo_event::FunctionId) -> String {
+    let function = info.identities.function(function).unwrap();
+    function.name.clone().unwrap().into()
+}
+
+/// The calls that were seen whole: function, beginning and duration.
+fn calls(events: &[Event], info: &TraceInfo) -> Vec<(String, i64, i64)> {
+    let mut stacks: HashMap<_, Vec<_>> = HashMap::new();
+    let mut calls = Vec::new();
+    for event in events {
+        let place = event
+            .thread
+            .map_or((None, event.cpu), |thread| (Some(thread), None));
+        let stack = stacks.entry(place).or_default();
+        match event.kind {
+            EventKind::Enter { function, .. } => stack.push((function, event.time.0)),
+            EventKind::Exit { function } => {
+                let is_open = |(open, _): &mut (_, _)| function.is_none_or(|it| it == *open);
+                if let Some((open, begin)) = stack.pop_if(is_open) {
+                    calls.push((name(info, open), begin, event.time.0 - begin));
+                }
+            }
+            _ => {}
+        }
+    }
+    calls
+}
+
+const TEXTS: [&str; 13] = [
+    "text/fg-default.txt",
+    "text/fg-abstime-proc-tail.txt",
+    "text/fg-thresh10.txt",
+    "text/fg-thresh100.txt",
+    "text/fg-thresh1000.txt",
+    "text/fg-sched-sleeptime.txt",
+    "text/fg-sched-nosleeptime.txt",
+    "text/fg-vfsread-depth3.txt",
+    "text/function.txt",
+    "text/fg-stop-traceoff.txt",
+    "boot/boot-thresh200.txt",
+    "duration/dur-thr10.txt",
+    "raw/trace.txt",
+];
+
+#[test]
+fn every_line_of_every_text_is_understood() {
+    let scratch = tempfile::tempdir().unwrap();
+    for name in TEXTS {
+        let Some(path) = text(name, scratch.path()) else {
+            return;
+        };
+        let (events, info) = read(&path);
+        assert_eq!(info.format, "ftrace", "{name}");
+        assert_eq!(info.damage, [], "{name}");
+        let lines = std::fs::read_to_string(&path).unwrap();
+        let mut records = 0;
+        for text in lines.lines() {
+            match line(text) {
+                // The exit of a leaf is no record of its own.
+                Line::Event(_) => records += 1,
+                Line::Unknown => panic!("{name}: {text}"),
+                _ => {}
+            }
+        }
+        let ours = events.iter().filter(|event| event.record).count();
+        assert_eq!(ours, records, "{name}");
+    }
+}
+
+#[test]
+fn text_is_the_same_without_its_header_and_through_a_pipe() {
+    let scratch = tempfile::tempdir().unwrap();
+    for name in [
+        "text/fg-sched-sleeptime.txt",
+        "text/function.txt",
+        "text/fg-default.txt",
+    ] {
+        let Some(path) = text(name, scratch.path()) else {
+            return;
+        };
+        let (events, _) = read(&path);
+        let content = std::fs::read_to_string(&path).unwrap();
+        let bare: String = content
+            .split_inclusive('\n')
+            .filter(|line| !line.starts_with('#'))
+            .collect();
+        let bare_path = scratch.path().join("bare");
+        std::fs::write(&bare_path, bare).unwrap();
+        assert_eq!(read(&bare_path).0, events, "{name}");
+        #[cfg(unix)]
+        {
+            let pipe = scratch.path().join(format!("pipe-{}", events.len()));
+            let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+            assert!(made.unwrap().success());
+            let writer = std::thread::spawn({
+                let pipe = pipe.clone();
+                move || std::fs::write(pipe, content).unwrap()
+            });
+            let (piped, _) = read(&pipe);
+            writer.join().unwrap();
+            assert_eq!(piped.len(), events.len(), "{name}");
+        }
+    }
+}
+
+/// What a line tells of a call that is whole: function, time (of the beginning or end) and duration.
+fn told(path: &Path) -> Vec<(String, Option<u64>, i64)> {
+    let lines = std::fs::read_to_string(path).unwrap();
+    let call = |text: &str| {
+        let Line::Event(event) = line(text) else {
+            return None;
+        };
+        let (function, duration) = match event.kind {
+            TextKind::Call {
+                function, duration, ..
+            } => (function, duration),
+            TextKind::Exit {
+                function, duration, ..
+            } => (function?, duration?),
+            _ => return None,
+        };
+        Some((function.to_owned(), event.time, duration as i64))
+    };
+    lines.lines().filter_map(call).collect()
+}
+
+#[test]
+fn calls_of_function_duration_begin_and_last_as_the_text_says() {
+    let scratch = tempfile::tempdir().unwrap();
+    for name in ["duration/dur-all.txt", "duration/dur-thr10.txt"] {
+        let Some(path) = text(name, scratch.path()) else {
+            return;
+        };
+        let (events, info) = read(&path);
+        let mut ours = calls(&events, &info);
+        let told = told(&path).into_iter();
+        let mut theirs: Vec<_> = told
+            .map(|(name, time, duration)| (name, time.unwrap() as i64, duration))
+            .collect();
+        ours.sort();
+        theirs.sort();
+        assert_eq!(ours.len(), theirs.len(), "{name}");
+        let differing = ours
+            .iter()
+            .zip(&theirs)
+            .filter(|(ours, theirs)| ours != theirs)
+            .count();
+        assert_eq!(differing, 0, "{name}");
+    }
+}
+
+#[test]
+fn calls_that_are_told_at_their_ends_are_put_in_order() {
+    let scratch = tempfile::tempdir().unwrap();
+    for name in [
+        "text/fg-thresh10.txt",
+        "text/fg-thresh100.txt",
+        "text/fg-thresh1000.txt",
+    ] {
+        let Some(path) = text(name, scratch.path()) else {
+            return;
+        };
+        let (events, info) = read(&path);
+        assert!(events.is_sorted_by_key(|event| event.time), "{name}");
+        let ours = calls(&events, &info);
+        let theirs = told(&path);
+        assert_eq!(ours.len(), theirs.len(), "{name}");
+        let totals = |calls: &mut dyn Iterator<Item = (String, i64)>| {
+            let mut totals: HashMap<String, (i64, i64)> = HashMap::new();
+            for (name, duration) in calls {
+                let total = totals.entry(name).or_default();
+                total.0 += 1;
+                total.1 += duration;
+            }
+            totals
+        };
+        let ours = totals(&mut ours.into_iter().map(|(name, _, duration)| (name, duration)));
+        let theirs = totals(
+            &mut theirs
+                .into_iter()
+                .map(|(name, _, duration)| (name, duration)),
+        );
+        for (function, (count, total)) in &theirs {
+            let ours = ours[function];
+            assert_eq!(ours.0, *count, "{name} {function}");
+            // The time of a line is that of its writing, a little behind the end of the call; a call has to hold
+            // those that it made.
+            assert!(
+                (ours.1 - total).abs() <= 20_000 * count,
+                "{name} {function}: {ours:?} {total}"
+            );
+        }
+    }
+}
+
+#[test]
+fn durations_have_more_digits_than_times() {
+    let scratch = tempfile::tempdir().unwrap();
+    let Some(path) = text("text/fg-abstime-proc-tail.txt", scratch.path()) else {
+        return;
+    };
+    let (events, info) = read(&path);
+    let ours = calls(&events, &info);
+    let leaf = ours
+        .iter()
+        .find(|(name, ..)| name == "kmem_cache_free")
+        .unwrap();
+    assert_eq!((leaf.1, leaf.2), (60_702_473_000, 1642));
+}
