@@ -320,6 +320,9 @@ struct Key {
     number: u64,
 }
 
+/// Beginnings and ends, by depth.
+type Spans = BTreeMap<u32, (Time, Time)>;
+
 /// Puts whole calls, which come in the order of their ends, into the order of their beginnings.
 #[derive(Debug, Default)]
 struct Sorter {
@@ -333,7 +336,7 @@ struct Sorter {
     cut: u64,
     /// The calls of each task (of each CPU, for idle ones) that ended since the last one further out: beginning of the
     /// first, end of the last, by depth.
-    inner: HashMap<(Option<i32>, Option<Cpu>), BTreeMap<u32, (Time, Time)>>,
+    inner: HashMap<(Option<i32>, Option<Cpu>), Spans>,
 }
 
 /// Tasks whose last calls are remembered.

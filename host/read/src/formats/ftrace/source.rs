@@ -1,5 +1,7 @@
 //! The records of a trace.dat, or of raw pages, as events.
 
+mod survey;
+
 use std::borrow::Cow;
 
 use kymo_event::{
@@ -8,14 +10,12 @@ use kymo_event::{
 };
 use kymo_ftrace::{EventFormat, Lost, Place, Record, Records, Scope, Step, Trace};
 
+use self::survey::{Kinds, remarks};
 use super::fields;
 use super::meaning::{self, Exit, Meaning, SOFTIRQS, Switch};
 use super::output::{self, Out, Output};
 use crate::bytes::Bytes;
 use crate::{OpenOptions, ReadError, Source};
-
-/// So many records are looked at beforehand, to know which kind of function trace it is.
-const LOOKED_AT: usize = 20_000;
 
 /// A trace whose records are read one after the other.
 pub(super) struct DatSource {
@@ -41,48 +41,8 @@ struct Reader {
     ended: bool,
 }
 
-/// What records at the beginning of a trace are.
-#[derive(Default)]
-struct Kinds {
-    entries: u64,
-    exits: u64,
-    functions: u64,
-}
-
-impl Kinds {
-    fn of(trace: &Trace, meanings: &[Option<Meaning>], bytes: &[u8]) -> Self {
-        let mut kinds = Self::default();
-        let mut records = Records::new(trace, bytes);
-        let mut left = LOOKED_AT;
-        while let Some((_, step)) = records.next(trace, bytes) {
-            if let Step::Record(record) = step {
-                match meaning_of(trace, meanings, record.data) {
-                    Some(Meaning::Entry { .. }) => kinds.entries += 1,
-                    Some(Meaning::Exit(_)) => kinds.exits += 1,
-                    Some(Meaning::Function { .. }) => kinds.functions += 1,
-                    _ => {}
-                }
-            }
-            left -= 1;
-            // Of a trace that has both, no more is to be known.
-            if left == 0 || kinds.entries > 0 && kinds.exits > 0 {
-                break;
-            }
-        }
-        kinds
-    }
-}
-
 fn event_id(trace: &Trace, data: &[u8]) -> Option<usize> {
     Some(trace.order.number(data.get(..2)?) as usize)
-}
-
-fn meaning_of<'m>(
-    trace: &Trace,
-    meanings: &'m [Option<Meaning>],
-    data: &[u8],
-) -> Option<&'m Meaning> {
-    meanings.get(event_id(trace, data)?)?.as_ref()
 }
 
 impl DatSource {
@@ -137,54 +97,6 @@ impl DatSource {
             bytes,
         }
     }
-}
-
-/// What a user should know of a trace.
-fn remarks(trace: &Trace, kinds: &Kinds) -> Vec<String> {
-    let options = &trace.options;
-    let mut remarks = Vec::new();
-    let buffers = || trace.buffers.iter().map(|buffer| buffer.clock.as_str());
-    let clock = options
-        .clock()
-        .or_else(|| buffers().find(|clock| !clock.is_empty()));
-    match clock {
-        Some(clock @ ("counter" | "uptime")) => {
-            remarks.push(format!("times are not nanoseconds: the clock was {clock}"));
-        }
-        Some("x86-tsc") if options.tsc.is_none() => {
-            remarks
-                .push("times are not nanoseconds but ticks of the processor's counter".to_owned());
-        }
-        _ => {}
-    }
-    for stats in &options.cpu_stats {
-        let number = |name: &str| -> Option<u64> {
-            let line = stats.lines().find_map(|line| line.strip_prefix(name))?;
-            line.trim().parse().ok()
-        };
-        let cpu = number("CPU:").unwrap_or(0);
-        for (name, what) in [
-            ("overrun:", "overwrote events that had not been read"),
-            ("dropped events:", "dropped events"),
-        ] {
-            if let Some(count) = number(name).filter(|count| *count > 0) {
-                remarks.push(format!("the kernel {what}: {count} on CPU {cpu}"));
-            }
-        }
-    }
-    if kinds.functions > 0 {
-        remarks.push(super::NO_ENDS.to_owned());
-    }
-    if trace.text.is_some() {
-        remarks.push("the file holds text of a latency tracer, which is not read".to_owned());
-    }
-    for guest in &options.guests {
-        remarks.push(format!(
-            "guest {:?} was traced along: its file has the trace id {:#x}",
-            guest.name, guest.trace_id
-        ));
-    }
-    remarks
 }
 
 /// A nanosecond as the event model has it.

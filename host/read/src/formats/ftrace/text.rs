@@ -1,28 +1,23 @@
 //! The kernel's text as events, a line at a time: from a file, or from a pipe as it comes.
 
+mod events;
+mod input;
+
 use std::collections::HashMap;
-use std::io::Read;
 
 use kymo_event::{
-    Batch, Cpu, Damage, EventKind, Field, FunctionId, Gap, InterruptKind, Irq, Row, RowKind,
-    StreamId, StreamInfo, ThreadId, Time, TraceInfo, Wanted,
+    Batch, Cpu, Damage, EventKind, Field, FunctionId, Gap, Row, RowKind, StreamId, StreamInfo,
+    ThreadId, Time, TraceInfo, Wanted,
 };
 use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind};
 
-use super::meaning::SOFTIRQS;
+use self::input::{Input, LONGEST};
 use super::output::{self, Out, Output};
-use crate::bytes::Bytes;
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, ReadError, Source};
 
-/// So much of a pipe is looked at, or of a file. (A pipe may have no more for a long time, so it is asked for a line.)
-const LOOKED_AT: usize = 1 << 16;
-
 /// So many lines of a file are looked at, to know whether calls come as their exits alone.
 const LINES_LOOKED_AT: usize = 20_000;
-
-/// The longest line; the rest of a longer one is another line.
-const LONGEST: usize = 1 << 16;
 
 /// How sure one is of a text by its first lines.
 pub(super) fn recognise(head: &[u8]) -> Option<bool> {
@@ -46,84 +41,6 @@ pub(super) fn recognise(head: &[u8]) -> Option<bool> {
     }
     // All that there is may be one line.
     found.map(|()| false)
-}
-
-/// Where lines come from.
-enum Input {
-    File(Bytes, usize),
-    Pipe {
-        reader: Box<dyn Read + Send>,
-        buffer: Vec<u8>,
-        /// What of the buffer has been used up.
-        at: usize,
-        ended: bool,
-    },
-}
-
-impl Input {
-    /// The next line; `None` at the end.
-    fn line(&mut self) -> Result<Option<(String, u64)>, std::io::Error> {
-        match self {
-            Self::File(bytes, at) => {
-                let rest = bytes.get(*at..).unwrap_or_default();
-                if rest.is_empty() {
-                    return Ok(None);
-                }
-                let end = line_end(rest).unwrap_or(rest.len().min(LONGEST));
-                let offset = *at as u64;
-                let line = rest.get(..end).unwrap_or_default();
-                *at += end;
-                Ok(Some((String::from_utf8_lossy(line).into_owned(), offset)))
-            }
-            Self::Pipe {
-                reader,
-                buffer,
-                at,
-                ended,
-            } => loop {
-                let rest = buffer.get(*at..).unwrap_or_default();
-                let end = line_end(rest).or((*ended && !rest.is_empty()).then_some(rest.len()));
-                if let Some(end) = end {
-                    let line =
-                        String::from_utf8_lossy(rest.get(..end).unwrap_or_default()).into_owned();
-                    *at += end;
-                    return Ok(Some((line, 0)));
-                }
-                if *ended {
-                    return Ok(None);
-                }
-                buffer.drain(..*at);
-                *at = 0;
-                let before = buffer.len();
-                buffer.resize(before + LOOKED_AT, 0);
-                let read = match reader.read(buffer.get_mut(before..).unwrap_or_default()) {
-                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => Ok(None),
-                    read => read.map(Some),
-                };
-                buffer.truncate(before + read.as_ref().map_or(0, |read| read.unwrap_or(0)));
-                *ended = read? == Some(0);
-            },
-        }
-    }
-
-    /// Whether another line is there without waiting.
-    fn has_line(&self) -> bool {
-        match self {
-            Self::File(..) => true,
-            Self::Pipe {
-                buffer, at, ended, ..
-            } => *ended || line_end(buffer.get(*at..).unwrap_or_default()).is_some(),
-        }
-    }
-}
-
-/// Where the first line of some bytes ends, behind its end.
-fn line_end(bytes: &[u8]) -> Option<usize> {
-    let head = bytes.get(..LONGEST).unwrap_or(bytes);
-    match head.iter().position(|byte| *byte == b'\n') {
-        Some(at) => Some(at + 1),
-        None => (bytes.len() >= LONGEST).then_some(LONGEST),
-    }
 }
 
 /// A text that is read line by line.
@@ -525,124 +442,6 @@ impl TextSource {
         self.output.put(out, batch);
     }
 
-    /// An event of any other name.
-    fn other(&mut self, name: &str, body: &str, at: &At<'_>, batch: &mut Batch) {
-        let time = self.now(at);
-        let fields = text::fields(body);
-        let number = |name: &str| {
-            let (_, value) = fields.iter().find(|(field, _)| *field == name)?;
-            value.split_whitespace().next()?.parse::<i32>().ok()
-        };
-        let text_of = |name: &str| Some(fields.iter().find(|(field, _)| *field == name)?.1);
-        let row = |kind| at.row(kind, time);
-        let show = |_: &mut Self| shown(body, &fields);
-        match name {
-            "sched_switch" => {
-                if let (Some(previous), Some(next)) = (number("prev_pid"), number("next_pid")) {
-                    let tasks = [(previous, "prev_comm"), (next, "next_comm")];
-                    let threads = tasks.map(|(pid, comm)| {
-                        let comm = text_of(comm).unwrap_or_default();
-                        self.met(Task { comm, pid })
-                    });
-                    let cpu = at.cpu.map(Cpu);
-                    let [left, entered] = threads;
-                    let mut out = row(RowKind::SwitchedOut).at(cpu, left);
-                    if left.is_some() {
-                        out.record = entered.is_none();
-                        match out.record {
-                            true => self.put(out, at, "sched_switch", batch, show),
-                            false => self.output.put(
-                                Out {
-                                    row: out,
-                                    pid: None,
-                                    event: None,
-                                },
-                                batch,
-                            ),
-                        }
-                    }
-                    match entered {
-                        Some(_) => {
-                            let into = row(RowKind::SwitchedIn).at(cpu, entered);
-                            self.put(into, at, "sched_switch", batch, show);
-                        }
-                        None if left.is_none() => {
-                            self.put(row(RowKind::Other), at, name, batch, show);
-                        }
-                        None => {}
-                    }
-                    if let Some(cpu) = at.cpu.filter(|_| !self.output.is_sorted()) {
-                        self.output.switched(cpu, next);
-                    }
-                    return;
-                }
-            }
-            "sched_wakeup" | "sched_wakeup_new" => {
-                let pid = number("pid");
-                let comm = text_of("comm").unwrap_or_default();
-                if let Some(thread) = pid.and_then(|pid| self.met(Task { comm, pid })) {
-                    let event = match self.wanted {
-                        Wanted::Meaning => (String::new(), Vec::new()),
-                        _ => (name.to_owned(), shown(body, &fields)),
-                    };
-                    let out = Out {
-                        row: row(RowKind::Rare),
-                        pid: at.pid,
-                        event: Some((EventKind::Ready { thread }, event.0.into(), event.1)),
-                    };
-                    return self.output.put(out, batch);
-                }
-            }
-            "irq_handler_entry" | "irq_handler_exit" | "softirq_entry" | "softirq_exit" => {
-                let (kind, field) = match name.starts_with("irq") {
-                    true => (InterruptKind::Hard, "irq"),
-                    false => (InterruptKind::Soft, "vec"),
-                };
-                if let Some(irq) = number(field).and_then(|irq| u32::try_from(irq).ok()) {
-                    let space = self.output.space;
-                    let id = self.info.identities.interrupt(space, kind, Irq(irq));
-                    let called = match kind {
-                        InterruptKind::Soft => SOFTIRQS
-                            .get(irq as usize)
-                            .map(|name| format!("softirq {name}")),
-                        _ => text_of("name").map(str::to_owned),
-                    };
-                    if let Some(called) = called
-                        && self.info.identities.interrupt_name(id).is_none()
-                    {
-                        self.info.identities.name_interrupt(id, &called);
-                    }
-                    let kind = match name.ends_with("entry") {
-                        true => RowKind::IsrEnter,
-                        false => RowKind::IsrExit,
-                    };
-                    return self.put(row(kind).interrupt(Some(id)), at, name, batch, show);
-                }
-            }
-            _ => {
-                let exit = name.strip_prefix("sys_exit_");
-                let entry = name
-                    .strip_prefix("sys_enter_")
-                    .or(name.strip_prefix("sys_"));
-                let call = exit
-                    .or(entry)
-                    .filter(|_| !self.has_graph && !matches!(name, "sys_enter" | "sys_exit"));
-                if let Some(call) = call {
-                    let function = self.function(call);
-                    let kind = if exit.is_some() {
-                        RowKind::Exit
-                    } else {
-                        RowKind::Enter
-                    };
-                    let mut row = row(kind).function(Some(function));
-                    row.named = exit.is_some();
-                    return self.put(row, at, name, batch, show);
-                }
-            }
-        }
-        self.put(row(RowKind::Other), at, name, batch, show);
-    }
-
     /// Puts a row, with name and fields if they are wanted.
     fn put(
         &mut self,
@@ -675,21 +474,6 @@ impl TextSource {
         };
         self.output.put(out, batch);
     }
-}
-
-/// The fields of an event's text; all of it if it has none.
-fn shown(body: &str, fields: &[(&str, &str)]) -> Vec<Field> {
-    if fields.is_empty() && !body.is_empty() {
-        return vec![Field::new("text", body)];
-    }
-    let number = |value: &str| value.parse::<i64>().ok();
-    fields
-        .iter()
-        .map(|(name, value)| match number(value) {
-            Some(value) => Field::new((*name).to_owned(), value),
-            None => Field::new((*name).to_owned(), *value),
-        })
-        .collect()
 }
 
 /// The stream at a place.

@@ -1,0 +1,98 @@
+//! What is to be known of a trace before its records are read: which kinds they are of, and what a user should know.
+
+use kymo_ftrace::{Records, Step, Trace};
+
+use super::event_id;
+use crate::formats::ftrace::NO_ENDS;
+use crate::formats::ftrace::meaning::Meaning;
+
+/// So many records are looked at beforehand, to know which kind of function trace it is.
+const LOOKED_AT: usize = 20_000;
+
+/// What records at the beginning of a trace are.
+#[derive(Default)]
+pub(super) struct Kinds {
+    pub(super) entries: u64,
+    pub(super) exits: u64,
+    pub(super) functions: u64,
+}
+
+impl Kinds {
+    pub(super) fn of(trace: &Trace, meanings: &[Option<Meaning>], bytes: &[u8]) -> Self {
+        let mut kinds = Self::default();
+        let mut records = Records::new(trace, bytes);
+        let mut left = LOOKED_AT;
+        while let Some((_, step)) = records.next(trace, bytes) {
+            if let Step::Record(record) = step {
+                match meaning_of(trace, meanings, record.data) {
+                    Some(Meaning::Entry { .. }) => kinds.entries += 1,
+                    Some(Meaning::Exit(_)) => kinds.exits += 1,
+                    Some(Meaning::Function { .. }) => kinds.functions += 1,
+                    _ => {}
+                }
+            }
+            left -= 1;
+            // Of a trace that has both, no more is to be known.
+            if left == 0 || kinds.entries > 0 && kinds.exits > 0 {
+                break;
+            }
+        }
+        kinds
+    }
+}
+
+fn meaning_of<'m>(
+    trace: &Trace,
+    meanings: &'m [Option<Meaning>],
+    data: &[u8],
+) -> Option<&'m Meaning> {
+    meanings.get(event_id(trace, data)?)?.as_ref()
+}
+
+/// What a user should know of a trace.
+pub(super) fn remarks(trace: &Trace, kinds: &Kinds) -> Vec<String> {
+    let options = &trace.options;
+    let mut remarks = Vec::new();
+    let buffers = || trace.buffers.iter().map(|buffer| buffer.clock.as_str());
+    let clock = options
+        .clock()
+        .or_else(|| buffers().find(|clock| !clock.is_empty()));
+    match clock {
+        Some(clock @ ("counter" | "uptime")) => {
+            remarks.push(format!("times are not nanoseconds: the clock was {clock}"));
+        }
+        Some("x86-tsc") if options.tsc.is_none() => {
+            remarks
+                .push("times are not nanoseconds but ticks of the processor's counter".to_owned());
+        }
+        _ => {}
+    }
+    for stats in &options.cpu_stats {
+        let number = |name: &str| -> Option<u64> {
+            let line = stats.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().parse().ok()
+        };
+        let cpu = number("CPU:").unwrap_or(0);
+        for (name, what) in [
+            ("overrun:", "overwrote events that had not been read"),
+            ("dropped events:", "dropped events"),
+        ] {
+            if let Some(count) = number(name).filter(|count| *count > 0) {
+                remarks.push(format!("the kernel {what}: {count} on CPU {cpu}"));
+            }
+        }
+    }
+    if kinds.functions > 0 {
+        remarks.push(NO_ENDS.to_owned());
+    }
+    if trace.text.is_some() {
+        remarks.push("the file holds text of a latency tracer, which is not read".to_owned());
+    }
+    for guest in &options.guests {
+        remarks.push(format!(
+            "guest {:?} was traced along: its file has the trace id {:#x}",
+            guest.name, guest.trace_id
+        ));
+    }
+    remarks
+}

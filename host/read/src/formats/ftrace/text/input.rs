@@ -1,0 +1,89 @@
+//! Lines of a file, or of a pipe as they come.
+
+use std::io::Read;
+
+use crate::bytes::Bytes;
+
+/// So much of a pipe is read at a time.
+const READ_AT_ONCE: usize = 1 << 16;
+
+/// The longest line; the rest of a longer one is another line.
+pub(super) const LONGEST: usize = 1 << 16;
+
+/// Where lines come from.
+pub(super) enum Input {
+    File(Bytes, usize),
+    Pipe {
+        reader: Box<dyn Read + Send>,
+        buffer: Vec<u8>,
+        /// What of the buffer has been used up.
+        at: usize,
+        ended: bool,
+    },
+}
+
+impl Input {
+    /// The next line; `None` at the end.
+    pub(super) fn line(&mut self) -> Result<Option<(String, u64)>, std::io::Error> {
+        match self {
+            Self::File(bytes, at) => {
+                let rest = bytes.get(*at..).unwrap_or_default();
+                if rest.is_empty() {
+                    return Ok(None);
+                }
+                let end = line_end(rest).unwrap_or(rest.len().min(LONGEST));
+                let offset = *at as u64;
+                let line = rest.get(..end).unwrap_or_default();
+                *at += end;
+                Ok(Some((String::from_utf8_lossy(line).into_owned(), offset)))
+            }
+            Self::Pipe {
+                reader,
+                buffer,
+                at,
+                ended,
+            } => loop {
+                let rest = buffer.get(*at..).unwrap_or_default();
+                let end = line_end(rest).or((*ended && !rest.is_empty()).then_some(rest.len()));
+                if let Some(end) = end {
+                    let line =
+                        String::from_utf8_lossy(rest.get(..end).unwrap_or_default()).into_owned();
+                    *at += end;
+                    return Ok(Some((line, 0)));
+                }
+                if *ended {
+                    return Ok(None);
+                }
+                buffer.drain(..*at);
+                *at = 0;
+                let before = buffer.len();
+                buffer.resize(before + READ_AT_ONCE, 0);
+                let read = match reader.read(buffer.get_mut(before..).unwrap_or_default()) {
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => Ok(None),
+                    read => read.map(Some),
+                };
+                buffer.truncate(before + read.as_ref().map_or(0, |read| read.unwrap_or(0)));
+                *ended = read? == Some(0);
+            },
+        }
+    }
+
+    /// Whether another line is there without waiting.
+    pub(super) fn has_line(&self) -> bool {
+        match self {
+            Self::File(..) => true,
+            Self::Pipe {
+                buffer, at, ended, ..
+            } => *ended || line_end(buffer.get(*at..).unwrap_or_default()).is_some(),
+        }
+    }
+}
+
+/// Where the first line of some bytes ends, behind its end.
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.get(..LONGEST).unwrap_or(bytes);
+    match head.iter().position(|byte| *byte == b'\n') {
+        Some(at) => Some(at + 1),
+        None => (bytes.len() >= LONGEST).then_some(LONGEST),
+    }
+}
