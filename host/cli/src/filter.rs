@@ -11,8 +11,8 @@ use std::sync::Arc;
 use kymo_analysis::replay::{self, Window};
 use kymo_analysis::selection::{FunctionChoice, Selection};
 use kymo_event::{
-    Batch, Bound, Choice, Condition, Cpu, Duration, EventKind, Filter, Pattern, ThreadChoice, Tid,
-    Time, Wanted,
+    Addr, Batch, Bound, Choice, Condition, Cpu, Duration, EventKind, Filter, Pattern, ThreadChoice,
+    Tid, Time, Wanted,
 };
 use kymo_read::Source;
 use kymo_symbols::Symbols;
@@ -313,6 +313,12 @@ impl Part {
             || !self.functions.is_empty()
             || !self.hide.is_empty()
             || self.min_duration > Duration(0)
+    }
+
+    /// Whether a function is among those that are asked for by name, if any are.
+    pub fn asks_for(&self, address: Option<Addr>, name: &str) -> bool {
+        let mut functions = self.functions.iter();
+        self.functions.is_empty() || functions.any(|choice| choice.matches(address, name))
     }
 
     /// Whether threads are chosen.

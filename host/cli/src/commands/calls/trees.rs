@@ -12,7 +12,7 @@ use kymo_analysis::calls::{CallId, Callee, Step, TrackId};
 use kymo_analysis::replay::{Observer, Options, Origin, Replay};
 use kymo_analysis::selection::Selection;
 use kymo_analysis::spread::{Spread, bucket_of};
-use kymo_event::{Batch, Duration, TraceInfo};
+use kymo_event::{Batch, Duration, Identities, TraceInfo};
 
 use super::row::Call;
 use super::{Args, Calls, Layout, Slowest};
@@ -69,7 +69,19 @@ pub fn show(
     let mut calls = Calls::new(args, trace.info(), &symbols, part)?;
     let mut slowest = Slowest::new(Some(args.number.unwrap_or(1)));
     let mut durations: HashMap<Callee, Durations> = HashMap::new();
-    let mut meet = |call: Call| {
+    // What a function that was asked for called is in its tree.
+    let asked_for = |identities: &Identities, callee: Callee| {
+        let function = match callee {
+            Callee::Function(id) => identities.function(id),
+            _ => None,
+        };
+        let address = function.and_then(|function| function.address);
+        part.asks_for(address, &names.callee(identities, callee))
+    };
+    let mut meet = |info: &TraceInfo, call: Call| {
+        if !asked_for(&info.identities, call.end.callee) {
+            return;
+        }
         if call.end.is_complete()
             && let Some(duration) = call.end.duration
         {
@@ -86,9 +98,10 @@ pub fn show(
             return Ok(more(true));
         };
         span.meet(info, batch);
-        Ok(more(calls.batch(info, batch, &mut meet)))
+        Ok(more(calls.batch(info, batch, &mut |call| meet(info, call))))
     });
-    calls.finish(trace.info(), &mut meet);
+    let info = trace.info();
+    calls.finish(info, &mut |call| meet(info, call));
     let slowest: Vec<Call> = slowest.into_sorted().collect();
     let medians: HashMap<Callee, CallId> = durations
         .iter()
