@@ -12,13 +12,17 @@
 //! events, symbols or terminals, and depends on no other crate of Kymo.
 #![forbid(unsafe_code)]
 
+pub mod element;
 mod error;
 pub mod etmv3;
 pub mod etmv4;
+pub mod flow;
 pub mod frames;
+pub mod instruction;
 pub mod isa;
 pub mod itm;
 pub mod listing;
+pub mod memory;
 pub mod ptm;
 pub mod snapshot;
 mod source;

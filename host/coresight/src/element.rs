@@ -1,0 +1,391 @@
+//! Elements: what a trace says that the processor did, independent of the protocol.
+
+use std::fmt::{self, Write};
+
+use crate::instruction::{Class, Purpose};
+use crate::isa::Isa;
+use crate::memory::MemorySpace;
+
+/// One element of a decoded trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Element {
+    /// Nothing is known from here until the next synchronization.
+    NoSync(Unsynced),
+    /// Tracing begins, or begins again after a gap.
+    TraceOn {
+        /// Why.
+        why: TraceOn,
+        /// Cycles since the last count, if counted here.
+        cycles: Option<u32>,
+    },
+    /// The trace ends.
+    End(Unsynced),
+    /// The processor's context.
+    Context(Context),
+    /// Instructions that executed one after the other.
+    Range(Range),
+    /// Instructions that executed on an unknown path.
+    RangeWithoutPath {
+        /// Address of the first one.
+        start: u64,
+        /// Address at which execution goes on.
+        next: u64,
+        /// How many, if known; else 0.
+        count: u32,
+    },
+    /// Execution where no image has the code.
+    NotAccessible {
+        /// Address.
+        address: u64,
+        /// Memory space.
+        space: MemorySpace,
+    },
+    /// Execution at an unknown address.
+    AddressUnknown,
+    /// An exception.
+    Exception {
+        /// Number.
+        number: u32,
+        /// Preferred return address, if known.
+        return_address: Option<u64>,
+        /// Whether that is also the target of the branch before.
+        is_branch_target: bool,
+    },
+    /// Return from an exception.
+    ExceptionReturn,
+    /// A timestamp: what comes before happened before it.
+    Timestamp {
+        /// Value.
+        value: u64,
+        /// Cycles since the last count, if counted.
+        cycles: Option<u32>,
+    },
+    /// Cycles since the last count.
+    Cycles(u32),
+    /// An event of the trace unit, by number; `None` is a trigger.
+    Event(Option<u8>),
+    /// The place to which a later timestamp belongs.
+    TimestampMarker,
+    /// A transaction.
+    Transaction(Transaction),
+    /// What software wrote into the trace.
+    Instrumentation {
+        /// Exception level.
+        level: u8,
+        /// Value.
+        value: u64,
+    },
+}
+
+/// Why nothing is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unsynced {
+    /// Decoding has just begun.
+    Init,
+    /// The decoder was reset.
+    Reset,
+    /// The trace unit lost packets.
+    Overflow,
+    /// The trace unit discarded what was speculative.
+    Discard,
+    /// A packet is wrong.
+    BadPacket,
+    /// The trace does not fit the code.
+    BadImage,
+    /// The trace ends.
+    EndOfTrace,
+}
+
+impl Unsynced {
+    /// The name in listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unsynced::Init => "init-decoder",
+            Unsynced::Reset => "reset-decoder",
+            Unsynced::Overflow => "overflow",
+            Unsynced::Discard => "discard",
+            Unsynced::BadPacket => "bad-packet",
+            Unsynced::BadImage => "bad-program-image",
+            Unsynced::EndOfTrace => "end-of-trace",
+        }
+    }
+}
+
+/// Why tracing begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TraceOn {
+    /// It was switched on, or a filter let it through.
+    Normal,
+    /// After an overflow.
+    Overflow,
+    /// After debug state.
+    Debug,
+}
+
+/// The processor's context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Context {
+    /// Instruction set.
+    pub isa: Isa,
+    /// Exception level, if known.
+    pub level: Option<u8>,
+    /// Security state.
+    pub security: Security,
+    /// AArch64.
+    pub is_64_bit: bool,
+    /// VMID, if known.
+    pub vmid: Option<u32>,
+    /// Context ID, if known.
+    pub context_id: Option<u32>,
+    /// Cycles since the last count, if counted here.
+    pub cycles: Option<u32>,
+}
+
+/// Security state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Security {
+    /// Secure.
+    #[default]
+    Secure,
+    /// Non-secure.
+    NonSecure,
+    /// Root.
+    Root,
+    /// Realm.
+    Realm,
+}
+
+impl Context {
+    /// The memory space in which the processor executes.
+    pub fn space(&self) -> MemorySpace {
+        let level = usize::from(self.level.unwrap_or_default() & 3);
+        match (self.security, self.level) {
+            (Security::Secure, None) => MemorySpace::ANY_S,
+            (Security::NonSecure, None) => MemorySpace::ANY_N,
+            (Security::Realm, None) => MemorySpace::ANY_R,
+            (Security::Root, _) => MemorySpace::ROOT,
+            (Security::Secure, _) => [
+                MemorySpace::EL1S,
+                MemorySpace::EL1S,
+                MemorySpace::EL2S,
+                MemorySpace::EL3,
+            ][level],
+            (Security::NonSecure, _) => [
+                MemorySpace::EL1N,
+                MemorySpace::EL1N,
+                MemorySpace::EL2N,
+                MemorySpace::EL3,
+            ][level],
+            (Security::Realm, _) => [
+                MemorySpace::EL1R,
+                MemorySpace::EL1R,
+                MemorySpace::EL2R,
+                MemorySpace::ROOT,
+            ][level],
+        }
+    }
+}
+
+/// A transaction's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transaction {
+    /// One is under way where the trace begins.
+    Init,
+    /// It starts.
+    Start,
+    /// It commits.
+    Commit,
+    /// It fails.
+    Fail,
+}
+
+/// Instructions that executed one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Address of the first one.
+    pub start: u64,
+    /// Address behind the last one.
+    pub end: u64,
+    /// How many.
+    pub count: u32,
+    /// Instruction set.
+    pub isa: Isa,
+    /// Whether the last one was taken, for a branch, or executed.
+    pub is_taken: bool,
+    /// The last one.
+    pub last: Last,
+    /// The block, if the range is one; see [`crate::flow::Blocks`].
+    pub block: Option<u32>,
+    /// Cycles since the last count, if counted here.
+    pub cycles: Option<u32>,
+}
+
+/// The last instruction of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Last {
+    /// Bytes.
+    pub size: u8,
+    /// What it is to the trace.
+    pub class: Class,
+    /// What a branch is for.
+    pub purpose: Purpose,
+    /// Whether it executes on a condition.
+    pub is_conditional: bool,
+}
+
+impl Element {
+    /// Writes the element as `trc_pkt_lister` does behind offset and ID.
+    ///
+    /// # Errors
+    /// What the writer returns.
+    pub fn describe(&self, out: &mut dyn Write) -> fmt::Result {
+        out.write_str("OCSD_GEN_TRC_ELEM_")?;
+        match *self {
+            Element::NoSync(why) => write!(out, "NO_SYNC( [{}])", why.name()),
+            Element::End(why) => write!(out, "EO_TRACE( [{}])", why.name()),
+            Element::TraceOn { why, cycles } => {
+                let why = match why {
+                    TraceOn::Normal => "begin or filter",
+                    TraceOn::Overflow => "overflow",
+                    TraceOn::Debug => "debug restart",
+                };
+                write!(out, "TRACE_ON( [{why}]")?;
+                close(cycles, out)
+            }
+            Element::Context(context) => context.describe(out),
+            Element::Range(range) => range.describe(out),
+            Element::RangeWithoutPath { start, next, count } => {
+                write!(
+                    out,
+                    "I_RANGE_NOPATH(first {start:#x}:[next {next:#x}] num_i({count}) )"
+                )
+            }
+            Element::NotAccessible { address, space } => {
+                write!(
+                    out,
+                    "ADDR_NACC( {address:#x}; Memspace [{:#x}:{}] )",
+                    space.0,
+                    space.name()
+                )
+            }
+            Element::AddressUnknown => out.write_str("ADDR_UNKNOWN()"),
+            Element::Exception {
+                number,
+                return_address,
+                is_branch_target,
+            } => {
+                out.write_str("EXCEPTION(")?;
+                if let Some(address) = return_address {
+                    write!(out, "pref ret addr:{address:#x}")?;
+                    out.write_str(if is_branch_target {
+                        " [addr also prev br tgt]; "
+                    } else {
+                        "; "
+                    })?;
+                }
+                write!(out, "excep num (0x{number:02x}) )")
+            }
+            Element::ExceptionReturn => out.write_str("EXCEPTION_RET()"),
+            Element::Timestamp { value, cycles } => {
+                write!(out, "TIMESTAMP( [ TS=0x{value:012x}]; ")?;
+                close(cycles, out)
+            }
+            Element::Cycles(cycles) => {
+                out.write_str("CYCLE_COUNT(")?;
+                close(Some(cycles), out)
+            }
+            Element::Event(None) => out.write_str("EVENT( Trigger; )"),
+            Element::Event(Some(number)) => write!(out, "EVENT( Numbered:{number}; )"),
+            Element::TimestampMarker => {
+                out.write_str("SYNC_MARKER( [Timestamp marker(0x00000000)])")
+            }
+            Element::Transaction(turn) => {
+                let turn = match turn {
+                    Transaction::Init => "Init",
+                    Transaction::Start => "Start",
+                    Transaction::Commit => "Commit",
+                    Transaction::Fail => "Fail",
+                };
+                write!(out, "MEMTRANS({turn})")
+            }
+            Element::Instrumentation { level, value } => {
+                write!(out, "INSTRUMENTATION(EL{level}; 0x{value:016x})")
+            }
+        }
+    }
+}
+
+fn close(cycles: Option<u32>, out: &mut dyn Write) -> fmt::Result {
+    match cycles {
+        Some(cycles) => write!(out, " [CC={cycles}]; )"),
+        None => out.write_char(')'),
+    }
+}
+
+impl Context {
+    fn describe(&self, out: &mut dyn Write) -> fmt::Result {
+        write!(out, "PE_CONTEXT((ISA={}) ", self.isa.short_name())?;
+        if let Some(level) = self.level {
+            write!(out, "EL{level}")?;
+        }
+        out.write_str(match self.security {
+            Security::Secure => "S; ",
+            Security::NonSecure => "N; ",
+            Security::Root => "Root; ",
+            Security::Realm => "Realm; ",
+        })?;
+        out.write_str(if self.is_64_bit {
+            "64-bit; "
+        } else {
+            "32-bit; "
+        })?;
+        if let Some(vmid) = self.vmid {
+            write!(out, "VMID={vmid:#x}; ")?;
+        }
+        if let Some(id) = self.context_id {
+            write!(out, "CTXTID={id:#x}; ")?;
+        }
+        close(self.cycles, out)
+    }
+}
+
+impl Range {
+    fn describe(&self, out: &mut dyn Write) -> fmt::Result {
+        let Range {
+            start, end, count, ..
+        } = *self;
+        let taken = if self.is_taken { 'E' } else { 'N' };
+        write!(
+            out,
+            "INSTR_RANGE(exec range={start:#x}:[{end:#x}] num_i({count}) "
+        )?;
+        write!(
+            out,
+            "last_sz({}) (ISA={}) {taken} ",
+            self.last.size,
+            self.isa.short_name()
+        )?;
+        out.write_str(match self.last.class {
+            Class::Other => "--- ",
+            Class::Branch => "BR  ",
+            Class::Indirect => "iBR ",
+            Class::Isb => "ISB ",
+            Class::Barrier => "DSB.DMB",
+            Class::Wait => "WFI.WFE",
+            Class::TransactionStart => "TSTART",
+        })?;
+        out.write_str(match self.last.purpose {
+            Purpose::None => "",
+            Purpose::Call => "b+link ",
+            Purpose::Return => "A64:ret ",
+            Purpose::ExceptionReturn => "A64:eret ",
+            Purpose::ImpliedReturn => "V7:impl ret",
+        })?;
+        out.write_str(if self.last.is_conditional {
+            " <cond>"
+        } else {
+            ""
+        })?;
+        close(self.cycles, out)
+    }
+}

@@ -1,0 +1,299 @@
+//! Straight runs of instructions, decoded once.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::element::{Last, Range};
+use crate::instruction::{self, Instruction, Waypoints};
+use crate::isa::Isa;
+use crate::memory::{Code, MemorySpace};
+
+/// Number of a block.
+pub type BlockId = u32;
+
+/// No block yet.
+const NONE: BlockId = BlockId::MAX;
+
+/// Instructions after which a run without a waypoint is given up: the address is not one of code.
+const RUN_LIMIT: u32 = 1 << 20;
+
+/// How a block ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// With a waypoint.
+    Waypoint,
+    /// Where no image has the code.
+    NotAccessible,
+    /// After more instructions than code has without a branch, or at one of an instruction set that is not followed.
+    NoCode,
+}
+
+/// A straight run of instructions up to and with its waypoint.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    /// Address of the first instruction.
+    pub start: u64,
+    /// Address behind the last one.
+    pub end: u64,
+    /// Instructions.
+    pub count: u32,
+    /// Instruction set.
+    pub isa: Isa,
+    /// Memory space.
+    pub space: MemorySpace,
+    /// The last instruction.
+    pub last: Last,
+    /// Whether the last one is a call.
+    pub links: bool,
+    /// Target of a direct branch.
+    pub target: u64,
+    /// Instruction set there.
+    pub next_isa: Isa,
+    /// How it ends.
+    pub stop: Stop,
+    /// The block that follows if the branch is taken, and if it is not.
+    next: [BlockId; 2],
+}
+
+impl Block {
+    /// The block as a range.
+    pub fn range(&self, id: BlockId, is_taken: bool) -> Range {
+        Range {
+            start: self.start,
+            end: self.end,
+            count: self.count,
+            isa: self.isa,
+            is_taken,
+            last: self.last,
+            block: Some(id),
+            cycles: None,
+        }
+    }
+}
+
+/// The blocks of a program, found as a trace runs through them.
+#[derive(Debug)]
+pub struct Blocks<C> {
+    code: C,
+    waypoints: Waypoints,
+    blocks: Vec<Block>,
+    by_start: HashMap<Key, BlockId, BuildHasherDefault<AddressHasher>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    address: u64,
+    space: MemorySpace,
+    isa: Isa,
+}
+
+impl std::hash::Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.address ^ u64::from(self.space.0) << 56 ^ (self.isa as u64) << 48);
+    }
+}
+
+/// Multiplies: addresses need no better hash.
+#[derive(Clone, Copy, Debug, Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(self.0 ^ u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let mixed = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+}
+
+impl<C: Code> Blocks<C> {
+    /// No block of this code is known yet.
+    pub fn new(code: C, waypoints: Waypoints) -> Self {
+        Blocks {
+            code,
+            waypoints,
+            blocks: Vec::new(),
+            by_start: HashMap::default(),
+        }
+    }
+
+    /// The code.
+    pub fn code(&self) -> &C {
+        &self.code
+    }
+
+    /// All blocks found so far, by their numbers.
+    pub fn all(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// Forgets all blocks: the code has changed. Numbers given so far no longer hold.
+    pub fn clear(&mut self) {
+        self.blocks.clear();
+        self.by_start.clear();
+    }
+
+    /// A block that was found before.
+    pub fn get(&self, id: BlockId) -> &Block {
+        &self.blocks[id as usize]
+    }
+
+    /// The block that begins at an address.
+    pub fn at(&mut self, space: MemorySpace, isa: Isa, address: u64) -> BlockId {
+        let key = Key {
+            address,
+            space,
+            isa,
+        };
+        if let Some(id) = self.by_start.get(&key) {
+            return *id;
+        }
+        let block = self.walk(space, isa, address);
+        let id = self.blocks.len() as BlockId;
+        self.blocks.push(block);
+        self.by_start.insert(key, id);
+        id
+    }
+
+    /// The block behind another one whose direct branch is taken or not.
+    #[inline]
+    pub fn after(&mut self, id: BlockId, is_taken: bool) -> BlockId {
+        let block = &self.blocks[id as usize];
+        let known = block.next[usize::from(is_taken)];
+        if known != NONE {
+            return known;
+        }
+        let (space, isa, target, end, next_isa) = (
+            block.space,
+            block.isa,
+            block.target,
+            block.end,
+            block.next_isa,
+        );
+        let next = if is_taken {
+            self.at(space, next_isa, target)
+        } else {
+            self.at(space, isa, end)
+        };
+        self.blocks[id as usize].next[usize::from(is_taken)] = next;
+        next
+    }
+
+    /// One instruction.
+    pub fn instruction(&self, space: MemorySpace, isa: Isa, address: u64) -> Option<Instruction> {
+        instruction::decode(isa, address, self.code.at(space, address)?, self.waypoints)
+    }
+
+    fn walk(&self, space: MemorySpace, isa: Isa, start: u64) -> Block {
+        self.walk_until(space, isa, start, None)
+    }
+
+    /// Walks so many instructions from `start`, or fewer up to the first branch.
+    pub fn walk_count(&self, space: MemorySpace, isa: Isa, start: u64, count: u32) -> Block {
+        let mut block = self.walk_until(space, isa, start, Some(start));
+        for _ in 0..count.min(RUN_LIMIT) {
+            let Some(instruction) = self.instruction(space, isa, block.end) else {
+                break;
+            };
+            block.end = block.end.wrapping_add(u64::from(instruction.size));
+            block.count += 1;
+            block.last = Last {
+                size: instruction.size,
+                class: instruction.class,
+                purpose: instruction.purpose,
+                is_conditional: instruction.is_conditional,
+            };
+            block.links = instruction.links;
+            if matches!(
+                instruction.class,
+                instruction::Class::Branch | instruction::Class::Indirect
+            ) {
+                break;
+            }
+        }
+        block
+    }
+
+    /// Walks from `start` to the first waypoint, or past all of them to the address `until`.
+    pub fn walk_until(
+        &self,
+        space: MemorySpace,
+        isa: Isa,
+        start: u64,
+        until: Option<u64>,
+    ) -> Block {
+        let mut block = Block {
+            start,
+            end: start,
+            count: 0,
+            isa,
+            space,
+            last: Last::default(),
+            links: false,
+            target: 0,
+            next_isa: isa,
+            stop: Stop::NotAccessible,
+            next: [NONE; 2],
+        };
+        let mut bytes: &[u8] = &[];
+        let mut conditional_left = 0u8;
+        let is_followed = matches!(isa, Isa::A64 | Isa::A32 | Isa::T32);
+        loop {
+            if !is_followed
+                || block.count == RUN_LIMIT
+                || until.is_some_and(|until| until < block.end)
+            {
+                block.stop = Stop::NoCode;
+                return block;
+            }
+            let mut found = instruction::decode(isa, block.end, bytes, self.waypoints);
+            if found.is_none() {
+                // The next image, or the end of all.
+                bytes = self.code.at(space, block.end).unwrap_or_default();
+                found = instruction::decode(isa, block.end, bytes, self.waypoints);
+            }
+            let Some(instruction) = found else {
+                return block;
+            };
+            let end = block.end.wrapping_add(u64::from(instruction.size));
+            if until.is_some_and(|until| until < end) {
+                // The address is within this instruction, which was not completed.
+                block.stop = Stop::Waypoint;
+                return block;
+            }
+            bytes = &bytes[usize::from(instruction.size)..];
+            block.end = end;
+            block.count += 1;
+            let is_in_it = conditional_left > 0;
+            conditional_left = match instruction.it_length {
+                0 => conditional_left.saturating_sub(1),
+                length => length,
+            };
+            block.last = Last {
+                size: instruction.size,
+                class: instruction.class,
+                purpose: instruction.purpose,
+                is_conditional: instruction.is_conditional || is_in_it,
+            };
+            block.links = instruction.links;
+            block.next_isa = instruction.next_isa;
+            let is_done = match until {
+                Some(until) => block.end == until,
+                None => instruction.class != instruction::Class::Other,
+            };
+            if is_done {
+                block.target = instruction.target;
+                block.stop = Stop::Waypoint;
+                return block;
+            }
+        }
+    }
+}

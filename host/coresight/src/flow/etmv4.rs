@@ -1,0 +1,761 @@
+//! Packets of ETMv4 and ETE to elements.
+//!
+//! What a packet says is not what has happened: up to TRCIDR8 atoms and exceptions may still be cancelled. They wait in a
+//! queue, in order with the contexts, times and addresses among them, until they are committed: by a packet, or because
+//! no more than TRCIDR8 of them can be speculative.
+
+mod queue;
+
+use std::collections::VecDeque;
+
+use super::Sink;
+use super::blocks::{BlockId, Blocks, Stop};
+use super::return_stack::ReturnStack;
+use crate::element::{Context, Element, Range, Security, TraceOn, Transaction, Unsynced};
+use crate::etmv4::{self, Atoms, Config, Fields, Kind, Packet, QElement};
+use crate::instruction::{Class, Purpose};
+use crate::isa::Isa;
+use crate::memory::Code;
+use queue::{Entry, What};
+
+/// Choices of how to show what an ETE says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EtmV4Options {
+    /// Split the range up to a source address at the branches that were not taken on the way.
+    pub split_source_ranges: bool,
+}
+
+/// Turns the packets of one ETMv4 or ETE into elements.
+#[derive(Debug)]
+pub struct EtmV4Flow<C> {
+    config: Config,
+    options: EtmV4Options,
+    /// The code, as blocks.
+    pub blocks: Blocks<C>,
+    state: State,
+    unsynced: Unsynced,
+    queue: VecDeque<Entry>,
+    /// P0 elements in the queue and before it that are not committed.
+    depth: u32,
+    /// Of these, the ones before the first packet.
+    unseen: u32,
+    exception_waits: bool,
+    context: Context,
+    needs_context: bool,
+    address: u64,
+    needs_address: bool,
+    isa: Isa,
+    /// The block at the address, if the flow came there by itself.
+    next_block: Option<BlockId>,
+    /// Instruction set bit of the last address packet.
+    last_is: u8,
+    returns: ReturnStack,
+    overflowed: bool,
+    /// Position of the packet before.
+    last_packet: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    NoSync,
+    WaitAsync,
+    WaitInfo,
+    Decoding,
+}
+
+/// The trace does not fit the code or itself; decoding begins anew at the next synchronization.
+struct Misfit(Unsynced);
+
+impl<C: Code> EtmV4Flow<C> {
+    /// Begins to decode.
+    pub fn new(config: &Config, options: EtmV4Options, blocks: Blocks<C>) -> Self {
+        EtmV4Flow {
+            config: *config,
+            options,
+            blocks,
+            state: State::NoSync,
+            unsynced: Unsynced::Init,
+            queue: VecDeque::new(),
+            depth: 0,
+            unseen: 0,
+            exception_waits: false,
+            context: Context::default(),
+            needs_context: true,
+            address: 0,
+            needs_address: true,
+            isa: Isa::Unknown,
+            next_block: None,
+            last_is: 0,
+            returns: ReturnStack::new(config.uses_return_stack()),
+            overflowed: false,
+            last_packet: 0,
+        }
+    }
+
+    /// Begins anew, as after a reset of the trace unit.
+    pub fn reset(&mut self) {
+        self.lose_sync(Unsynced::Reset);
+        self.overflowed = false;
+    }
+
+    fn lose_sync(&mut self, why: Unsynced) {
+        self.state = State::NoSync;
+        self.unsynced = why;
+        self.queue.clear();
+        self.depth = 0;
+        self.unseen = 0;
+        self.exception_waits = false;
+        self.context = Context::default();
+        self.needs_context = true;
+        self.needs_address = true;
+        self.next_block = None;
+        self.last_is = 0;
+        self.returns.flush();
+    }
+
+    /// Takes the next packet.
+    #[inline]
+    pub fn packet(&mut self, packet: &Packet, sink: &mut impl Sink) {
+        self.last_packet = packet.start;
+        let result = match (self.state, packet.fields) {
+            // Without speculation, atoms are followed at once.
+            (State::Decoding, Fields::Atoms(atoms))
+                if self.config.idr8 == 0 && self.unseen == 0 =>
+            {
+                self.commit_all(sink)
+                    .and_then(|()| self.atoms(packet.start, atoms, sink))
+            }
+            (State::Decoding, _) => self.decode(packet, sink),
+            _ => self.synchronize(packet, sink),
+        };
+        if let Err(Misfit(why)) = result {
+            self.lose_sync(why);
+            if why == Unsynced::BadImage {
+                sink.element(packet.start, Element::NoSync(why));
+                self.state = State::WaitAsync;
+            }
+        }
+    }
+
+    fn synchronize(&mut self, packet: &Packet, sink: &mut impl Sink) -> Result<(), Misfit> {
+        if self.state == State::NoSync {
+            sink.element(packet.start, Element::NoSync(self.unsynced));
+            self.state = State::WaitAsync;
+        }
+        match (self.state, packet.kind, packet.fields) {
+            (State::WaitAsync, Kind::Async, _) => self.state = State::WaitInfo,
+            (State::WaitInfo, _, Fields::TraceInfo(info)) => {
+                self.needs_context = true;
+                self.needs_address = true;
+                self.depth = info.speculation.unwrap_or_default();
+                self.unseen = self.depth;
+                self.state = State::Decoding;
+                self.returns.flush();
+                if self.config.is_ete && info.info & 0x40 != 0 {
+                    self.queue.push_back(Entry::new(
+                        packet.start,
+                        What::Transaction(Transaction::Init),
+                    ));
+                }
+            }
+            (State::WaitInfo, Kind::Event, Fields::Number(number)) => {
+                sink.element(packet.start, Element::Event(Some(number)));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The trace ends: times and events that nothing follows are given, what is not committed is not.
+    pub fn finish(&mut self, sink: &mut impl Sink) {
+        while let Some(entry) = self.queue.pop_front() {
+            match entry.what {
+                What::Address(..) | What::Context(..) | What::TraceInfo => {}
+                What::Times(element) => sink.element(entry.at, element),
+                What::Transaction(turn) if turn != Transaction::Start => {
+                    sink.element(entry.at, Element::Transaction(turn));
+                }
+                _ => self.queue.clear(),
+            }
+        }
+        let why = if self.overflowed {
+            Unsynced::Overflow
+        } else {
+            Unsynced::EndOfTrace
+        };
+        sink.element(self.last_packet, Element::End(why));
+    }
+
+    fn decode(&mut self, packet: &Packet, sink: &mut impl Sink) -> Result<(), Misfit> {
+        let at = packet.start;
+        let had_none = self.queue.is_empty();
+        let mut push = |what| self.queue.push_back(Entry::new(at, what));
+        let mut commit = 0;
+        let mut is_address = false;
+        match (packet.kind, packet.fields) {
+            (_, Fields::Atoms(atoms)) => {
+                push(What::Atoms(atoms));
+                self.depth += u32::from(atoms.count);
+            }
+            (
+                Kind::SourceMatch
+                | Kind::SourceShortIs0
+                | Kind::SourceShortIs1
+                | Kind::Source32Is0
+                | Kind::Source32Is1
+                | Kind::Source64Is0
+                | Kind::Source64Is1,
+                Fields::Address(address),
+            ) => {
+                push(What::Source(address.value, address.is));
+                self.depth += 1;
+            }
+            (_, Fields::Address(address)) => {
+                self.last_is = address.is;
+                if had_none {
+                    self.set_address(address.value, address.is);
+                } else {
+                    push(What::Address(address.value, address.is));
+                }
+                is_address = true;
+            }
+            (_, Fields::AddressContext(address, context)) => {
+                self.last_is = address.is;
+                push(What::Context(context, address.is));
+                push(What::Address(address.value, address.is));
+                is_address = true;
+            }
+            (_, Fields::Context(Some(context))) => push(What::Context(context, self.last_is)),
+            (Kind::TraceOn, _) => push(What::TraceOn),
+            (_, Fields::TraceInfo(_)) => push(What::TraceInfo),
+            (
+                Kind::Exception,
+                Fields::Exception {
+                    number, address, ..
+                },
+            ) => {
+                push(What::Exception {
+                    number: u32::from(number),
+                    is_branch_target: address == 2,
+                });
+                self.exception_waits = true;
+            }
+            (Kind::PeReset, Fields::Exception { number, .. }) => {
+                let element = Element::Exception {
+                    number: u32::from(number),
+                    return_address: Some(0),
+                    is_branch_target: false,
+                };
+                push(What::Times(element));
+            }
+            (Kind::ExceptionReturn, _) => {
+                push(What::ExceptionReturn);
+                if self.config.is_m_profile {
+                    self.depth += 1;
+                }
+            }
+            (Kind::TransactionStart, _) => {
+                push(What::Transaction(Transaction::Start));
+                if self.config.transaction_start_is_p0() {
+                    self.depth += 1;
+                }
+            }
+            (Kind::TransactionCommit, _) => push(What::Transaction(Transaction::Commit)),
+            (Kind::TransactionFail, _) => push(What::Transaction(Transaction::Fail)),
+            (Kind::Event, Fields::Number(number)) => {
+                push(What::Times(Element::Event(Some(number))))
+            }
+            (_, Fields::Timestamp { value, cycles }) => {
+                push(What::Times(Element::Timestamp { value, cycles }));
+            }
+            (
+                _,
+                Fields::Cycles {
+                    count,
+                    commit: committed,
+                },
+            ) => {
+                // The count is of what this packet commits, so it comes behind.
+                if let Some(committed) = committed {
+                    self.commit(u32::try_from(committed).unwrap_or_default(), sink)?;
+                }
+                self.queue
+                    .push_back(Entry::new(at, What::Times(Element::Cycles(count))));
+            }
+            (Kind::TimestampMarker, _) => push(What::Times(Element::TimestampMarker)),
+            (_, Fields::Instrumentation { level, value }) => {
+                push(What::Times(Element::Instrumentation { level, value }));
+            }
+            (_, Fields::Q(q)) => {
+                push(What::Q(q));
+                self.depth += 1;
+            }
+            (_, Fields::Commit(count)) => commit = count,
+            (kind, Fields::Cancel { atoms, count }) => {
+                if atoms.count > 0 {
+                    push(What::Atoms(atoms));
+                    self.depth += u32::from(atoms.count);
+                }
+                self.cancel(count);
+                if kind != Kind::CancelF1 {
+                    self.mispredict();
+                }
+            }
+            (Kind::Overflow, _) => {
+                self.overflowed = true;
+                return self.discard(at, Unsynced::Overflow, sink);
+            }
+            (Kind::Discard, _) => return self.discard(at, Unsynced::Discard, sink),
+            (Kind::BadSequence | Kind::BadTraceMode | Kind::Reserved | Kind::ReservedConfig, _) => {
+                return Err(Misfit(Unsynced::BadPacket));
+            }
+            _ => {}
+        }
+        if is_address && self.exception_waits {
+            self.depth += 1;
+            self.exception_waits = false;
+        }
+        let max = self.config.max_speculation();
+        if self.depth > max {
+            commit = commit.max(self.depth - max);
+        }
+        self.commit(commit, sink)
+    }
+
+    /// Nothing more is known: times are given, all else is dropped.
+    fn discard(&mut self, at: usize, why: Unsynced, sink: &mut impl Sink) -> Result<(), Misfit> {
+        while let Some(entry) = self.queue.pop_front() {
+            if let What::Times(element) = entry.what {
+                sink.element(entry.at, element);
+            }
+        }
+        self.lose_sync(why);
+        sink.element(at, Element::NoSync(why));
+        self.state = State::WaitAsync;
+        Ok(())
+    }
+
+    /// Commits everything in the queue, where nothing is speculative.
+    #[inline]
+    fn commit_all(&mut self, sink: &mut impl Sink) -> Result<(), Misfit> {
+        while let Some(entry) = self.queue.pop_front() {
+            self.commit_entry(entry, sink)?;
+        }
+        self.depth = 0;
+        Ok(())
+    }
+
+    /// Commits this many P0 elements, and what is before and between them.
+    fn commit(&mut self, mut count: u32, sink: &mut impl Sink) -> Result<(), Misfit> {
+        let unseen = count.min(self.unseen);
+        self.unseen -= unseen;
+        count -= unseen;
+        self.depth = self.depth.saturating_sub(unseen);
+        while count > 0 {
+            let Some(mut entry) = self.queue.pop_front() else {
+                // More is committed than was traced.
+                return Err(Misfit(Unsynced::BadPacket));
+            };
+            if let What::Atoms(atoms) = &mut entry.what {
+                let now = atoms.first(count);
+                count -= u32::from(now.count);
+                self.depth = self.depth.saturating_sub(u32::from(now.count));
+                let at = entry.at;
+                if atoms.count > 0 {
+                    self.queue.push_front(entry);
+                }
+                self.atoms(at, now, sink)?;
+                continue;
+            }
+            if entry.is_p0(&self.config) {
+                count -= 1;
+                self.depth = self.depth.saturating_sub(1);
+            }
+            self.commit_entry(entry, sink)?;
+        }
+        Ok(())
+    }
+
+    fn commit_entry(&mut self, entry: Entry, sink: &mut impl Sink) -> Result<(), Misfit> {
+        let at = entry.at;
+        match entry.what {
+            What::Atoms(atoms) => self.atoms(at, atoms, sink)?,
+            What::Address(address, is) => self.set_address(address, is),
+            What::Context(context, is) => self.set_context(at, context, is, sink),
+            What::TraceOn => {
+                let why = if self.overflowed {
+                    TraceOn::Overflow
+                } else {
+                    TraceOn::Normal
+                };
+                self.overflowed = false;
+                self.returns.flush();
+                sink.element(at, Element::TraceOn { why, cycles: None });
+            }
+            What::TraceInfo => self.returns.flush(),
+            What::Times(element) => sink.element(at, element),
+            What::Transaction(turn) => sink.element(at, Element::Transaction(turn)),
+            What::ExceptionReturn => sink.element(at, Element::ExceptionReturn),
+            What::Exception {
+                number,
+                is_branch_target,
+            } => {
+                self.exception(at, number, is_branch_target, sink)?;
+            }
+            What::Q(q) => self.q(at, q, sink),
+            What::Source(address, is) => self.source(at, address, is, sink)?,
+        }
+        Ok(())
+    }
+
+    /// Drops the newest P0 elements, and the addresses and contexts among them; times stay.
+    fn cancel(&mut self, mut count: u32) {
+        let mut kept = Vec::new();
+        while count > 0 {
+            let Some(mut entry) = self.queue.pop_back() else {
+                break;
+            };
+            let is_p0 = entry.is_p0(&self.config);
+            match &mut entry.what {
+                What::Atoms(atoms) => {
+                    let dropped = atoms.drop_newest(count);
+                    count -= dropped;
+                    self.depth = self.depth.saturating_sub(dropped);
+                    if atoms.count > 0 {
+                        self.queue.push_back(entry);
+                    }
+                }
+                What::Times(_) => kept.push(entry),
+                _ if is_p0 => {
+                    count -= 1;
+                    self.depth = self.depth.saturating_sub(1);
+                }
+                _ => {}
+            }
+        }
+        let unseen = count.min(self.unseen);
+        self.unseen -= unseen;
+        self.depth = self.depth.saturating_sub(unseen);
+        self.queue.extend(kept.into_iter().rev());
+    }
+
+    /// Turns the newest atom round, and drops the addresses behind it.
+    fn mispredict(&mut self) {
+        let mut index = self.queue.len();
+        while index > 0 {
+            index -= 1;
+            match &mut self.queue[index].what {
+                What::Atoms(atoms) => {
+                    atoms.bits ^= 1 << (atoms.count.max(1) - 1);
+                    return;
+                }
+                What::Address(..) => {
+                    self.queue.remove(index);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn set_address(&mut self, address: u64, is: u8) {
+        self.returns.is_pop_pending = false;
+        self.address = address;
+        self.isa = self.isa_of(is);
+        self.needs_address = false;
+        self.next_block = None;
+    }
+
+    fn isa_of(&self, is: u8) -> Isa {
+        match (self.context.is_64_bit, is) {
+            (true, _) => Isa::A64,
+            (false, 0) => Isa::A32,
+            _ => Isa::T32,
+        }
+    }
+
+    fn set_context(&mut self, at: usize, context: etmv4::Context, is: u8, sink: &mut impl Sink) {
+        self.context.is_64_bit = context.is_64_bit;
+        self.context.level = Some(context.level);
+        self.context.security = match (context.nse, context.ns) {
+            (false, false) => Security::Secure,
+            (false, true) => Security::NonSecure,
+            (true, false) => Security::Root,
+            (true, true) => Security::Realm,
+        };
+        // What a packet lacks is unchanged.
+        self.context.context_id = context.context_id.or(self.context.context_id);
+        self.context.vmid = context.vmid.or(self.context.vmid);
+        self.isa = self.isa_of(is);
+        self.context.isa = self.isa;
+        self.needs_context = false;
+        self.next_block = None;
+        sink.element(at, Element::Context(self.context));
+    }
+
+    /// If an indirect branch got no address, its target is where the last call returns to.
+    #[inline]
+    fn pop_return(&mut self) {
+        if self.returns.is_pop_pending
+            && let Some((address, isa)) = self.returns.pop()
+        {
+            self.address = address;
+            self.isa = isa;
+            self.needs_address = false;
+            self.next_block = None;
+        }
+    }
+
+    #[inline]
+    fn atoms(&mut self, at: usize, atoms: Atoms, sink: &mut impl Sink) -> Result<(), Misfit> {
+        let mut bits = atoms.bits;
+        for _ in 0..atoms.count {
+            self.pop_return();
+            if self.needs_address || self.needs_context {
+                bits >>= 1;
+                continue;
+            }
+            self.atom(at, bits & 1 == 1, sink)?;
+            bits >>= 1;
+        }
+        Ok(())
+    }
+
+    /// Walks to the next waypoint.
+    #[inline]
+    fn atom(&mut self, at: usize, is_taken: bool, sink: &mut impl Sink) -> Result<(), Misfit> {
+        let id = match self.next_block {
+            Some(id) => id,
+            None => self.blocks.at(self.context.space(), self.isa, self.address),
+        };
+        let block = *self.blocks.get(id);
+        match block.stop {
+            Stop::Waypoint => {}
+            Stop::NotAccessible => {
+                if block.count > 0 {
+                    sink.element(at, Element::Range(block.range(id, true)));
+                }
+                sink.element(
+                    at,
+                    Element::NotAccessible {
+                        address: block.end,
+                        space: block.space,
+                    },
+                );
+                self.address = block.end;
+                self.needs_address = true;
+                return Ok(());
+            }
+            Stop::NoCode => return Err(Misfit(Unsynced::BadImage)),
+        }
+        sink.element(at, Element::Range(block.range(id, is_taken)));
+        self.go_on(id, is_taken);
+        if is_taken && self.config.is_ete && block.last.purpose == Purpose::ExceptionReturn {
+            sink.element(at, Element::ExceptionReturn);
+        }
+        Ok(())
+    }
+
+    /// Goes where a block leads.
+    #[inline]
+    fn go_on(&mut self, id: BlockId, is_taken: bool) {
+        let block = self.blocks.get(id);
+        let (class, end, isa) = (block.last.class, block.end, block.isa);
+        let links = block.links && is_taken;
+        match class {
+            Class::Branch if is_taken => {
+                self.address = block.target;
+                self.isa = block.next_isa;
+                self.next_block = Some(self.blocks.after(id, true));
+            }
+            Class::Indirect if is_taken => {
+                self.address = end;
+                self.needs_address = true;
+                self.next_block = None;
+            }
+            _ => {
+                self.address = end;
+                self.next_block = Some(self.blocks.after(id, false));
+            }
+        }
+        if links {
+            self.returns.push(end, isa);
+        }
+        if class == Class::Indirect && is_taken {
+            self.returns.expect_pop();
+        }
+    }
+
+    /// An exception: what executed up to its return address, then itself. Its address is the next in the queue.
+    fn exception(
+        &mut self,
+        at: usize,
+        number: u32,
+        is_branch_target: bool,
+        sink: &mut impl Sink,
+    ) -> Result<(), Misfit> {
+        self.pop_return();
+        let mut context = None;
+        if let Some(Entry {
+            what: What::Context(found, is),
+            ..
+        }) = self.queue.front()
+        {
+            context = Some((*found, *is));
+            self.queue.pop_front();
+        }
+        let Some(Entry {
+            what: What::Address(return_address, is),
+            ..
+        }) = self.queue.front().copied()
+        else {
+            return Err(Misfit(Unsynced::BadPacket));
+        };
+        if is_branch_target {
+            if let Some((context, _)) = context {
+                self.context.is_64_bit = context.is_64_bit;
+            }
+            self.set_address(return_address, is);
+        }
+        if let Some((context, is)) = context {
+            self.set_context(at, context, is, sink);
+        }
+        // Behind an indirect branch without a target the reference walks on from the branch, and so do we: counts compare.
+        if self.address != return_address && !self.needs_context {
+            let space = self.context.space();
+            let block = self
+                .blocks
+                .walk_until(space, self.isa, self.address, Some(return_address));
+            if block.count > 0 && block.stop != Stop::NoCode {
+                let range = Range {
+                    block: None,
+                    ..block.range(0, true)
+                };
+                sink.element(at, Element::Range(range));
+                self.address = block.end;
+                self.isa = block.next_isa;
+                self.next_block = None;
+            }
+            if block.stop == Stop::NotAccessible {
+                sink.element(
+                    at,
+                    Element::NotAccessible {
+                        address: block.end,
+                        space,
+                    },
+                );
+                self.needs_address = true;
+            }
+        }
+        let return_address = Some(return_address);
+        sink.element(
+            at,
+            Element::Exception {
+                number,
+                return_address,
+                is_branch_target,
+            },
+        );
+        Ok(())
+    }
+
+    /// A Q element: so many instructions, then an address.
+    fn q(&mut self, at: usize, q: QElement, sink: &mut impl Sink) {
+        self.pop_return();
+        let next = q.address;
+        let count = q.count.unwrap_or_default();
+        if !self.needs_context {
+            let (space, start) = (self.context.space(), self.address);
+            let block = self.blocks.walk_count(space, self.isa, start, count);
+            let is_branch = matches!(block.last.class, Class::Branch | Class::Indirect);
+            let leads_there = next.is_none_or(|next| next.value == block.end) || is_branch;
+            if count > 0 && block.count == count && leads_there {
+                let range = Range {
+                    block: None,
+                    ..block.range(0, true)
+                };
+                sink.element(at, Element::Range(range));
+            } else {
+                let next = next.map_or(start, |next| next.value);
+                sink.element(at, Element::RangeWithoutPath { start, next, count });
+            }
+        }
+        match next {
+            Some(next) => self.set_address(next.value, next.is),
+            None => self.needs_address = true,
+        }
+    }
+
+    /// A source address: everything up to the branch there executed, and the branch was taken.
+    fn source(
+        &mut self,
+        at: usize,
+        source: u64,
+        is: u8,
+        sink: &mut impl Sink,
+    ) -> Result<(), Misfit> {
+        self.pop_return();
+        if self.needs_context {
+            return Ok(());
+        }
+        let space = self.context.space();
+        if self.needs_address || self.address > source {
+            self.set_address(source, is);
+        }
+        let Some(last) = self.blocks.instruction(space, self.isa, source) else {
+            sink.element(
+                at,
+                Element::NotAccessible {
+                    address: source,
+                    space,
+                },
+            );
+            self.needs_address = true;
+            return Ok(());
+        };
+        let end = source.wrapping_add(u64::from(last.size));
+        let (isa, mut start) = (self.isa, self.address);
+        if self.options.split_source_ranges {
+            // Each branch on the way was not taken.
+            loop {
+                let id = self.blocks.at(space, isa, start);
+                let block = *self.blocks.get(id);
+                if block.stop != Stop::Waypoint || block.end >= end {
+                    break;
+                }
+                sink.element(at, Element::Range(block.range(id, false)));
+                start = block.end;
+            }
+        }
+        let block = self.blocks.walk_until(space, isa, start, Some(end));
+        if block.stop != Stop::Waypoint || block.count == 0 {
+            return Err(Misfit(Unsynced::BadImage));
+        }
+        sink.element(
+            at,
+            Element::Range(Range {
+                block: None,
+                ..block.range(0, true)
+            }),
+        );
+        if block.last.purpose == Purpose::ExceptionReturn {
+            sink.element(at, Element::ExceptionReturn);
+        }
+        self.address = end;
+        self.next_block = None;
+        if block.links {
+            self.returns.push(end, isa);
+        }
+        match block.last.class {
+            Class::Branch => {
+                self.address = block.target;
+                self.isa = block.next_isa;
+            }
+            Class::Indirect => {
+                self.needs_address = true;
+                self.returns.expect_pop();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

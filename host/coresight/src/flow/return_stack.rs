@@ -1,0 +1,58 @@
+//! The return stack of trace units: where calls return to, so that returns need no address in the trace.
+
+use crate::isa::Isa;
+
+/// Depth of the stack; what is pushed beyond it replaces the oldest.
+const DEPTH: usize = 16;
+
+/// The addresses to which calls return, the newest last.
+#[derive(Clone, Debug)]
+pub(super) struct ReturnStack {
+    is_active: bool,
+    entries: [(u64, Isa); DEPTH],
+    /// Where the next one goes.
+    top: usize,
+    len: usize,
+    /// Whether an indirect branch waits for its target: an address packet, or else the stack's.
+    pub is_pop_pending: bool,
+}
+
+impl ReturnStack {
+    pub fn new(is_active: bool) -> Self {
+        ReturnStack {
+            is_active,
+            entries: [(0, Isa::Unknown); DEPTH],
+            top: 0,
+            len: 0,
+            is_pop_pending: false,
+        }
+    }
+
+    pub fn push(&mut self, address: u64, isa: Isa) {
+        if self.is_active {
+            self.entries[self.top] = (address, isa);
+            self.top = (self.top + 1) % DEPTH;
+            self.len = (self.len + 1).min(DEPTH);
+        }
+    }
+
+    /// An indirect branch was taken.
+    pub fn expect_pop(&mut self) {
+        self.is_pop_pending = self.is_active;
+    }
+
+    pub fn pop(&mut self) -> Option<(u64, Isa)> {
+        self.is_pop_pending = false;
+        if self.len == 0 {
+            return None;
+        }
+        self.len -= 1;
+        self.top = (self.top + DEPTH - 1) % DEPTH;
+        Some(self.entries[self.top])
+    }
+
+    pub fn flush(&mut self) {
+        self.len = 0;
+        self.is_pop_pending = false;
+    }
+}

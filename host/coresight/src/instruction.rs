@@ -1,0 +1,134 @@
+//! Classification of instructions as far as following a trace needs it: waypoints, their targets, links and returns.
+//!
+//! A waypoint is an instruction for which the trace has an atom: branches, ISB, and by configuration WFI, WFE, DMB and
+//! DSB. Encodings are from the Arm Architecture Reference Manuals (DDI 0487 for A64, DDI 0406 for A32 and T32, DDI 0553
+//! for the loops of Armv8.1-M).
+
+mod a32;
+mod a64;
+mod t32;
+
+use crate::isa::Isa;
+
+/// What an instruction is to the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Class {
+    /// No waypoint.
+    #[default]
+    Other,
+    /// A branch whose target is in the instruction.
+    Branch,
+    /// A branch whose target is in a register or in memory.
+    Indirect,
+    /// An instruction synchronization barrier.
+    Isb,
+    /// A data barrier, where the configuration makes it a waypoint.
+    Barrier,
+    /// WFI or WFE, where the configuration makes it a waypoint.
+    Wait,
+    /// The start of a transaction.
+    TransactionStart,
+}
+
+/// What a branch is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Purpose {
+    /// Nothing special.
+    #[default]
+    None,
+    /// A call: it keeps where to return.
+    Call,
+    /// A return of A64.
+    Return,
+    /// An exception return of A64.
+    ExceptionReturn,
+    /// What returns by convention in A32 and T32: `BX LR`, `POP {PC}`, ...
+    ImpliedReturn,
+}
+
+/// An instruction, as far as following needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Instruction {
+    /// Bytes.
+    pub size: u8,
+    /// What it is to the trace.
+    pub class: Class,
+    /// What a branch is for.
+    pub purpose: Purpose,
+    /// Whether a branch keeps where to return.
+    pub links: bool,
+    /// Whether it executes on a condition.
+    pub is_conditional: bool,
+    /// Target of a direct branch.
+    pub target: u64,
+    /// Instruction set behind it, if a direct branch is taken.
+    pub next_isa: Isa,
+    /// For a T32 IT instruction: how many of the following it makes conditional.
+    pub it_length: u8,
+}
+
+/// Which instructions are waypoints besides branches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Waypoints {
+    /// WFI and WFE are.
+    pub waits: bool,
+    /// DMB and DSB are.
+    pub barriers: bool,
+}
+
+/// Classifies the instruction at `address`, of which `bytes` are the memory from there on.
+///
+/// `None` if the bytes end within it, or nothing is known of the instruction set.
+pub fn decode(isa: Isa, address: u64, bytes: &[u8], waypoints: Waypoints) -> Option<Instruction> {
+    let mut instruction = match isa {
+        Isa::A64 => a64::decode(address, word(bytes)?),
+        Isa::A32 => a32::decode(address, word(bytes)?),
+        Isa::T32 => {
+            let first = u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?);
+            let is_wide = first & 0xf800 >= 0xe800;
+            let second = if is_wide {
+                u16::from_le_bytes(bytes.get(2..4)?.try_into().ok()?)
+            } else {
+                0
+            };
+            t32::decode(address, u32::from(first) << 16 | u32::from(second), is_wide)
+        }
+        Isa::ThumbEe | Isa::Jazelle | Isa::Unknown => return None,
+    };
+    let is_waypoint = match instruction.class {
+        Class::Wait => waypoints.waits,
+        Class::Barrier => waypoints.barriers,
+        _ => true,
+    };
+    if !is_waypoint {
+        instruction.class = Class::Other;
+    }
+    Some(instruction)
+}
+
+fn word(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?))
+}
+
+/// A field of an instruction with its sign, as a byte offset of `scale` bytes a unit.
+fn offset(word: u32, low: u32, bits: u32, scale: i64) -> i64 {
+    i64::from((word << (32 - low - bits)) as i32 >> (32 - bits)) * scale
+}
+
+/// The barrier of an option field in bits 7:4 of DSB, DMB and ISB of A32 and T32.
+fn barrier(word: u32) -> Class {
+    match word >> 4 & 0xf {
+        4 | 5 => Class::Barrier,
+        6 => Class::Isb,
+        _ => Class::Other,
+    }
+}
+
+/// The barrier that a write to CP15 is (c7, the low byte of the instruction).
+fn coprocessor_barrier(word: u32) -> Class {
+    match word & 0xff {
+        0x95 => Class::Isb,
+        0x9a | 0xba => Class::Barrier,
+        _ => Class::Other,
+    }
+}

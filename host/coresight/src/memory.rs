@@ -1,0 +1,166 @@
+//! Memory images: the code that a trace was taken of.
+
+use crate::Error;
+use crate::snapshot::{Device, Snapshot};
+
+/// A memory space as the processor's state selects it: exception level and security.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct MemorySpace(pub u8);
+
+impl MemorySpace {
+    /// Secure EL1 and EL0.
+    pub const EL1S: MemorySpace = MemorySpace(0x01);
+    /// Non-secure EL1 and EL0.
+    pub const EL1N: MemorySpace = MemorySpace(0x02);
+    /// Non-secure EL2.
+    pub const EL2N: MemorySpace = MemorySpace(0x04);
+    /// EL3.
+    pub const EL3: MemorySpace = MemorySpace(0x08);
+    /// Secure EL2.
+    pub const EL2S: MemorySpace = MemorySpace(0x10);
+    /// Realm EL1 and EL0.
+    pub const EL1R: MemorySpace = MemorySpace(0x20);
+    /// Realm EL2.
+    pub const EL2R: MemorySpace = MemorySpace(0x40);
+    /// Root.
+    pub const ROOT: MemorySpace = MemorySpace(0x80);
+    /// Secure at any level.
+    pub const ANY_S: MemorySpace = MemorySpace(0x19);
+    /// Non-secure at any level.
+    pub const ANY_N: MemorySpace = MemorySpace(0x06);
+    /// Realm at any level.
+    pub const ANY_R: MemorySpace = MemorySpace(0x60);
+    /// All spaces.
+    pub const ANY: MemorySpace = MemorySpace(0xff);
+
+    /// The name in listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EL1S => "EL1S",
+            Self::EL1N => "EL1N",
+            Self::EL2N => "EL2N",
+            Self::EL3 => "EL3",
+            Self::EL2S => "EL2S",
+            Self::EL1R => "EL1R",
+            Self::EL2R => "EL2R",
+            Self::ROOT => "Root",
+            Self::ANY_S => "Any S",
+            Self::ANY_N => "Any N",
+            Self::ANY_R => "Any R",
+            Self::ANY => "Any",
+            _ => "None",
+        }
+    }
+
+    /// The space that a snapshot's image names.
+    fn of_name(name: &str) -> Self {
+        match name.trim().to_ascii_uppercase().as_str() {
+            "EL1S" => Self::EL1S,
+            "EL1N" => Self::EL1N,
+            "EL2" | "EL2N" => Self::EL2N,
+            "EL3" => Self::EL3,
+            "EL2S" => Self::EL2S,
+            "EL1R" => Self::EL1R,
+            "EL2R" => Self::EL2R,
+            "ROOT" => Self::ROOT,
+            "S" | "H" => Self::ANY_S,
+            "N" | "P" => Self::ANY_N,
+            "R" => Self::ANY_R,
+            _ => Self::ANY,
+        }
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// Code in memory.
+pub trait Code {
+    /// The bytes from `address` on, as far as one image has them; `None` where none is.
+    fn at(&self, space: MemorySpace, address: u64) -> Option<&[u8]>;
+}
+
+/// Images of memory, by address and space.
+#[derive(Clone, Debug, Default)]
+pub struct Images {
+    /// Sorted by address.
+    images: Vec<Image>,
+}
+
+/// One image.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Where it comes from, for people.
+    pub name: String,
+    /// Address of its first byte.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// In which spaces it is visible.
+    pub space: MemorySpace,
+}
+
+impl Images {
+    /// Adds an image. Where several have an address, the one added first does.
+    pub fn add(&mut self, image: Image) {
+        let at = self
+            .images
+            .partition_point(|other| other.address < image.address);
+        self.images.insert(at, image);
+    }
+
+    /// The images, by address.
+    pub fn iter(&self) -> impl Iterator<Item = &Image> {
+        self.images.iter()
+    }
+
+    /// The memory of a core of a snapshot. What cannot be read is returned beside it, by its message.
+    pub fn of_core(snapshot: &Snapshot, core: &Device) -> (Self, Vec<Error>) {
+        let mut images = Images::default();
+        let mut errors = Vec::new();
+        for dump in &core.dumps {
+            let bytes = match snapshot.read(&dump.file) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    errors.push(error);
+                    continue;
+                }
+            };
+            let start = usize::try_from(dump.offset)
+                .unwrap_or(usize::MAX)
+                .min(bytes.len());
+            let rest = &bytes[start..];
+            let len = dump.length.map_or(rest.len(), |len| {
+                usize::try_from(len).unwrap_or(usize::MAX).min(rest.len())
+            });
+            images.add(Image {
+                name: dump.file.display().to_string(),
+                address: dump.address,
+                bytes: rest[..len].to_vec(),
+                space: dump
+                    .space
+                    .as_deref()
+                    .map_or(MemorySpace::ANY, MemorySpace::of_name),
+            });
+        }
+        (images, errors)
+    }
+}
+
+impl Code for Images {
+    fn at(&self, space: MemorySpace, address: u64) -> Option<&[u8]> {
+        // Images that begin at or before the address; few overlap, so the search backwards is short.
+        let end = self
+            .images
+            .partition_point(|image| image.address <= address);
+        self.images[..end].iter().rev().find_map(|image| {
+            let offset = usize::try_from(address - image.address).ok()?;
+            let bytes = image
+                .bytes
+                .get(offset..)
+                .filter(|bytes| !bytes.is_empty())?;
+            image.space.overlaps(space).then_some(bytes)
+        })
+    }
+}

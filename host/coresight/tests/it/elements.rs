@@ -1,0 +1,172 @@
+//! Elements, line by line against the reference tool.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use kymo_coresight::element::Element;
+use kymo_coresight::etmv4;
+use kymo_coresight::flow::{Blocks, EtmV4Flow, EtmV4Options};
+use kymo_coresight::frames::{self, Stream, TraceId};
+use kymo_coresight::instruction::Waypoints;
+use kymo_coresight::memory::Images;
+use kymo_coresight::snapshot::Snapshot;
+use kymo_coresight::{Protocol, Source};
+
+use crate::data;
+
+/// The elements of one stream.
+fn elements(
+    source: &Source,
+    images: Images,
+    options: EtmV4Options,
+    stream: &Stream<'_>,
+) -> Vec<(usize, Element)> {
+    let mut elements = Vec::new();
+    let Protocol::EtmV4(config) = &source.protocol else {
+        return elements;
+    };
+    let waypoints = Waypoints {
+        waits: config.wfx_is_branch(),
+        barriers: false,
+    };
+    let mut flow = EtmV4Flow::new(config, options, Blocks::new(images, waypoints));
+    for packet in etmv4::Decoder::new(config, &stream.bytes, 0) {
+        flow.packet(&packet, &mut elements);
+    }
+    flow.finish(&mut elements);
+    elements
+}
+
+/// The lines of one of a snapshot's buffers, by trace ID.
+fn listing(name: &str, buffer: usize, options: EtmV4Options) -> Option<BTreeMap<u8, Vec<String>>> {
+    let folder = data::folder()?;
+    let snapshot = Snapshot::open(&folder.join("snapshots").join(name)).expect("a snapshot");
+    let buffer = &snapshot.buffers[buffer];
+    let sources = Source::of_buffer(&snapshot, buffer);
+    let bytes = snapshot.read_buffer(buffer).expect("a buffer");
+    let frames = frames::split(&bytes, buffer.format, TraceId::NONE);
+    let mut by_id = BTreeMap::new();
+    for source in &sources {
+        let empty = Stream::unformatted(source.id, &[], 0);
+        let stream = frames
+            .streams
+            .iter()
+            .find(|stream| stream.id == source.id || stream.id == TraceId::NONE)
+            .unwrap_or(&empty);
+        let images = snapshot
+            .device(&source.name)
+            .and_then(|device| snapshot.core_of(device))
+            .map(|core| Images::of_core(&snapshot, core).0)
+            .unwrap_or_default();
+        let mut offsets = stream.offsets();
+        let mut lines = Vec::new();
+        for (at, element) in elements(source, images, options, stream) {
+            let mut line = format!("Idx:{}; ID:{:x}; ", offsets.of(at), source.id.0);
+            element.describe(&mut line).expect("text");
+            lines.push(line);
+        }
+        by_id.insert(source.id.0, lines);
+    }
+    Some(by_id)
+}
+
+fn compare(name: &str, golden: &str, buffer: usize, options: EtmV4Options) {
+    let Some(ours) = listing(name, buffer, options) else {
+        return;
+    };
+    let folder = data::folder().expect("it was there");
+    let text = data::golden(&folder, golden);
+    let mut theirs: BTreeMap<u8, Vec<&str>> = BTreeMap::new();
+    for line in data::element_lines(&text) {
+        let id = line
+            .split("ID:")
+            .nth(1)
+            .and_then(|rest| rest.split(';').next())
+            .expect("an ID");
+        theirs
+            .entry(u8::from_str_radix(id, 16).expect("an ID"))
+            .or_default()
+            .push(line);
+    }
+    for (id, theirs) in &theirs {
+        let Some(ours) = ours.get(id).filter(|ours| !ours.is_empty()) else {
+            continue;
+        };
+        for (index, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+            if ours.trim_end() != theirs.trim_end() {
+                let mut context = String::new();
+                for line in &theirs_around(theirs, &text) {
+                    let _ = writeln!(context, "    {line}");
+                }
+                panic!(
+                    "{golden}: element {index} of {id:x}\n  ours {ours}\ntheirs {theirs}\n{context}"
+                );
+            }
+        }
+        assert_eq!(
+            ours.len(),
+            theirs.len(),
+            "{golden}: {id:x}: ours {:?}, theirs {:?}",
+            ours.last(),
+            theirs.last()
+        );
+    }
+}
+
+/// The lines of the listing around one of them.
+fn theirs_around<'a>(line: &str, text: &'a str) -> Vec<&'a str> {
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines
+        .iter()
+        .position(|other| other.contains(line))
+        .unwrap_or_default();
+    lines[at.saturating_sub(8)..(at + 3).min(lines.len())].to_vec()
+}
+
+macro_rules! equal {
+    ($($test:ident: $name:literal;)*) => {
+        $(#[test] fn $test() { compare($name, concat!($name, ".dec"), 0, EtmV4Options::default()); })*
+    };
+}
+
+equal! {
+    ack_test: "001-ack_test";
+    a55_test_tpiu: "a55-test-tpiu";
+    a57_single_step: "a57_single_step";
+    bugfix_exact_match_head: "bugfix-exact-match-head";
+    ete_bc_instr: "ete-bc-instr";
+    ete_ite_instr: "ete-ite-instr";
+    ete_wfet: "ete-wfet";
+    ete_ip: "ete_ip";
+    ete_spec_1: "ete_spec_1";
+    ete_spec_3: "ete_spec_3";
+    event_test: "event_test";
+    infrastructure: "infrastructure";
+    init_short_addr: "init-short-addr";
+    juno_uname_002: "juno-uname-002";
+    juno_uname_002_tpiu: "juno-uname-002-tpiu";
+    juno_r1_1: "juno_r1_1";
+    maxspec78_commopt0: "maxspec78_commopt0";
+    pauth_lr: "pauth_lr";
+    q_elem: "q_elem";
+    ricsec_branches_1: "ricsec-branches-1";
+    ricsec_fib_1: "ricsec-fib-1";
+    rme_test: "rme_test";
+    src_addr: "src_addr";
+    ss_ib_el1ns: "ss_ib_el1ns";
+    test_file_mem_offsets: "test-file-mem-offsets";
+    texit_poe2: "texit-poe2";
+    tme_simple: "tme_simple";
+    tme_tcancel: "tme_tcancel";
+    trace_file_cid_vmid: "trace_file_cid_vmid";
+    ts_bit64_set: "ts_bit64_set";
+}
+
+#[test]
+fn source_addresses_split_at_branches_not_taken() {
+    let split = EtmV4Options {
+        split_source_ranges: true,
+    };
+    compare("src_addr", "src_addr.dec.srcaddrn", 0, split);
+    compare("ete_ip", "ete_ip.dec.srcaddrn", 0, split);
+}
