@@ -6,13 +6,22 @@
 //! alone knows are looked up by address.
 
 mod blocks;
+mod etmv3;
 mod etmv4;
+mod ptm;
 mod return_stack;
 
 pub use blocks::{Block, BlockId, Blocks, Stop};
+pub use etmv3::EtmV3Flow;
 pub use etmv4::{EtmV4Flow, EtmV4Options};
 
+pub use ptm::PtmFlow;
+
 use crate::element::Element;
+use crate::instruction::Waypoints;
+use crate::listing::Packet;
+use crate::memory::Code;
+use crate::source::Protocol;
 
 /// Where elements go.
 pub trait Sink {
@@ -23,5 +32,103 @@ pub trait Sink {
 impl Sink for Vec<(usize, Element)> {
     fn element(&mut self, at: usize, element: Element) {
         self.push((at, element));
+    }
+}
+
+/// Turns the packets of a source of any protocol into elements.
+#[derive(Debug)]
+pub enum Flow<C> {
+    /// Of ETMv4 or ETE.
+    EtmV4(Box<EtmV4Flow<C>>),
+    /// Of ETMv3.
+    EtmV3(Box<EtmV3Flow<C>>),
+    /// Of a PTM.
+    Ptm(Box<PtmFlow<C>>),
+    /// Of a source that traces no instructions.
+    None,
+}
+
+impl<C: Code> Flow<C> {
+    /// Begins to decode a source whose core runs `code`.
+    pub fn new(protocol: &Protocol, options: EtmV4Options, code: C) -> Self {
+        match protocol {
+            Protocol::EtmV4(config) => {
+                let waypoints = Waypoints {
+                    waits: config.wfx_is_branch(),
+                    barriers: false,
+                    counts_it: true,
+                };
+                Flow::EtmV4(Box::new(EtmV4Flow::new(
+                    config,
+                    options,
+                    Blocks::new(code, waypoints),
+                )))
+            }
+            Protocol::EtmV3(config) => Flow::EtmV3(Box::new(EtmV3Flow::new(
+                config,
+                Blocks::new(code, Waypoints::default()),
+            ))),
+            Protocol::Ptm(config) => {
+                let barriers = config.has_barrier_waypoints();
+                let waypoints = Waypoints {
+                    waits: false,
+                    barriers,
+                    counts_it: false,
+                };
+                Flow::Ptm(Box::new(PtmFlow::new(config, Blocks::new(code, waypoints))))
+            }
+            Protocol::Stm(_) | Protocol::Itm(_) => Flow::None,
+        }
+    }
+
+    /// Takes the next packet, which has to be one of the flow's protocol.
+    #[inline]
+    pub fn packet(&mut self, packet: &Packet, sink: &mut impl Sink) {
+        match (self, packet) {
+            (Flow::EtmV4(flow), Packet::EtmV4(packet)) => flow.packet(packet, sink),
+            (Flow::EtmV3(flow), Packet::EtmV3(packet)) => flow.packet(packet, sink),
+            (Flow::Ptm(flow), Packet::Ptm(packet)) => flow.packet(packet, sink),
+            _ => {}
+        }
+    }
+
+    /// Begins anew, as after a reset of the trace unit.
+    pub fn reset(&mut self) {
+        match self {
+            Flow::EtmV4(flow) => flow.reset(),
+            Flow::EtmV3(flow) => flow.reset(),
+            Flow::Ptm(flow) => flow.reset(),
+            Flow::None => {}
+        }
+    }
+
+    /// The trace ends.
+    pub fn finish(&mut self, sink: &mut impl Sink) {
+        match self {
+            Flow::EtmV4(flow) => flow.finish(sink),
+            Flow::EtmV3(flow) => flow.finish(sink),
+            Flow::Ptm(flow) => flow.finish(sink),
+            Flow::None => {}
+        }
+    }
+
+    /// The blocks found so far.
+    pub fn blocks(&self) -> Option<&Blocks<C>> {
+        match self {
+            Flow::EtmV4(flow) => Some(&flow.blocks),
+            Flow::EtmV3(flow) => Some(&flow.blocks),
+            Flow::Ptm(flow) => Some(&flow.blocks),
+            Flow::None => None,
+        }
+    }
+
+    /// Forgets what is known of the code: a mapping has changed.
+    pub fn forget_code(&mut self) {
+        match self {
+            Flow::EtmV4(flow) => flow.forget_code(),
+            Flow::EtmV3(flow) => flow.blocks.clear(),
+            Flow::Ptm(flow) => flow.blocks.clear(),
+            Flow::None => {}
+        }
     }
 }

@@ -153,6 +153,22 @@ pub struct Frames<'a> {
     pub resets: u64,
 }
 
+impl Frames<'_> {
+    /// The same with bytes of its own.
+    pub fn into_owned(self) -> Frames<'static> {
+        let own = |stream: Stream<'_>| Stream {
+            id: stream.id,
+            bytes: Cow::Owned(stream.bytes.into_owned()),
+            resets: stream.resets,
+            runs: stream.runs,
+        };
+        Frames {
+            streams: self.streams.into_iter().map(own).collect(),
+            ..self
+        }
+    }
+}
+
 /// Splits a buffer into the streams of its sources.
 ///
 /// An unformatted buffer becomes one stream with `unformatted_id`.

@@ -67,13 +67,15 @@ pub struct Instruction {
     pub it_length: u8,
 }
 
-/// Which instructions are waypoints besides branches.
+/// Which instructions are waypoints besides branches, and how conditions are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Waypoints {
     /// WFI and WFE are.
     pub waits: bool,
     /// DMB and DSB are.
     pub barriers: bool,
+    /// Whether the instructions of an IT block count as conditional. The reference does so for ETMv4 alone.
+    pub counts_it: bool,
 }
 
 /// Classifies the instruction at `address`, of which `bytes` are the memory from there on.

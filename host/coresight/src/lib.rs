@@ -18,6 +18,7 @@ pub mod etmv3;
 pub mod etmv4;
 pub mod flow;
 pub mod frames;
+pub mod input;
 pub mod instruction;
 pub mod isa;
 pub mod itm;

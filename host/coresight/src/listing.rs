@@ -1,10 +1,13 @@
-//! Listings of packets in the layout of OpenCSD's `trc_pkt_lister`, so that people can compare them line by line.
+//! Listings of packets and elements in the layout of OpenCSD's `trc_pkt_lister`, so that people can compare them line by line.
 //!
 //! Packets of several sources come in the order in which the buffer completes them.
 
 use std::fmt::{self, Write};
 
+use crate::element::Element;
+use crate::flow::{EtmV4Options, Flow};
 use crate::frames::{Offsets, Stream, TraceId};
+use crate::memory::Images;
 use crate::source::{Protocol, Source};
 use crate::{etmv3, etmv4, itm, ptm, stm};
 
@@ -110,19 +113,21 @@ impl Iterator for PacketDecoder<'_> {
     }
 }
 
-/// One source's packets on their way into a listing.
+/// One source's packets and elements on their way into a listing.
 struct Lane<'a> {
     source: &'a Source,
     stream: &'a Stream<'a>,
     offsets: Offsets<'a>,
     decoder: PacketDecoder<'a>,
+    flow: Flow<&'a Images>,
     /// Where the bytes of this decoder end: the next reset or the end.
     limit: usize,
+    /// The next packet, and the offset of its last byte.
     next: Option<(u64, Packet)>,
 }
 
 impl<'a> Lane<'a> {
-    fn new(source: &'a Source, stream: &'a Stream<'a>) -> Self {
+    fn new(source: &'a Source, stream: &'a Stream<'a>, flow: Flow<&'a Images>) -> Self {
         let limit = stream.resets.first().copied().unwrap_or(stream.bytes.len());
         let bytes = stream.bytes.get(..limit).unwrap_or_default();
         let mut lane = Lane {
@@ -130,6 +135,7 @@ impl<'a> Lane<'a> {
             stream,
             offsets: stream.offsets(),
             decoder: PacketDecoder::new(&source.protocol, bytes, 0),
+            flow,
             limit,
             next: None,
         };
@@ -149,64 +155,160 @@ impl<'a> Lane<'a> {
             if start >= self.stream.bytes.len() {
                 return;
             }
-            self.limit = self
-                .stream
-                .resets
-                .iter()
-                .copied()
-                .find(|at| *at > start)
-                .unwrap_or(self.stream.bytes.len());
+            let later = self.stream.resets.iter().copied().find(|at| *at > start);
+            self.limit = later.unwrap_or(self.stream.bytes.len());
             let bytes = self.stream.bytes.get(..self.limit).unwrap_or_default();
             self.decoder = PacketDecoder::new(&self.source.protocol, bytes, start);
+            self.flow.reset();
         }
     }
 }
 
-/// The packets of all sources of a buffer, in the order in which it completes them.
+/// The packets of all sources of a buffer, in the order in which it completes them, each with the elements that it gives.
 pub struct Listing<'a> {
     lanes: Vec<Lane<'a>>,
+    /// Elements of the packet before.
+    elements: Vec<(usize, Element)>,
+    /// The lane that gave them, and the next of them.
+    from: (usize, usize),
+    /// Whether the ends are already among them.
+    is_finished: bool,
 }
 
 impl<'a> Listing<'a> {
-    /// Lists the streams whose source is known. A stream without an ID belongs to the first source.
+    /// Lists the packets of the streams whose source is known. A stream without an ID belongs to the first source.
     pub fn new(sources: &'a [Source], streams: &'a [Stream<'a>]) -> Self {
+        Self::build(sources, streams, |_| Flow::None)
+    }
+
+    /// Lists packets and elements. `code` has the memory of each source's core, in their order.
+    pub fn decoding(
+        sources: &'a [Source],
+        streams: &'a [Stream<'a>],
+        code: &'a [Images],
+        options: EtmV4Options,
+    ) -> Self {
+        Self::build(sources, streams, |index| {
+            match (sources.get(index), code.get(index)) {
+                (Some(source), Some(code)) => Flow::new(&source.protocol, options, code),
+                _ => Flow::None,
+            }
+        })
+    }
+
+    fn build(
+        sources: &'a [Source],
+        streams: &'a [Stream<'a>],
+        flow: impl Fn(usize) -> Flow<&'a Images>,
+    ) -> Self {
         let lanes = streams
             .iter()
             .filter_map(|stream| {
-                let source = match stream.id {
-                    TraceId::NONE => sources.first(),
-                    id => sources.iter().find(|source| source.id == id),
+                let index = match stream.id {
+                    TraceId::NONE => 0,
+                    id => sources.iter().position(|source| source.id == id)?,
                 };
-                source.map(|source| Lane::new(source, stream))
+                Some(Lane::new(sources.get(index)?, stream, flow(index)))
             })
             .collect();
-        Listing { lanes }
+        Listing {
+            lanes,
+            elements: Vec::new(),
+            from: (0, 0),
+            is_finished: false,
+        }
+    }
+
+    /// The next element of the packet before.
+    fn element(&mut self) -> Option<Line<'a>> {
+        let (lane, next) = self.from;
+        let (at, element) = *self.elements.get(next)?;
+        self.from.1 += 1;
+        let lane = self.lanes.get_mut(lane)?;
+        Some(Line::Element {
+            source: lane.source,
+            offset: lane.offsets.of(at),
+            element,
+        })
     }
 }
 
 impl<'a> Iterator for Listing<'a> {
-    type Item = Entry<'a>;
+    type Item = Line<'a>;
 
-    fn next(&mut self) -> Option<Entry<'a>> {
-        let lane = self
-            .lanes
-            .iter_mut()
-            .filter(|lane| lane.next.is_some())
-            .min_by_key(|lane| lane.next.map(|(last, _)| last))?;
-        let (_, packet) = lane.next?;
-        let stream = lane.stream;
-        let entry = Entry {
-            source: lane.source,
-            id: stream.id,
-            offset: lane.offsets.of(packet.start()) + packet.number_shift(),
-            bytes: stream
-                .bytes
-                .get(packet.start()..packet.end())
-                .unwrap_or_default(),
-            packet,
-        };
-        lane.advance();
-        Some(entry)
+    fn next(&mut self) -> Option<Line<'a>> {
+        loop {
+            if let Some(element) = self.element() {
+                return Some(element);
+            }
+            self.elements.clear();
+            self.from.1 = 0;
+            let first = (0..self.lanes.len())
+                .filter_map(|index| Some((self.lanes[index].next?.0, index)))
+                .min();
+            let Some((_, index)) = first else {
+                // The ends of all sources, one after the other.
+                let next = if self.is_finished { self.from.0 + 1 } else { 0 };
+                self.is_finished = true;
+                let lane = self.lanes.get_mut(next)?;
+                lane.flow.finish(&mut self.elements);
+                self.from = (next, 0);
+                continue;
+            };
+            let lane = &mut self.lanes[index];
+            let (_, packet) = lane.next?;
+            let stream = lane.stream;
+            let entry = Entry {
+                source: lane.source,
+                id: stream.id,
+                offset: lane.offsets.of(packet.start()) + packet.number_shift(),
+                bytes: stream
+                    .bytes
+                    .get(packet.start()..packet.end())
+                    .unwrap_or_default(),
+                packet,
+            };
+            lane.flow.packet(&packet, &mut self.elements);
+            self.from = (index, 0);
+            lane.advance();
+            return Some(Line::Packet(entry));
+        }
+    }
+}
+
+/// A line of a listing.
+#[derive(Clone, Copy, Debug)]
+pub enum Line<'a> {
+    /// A packet.
+    Packet(Entry<'a>),
+    /// An element.
+    Element {
+        /// The source.
+        source: &'a Source,
+        /// Offset in the buffer of the packet from which it comes.
+        offset: u64,
+        /// The element.
+        element: Element,
+    },
+}
+
+impl Line<'_> {
+    /// Writes the line, without its end.
+    ///
+    /// # Errors
+    /// What the writer returns.
+    pub fn write(&self, out: &mut dyn Write) -> fmt::Result {
+        match self {
+            Line::Packet(entry) => entry.write_line(out),
+            Line::Element {
+                source,
+                offset,
+                element,
+            } => {
+                write!(out, "Idx:{offset}; ID:{:x}; ", source.id.0)?;
+                element.describe(out)
+            }
+        }
     }
 }
 

@@ -81,6 +81,12 @@ pub trait Code {
     fn at(&self, space: MemorySpace, address: u64) -> Option<&[u8]>;
 }
 
+impl<C: Code> Code for &C {
+    fn at(&self, space: MemorySpace, address: u64) -> Option<&[u8]> {
+        (**self).at(space, address)
+    }
+}
+
 /// Images of memory, by address and space.
 #[derive(Clone, Debug, Default)]
 pub struct Images {

@@ -1,12 +1,13 @@
 //! `kymo packets`: the raw packets of Arm hardware trace, in the layout of OpenCSD's `trc_pkt_lister`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use kymo_coresight::Source;
-use kymo_coresight::frames::{self, Frames, TraceId};
-use kymo_coresight::listing::{Entry, Listing};
-use kymo_coresight::snapshot::{Buffer, Snapshot};
+use kymo_coresight::flow::EtmV4Options;
+use kymo_coresight::frames::TraceId;
+use kymo_coresight::input::{self, Buffer};
+use kymo_coresight::listing::{Line, Listing};
+use kymo_coresight::snapshot::Snapshot;
 
 use crate::args::{Format, FormatArgs};
 use crate::context::Context;
@@ -18,6 +19,7 @@ use crate::diagnostic::Report;
 EXAMPLES
   kymo packets snapshot/                     every packet, with offset, trace ID, bytes and meaning
   kymo packets --id 10 snapshot/             those of one source
+  kymo packets --decode snapshot/            with the instruction ranges, exceptions and times in them
   kymo packets --buffer ETB_1 snapshot/      those of one buffer
   kymo packets --format json snapshot/ | jq .name    one object a line, for programs")]
 pub struct Args {
@@ -32,6 +34,10 @@ pub struct Args {
     /// Only this trace buffer of the snapshot. Repeatable.
     #[arg(long, value_name = "NAME")]
     buffer: Vec<String>,
+
+    /// Follow the instructions too: list the elements that each packet gives, behind it.
+    #[arg(long)]
+    decode: bool,
 
     #[command(flatten)]
     format: FormatArgs,
@@ -50,53 +56,58 @@ fn trace_id(text: &str) -> Result<TraceId, String> {
 /// # Errors
 /// When the input can't be read, or holds no trace of a known protocol.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
-    if !Snapshot::is_at(&args.input) {
-        let path = args.input.display();
-        return Err(Report::new(format!("{path} is not a CoreSight snapshot"))
-            .help("give a directory with a snapshot.ini"));
+    let (mut buffers, missing) = open(&args.input)?;
+    for error in missing {
+        context.warn(format_args!("{error}"));
     }
-    let snapshot = Snapshot::open(&args.input).map_err(|error| Report::caused_by(&error))?;
-    let chosen = |buffer: &&Buffer| args.buffer.is_empty() || args.buffer.contains(&buffer.name);
-    let buffers: Vec<&Buffer> = snapshot.buffers.iter().filter(chosen).collect();
+    let names: Vec<_> = buffers.iter().map(|buffer| buffer.name.clone()).collect();
+    if !args.buffer.is_empty() {
+        buffers.retain(|buffer| args.buffer.contains(&buffer.name));
+    }
     if buffers.is_empty() {
-        let names: Vec<_> = snapshot
-            .buffers
-            .iter()
-            .map(|buffer| buffer.name.as_str())
-            .collect();
-        return Err(Report::new("the snapshot has no such trace buffer")
+        return Err(Report::new("the input has no such trace buffer")
             .help(format!("its buffers are {}", names.join(", "))));
     }
     for buffer in &buffers {
-        let bytes = snapshot
-            .read_buffer(buffer)
-            .map_err(|error| Report::caused_by(&error))?;
-        let sources = Source::of_buffer(&snapshot, buffer);
-        let frames = frames::split(&bytes, buffer.format, TraceId::NONE);
         if buffers.len() > 1 && args.format.format == Format::Text {
             writeln!(context.out().0, "Buffer {}", buffer.name)?;
         }
-        list(args, &sources, &frames, context)?;
-        remark(buffer, &sources, &frames, context);
+        list(args, buffer, context)?;
+        remark(buffer, context);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(
-    args: &Args,
-    sources: &[Source],
-    frames: &Frames<'_>,
-    context: &mut Context,
-) -> Result<(), Report> {
+/// Opens an input of hardware trace.
+pub(super) fn open(path: &Path) -> Result<(Vec<Buffer>, Vec<kymo_coresight::Error>), Report> {
+    if !Snapshot::is_at(path) {
+        let path = path.display();
+        return Err(Report::new(format!("{path} is not a CoreSight snapshot"))
+            .help("give a directory with a snapshot.ini"));
+    }
+    input::open_snapshot(path).map_err(|error| Report::caused_by(&error))
+}
+
+fn list(args: &Args, buffer: &Buffer, context: &mut Context) -> Result<(), Report> {
+    let (sources, streams) = (&buffer.sources, &buffer.frames.streams);
+    let listing = if args.decode {
+        Listing::decoding(sources, streams, &buffer.code, EtmV4Options::default())
+    } else {
+        Listing::new(sources, streams)
+    };
     let mut text = String::with_capacity(FLUSH_AT + 1024);
-    for entry in Listing::new(sources, &frames.streams) {
-        if !args.id.is_empty() && !args.id.contains(&entry.id) {
+    for line in listing {
+        let id = match line {
+            Line::Packet(entry) => entry.id,
+            Line::Element { source, .. } => source.id,
+        };
+        if !args.id.is_empty() && !args.id.contains(&id) {
             continue;
         }
         // Writing into a String cannot fail.
         let _ = match args.format.format {
-            Format::Text => entry.write_line(&mut text),
-            Format::Json => write_json(&entry, &mut text),
+            Format::Text => line.write(&mut text),
+            Format::Json => write_json(&line, &mut text),
         };
         text.push('\n');
         if text.len() >= FLUSH_AT {
@@ -111,31 +122,56 @@ fn list(
 /// How much text is collected before it is written.
 const FLUSH_AT: usize = 1 << 16;
 
-fn write_json(entry: &Entry<'_>, out: &mut String) -> std::fmt::Result {
+fn write_json(line: &Line<'_>, out: &mut String) -> std::fmt::Result {
     use std::fmt::Write as _;
     let mut text = String::new();
-    entry.describe(&mut text)?;
-    // The text is our own: names, numbers and punctuation without quotes.
-    let (name, meaning) = text.split_once(':').unwrap_or((&text, ""));
-    let (name, meaning) = (name.trim(), meaning.trim());
-    write!(
-        out,
-        "{{\"type\":\"packet\",\"offset\":{},\"trace_id\":{}",
-        entry.offset, entry.id.0
-    )?;
-    write!(
-        out,
-        ",\"name\":\"{name}\",\"text\":\"{meaning}\",\"bytes\":\""
-    )?;
-    for byte in entry.bytes {
-        write!(out, "{byte:02x}")?;
+    // The texts are our own: names, numbers and punctuation without quotes.
+    match line {
+        Line::Packet(entry) => {
+            entry.describe(&mut text)?;
+            let (name, meaning) = text.split_once(':').unwrap_or((&text, ""));
+            let (name, meaning) = (name.trim(), meaning.trim());
+            let (offset, id) = (entry.offset, entry.id.0);
+            write!(
+                out,
+                "{{\"type\":\"packet\",\"offset\":{offset},\"trace_id\":{id}"
+            )?;
+            write!(
+                out,
+                ",\"name\":\"{name}\",\"text\":\"{meaning}\",\"bytes\":\""
+            )?;
+            for byte in entry.bytes {
+                write!(out, "{byte:02x}")?;
+            }
+            out.write_str("\"}")
+        }
+        Line::Element {
+            source,
+            offset,
+            element,
+        } => {
+            element.describe(&mut text)?;
+            let text = text.strip_prefix("OCSD_GEN_TRC_ELEM_").unwrap_or(&text);
+            let (name, meaning) = text.split_once('(').unwrap_or((text, ""));
+            let meaning = meaning.strip_suffix(')').unwrap_or(meaning).trim();
+            write!(
+                out,
+                "{{\"type\":\"element\",\"offset\":{offset},\"trace_id\":{}",
+                source.id.0
+            )?;
+            write!(out, ",\"name\":\"{name}\",\"text\":\"{meaning}\"}}")
+        }
     }
-    out.write_str("\"}")
 }
 
 /// Says what of the buffer is in no packet.
-fn remark(buffer: &Buffer, sources: &[Source], frames: &Frames<'_>, context: &Context) {
-    let name = &buffer.name;
+fn remark(buffer: &Buffer, context: &Context) {
+    let Buffer {
+        name,
+        sources,
+        frames,
+        ..
+    } = buffer;
     for stream in &frames.streams {
         let is_known = match stream.id {
             TraceId::NONE => !sources.is_empty(),

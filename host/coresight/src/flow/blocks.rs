@@ -272,7 +272,7 @@ impl<C: Code> Blocks<C> {
             bytes = &bytes[usize::from(instruction.size)..];
             block.end = end;
             block.count += 1;
-            let is_in_it = conditional_left > 0;
+            let is_in_it = conditional_left > 0 && self.waypoints.counts_it;
             conditional_left = match instruction.it_length {
                 0 => conditional_left.saturating_sub(1),
                 length => length,

@@ -98,6 +98,12 @@ impl<C: Code> EtmV4Flow<C> {
         self.overflowed = false;
     }
 
+    /// Forgets what is known of the code: a mapping has changed.
+    pub fn forget_code(&mut self) {
+        self.blocks.clear();
+        self.next_block = None;
+    }
+
     fn lose_sync(&mut self, why: Unsynced) {
         self.state = State::NoSync;
         self.unsynced = why;

@@ -1,7 +1,9 @@
 //! Hostile input: truncated captures and random bytes. No panic, no endless loop, every byte in one packet.
 
+use kymo_coresight::flow::{EtmV4Options, Flow};
 use kymo_coresight::frames::{self, FrameFormat, Stream, TraceId};
 use kymo_coresight::listing::PacketDecoder;
+use kymo_coresight::memory::{Image, Images, MemorySpace};
 use kymo_coresight::snapshot::Snapshot;
 use kymo_coresight::{Protocol, Source, etmv3, etmv4, ptm};
 use proptest::prelude::*;
@@ -66,7 +68,13 @@ fn decode(protocol: &Protocol, bytes: &[u8]) {
 fn synchronized(protocol: &Protocol, bytes: &[u8]) -> Vec<u8> {
     let mut all = match protocol {
         Protocol::Stm(_) => [vec![0xff; 10], vec![0x0f, 0x0f, 0x30]].concat(),
-        Protocol::EtmV4(_) => [vec![0; 11], vec![0x80]].concat(),
+        // Followed by trace info, trace on and an address with its context, so that atoms are followed.
+        Protocol::EtmV4(_) => {
+            let start = vec![
+                0x80, 0x01, 0x01, 0x00, 0x04, 0x85, 0, 0x20, 0, 0, 0, 0, 0, 0, 0x31,
+            ];
+            [vec![0; 11], start].concat()
+        }
         _ => vec![0, 0, 0, 0, 0, 0x80],
     };
     all.extend(bytes);
@@ -79,6 +87,27 @@ proptest! {
         for protocol in protocols() {
             decode(&protocol, &bytes);
             decode(&protocol, &synchronized(&protocol, &bytes));
+        }
+    }
+
+    #[test]
+    fn any_packets_through_any_code_end(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        code in proptest::collection::vec(any::<u8>(), 1..400),
+    ) {
+        let mut images = Images::default();
+        // Addresses of short packets, after a synchronization, are small.
+        images.add(Image { name: String::new(), address: 0, bytes: code.clone(), space: MemorySpace::ANY });
+        images.add(Image { name: String::new(), address: 0x1000, bytes: code, space: MemorySpace::EL1N });
+        for protocol in protocols() {
+            let mut flow = Flow::new(&protocol, EtmV4Options::default(), &images);
+            let mut elements = Vec::new();
+            for packet in PacketDecoder::new(&protocol, &synchronized(&protocol, &bytes), 0) {
+                flow.packet(&packet, &mut elements);
+            }
+            flow.finish(&mut elements);
+            // An atom gives two elements at most, a byte 24 atoms.
+            prop_assert!(elements.len() <= 64 * (bytes.len() + 20));
         }
     }
 

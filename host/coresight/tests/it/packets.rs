@@ -19,7 +19,7 @@ fn listing(name: &str, buffer: usize) -> Option<String> {
     let frames = frames::split(&bytes, buffer.format, TraceId::NONE);
     let mut text = String::new();
     for entry in Listing::new(&sources, &frames.streams) {
-        entry.write_line(&mut text).expect("text");
+        entry.write(&mut text).expect("text");
         text.push('\n');
     }
     Some(text)

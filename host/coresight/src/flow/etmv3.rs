@@ -1,0 +1,348 @@
+//! Packets of ETMv3 to elements.
+//!
+//! Every instruction has an atom. The last one may turn out not to have executed: an exception says so in the packet that
+//! follows. As in the reference tool, a range waits for that if it is alone in its packet, and only then is taken back:
+//! counts compare.
+
+use super::Sink;
+use super::blocks::Blocks;
+use crate::element::{Context, Element, Last, Range, Security, TraceOn, Unsynced};
+use crate::etmv3::{Branch, Config, Fields, ISync, Kind, Packet};
+use crate::etmv4::Atoms;
+use crate::instruction::Class;
+use crate::isa::{Isa, SyncReason};
+use crate::memory::Code;
+
+/// Turns the packets of one ETMv3 into elements.
+#[derive(Debug)]
+pub struct EtmV3Flow<C> {
+    config: Config,
+    /// The code.
+    pub blocks: Blocks<C>,
+    state: State,
+    unsynced: Unsynced,
+    context: Context,
+    address: u64,
+    isa: Isa,
+    needs_address: bool,
+    sent_unknown: bool,
+    /// Elements that the next packet may cancel.
+    pending: Vec<(usize, Element)>,
+    last_packet: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    NoSync,
+    WaitAsync,
+    WaitISync,
+    Decoding,
+}
+
+impl<C: Code> EtmV3Flow<C> {
+    /// Begins to decode.
+    pub fn new(config: &Config, blocks: Blocks<C>) -> Self {
+        EtmV3Flow {
+            config: *config,
+            blocks,
+            state: State::NoSync,
+            unsynced: Unsynced::Init,
+            context: Context::default(),
+            address: 0,
+            isa: Isa::Unknown,
+            needs_address: true,
+            sent_unknown: false,
+            pending: Vec::new(),
+            last_packet: 0,
+        }
+    }
+
+    /// Begins anew, as after a reset of the trace unit.
+    pub fn reset(&mut self) {
+        self.lose_sync(Unsynced::Reset);
+    }
+
+    fn lose_sync(&mut self, why: Unsynced) {
+        self.state = State::NoSync;
+        self.unsynced = why;
+        self.needs_address = true;
+        self.sent_unknown = false;
+        self.pending.clear();
+    }
+
+    /// The trace ends.
+    pub fn finish(&mut self, sink: &mut impl Sink) {
+        self.commit(sink);
+        sink.element(self.last_packet, Element::End(Unsynced::EndOfTrace));
+    }
+
+    fn commit(&mut self, sink: &mut impl Sink) {
+        for (at, element) in self.pending.drain(..) {
+            sink.element(at, element);
+        }
+    }
+
+    /// Takes the next packet.
+    pub fn packet(&mut self, packet: &Packet, sink: &mut impl Sink) {
+        let at = packet.start;
+        self.last_packet = at;
+        if self.state == State::NoSync {
+            sink.element(at, Element::NoSync(self.unsynced));
+            self.state = State::WaitAsync;
+        }
+        match self.state {
+            State::NoSync | State::WaitAsync => {
+                if packet.kind == Kind::Async {
+                    self.state = State::WaitISync;
+                }
+            }
+            State::WaitISync => match packet.fields {
+                Fields::ISync(isync) => {
+                    self.state = State::Decoding;
+                    self.isync(at, &isync, true, sink);
+                }
+                // Times hold before the first address.
+                Fields::Timestamp(_) => self.decode(packet, sink),
+                Fields::Cycles(_) | Fields::PHeader { .. } if self.config.is_cycle_accurate() => {
+                    self.decode(packet, sink);
+                }
+                _ => {}
+            },
+            State::Decoding => self.decode(packet, sink),
+        }
+    }
+
+    fn decode(&mut self, packet: &Packet, sink: &mut impl Sink) {
+        let at = packet.start;
+        match packet.fields {
+            Fields::Branch(branch) => {
+                if branch.exception.is_some_and(|exception| exception.cancels) {
+                    self.pending.clear();
+                }
+                self.commit(sink);
+                self.branch(at, &branch, sink);
+                return;
+            }
+            Fields::None if packet.kind == Kind::ExceptionExit => {
+                // Of the A and R profiles, the instruction before may be cancelled together with the return.
+                if self.config.is_m_profile {
+                    self.commit(sink);
+                }
+                self.pending.push((at, Element::ExceptionReturn));
+                return;
+            }
+            _ => self.commit(sink),
+        }
+        match packet.fields {
+            Fields::PHeader {
+                atoms,
+                cycles,
+                format,
+            } => self.p_header(at, atoms, cycles, format, sink),
+            Fields::ISync(isync) => self.isync(at, &isync, false, sink),
+            Fields::Cycles(cycles) => sink.element(at, Element::Cycles(cycles)),
+            Fields::Timestamp(value) => sink.element(
+                at,
+                Element::Timestamp {
+                    value,
+                    cycles: None,
+                },
+            ),
+            Fields::ContextId(id) => {
+                self.context.context_id = Some(id);
+                sink.element(at, Element::Context(self.context));
+            }
+            Fields::Vmid(vmid) => {
+                self.context.vmid = Some(u32::from(vmid));
+                sink.element(at, Element::Context(self.context));
+            }
+            Fields::Branch(_) | Fields::Data { .. } => {}
+            Fields::None => match packet.kind {
+                Kind::Trigger => sink.element(at, Element::Event(None)),
+                Kind::ExceptionEntry => {
+                    let number = 0;
+                    sink.element(
+                        at,
+                        Element::Exception {
+                            number,
+                            return_address: None,
+                            is_branch_target: false,
+                        },
+                    );
+                }
+                Kind::BadSequence | Kind::Reserved | Kind::BadTraceMode => {
+                    self.lose_sync(Unsynced::BadPacket)
+                }
+                _ => {}
+            },
+        }
+    }
+
+    fn isync(&mut self, at: usize, isync: &ISync, is_first: bool, sink: &mut impl Sink) {
+        if is_first || isync.reason != SyncReason::Periodic {
+            let why = match isync.reason {
+                SyncReason::RestartOverflow => TraceOn::Overflow,
+                SyncReason::DebugExit => TraceOn::Debug,
+                _ => TraceOn::Normal,
+            };
+            sink.element(at, Element::TraceOn { why, cycles: None });
+        }
+        if is_first {
+            self.context = Context::default();
+        }
+        if isync.address.is_some() {
+            self.isa = isync.isa;
+        }
+        self.context.isa = self.isa;
+        self.context.context_id = isync.id.or(self.context.context_id);
+        self.set_context(isync.context.ns, isync.context.hyp);
+        sink.element(
+            at,
+            Element::Context(Context {
+                cycles: isync.cycles,
+                ..self.context
+            }),
+        );
+        if let Some(address) = isync.current.or(isync.address) {
+            self.address = u64::from(address.value);
+            self.needs_address = false;
+            self.sent_unknown = false;
+        }
+    }
+
+    fn set_context(&mut self, ns: bool, hyp: bool) {
+        self.context.security = if ns {
+            Security::NonSecure
+        } else {
+            Security::Secure
+        };
+        self.context.level = hyp.then_some(2);
+    }
+
+    fn branch(&mut self, at: usize, branch: &Branch, sink: &mut impl Sink) {
+        self.address = u64::from(branch.address.value);
+        self.isa = branch.isa;
+        self.needs_address = false;
+        self.sent_unknown = false;
+        let Some(exception) = branch.exception else {
+            return;
+        };
+        if let Some(context) = branch.context {
+            let before = (self.context.security, self.context.level);
+            self.set_context(context.ns, context.hyp);
+            if before != (self.context.security, self.context.level) {
+                sink.element(at, Element::Context(self.context));
+            }
+        }
+        if exception.number != 0 {
+            let number = u32::from(exception.number);
+            sink.element(
+                at,
+                Element::Exception {
+                    number,
+                    return_address: None,
+                    is_branch_target: false,
+                },
+            );
+        }
+    }
+
+    fn p_header(&mut self, at: usize, atoms: Atoms, cycles: u32, format: u8, sink: &mut impl Sink) {
+        let counts = self.config.is_cycle_accurate();
+        // Cycles up to each atom: of format 1 one each, else all before the first.
+        let cycles_of = |index: u8| match (format, index) {
+            (1, _) => 1,
+            (_, 0) => cycles,
+            _ => 0,
+        };
+        let mut left = atoms.count;
+        let mut index = 0;
+        loop {
+            if self.needs_address {
+                self.commit(sink);
+                if !self.sent_unknown || counts {
+                    let remaining: u32 = match left {
+                        0 => cycles,
+                        _ => (index..atoms.count).map(cycles_of).sum(),
+                    };
+                    if !self.sent_unknown && left > 0 {
+                        sink.element(at, Element::AddressUnknown);
+                    } else {
+                        sink.element(at, Element::Cycles(remaining));
+                    }
+                    self.sent_unknown = true;
+                }
+                return;
+            }
+            if left == 0 {
+                if counts {
+                    sink.element(at, Element::Cycles(cycles));
+                }
+                return;
+            }
+            let is_taken = atoms.bits >> index & 1 == 1;
+            let cycles = counts.then(|| cycles_of(index));
+            left -= 1;
+            index += 1;
+            self.commit(sink);
+            self.instruction(at, is_taken, cycles, sink);
+            if left == 0 {
+                if index > 1 {
+                    self.commit(sink);
+                }
+                return;
+            }
+        }
+    }
+
+    /// One instruction.
+    fn instruction(
+        &mut self,
+        at: usize,
+        is_taken: bool,
+        cycles: Option<u32>,
+        sink: &mut impl Sink,
+    ) {
+        let space = match self.context.security {
+            Security::NonSecure => crate::memory::MemorySpace::ANY_N,
+            _ => crate::memory::MemorySpace::ANY_S,
+        };
+        let address = self.address;
+        let Some(found) = self.blocks.instruction(space, self.isa, address) else {
+            sink.element(at, Element::NotAccessible { address, space });
+            self.needs_address = true;
+            self.sent_unknown = false;
+            return;
+        };
+        let end = address.wrapping_add(u64::from(found.size));
+        let last = Last {
+            size: found.size,
+            class: found.class,
+            purpose: found.purpose,
+            is_conditional: found.is_conditional,
+        };
+        let range = Range {
+            start: address,
+            end,
+            count: 1,
+            isa: self.isa,
+            is_taken,
+            last,
+            block: None,
+            cycles,
+        };
+        self.pending.push((at, Element::Range(range)));
+        self.address = end;
+        match found.class {
+            Class::Branch if is_taken => {
+                self.address = found.target;
+                self.isa = found.next_isa;
+            }
+            Class::Indirect if is_taken => {
+                self.needs_address = true;
+                self.sent_unknown = false;
+            }
+            _ => {}
+        }
+    }
+}

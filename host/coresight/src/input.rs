@@ -1,0 +1,54 @@
+//! Inputs of any kind, opened: trace buffers with their sources and the code that these ran.
+
+use std::path::Path;
+
+use crate::Error;
+use crate::frames::{self, Frames, TraceId};
+use crate::memory::Images;
+use crate::snapshot::Snapshot;
+use crate::source::Source;
+
+/// A trace buffer, split into the streams of its sources.
+#[derive(Debug)]
+pub struct Buffer {
+    /// Its name in the input.
+    pub name: String,
+    /// The sources that write into it.
+    pub sources: Vec<Source>,
+    /// The memory of each source's core, in their order.
+    pub code: Vec<Images>,
+    /// Its streams, and what is in none.
+    pub frames: Frames<'static>,
+}
+
+/// Opens a snapshot directory. What of it cannot be read, though the rest can, is returned beside it.
+///
+/// # Errors
+/// [`Error`] if the snapshot or a trace buffer cannot be read.
+pub fn open_snapshot(path: &Path) -> Result<(Vec<Buffer>, Vec<Error>), Error> {
+    let snapshot = Snapshot::open(path)?;
+    let mut buffers = Vec::new();
+    let mut missing = Vec::new();
+    for buffer in &snapshot.buffers {
+        let sources = Source::of_buffer(&snapshot, buffer);
+        let mut code = Vec::new();
+        for source in &sources {
+            let core = snapshot
+                .device(&source.name)
+                .and_then(|device| snapshot.core_of(device));
+            let (images, errors) =
+                core.map_or_else(Default::default, |core| Images::of_core(&snapshot, core));
+            code.push(images);
+            missing.extend(errors);
+        }
+        let bytes = snapshot.read_buffer(buffer)?;
+        let frames = frames::split(&bytes, buffer.format, TraceId::NONE).into_owned();
+        buffers.push(Buffer {
+            name: buffer.name.clone(),
+            sources,
+            code,
+            frames,
+        });
+    }
+    Ok((buffers, missing))
+}
