@@ -5,6 +5,7 @@
 
 mod config;
 mod decoder;
+mod headers;
 mod packet;
 mod text;
 

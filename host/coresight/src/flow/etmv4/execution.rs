@@ -1,0 +1,331 @@
+//! What committed elements do: addresses, contexts, atoms, exceptions, Q elements and source addresses.
+
+use super::queue::{Entry, What};
+use super::{EtmV4Flow, Misfit};
+use crate::element::{Element, Range, Security, Unsynced};
+use crate::etmv4::{self, Atoms, QElement};
+use crate::flow::Sink;
+use crate::flow::blocks::{BlockId, Stop};
+use crate::instruction::{Class, Purpose};
+use crate::isa::Isa;
+use crate::memory::Code;
+
+impl<C: Code> EtmV4Flow<C> {
+    pub(super) fn set_address(&mut self, address: u64, is: u8) {
+        self.returns.is_pop_pending = false;
+        self.address = address;
+        self.isa = self.isa_of(is);
+        self.needs_address = false;
+        self.next_block = None;
+    }
+
+    pub(super) fn isa_of(&self, is: u8) -> Isa {
+        match (self.context.is_64_bit, is) {
+            (true, _) => Isa::A64,
+            (false, 0) => Isa::A32,
+            _ => Isa::T32,
+        }
+    }
+
+    pub(super) fn set_context(
+        &mut self,
+        at: usize,
+        context: etmv4::Context,
+        is: u8,
+        sink: &mut impl Sink,
+    ) {
+        self.context.is_64_bit = context.is_64_bit;
+        self.context.level = Some(context.level);
+        self.context.security = match (context.nse, context.ns) {
+            (false, false) => Security::Secure,
+            (false, true) => Security::NonSecure,
+            (true, false) => Security::Root,
+            (true, true) => Security::Realm,
+        };
+        // What a packet lacks is unchanged.
+        self.context.context_id = context.context_id.or(self.context.context_id);
+        self.context.vmid = context.vmid.or(self.context.vmid);
+        self.isa = self.isa_of(is);
+        self.context.isa = self.isa;
+        self.needs_context = false;
+        self.next_block = None;
+        sink.element(at, Element::Context(self.context));
+    }
+
+    /// If an indirect branch got no address, its target is where the last call returns to.
+    #[inline]
+    pub(super) fn pop_return(&mut self) {
+        if self.returns.is_pop_pending
+            && let Some((address, isa)) = self.returns.pop()
+        {
+            self.address = address;
+            self.isa = isa;
+            self.needs_address = false;
+            self.next_block = None;
+        }
+    }
+
+    #[inline]
+    pub(super) fn atoms(
+        &mut self,
+        at: usize,
+        atoms: Atoms,
+        sink: &mut impl Sink,
+    ) -> Result<(), Misfit> {
+        let mut bits = atoms.bits;
+        for _ in 0..atoms.count {
+            self.pop_return();
+            if self.needs_address || self.needs_context {
+                bits >>= 1;
+                continue;
+            }
+            self.atom(at, bits & 1 == 1, sink)?;
+            bits >>= 1;
+        }
+        Ok(())
+    }
+
+    /// Walks to the next waypoint.
+    #[inline]
+    pub(super) fn atom(
+        &mut self,
+        at: usize,
+        is_taken: bool,
+        sink: &mut impl Sink,
+    ) -> Result<(), Misfit> {
+        let id = match self.next_block {
+            Some(id) => id,
+            None => self.blocks.at(self.context.space(), self.isa, self.address),
+        };
+        let block = *self.blocks.get(id);
+        match block.stop {
+            Stop::Waypoint => {}
+            Stop::NotAccessible => {
+                if block.count > 0 {
+                    sink.element(at, Element::Range(block.range(id, true)));
+                }
+                sink.element(
+                    at,
+                    Element::NotAccessible {
+                        address: block.end,
+                        space: block.space,
+                    },
+                );
+                self.address = block.end;
+                self.needs_address = true;
+                return Ok(());
+            }
+            Stop::NoCode => return Err(Misfit(Unsynced::BadImage)),
+        }
+        sink.element(at, Element::Range(block.range(id, is_taken)));
+        self.go_on(id, is_taken);
+        if is_taken && self.config.is_ete && block.last.purpose == Purpose::ExceptionReturn {
+            sink.element(at, Element::ExceptionReturn);
+        }
+        Ok(())
+    }
+
+    /// Goes where a block leads.
+    #[inline]
+    pub(super) fn go_on(&mut self, id: BlockId, is_taken: bool) {
+        let block = self.blocks.get(id);
+        let (class, end, isa) = (block.last.class, block.end, block.isa);
+        let links = block.links && is_taken;
+        match class {
+            Class::Branch if is_taken => {
+                self.address = block.target;
+                self.isa = block.next_isa;
+                self.next_block = Some(self.blocks.after(id, true));
+            }
+            Class::Indirect if is_taken => {
+                self.address = end;
+                self.needs_address = true;
+                self.next_block = None;
+            }
+            _ => {
+                self.address = end;
+                self.next_block = Some(self.blocks.after(id, false));
+            }
+        }
+        if links {
+            self.returns.push(end, isa);
+        }
+        if class == Class::Indirect && is_taken {
+            self.returns.expect_pop();
+        }
+    }
+
+    /// An exception: what executed up to its return address, then itself. Its address is the next in the queue.
+    pub(super) fn exception(
+        &mut self,
+        at: usize,
+        number: u32,
+        is_branch_target: bool,
+        sink: &mut impl Sink,
+    ) -> Result<(), Misfit> {
+        self.pop_return();
+        let mut context = None;
+        if let Some(Entry {
+            what: What::Context(found, is),
+            ..
+        }) = self.queue.front()
+        {
+            context = Some((*found, *is));
+            self.queue.pop_front();
+        }
+        let Some(Entry {
+            what: What::Address(return_address, is),
+            ..
+        }) = self.queue.front().copied()
+        else {
+            return Err(Misfit(Unsynced::BadPacket));
+        };
+        if is_branch_target {
+            if let Some((context, _)) = context {
+                self.context.is_64_bit = context.is_64_bit;
+            }
+            self.set_address(return_address, is);
+        }
+        if let Some((context, is)) = context {
+            self.set_context(at, context, is, sink);
+        }
+        // Behind an indirect branch without a target the reference walks on from the branch, and so do we: counts compare.
+        if self.address != return_address && !self.needs_context {
+            let space = self.context.space();
+            let block = self
+                .blocks
+                .walk_until(space, self.isa, self.address, Some(return_address));
+            if block.count > 0 && block.stop != Stop::NoCode {
+                let range = Range {
+                    block: None,
+                    ..block.range(0, true)
+                };
+                sink.element(at, Element::Range(range));
+                self.address = block.end;
+                self.isa = block.next_isa;
+                self.next_block = None;
+            }
+            if block.stop == Stop::NotAccessible {
+                sink.element(
+                    at,
+                    Element::NotAccessible {
+                        address: block.end,
+                        space,
+                    },
+                );
+                self.needs_address = true;
+            }
+        }
+        let return_address = Some(return_address);
+        sink.element(
+            at,
+            Element::Exception {
+                number,
+                return_address,
+                is_branch_target,
+            },
+        );
+        Ok(())
+    }
+
+    /// A Q element: so many instructions, then an address.
+    pub(super) fn q(&mut self, at: usize, q: QElement, sink: &mut impl Sink) {
+        self.pop_return();
+        let next = q.address;
+        let count = q.count.unwrap_or_default();
+        if !self.needs_context {
+            let (space, start) = (self.context.space(), self.address);
+            let block = self.blocks.walk_count(space, self.isa, start, count);
+            let is_branch = matches!(block.last.class, Class::Branch | Class::Indirect);
+            let leads_there = next.is_none_or(|next| next.value == block.end) || is_branch;
+            if count > 0 && block.count == count && leads_there {
+                let range = Range {
+                    block: None,
+                    ..block.range(0, true)
+                };
+                sink.element(at, Element::Range(range));
+            } else {
+                let next = next.map_or(start, |next| next.value);
+                sink.element(at, Element::RangeWithoutPath { start, next, count });
+            }
+        }
+        match next {
+            Some(next) => self.set_address(next.value, next.is),
+            None => self.needs_address = true,
+        }
+    }
+
+    /// A source address: everything up to the branch there executed, and the branch was taken.
+    pub(super) fn source(
+        &mut self,
+        at: usize,
+        source: u64,
+        is: u8,
+        sink: &mut impl Sink,
+    ) -> Result<(), Misfit> {
+        self.pop_return();
+        if self.needs_context {
+            return Ok(());
+        }
+        let space = self.context.space();
+        if self.needs_address || self.address > source {
+            self.set_address(source, is);
+        }
+        let Some(last) = self.blocks.instruction(space, self.isa, source) else {
+            sink.element(
+                at,
+                Element::NotAccessible {
+                    address: source,
+                    space,
+                },
+            );
+            self.needs_address = true;
+            return Ok(());
+        };
+        let end = source.wrapping_add(u64::from(last.size));
+        let (isa, mut start) = (self.isa, self.address);
+        if self.options.split_source_ranges {
+            // Each branch on the way was not taken.
+            loop {
+                let id = self.blocks.at(space, isa, start);
+                let block = *self.blocks.get(id);
+                if block.stop != Stop::Waypoint || block.end >= end {
+                    break;
+                }
+                sink.element(at, Element::Range(block.range(id, false)));
+                start = block.end;
+            }
+        }
+        let block = self.blocks.walk_until(space, isa, start, Some(end));
+        if block.stop != Stop::Waypoint || block.count == 0 {
+            return Err(Misfit(Unsynced::BadImage));
+        }
+        sink.element(
+            at,
+            Element::Range(Range {
+                block: None,
+                ..block.range(0, true)
+            }),
+        );
+        if block.last.purpose == Purpose::ExceptionReturn {
+            sink.element(at, Element::ExceptionReturn);
+        }
+        self.address = end;
+        self.next_block = None;
+        if block.links {
+            self.returns.push(end, isa);
+        }
+        match block.last.class {
+            Class::Branch => {
+                self.address = block.target;
+                self.isa = block.next_isa;
+            }
+            Class::Indirect => {
+                self.needs_address = true;
+                self.returns.expect_pop();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
