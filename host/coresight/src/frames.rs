@@ -154,6 +154,37 @@ pub struct Frames<'a> {
 }
 
 impl Frames<'_> {
+    /// Adds what another part of the buffer holds, which begins at `offset`. Decoders begin anew there.
+    pub(crate) fn append(&mut self, other: Frames<'_>, offset: u64) {
+        for stream in &other.streams {
+            let at = self.streams.iter().position(|known| known.id == stream.id);
+            let at = at.unwrap_or_else(|| {
+                self.streams.push(Stream::new(stream.id));
+                self.streams.len() - 1
+            });
+            let known = &mut self.streams[at];
+            let start = known.bytes.len();
+            if start > 0 {
+                known.resets.push(start);
+            }
+            known
+                .resets
+                .extend(stream.resets.iter().map(|at| start + at));
+            known.runs.extend(stream.runs.iter().map(|run| Run {
+                start: start + run.start,
+                offset: offset + run.offset,
+            }));
+            known.bytes.to_mut().extend_from_slice(&stream.bytes);
+        }
+        self.frames += other.frames;
+        self.skipped_bytes += other.skipped_bytes;
+        self.padding_bytes += other.padding_bytes;
+        self.reserved_bytes += other.reserved_bytes;
+        self.triggers += other.triggers;
+        self.rest_bytes += other.rest_bytes;
+        self.resets += other.resets;
+    }
+
     /// The same with bytes of its own.
     pub fn into_owned(self) -> Frames<'static> {
         let own = |stream: Stream<'_>| Stream {

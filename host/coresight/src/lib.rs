@@ -24,6 +24,7 @@ pub mod isa;
 pub mod itm;
 pub mod listing;
 pub mod memory;
+pub mod perf;
 pub mod ptm;
 pub mod snapshot;
 mod source;

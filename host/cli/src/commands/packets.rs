@@ -7,11 +7,13 @@ use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::frames::TraceId;
 use kymo_coresight::input::{self, Buffer};
 use kymo_coresight::listing::{Line, Listing};
+use kymo_coresight::perf;
 use kymo_coresight::snapshot::Snapshot;
 
 use crate::args::{Format, FormatArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::render::escape::escaped;
 
 /// The options of `kymo packets`.
 #[derive(Debug, clap::Args)]
@@ -23,7 +25,7 @@ EXAMPLES
   kymo packets --buffer ETB_1 snapshot/      those of one buffer
   kymo packets --format json snapshot/ | jq .name    one object a line, for programs")]
 pub struct Args {
-    /// A snapshot directory with a snapshot.ini.
+    /// A snapshot directory with a snapshot.ini, or a perf.data file.
     #[arg(value_name = "INPUT")]
     input: PathBuf,
 
@@ -31,7 +33,11 @@ pub struct Args {
     #[arg(long, value_name = "ID", value_parser = trace_id)]
     id: Vec<TraceId>,
 
-    /// Only this trace buffer of the snapshot. Repeatable.
+    /// Where the binaries of a perf.data are, by their paths below this directory.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    symfs: PathBuf,
+
+    /// Only this trace buffer of the input. Repeatable.
     #[arg(long, value_name = "NAME")]
     buffer: Vec<String>,
 
@@ -56,10 +62,7 @@ fn trace_id(text: &str) -> Result<TraceId, String> {
 /// # Errors
 /// When the input can't be read, or holds no trace of a known protocol.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
-    let (mut buffers, missing) = open(&args.input)?;
-    for error in missing {
-        context.warn(format_args!("{error}"));
-    }
+    let mut buffers = open(&args.input, &args.symfs, context)?;
     let names: Vec<_> = buffers.iter().map(|buffer| buffer.name.clone()).collect();
     if !args.buffer.is_empty() {
         buffers.retain(|buffer| args.buffer.contains(&buffer.name));
@@ -78,14 +81,53 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens an input of hardware trace.
-pub(super) fn open(path: &Path) -> Result<(Vec<Buffer>, Vec<kymo_coresight::Error>), Report> {
-    if !Snapshot::is_at(path) {
-        let path = path.display();
-        return Err(Report::new(format!("{path} is not a CoreSight snapshot"))
-            .help("give a directory with a snapshot.ini"));
+/// Opens an input of hardware trace: a snapshot, or a perf.data with binaries below `symfs`. Says what is missing.
+pub(super) fn open(path: &Path, symfs: &Path, context: &Context) -> Result<Vec<Buffer>, Report> {
+    if Snapshot::is_at(path) {
+        let (buffers, missing) =
+            input::open_snapshot(path).map_err(|error| Report::caused_by(&error))?;
+        for error in missing {
+            context.warn(format_args!("{error}"));
+        }
+        return Ok(buffers);
     }
-    input::open_snapshot(path).map_err(|error| Report::caused_by(&error))
+    let mut recording = perf::open(path).map_err(|error| {
+        Report::caused(path.display(), &error)
+            .help("kymo reads snapshot directories (snapshot.ini) and perf.data files of CoreSight")
+    })?;
+    let missing = recording.load(|mapping| {
+        let below = mapping.path.trim_start_matches('/');
+        std::fs::read(symfs.join(below)).ok()
+    });
+    for mapping in missing {
+        let build_id: String = mapping
+            .build_id
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let build_id = if build_id.is_empty() {
+            build_id
+        } else {
+            format!(" (build ID {build_id})")
+        };
+        let path = escaped(&mapping.path);
+        context.warn(format_args!(
+            "no file for {path}{build_id}: what ran there is not followed"
+        ));
+    }
+    if recording.truncated > 0 {
+        context.warn(format_args!(
+            "trace was lost {} times (truncated AUX)",
+            recording.truncated
+        ));
+    }
+    if recording.missing > 0 {
+        context.warn(format_args!(
+            "{} AUX records left out: no buffer has their bytes",
+            recording.missing
+        ));
+    }
+    Ok(recording.buffers)
 }
 
 fn list(args: &Args, buffer: &Buffer, context: &mut Context) -> Result<(), Report> {

@@ -5,7 +5,7 @@ use kymo_coresight::frames::{self, FrameFormat, Stream, TraceId};
 use kymo_coresight::listing::PacketDecoder;
 use kymo_coresight::memory::{Image, Images, MemorySpace};
 use kymo_coresight::snapshot::Snapshot;
-use kymo_coresight::{Protocol, Source, etmv3, etmv4, ptm};
+use kymo_coresight::{Protocol, Source, etmv3, etmv4, perf, ptm};
 use proptest::prelude::*;
 
 use crate::data;
@@ -143,6 +143,20 @@ fn small_captures_may_end_anywhere() {
                 let stream = Stream::unformatted(source.id, &bytes[..end], 0);
                 decode(&source.protocol, &stream.bytes);
             }
+        }
+    }
+}
+
+#[test]
+fn a_recording_may_end_or_be_wrong_anywhere() {
+    let Some(folder) = data::folder() else { return };
+    let bytes = std::fs::read(folder.join("perf/aosp-perf_etm.perf.data")).expect("a recording");
+    for end in (0..bytes.len()).step_by(97) {
+        let _ = perf::read(&bytes[..end]);
+        let mut wrong = bytes.clone();
+        wrong[end] ^= 0xff;
+        if let Ok(mut recording) = perf::read(&wrong) {
+            recording.load(|_| Some(vec![0; 64]));
         }
     }
 }

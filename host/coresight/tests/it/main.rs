@@ -4,3 +4,4 @@ mod data;
 mod elements;
 mod hostile;
 mod packets;
+mod perf;

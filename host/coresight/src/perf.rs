@@ -1,0 +1,543 @@
+//! CoreSight trace in a perf.data file, of Linux perf or of Android's simpleperf.
+//!
+//! Trace comes as AUXTRACE records, each a buffer of one CPU or one thread; AUX records say which part of it was one run
+//! of the trace unit. AUXTRACE_INFO has the registers that configure each CPU's unit, mappings where code was. The index
+//! of the AUXTRACE feature is not needed: the records are found by walking through the file.
+//!
+//! The reader is our own, of the few records that matter here: a crate for the container (`linux-perf-data`) gives just
+//! these as raw bytes, sorts and copies the others, and brings decompression that a trace of several gigabytes has no use
+//! for.
+
+mod metadata;
+
+use std::path::Path;
+
+use crate::Error;
+use crate::frames::{self, FrameFormat, Frames, TraceId};
+use crate::input::Buffer;
+use crate::memory::{Image, Images, MemorySpace};
+use crate::source::Source;
+use metadata::Metadata;
+
+/// The first bytes of the file.
+pub const MAGIC: &[u8; 8] = b"PERFILE2";
+
+/// A mapping of a file into a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Process; `None` for the kernel.
+    pub process: Option<u32>,
+    /// Address of the first byte.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Offset of the first byte in the file.
+    pub offset: u64,
+    /// The file.
+    pub path: String,
+    /// Build ID, if recorded with the mapping; else empty.
+    pub build_id: Vec<u8>,
+}
+
+/// What a perf.data file has of CoreSight trace.
+#[derive(Debug)]
+pub struct Recording {
+    /// Trace buffers. Their sources have no code yet.
+    pub buffers: Vec<Buffer>,
+    /// Executable mappings, in the order of the file.
+    pub mappings: Vec<Mapping>,
+    /// AUX records that say that trace was lost.
+    pub truncated: u64,
+    /// AUX records of which no buffer has the bytes.
+    pub missing: u64,
+    /// Names of processes, the last one wins.
+    pub names: Vec<(u32, String)>,
+    /// The process of each buffer, if it is one thread's.
+    pub processes: Vec<Option<u32>>,
+}
+
+impl Recording {
+    /// Gives the buffers code. `read` finds a mapping's file; what it does not find is returned.
+    pub fn load(&mut self, mut read: impl FnMut(&Mapping) -> Option<Vec<u8>>) -> Vec<Mapping> {
+        let mut missing = Vec::new();
+        let mut loaded: Vec<(Mapping, Image)> = Vec::new();
+        for mapping in &self.mappings {
+            let Some(file) = read(mapping) else {
+                if !missing
+                    .iter()
+                    .any(|other: &Mapping| other.path == mapping.path)
+                {
+                    missing.push(mapping.clone());
+                }
+                continue;
+            };
+            let start = usize::try_from(mapping.offset)
+                .unwrap_or(usize::MAX)
+                .min(file.len());
+            let len = usize::try_from(mapping.length)
+                .unwrap_or(usize::MAX)
+                .min(file.len() - start);
+            let image = Image {
+                name: mapping.path.clone(),
+                address: mapping.address,
+                bytes: file[start..start + len].to_vec(),
+                space: MemorySpace::ANY,
+            };
+            loaded.push((mapping.clone(), image));
+        }
+        for (buffer, process) in self.buffers.iter_mut().zip(&self.processes) {
+            let mut images = Images::default();
+            // A mapping replaces what was there before: the newest comes first.
+            for (mapping, image) in loaded.iter().rev() {
+                if process.is_none() || mapping.process.is_none() || mapping.process == *process {
+                    images.add(image.clone());
+                }
+            }
+            buffer.code = vec![images; buffer.sources.len()];
+        }
+        missing
+    }
+}
+
+/// Reads the file at `path`.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Format`] if it is no perf.data or damaged, [`Error::OtherTrace`] if its hardware trace is of
+/// another kind.
+pub fn open(path: &Path) -> Result<Recording, Error> {
+    let bytes = std::fs::read(path).map_err(|source| Error::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    read(&bytes)
+}
+
+/// Reads a perf.data file in memory.
+///
+/// # Errors
+/// As [`open`].
+pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
+    let header = Header::read(bytes)?;
+    let mut walk = Walk {
+        sample_id: header.sample_id,
+        ..Walk::default()
+    };
+    walk.records(bytes, header.data)?;
+    walk.finish(bytes)
+}
+
+/// Where the records are, and how they end.
+struct Header {
+    data: std::ops::Range<usize>,
+    sample_id: SampleId,
+}
+
+/// Bits of a `sample_type`.
+const SAMPLE_TID: u64 = 1 << 1;
+const SAMPLE_TIME: u64 = 1 << 2;
+const SAMPLE_ID: u64 = 1 << 6;
+const SAMPLE_CPU: u64 = 1 << 7;
+const SAMPLE_STREAM_ID: u64 = 1 << 9;
+const SAMPLE_IDENTIFIER: u64 = 1 << 16;
+
+/// What stands at the end of each record: `sample_type`, if `sample_id_all` is set.
+#[derive(Clone, Copy, Debug, Default)]
+struct SampleId(u64);
+
+impl SampleId {
+    fn of_attr(attr: &[u8]) -> Self {
+        let is_all = number(attr, 40).is_some_and(|flags| flags >> 18 & 1 == 1);
+        SampleId(if is_all {
+            number(attr, 24).unwrap_or_default()
+        } else {
+            0
+        })
+    }
+
+    /// Process, thread and CPU at the end of a record, where it has them.
+    fn of(self, record: &[u8]) -> (Option<(u32, u32)>, Option<u32>) {
+        let fields = [
+            SAMPLE_TID,
+            SAMPLE_TIME,
+            SAMPLE_ID,
+            SAMPLE_STREAM_ID,
+            SAMPLE_CPU,
+            SAMPLE_IDENTIFIER,
+        ];
+        let present = fields.iter().filter(|field| self.0 & **field != 0);
+        let Some(mut at) = record.len().checked_sub(8 * present.clone().count()) else {
+            return (None, None);
+        };
+        let (mut thread, mut cpu) = (None, None);
+        for field in present {
+            match *field {
+                SAMPLE_TID => thread = word(record, at).zip(word(record, at + 4)),
+                SAMPLE_CPU => cpu = word(record, at),
+                _ => {}
+            }
+            at += 8;
+        }
+        (thread, cpu)
+    }
+}
+
+impl Header {
+    fn read(bytes: &[u8]) -> Result<Self, Error> {
+        let wrong = |offset: u64, expected, found: String| Error::Format {
+            offset,
+            expected,
+            found,
+        };
+        if bytes.get(..8) != Some(MAGIC) {
+            let found = format!("{:02x?}", bytes.get(..8).unwrap_or(bytes));
+            return Err(wrong(0, "PERFILE2", found));
+        }
+        let size = number(bytes, 8).unwrap_or_default();
+        if size == 16 {
+            // Piped: records follow, attributes among them.
+            return Ok(Header {
+                data: 16..bytes.len(),
+                sample_id: SampleId::default(),
+            });
+        }
+        let field = |at| {
+            number(bytes, at).ok_or_else(|| {
+                wrong(
+                    bytes.len() as u64,
+                    "a header of 104 bytes",
+                    "the end".into(),
+                )
+            })
+        };
+        let (attrs, data, data_size) = (field(24)?, field(40)?, field(48)?);
+        let place = |value: u64| {
+            usize::try_from(value)
+                .unwrap_or(usize::MAX)
+                .min(bytes.len())
+        };
+        let sample_id = SampleId::of_attr(bytes.get(place(attrs)..).unwrap_or_default());
+        let end = if data_size == 0 {
+            bytes.len()
+        } else {
+            place(data.saturating_add(data_size))
+        };
+        Ok(Header {
+            data: place(data)..end.max(place(data)),
+            sample_id,
+        })
+    }
+}
+
+/// A run of the trace unit: the part of a buffer that an AUX record names.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    offset: u64,
+    size: u64,
+    flags: u64,
+    thread: Option<(u32, u32)>,
+    cpu: Option<u32>,
+}
+
+/// AUX flags.
+const AUX_TRUNCATED: u64 = 1;
+const AUX_OVERWRITE: u64 = 2;
+const AUX_RAW: u64 = 0x100;
+
+/// A buffer: where it lies in the file, and whose it is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    start: usize,
+    size: usize,
+    offset: u64,
+    thread: Option<u32>,
+    cpu: Option<u32>,
+}
+
+#[derive(Default)]
+struct Walk {
+    sample_id: SampleId,
+    metadata: Option<Metadata>,
+    runs: Vec<Run>,
+    places: Vec<Place>,
+    /// CPU and trace ID.
+    ids: Vec<(u32, TraceId)>,
+    mappings: Vec<Mapping>,
+    names: Vec<(u32, String)>,
+}
+
+impl Walk {
+    fn records(&mut self, bytes: &[u8], data: std::ops::Range<usize>) -> Result<(), Error> {
+        let mut at = data.start;
+        while at + 8 <= data.end {
+            let (Some(kind), Some(sizes)) = (word(bytes, at), word(bytes, at + 4)) else {
+                break;
+            };
+            let (misc, size) = (sizes & 0xffff, (sizes >> 16) as usize);
+            let Some(record) = bytes
+                .get(at + 8..at + size.max(8))
+                .filter(|_| size >= 8 && at + size <= data.end)
+            else {
+                return Err(Error::Format {
+                    offset: at as u64,
+                    expected: "a record that ends before the data does",
+                    found: format!("{size} bytes of type {kind}"),
+                });
+            };
+            at += size;
+            match kind {
+                1 => self.mmap(record, misc),
+                3 => self.comm(record),
+                10 => self.mmap2(record, misc),
+                11 => self.aux(record),
+                21 => self.hardware_id(record),
+                64 if self.sample_id.0 == 0 => self.sample_id = SampleId::of_attr(record),
+                70 => self.metadata = Some(Metadata::read(record, at as u64)?),
+                71 => at += self.auxtrace(record, at, data.end),
+                81 | 83 => {
+                    return Err(Error::Format {
+                        offset: at as u64,
+                        expected: "uncompressed records",
+                        found:
+                            "a compressed one (record without -z, or decompress with perf inject)"
+                                .into(),
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn mmap(&mut self, record: &[u8], misc: u32) {
+        const MISC_DATA: u32 = 1 << 13;
+        if misc & MISC_DATA == 0 {
+            self.mapping(record, misc, 32, Vec::new());
+        }
+    }
+
+    fn mmap2(&mut self, record: &[u8], misc: u32) {
+        const MISC_BUILD_ID: u32 = 1 << 14;
+        const PROT_EXEC: u32 = 4;
+        if word(record, 56).is_some_and(|protection| protection & PROT_EXEC == 0) {
+            return;
+        }
+        let mut build_id = Vec::new();
+        if misc & MISC_BUILD_ID != 0 {
+            let size = usize::from(record.get(32).copied().unwrap_or_default()).min(20);
+            build_id = record.get(36..36 + size).unwrap_or_default().to_vec();
+        }
+        self.mapping(record, misc, 64, build_id);
+    }
+
+    fn mapping(&mut self, record: &[u8], misc: u32, name: usize, build_id: Vec<u8>) {
+        let (Some(process), Some(address), Some(length), Some(offset)) = (
+            word(record, 0),
+            number(record, 8),
+            number(record, 16),
+            number(record, 24),
+        ) else {
+            return;
+        };
+        const CPU_MODE: u32 = 7;
+        const KERNEL: u32 = 1;
+        let is_kernel = misc & CPU_MODE == KERNEL || process == u32::MAX;
+        self.mappings.push(Mapping {
+            process: (!is_kernel).then_some(process),
+            address,
+            length,
+            offset,
+            path: text(record, name),
+            build_id,
+        });
+    }
+
+    fn comm(&mut self, record: &[u8]) {
+        if let Some(process) = word(record, 0) {
+            self.names.push((process, text(record, 8)));
+        }
+    }
+
+    fn aux(&mut self, record: &[u8]) {
+        if let (Some(offset), Some(size), Some(flags)) =
+            (number(record, 0), number(record, 8), number(record, 16))
+        {
+            let (thread, cpu) = self.sample_id.of(record);
+            self.runs.push(Run {
+                offset,
+                size,
+                flags,
+                thread,
+                cpu,
+            });
+        }
+    }
+
+    fn hardware_id(&mut self, record: &[u8]) {
+        let (_, cpu) = self.sample_id.of(record);
+        if let (Some(value), Some(cpu)) = (number(record, 0), cpu) {
+            self.ids.push((cpu, TraceId(value as u8)));
+        }
+    }
+
+    /// A buffer; how many bytes of it follow the record.
+    fn auxtrace(&mut self, record: &[u8], start: usize, end: usize) -> usize {
+        let (Some(size), Some(offset), Some(thread), Some(cpu)) = (
+            number(record, 0),
+            number(record, 8),
+            word(record, 28),
+            word(record, 32),
+        ) else {
+            return 0;
+        };
+        let size = usize::try_from(size)
+            .unwrap_or(usize::MAX)
+            .min(end - start.min(end));
+        let none = u32::MAX;
+        self.places.push(Place {
+            start,
+            size,
+            offset,
+            thread: (cpu == none).then_some(thread),
+            cpu: (cpu != none).then_some(cpu),
+        });
+        size
+    }
+
+    fn finish(self, bytes: &[u8]) -> Result<Recording, Error> {
+        let Some(metadata) = &self.metadata else {
+            return Err(Error::Format {
+                offset: bytes.len() as u64,
+                expected: "an AUXTRACE_INFO record",
+                found: "the end: the recording has no hardware trace".into(),
+            });
+        };
+        let mut recording = Recording {
+            buffers: Vec::new(),
+            mappings: self.mappings,
+            truncated: self
+                .runs
+                .iter()
+                .filter(|run| run.flags & AUX_TRUNCATED != 0)
+                .count() as u64,
+            missing: 0,
+            names: self.names,
+            processes: Vec::new(),
+        };
+        let mut used = vec![false; self.runs.len()];
+        for place in &self.places {
+            let data = &bytes[place.start..place.start + place.size];
+            let mut frames = Frames::default();
+            let mut process = None;
+            let mut cpu = place.cpu;
+            for (run, used) in self.runs.iter().zip(&mut used) {
+                let is_owner = match (place.thread, place.cpu) {
+                    (Some(thread), _) => run.thread.is_none_or(|(_, owner)| owner == thread),
+                    (_, Some(cpu)) => run.cpu.is_none_or(|owner| owner == cpu),
+                    _ => true,
+                };
+                // In snapshot mode the offset is that of the end.
+                let start = if run.flags & AUX_OVERWRITE != 0 {
+                    run.offset.wrapping_sub(run.size)
+                } else {
+                    run.offset
+                };
+                let Some(within) = start
+                    .checked_sub(place.offset)
+                    .and_then(|at| usize::try_from(at).ok())
+                else {
+                    continue;
+                };
+                let Some(part) = data
+                    .get(within..)
+                    .filter(|rest| is_owner && !rest.is_empty())
+                else {
+                    continue;
+                };
+                if *used || run.size == 0 {
+                    continue;
+                }
+                *used = true;
+                let part = &part[..usize::try_from(run.size)
+                    .unwrap_or(usize::MAX)
+                    .min(part.len())];
+                process = process.or(run.thread.map(|(process, _)| process));
+                cpu = cpu.or(run.cpu);
+                let format = if run.flags & AUX_RAW != 0 {
+                    FrameFormat::Unformatted
+                } else {
+                    FrameFormat::Memory
+                };
+                frames.append(frames::split(part, format, TraceId::NONE), within as u64);
+            }
+            if self.runs.is_empty() {
+                frames.append(frames::split(data, FrameFormat::Memory, TraceId::NONE), 0);
+            }
+            let (owner, number) = match (place.cpu, place.thread) {
+                (Some(cpu), _) => ("cpu", cpu),
+                (_, thread) => ("thread", thread.unwrap_or_default()),
+            };
+            recording.buffers.push(Buffer {
+                name: format!("{owner}{number}@{:#x}", place.offset),
+                sources: sources(metadata, &self.ids, cpu),
+                code: Vec::new(),
+                frames,
+            });
+            recording.processes.push(place.thread.and(process));
+        }
+        let unused = self
+            .runs
+            .iter()
+            .zip(&used)
+            .filter(|(run, used)| run.size > 0 && !**used);
+        recording.missing = unused.count() as u64;
+        Ok(recording)
+    }
+}
+
+/// The sources of all CPUs, the one of `cpu` first: a buffer without frames is its.
+fn sources(metadata: &Metadata, ids: &[(u32, TraceId)], cpu: Option<u32>) -> Vec<Source> {
+    let mut sources: Vec<_> = metadata
+        .units
+        .iter()
+        .map(|unit| {
+            // An ID that the kernel told when it was assigned counts more than the register.
+            let id = ids
+                .iter()
+                .rev()
+                .find(|(cpu, _)| *cpu == unit.cpu)
+                .map(|(_, id)| *id);
+            let id = id.unwrap_or(unit.protocol.trace_id());
+            (
+                unit.cpu,
+                Source {
+                    id,
+                    name: format!("cpu{}", unit.cpu),
+                    protocol: unit.protocol,
+                },
+            )
+        })
+        .collect();
+    sources.sort_by_key(|(number, _)| (Some(*number) != cpu, *number));
+    sources.into_iter().map(|(_, source)| source).collect()
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(
+        bytes.get(at..at.checked_add(4)?)?.try_into().ok()?,
+    ))
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(
+        bytes.get(at..at.checked_add(8)?)?.try_into().ok()?,
+    ))
+}
+
+fn text(record: &[u8], at: usize) -> String {
+    let rest = record.get(at..).unwrap_or_default();
+    let len = rest
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(rest.len());
+    String::from_utf8_lossy(&rest[..len]).into_owned()
+}
