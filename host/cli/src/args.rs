@@ -232,6 +232,15 @@ pub struct CtfArgs {
     /// The metadata, where INPUT is one stream of a CTF trace and they do not lie side by side.
     #[arg(long, value_name = "FILE")]
     pub metadata: Option<PathBuf>,
+
+    /// A file SYSVIEW_*.txt that names the system calls in a recording of SystemView. Without this,
+    /// those of its operating system beside INPUT. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub description: Vec<PathBuf>,
+
+    /// Another file of the same recording: SystemView's of another core. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub with: Vec<PathBuf>,
 }
 
 /// How to read a dump of a target's memory.

@@ -8,7 +8,7 @@ mod symbols;
 
 use std::io;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -413,6 +413,8 @@ pub fn open(
         mapping: mapping.map(mapping::read).transpose()?,
         metadata: input.ctf.metadata.clone(),
         program: symbols.elf.first().cloned(),
+        descriptions: descriptions(&input.ctf.description)?,
+        beside: input.ctf.with.clone(),
         ..context.open_options(wanted)
     };
     let refuse = |error: OpenError| Refused {
@@ -472,6 +474,17 @@ pub fn open_memory(
         context.warn(format_args!("{}: {remark}", path.display()));
     }
     Ok(dump)
+}
+
+/// Files that describe events, which can be read.
+///
+/// # Errors
+/// When one can't.
+pub fn descriptions(files: &[PathBuf]) -> Result<Vec<PathBuf>, Report> {
+    for file in files {
+        std::fs::read(file).map_err(|error| Report::caused(&file.display(), &error))?;
+    }
+    Ok(files.to_vec())
 }
 
 /// Whether the process may open no further file (EMFILE).

@@ -87,6 +87,21 @@ pub struct Thread {
     pub tid: Tid,
     /// Its latest name, if the trace tells one.
     pub name: Option<Box<str>>,
+    /// Its latest priority, in the target's own order, if the trace tells one.
+    pub priority: Option<i64>,
+    /// Its stack, if the trace tells of it.
+    pub stack: Option<Stack>,
+}
+
+/// The stack of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stack {
+    /// Its lowest address.
+    pub base: Addr,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Bytes that were in use at most so far; `None` if the target does not tell.
+    pub used: Option<u64>,
 }
 
 /// An interrupt.
@@ -120,6 +135,7 @@ pub enum InterruptKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
     ThreadName(ThreadId),
+    ThreadAbout(ThreadId),
     InterruptName(InterruptId),
 }
 
@@ -155,6 +171,7 @@ pub struct News {
     threads: Vec<Thread>,
     interrupts: Vec<Interrupt>,
     thread_names: Vec<(ThreadId, Box<str>)>,
+    thread_abouts: Vec<(ThreadId, Option<i64>, Option<Stack>)>,
     interrupt_names: Vec<(InterruptId, Box<str>)>,
 }
 
@@ -232,6 +249,8 @@ impl Identities {
                 space,
                 tid,
                 name: None,
+                priority: None,
+                stack: None,
             });
         }
         id
@@ -259,6 +278,26 @@ impl Identities {
         {
             known.name = Some(name.into());
             self.changes.push(Change::ThreadName(thread));
+        }
+    }
+
+    /// Tells the priority of a thread.
+    pub fn set_priority(&mut self, thread: ThreadId, priority: i64) {
+        if let Some(known) = self.threads.get_mut(thread.0 as usize)
+            && known.priority != Some(priority)
+        {
+            known.priority = Some(priority);
+            self.changes.push(Change::ThreadAbout(thread));
+        }
+    }
+
+    /// Tells of the stack of a thread.
+    pub fn set_stack(&mut self, thread: ThreadId, stack: Stack) {
+        if let Some(known) = self.threads.get_mut(thread.0 as usize)
+            && known.stack != Some(stack)
+        {
+            known.stack = Some(stack);
+            self.changes.push(Change::ThreadAbout(thread));
         }
     }
 
@@ -363,6 +402,11 @@ impl Identities {
                 Change::ThreadName(id) => news
                     .thread_names
                     .extend(self.thread_name(id).map(|name| (id, name.into()))),
+                Change::ThreadAbout(id) => {
+                    let thread = self.threads.get(id.0 as usize);
+                    let about = thread.map(|thread| (id, thread.priority, thread.stack));
+                    news.thread_abouts.extend(about);
+                }
                 Change::InterruptName(id) => news
                     .interrupt_names
                     .extend(self.interrupt_name(id).map(|name| (id, name.into()))),
@@ -385,6 +429,11 @@ impl Identities {
         for (id, name) in news.thread_names {
             if let Some(thread) = self.threads.get_mut(id.0 as usize) {
                 thread.name = Some(name);
+            }
+        }
+        for (id, priority, stack) in news.thread_abouts {
+            if let Some(thread) = self.threads.get_mut(id.0 as usize) {
+                (thread.priority, thread.stack) = (priority, stack);
             }
         }
         for (id, name) in news.interrupt_names {
@@ -455,6 +504,13 @@ mod tests {
         let thread = all.thread(space, Tid(7));
         copy.learn(all.news(&mut known));
         all.name_thread(thread, "main");
+        all.set_priority(thread, 4);
+        let stack = Stack {
+            base: Addr(0x100),
+            bytes: 512,
+            used: None,
+        };
+        all.set_stack(thread, stack);
         all.function_named(space, "read");
         copy.learn(all.news(&mut known));
         assert_eq!(copy, all);

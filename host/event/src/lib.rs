@@ -31,7 +31,8 @@ pub use filter::{
     ThreadChoice,
 };
 pub use identity::{
-    Function, Identities, Interrupt, InterruptKind, Known, Mapping, News, Space, SpaceKind, Thread,
+    Function, Identities, Interrupt, InterruptKind, Known, Mapping, News, Space, SpaceKind, Stack,
+    Thread,
 };
 pub use trace::{ClockCorrection, Damage, StreamInfo, TraceInfo};
 pub use units::{

@@ -28,6 +28,9 @@ pub struct TraceInfo {
     /// Whether [`Tid`](crate::Tid)s are the small numbers of a system, which people read in decimal, and not
     /// addresses.
     pub numbered_threads: bool,
+    /// What the trace says of its target besides, for people: what it is (`device`, `operating system`) and the
+    /// value, in the order in which outputs show them.
+    pub about: Vec<(String, String)>,
     /// The functions, threads and interrupts that the events name. They grow while events are read.
     pub identities: Identities,
     /// What could not be read, as far as it is known: the first places ([`TraceInfo::add_damage`]).

@@ -122,6 +122,7 @@ fn rest(info: &TraceInfo) -> TraceInfo {
         steps_back: info.steps_back,
         costs: info.costs.clone(),
         numbered_threads: info.numbered_threads,
+        about: info.about.clone(),
         more_damage: info.more_damage,
         remarks: info.remarks.clone(),
         ..TraceInfo::default()

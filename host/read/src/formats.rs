@@ -28,6 +28,7 @@ pub mod ctf;
 mod ftrace;
 pub mod kymo;
 mod probes;
+pub mod systemview;
 pub mod zephyr_instrumentation;
 
 pub(crate) use probes::metadata_in;
@@ -87,6 +88,11 @@ pub(crate) static FORMATS: [Format; 6] = [
         what: "a raw kymo file",
         probe: probes::recording::probe,
         open: probes::recording::open,
+    },
+    Format {
+        what: "a recording of SystemView",
+        probe: systemview::probe,
+        open: systemview::open,
     },
     Format {
         what: "a dump of Zephyr's instrumentation",

@@ -13,6 +13,7 @@
 //! | a CTF trace directory of LTTng's | `ctf`: threads, interrupts, system calls, functions |
 //! | any other CTF trace directory | `ctf`: events with their names and fields |
 //! | a trace.dat of Linux's ftrace, or the kernel's text | `ftrace`: functions, threads, interrupts, system calls |
+//! | recordings of SEGGER SystemView, what it left in memory | [`systemview`] |
 //! | what a target with Zephyr's instrumentation subsystem sent | [`zephyr_instrumentation`] |
 //!
 //! A format knows bytes and fields; what an event *means* is said by a dialect (`dialects/`), so
@@ -63,7 +64,7 @@ mod peek;
 mod source;
 mod summary;
 
-pub use formats::{kymo, zephyr_instrumentation};
+pub use formats::{kymo, systemview, zephyr_instrumentation};
 pub mod profile_table;
 
 pub use ahead::read_ahead;

@@ -30,6 +30,10 @@ pub struct OpenOptions {
     /// The ELF file of the program that a dump of Zephyr's instrumentation comes from: it knows how wide
     /// pointers are. Where the bytes leave no choice, they are believed.
     pub program: Option<PathBuf>,
+    /// Files `SYSVIEW_*.txt` that name the events of a recording of SystemView. Without any, those beside the input.
+    pub descriptions: Vec<PathBuf>,
+    /// Files of the same recording: of SystemView, those of other cores.
+    pub beside: Vec<PathBuf>,
     /// How many threads may work on it: with more than one, the input is read ahead on a thread of its own.
     /// That changes nothing of what is read.
     pub threads: usize,
@@ -42,6 +46,8 @@ impl Default for OpenOptions {
             mapping: None,
             metadata: None,
             program: None,
+            descriptions: Vec::new(),
+            beside: Vec::new(),
             threads: std::thread::available_parallelism().map_or(1, NonZero::get),
         }
     }

@@ -94,7 +94,7 @@ pub fn parameters(text: &str) -> impl Iterator<Item = Parameter<'_>> {
 /// A part of a module's description, as [`Packet::ModuleDescription`](crate::Packet::ModuleDescription) holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModulePart<'a> {
-    /// `M=`: its name.
+    /// `M=`, or nothing before it: its name.
     Name(&'a str),
     /// An event: its number from the module's offset on.
     Event(u32, Event<'a>),
@@ -113,7 +113,8 @@ pub fn module(text: &str) -> impl Iterator<Item = ModulePart<'_>> {
         if let Ok(number) = number.parse() {
             return Some(ModulePart::Event(number, Event::parse(rest)));
         }
-        let (key, value) = part.split_once('=')?;
+        // Some modules say nothing but their name.
+        let (key, value) = part.split_once('=').unwrap_or(("M", part));
         Some(match key.trim() {
             "M" => ModulePart::Name(value.trim()),
             key => ModulePart::Other(key, value.trim()),

@@ -191,7 +191,7 @@ impl Scan {
         ended: bool,
         arguments: Arguments<'_>,
     ) -> Option<bool> {
-        let oddity = self.known.oddity(&decoded.packet);
+        let oddity = oddity(&self.known, decoded);
         if oddity == Oddity::None {
             return Some(true);
         }
@@ -238,7 +238,7 @@ impl Scan {
             let rest = bytes.get(at..).unwrap_or_default();
             self.decode(rest, arguments).is_ok_and(|decoded| {
                 at += decoded.bytes;
-                at <= within && self.known.oddity(&decoded.packet) == Oddity::None
+                at <= within && oddity(&self.known, &decoded) == Oddity::None
             })
         })
     }
@@ -262,7 +262,7 @@ impl Scan {
             Err(Problem::Incomplete) if !ended && bytes.len() < MARGIN => return None,
             Err(_) => return Some(None),
         };
-        let oddity = self.known.oddity(&first.packet);
+        let oddity = oddity(&self.known, &first);
         if oddity == Oddity::Strange || oddity == Oddity::New && !fresh {
             return Some(None);
         }
@@ -317,6 +317,18 @@ const MARGIN: usize = 2 * LONG;
 /// Packets are looked for so many bytes behind others that are a little less likely.
 const CLOSE: usize = 24;
 
+/// How odd a packet with its time is.
+fn oddity(known: &Known, decoded: &Decoded<'_>) -> Oddity {
+    let time = match decoded.delta >= LONG_TIME {
+        true => Oddity::New,
+        false => Oddity::None,
+    };
+    known.oddity(&decoded.packet).max(time)
+}
+
+/// A second or more passes between two packets of few streams.
+const LONG_TIME: u32 = 1 << 28;
+
 /// The packets that follow each other from here on.
 fn run(bytes: &[u8], form: Form, mut known: Known, most: usize, arguments: Arguments<'_>) -> Run {
     let (mut run, mut form, mut rest) = (Run::default(), form, bytes);
@@ -337,7 +349,7 @@ fn run(bytes: &[u8], form: Form, mut known: Known, most: usize, arguments: Argum
                 return run;
             }
         };
-        match known.oddity(&decoded.packet) {
+        match oddity(&known, &decoded) {
             Oddity::None => run.good += 1,
             Oddity::New => run.new += 1,
             Oddity::Strange => run.strange += 1,

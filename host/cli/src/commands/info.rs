@@ -173,6 +173,9 @@ impl Facts<'_> {
             writeln!(out, "{heading}{what:<10}{heading:#} {value}")
         };
         line("format", &summary.format)?;
+        for (what, value) in &info.about {
+            line(what, value)?;
+        }
         if let Some(build_id) = &info.build_id {
             line("build id", &hex(build_id))?;
         }
@@ -307,6 +310,15 @@ impl Facts<'_> {
                 })
             })
             .member("clock_hz", info.clock_hz);
+        if !info.about.is_empty() {
+            object.with("about", |out| {
+                let mut about = Object::begin(out);
+                for (what, value) in &info.about {
+                    about.member(what, value);
+                }
+                about.end();
+            });
+        }
         if info.more_damage > 0 {
             object.member("errors_omitted", info.more_damage);
         }

@@ -17,6 +17,7 @@ mod mapping;
 mod native;
 mod recorder;
 mod rows;
+mod systemview;
 mod unfinished;
 mod zephyr;
 mod zephyr_damage;

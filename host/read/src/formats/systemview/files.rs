@@ -1,0 +1,170 @@
+//! Files of recordings: one stream, several in one file, or a file for each core.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use kymo_systemview::file::{self, Header};
+use kymo_systemview::scan::UNKNOWN;
+use kymo_systemview::{Packet, Piece, Scan};
+
+use super::source::SystemViewSource;
+use super::stream::Stream;
+use crate::bytes::Bytes;
+use crate::{OpenError, OpenOptions, Source};
+
+/// What to call an input.
+pub(super) fn name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+/// Files that are looked at in a directory.
+const FILES: usize = 256;
+
+/// Whether a directory holds recordings, and no trace of another format.
+pub(super) fn in_directory(path: &Path) -> bool {
+    !path.join("metadata").exists() && !recordings(path).is_empty()
+}
+
+/// The recordings in a directory, by name.
+fn recordings(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten();
+    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_recording = |path: &PathBuf| {
+        let mut head = Vec::new();
+        let file = path.is_file().then(|| fs::File::open(path).ok()).flatten();
+        let read = file.and_then(|file| file.take(1024).read_to_end(&mut head).ok());
+        read.is_some() && super::begins(&head)
+    };
+    let mut found: Vec<_> = files.take(FILES).filter(is_recording).collect();
+    found.sort();
+    found
+}
+
+/// Opens the recording in a directory: the file of each core.
+pub(super) fn open_directory(
+    path: &Path,
+    options: &OpenOptions,
+) -> Result<Box<dyn Source>, OpenError> {
+    let files = recordings(path);
+    open_files(path, &files, options)
+}
+
+/// Opens a file, with those of other cores that the options name.
+pub(super) fn open_file(
+    path: &Path,
+    bytes: Bytes,
+    options: &OpenOptions,
+) -> Result<Box<dyn Source>, OpenError> {
+    if !options.beside.is_empty() {
+        let mut files = vec![path.to_owned()];
+        files.extend(options.beside.iter().cloned());
+        return open_files(path, &files, options);
+    }
+    let streams = streams_of(&name(path), &bytes);
+    Ok(Box::new(SystemViewSource::new(
+        streams,
+        Some(path),
+        options,
+    )))
+}
+
+fn open_files(
+    path: &Path,
+    files: &[PathBuf],
+    options: &OpenOptions,
+) -> Result<Box<dyn Source>, OpenError> {
+    let mut opened = Vec::new();
+    for file in files {
+        let bytes = crate::open::file_bytes(file)?;
+        opened.push((file.clone(), bytes));
+    }
+    let starts: Vec<_> = opened.iter().map(|(_, bytes)| start(bytes)).collect();
+    let Some(first) = starts.first() else {
+        return Err(crate::open::unknown(path, "no recording".to_owned()));
+    };
+    if !starts.iter().all(|start| belong(first, start)) {
+        return Err(OpenError::Several {
+            path: path.to_owned(),
+            traces: files.iter().map(|it| it.display().to_string()).collect(),
+        });
+    }
+    opened.sort_by_key(|(file, _)| core_of(&name(file), files.len()));
+    let mut streams = Vec::new();
+    for (file, bytes) in opened {
+        streams.extend(streams_of(&name(&file), &bytes));
+    }
+    if streams.len() > 1 {
+        (0..)
+            .zip(&mut streams)
+            .for_each(|(core, stream)| stream.core = Some(core));
+    }
+    Ok(Box::new(SystemViewSource::new(
+        streams,
+        Some(path),
+        options,
+    )))
+}
+
+/// What orders the files of cores: ESP32's cores are called `pro` (0) and `app` (1), others have a number.
+fn core_of(name: &str, files: usize) -> (u32, String) {
+    let lower = name.to_ascii_lowercase();
+    let rank = match files {
+        2 if lower.contains("pro") => 0,
+        2 if lower.contains("app") => 1,
+        _ => 0,
+    };
+    (rank, lower)
+}
+
+/// The streams of a file.
+fn streams_of(name: &str, bytes: &Bytes) -> Vec<Stream> {
+    let all = bytes.len() as u64;
+    let Some(header) = file::header(bytes) else {
+        return vec![Stream::new(name, None, bytes.clone(), 0..all)];
+    };
+    let ranges: Vec<_> = header.streams(all).collect();
+    let one = ranges.len() == 1;
+    let streams = ranges.into_iter().map(|(core, range)| {
+        let name = match one {
+            true => name.to_owned(),
+            false => format!("{name} core {core}"),
+        };
+        Stream::new(&name, (!one).then_some(core), bytes.clone(), range)
+    });
+    streams.collect()
+}
+
+/// The packets that a recording begins with, up to the first that belongs to one core.
+fn start(bytes: &[u8]) -> Vec<&[u8]> {
+    /// Enough to tell two recordings apart.
+    const PACKETS: usize = 256;
+    let start = file::header(bytes).map_or(0, |header: Header<'_>| header.text.len());
+    let stream = bytes.get(start..).unwrap_or_default();
+    let mut scan = Scan::default();
+    let mut packets = Vec::new();
+    while packets.len() < PACKETS {
+        let rest = usize::try_from(scan.offset())
+            .ok()
+            .and_then(|at| stream.get(at..));
+        match scan.next(rest.unwrap_or_default(), true, UNKNOWN) {
+            Some(Piece::Sync { .. }) => {}
+            Some(Piece::Record(record)) if record.packet.is_common() => packets.push(record.bytes),
+            _ => break,
+        }
+    }
+    packets
+}
+
+/// Whether two recordings begin with the same packets at the same times.
+fn belong(one: &[&[u8]], other: &[&[u8]]) -> bool {
+    let shared = one.len().min(other.len());
+    // Start, frequency, and what the system is.
+    shared >= 3 && one.get(..shared) == other.get(..shared)
+}
+
+/// Whether a packet may be that of another core, too.
+pub(super) const fn is_shared(packet: &Packet<'_>) -> bool {
+    packet.is_common()
+}

@@ -1,0 +1,495 @@
+//! What packets mean.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use kymo_event::{
+    Addr, Batch, Cpu, Event, EventKind, EventRef, Field, FunctionId, Gap, Identities,
+    InterruptKind, Irq, RecordingCause, Row, RowKind, SpaceId, Stack, StreamId, ThreadId, Tid,
+    Time, TraceInfo, Value, Wanted,
+};
+use kymo_systemview::describe::{self, Fact};
+use kymo_systemview::{Ids, Packet, Text};
+
+use super::descriptions::{self, Descriptions};
+use super::{fields, print};
+use crate::OpenOptions;
+
+/// Where and when a packet is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At {
+    pub(super) time: Time,
+    pub(super) stream: StreamId,
+    /// The place among the streams.
+    pub(super) core: usize,
+    pub(super) cpu: Cpu,
+}
+
+/// What a core does.
+#[derive(Clone, Debug, Default)]
+struct Core {
+    running: Option<ThreadId>,
+    /// Interrupt handlers that have begun.
+    interrupts: Vec<u32>,
+    /// Functions of software timers that have begun.
+    timers: Vec<FunctionId>,
+    recording: bool,
+    last: Time,
+}
+
+/// Interrupt handlers and timers in each other, at most.
+const NESTED: usize = 64;
+
+/// What the packets so far have told, and what follows from it.
+pub(super) struct Meaning {
+    wanted: Wanted,
+    space: SpaceId,
+    pub(super) descriptions: Descriptions,
+    /// Where description files are looked for.
+    path: Option<PathBuf>,
+    pub(super) names: Names,
+    /// The code is Thumb's: bit 0 of an address is not part of it.
+    thumb: bool,
+    cores: Vec<Core>,
+    /// Dropped packets so far, as the last overflow said.
+    dropped: u32,
+    /// Calls of which the end is told somewhere.
+    ended_calls: HashSet<u32>,
+}
+
+/// What numbers stand for.
+#[derive(Default)]
+pub(super) struct Names {
+    pub(super) ids: Ids,
+    pub(super) markers: HashMap<u32, String>,
+    pub(super) resources: HashMap<u32, String>,
+    /// Name and type of registered values.
+    pub(super) data: HashMap<u32, (String, u32)>,
+}
+
+/// Text of a packet.
+pub(super) fn text(text: Text<'_>) -> String {
+    String::from_utf8_lossy(text.0).into_owned()
+}
+
+impl Meaning {
+    pub(super) fn new(
+        space: SpaceId,
+        streams: usize,
+        path: Option<&Path>,
+        options: &OpenOptions,
+    ) -> Self {
+        let mut descriptions = Descriptions::default();
+        for file in &options.descriptions {
+            // The command line has looked whether it can be read.
+            if let Ok(text) = std::fs::read(file) {
+                descriptions.add_file(&String::from_utf8_lossy(&text));
+            }
+        }
+        let is_searched = options.descriptions.is_empty();
+        Self {
+            wanted: options.wanted,
+            space,
+            descriptions,
+            path: path.filter(|_| is_searched).map(Path::to_owned),
+            names: Names::default(),
+            thumb: false,
+            cores: vec![Core::default(); streams.max(1)],
+            dropped: 0,
+            ended_calls: HashSet::new(),
+        }
+    }
+
+    /// Looks at a packet before events are given.
+    pub(super) fn survey(&mut self, packet: &Packet<'_>) {
+        if let Packet::EndCall { id, .. } = packet {
+            self.ended_calls.insert(*id);
+        }
+    }
+
+    fn thread(&self, identities: &mut Identities, task: u32) -> ThreadId {
+        identities.thread(self.space, Tid(self.names.ids.address(task).into()))
+    }
+
+    /// Takes in what a packet says of the recording as a whole.
+    pub(super) fn learn(&mut self, packet: &Packet<'_>, info: &mut TraceInfo) {
+        let identities = &mut info.identities;
+        match *packet {
+            Packet::Init {
+                frequency,
+                cpu_frequency,
+                ids,
+            } => {
+                self.names.ids = ids;
+                info.clock_hz = Some(frequency.into());
+                about(info, "cpu clock", &format!("{cpu_frequency} Hz"));
+            }
+            Packet::SystemDescription { text } => {
+                let text = self::text(text);
+                for fact in describe::system(&text) {
+                    match fact {
+                        Fact::Application(name) => about(info, "system", name),
+                        Fact::Device(name) => about(info, "device", name),
+                        Fact::Core(name) => {
+                            self.thumb = name.starts_with("Cortex");
+                            about(info, "processor", name);
+                        }
+                        Fact::System(name) => {
+                            about(info, "os", name);
+                            self.describe(name);
+                        }
+                        Fact::Interrupt(irq, name) => {
+                            let kind = InterruptKind::Hard;
+                            let id = info.identities.interrupt(self.space, kind, Irq(irq));
+                            info.identities.name_interrupt(id, name);
+                        }
+                        Fact::Other(key, value) => about(info, key, value),
+                        _ => {}
+                    }
+                }
+            }
+            Packet::TaskInfo {
+                task,
+                priority,
+                name,
+            } => {
+                let thread = self.thread(identities, task);
+                if !name.0.is_empty() {
+                    identities.name_thread(thread, &text(name));
+                }
+                identities.set_priority(thread, priority.into());
+            }
+            Packet::StackInfo {
+                task,
+                base,
+                size,
+                usage,
+            } => {
+                let thread = self.thread(identities, task);
+                let stack = Stack {
+                    base: Addr(base.into()),
+                    bytes: size.into(),
+                    used: (usage > 0).then_some(usage.into()),
+                };
+                identities.set_stack(thread, stack);
+            }
+            Packet::ModuleDescription { offset, text, .. } => {
+                self.descriptions.add_module(offset, &self::text(text));
+            }
+            Packet::NameResource { resource, name } => {
+                self.names.resources.insert(resource, text(name));
+            }
+            Packet::NameMarker { id, name } => {
+                self.names.markers.insert(id, text(name));
+            }
+            Packet::RegisterData { id, name, rest } => {
+                let kind = kymo_systemview::Varints::new(rest).next().unwrap_or(0);
+                self.names.data.insert(id, (text(name), kind));
+            }
+            _ => {}
+        }
+    }
+
+    /// Reads the descriptions of an operating system that lie beside the input.
+    fn describe(&mut self, system: &str) {
+        let Some(path) = self.path.take() else {
+            return;
+        };
+        for file in descriptions::beside(&path, system) {
+            if let Ok(text) = std::fs::read(file) {
+                self.descriptions.add_file(&String::from_utf8_lossy(&text));
+            }
+        }
+    }
+
+    /// Something is missing here.
+    pub(super) fn gap(&mut self, at: At, gap: Gap, batch: &mut Batch) {
+        let core = self.cores.get_mut(at.core);
+        let (last, running) = core.map_or((at.time, None), |core| {
+            core.interrupts.clear();
+            core.timers.clear();
+            (core.last, core.running)
+        });
+        batch.push_event(Event {
+            time: last,
+            stream: at.stream,
+            cpu: Some(at.cpu),
+            thread: running,
+            kind: EventKind::Gap(gap),
+            named: false,
+            record: false,
+            name: "".into(),
+            fields: Vec::new(),
+        });
+    }
+
+    /// The events of a packet.
+    pub(super) fn packet(
+        &mut self,
+        at: At,
+        packet: &Packet<'_>,
+        identities: &mut Identities,
+        batch: &mut Batch,
+    ) {
+        if let Packet::Overflow { total } = *packet {
+            // A target that was started anew counts from 0 again.
+            let lost = total.checked_sub(self.dropped).unwrap_or(total);
+            self.dropped = total;
+            let events = Some(lost.into());
+            self.gap(at, Gap::Discarded { events }, batch);
+        }
+        let space = self.space;
+        let mut core = self
+            .cores
+            .get_mut(at.core)
+            .map(std::mem::take)
+            .unwrap_or_default();
+        core.last = at.time;
+        let mut out = Out {
+            batch,
+            wanted: self.wanted,
+            at,
+            thread: core.running,
+            packet,
+            of: self,
+            identities,
+        };
+        match *packet {
+            Packet::TaskStartExec { task } => {
+                let thread = out.of.thread(out.identities, task);
+                if core.running == Some(thread) {
+                    out.other();
+                } else {
+                    if core.running.is_some() {
+                        out.add_row(RowKind::SwitchedOut);
+                    }
+                    core.running = Some(thread);
+                    out.thread = core.running;
+                    out.common(Row::new(RowKind::SwitchedIn, at.time, at.stream));
+                }
+            }
+            Packet::TaskStopExec | Packet::Idle if core.running.is_some() => {
+                core.running = None;
+                out.common(Row::new(RowKind::SwitchedOut, at.time, at.stream));
+            }
+            Packet::TaskStartReady { task } => {
+                let thread = out.of.thread(out.identities, task);
+                out.rare(EventKind::Ready { thread });
+            }
+            Packet::TaskInfo { task, name, .. } if !name.0.is_empty() => {
+                let thread = out.of.thread(out.identities, task);
+                let name = text(name);
+                out.rare(EventKind::ThreadName { thread, name });
+            }
+            Packet::IsrEnter { irq } => {
+                if core.interrupts.len() < NESTED {
+                    core.interrupts.push(irq);
+                }
+                let irq = out
+                    .identities
+                    .interrupt(space, InterruptKind::Hard, Irq(irq));
+                let row = Row::new(RowKind::IsrEnter, at.time, at.stream);
+                out.common(row.interrupt(Some(irq)));
+            }
+            Packet::IsrExit | Packet::IsrToScheduler => {
+                let irq = core.interrupts.pop();
+                let irq = irq.map(|irq| {
+                    out.identities
+                        .interrupt(space, InterruptKind::Hard, Irq(irq))
+                });
+                let row = Row::new(RowKind::IsrExit, at.time, at.stream);
+                out.common(row.interrupt(irq));
+            }
+            Packet::TraceStart | Packet::TraceStop => {
+                let on = *packet == Packet::TraceStart;
+                if core.recording == on {
+                    out.other();
+                } else {
+                    core.recording = on;
+                    let cause = RecordingCause::Command;
+                    out.rare(EventKind::Recording { on, cause });
+                }
+            }
+            Packet::TimerEnter { timer } => {
+                let name = out.of.names.resources.get(&timer);
+                let name = match name {
+                    Some(name) => format!("timer {name}"),
+                    None => format!("timer {:#x}", out.of.names.ids.address(timer)),
+                };
+                let function = out.identities.function_named(space, &name);
+                if core.timers.len() < NESTED {
+                    core.timers.push(function);
+                }
+                out.function(RowKind::Enter, Some(function), 0);
+            }
+            Packet::TimerExit => {
+                let function = core.timers.pop();
+                out.function(RowKind::Exit, function, 0);
+            }
+            Packet::MarkStart { id } | Packet::MarkStop { id } | Packet::Mark { id } => {
+                let verb = match packet {
+                    Packet::MarkStart { .. } => " start",
+                    Packet::MarkStop { .. } => " stop",
+                    _ => "",
+                };
+                let label = match out.of.names.markers.get(&id) {
+                    Some(name) => format!("{name}{verb}"),
+                    None => format!("user event {id}{verb}"),
+                };
+                let label = Some(label);
+                let value = id.into();
+                out.rare(EventKind::Marker { label, value });
+            }
+            Packet::Print {
+                format,
+                options,
+                count,
+                ..
+            } => {
+                let format = text(format);
+                let label = print::rendered(&format, count, packet.values());
+                let (label, value) = (Some(label), (options & 15).into());
+                out.rare(EventKind::Marker { label, value });
+            }
+            Packet::Init { .. }
+            | Packet::SystemDescription { .. }
+            | Packet::ModuleCount { .. }
+            | Packet::ModuleDescription { .. }
+            | Packet::NameResource { .. }
+            | Packet::NameMarker { .. }
+            | Packet::RegisterData { .. } => out.rare(EventKind::Fact),
+            Packet::EndCall { id, .. } if out.of.ended_calls.contains(&id) => {
+                let function = out.of.call(id, out.identities);
+                out.function(RowKind::Exit, Some(function), 0);
+            }
+            Packet::Event { id, .. } => match out.of.traced(id, packet) {
+                Some((kind, function, call_site)) => {
+                    let function = out.identities.function_at(space, Addr(function));
+                    out.function(kind, Some(function), call_site);
+                }
+                None if out.of.ended_calls.contains(&id) => {
+                    let function = out.of.call(id, out.identities);
+                    out.function(RowKind::Enter, Some(function), 0);
+                }
+                None => out.other(),
+            },
+            _ => out.other(),
+        }
+        if let Some(place) = self.cores.get_mut(at.core) {
+            *place = core;
+        }
+    }
+
+    /// The function that stands for a call of the operating system.
+    fn call(&self, id: u32, identities: &mut Identities) -> FunctionId {
+        identities.function_named(self.space, &fields::event_name(self, id))
+    }
+
+    /// What an event of a module that traces functions says: the function and where it was called.
+    fn traced(&self, id: u32, packet: &Packet<'_>) -> Option<(RowKind, u64, u64)> {
+        let kind = match Some(id) {
+            id if id == self.descriptions.enter => RowKind::Enter,
+            id if id == self.descriptions.exit => RowKind::Exit,
+            _ => return None,
+        };
+        let mut values = packet.values();
+        let function = u64::from(values.next()?);
+        let call_site = values.next().unwrap_or(0).into();
+        let mask = if self.thumb { !1 } else { !0 };
+        Some((kind, function & mask, call_site))
+    }
+}
+
+/// Adds what is known of a target, once.
+fn about(info: &mut TraceInfo, what: &str, value: &str) {
+    if !info.about.iter().any(|(known, _)| known == what) && info.about.len() < NESTED {
+        info.about.push((what.to_owned(), value.to_owned()));
+    }
+}
+
+/// Where the events of a packet go.
+struct Out<'a, 'p> {
+    batch: &'a mut Batch,
+    wanted: Wanted,
+    at: At,
+    thread: Option<ThreadId>,
+    packet: &'a Packet<'p>,
+    of: &'a Meaning,
+    identities: &'a mut Identities,
+}
+
+impl Out<'_, '_> {
+    /// What follows from the packet besides.
+    fn add_row(&mut self, kind: RowKind) {
+        let mut row = Row::new(kind, self.at.time, self.at.stream);
+        row.record = false;
+        self.batch.push(row.at(Some(self.at.cpu), self.thread));
+    }
+
+    /// What many packets mean.
+    fn common(&mut self, row: Row) {
+        let row = row.at(Some(self.at.cpu), self.thread);
+        match self.wanted {
+            Wanted::Everything => self.detailed(row),
+            _ => self.batch.push(row),
+        }
+    }
+
+    /// Nothing that is known.
+    fn other(&mut self) {
+        let row = Row::new(RowKind::Other, self.at.time, self.at.stream);
+        let row = row.at(Some(self.at.cpu), self.thread);
+        match self.wanted {
+            Wanted::Meaning => self.batch.push(row),
+            _ => self.detailed(row),
+        }
+    }
+
+    fn function(&mut self, kind: RowKind, function: Option<FunctionId>, call_site: u64) {
+        let row = Row::new(kind, self.at.time, self.at.stream).function(function);
+        let mut row = row.word(Addr(if kind == RowKind::Enter { call_site } else { 0 }));
+        row.named = kind == RowKind::Exit && function.is_some();
+        self.common(row);
+    }
+
+    fn detailed(&mut self, row: Row) {
+        let event = EventRef {
+            row: &row,
+            event: None,
+        };
+        let event = Event {
+            name: fields::name(self.of, self.packet).into(),
+            fields: self.fields(),
+            ..event.to_event()
+        };
+        self.batch.push_event(event);
+    }
+
+    fn rare(&mut self, kind: EventKind) {
+        let wanted = self.wanted > Wanted::Meaning;
+        let event = Event {
+            time: self.at.time,
+            stream: self.at.stream,
+            cpu: Some(self.at.cpu),
+            thread: self.thread,
+            kind,
+            named: false,
+            record: true,
+            name: match wanted {
+                true => fields::name(self.of, self.packet).into(),
+                false => "".into(),
+            },
+            fields: if wanted { self.fields() } else { Vec::new() },
+        };
+        self.batch.push_event(event);
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        let task = |task: u32| {
+            let tid = Tid(self.of.names.ids.address(task).into());
+            // The thread's own name stands beside it where it is shown.
+            Value::Hex(tid.0)
+        };
+        fields::of(self.of, self.packet, &task)
+    }
+}

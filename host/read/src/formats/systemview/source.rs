@@ -1,0 +1,235 @@
+//! The events of a recording, all streams merged by time.
+
+use std::path::Path;
+
+use kymo_event::{Batch, Cpu, Damage, Gap, Space, StreamId, StreamInfo, Time, TraceInfo};
+use kymo_systemview::Problem;
+
+use super::files::is_shared;
+use super::meaning::{At, Meaning};
+use super::stream::{Ahead, Next, Pending, Stream};
+use crate::{OpenOptions, ReadError, Source};
+
+/// Packets at the beginning of a stream that are looked at before its events are given: they describe the recording.
+const DESCRIBING: usize = 4096;
+
+/// Packets of one moment that are remembered, to know them again in the stream of another core.
+const REMEMBERED: usize = 256;
+
+/// Bytes at the beginning of a stream without a synchronization that may be the rest of a packet.
+const CUT: u64 = 512;
+
+/// A recording.
+pub(super) struct SystemViewSource {
+    info: TraceInfo,
+    streams: Vec<Stream>,
+    meaning: Meaning,
+    /// Packets of the moment at hand that other streams may have, too: the stream and the bytes.
+    recent: Vec<(usize, Vec<u8>)>,
+    moment: Time,
+    failed: bool,
+}
+
+impl SystemViewSource {
+    /// The recording in these streams; `path` is where it is, for descriptions beside it.
+    pub(super) fn new(
+        mut streams: Vec<Stream>,
+        path: Option<&Path>,
+        options: &OpenOptions,
+    ) -> Self {
+        let mut info = TraceInfo {
+            format: super::FORMAT.to_owned(),
+            ..TraceInfo::default()
+        };
+        let space = info.identities.add_space(Space::default());
+        for stream in &streams {
+            info.streams.push(StreamInfo {
+                name: stream.name.clone(),
+                space,
+                cpu: Some(Cpu(stream.core.unwrap_or(0))),
+                ..StreamInfo::default()
+            });
+        }
+        let mut meaning = Meaning::new(space, streams.len(), path, options);
+        for stream in &mut streams {
+            let Some(mut again) = stream.again() else {
+                continue;
+            };
+            for _ in 0..DESCRIBING {
+                let arguments = |id| meaning.descriptions.arguments(id);
+                if !matches!(again.advance(&arguments, true), Ok(Ahead::At(_))) {
+                    break;
+                }
+                if let Some(pending) = again.take()
+                    && let Some(packet) = again.packet(&pending)
+                {
+                    meaning.learn(&packet, &mut info);
+                    meaning.survey(&packet);
+                }
+            }
+            match again.frequency() {
+                Some(frequency) => stream.set_frequency(frequency),
+                None => info.remarks.push(format!(
+                    "{}: expected a packet that tells the frequency of times, found none: ticks are shown as nanoseconds",
+                    stream.name
+                )),
+            }
+        }
+        Self {
+            info,
+            streams,
+            meaning,
+            recent: Vec::new(),
+            moment: Time(i64::MIN),
+            failed: false,
+        }
+    }
+
+    /// The stream whose next packet is the earliest; `None` if there is none yet.
+    fn earliest(&mut self, may_read: bool) -> Result<Option<usize>, ReadError> {
+        let mut next: Option<(Time, usize)> = None;
+        for (index, stream) in self.streams.iter_mut().enumerate() {
+            let descriptions = &self.meaning.descriptions;
+            let arguments = |id| descriptions.arguments(id);
+            let ahead = stream
+                .advance(&arguments, may_read)
+                .map_err(|source| ReadError::Io {
+                    stream: stream.name.clone(),
+                    offset: stream.offset(),
+                    source,
+                })?;
+            match ahead {
+                Ahead::At(time) if next.is_none_or(|(earliest, _)| time < earliest) => {
+                    next = Some((time, index));
+                }
+                Ahead::Wait => return Ok(None),
+                _ => {}
+            }
+        }
+        Ok(next.map(|(_, index)| index))
+    }
+
+    /// Whether another stream had this packet at this moment.
+    fn is_again(&mut self, index: usize, pending: &Pending) -> bool {
+        if self.streams.len() < 2 {
+            return false;
+        }
+        if pending.time != self.moment {
+            self.recent.clear();
+            self.moment = pending.time;
+        }
+        let Some(stream) = self.streams.get(index) else {
+            return false;
+        };
+        if !stream
+            .packet(pending)
+            .is_some_and(|packet| is_shared(&packet))
+        {
+            return false;
+        }
+        let bytes = stream.packet_bytes(pending);
+        // The delta depends on what each core sent before; the moment is the same.
+        let content = bytes
+            .get(..bytes.len() - delta_bytes(bytes))
+            .unwrap_or(bytes);
+        let same = |(of, packet): &(usize, Vec<u8>)| *of != index && packet == content;
+        if let Some(found) = self.recent.iter().position(same) {
+            if self.streams.len() == 2 {
+                self.recent.swap_remove(found);
+            }
+            return true;
+        }
+        if self.recent.len() < REMEMBERED {
+            let content = content.to_vec();
+            self.recent.push((index, content));
+        }
+        false
+    }
+
+    fn take(&mut self, index: usize, batch: &mut Batch) {
+        let Some(pending) = self.streams.get_mut(index).and_then(Stream::take) else {
+            return;
+        };
+        if self.is_again(index, &pending) {
+            return;
+        }
+        let Some(stream) = self.streams.get(index) else {
+            return;
+        };
+        let id = StreamId(u32::try_from(index).unwrap_or(u32::MAX));
+        let at = At {
+            time: pending.time,
+            stream: id,
+            core: index,
+            cpu: Cpu(stream.core.unwrap_or(0)),
+        };
+        if let Next::Damage { bytes, problem } = pending.next {
+            let is_first = self
+                .info
+                .stream(id)
+                .is_some_and(|stream| stream.start.is_none());
+            if is_first && bytes < CUT && problem != Problem::Incomplete {
+                // A ring whose oldest packet is overwritten in part, or a target that was running before.
+                self.meaning
+                    .gap(at, Gap::LostPackets { packets: None }, batch);
+                return;
+            }
+            let message = match problem {
+                Problem::Incomplete => "the stream ends within a packet".to_owned(),
+                problem => problem.to_string(),
+            };
+            self.info.add_damage(Damage {
+                stream: stream.name.clone(),
+                offset: pending.offset,
+                message: message.clone(),
+            });
+            let gap = Gap::Damage {
+                offset: pending.offset,
+                bytes: Some(bytes),
+                message,
+            };
+            self.meaning.gap(at, gap, batch);
+            return;
+        }
+        if let Some(packet) = stream.packet(&pending) {
+            self.meaning.learn(&packet, &mut self.info);
+            self.meaning
+                .packet(at, &packet, &mut self.info.identities, batch);
+        }
+        if let Some(stream) = self.info.streams.get_mut(index) {
+            stream.start = stream.start.or(Some(pending.time));
+            stream.end = Some(pending.time);
+        }
+    }
+}
+
+/// Bytes of the number that a packet ends with.
+fn delta_bytes(bytes: &[u8]) -> usize {
+    let before = bytes.iter().rev().skip(1);
+    (1 + before.take_while(|byte| **byte & 0x80 != 0).count()).min(bytes.len())
+}
+
+impl Source for SystemViewSource {
+    fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        &mut self.info
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        batch.clear();
+        while !batch.is_full() && !self.failed {
+            match self.earliest(batch.is_empty()) {
+                Ok(Some(index)) => self.take(index, batch),
+                Ok(None) => break,
+                Err(error) => {
+                    self.failed = true;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(!batch.is_empty())
+    }
+}

@@ -1,0 +1,394 @@
+//! One stream of packets with their times.
+
+use std::io::{self, Read};
+
+use kymo_event::Time;
+use kymo_systemview::scan::Arguments;
+use kymo_systemview::{Form, Packet, Piece, Problem, SYNC, Scan, decode, file};
+
+use crate::bytes::Bytes;
+
+/// Whether bytes begin with the synchronization of a stream, or with as much of it as there is.
+pub(super) fn is_start(bytes: &[u8]) -> bool {
+    let Some(behind) = bytes.strip_prefix(&SYNC) else {
+        return false;
+    };
+    let Ok(start) = decode(behind, Form::default(), 0) else {
+        return false;
+    };
+    let rest = behind.get(start.bytes..).unwrap_or_default();
+    let init = decode(rest, Form::default(), 0);
+    start.packet == Packet::TraceStart
+        && match init {
+            Ok(init) => matches!(init.packet, Packet::Init { .. }),
+            Err(error) => error.problem == Problem::Incomplete && rest.first() == Some(&24),
+        }
+}
+
+/// Where a stream's synchronization is.
+pub(super) fn start_in(bytes: &[u8]) -> Option<usize> {
+    let mut windows = bytes.windows(SYNC.len() + 1);
+    let mut from = 0;
+    while let Some(found) = windows.position(|it| it.ends_with(&[10]) && it.starts_with(&SYNC)) {
+        let at = from + found;
+        if is_start(bytes.get(at..).unwrap_or_default()) {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+    None
+}
+
+/// Where bytes come from.
+enum Input {
+    /// A part of a file.
+    Bytes { bytes: Bytes, end: usize },
+    /// Something that has no end yet.
+    Reader {
+        reader: Box<dyn Read + Send>,
+        buffer: Vec<u8>,
+        ended: bool,
+        /// The text that files begin with may still come.
+        at_start: bool,
+    },
+}
+
+/// Bytes that are read at once.
+const READ: usize = 1 << 16;
+
+/// What comes next in a stream.
+#[derive(Clone, Debug)]
+pub(super) enum Next {
+    /// A packet of so many bytes.
+    Packet {
+        size: usize,
+        form: Form,
+        arguments: usize,
+    },
+    /// Bytes that are none.
+    Damage { bytes: u64, problem: Problem },
+}
+
+/// What comes next, and when and where.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) time: Time,
+    /// In the file or what came.
+    pub(super) offset: u64,
+    pub(super) next: Next,
+    /// Where its bytes are in the buffer.
+    at: usize,
+}
+
+/// A stream.
+pub(super) struct Stream {
+    pub(super) name: String,
+    pub(super) core: Option<u32>,
+    input: Input,
+    scan: Scan,
+    /// Where in the bytes or the buffer the scan is.
+    at: usize,
+    /// Where the bytes or the buffer begin in the file.
+    base: u64,
+    clock: Clock,
+    pending: Option<Pending>,
+}
+
+/// Ticks to times.
+#[derive(Clone, Copy, Debug, Default)]
+struct Clock {
+    frequency: Option<u32>,
+    /// When this frequency began to hold, in nanoseconds, and ticks since.
+    since: i64,
+    ticks: u64,
+}
+
+impl Clock {
+    fn add(&mut self, delta: u32) {
+        self.ticks = self.ticks.saturating_add(delta.into());
+    }
+
+    fn time(&self) -> Time {
+        // A stream that does not tell its frequency counts nanoseconds, for want of better.
+        let frequency = u128::from(self.frequency.unwrap_or(1_000_000_000).max(1));
+        let ns = u128::from(self.ticks) * 1_000_000_000 / frequency;
+        let ns = i64::try_from(ns).unwrap_or(i64::MAX);
+        Time(self.since.saturating_add(ns))
+    }
+
+    fn set(&mut self, frequency: u32) {
+        if frequency == 0 || self.frequency == Some(frequency) {
+            return;
+        }
+        if self.frequency.is_some() {
+            self.since = self.time().0;
+            self.ticks = 0;
+        }
+        self.frequency = Some(frequency);
+    }
+}
+
+/// The ticks a second that a packet tells, or the one behind the start of a recording.
+fn frequency(packet: &Packet<'_>, behind: &[u8]) -> Option<u32> {
+    match *packet {
+        Packet::Init { frequency, .. } => Some(frequency),
+        Packet::TraceStart => match decode(behind, Form::default(), 0).ok()?.packet {
+            Packet::Init { frequency, .. } => Some(frequency),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+impl Stream {
+    /// The stream in a part of a file.
+    pub(super) fn new(
+        name: &str,
+        core: Option<u32>,
+        bytes: Bytes,
+        range: std::ops::Range<u64>,
+    ) -> Self {
+        let [at, end] =
+            [range.start, range.end].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+        let end = end.min(bytes.len());
+        Self {
+            input: Input::Bytes { bytes, end },
+            at: at.min(end),
+            ..Self::empty(name, core)
+        }
+    }
+
+    /// The stream that comes from somewhere.
+    pub(super) fn of_reader(name: &str, reader: Box<dyn Read + Send>) -> Self {
+        let input = Input::Reader {
+            reader,
+            buffer: Vec::new(),
+            ended: false,
+            at_start: true,
+        };
+        Self {
+            input,
+            ..Self::empty(name, None)
+        }
+    }
+
+    fn empty(name: &str, core: Option<u32>) -> Self {
+        Self {
+            name: name.to_owned(),
+            core,
+            input: Input::Bytes {
+                bytes: Bytes::from(Vec::new()),
+                end: 0,
+            },
+            scan: Scan::default(),
+            at: 0,
+            base: 0,
+            clock: Clock::default(),
+            pending: None,
+        }
+    }
+
+    /// A stream with the same bytes, to look ahead; `None` of one that cannot be read twice.
+    pub(super) fn again(&self) -> Option<Self> {
+        let Input::Bytes { bytes, end } = &self.input else {
+            return None;
+        };
+        Some(Self {
+            input: Input::Bytes {
+                bytes: bytes.clone(),
+                end: *end,
+            },
+            at: self.at,
+            ..Self::empty(&self.name, self.core)
+        })
+    }
+
+    /// Ticks a second, as far as they are known.
+    pub(super) fn frequency(&self) -> Option<u32> {
+        self.clock.frequency
+    }
+
+    /// The stream tells so.
+    pub(super) fn set_frequency(&mut self, frequency: u32) {
+        self.clock.set(frequency);
+    }
+
+    /// The bytes of what is there.
+    fn bytes(&self) -> &[u8] {
+        match &self.input {
+            Input::Bytes { bytes, end } => bytes.get(..*end).unwrap_or(bytes),
+            Input::Reader { buffer, .. } => buffer,
+        }
+    }
+
+    /// Finds out what comes next. `false`: nothing yet, and `Ok(None)` at the end.
+    ///
+    /// # Errors
+    /// If no more can be read.
+    pub(super) fn advance(
+        &mut self,
+        arguments: Arguments<'_>,
+        may_read: bool,
+    ) -> io::Result<Ahead> {
+        loop {
+            if let Some(pending) = &self.pending {
+                return Ok(Ahead::At(pending.time));
+            }
+            self.skip_text();
+            let ended = match &self.input {
+                Input::Bytes { .. } => true,
+                Input::Reader { ended, .. } => *ended,
+            };
+            let bytes = match &self.input {
+                Input::Bytes { bytes, end } => bytes.get(self.at..*end),
+                Input::Reader {
+                    at_start: true,
+                    ended: false,
+                    ..
+                } => None,
+                Input::Reader { buffer, .. } => buffer.get(self.at..),
+            };
+            let bytes = bytes.unwrap_or_default();
+            let offset = self.base + self.at as u64;
+            let at = self.at;
+            let next = match self.scan.next(bytes, ended, arguments) {
+                Some(Piece::Sync { .. }) => {
+                    self.at += SYNC.len();
+                    continue;
+                }
+                Some(Piece::Record(record)) => {
+                    let behind = bytes.get(record.bytes.len()..).unwrap_or_default();
+                    if let Some(frequency) = frequency(&record.packet, behind) {
+                        self.clock.set(frequency);
+                    }
+                    self.clock.add(record.delta);
+                    self.at += record.bytes.len();
+                    Next::Packet {
+                        size: record.bytes.len(),
+                        form: record.form,
+                        arguments: record.packet.values().count(),
+                    }
+                }
+                Some(Piece::Damage { bytes, problem, .. }) => {
+                    self.at += usize::try_from(bytes).unwrap_or(usize::MAX);
+                    Next::Damage { bytes, problem }
+                }
+                None if ended => return Ok(Ahead::Ended),
+                None if !may_read => return Ok(Ahead::Wait),
+                None => {
+                    self.read()?;
+                    continue;
+                }
+            };
+            self.pending = Some(Pending {
+                time: self.clock.time(),
+                offset,
+                next,
+                at,
+            });
+        }
+    }
+
+    /// Passes over the text that files begin with, once it is there.
+    fn skip_text(&mut self) {
+        let Input::Reader {
+            buffer,
+            at_start: at_start @ true,
+            ended,
+            ..
+        } = &mut self.input
+        else {
+            return;
+        };
+        if buffer.first() == Some(&b';') {
+            match file::header(buffer) {
+                // Its last line may still come.
+                Some(header) if header.text.len() < buffer.len() || *ended => {
+                    self.at = header.text.len();
+                }
+                None if *ended || buffer.len() > READ => {}
+                _ => return,
+            }
+            *at_start = false;
+        } else if !buffer.is_empty() || *ended {
+            *at_start = false;
+        }
+    }
+
+    /// Reads more, and forgets what was taken.
+    fn read(&mut self) -> io::Result<()> {
+        let Input::Reader {
+            reader,
+            buffer,
+            ended,
+            ..
+        } = &mut self.input
+        else {
+            return Ok(());
+        };
+        buffer.drain(..self.at.min(buffer.len()));
+        self.base += self.at as u64;
+        self.at = 0;
+        let old = buffer.len();
+        buffer.resize(old + READ, 0);
+        let read = loop {
+            match reader.read(buffer.get_mut(old..).unwrap_or_default()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => break result,
+            }
+        };
+        buffer.truncate(old + read.as_ref().copied().unwrap_or(0));
+        match read {
+            Ok(0) => *ended = true,
+            Ok(_) => {}
+            Err(error) => {
+                *ended = true;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// What comes next, to be taken.
+    pub(super) fn take(&mut self) -> Option<Pending> {
+        self.pending.take()
+    }
+
+    /// The bytes of a packet that comes next or was just taken.
+    pub(super) fn packet_bytes(&self, pending: &Pending) -> &[u8] {
+        let Next::Packet { size, .. } = pending.next else {
+            return &[];
+        };
+        self.bytes()
+            .get(pending.at..pending.at + size)
+            .unwrap_or_default()
+    }
+
+    /// A packet that comes next or was just taken.
+    pub(super) fn packet(&self, pending: &Pending) -> Option<Packet<'_>> {
+        let Next::Packet {
+            form, arguments, ..
+        } = pending.next
+        else {
+            return None;
+        };
+        let decoded = decode(self.packet_bytes(pending), form, arguments);
+        Some(decoded.ok()?.packet)
+    }
+
+    /// Where the scan is in the file.
+    pub(super) fn offset(&self) -> u64 {
+        self.base + self.at as u64
+    }
+}
+
+/// How far a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ahead {
+    /// Something is there, of this time.
+    At(Time),
+    /// More has to come.
+    Wait,
+    /// That was all.
+    Ended,
+}
