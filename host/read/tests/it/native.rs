@@ -339,7 +339,7 @@ fn refusals_say_what_was_expected() {
     assert_eq!(
         refused("text", b"hello, this is no trace"),
         "/text: not a trace that kymo knows: expected a CTF trace directory, a CTF stream beside its \
-         metadata, a raw kymo file, or a dump of Zephyr's instrumentation, found bytes that begin with [68, 65, 6c, 6c, 6f, 2c, 20, 74]"
+         metadata, a raw kymo file, a recording of SystemView, or a dump of Zephyr's instrumentation, found bytes that begin with [68, 65, 6c, 6c, 6f, 2c, 20, 74]"
     );
     let line = identity(CORTEX_M).to_string();
     assert_eq!(
