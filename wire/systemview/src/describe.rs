@@ -104,7 +104,7 @@ pub enum ModulePart<'a> {
 
 /// The parts of a module's description: `M=Name, 0 event a=%u, 1 other`.
 pub fn module(text: &str) -> impl Iterator<Item = ModulePart<'_>> {
-    text.split(',').filter_map(|part| {
+    text.split(',').enumerate().filter_map(|(place, part)| {
         let part = part.trim();
         let digits = part
             .find(|c: char| !c.is_ascii_digit())
@@ -114,7 +114,8 @@ pub fn module(text: &str) -> impl Iterator<Item = ModulePart<'_>> {
             return Some(ModulePart::Event(number, Event::parse(rest)));
         }
         // Some modules say nothing but their name.
-        let (key, value) = part.split_once('=').unwrap_or(("M", part));
+        let bare = (place == 0 && !part.is_empty()).then_some(("M", part));
+        let (key, value) = part.split_once('=').or(bare)?;
         Some(match key.trim() {
             "M" => ModulePart::Name(value.trim()),
             key => ModulePart::Other(key, value.trim()),

@@ -225,7 +225,7 @@ fn arguments(
         };
         fields.push(Field::new(named(name, fields.len()), value));
     }
-    while let Some(value) = rest.next() {
+    for value in rest.by_ref() {
         fields.push(Field::new(
             named("", fields.len()),
             Value::Unsigned(value.into()),
