@@ -482,7 +482,7 @@ pub fn open_memory(
 /// When one can't.
 pub fn descriptions(files: &[PathBuf]) -> Result<Vec<PathBuf>, Report> {
     for file in files {
-        std::fs::read(file).map_err(|error| Report::caused(&file.display(), &error))?;
+        std::fs::read(file).map_err(|error| Report::caused(file.display(), &error))?;
     }
     Ok(files.to_vec())
 }
