@@ -3,7 +3,7 @@
 //! Streams are damaged in practice: raw memory of the target in the middle of a recording, blocks that a debug probe
 //! lost, reports of a telnet server, the beginning of a ring that was overwritten. [`Scan`] passes over what are no
 //! packets and says so, each place with its offset and size. Of the bytes that could be packets it believes those
-//! that look like their stream ([`Oddity`]): where a packet is odd, those behind it decide.
+//! that look like their stream (it has had their tasks, interrupts and events before): where a packet is odd, those behind it decide.
 
 use crate::decode::{Decoded, decode};
 use crate::error::Problem;
