@@ -63,6 +63,14 @@ impl PageLayout {
         layout
     }
 
+    /// The bytes of a page, if the text of `events/header_page` says so.
+    pub fn page_size(text: &str) -> Option<usize> {
+        let mut fields = text.lines().filter_map(FieldFormat::parse_line);
+        let data = fields.find(|field| field.name == "data")?;
+        let size = data.offset + data.size;
+        (64..=1 << 26).contains(&size).then_some(size)
+    }
+
     /// Reads the beginning of a page, which lies at `offset` in the input.
     ///
     /// # Errors

@@ -80,6 +80,11 @@ pub(crate) static FORMATS: [Format; 7] = [
         open: ftrace::dat::open,
     },
     Format {
+        what: "a directory of raw pages of ftrace",
+        probe: ftrace::raw::probe,
+        open: ftrace::raw::open,
+    },
+    Format {
         what: "ftrace's text",
         probe: ftrace::lines::probe,
         open: ftrace::lines::open,

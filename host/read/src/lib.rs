@@ -12,7 +12,7 @@
 //! | a CTF trace directory that `kymo export` wrote | `ctf`: the events that were exported |
 //! | a CTF trace directory of LTTng's | `ctf`: threads, interrupts, system calls, functions |
 //! | any other CTF trace directory | `ctf`: events with their names and fields |
-//! | a trace.dat of Linux's ftrace, or the kernel's text | `ftrace`: functions, threads, interrupts, system calls |
+//! | a trace.dat of Linux's ftrace, its raw pages, or the kernel's text | `ftrace`: functions, threads, interrupts, system calls |
 //! | recordings of SEGGER SystemView, what it left in memory | [`systemview`] |
 //! | what a target with Zephyr's instrumentation subsystem sent | [`zephyr_instrumentation`] |
 //!

@@ -14,6 +14,7 @@
 //!
 //! All others are listed with their fields.
 
+mod directory;
 mod fields;
 mod meaning;
 mod output;
@@ -32,6 +33,22 @@ const FORMAT: &str = "ftrace";
 /// What a user should know of calls that the function tracer has recorded.
 const NO_ENDS: &str =
     "the function tracer records no ends: its calls are counted, and take no time";
+
+/// Directories with raw pages and event formats.
+pub(super) mod raw {
+    use super::*;
+
+    pub(crate) fn probe(peek: &mut Peek, _: &OpenOptions) -> Result<Option<Confidence>, OpenError> {
+        let is_ours = peek.is_directory() && directory::is_one(peek.path());
+        Ok(is_ours.then_some(Confidence::Certain))
+    }
+
+    pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {
+        let (trace, bytes) = directory::open(peek.path())?;
+        let source = source::DatSource::new(trace, bytes, options);
+        Ok(Opened::Source(Box::new(source)))
+    }
+}
 
 /// The kernel's text, from a file or as it comes.
 pub(super) mod lines {

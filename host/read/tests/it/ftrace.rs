@@ -196,3 +196,83 @@ fn calls_are_those_of_a_plain_recomputation() {
         assert!(differing.count() * 5 < expected.len(), "{name}");
     }
 }
+
+/// A copy of what tracefs has, as the captures have it: packed, in the layout that `to` wants.
+fn tracefs(folder: &Path, to: &Path, raw: impl Fn(u32) -> PathBuf) -> Option<()> {
+    let from = folder.join("amd64/raw");
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .arg(from.join("events"))
+        .arg(to)
+        .status();
+    assert!(copied.unwrap().success());
+    for name in [
+        "header_page",
+        "kallsyms",
+        "printk_formats",
+        "saved_cmdlines",
+    ] {
+        std::fs::write(to.join(name), captures::unpacked(&from.join(name))?).unwrap();
+    }
+    for cpu in 0..2 {
+        let path = to.join(raw(cpu));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(
+            path,
+            captures::unpacked(&from.join(format!("cpu{cpu}.raw")))?,
+        )
+        .unwrap();
+    }
+    Some(())
+}
+
+#[test]
+fn raw_pages_are_the_text_of_the_same_buffer() {
+    let Some(folder) = captures::ftrace() else {
+        return;
+    };
+    let layouts: [fn(u32) -> PathBuf; 2] = [
+        |cpu| format!("cpu{cpu}.raw").into(),
+        |cpu| format!("per_cpu/cpu{cpu}/trace_pipe_raw").into(),
+    ];
+    for raw in layouts {
+        let scratch = tempfile::tempdir().unwrap();
+        if tracefs(&folder, scratch.path(), raw).is_none() {
+            return;
+        }
+        let (events, info) = events(scratch.path());
+        // What the kernel itself counted.
+        for (cpu, count) in [(0, 15_398), (1, 15_345)] {
+            let of_cpu = events
+                .iter()
+                .filter(|event| event.record && event.cpu == Some(Cpu(cpu)));
+            assert_eq!(of_cpu.count(), count);
+        }
+        let text = captures::unpacked(&folder.join("amd64/raw/trace.txt")).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let mut entered = HashMap::new();
+        for event in &events {
+            if let EventKind::Enter { function, .. } = event.kind {
+                let name = info
+                    .identities
+                    .function(function)
+                    .unwrap()
+                    .name
+                    .clone()
+                    .unwrap();
+                *entered.entry(String::from(name)).or_insert(0) += 1;
+            }
+        }
+        let mut told = HashMap::new();
+        for text in text.lines() {
+            use kymo_ftrace::text::{Line, TextKind, line};
+            if let Line::Event(event) = line(text)
+                && let TextKind::Entry { function, .. } | TextKind::Leaf { function, .. } =
+                    event.kind
+            {
+                *told.entry(function.to_owned()).or_insert(0) += 1;
+            }
+        }
+        assert_eq!(entered, told);
+    }
+}
