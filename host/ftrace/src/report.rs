@@ -2,6 +2,7 @@
 
 mod fields;
 mod plugins;
+mod text;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -37,6 +38,9 @@ pub struct Report<'t> {
     /// Callers of functions, by CPU, for the indent of `function` events.
     callers: HashMap<u32, Vec<String>>,
     ids: plugins::GraphIds,
+    /// The beginning of a line, and the task and CPU that it is of.
+    head: String,
+    head_of: (i32, u32),
     /// An entry of a function graph that is a leaf if its exit is next.
     entry: Option<plugins::GraphEntry>,
 }
@@ -51,6 +55,8 @@ impl<'t> Report<'t> {
             lost: HashMap::new(),
             callers: HashMap::new(),
             ids: plugins::GraphIds::of(&trace.formats),
+            head: String::new(),
+            head_of: (0, 0),
             entry: None,
         }
     }
@@ -69,7 +75,10 @@ impl<'t> Report<'t> {
             }
         };
         let data = record.data;
-        let lost = self.lost.remove(&place.lane);
+        let lost = match self.lost.is_empty() {
+            true => None,
+            false => self.lost.remove(&place.lane),
+        };
         if let Some(entry) = self.entry.take()
             && self.finish_entry(
                 &entry,
@@ -91,8 +100,14 @@ impl<'t> Report<'t> {
         };
         let id = self.trace.order.u16_at(data, 0).unwrap_or(0);
         let pid = self.trace.order.u32_at(data, 4).unwrap_or(0).cast_signed();
-        let comm = self.comms.get(pid).unwrap_or("<...>");
-        let _ = write!(out, "{comm:>16}-{pid:<5} [{:03}]", place.cpu);
+        // Most lines are of the task of the line before.
+        if self.head_of != (pid, place.cpu) || self.head.is_empty() {
+            let comm = self.comms.get(pid).unwrap_or("<...>");
+            self.head.clear();
+            let _ = write!(self.head, "{comm:>16}-{pid:<5} [{:03}]", place.cpu);
+            self.head_of = (pid, place.cpu);
+        }
+        out.push_str(&self.head);
         if self.style.latency {
             out.push(' ');
             let byte = |at| data.get(at).copied().unwrap_or(0);
@@ -103,9 +118,10 @@ impl<'t> Report<'t> {
             let _ = writeln!(out, " [UNKNOWN EVENT: id {id}]");
             return;
         };
-        let _ = write!(out, " {}: ", event.name);
-        let missing = 20usize.saturating_sub(event.name.len());
-        out.extend(std::iter::repeat_n(' ', missing));
+        out.push(' ');
+        out.push_str(&event.name);
+        out.push_str(": ");
+        text::spaces(20usize.saturating_sub(event.name.len()), out);
         self.body(event, place, data, out);
         if self.entry.is_none() {
             end_line(out);
@@ -121,18 +137,15 @@ impl<'t> Report<'t> {
     }
 
     fn time(&self, time: u64, out: &mut String) {
-        let _ = match self.style.nanoseconds {
-            true => write!(
-                out,
-                " {:5}.{:09}:",
-                time / 1_000_000_000,
-                time % 1_000_000_000
-            ),
-            false => {
-                let time = time.saturating_add(500) / 1000;
-                write!(out, " {:5}.{:06}:", time / 1_000_000, time % 1_000_000)
-            }
+        let (time, unit, digits) = match self.style.nanoseconds {
+            true => (time, 1_000_000_000, 9),
+            false => (time.saturating_add(500) / 1000, 1_000_000, 6),
         };
+        out.push(' ');
+        text::number(time / unit, 5, ' ', out);
+        out.push('.');
+        text::number(time % unit, digits, '0', out);
+        out.push(':');
     }
 
     fn body(&mut self, event: &EventFormat, place: Place, data: &[u8], out: &mut String) {

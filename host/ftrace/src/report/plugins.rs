@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::{Report, end_line};
+use super::{Report, end_line, text};
 use crate::format::{EventFormat, FieldFormat, Formats};
 use crate::records::Place;
 
@@ -126,10 +126,13 @@ impl Report<'_> {
         {
             self.duration(exit, data, out);
             indent(entry.depth, out);
-            let _ = match self.symbol(entry.func) {
-                Some(name) => write!(out, "{name}();"),
-                None => write!(out, "{:x}();", entry.func),
-            };
+            match self.symbol(entry.func) {
+                Some(name) => out.push_str(name),
+                None => {
+                    let _ = write!(out, "{:x}", entry.func);
+                }
+            }
+            out.push_str("();");
             self.return_value(exit, data, out);
             end_line(out);
             return true;
@@ -145,7 +148,8 @@ impl Report<'_> {
         indent(entry.depth, out);
         match self.symbol(entry.func) {
             Some(name) => {
-                let _ = write!(out, "{name}() {{");
+                out.push_str(name);
+                out.push_str("() {");
             }
             None => out.push_str(") {"),
         }
@@ -181,14 +185,15 @@ impl Report<'_> {
             _ => "  ",
         });
         let start = out.len();
-        let _ = write!(out, "{}", duration / 1000);
+        text::number(duration / 1000, 1, ' ', out);
         // Seven digits before the point leave no room for others.
         if out.len() - start < 7 {
-            let _ = write!(out, ".{:03}", duration % 1000);
+            out.push('.');
+            text::number(duration % 1000, 3, '0', out);
         }
         let length = out.len() - start;
         out.push_str(" us ");
-        out.extend(std::iter::repeat_n(' ', 7usize.saturating_sub(length)));
+        text::spaces(7usize.saturating_sub(length), out);
         out.push_str("|  ");
     }
 
@@ -269,6 +274,7 @@ impl Report<'_> {
             out.push_str(&comm);
             out.push(':');
             self.comms.learn((pid as u32).cast_signed(), &comm);
+            self.head.clear();
         }
         let _ = write!(out, "{pid}");
         true
@@ -327,10 +333,7 @@ impl Report<'_> {
 fn indent(depth: u64, out: &mut String) {
     // Deeper calls than the kernel keeps are damage.
     let depth = usize::try_from(depth).unwrap_or(0);
-    out.extend(std::iter::repeat_n(
-        ' ',
-        if depth > 4096 { 0 } else { 2 * depth },
-    ));
+    text::spaces(if depth > 4096 { 0 } else { 2 * depth }, out);
 }
 
 /// Adds the letters of a task's state.

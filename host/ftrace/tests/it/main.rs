@@ -1,3 +1,4 @@
 //! Decoding of real captures against what trace-cmd writes of them.
 
 mod golden;
+mod made;
