@@ -63,7 +63,7 @@ pub(crate) struct Format {
 }
 
 /// All formats. Of those that are equally sure the first one is asked first.
-pub(crate) static FORMATS: [Format; 7] = [
+pub(crate) static FORMATS: [Format; 8] = [
     Format {
         what: "a CTF trace directory",
         probe: probes::directory::probe,
