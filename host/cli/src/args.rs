@@ -99,6 +99,8 @@ pub enum Command {
     Graph(commands::graph::Args),
     /// Write the trace as a file for another tool
     Export(commands::export::Args),
+    /// Which functions executed the most instructions, from Arm CoreSight hardware trace
+    Hotspots(commands::hotspots::Args),
     /// The raw packets of Arm CoreSight hardware trace
     Packets(commands::packets::Args),
     /// Print a completion script for a shell

@@ -6,6 +6,7 @@ mod compensated;
 pub mod completions;
 pub mod export;
 pub mod graph;
+pub mod hotspots;
 pub mod info;
 pub mod man;
 pub mod packets;
@@ -42,6 +43,7 @@ pub fn run(command: Command, context: &mut Context) -> Result<ExitCode, Report> 
         Command::Calls(args) => calls::run(&args, context),
         Command::Graph(args) => graph::run(&args, context),
         Command::Export(args) => export::run(&args, context),
+        Command::Hotspots(args) => hotspots::run(&args, context),
         Command::Packets(args) => packets::run(&args, context),
         Command::Info(args) => info::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),

@@ -58,6 +58,14 @@ impl Context {
         }
     }
 
+    /// How many threads may work on a trace.
+    pub fn threads(&self) -> usize {
+        self.threads.map_or_else(
+            || std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            NonZeroUsize::get,
+        )
+    }
+
     /// Lets so many threads work on a trace.
     pub const fn limit_threads(&mut self, threads: Option<NonZeroUsize>) {
         self.threads = threads;

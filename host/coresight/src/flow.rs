@@ -19,7 +19,7 @@ pub use ptm::PtmFlow;
 
 use crate::element::Element;
 use crate::instruction::Waypoints;
-use crate::listing::Packet;
+use crate::listing::{Packet, PacketDecoder};
 use crate::memory::Code;
 use crate::source::Protocol;
 
@@ -90,6 +90,33 @@ impl<C: Code> Flow<C> {
             (Flow::Ptm(flow), Packet::Ptm(packet)) => flow.packet(packet, sink),
             _ => {}
         }
+    }
+
+    /// Takes all packets of a decoder of the same protocol. How many they were.
+    pub fn run(&mut self, decoder: PacketDecoder<'_>, sink: &mut impl Sink) -> u64 {
+        let mut packets = 0;
+        match (self, decoder) {
+            (Flow::EtmV4(flow), PacketDecoder::EtmV4(decoder)) => {
+                for packet in *decoder {
+                    packets += 1;
+                    flow.packet(&packet, sink);
+                }
+            }
+            (Flow::EtmV3(flow), PacketDecoder::EtmV3(decoder)) => {
+                for packet in decoder {
+                    packets += 1;
+                    flow.packet(&packet, sink);
+                }
+            }
+            (Flow::Ptm(flow), PacketDecoder::Ptm(decoder)) => {
+                for packet in decoder {
+                    packets += 1;
+                    flow.packet(&packet, sink);
+                }
+            }
+            (_, decoder) => packets = decoder.count() as u64,
+        }
+        packets
     }
 
     /// Begins anew, as after a reset of the trace unit.

@@ -101,6 +101,8 @@ pub struct Image {
     pub name: String,
     /// Address of its first byte.
     pub address: u64,
+    /// Offset of that byte in the file.
+    pub file_offset: u64,
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// In which spaces it is visible.
@@ -114,6 +116,18 @@ impl Images {
             .images
             .partition_point(|other| other.address < image.address);
         self.images.insert(at, image);
+    }
+
+    /// The image that has an address.
+    pub fn find(&self, space: MemorySpace, address: u64) -> Option<&Image> {
+        // Images that begin at or before the address; few overlap, so the search backwards is short.
+        let end = self
+            .images
+            .partition_point(|image| image.address <= address);
+        self.images[..end].iter().rev().find(|image| {
+            let offset = usize::try_from(address - image.address).unwrap_or(usize::MAX);
+            image.space.overlaps(space) && offset < image.bytes.len()
+        })
     }
 
     /// The images, by address.
@@ -143,6 +157,7 @@ impl Images {
             images.add(Image {
                 name: dump.file.display().to_string(),
                 address: dump.address,
+                file_offset: dump.offset,
                 bytes: rest[..len].to_vec(),
                 space: dump
                     .space
@@ -156,17 +171,21 @@ impl Images {
 
 impl Code for Images {
     fn at(&self, space: MemorySpace, address: u64) -> Option<&[u8]> {
-        // Images that begin at or before the address; few overlap, so the search backwards is short.
-        let end = self
-            .images
-            .partition_point(|image| image.address <= address);
-        self.images[..end].iter().rev().find_map(|image| {
-            let offset = usize::try_from(address - image.address).ok()?;
-            let bytes = image
-                .bytes
-                .get(offset..)
-                .filter(|bytes| !bytes.is_empty())?;
-            image.space.overlaps(space).then_some(bytes)
-        })
+        let image = self.find(space, address)?;
+        image
+            .bytes
+            .get(usize::try_from(address - image.address).ok()?..)
     }
+}
+
+/// The address for which an ELF file is linked, of the byte at an offset of the file. `None` if the file is no ELF, or the
+/// byte in none of its segments.
+pub fn link_address(elf: &[u8], offset: u64) -> Option<u64> {
+    use object::{Object as _, ObjectSegment as _};
+    let file = object::File::parse(elf).ok()?;
+    file.segments().find_map(|segment| {
+        let (start, size) = segment.file_range();
+        let within = offset.checked_sub(start).filter(|within| *within < size)?;
+        segment.address().checked_add(within)
+    })
 }

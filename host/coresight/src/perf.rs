@@ -80,6 +80,7 @@ impl Recording {
             let image = Image {
                 name: mapping.path.clone(),
                 address: mapping.address,
+                file_offset: mapping.offset,
                 bytes: file[start..start + len].to_vec(),
                 space: MemorySpace::ANY,
             };

@@ -62,7 +62,7 @@ fn trace_id(text: &str) -> Result<TraceId, String> {
 /// # Errors
 /// When the input can't be read, or holds no trace of a known protocol.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
-    let mut buffers = open(&args.input, &args.symfs, context)?;
+    let mut buffers = open(&args.input, &args.symfs, args.decode, context)?.buffers;
     let names: Vec<_> = buffers.iter().map(|buffer| buffer.name.clone()).collect();
     if !args.buffer.is_empty() {
         buffers.retain(|buffer| args.buffer.contains(&buffer.name));
@@ -81,15 +81,36 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens an input of hardware trace: a snapshot, or a perf.data with binaries below `symfs`. Says what is missing.
-pub(super) fn open(path: &Path, symfs: &Path, context: &Context) -> Result<Vec<Buffer>, Report> {
+/// An opened input.
+pub(super) struct Opened {
+    pub buffers: Vec<Buffer>,
+    /// Below this directory are the files of the images.
+    pub root: PathBuf,
+}
+
+/// Opens an input of hardware trace: a snapshot, or a perf.data with binaries below `symfs`. Says what is missing of the
+/// code, if that is wanted.
+pub(super) fn open(
+    path: &Path,
+    symfs: &Path,
+    wants_code: bool,
+    context: &Context,
+) -> Result<Opened, Report> {
     if Snapshot::is_at(path) {
         let (buffers, missing) =
             input::open_snapshot(path).map_err(|error| Report::caused_by(&error))?;
-        for error in missing {
+        for error in missing.iter().filter(|_| wants_code) {
             context.warn(format_args!("{error}"));
         }
-        return Ok(buffers);
+        let directory = if path.is_dir() {
+            Some(path)
+        } else {
+            path.parent()
+        };
+        return Ok(Opened {
+            buffers,
+            root: directory.unwrap_or(path).to_owned(),
+        });
     }
     let mut recording = perf::open(path).map_err(|error| {
         Report::caused(path.display(), &error)
@@ -99,7 +120,7 @@ pub(super) fn open(path: &Path, symfs: &Path, context: &Context) -> Result<Vec<B
         let below = mapping.path.trim_start_matches('/');
         std::fs::read(symfs.join(below)).ok()
     });
-    for mapping in missing {
+    for mapping in missing.iter().filter(|_| wants_code) {
         let build_id: String = mapping
             .build_id
             .iter()
@@ -127,7 +148,10 @@ pub(super) fn open(path: &Path, symfs: &Path, context: &Context) -> Result<Vec<B
             recording.missing
         ));
     }
-    Ok(recording.buffers)
+    Ok(Opened {
+        buffers: recording.buffers,
+        root: symfs.to_owned(),
+    })
 }
 
 fn list(args: &Args, buffer: &Buffer, context: &mut Context) -> Result<(), Report> {

@@ -97,8 +97,8 @@ proptest! {
     ) {
         let mut images = Images::default();
         // Addresses of short packets, after a synchronization, are small.
-        images.add(Image { name: String::new(), address: 0, bytes: code.clone(), space: MemorySpace::ANY });
-        images.add(Image { name: String::new(), address: 0x1000, bytes: code, space: MemorySpace::EL1N });
+        images.add(Image { name: String::new(), address: 0, file_offset: 0, bytes: code.clone(), space: MemorySpace::ANY });
+        images.add(Image { name: String::new(), address: 0x1000, file_offset: 0, bytes: code, space: MemorySpace::EL1N });
         for protocol in protocols() {
             let mut flow = Flow::new(&protocol, EtmV4Options::default(), &images);
             let mut elements = Vec::new();
