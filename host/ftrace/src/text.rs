@@ -33,6 +33,15 @@ pub enum Line<'a> {
     },
     /// The name of the tracer, from the header.
     Tracer(&'a str),
+    /// How many events are in the text, and how many were written into the buffer, from the header.
+    Entries {
+        /// In the text.
+        kept: u64,
+        /// Written.
+        written: u64,
+    },
+    /// A caller in the stack of the event before.
+    Caller(&'a str),
     /// A line of a header, a separator, an empty line.
     Nothing,
     /// None of these.
@@ -122,17 +131,26 @@ pub fn line(text: &str) -> Line<'_> {
     if let Some(header) = trimmed.strip_prefix('#') {
         return match header.trim().strip_prefix("tracer:") {
             Some(tracer) => Line::Tracer(tracer.trim()),
-            None => event::buffer_started(header).unwrap_or(Line::Nothing),
+            None => event::buffer_started(header)
+                .or(event::entries(header))
+                .unwrap_or(Line::Nothing),
         };
     }
     let is_separator = trimmed.bytes().all(|byte| byte == b'-');
     if trimmed.is_empty() || is_separator || trimmed.starts_with("cpus=") {
         return Line::Nothing;
     }
+    if let Some(caller) = trimmed.strip_prefix("=> ") {
+        return Line::Caller(caller.trim());
+    }
+    // Where an interrupt begins and ends in a function graph, which its functions say as well.
+    if trimmed.contains("==========>") || trimmed.contains("<==========") {
+        return Line::Nothing;
+    }
     if let Some(lost) = event::lost(trimmed) {
         return lost;
     }
-    if let Some(found) = event::event(text) {
+    if let Some(found) = event::event(text).or(event::latency_event(text)) {
         return Line::Event(found);
     }
     if let Some(switch) = graph::switch(trimmed) {
@@ -349,6 +367,37 @@ mod tests {
             Line::Tracer("function_graph")
         );
         assert_eq!(line("Hello, world"), Line::Unknown);
+        assert_eq!(line(" 0)   ==========> |"), Line::Nothing);
+        assert_eq!(line(" => do_idle"), Line::Caller("do_idle"));
+        assert_eq!(
+            line("# entries-in-buffer/entries-written: 10/15   #P:2"),
+            Line::Entries {
+                kept: 10,
+                written: 15
+            }
+        );
+        let Line::Event(event) = line("   bash-1977    0d..1.   12us+: _raw_spin_lock <-schedule")
+        else {
+            panic!()
+        };
+        assert_eq!(
+            event.task,
+            Some(Task {
+                comm: "bash",
+                pid: 1977
+            })
+        );
+        assert_eq!(
+            (event.time, event.cpu, event.flags),
+            (Some(12_000), Some(0), "d..1.")
+        );
+        assert_eq!(
+            event.kind,
+            TextKind::Function {
+                function: "_raw_spin_lock",
+                parent: "schedule",
+            }
+        );
         assert_eq!(
             fields("prev_comm=a b prev_pid=0 ==> next_comm=c"),
             [("prev_comm", "a b"), ("prev_pid", "0"), ("next_comm", "c")]

@@ -41,6 +41,40 @@ pub(super) fn event(text: &str) -> Option<TextEvent<'_>> {
     })
 }
 
+/// Reads a line of a latency tracer: `bash-1977    0d..1.   12us+: _raw_spin_lock <-schedule`. Its times begin with the
+/// latency.
+pub(super) fn latency_event(text: &str) -> Option<TextEvent<'_>> {
+    let (before, rest) = text.split_once("us")?;
+    let (marks, rest) = rest.split_once(':')?;
+    if !marks.bytes().all(|byte| b" +!#*@$".contains(&byte)) {
+        return None;
+    }
+    let (before, time) = before.trim_end().rsplit_once(' ')?;
+    let time = time.parse::<u64>().ok()?.checked_mul(1000)?;
+    let (before, place) = before.trim_end().rsplit_once(' ')?;
+    let digits = place.bytes().take_while(u8::is_ascii_digit).count();
+    let (cpu, flags) = place.split_at_checked(digits)?;
+    Some(TextEvent {
+        time: Some(time),
+        cpu: Some(cpu.parse().ok()?),
+        task: Some(task(before)?),
+        flags: is_flags(flags).then_some(flags)?,
+        kind: kind(rest.trim())?,
+    })
+}
+
+/// `entries-in-buffer/entries-written: 10/15   #P:2`
+pub(super) fn entries(header: &str) -> Option<Line<'_>> {
+    let counts = header
+        .trim()
+        .strip_prefix("entries-in-buffer/entries-written:")?;
+    let (kept, written) = counts.split_whitespace().next()?.split_once('/')?;
+    Some(Line::Entries {
+        kept: kept.parse().ok()?,
+        written: written.parse().ok()?,
+    })
+}
+
 /// The CPU in brackets, and what stands before and behind it.
 fn cpu(text: &str) -> Option<(&str, u32, &str)> {
     let mut from = 0;

@@ -53,6 +53,8 @@ pub(super) struct TextSource {
     functions: HashMap<String, FunctionId>,
     streams: HashMap<u32, usize>,
     cpus: Vec<CpuText>,
+    /// The stream and the CPU of the last event.
+    last_place: (usize, Option<u32>),
     /// Whether calls come as their exits alone: known, or as long as no entry was met.
     exits_alone: Option<bool>,
     /// Whether system calls are calls: not where functions are traced.
@@ -116,6 +118,7 @@ impl TextSource {
             functions: HashMap::new(),
             streams: HashMap::new(),
             cpus: Vec::new(),
+            last_place: (0, None),
             exits_alone,
             has_graph: false,
             has_functions: false,
@@ -183,6 +186,14 @@ impl TextSource {
                     self.output.put(gap, batch);
                 }
             }
+            Line::Entries { kept, written } => {
+                if let Some(lost) = written.checked_sub(kept).filter(|lost| *lost > 0) {
+                    self.info.remarks.push(format!(
+                        "the kernel overwrote events that are not in the text: {lost}"
+                    ));
+                }
+            }
+            Line::Caller(caller) => self.caller(caller, batch),
             Line::Tracer(_) | Line::Nothing => {}
             Line::Unknown => {
                 self.unknown += 1;
@@ -216,6 +227,7 @@ impl TextSource {
 
     fn event(&mut self, event: &TextEvent<'_>, batch: &mut Batch) {
         let place = self.stream(event.cpu);
+        self.last_place = (place, event.cpu);
         if let Some(task) = event.task {
             self.met(task);
         }
@@ -440,6 +452,27 @@ impl TextSource {
             event: None,
         };
         self.output.put(out, batch);
+    }
+
+    /// A caller in the stack that the event before has.
+    fn caller(&mut self, caller: &str, batch: &mut Batch) {
+        let (place, cpu) = self.last_place;
+        let Some(state) = self.cpus.get(place) else {
+            return;
+        };
+        let (time, pid) = (state.last, state.task);
+        let at = At {
+            place,
+            cpu,
+            pid,
+            thread: pid.and_then(|pid| self.output.thread(pid, &mut self.info.identities)),
+            flags: "",
+            time: None,
+        };
+        let row = at.row(RowKind::Other, time);
+        self.put(row, &at, "caller", batch, |_| {
+            vec![Field::new("function", caller)]
+        });
     }
 
     /// Puts a row, with name and fields if they are wanted.
