@@ -10,6 +10,7 @@ pub mod call_tree;
 pub mod calls;
 pub mod clock_repair;
 pub mod compensation;
+pub mod fdd;
 mod hash;
 pub mod profile;
 mod recursion;

@@ -289,6 +289,9 @@ mod tests {
     /// Short options of `kymo trace` that mean there what they mean in zaru.
     const OF_ZARU: [char; 9] = ['r', 'l', 't', 's', 'c', 'p', 'e', 'd', 'a'];
 
+    /// Those of `kymo report` that mean there what they mean in fdd.
+    const OF_FDD: [char; 5] = ['t', 'e', 'f', 'l', 'd'];
+
     #[test]
     fn a_short_option_means_one_thing_in_every_subcommand() {
         let mut command = Cli::command();
@@ -300,7 +303,12 @@ mod tests {
                 let (Some(short), Some(long)) = (argument.get_short(), argument.get_long()) else {
                     continue;
                 };
-                if name == "trace" && OF_ZARU.contains(&short) {
+                let elsewhere = match name {
+                    "trace" => OF_ZARU.contains(&short),
+                    "report" => OF_FDD.contains(&short),
+                    _ => false,
+                };
+                if elsewhere {
                     continue;
                 }
                 let (meaning, first) = meanings

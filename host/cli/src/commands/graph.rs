@@ -176,6 +176,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let mut printer = Printer {
         view: &view,
         upward,
+        asked: !args.callers_of.is_empty() || part.chooses_by_function(),
         whole,
         least: Duration((whole.0 as f64 * (args.min_share / 100.0).clamp(0.0, 1.0)) as u64),
         names: &names,
@@ -214,6 +215,8 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
 struct Printer<'p> {
     view: &'p View<'p>,
     upward: bool,
+    /// Whether the uppermost lines are of functions that were asked for.
+    asked: bool,
     whole: Duration,
     /// What took less is left out.
     least: Duration,
@@ -260,7 +263,12 @@ impl Printer<'_> {
         )?;
         // What is left to write: groups of one level, the last one first, and how they are indented. Not by recursion:
         // stacks can be deeper than ours.
-        let mut rest = vec![(self.kept(roots.to_vec()), String::new())];
+        // What was asked for is shown however little it took.
+        let top = match self.asked {
+            true => (roots.iter().rev().cloned().collect(), None),
+            false => self.kept(roots.to_vec()),
+        };
+        let mut rest = vec![(top, String::new())];
         while let Some(((groups, left_out), indent)) = rest.last_mut() {
             let Some(group) = groups.pop() else {
                 let line = left_out.take();

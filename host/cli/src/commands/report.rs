@@ -3,6 +3,7 @@
 mod columns;
 mod doubts;
 mod entry;
+mod fdd;
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -45,6 +46,7 @@ EXAMPLES
   kymo report --columns name,total,child,child-time trace/    what they spent most time on
   kymo report --having 'avg > 1ms' trace/          only functions that take so long
   kymo report --wall --off-cpu trace/              by the wall, and how much of it did not run
+  kymo report --fdd -n 15 -s l trace.dat           the table of ftrace's fdd
   kymo report --begin +2 --end +2.5 trace/         half a second of it
   kymo report --compensate trace/                  the times without what recording took
   kymo report --format json trace/ | jq .self_ns   one object a line, for programs", after_long_help = columns::help())]
@@ -55,7 +57,7 @@ pub struct Args {
     /// The column to sort by; names go up, everything else goes down.
     #[arg(
         short, long, value_name = "COLUMN", default_value = "total", hide_possible_values = true,
-        value_parser = PossibleValuesParser::new(COLUMNS.iter().map(|column| column.name).chain(["function"]))
+        value_parser = PossibleValuesParser::new(COLUMNS.iter().map(|column| column.name).chain(["function"]).chain(fdd::SORTS))
     )]
     sort: String,
 
@@ -84,6 +86,9 @@ pub struct Args {
     /// JSON a member, says how much the rest may still be wrong.
     #[arg(long)]
     compensate: bool,
+
+    #[command(flatten)]
+    fdd: fdd::FddArgs,
 
     #[command(flatten)]
     filter: FilterArgs,
@@ -331,6 +336,13 @@ fn relate(entries: &mut [Entry], edges: &[Edge], name: impl Fn(Callee) -> std::r
 /// # Errors
 /// When the input can't be opened or is damaged; the table of what can be read is shown before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
+    if args.fdd.fdd {
+        return fdd::run(args, context);
+    }
+    if fdd::SORTS.contains(&args.sort.as_str()) {
+        return Err(Report::new(format_args!("{} is no column", args.sort))
+            .help("letters are those of fdd, and go with --fdd"));
+    }
     let wanted = args.filter.wanted();
     let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
     let part = args

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod convert;
+mod fdd;
 mod fixtures;
 mod hostile_directories;
 mod live;

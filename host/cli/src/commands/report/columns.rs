@@ -262,7 +262,25 @@ fn percentile(entry: &Entry, percent: f64) -> Value<'static> {
     time(spread.and_then(|spread| spread.percentile(percent)))
 }
 
+/// What the values of a column are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Number,
+    Time,
+    Text,
+}
+
 impl Column {
+    fn kind(&self) -> Kind {
+        match self.name {
+            "name" | "file" | "child" => Kind::Text,
+            "count" | "missing" | "callers" | "callees" | "child-count" | "total%" | "self%" => {
+                Kind::Number
+            }
+            _ => Kind::Time,
+        }
+    }
+
     /// The column of a name.
     pub fn named(name: &str) -> Option<&'static Self> {
         let name = match name {
@@ -360,7 +378,12 @@ pub fn chosen(text: Option<&str>) -> Result<Vec<&'static Column>, String> {
         return Ok(usual());
     };
     let Some(added) = text.strip_prefix('+') else {
-        return text.split(',').map(named).collect();
+        let columns: Vec<&Column> = text.split(',').map(named).collect::<Result<_, _>>()?;
+        let mut names = std::collections::HashSet::new();
+        return match columns.iter().find(|column| !names.insert(column.name)) {
+            Some(twice) => Err(format!("{} is there twice", twice.name)),
+            None => Ok(columns),
+        };
     };
     let mut columns: Vec<&Column> = usual();
     let place = columns.len() - 1;
@@ -396,29 +419,31 @@ impl Subject for Asked<'_> {
     }
 }
 
-/// Reads a condition on rows, whose value can be a duration with a unit.
+/// Reads a condition on rows. What a time is compared with has a unit; counts and shares are numbers.
 ///
 /// # Errors
-/// When it is none, or there is no such column.
+/// When it is none, there is no such column, or the value is not of its kind.
 pub fn having(text: &str) -> Result<Condition, String> {
-    let value = text.rsplit(['<', '>', '=', '~']).next().unwrap_or_default();
-    let has_unit = |unit: &&str| value.trim().ends_with(*unit);
-    let is_number = value.trim().starts_with(|c: char| c.is_ascii_digit());
-    let text = match ["ns", "us", "ms", "s"].iter().any(has_unit) && is_number {
-        true => {
-            let ns = crate::filter::duration(value.trim())?.0;
-            let before = text.len() - value.len();
-            format!("{}{ns}", text.get(..before).unwrap_or_default())
-        }
-        false => text.to_owned(),
-    };
     let condition: Condition = text.parse().map_err(|error| format!("{error}"))?;
-    match Column::named(condition.field()) {
-        Some(_) => Ok(condition),
-        None => Err(format!(
-            "there is no column {:?}; {}",
-            condition.field(),
-            names()
+    let Some(column) = Column::named(condition.field()) else {
+        let field = condition.field();
+        return Err(format!("there is no column {field:?}; {}", names()));
+    };
+    let value = text.rsplit(['<', '>', '=', '~']).next().unwrap_or_default();
+    let value = value.trim();
+    match column.kind() {
+        Kind::Text => Ok(condition),
+        Kind::Number if value.parse::<f64>().is_ok() => Ok(condition),
+        Kind::Number => Err(format!("{} is a number, found {value:?}", column.name)),
+        Kind::Time if value.ends_with('s') => {
+            let ns = crate::filter::duration(value)?.0;
+            let before = text.rfind(value).and_then(|place| text.get(..place));
+            let text = format!("{}{ns}", before.unwrap_or_default());
+            text.parse().map_err(|error| format!("{error}"))
+        }
+        Kind::Time => Err(format!(
+            "{} is a time: expected one with a unit such as 50ms or 80us, found {value:?}",
+            column.name
         )),
     }
 }

@@ -1,0 +1,130 @@
+//! `kymo report --fdd` beside what fdd itself prints of the same calls.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use kymo_fixtures::captures;
+
+/// What fdd printed, without its comments.
+fn golden(name: &str) -> Option<Vec<String>> {
+    let folder = captures::ftrace()?.join("amd64/duration");
+    let packed = folder.join(format!("{name}.xz"));
+    let bytes = match packed.exists() {
+        true => captures::unpacked(&folder.join(name))?,
+        false => std::fs::read(folder.join(name)).unwrap(),
+    };
+    let text = String::from_utf8(bytes).unwrap();
+    let lines = text.lines().skip(1);
+    // What -z adds.
+    let added = [
+        "# Trace stats",
+        "total functions",
+        "missing callers",
+        "not-a-caller",
+    ];
+    let lines = lines.filter(|line| !added.iter().any(|added| line.contains(added)));
+    Some(lines.map(|line| line.trim_end().to_owned()).collect())
+}
+
+/// The calls that fdd read, as a file.
+fn input(name: &str, folder: &tempfile::TempDir) -> Option<PathBuf> {
+    let packed = captures::ftrace()?.join("amd64/duration").join(name);
+    let path = folder.path().join(name);
+    std::fs::write(&path, captures::unpacked(&packed)?).unwrap();
+    Some(path)
+}
+
+fn ours(input: &PathBuf, options: &[&str]) -> Vec<String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    command.args(["report", "--fdd"]).args(options).arg(input);
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect()
+}
+
+/// Whether two listings have the same rows in an order by the same values: fdd's order of equal ones is that of a
+/// hash table.
+fn agree(golden: &[String], ours: &[String], what: &str) {
+    assert_eq!(golden.len(), ours.len(), "{what}");
+    assert_eq!(golden[..2], ours[..2], "{what}");
+    let sorted = |lines: &[String]| {
+        let mut lines = lines.to_vec();
+        lines.sort();
+        lines
+    };
+    let (theirs, mine) = (sorted(golden), sorted(ours));
+    let differ = theirs
+        .iter()
+        .zip(&mine)
+        .filter(|(theirs, mine)| theirs != mine);
+    let differ: Vec<_> = differ.take(5).collect();
+    assert!(differ.is_empty(), "{what}: {differ:#?}");
+}
+
+#[test]
+fn the_table_is_that_of_fdd() {
+    let folder = tempfile::tempdir().unwrap();
+    let (Some(all), Some(some)) = (
+        input("dur-all.txt", &folder),
+        input("dur-thr10.txt", &folder),
+    ) else {
+        return;
+    };
+    for (name, input, options) in [
+        ("fdd-all.txt", &all, &[][..]),
+        ("fdd-all-n-15.txt", &all, &["-n", "15"]),
+        (
+            "fdd-all-e-cpu1--n-30.txt",
+            &all,
+            &["-e", "cpu==1", "-n", "30"],
+        ),
+        ("fdd-all-s-c--n-40.txt", &all, &["-s", "c", "-n", "40"]),
+        (
+            "fdd-all-s-l--f-fclmn--n-60.txt",
+            &all,
+            &["-s", "l", "-f", "fclmn", "-n", "60"],
+        ),
+        ("fdd-all-t-50000000.txt", &all, &["-t", "50000000"]),
+        ("fdd-thr10.txt", &some, &[]),
+        ("fdd-thr10-l.txt", &some, &["-l"]),
+    ] {
+        agree(&golden(name).unwrap(), &ours(input, options), name);
+    }
+    // Of equally long sub-routines fdd takes any.
+    let (theirs, mine) = (golden("fdd-all-l.txt").unwrap(), ours(&all, &["-l"]));
+    let without_sub = |lines: &[String]| {
+        let cut = lines
+            .iter()
+            .map(|line| line.get(..91).unwrap_or(line).to_owned());
+        cut.collect::<Vec<_>>()
+    };
+    agree(&without_sub(&theirs), &without_sub(&mine), "fdd-all-l.txt");
+    let others = theirs.iter().filter(|line| !mine.contains(line));
+    assert!(others.count() < 5);
+
+    let (theirs, mine) = (golden("fdd-thr10-d.txt").unwrap(), ours(&some, &["-d"]));
+    assert_eq!(theirs.len(), mine.len());
+    let differ = theirs
+        .iter()
+        .zip(&mine)
+        .filter(|(theirs, mine)| theirs != mine);
+    assert_eq!(differ.take(5).collect::<Vec<_>>(), []);
+}
+
+#[test]
+fn letters_and_names_of_columns_do_not_mix() {
+    let refused = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        let output = command.arg("report").args(options).arg("/nowhere").output();
+        assert_eq!(output.unwrap().status.code(), Some(2), "{options:?}");
+    };
+    refused(&["-s", "l"]);
+    refused(&["--fdd", "--columns", "name"]);
+    refused(&["-t", "5"]);
+    refused(&["--fdd", "-e", "comm==find"]);
+    refused(&["--fdd", "-f", "fx"]);
+}
