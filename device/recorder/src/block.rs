@@ -27,7 +27,7 @@ use kymo_wire::event::{
 };
 
 use crate::Target;
-use crate::encode::{Alone, Depth, Driver, Found, Need, Seen, Stream};
+use crate::encode::{Alone, Depth, Driver, Found, Need, Seen, Stream, Tries};
 use crate::hot::{Cursor, distance, store};
 use crate::unaligned::put32;
 
@@ -123,9 +123,9 @@ impl<T: Target> Stream<T> {
 
     /// The same in a driver's steps. An error if that says that nothing is to be recorded.
     #[inline(always)]
-    pub(crate) fn reserve_block_by(
+    pub(crate) fn reserve_block_by<D: Driver>(
         &self,
-        driver: &impl Driver,
+        driver: &D,
         length: usize,
     ) -> Result<*mut u8, Shut> {
         let Some(cursor) = self.cursor() else {
@@ -146,7 +146,8 @@ impl<T: Target> Stream<T> {
         let first = Seen::now(cursor);
         let (packet, upper) = (self.buffer().begun(), self.upper());
         let mut more = 1;
-        loop {
+        let mut tries = Tries::default();
+        while !tries.are_over::<D>() {
             let seen = Seen::now(cursor);
             driver.apart(|| self.buffer().pin(take(&mut more)));
             let block = Block::new::<T>(seen.at(), length);
@@ -176,6 +177,12 @@ impl<T: Target> Stream<T> {
                 };
             }
         }
+        driver.apart(|| {
+            driver.doubt();
+            self.buffer().unpin();
+            self.add_discarded(1);
+        });
+        Ok(null_mut())
     }
 
     /// Whether a `time` record stands there.

@@ -373,7 +373,8 @@ impl<T: Target> Buffer<T> {
         let pinned = self.pinned.load(Ordering::Relaxed) + more;
         if pinned == 1 {
             let newest = self.begun.load(Ordering::Relaxed).wrapping_sub(1);
-            self.pinned_from.store(newest, Ordering::Relaxed);
+            // A reader may see this beside a count from before: what was filled until then is whole.
+            store_release(&self.pinned_from, newest);
         }
         store_release(&self.pinned, pinned);
     }
@@ -398,7 +399,7 @@ impl<T: Target> Buffer<T> {
         if !self.is_pinned() {
             return closed;
         }
-        let from = self.pinned_from.load(Ordering::Relaxed);
+        let from = load_acquire(&self.pinned_from);
         let behind = closed.wrapping_sub(from);
         // None of them has been closed yet, or was filled meanwhile.
         if behind > u32::MAX / 2 { closed } else { from }

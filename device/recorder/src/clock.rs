@@ -152,6 +152,12 @@ impl Clock {
         }
     }
 
+    /// The counter does not count up, or not as it should: what it says is doubtful.
+    pub fn doubt(&self) {
+        self.gap.set(self.gap.get().max(1));
+        add(&self.gaps, 1);
+    }
+
     /// Whether there is doubt that has not been told.
     #[inline(always)]
     pub fn doubtful(&self) -> bool {

@@ -42,7 +42,7 @@ mod probe;
 mod record;
 mod seen;
 
-pub(crate) use driver::{Alone, Depth, Driver, Found, Need};
+pub(crate) use driver::{Alone, Depth, Driver, Found, Need, Tries};
 #[cfg(feature = "cost")]
 pub(crate) use probe::Scratch;
 pub(crate) use record::Record;

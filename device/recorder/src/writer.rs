@@ -34,6 +34,8 @@ pub struct Writer<T> {
     threads: Cell<Threads>,
     /// The driver has a fast path, and nothing against its use.
     fast: Cell<bool>,
+    /// The program is being asked which thread runs: what it calls for that is not recorded.
+    asking: Cell<bool>,
     /// Call sites are recorded.
     sites: Cell<bool>,
     /// It has been turned off since it was turned on.
@@ -80,6 +82,7 @@ impl<T: Target> Writer<T> {
             profile: Home::new(),
             config: Cell::new(None),
             promoted: Promoted::new(0),
+            asking: Cell::new(false),
             sites: Cell::new(false),
             off_thread: Cell::new(0),
             was_off: Cell::new(false),
@@ -239,8 +242,8 @@ impl<T: Target> Writer<T> {
         {
             return self.promote(driver, edge, function, caller, promotion);
         }
-        if self.threads.get() == Threads::Asked {
-            self.notice_thread(driver);
+        if self.threads.get() == Threads::Asked && !self.notice_thread(driver) {
+            return true;
         }
         self.plain_call(driver, edge, function, caller)
     }
@@ -506,17 +509,25 @@ impl<T: Target> Writer<T> {
 
     /// Asks the program which thread runs, if it can tell, and returns what is known then.
     pub fn ask_thread(&self) -> usize {
-        if let Some(current_thread) = self.config.get().and_then(|it| it.current_thread) {
+        if let Some(current_thread) = self.config.get().and_then(|it| it.current_thread)
+            && !self.asking.replace(true)
+        {
             // SAFETY: by the contract of `set_up`.
             self.stream.set_thread(unsafe { current_thread() });
+            self.asking.set(false);
         }
         self.stream.thread()
     }
 
-    /// Where the program does not tell of switches: sees them by asking.
+    /// Where the program does not tell of switches: sees them by asking. False from inside the function that is
+    /// asked, which is instrumented.
     #[cold]
     #[inline(never)]
-    fn notice_thread(&self, driver: &impl Driver) {
+    fn notice_thread(&self, driver: &impl Driver) -> bool {
+        if self.asking.get() {
+            driver.refuse();
+            return false;
+        }
         let before = self.stream.thread();
         let thread = driver.apart(|| {
             if self.stream.isr_depth.get() != 0 {
@@ -529,6 +540,7 @@ impl<T: Target> Writer<T> {
         if thread != before {
             self.other(driver, (EventId::Context, thread, 0));
         }
+        true
     }
 }
 

@@ -50,6 +50,26 @@ impl Depth {
     }
 }
 
+/// Counts how often an event is tried.
+#[derive(Debug, Default)]
+pub(crate) struct Tries(u8);
+
+impl Tries {
+    /// More interrupts than that do not come between the steps of one event, so the clock is far from its last
+    /// time whenever it is read, as one that counts down.
+    const MOST: u8 = 20;
+
+    /// Whether the driver's next try is one too many.
+    #[inline(always)]
+    pub fn are_over<D: Driver>(&mut self) -> bool {
+        if !D::READS_AGAIN {
+            return false;
+        }
+        self.0 += 1;
+        self.0 > Self::MOST
+    }
+}
+
 /// What came of looking for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -63,6 +83,9 @@ pub(crate) enum Found {
 
 /// Who keeps others away from a stream for the time of one step.
 pub(crate) trait Driver {
+    /// Whether the time is read anew for each try.
+    const READS_AGAIN: bool = false;
+
     /// Does a step: calls `put` with the time (cut by [`low`]) unless it is known to be in vain, and
     /// returns what that did.
     fn attempt(&self, put: impl FnOnce(usize) -> bool) -> bool;
@@ -72,6 +95,12 @@ pub(crate) trait Driver {
 
     /// Does a step that is no record's.
     fn apart<R>(&self, work: impl FnOnce() -> R) -> R;
+
+    /// Counts a hook that was called from inside another one.
+    fn refuse(&self) {}
+
+    /// The clock is found not to count up, within a step.
+    fn doubt(&self) {}
 
     /// The time, within a step.
     fn now(&self) -> u64;

@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use kymo_wire::event::{EventId, Form};
 
-use super::{Alone, Depth, Driver, Found, Need, Record, Seen, Stream};
+use super::{Alone, Depth, Driver, Found, Need, Record, Seen, Stream, Tries};
 use crate::event::{Long, Parts, turns_on};
 use crate::hot::{Cursor, low};
 use crate::{Event, Target};
@@ -48,9 +48,9 @@ impl<T: Target> Stream<T> {
     /// the driver says that nothing is to be recorded. Or says as what else it is to be
     /// [recorded](Self::other).
     #[inline(always)]
-    pub(crate) fn enter(
+    pub(crate) fn enter<D: Driver>(
         &self,
-        driver: &impl Driver,
+        driver: &D,
         function: usize,
         caller: usize,
         mut ready: impl FnMut(),
@@ -71,15 +71,17 @@ impl<T: Target> Stream<T> {
                 // SAFETY: the cursor is ours, whose limit leaves room for a record, and the driver
                 // keeps others away.
                 let put = |now| unsafe { cursor.enter_below::<T>(cursor.limit(), now, number) };
-                loop {
+                let mut tries = Tries::default();
+                while !tries.are_over::<D>() {
                     let seen = Seen::now(cursor);
                     ready();
-                    match self.step(driver, cursor, seen, need, put) {
+                    match self.step(driver, cursor, seen, need, put, &mut ready) {
                         Step::Again => {}
                         Step::Done(now) => return Ok(Some(now)),
                         Step::Shut => return Ok(None),
                     }
                 }
+                (EventId::EnterFar, function)
             }
             0 => (EventId::EnterFar, function),
             _ if fits(shape.named_bits()) => (EventId::EnterFrom, number),
@@ -90,9 +92,9 @@ impl<T: Target> Stream<T> {
 
     /// Records that a function was left; as [`enter`](Self::enter).
     #[inline(always)]
-    pub(crate) fn exit(
+    pub(crate) fn exit<D: Driver>(
         &self,
-        driver: &impl Driver,
+        driver: &D,
         function: usize,
         mut ready: impl FnMut(),
     ) -> Result<Option<usize>, Parts> {
@@ -100,7 +102,8 @@ impl<T: Target> Stream<T> {
             return Ok(self.nowhere());
         };
         let shape = T::LAYOUT.shape;
-        loop {
+        let mut tries = Tries::default();
+        while !tries.are_over::<D>() {
             let need = Need {
                 bytes: shape.bytes(Form::ExitLong) as u32,
                 bits: shape.time_bits(Form::ExitLong),
@@ -114,7 +117,7 @@ impl<T: Target> Stream<T> {
                 // Its entry is not in this packet.
                 break;
             }
-            match self.step(driver, cursor, seen, need, put) {
+            match self.step(driver, cursor, seen, need, put, &mut ready) {
                 Step::Again => {}
                 Step::Done(now) => return Ok(Some(now)),
                 Step::Shut => return Ok(None),
@@ -131,9 +134,9 @@ impl<T: Target> Stream<T> {
     /// Records what has an id and two numbers ([`Event::parts`]), and does `also` in the same step, unless all is
     /// `plain`. Of what is discarded `discarded` returns the time. Else as [`enter`](Self::enter).
     #[inline(always)]
-    pub(crate) fn other(
+    pub(crate) fn other<D: Driver>(
         &self,
-        driver: &impl Driver,
+        driver: &D,
         (id, first, second): Parts,
         plain: bool,
         mut ready: impl FnMut(),
@@ -144,7 +147,8 @@ impl<T: Target> Stream<T> {
             return self.nowhere();
         };
         let depth = self.depth_of(id, first);
-        loop {
+        let mut tries = Tries::default();
+        while !tries.are_over::<D>() {
             let seen = Seen::now(cursor);
             ready();
             let (id, first) = self.form(id, first);
@@ -172,10 +176,25 @@ impl<T: Target> Stream<T> {
             }
             match driver.room(early.unwrap_or_else(need)) {
                 Found::Again => {}
-                Found::Full => return Some(discarded()),
+                Found::Full => {
+                    return Some(driver.apart(|| {
+                        ready();
+                        discarded()
+                    }));
+                }
                 Found::Shut => return None,
             }
         }
+        // By one reading of the clock alone.
+        Some(driver.apart(|| {
+            ready();
+            driver.doubt();
+            let now = driver.now();
+            self.place(id, now, first as u64, second);
+            depth.apply(cursor);
+            also(low::<T>(now));
+            low::<T>(now)
+        }))
     }
 
     /// Records what has an id and two numbers, in this form, at `now`, where nobody comes in between;
@@ -196,7 +215,7 @@ impl<T: Target> Stream<T> {
     }
 
     /// Tries to record by `put`, if nobody else has since the cursor's place and time were `seen`;
-    /// else sees to room.
+    /// else sees to room. Of what is discarded all is made `ready` again for the time that is returned.
     #[inline(always)]
     fn step(
         &self,
@@ -205,13 +224,18 @@ impl<T: Target> Stream<T> {
         seen: Seen,
         need: Need,
         put: impl Fn(usize) -> bool,
+        ready: &mut impl FnMut(),
     ) -> Step {
         if let Some(now) = Self::attempt(driver, cursor, seen, put) {
             return Step::Done(now);
         }
         match driver.room(need) {
             Found::Again => Step::Again,
-            Found::Full => Step::Done(cursor.last.get()),
+            // What was ready before an interrupt came does not go with a time after it.
+            Found::Full => Step::Done(driver.apart(|| {
+                ready();
+                cursor.last.get()
+            })),
             Found::Shut => Step::Shut,
         }
     }

@@ -10,7 +10,7 @@ use kymo_wire::link::Mode;
 use super::{LAYOUT, explore};
 use crate::Target;
 use crate::buffer::{Buffer, MIN_PACKET};
-use crate::sync::Weak;
+use crate::sync::{Owned, Weak};
 
 struct Machine;
 
@@ -125,4 +125,47 @@ fn overwrite_keeps_the_newest() {
             .collect();
         assert_eq!(kept, [(1, 1), (2, 2)]);
     });
+}
+
+/// A record is filled in a packet that has been closed meanwhile, and another one is reserved in the next.
+fn filled() {
+    let packets = Packets::new(3, Mode::Stream);
+    let data = Arc::new(Owned::new());
+    data.written();
+    // What both sides share is made here, before there are two.
+    packets.buffer.pin(1);
+    packets.buffer.unpin();
+    let (writer, filling) = (packets.clone(), data.clone());
+    let writer = loom::thread::spawn(move || {
+        let buffer = &writer.buffer;
+        let begin = |n: u64| buffer.begin(n, 0, 0).expect("there is a place").first;
+        // SAFETY: a packet has room for a byte.
+        let end = |first: *mut u8| unsafe {
+            first.write(0);
+            first.add(1)
+        };
+        let first = begin(0);
+        buffer.pin(1);
+        buffer.close(end(first), 0);
+        let second = begin(1);
+        // The program fills what it reserved, commits it, and reserves another record in the next packet.
+        filling.written();
+        buffer.unpin();
+        buffer.pin(1);
+        buffer.close(end(second), 1);
+    });
+    for _ in 0..2 {
+        // SAFETY: this is the only reader.
+        if unsafe { packets.buffer.next() }.is_some() {
+            data.read();
+            break;
+        }
+        loom::thread::yield_now();
+    }
+    writer.join().expect("the writer ends");
+}
+
+#[test]
+fn what_is_filled_in_place_is_whole_when_it_is_read() {
+    explore(None, filled);
 }

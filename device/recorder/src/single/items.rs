@@ -8,6 +8,9 @@ use crate::encode::Driver;
 use crate::hot::Hot;
 use crate::items::{Item, Moment, Ring, Work};
 
+/// How often room is looked for before items are given up.
+const TRIES: u32 = 64;
+
 impl<P: SinglePort + 'static> Single<P> {
     /// Produces items that share one time and stay together: no other item of the ring comes between
     /// them, and they are in one packet. Interrupts are masked while they are put down, and for each
@@ -24,13 +27,39 @@ impl<P: SinglePort + 'static> Single<P> {
         items: &[Item],
     ) {
         let admitted = Ring::<P>::admits(items);
-        loop {
-            let done =
-                admitted && hot.gate.open() && ring.has_memory() && self.put(hot, ring, items);
-            if done || !self.make_room(hot, config, ring, items.len(), admitted) {
+        if !self.try_to_produce(hot, ring, items, admitted) {
+            self.produce_with_room(hot, config, ring, items, admitted);
+        }
+    }
+
+    #[inline(always)]
+    fn try_to_produce(&self, hot: &Hot, ring: &Ring<P>, items: &[Item], admitted: bool) -> bool {
+        admitted && hot.gate.open() && ring.has_memory() && self.put(hot, ring, items)
+    }
+
+    /// The same where room has to be made. A counter that does not count up is far from its last time whenever
+    /// it is read: then the items are lost in the end.
+    #[cold]
+    #[inline(never)]
+    fn produce_with_room(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+        ring: &'static Ring<P>,
+        items: &[Item],
+        admitted: bool,
+    ) {
+        for _ in 0..TRIES {
+            if !self.make_room(hot, config, ring, items.len(), admitted)
+                || self.try_to_produce(hot, ring, items, admitted)
+            {
                 return;
             }
         }
+        self.masked(|| {
+            self.clock.doubt();
+            ring.lose(items.len());
+        });
     }
 
     /// Puts items that are admitted down in a ring that has memory, if that takes nothing first.

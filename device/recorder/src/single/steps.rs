@@ -5,6 +5,7 @@ use core::cell::Cell;
 use super::{Single, SinglePort};
 use crate::encode::{Driver, Found, Need, Record};
 use crate::hot::{Cursor, Hot, low};
+use crate::sync::add;
 use kymo_wire::event::EventId;
 
 /// More bytes than a [`ClockGap`](EventId::ClockGap) needs.
@@ -114,6 +115,8 @@ impl<P: SinglePort + 'static> Single<P> {
 }
 
 impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
+    const READS_AGAIN: bool = true;
+
     #[inline(always)]
     fn attempt(&self, put: impl FnOnce(usize) -> bool) -> bool {
         let was = self.single.port.mask();
@@ -143,6 +146,16 @@ impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
         let result = work();
         self.single.port.unmask(was);
         result
+    }
+
+    #[cold]
+    fn refuse(&self) {
+        add(&self.single.refused, 1);
+    }
+
+    #[cold]
+    fn doubt(&self) {
+        self.single.clock.doubt();
     }
 
     fn now(&self) -> u64 {

@@ -16,6 +16,7 @@ use kymo_recorder::single::{Single, Wish};
 use kymo_recorder::{Edge, Event, Target};
 
 mod blocks;
+mod faults;
 mod items;
 mod sites;
 mod turning;
