@@ -15,6 +15,7 @@ mod hash;
 pub mod profile;
 mod recursion;
 pub mod replay;
+pub mod schedule;
 pub mod selection;
 pub mod spread;
 pub mod statistics;

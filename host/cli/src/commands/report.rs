@@ -1,5 +1,6 @@
 //! `kymo report`: which functions took the time.
 
+mod by;
 mod columns;
 mod doubts;
 mod entry;
@@ -48,6 +49,7 @@ EXAMPLES
   kymo report --wall --off-cpu trace/              by the wall, and how much of it did not run
   kymo report --fdd -n 15 -s l trace.dat           the table of ftrace's fdd
   kymo report --begin +2 --end +2.5 trace/         half a second of it
+  kymo report --by thread trace/                   how long each thread ran, and waited to run
   kymo report --compensate trace/                  the times without what recording took
   kymo report --format json trace/ | jq .self_ns   one object a line, for programs", after_long_help = columns::help())]
 pub struct Args {
@@ -77,6 +79,10 @@ pub struct Args {
     /// Show how much of the time by the wall did not run: the column off-cpu.
     #[arg(long)]
     off_cpu: bool,
+
+    /// What a row is: functions, or who had the processors, threads and interrupts.
+    #[arg(long, value_name = "WHAT", default_value = "function")]
+    by: by::By,
 
     /// Show only the first N functions.
     #[arg(short = 'n', long, value_name = "N")]
@@ -348,6 +354,11 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let part = args
         .filter
         .part(&args.input, &args.symbols, &mut trace, context)?;
+    if args.by != by::By::Function {
+        args.filter.refuse_call_options("--by")?;
+        let how = (args.number, args.format.format);
+        return by::run(args.by, &mut trace, &part, how, context);
+    }
     let symbols = trace.symbols();
     let choice = Choice::of(args)?;
     let details = choice.details();
