@@ -29,6 +29,7 @@ mod records;
 mod render;
 mod rescue;
 mod span;
+mod systemview;
 mod target;
 
 use std::process::ExitCode;

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kymo_event::{Addr, TraceInfo};
+use kymo_link::systemview::SystemViewAddress;
 use kymo_link::zephyr::Target as ZephyrTarget;
 use kymo_link::{
     Address, AddressError, Cancel, DEFAULT_BAUD, Device, Dump, Progress, Target, Timeouts,
@@ -27,6 +28,7 @@ use crate::input::hex;
 use crate::interrupt::Interruptible;
 use crate::render::count::counted;
 use crate::render::escape::Console as ConsoleFilter;
+use crate::systemview;
 
 pub use functions::{one_function, set_text};
 pub use messages::{explain, incomplete};
@@ -94,6 +96,18 @@ pub struct NamedTarget {
 }
 
 impl NamedTarget {
+    /// The target of SystemView that was named, if it is one.
+    ///
+    /// # Errors
+    /// When it looks like one and is none.
+    pub fn systemview(&self) -> Result<Option<SystemViewAddress>, Report> {
+        match &self.address {
+            // What is no TCP address is the name of a serial port.
+            Some(Address::Serial { path, .. }) => systemview::address_in(path),
+            _ => Ok(None),
+        }
+    }
+
     /// The target, however it was named.
     pub fn args(&self) -> TargetArgs {
         match &self.address {

@@ -25,6 +25,7 @@ mod error;
 mod reply;
 mod splitter;
 mod stream;
+pub mod systemview;
 mod target;
 mod transport;
 pub mod zephyr;

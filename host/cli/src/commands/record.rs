@@ -18,6 +18,7 @@ use crate::live_stream::{self, Ended, Go, Sink, StreamArgs};
 use crate::recording;
 use crate::render::count::counted;
 use crate::render::json::Object;
+use crate::systemview;
 use crate::target::{NamedTarget, Protocol, explain, trace_info};
 
 /// The options of `kymo record`.
@@ -28,10 +29,11 @@ EXAMPLES
   kymo record tcp:localhost:4000 -o trace --duration 10s  for ten seconds
   kymo record -o trace --size 100M --baud 921600          until there are 100 MB
   kymo show --follow trace --elf firmware.elf             in another window: see it come
+  kymo record systemview:localhost:19111 -o it.SVDat      what a target with SystemView's recorder sends
   kymo record /dev/ttyUSB1 -o trace --protocol zephyr-tracing --metadata metadata
                                                           what Zephyr's tracing sends")]
 pub struct Args {
-    /// The directory of the recording. A trace that is there is replaced.
+    /// The directory of the recording; of SystemView, the file. A trace that is there is replaced.
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
 
@@ -71,6 +73,13 @@ pub struct Args {
 /// When the target does not answer or cannot stream, the directory can't be written, or the stream
 /// ended although more was wanted; what arrived until then is in the recording.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
+    if let Some(address) = args.target.systemview()? {
+        let limits = systemview::Limits {
+            duration: args.duration,
+            bytes: args.size,
+        };
+        return systemview::record(&address, &args.output, limits, context);
+    }
     let target = args.target.args();
     if target.protocol() == Protocol::ZephyrTracing {
         return tracing::record(args, &target, context);

@@ -25,6 +25,7 @@ use crate::render::times::{TimeKind, Times};
 use crate::render::tree::{Tree, TreeOptions};
 use crate::rescue::is_empty_dump;
 use crate::span::{Span, has_time, remark_replay};
+use crate::systemview;
 use crate::target::{TargetArgs, address_in};
 
 mod babeltrace;
@@ -39,6 +40,7 @@ EXAMPLES
   kymo show --depth 3 --thread main trace/         the outer calls of one thread
   kymo show --function luaV_execute trace/         only what happens within a function
   kymo show --follow tcp:localhost:4000            what it does, as it does it
+  kymo show --follow systemview:localhost:19111    the same of a target with SystemView's recorder
   kymo show --compensate trace/                    durations without what recording took
   kymo show --events trace/                        the events as they were recorded
   kymo show -e --event 'sched_*' --where 'tid == 42' kernel/   of another tracer's trace
@@ -185,6 +187,18 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     };
     view.check(format)?;
     let wanted = view.wanted(format);
+    let systemview = systemview::address_in(args.input.path())?;
+    if let Some(address) = systemview {
+        view.filter.refuse_to_look_ahead("a live target")?;
+        let (input, symbols) = (&args.input, &args.symbols);
+        let mut follow = systemview::Follow::target(&address, input, symbols, wanted, context)?;
+        let part = view.filter.part(input, symbols, &mut follow, context)?;
+        match tracer {
+            Some(tracer) => ftrace::show(&mut follow, view, &part, tracer, context)?,
+            None => show(&mut follow, view, part, format, context)?,
+        }
+        return follow.verdict();
+    }
     if args.follow {
         view.filter.refuse_to_look_ahead("--follow")?;
         let path = args.input.path();

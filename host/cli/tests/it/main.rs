@@ -8,5 +8,6 @@ mod hostile_directories;
 mod live;
 mod other_tracers;
 mod outputs_and_terminals;
+mod systemview;
 mod transcripts;
 mod zephyr;

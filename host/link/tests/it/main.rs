@@ -4,4 +4,5 @@ mod conversation;
 mod endless_targets;
 mod serial;
 mod streaming;
+mod systemview;
 mod zephyr;

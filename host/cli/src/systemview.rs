@@ -1,0 +1,219 @@
+//! Live targets of SystemView, for `kymo record` and `kymo show --follow`.
+
+use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kymo_event::{Time, TraceInfo, Wanted};
+use kymo_link::systemview::{PREFIX, Session, SystemViewAddress};
+use kymo_link::{Cancel, LinkError};
+use kymo_read::systemview;
+use kymo_symbols::Symbols;
+
+use crate::args::{InputArgs, SymbolArgs};
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::input::{self, Events, Moment, Trace};
+use crate::interrupt::Interruptible;
+use crate::render::count::counted;
+use crate::target::patience;
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// How often the user's ctrl-C is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How long a target that was told to stop may still send.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// The target of SystemView that an input or an argument names: `systemview:HOST:PORT`.
+///
+/// # Errors
+/// When it looks like one and is none.
+pub fn address_in(input: &Path) -> Result<Option<SystemViewAddress>, Report> {
+    match input.to_str().filter(|name| name.starts_with(PREFIX)) {
+        None => Ok(None),
+        Some(name) => name.parse().map(Some).map_err(|error| {
+            Report::caused_by(&error).help(
+                "targets of SystemView are systemview:HOST:PORT or systemview: and a serial port",
+            )
+        }),
+    }
+}
+
+fn connect(address: &SystemViewAddress) -> Result<Session, Report> {
+    Session::start(address, CONNECT * patience()?).map_err(|error: LinkError| {
+        Report::caused_by(&error).help(
+            "the recorder of a target listens at port 19111, J-Link's RTT server at 19021, others where they are told to",
+        )
+    })
+}
+
+/// Limits of a recording.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Stop after this time.
+    pub duration: Option<Duration>,
+    /// Stop when there are so many bytes.
+    pub bytes: Option<u64>,
+}
+
+/// Records into a file until ctrl-C, a limit, or the target's end.
+///
+/// # Errors
+/// When the target does not answer or the file can't be written.
+pub fn record(
+    address: &SystemViewAddress,
+    output: &Path,
+    limits: Limits,
+    context: &Context,
+) -> Result<ExitCode, Report> {
+    let cancel = Interruptible::new()?;
+    let mut session = connect(address)?;
+    let unwritten = |error: io::Error| {
+        Report::caused(output.display(), &error).help("may you write it, and is there room?")
+    };
+    let mut file = io::BufWriter::new(std::fs::File::create(output).map_err(unwritten)?);
+    file.write_all(b";\n; Version     SEGGER SystemViewer compatible\n; Author      kymo\n;\n")
+        .map_err(unwritten)?;
+    let begun = Instant::now();
+    let mut stopped: Option<Instant> = None;
+    let mut bytes = 0;
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let is_over = cancel.flag().is_cancelled()
+            || limits.duration.is_some_and(|most| begun.elapsed() >= most)
+            || limits.bytes.is_some_and(|most| bytes >= most);
+        if is_over && stopped.is_none() {
+            session.stop(LAST_WORDS);
+            stopped = Some(Instant::now());
+        }
+        if stopped.is_some_and(|stopped| stopped.elapsed() >= LAST_WORDS) {
+            break;
+        }
+        match session.read(&mut buffer, LOOK_EVERY) {
+            Ok(read) => {
+                file.write_all(buffer.get(..read).unwrap_or_default())
+                    .map_err(unwritten)?;
+                bytes += read as u64;
+                if read == 0 {
+                    file.flush().map_err(unwritten)?;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+            Err(error) => {
+                file.flush().map_err(unwritten)?;
+                return Err(Report::caused(address, &error).help(format_args!(
+                    "what arrived until then is in {}",
+                    output.display()
+                )));
+            }
+        }
+    }
+    file.flush().map_err(unwritten)?;
+    if bytes == 0 {
+        return Err(Report::new(format_args!("{address}: nothing came"))
+            .help("is it the RTT channel of SystemView, and does the target run?"));
+    }
+    context.note(format_args!(
+        "{} in {} s are in {}",
+        counted(bytes, "byte"),
+        begun.elapsed().as_secs(),
+        output.display()
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A target's bytes as something to read; it ends when the user has seen enough.
+struct Reader {
+    session: Session,
+    cancel: Cancel,
+}
+
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.cancel.is_cancelled() {
+                self.session.stop(LAST_WORDS);
+                return Ok(0);
+            }
+            match self.session.read(buffer, LOOK_EVERY) {
+                Ok(0) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                result => return result,
+            }
+        }
+    }
+}
+
+/// A recording that is still coming.
+pub struct Follow {
+    trace: Trace,
+    _interruptible: Interruptible,
+}
+
+impl Follow {
+    /// Follows a target.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn target(
+        address: &SystemViewAddress,
+        input: &InputArgs,
+        symbols: &SymbolArgs,
+        wanted: Wanted,
+        context: &Context,
+    ) -> Result<Self, Report> {
+        let interruptible = Interruptible::new()?;
+        let reader = Reader {
+            session: connect(address)?,
+            cancel: interruptible.flag().clone(),
+        };
+        let mut options = context.open_options(wanted);
+        options.descriptions = input::descriptions(&input.ctf.description)?;
+        let name = address.to_string();
+        let source = systemview::open_reader(&name, Box::new(reader), &options);
+        Ok(Self {
+            trace: Trace::new(name, source, symbols, context)?,
+            _interruptible: interruptible,
+        })
+    }
+
+    /// Whether all of it could be read.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn verdict(&self) -> Result<ExitCode, Report> {
+        self.trace.verdict()
+    }
+}
+
+impl Events for Follow {
+    fn info(&self) -> &TraceInfo {
+        self.trace.info()
+    }
+
+    fn symbols(&self) -> Arc<Symbols> {
+        self.trace.symbols()
+    }
+
+    fn start(&mut self) -> Result<Option<Time>, Report> {
+        self.trace.start()
+    }
+
+    fn walk(
+        &mut self,
+        each: &mut dyn FnMut(Moment<'_>) -> Result<ControlFlow<()>, Report>,
+    ) -> Result<(), Report> {
+        self.trace.walk(&mut |moment| {
+            if each(moment)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            each(Moment::Pause)
+        })
+    }
+}

@@ -1,0 +1,144 @@
+//! Recordings of SystemView: live from a target, and the tables of threads and interrupts.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use kymo_systemview::{Form, Ids, Packet, SYNC, Text, encode};
+
+/// Ticks of a microsecond. Thread `main` gets the processor at 40, is interrupted from 50 to 60, and runs to 80; `other`
+/// is ready at 70 and runs from 90 to 100.
+fn recording() -> Vec<u8> {
+    let packets = [
+        Packet::TraceStart,
+        Packet::Init {
+            frequency: 1_000_000,
+            cpu_frequency: 64_000_000,
+            ids: Ids {
+                base: 0x2000_0000,
+                shift: 2,
+            },
+        },
+        Packet::TaskInfo {
+            task: 0x40,
+            priority: 7,
+            name: Text(b"main"),
+        },
+        Packet::TaskStartExec { task: 0x40 },
+        Packet::IsrEnter { irq: 15 },
+        Packet::IsrExit,
+        Packet::TaskStartReady { task: 0x80 },
+        Packet::Idle,
+        Packet::TaskStartExec { task: 0x80 },
+        Packet::Idle,
+    ];
+    let mut bytes = SYNC.to_vec();
+    let mut scratch = [0; 100];
+    for packet in &packets {
+        let size = encode(packet, 10, Form::default(), &mut scratch).unwrap();
+        bytes.extend(&scratch[..size]);
+    }
+    bytes
+}
+
+fn kymo(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    command.args(arguments).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// A server that sends the recording once it is told to start; its address.
+fn server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut byte = [0];
+        while byte != [1] {
+            client.read_exact(&mut byte).unwrap();
+        }
+        client.write_all(&recording()).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let _ = client.read_to_end(&mut Vec::new());
+    });
+    format!("systemview:127.0.0.1:{port}")
+}
+
+fn lines(output: &str) -> Vec<serde_json::Value> {
+    output
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn a_target_is_recorded_into_a_file_that_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("it.SVDat");
+    let name = file.to_str().unwrap();
+    text(&kymo(&["record", &server(), "-o", name]));
+    let info = lines(&text(&kymo(&["info", "--format", "json", name])));
+    assert_eq!(
+        (&info[0]["format"], &info[0]["events"]),
+        (&"systemview".into(), &10.into())
+    );
+    assert!(std::fs::read(&file).unwrap().ends_with(&recording()));
+}
+
+#[test]
+fn a_target_is_shown_as_it_comes() {
+    let shown = text(&kymo(&["show", "--events", "--follow", &server()]));
+    assert!(shown.contains("isr_enter: irq = 15"), "{shown}");
+    // A heading, and a line for each packet.
+    assert_eq!(shown.lines().count(), 11, "{shown}");
+}
+
+fn saved(folder: &Path) -> String {
+    let file = folder.join("it.SVDat");
+    std::fs::write(&file, recording()).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn threads_and_interrupts_have_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = saved(folder.path());
+    let threads = lines(&text(&kymo(&[
+        "report", "--by", "thread", "--format", "json", &file,
+    ])));
+    let of = |line: &serde_json::Value, member: &str| line[member].as_i64().unwrap();
+    assert_eq!(threads.len(), 2);
+    assert_eq!(
+        (&threads[0]["thread"], of(&threads[0], "run_ns")),
+        (&"main".into(), 30_000)
+    );
+    assert_eq!(
+        (of(&threads[0], "priority"), of(&threads[0], "max_ns")),
+        (7, 30_000)
+    );
+    assert_eq!(
+        (of(&threads[1], "run_ns"), of(&threads[1], "ready_max_ns")),
+        (10_000, 20_000)
+    );
+    let interrupts = lines(&text(&kymo(&[
+        "report", "--by", "irq", "--format", "json", &file,
+    ])));
+    assert_eq!(
+        (&interrupts[0]["irq"], of(&interrupts[0], "run_ns")),
+        (&"irq 15".into(), 10_000)
+    );
+    let table = text(&kymo(&["report", "--by", "thread", &file]));
+    assert!(
+        table.starts_with("NAME") && table.contains("READY MAX"),
+        "{table}"
+    );
+}
