@@ -66,7 +66,8 @@ unsafe extern "C" {
     fn beat(n: u32) -> u32;
 }
 
-kymo::config!(Config {
+// SAFETY: all sizes are those of the memory that is given, which nothing else uses.
+kymo::config!(unsafe Config {
     version: kymo::CONFIG_VERSION,
     flags: START_ON | STREAM,
     buffer: EVENTS.get(),

@@ -14,7 +14,8 @@
 //! static SLOTS: Slots<128> = Slots::new();
 //! static FRAMES: Frames<{ 3 * 32 }> = Frames::new();
 //!
-//! kymo::config!(Config {
+//! // SAFETY: all sizes are those of the memory that is given, which nothing else uses.
+//! kymo::config!(unsafe Config {
 //!     version: kymo::CONFIG_VERSION,
 //!     buffer: EVENTS.get(),
 //!     buffer_size: 65536,
@@ -72,10 +73,21 @@ use kymo_recorder::profile::{Frame, Slot};
 use kymo_recorder::retained::WORDS;
 use kymo_recorder::{Edge, Event};
 
-/// Defines the program's configuration: a [`Config`], once in a program.
+/// Defines the program's configuration: a [`Config`], once in a program. The recorder writes wherever it
+/// says, so the word `unsafe` stands before it, and who writes that vouches for this:
+///
+/// - `buffer`, `metadata`, `slots`, `frames` and `retained` are null, or memory of at least the sizes that
+///   are given, aligned as [`Buffer`], [`Slots`], [`Frames`] and [`Retained`] are, and used by nothing else;
+/// - `counter` is null or the address of a register that may be read at any time; `promotions` and
+///   `build_id_note` point to what they say, for good;
+/// - `clock`, `current_thread`, `send` and `reboot` may be called from any context.
+///
+/// ```compile_fail
+/// kymo::config!(kymo::Config { buffer_size: 4096, ..kymo::Config::EMPTY });
+/// ```
 #[macro_export]
 macro_rules! config {
-    ($config:expr) => {
+    (unsafe $config:expr) => {
         #[allow(non_upper_case_globals)]
         #[unsafe(no_mangle)]
         static kymo_config: $crate::Config = $config;

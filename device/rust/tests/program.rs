@@ -11,7 +11,8 @@ static PROMOTIONS: [kymo::Promotion; 0] = [];
 /// Not used on Linux, but a program for both may give it.
 static NAMES: Buffer<512> = Buffer::new();
 
-kymo::config!(Config {
+// SAFETY: all sizes are those of the memory that is given, which nothing else uses.
+kymo::config!(unsafe Config {
     version: kymo::CONFIG_VERSION,
     buffer_size: 1 << 16,
     packet_size: 1024,
