@@ -22,6 +22,8 @@ use kymo_wire::profile::{Entry, TableHeader};
 mod crash;
 #[path = "programs/items.rs"]
 mod items;
+#[path = "programs/surroundings.rs"]
+mod surroundings;
 
 use common::{build, compilers, device, raw_file};
 

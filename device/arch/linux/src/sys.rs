@@ -52,6 +52,7 @@ mod c {
         pub fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
         pub fn sigprocmask(how: c_int, signals: *const SignalSet, before: *mut SignalSet) -> c_int;
         pub fn sigaltstack(new: *const SignalStack, old: *mut SignalStack) -> c_int;
+        pub fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
         pub fn nanosleep(time: *const Timespec, left: *mut Timespec) -> c_int;
         pub fn __errno_location() -> *mut c_int;
     }
@@ -86,12 +87,27 @@ impl Errno {
     }
 }
 
-/// Does `work`, whose calls of the C library leave no trace in the program's `errno`: it may be done in a
-/// hook, and no function changes `errno` because it is recorded.
+/// Does `work`, whose calls of the C library leave no trace in the program's `errno`, and are no points at
+/// which the thread is cancelled: it may be done in a hook, and no function changes `errno`, or ends its
+/// thread, because it is recorded.
 fn unnoticed<R>(work: impl FnOnce() -> R) -> R {
     let before = Errno::last();
-    let result = work();
+    let result = uncancelled(work);
     before.set();
+    result
+}
+
+/// Does `work`, in which this thread is not cancelled. (Opening, reading, writing and closing files, and
+/// sleeping, are cancellation points of POSIX.)
+fn uncancelled<R>(work: impl FnOnce() -> R) -> R {
+    const DISABLE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: `before` is a valid place. It fails for a state that there is none of only.
+    unsafe { c::pthread_setcancelstate(DISABLE, &mut before) };
+    let result = work();
+    let mut own = 0;
+    // SAFETY: as above.
+    unsafe { c::pthread_setcancelstate(before, &mut own) };
     result
 }
 
@@ -154,7 +170,7 @@ impl Output {
     /// The system's.
     pub fn create(path: &[u8]) -> Result<Self, Errno> {
         const WRITE_CREATE_TRUNCATE_CLOEXEC: c_int = 1 | 0o100 | 0o1000 | 0o2_000_000;
-        open(path, WRITE_CREATE_TRUNCATE_CLOEXEC).map(Self)
+        uncancelled(|| open(path, WRITE_CREATE_TRUNCATE_CLOEXEC).map(Self))
     }
 
     /// Writes all of `bytes`.
@@ -164,7 +180,8 @@ impl Output {
     pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), Errno> {
         while !bytes.is_empty() {
             // SAFETY: the pointer and length are those of a slice.
-            let written = unsafe { c::write(self.0, bytes.as_ptr().cast(), bytes.len()) };
+            let written =
+                uncancelled(|| unsafe { c::write(self.0, bytes.as_ptr().cast(), bytes.len()) });
             match usize::try_from(written) {
                 Ok(count) => bytes = bytes.get(count..).unwrap_or(&[]),
                 Err(_) if Errno::last() == EINTR => {}
@@ -180,7 +197,7 @@ impl Output {
     /// What the system had not said before.
     pub fn close(self) -> Result<(), Errno> {
         // SAFETY: the file is ours, and is not used after this.
-        let result = unsafe { c::close(self.0) };
+        let result = uncancelled(|| unsafe { c::close(self.0) });
         core::mem::forget(self);
         if result == 0 {
             Ok(())
@@ -193,7 +210,7 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         // SAFETY: as in `close`; an error has been reported by the write that failed before.
-        unsafe { c::close(self.0) };
+        uncancelled(|| unsafe { c::close(self.0) });
     }
 }
 
@@ -220,7 +237,7 @@ pub fn read_front<'a>(path: &[u8], to: &'a mut [u8]) -> Result<&'a [u8], Errno> 
 /// Writes to standard error; there is nobody to tell if that fails.
 pub fn say(text: &[u8]) {
     // SAFETY: the pointer and length are those of a slice.
-    unsafe { c::write(2, text.as_ptr().cast(), text.len()) };
+    unnoticed(|| unsafe { c::write(2, text.as_ptr().cast(), text.len()) });
 }
 
 /// The value of an environment variable; `name` ends with a zero byte. The value lives as long as
@@ -238,7 +255,7 @@ pub fn environment(name: &[u8]) -> Option<&'static [u8]> {
     Some(unsafe { core::ffi::CStr::from_ptr(value) }.to_bytes())
 }
 
-/// Does `work` while no signal is delivered to this thread.
+/// Does `work` while no signal is delivered to this thread, nor is it cancelled.
 pub fn without_signals<R>(work: impl FnOnce() -> R) -> R {
     const BLOCK: c_int = 0;
     const SET: c_int = 2;
@@ -246,7 +263,7 @@ pub fn without_signals<R>(work: impl FnOnce() -> R) -> R {
     let mut before = c::SignalSet([0; 128]);
     // SAFETY: both are valid places. It fails for a `how` that there is none of only.
     unsafe { c::sigprocmask(BLOCK, &all, &mut before) };
-    let result = work();
+    let result = uncancelled(work);
     // SAFETY: as above.
     unsafe { c::sigprocmask(SET, &before, core::ptr::null_mut()) };
     result
