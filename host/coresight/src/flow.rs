@@ -64,10 +64,9 @@ impl<C: Code> Flow<C> {
                     Blocks::new(code, waypoints),
                 )))
             }
-            Protocol::EtmV3(config) => Flow::EtmV3(Box::new(EtmV3Flow::new(
-                config,
-                Blocks::new(code, Waypoints::default()),
-            ))),
+            Protocol::EtmV3(config) => {
+                Flow::EtmV3(Box::new(EtmV3Flow::new(config, Blocks::stepping(code))))
+            }
             Protocol::Ptm(config) => {
                 let barriers = config.has_barrier_waypoints();
                 let waypoints = Waypoints {
@@ -153,7 +152,7 @@ impl<C: Code> Flow<C> {
     pub fn forget_code(&mut self) {
         match self {
             Flow::EtmV4(flow) => flow.forget_code(),
-            Flow::EtmV3(flow) => flow.blocks.clear(),
+            Flow::EtmV3(flow) => flow.forget_code(),
             Flow::Ptm(flow) => flow.blocks.clear(),
             Flow::None => {}
         }

@@ -76,6 +76,8 @@ impl Block {
 pub struct Blocks<C> {
     code: C,
     waypoints: Waypoints,
+    /// Each instruction is a block of its own.
+    is_stepping: bool,
     blocks: Vec<Block>,
     by_start: HashMap<Key, BlockId, BuildHasherDefault<AddressHasher>>,
 }
@@ -120,8 +122,17 @@ impl<C: Code> Blocks<C> {
         Blocks {
             code,
             waypoints,
+            is_stepping: false,
             blocks: Vec::new(),
             by_start: HashMap::default(),
+        }
+    }
+
+    /// The same with each instruction as a block of its own, for a protocol that has an atom for each.
+    pub fn stepping(code: C) -> Self {
+        Blocks {
+            is_stepping: true,
+            ..Self::new(code, Waypoints::default())
         }
     }
 
@@ -287,7 +298,7 @@ impl<C: Code> Blocks<C> {
             block.next_isa = instruction.next_isa;
             let is_done = match until {
                 Some(until) => block.end == until,
-                None => instruction.class != instruction::Class::Other,
+                None => self.is_stepping || instruction.class != instruction::Class::Other,
             };
             if is_done {
                 block.target = instruction.target;

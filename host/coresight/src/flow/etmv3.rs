@@ -5,8 +5,8 @@
 //! counts compare.
 
 use super::Sink;
-use super::blocks::Blocks;
-use crate::element::{Context, Element, Last, Range, Security, TraceOn, Unsynced};
+use super::blocks::{BlockId, Blocks};
+use crate::element::{Context, Element, Range, Security, TraceOn, Unsynced};
 use crate::etmv3::{Branch, Config, Fields, ISync, Kind, Packet};
 use crate::etmv4::Atoms;
 use crate::instruction::Class;
@@ -24,6 +24,8 @@ pub struct EtmV3Flow<C> {
     context: Context,
     address: u64,
     isa: Isa,
+    /// The block at the address, if the flow came there by itself.
+    next_block: Option<BlockId>,
     needs_address: bool,
     sent_unknown: bool,
     /// Elements that the next packet may cancel.
@@ -50,6 +52,7 @@ impl<C: Code> EtmV3Flow<C> {
             context: Context::default(),
             address: 0,
             isa: Isa::Unknown,
+            next_block: None,
             needs_address: true,
             sent_unknown: false,
             pending: Vec::new(),
@@ -66,6 +69,7 @@ impl<C: Code> EtmV3Flow<C> {
         self.state = State::NoSync;
         self.unsynced = why;
         self.needs_address = true;
+        self.next_block = None;
         self.sent_unknown = false;
         self.pending.clear();
     }
@@ -80,6 +84,12 @@ impl<C: Code> EtmV3Flow<C> {
         for (at, element) in self.pending.drain(..) {
             sink.element(at, element);
         }
+    }
+
+    /// Forgets what is known of the code: a mapping has changed.
+    pub fn forget_code(&mut self) {
+        self.blocks.clear();
+        self.next_block = None;
     }
 
     /// Takes the next packet.
@@ -205,6 +215,7 @@ impl<C: Code> EtmV3Flow<C> {
         );
         if let Some(address) = isync.current.or(isync.address) {
             self.address = u64::from(address.value);
+            self.next_block = None;
             self.needs_address = false;
             self.sent_unknown = false;
         }
@@ -222,6 +233,7 @@ impl<C: Code> EtmV3Flow<C> {
     fn branch(&mut self, at: usize, branch: &Branch, sink: &mut impl Sink) {
         self.address = u64::from(branch.address.value);
         self.isa = branch.isa;
+        self.next_block = None;
         self.needs_address = false;
         self.sent_unknown = false;
         let Some(exception) = branch.exception else {
@@ -307,42 +319,44 @@ impl<C: Code> EtmV3Flow<C> {
             Security::NonSecure => crate::memory::MemorySpace::ANY_N,
             _ => crate::memory::MemorySpace::ANY_S,
         };
-        let address = self.address;
-        let Some(found) = self.blocks.instruction(space, self.isa, address) else {
-            sink.element(at, Element::NotAccessible { address, space });
+        let id = match self.next_block {
+            Some(id) => id,
+            None => self.blocks.at(space, self.isa, self.address),
+        };
+        let block = self.blocks.get(id);
+        if block.count == 0 {
+            sink.element(
+                at,
+                Element::NotAccessible {
+                    address: block.start,
+                    space,
+                },
+            );
             self.needs_address = true;
             self.sent_unknown = false;
+            self.next_block = None;
             return;
-        };
-        let end = address.wrapping_add(u64::from(found.size));
-        let last = Last {
-            size: found.size,
-            class: found.class,
-            purpose: found.purpose,
-            is_conditional: found.is_conditional,
-        };
+        }
+        let (class, end, target, next_isa) =
+            (block.last.class, block.end, block.target, block.next_isa);
         let range = Range {
-            start: address,
-            end,
-            count: 1,
-            isa: self.isa,
-            is_taken,
-            last,
-            block: None,
             cycles,
+            ..block.range(id, is_taken)
         };
         self.pending.push((at, Element::Range(range)));
         self.address = end;
-        match found.class {
+        match class {
             Class::Branch if is_taken => {
-                self.address = found.target;
-                self.isa = found.next_isa;
+                self.address = target;
+                self.isa = next_isa;
+                self.next_block = Some(self.blocks.after(id, true));
             }
             Class::Indirect if is_taken => {
                 self.needs_address = true;
                 self.sent_unknown = false;
+                self.next_block = None;
             }
-            _ => {}
+            _ => self.next_block = Some(self.blocks.after(id, false)),
         }
     }
 }

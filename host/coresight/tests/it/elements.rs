@@ -36,7 +36,7 @@ fn elements(
             flow.finish(&mut elements);
         }
         Protocol::EtmV3(config) => {
-            let mut flow = EtmV3Flow::new(config, Blocks::new(images, Waypoints::default()));
+            let mut flow = EtmV3Flow::new(config, Blocks::stepping(images));
             for packet in etmv3::Decoder::new(config, bytes, 0) {
                 flow.packet(&packet, &mut elements);
             }

@@ -97,7 +97,7 @@ impl<C: Code> EtmV4Flow<C> {
             Some(id) => id,
             None => self.blocks.at(self.context.space(), self.isa, self.address),
         };
-        let block = *self.blocks.get(id);
+        let block = self.blocks.get(id);
         match block.stop {
             Stop::Waypoint => {}
             Stop::NotAccessible => {
@@ -117,9 +117,10 @@ impl<C: Code> EtmV4Flow<C> {
             }
             Stop::NoCode => return Err(Misfit(Unsynced::BadImage)),
         }
+        let returns = block.last.purpose == Purpose::ExceptionReturn;
         sink.element(at, Element::Range(block.range(id, is_taken)));
         self.go_on(id, is_taken);
-        if is_taken && self.config.is_ete && block.last.purpose == Purpose::ExceptionReturn {
+        if is_taken && self.config.is_ete && returns {
             sink.element(at, Element::ExceptionReturn);
         }
         Ok(())
