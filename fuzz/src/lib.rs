@@ -23,7 +23,7 @@ pub use seeds::{identity, recording, systemview_recording};
 pub type Body = fn(&[u8]);
 
 /// All bodies with the names of their targets.
-pub const ALL: [(&str, Body); 15] = [
+pub const ALL: [(&str, Body); 16] = [
     ("wire", wire),
     ("receiver", receiver),
     ("splitter", splitter),
@@ -37,6 +37,7 @@ pub const ALL: [(&str, Body); 15] = [
     ("symbols", symbols),
     ("zephyr_dump", zephyr_dump),
     ("systemview", systemview),
+    ("rtems_record", rtems_record),
     ("input", input),
     ("ftrace", ftrace),
 ];
@@ -262,6 +263,11 @@ pub fn symbols(data: &[u8]) {
         let _ = symbols.by_name(function.name());
     }
     let _ = (symbols.build_id(), symbols.similar("main"));
+}
+
+/// Recordings of RTEMS's events, in whatever they come: see [`kymo_rtems_record::fuzz`].
+pub fn rtems_record(data: &[u8]) {
+    kymo_rtems_record::fuzz(data);
 }
 
 /// What a target with Zephyr's instrumentation sent: every byte of a dump is a record, damage, or a mark,

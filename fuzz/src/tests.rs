@@ -154,6 +154,24 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
               ffffffff81000000 T _text\t[module]\n .text 0x08000000 0x40 main.o\n"
                 .to_vec(),
         ),
+        "rtems_record" => {
+            use kymo_fixtures::rtems_record::{LAYOUTS, Stream};
+            for (version, layout) in [9, 10, 10, 10].into_iter().zip(LAYOUTS) {
+                let mut stream = Stream::new(layout, version, 2, 16, 1_000_000);
+                stream.thread(7, "main");
+                for cpu in 0..2 {
+                    stream.processor(cpu).uptime(20).item(21, 512, 1);
+                    stream.overflow(3).item(90, 513, 2);
+                }
+                for form in [
+                    stream.bytes.clone(),
+                    stream.zlib(),
+                    stream.log(true, "> ").into_bytes(),
+                ] {
+                    seeds.push([&[40], &form[..]].concat());
+                }
+            }
+        }
         "zephyr_dump" => {
             let record = |n: u8| {
                 let name = *b"main\0\0\0\0\0\0\0\0\0\0\0\0";

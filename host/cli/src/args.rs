@@ -231,6 +231,9 @@ pub struct CtfArgs {
     #[arg(long, value_name = "FILE")]
     pub mapping: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub rtems: crate::rtems::RtemsArgs,
+
     /// The metadata, where INPUT is one stream of a CTF trace and they do not lie side by side.
     #[arg(long, value_name = "FILE")]
     pub metadata: Option<PathBuf>,

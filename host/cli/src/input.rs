@@ -88,6 +88,9 @@ pub fn first_time(info: &TraceInfo, batch: &Batch) -> Option<Time> {
 /// Gives named markers their names.
 pub fn label(source: Box<dyn Source>, symbols: &Arc<Symbols>) -> Box<dyn Source> {
     let strings = Arc::clone(symbols);
+    let code = Arc::clone(symbols);
+    let source =
+        kymo_read::resolve_code(source, move |address| crate::rtems::code_at(&code, address));
     Box::new(kymo_read::label_markers(source, move |address| {
         strings.string_at(address)
     }))
@@ -98,6 +101,8 @@ pub struct Trace {
     /// What messages call it.
     name: String,
     source: Box<dyn Source>,
+    /// Whether it comes as it happens.
+    is_live: bool,
     /// What was read of it beforehand.
     read: Vec<Batch>,
     symbols: Arc<Symbols>,
@@ -125,7 +130,11 @@ impl Trace {
             return Self::fetch(&target, symbols, wanted, context);
         }
         let source = open(input, symbols, wanted, context)?;
-        Self::new(name_of(input.path()), source, symbols, context)
+        let trace = Self::new(name_of(input.path()), source, symbols, context)?;
+        Ok(Self {
+            is_live: crate::rtems::is_address(path),
+            ..trace
+        })
     }
 
     /// Fetches what a live target has recorded.
@@ -235,6 +244,7 @@ impl Trace {
         Self {
             name,
             source: label(source, &symbols),
+            is_live: false,
             read: Vec::new(),
             symbols,
             incomplete: None,
@@ -364,6 +374,9 @@ impl Events for Trace {
             if each(Moment::Batch(self.source.info(), &batch))?.is_break() {
                 return Ok(());
             }
+            if self.is_live && each(Moment::Pause)?.is_break() {
+                return Ok(());
+            }
         }
         Ok(())
     }
@@ -415,8 +428,12 @@ pub fn open(
         program: symbols.elf.first().cloned(),
         descriptions: descriptions(&input.ctf.description)?,
         beside: input.ctf.with.clone(),
+        event_names: input.ctf.rtems.names()?,
         ..context.open_options(wanted)
     };
+    if crate::rtems::is_address(path) {
+        return Ok(crate::rtems::open(path, &options)?);
+    }
     let refuse = |error: OpenError| Refused {
         report: refused(&error),
         offset: error.offset(),

@@ -28,6 +28,7 @@ mod recording;
 mod records;
 mod render;
 mod rescue;
+mod rtems;
 mod span;
 mod systemview;
 mod target;

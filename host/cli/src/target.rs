@@ -108,6 +108,14 @@ impl NamedTarget {
         }
     }
 
+    /// The path or device that was named, where it is no address of TCP.
+    pub fn path(&self) -> Option<std::path::PathBuf> {
+        match self.args().target? {
+            Address::Serial { path, .. } => Some(path),
+            Address::Tcp { .. } => None,
+        }
+    }
+
     /// The target, however it was named.
     pub fn args(&self) -> TargetArgs {
         match &self.address {

@@ -8,6 +8,7 @@ mod ctf;
 mod flamegraph;
 mod folded;
 mod json_lines;
+mod lttng;
 mod perfetto;
 mod trace_event;
 
@@ -23,6 +24,7 @@ static BUILT_IN: &[&Format] = &[
     &flamegraph::FORMAT,
     &ctf::FORMAT,
     &ctf::FORMAT_2,
+    &lttng::FORMAT,
     &csv::FORMAT,
     &json_lines::FORMAT,
 ];

@@ -82,6 +82,16 @@ pub enum OpenError {
         /// What was expected, and what is there.
         message: String,
     },
+    /// A recording of RTEMS's events does not say what is needed to read it.
+    #[error("{}: {message}", path.display())]
+    Record {
+        /// The input.
+        path: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// Where, what was expected, and what is there.
+        message: String,
+    },
     /// The mapping does not fit the trace.
     #[error("the mapping does not fit the trace: {0}")]
     Mapping(#[from] MappingError),
@@ -101,7 +111,9 @@ impl OpenError {
     /// Where in the input the fault lies, in bytes from its start; 0 where it is the whole input.
     pub const fn offset(&self) -> u64 {
         match self {
-            Self::Metadata { offset, .. } | Self::Ftrace { offset, .. } => *offset,
+            Self::Metadata { offset, .. }
+            | Self::Ftrace { offset, .. }
+            | Self::Record { offset, .. } => *offset,
             Self::Io { .. }
             | Self::Empty { .. }
             | Self::Unknown { .. }

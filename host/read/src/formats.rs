@@ -28,6 +28,7 @@ pub mod ctf;
 mod ftrace;
 pub mod kymo;
 mod probes;
+pub mod rtems_record;
 pub mod systemview;
 pub mod zephyr_instrumentation;
 
@@ -63,7 +64,7 @@ pub(crate) struct Format {
 }
 
 /// All formats. Of those that are equally sure the first one is asked first.
-pub(crate) static FORMATS: [Format; 8] = [
+pub(crate) static FORMATS: [Format; 9] = [
     Format {
         what: "a CTF trace directory",
         probe: probes::directory::probe,
@@ -88,6 +89,11 @@ pub(crate) static FORMATS: [Format; 8] = [
         what: "ftrace's text",
         probe: ftrace::lines::probe,
         open: ftrace::lines::open,
+    },
+    Format {
+        what: "a recording of RTEMS's events",
+        probe: rtems_record::probe,
+        open: rtems_record::open,
     },
     Format {
         what: "a raw kymo file",

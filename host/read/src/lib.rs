@@ -14,6 +14,7 @@
 //! | any other CTF trace directory | `ctf`: events with their names and fields |
 //! | a trace.dat of Linux's ftrace, its raw pages, or the kernel's text | `ftrace`: functions, threads, interrupts, system calls |
 //! | recordings of SEGGER SystemView, what it left in memory | [`systemview`] |
+//! | a recording of RTEMS's events: a stream, a dump, a console's log | [`rtems_record`] |
 //! | what a target with Zephyr's instrumentation subsystem sent | [`zephyr_instrumentation`] |
 //!
 //! A format knows bytes and fields; what an event *means* is said by a dialect (`dialects/`), so
@@ -54,6 +55,7 @@
 
 mod ahead;
 mod bytes;
+mod code;
 mod dialects;
 mod error;
 mod fields;
@@ -64,10 +66,11 @@ mod peek;
 mod source;
 mod summary;
 
-pub use formats::{kymo, systemview, zephyr_instrumentation};
+pub use formats::{kymo, rtems_record, systemview, zephyr_instrumentation};
 pub mod profile_table;
 
 pub use ahead::read_ahead;
+pub use code::resolve_code;
 pub use dialects::mapping::{Mapping, MappingError};
 pub use error::{OpenError, ReadError};
 pub use open::{CtfTrace, OpenOptions, Saved, ctf_traces, folder_of_metadata, open, saved};

@@ -34,6 +34,8 @@ pub struct OpenOptions {
     pub descriptions: Vec<PathBuf>,
     /// Files of the same recording: of SystemView, those of other cores.
     pub beside: Vec<PathBuf>,
+    /// Names for the events of a recording of RTEMS's, in the place of its own.
+    pub event_names: Option<Arc<crate::rtems_record::EventNames>>,
     /// How many threads may work on it: with more than one, the input is read ahead on a thread of its own.
     /// That changes nothing of what is read.
     pub threads: usize,
@@ -48,6 +50,7 @@ impl Default for OpenOptions {
             program: None,
             descriptions: Vec::new(),
             beside: Vec::new(),
+            event_names: None,
             threads: std::thread::available_parallelism().map_or(1, NonZero::get),
         }
     }

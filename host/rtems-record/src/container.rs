@@ -127,6 +127,16 @@ impl<R: Read> Container<R> {
         }
     }
 
+    /// Where bytes come from.
+    pub const fn source(&self) -> &R {
+        self.input.source()
+    }
+
+    /// The same, given back.
+    pub fn into_source(self) -> R {
+        self.input.into_source()
+    }
+
     /// What the input comes as, once anything was read.
     pub const fn kind(&self) -> Option<Kind> {
         self.kind

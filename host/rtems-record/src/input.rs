@@ -28,6 +28,16 @@ impl<R: Read> Input<R> {
         }
     }
 
+    /// Where bytes come from.
+    pub const fn source(&self) -> &R {
+        &self.source
+    }
+
+    /// The same, given back.
+    pub fn into_source(self) -> R {
+        self.source
+    }
+
     /// What is there.
     pub fn window(&self) -> &[u8] {
         self.buffer.get(self.start..).unwrap_or(&[])

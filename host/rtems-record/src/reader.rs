@@ -161,6 +161,16 @@ impl<R: Read> Reader<R> {
         self.faults.push(Fault { decoded, ..fault });
     }
 
+    /// The input.
+    pub const fn input(&self) -> &R {
+        self.container.source()
+    }
+
+    /// The input, at the place that was read up to.
+    pub fn into_input(self) -> R {
+        self.container.into_source()
+    }
+
     /// What the stream says of its target so far; of several dumps, the last one.
     pub const fn header(&self) -> &Header {
         self.items.header()
@@ -169,6 +179,11 @@ impl<R: Read> Reader<R> {
     /// Whether that holds all that records need.
     pub const fn is_described(&self) -> bool {
         self.items.is_described()
+    }
+
+    /// Whether the items of a processor have begun: then the header has all that the stream says of its target.
+    pub const fn has_started(&self) -> bool {
+        self.items.started
     }
 
     /// What the input comes as, once anything was read.

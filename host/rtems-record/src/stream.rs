@@ -108,6 +108,8 @@ pub(crate) struct Items {
     /// The offset of the next item.
     offset: u64,
     cpu: usize,
+    /// Whether the items of a processor have begun, and with that the header has ended.
+    pub started: bool,
     /// Items of each text so far are in the header; those of a name are here: thread and bytes.
     naming: Vec<Option<(u64, Vec<u8>)>>,
     /// Names that are whole and were not taken.
@@ -137,6 +139,7 @@ impl Items {
             part: Vec::new(),
             offset: 0,
             cpu: 0,
+            started: false,
             naming: Vec::new(),
             names: Vec::new(),
             rings: Vec::new(),
@@ -423,6 +426,7 @@ impl Items {
             return Err(self.fault(message));
         }
         self.cpu = cpu;
+        self.started = true;
         timeline.switch_to(cpu, data);
         Ok(())
     }

@@ -4,11 +4,13 @@
 //! bits and multiplied with 128, so that no distance overflows and nothing is rounded but the result. Records before the
 //! first pair, and behind lost ones, are held until a pair comes, and placed backwards from it.
 
+mod bounds;
 mod clock;
 mod place;
 
 use crate::merge::Queue;
 use crate::{EventId, Record, Statistics};
+use bounds::Bounds;
 use clock::{Clock, Moment, Scale};
 
 /// The bits of the counter in an item.
@@ -48,10 +50,12 @@ struct Cpu {
     /// The low word of an uptime, and its time, if the high word is to come.
     low: Option<(u32, u64)>,
     held: Vec<Held>,
-    /// Up to where the held items came in one chunk, and the latest time that was known then.
-    chunks: Vec<(usize, i64)>,
+    /// Up to where the held items came in one chunk, and which of all chunks that is.
+    chunks: Vec<(usize, u64)>,
     /// The time of its last record.
     last: Option<i64>,
+    /// The same when its last chunk ended.
+    last_chunk: Option<i64>,
     /// Whether times are held because the uptime went back.
     adjusting: bool,
     queue: Queue,
@@ -64,6 +68,8 @@ pub(crate) struct Timeline {
     scale: Scale,
     /// The latest time of all synchronized processors.
     latest: i64,
+    /// For each chunk since the oldest that is held, the latest time that is known in it.
+    bounds: Bounds,
     /// How many records may wait.
     room: u64,
     dump: u16,
@@ -79,6 +85,7 @@ impl Timeline {
             current: 0,
             scale: Scale::new(1),
             latest: i64::MIN,
+            bounds: Bounds::default(),
             room: LEAST_WAITING,
             dump,
             statistics: Statistics::default(),
@@ -104,6 +111,7 @@ impl Timeline {
                 held: Vec::new(),
                 chunks: Vec::new(),
                 last: None,
+                last_chunk: None,
                 adjusting: false,
                 queue: Queue::default(),
             })
@@ -242,7 +250,7 @@ impl Timeline {
             return;
         };
         let held = std::mem::take(&mut cpu.held);
-        cpu.chunks.clear();
+        let chunks = std::mem::take(&mut cpu.chunks);
         let (mut ticks, mut last) = (0_u64, time);
         for item in held.iter().rev().filter(|item| item.event.has_time()) {
             ticks += u64::from(last.wrapping_sub(item.time) & TIME_MASK);
@@ -252,11 +260,17 @@ impl Timeline {
         // What has no time stands at the first one that has, but not before what was given already.
         let first = cpu.clock.now(&self.scale);
         cpu.last = Some(cpu.last.map_or(first, |last| last.max(first)));
-        for item in held {
+        let mut ends = chunks.into_iter().peekable();
+        for (place, item) in held.into_iter().enumerate() {
             if item.event.has_time() {
                 self.item(item.time, item.event, item.data);
             } else {
                 self.push(item.event, item.data, item.is_item);
+            }
+            while let Some((_, chunk)) = ends.next_if(|(end, _)| *end == place + 1) {
+                if let Some(last) = self.cpus.get(self.current).and_then(|cpu| cpu.last) {
+                    self.bounds.raise(chunk, last);
+                }
             }
         }
         if let Some(cpu) = self.cpus.get_mut(self.current) {
@@ -281,14 +295,33 @@ impl Timeline {
         }
     }
 
+    /// What is known of the chunk that has ended.
+    fn end_chunk(&mut self) {
+        let chunk = self.bounds.current();
+        let Some(cpu) = self.cpus.get_mut(self.current) else {
+            return;
+        };
+        match (cpu.state, cpu.last) {
+            (State::Held, _) => cpu.chunks.push((cpu.held.len(), chunk)),
+            (State::Synchronized, Some(last)) if cpu.last_chunk != cpu.last => {
+                cpu.last_chunk = cpu.last;
+                self.bounds.raise(chunk, last);
+            }
+            _ => {}
+        }
+    }
+
     /// A chunk of the processor has ended, and one of another follows.
     pub fn switch_to(&mut self, next: usize, data: u64) {
         let latest = self.latest;
+        self.end_chunk();
         if let Some(cpu) = self.cpus.get_mut(self.current) {
             cpu.queue.fetched(latest);
-            if cpu.state == State::Held {
-                cpu.chunks.push((cpu.held.len(), latest));
-            }
+        }
+        if next != self.current {
+            let oldest = self.cpus.iter().filter_map(|cpu| cpu.chunks.first());
+            let oldest = oldest.map(|(_, chunk)| *chunk).min();
+            self.bounds.begin_chunk(oldest);
         }
         self.current = next;
         let wraparound = self.scale.ns(u64::from(TIME_MASK) + 1);
@@ -312,25 +345,27 @@ impl Timeline {
         if self.cpus.is_empty() {
             self.set_cpus(1);
         }
-        let latest = self.latest;
-        if let Some(cpu) = self.cpus.get_mut(self.current)
-            && cpu.state == State::Held
-        {
-            cpu.chunks.push((cpu.held.len(), latest));
-        }
-        for cpu in 0..self.cpus.len() {
-            self.place(cpu);
-        }
+        self.end_chunk();
+        self.place_all();
         for cpu in &mut self.cpus {
             cpu.queue.end();
         }
     }
 
+    /// Places what is held without a pair: first what goes on from a time that was known, by which the others go.
+    fn place_all(&mut self) {
+        for known in [true, false] {
+            for cpu in 0..self.cpus.len() {
+                if self.cpus.get(cpu).is_some_and(|it| it.last.is_some()) == known {
+                    self.place(cpu);
+                }
+            }
+        }
+    }
+
     /// Places what is held without a pair, so that no more waits than there is room for.
     fn make_room(&mut self) {
-        for cpu in 0..self.cpus.len() {
-            self.place(cpu);
-        }
+        self.place_all();
         for cpu in &mut self.cpus {
             cpu.queue.release();
         }

@@ -1,5 +1,6 @@
 //! `kymo record`: streams from a target into a trace directory, until stopped.
 
+mod rtems;
 mod tracing;
 
 use std::io::Write;
@@ -30,10 +31,11 @@ EXAMPLES
   kymo record -o trace --size 100M --baud 921600          until there are 100 MB
   kymo show --follow trace --elf firmware.elf             in another window: see it come
   kymo record systemview:localhost:19111 -o it.SVDat      what a target with SystemView's recorder sends
+  kymo record rtems:board:1234 -o capture.bin --limit 10M what RTEMS's record server sends, as it came
   kymo record /dev/ttyUSB1 -o trace --protocol zephyr-tracing --metadata metadata
                                                           what Zephyr's tracing sends")]
 pub struct Args {
-    /// The directory of the recording; of SystemView, the file. A trace that is there is replaced.
+    /// The directory of the recording; of SystemView and RTEMS, the file. A trace that is there is replaced.
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
 
@@ -46,7 +48,7 @@ pub struct Args {
     events: Option<u64>,
 
     /// Stop when the recording has this many bytes: a number, with k, M or G or without.
-    #[arg(long, value_name = "BYTES", value_parser = size)]
+    #[arg(long, visible_alias = "limit", value_name = "BYTES", value_parser = size)]
     size: Option<u64>,
 
     /// The metadata of a stream that does not describe itself, as Zephyr's tracing's doesn't
@@ -79,6 +81,13 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             bytes: args.size,
         };
         return systemview::record(&address, &args.output, limits, context);
+    }
+    if let Some(path) = args
+        .target
+        .path()
+        .filter(|path| crate::rtems::is_address(path))
+    {
+        return rtems::record(args, &path, context);
     }
     let target = args.target.args();
     if target.protocol() == Protocol::ZephyrTracing {

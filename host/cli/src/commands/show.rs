@@ -199,7 +199,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         }
         return follow.verdict();
     }
-    if args.follow {
+    if args.follow && !crate::rtems::is_address(args.input.path()) {
         view.filter.refuse_to_look_ahead("--follow")?;
         let path = args.input.path();
         let mut follow = match address_in(path)? {

@@ -8,6 +8,7 @@ mod hostile_directories;
 mod live;
 mod other_tracers;
 mod outputs_and_terminals;
+mod rtems;
 mod systemview;
 mod transcripts;
 mod zephyr;

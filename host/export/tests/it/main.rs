@@ -5,6 +5,7 @@ mod anything;
 mod common;
 mod ctf;
 mod lists;
+mod lttng;
 mod perfetto;
 mod spaces;
 mod stacks;

@@ -17,6 +17,7 @@ mod mapping;
 mod native;
 mod recorder;
 mod rows;
+mod rtems_record;
 mod systemview;
 mod unfinished;
 mod zephyr;

@@ -48,41 +48,34 @@ impl Timeline {
         }
     }
 
-    fn place_held(&mut self, held: &[Held], chunks: &[(usize, i64)], last: usize) {
+    fn place_held(&mut self, held: &[Held], chunks: &[(usize, u64)], last: usize) {
         let scale = self.scale;
         let wraparound = scale.ns(WRAPAROUND).max(1);
         // A later fetch sees what happened since the one before.
         let slack = wraparound / 8;
-        let (reference, shown) = self.reference(held);
-        let bound_of = |place: usize| {
-            let chunk = chunks.iter().find(|(end, _)| place < *end);
-            chunk.map(|(_, latest)| *latest).filter(|it| *it > i64::MIN)
-        };
-        // Backwards from the last item: how many ticks before it each one is.
-        let mut time = match held.get(last) {
-            Some(item) => {
-                let ahead = u64::from(item.time.wrapping_sub(shown) & TIME_MASK);
-                reference.after(ahead, &scale)
-            }
-            None => reference,
-        };
-        let latest = bound_of(last).or((self.latest > i64::MIN).then_some(self.latest));
-        let latest = match latest {
-            Some(latest) => latest.saturating_add(slack),
-            // Nothing says which: the nearest.
-            None => reference.floor().saturating_add(wraparound / 2),
-        };
-        time = at_most(time, latest, wraparound, &scale);
+        // The others' chunks of the same round, or the one before.
+        let within = self.cpus.len() as u64;
+        let about = |chunk: u64| self.bounds.about(chunk, within);
+        let of_last = chunks.iter().find(|(end, _)| last < *end);
+        let latest = of_last.and_then(|(_, chunk)| about(*chunk));
+        let mut time = self.time_of_last(held, last, latest, slack);
         let mut times = vec![0_i64; held.len()];
         let mut seen = held.get(last).map_or(0, |item| item.time);
+        let mut ends = chunks.iter().rev().peekable();
+        // When the chunk was read in which the item is, until its last one has a time.
+        let mut read_at = None;
+        // Backwards from the last item: how many ticks before it each one is.
         for (place, item) in held.iter().enumerate().rev() {
+            while let Some((_, chunk)) = ends.next_if(|(end, _)| *end > place) {
+                read_at = about(*chunk);
+            }
             if item.event.has_time() && place <= last {
                 let ticks = u64::from(seen.wrapping_sub(item.time) & TIME_MASK);
                 time = time.before(ticks, &scale);
                 seen = item.time;
-                let is_last_of_chunk = chunks.iter().any(|(end, _)| *end == place + 1);
-                if is_last_of_chunk && let Some(latest) = bound_of(place) {
-                    time = not_behind(time, latest.saturating_add(slack), wraparound, &scale);
+                if let Some(latest) = read_at.take() {
+                    let latest = latest.saturating_add(slack);
+                    time = not_behind(time, latest, wraparound, &scale);
                 }
             }
             if let Some(own) = times.get_mut(place) {
@@ -90,6 +83,38 @@ impl Timeline {
             }
         }
         self.give(held, &times, last);
+        for (end, chunk) in chunks {
+            let last = end.checked_sub(1).and_then(|last| times.get(last));
+            if let Some(last) = last {
+                self.bounds.raise(*chunk, *last);
+            }
+        }
+    }
+
+    /// The time of the last item that is held, which was recorded before `latest`, if that is known.
+    fn time_of_last(&self, held: &[Held], last: usize, latest: Option<i64>, slack: i64) -> Moment {
+        let scale = self.scale;
+        let wraparound = scale.ns(WRAPAROUND).max(1);
+        let own = self.cpus.get(self.current);
+        let own = own.and_then(|cpu| cpu.last.map(|last| (last, cpu.clock)));
+        let latest = latest.filter(|latest| own.is_none_or(|(last, _)| *latest > last));
+        if let (None, Some((_, clock))) = (latest, own) {
+            // It is the only one that knows a time: on from there.
+            let (mut ticks, mut seen) = (0_u64, clock.seen());
+            for item in held.iter().filter(|item| item.event.has_time()) {
+                ticks += u64::from(item.time.wrapping_sub(seen) & TIME_MASK);
+                seen = item.time;
+            }
+            return clock.moment(&scale).after(ticks, &scale);
+        }
+        let (reference, shown) = self.reference(held);
+        let ahead = held.get(last).map_or(0, |item| {
+            u64::from(item.time.wrapping_sub(shown) & TIME_MASK)
+        });
+        // If nothing says which turn of the counter it is: the nearest.
+        let nearest = || reference.floor().saturating_add(wraparound / 2);
+        let latest = latest.map_or_else(nearest, |latest| latest.saturating_add(slack));
+        at_most(reference.after(ahead, &scale), latest, wraparound, &scale)
     }
 
     /// Queues held items with their times, marked.

@@ -1,0 +1,163 @@
+//! `kymo record rtems:HOST:PORT`: what a record server of RTEMS's sends, into a file.
+//!
+//! The file holds the bytes as they came: RTEMS's own tools read it as well.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use indicatif::{HumanBytes, HumanCount};
+use kymo_rtems_record::Reader;
+
+use super::{Args, bar, per_second};
+use crate::args::Format;
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::render::count::counted;
+use crate::render::json::Object;
+use crate::rtems::Server;
+
+/// Writes all that is read through it.
+struct Copy<'a> {
+    server: Server,
+    file: BufWriter<File>,
+    bytes: u64,
+    most: u64,
+    args: &'a Args,
+    started: Instant,
+}
+
+impl Read for Copy<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let late = self
+            .args
+            .duration
+            .is_some_and(|most| self.started.elapsed() >= most);
+        let left = usize::try_from(self.most - self.bytes).unwrap_or(usize::MAX);
+        if late || left == 0 {
+            return Ok(0);
+        }
+        let most = left.min(room.len());
+        let room = room.get_mut(..most).unwrap_or(&mut []);
+        let read = self.server.read(room)?;
+        self.file.write_all(room.get(..read).unwrap_or(&[]))?;
+        self.bytes += read as u64;
+        Ok(read)
+    }
+}
+
+/// Records until stopped.
+///
+/// # Errors
+/// When nobody answers, what comes is no recording, or the file can't be written.
+pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Report> {
+    if args.metadata.is_some() {
+        return Err(
+            Report::new("the stream of a record server describes itself")
+                .help("--metadata goes with --protocol zephyr-tracing"),
+        );
+    }
+    let unwritten = |error: io::Error| {
+        Report::new(format_args!("{}: {error}", args.output.display()))
+            .help("give --output a file that can be written")
+    };
+    let server = Server::connect(path)?;
+    let file = BufWriter::new(File::create(&args.output).map_err(unwritten)?);
+    let started = Instant::now();
+    let mut reader = Reader::new(Copy {
+        server,
+        file,
+        bytes: 0,
+        most: args.size.unwrap_or(u64::MAX),
+        args,
+        started,
+    });
+    let bar = bar(context);
+    let (mut records, mut events, mut faults) = (Vec::new(), 0_u64, Vec::new());
+    let mut failure = None;
+    loop {
+        let more = reader.read(&mut records);
+        events += records.iter().filter(|record| record.is_item).count() as u64;
+        records.clear();
+        faults.append(&mut reader.take_faults());
+        match more {
+            Ok(true) if faults.is_empty() => {}
+            Ok(_) => break,
+            Err(error) => {
+                failure = Some(Report::caused_by(&error));
+                break;
+            }
+        }
+        let (took, bytes) = (started.elapsed(), reader.input().bytes);
+        bar.set_message(format!(
+            "{:.1} s  {} events  {}  {}/s  {} lost",
+            took.as_secs_f64(),
+            HumanCount(events),
+            HumanBytes(bytes),
+            HumanBytes(per_second(bytes, took)),
+            HumanCount(reader.statistics().lost),
+        ));
+        bar.tick();
+        if args.events.is_some_and(|most| events >= most) {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    let (statistics, took) = (reader.statistics(), started.elapsed());
+    let copy = reader.into_input();
+    let bytes = copy.bytes;
+    let written = copy
+        .file
+        .into_inner()
+        .map_err(io::IntoInnerError::into_error);
+    written
+        .and_then(|file| file.sync_all())
+        .map_err(unwritten)?;
+    // What is cut by a limit ends within an item.
+    let limited = args.size.is_some_and(|most| bytes >= most);
+    let fault = faults.into_iter().next().filter(|_| !limited);
+    match args.format.format {
+        Format::Text => {
+            context.note(format_args!(
+                "{}: {} in {}, in {:.1} s ({} a second)",
+                args.output.display(),
+                counted(events, "event"),
+                counted(bytes, "byte"),
+                took.as_secs_f64(),
+                counted(per_second(bytes, took), "byte"),
+            ));
+            if statistics.lost > 0 {
+                context.warn(format_args!(
+                    "lost because the server is too slow: {}; gaps show where",
+                    counted(statistics.lost, "event")
+                ));
+            }
+        }
+        Format::Json => {
+            let out = context.out().0;
+            let mut object = Object::begin(out)?;
+            object.member("events", events)?;
+            object.member("lost", statistics.lost)?;
+            object.member("bytes", bytes)?;
+            object.member(
+                "duration_ns",
+                u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+            )?;
+            object.end()?;
+            out.write_all(b"\n")?;
+        }
+    }
+    let failure = failure.or_else(|| {
+        let fault = fault?;
+        Some(Report::new(format_args!("{}: {fault}", path.display())))
+    });
+    match failure {
+        Some(report) => Err(report.help(format_args!(
+            "what arrived until then is in {}",
+            args.output.display()
+        ))),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}

@@ -1,0 +1,145 @@
+//! Targets with RTEMS's event recording: streams from their record server, and names for their events.
+//!
+//! The server (`rtems_record_start_server`) sends its header and then what its rings hold, again and again. It reads
+//! nothing, so there is nothing to say to it; when it is enough, the connection is closed.
+
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kymo_event::Addr;
+use kymo_link::{Address, TcpTransport, Transport};
+use kymo_read::rtems_record::{self, EventNames};
+use kymo_read::{OpenError, OpenOptions, Source};
+use kymo_symbols::Symbols;
+
+use crate::diagnostic::Report;
+use crate::input::refused;
+use crate::interrupt::Interruptible;
+
+/// What begins the address of a record server.
+const PREFIX: &str = "rtems:";
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// How often ctrl-C is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Whether a path is the address of a record server.
+pub fn is_address(path: &Path) -> bool {
+    path.to_str().is_some_and(|name| name.starts_with(PREFIX))
+}
+
+/// The record server that an input names: `rtems:HOST:PORT`.
+///
+/// # Errors
+/// When it looks like such an address and is none.
+fn address_of(path: &Path) -> Result<(String, u16), Report> {
+    let name = path.to_str().unwrap_or("");
+    let rest = name.strip_prefix(PREFIX).unwrap_or(name);
+    match format!("tcp:{rest}").parse() {
+        Ok(Address::Tcp { host, port }) => Ok((host, port)),
+        Ok(Address::Serial { .. }) => Err(Report::new(format_args!("{name} is no record server"))),
+        Err(error) => Err(
+            Report::new(format_args!("`{name}`: {}", error.problem)).help(
+                "a record server of RTEMS's is rtems:HOST:PORT; a file of such a name is ./NAME",
+            ),
+        ),
+    }
+}
+
+/// What a record server sends, until it closes the connection or the user has seen enough.
+pub struct Server {
+    transport: TcpTransport,
+    cancel: Interruptible,
+}
+
+impl Server {
+    /// Connects to the server that an input names.
+    ///
+    /// # Errors
+    /// When nobody answers there.
+    pub fn connect(path: &Path) -> Result<Self, Report> {
+        let (host, port) = address_of(path)?;
+        let transport = TcpTransport::connect(&host, port, CONNECT);
+        let transport = transport.map_err(|error| {
+            Report::caused_by(&error)
+                .help("is the record server of the target started (rtems_record_start_server)?")
+        })?;
+        Ok(Self {
+            transport,
+            cancel: Interruptible::new()?,
+        })
+    }
+}
+
+impl Read for Server {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.cancel.flag().is_cancelled() {
+                return Ok(0);
+            }
+            match self.transport.read(room, LOOK_EVERY) {
+                Ok(0) => {}
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read,
+            }
+        }
+    }
+}
+
+/// Opens what a record server sends, as it comes.
+///
+/// # Errors
+/// When nobody answers, or what it sends is no recording.
+pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, Report> {
+    let server = Box::new(Server::connect(path)?);
+    rtems_record::open_stream(path, server, options).map_err(|error| match error {
+        OpenError::Empty { .. } => Report::new(format_args!(
+            "{}: the connection was closed before anything came",
+            path.display()
+        ))
+        .help("a record server has one client at a time"),
+        error => refused(&error),
+    })
+}
+
+/// The options that tell how to read a recording.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct RtemsArgs {
+    /// Names for the events of a recording of RTEMS's: an INI file with a section [EventNames] of
+    /// lines NUMBER = NAME.
+    #[arg(long, value_name = "FILE")]
+    pub event_names: Option<PathBuf>,
+}
+
+impl RtemsArgs {
+    /// The names, if a file was given.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn names(&self) -> Result<Option<Arc<EventNames>>, Report> {
+        let Some(path) = &self.event_names else {
+            return Ok(None);
+        };
+        let name = path.display();
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| Report::new(format_args!("{name}: {error}")))?;
+        let names = EventNames::parse(&text).map_err(|error| {
+            Report::new(format_args!("{name}: {error}"))
+                .help("under [EventNames] each line is NUMBER = NAME, as in `512 = FrameBegin`")
+        })?;
+        Ok(Some(Arc::new(names)))
+    }
+}
+
+/// What stands at an address of code: `function at file:line`.
+pub fn code_at(symbols: &Symbols, address: Addr) -> Option<String> {
+    let function = symbols.function_at(address)?.name().to_owned();
+    Some(match symbols.location(address) {
+        Some(location) => format!("{function} at {location}"),
+        None => function,
+    })
+}

@@ -1,0 +1,186 @@
+//! Recordings of RTEMS's events on the command line: saved ones, and live from a record server.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{self, JoinHandle};
+
+use kymo_fixtures::rtems_record::{LAYOUTS, Stream};
+
+fn kymo(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    command.args(arguments).output().unwrap()
+}
+
+fn text(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Rounds of two processors: a thread that writes, again and again.
+fn stream(rounds: u64) -> (Stream, usize) {
+    let mut stream = Stream::new(LAYOUTS[1], 10, 2, 64, 1_000_000);
+    stream
+        .thread(0x0901_0001, "IDLE")
+        .thread(0x0a01_0001, "UI1 ");
+    let mut half = 0;
+    for round in 0..rounds {
+        let now = 1_000_000 + round * 5_000;
+        for cpu in 0..2 {
+            stream.processor(cpu).uptime(now);
+            stream
+                .item(now + 1, 306, 0x0901_0001 + cpu)
+                .item(now + 1, 305, 0x0a01_0001 + cpu);
+            stream.item(now + 10, 338, 0x1000).item(now + 10, 22, 3);
+            stream.item(now + 30, 339, 0x1000).item(now + 30, 142, 7);
+            stream.item(now + 40, 512, round);
+        }
+        if round == rounds / 2 {
+            half = stream.bytes.len();
+        }
+    }
+    (stream, half)
+}
+
+/// A record server that sends these bytes to one client: the first part, then the rest when it is told to.
+fn server(bytes: Vec<u8>, half: usize, go: Receiver<()>) -> (String, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let thread = thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let (first, rest) = bytes.split_at(half);
+        // In pieces that end anywhere.
+        for piece in first.chunks(61) {
+            client.write_all(piece).unwrap();
+        }
+        let _ = go.recv();
+        // The client may have seen enough.
+        let _ = client.write_all(rest);
+    });
+    (format!("rtems:127.0.0.1:{port}"), thread)
+}
+
+#[test]
+fn a_record_server_is_recorded_byte_by_byte() {
+    let (stream, half) = stream(20);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("capture.bin");
+    let file_name = file.to_str().unwrap();
+    let (go, wait) = channel();
+    go.send(()).unwrap();
+    let (address, thread) = server(stream.bytes.clone(), half, wait);
+    let output = kymo(&["record", &address, "-o", file_name, "--format", "json"]);
+    let (out, errors) = text(&output);
+    assert!(output.status.success(), "{errors}");
+    thread.join().unwrap();
+    assert!(std::fs::read(&file).unwrap() == stream.bytes);
+    assert!(
+        out.contains(&format!("\"bytes\":{}", stream.bytes.len())),
+        "{out}"
+    );
+    // It is an input as any other.
+    let output = kymo(&["info", file_name]);
+    let (out, errors) = text(&output);
+    assert!(output.status.success(), "{errors}");
+    for part in [
+        "rtems-record",
+        "arch       ARM",
+        "bsp        realview",
+        "UI1",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    // So many bytes, and no more.
+    let (go, wait) = channel();
+    go.send(()).unwrap();
+    let (address, thread) = server(stream.bytes.clone(), half, wait);
+    let output = kymo(&["record", &address, "-o", file_name, "--limit", "1000"]);
+    assert!(output.status.success(), "{}", text(&output).1);
+    assert!(std::fs::read(&file).unwrap() == stream.bytes[..1000]);
+    thread.join().unwrap();
+}
+
+#[test]
+fn what_a_record_server_sends_is_shown_as_it_comes() {
+    let (stream, half) = stream(40);
+    let (go, wait) = channel();
+    let (address, thread) = server(stream.bytes, half, wait);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kymo"))
+        .args(["show", "--follow", "--events", &address])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    // The second half waits until events of the first have been seen.
+    let seen = lines
+        .by_ref()
+        .filter(|line| line.contains("USER_0"))
+        .take(5)
+        .count();
+    assert_eq!(seen, 5);
+    go.send(()).unwrap();
+    let rest = lines.filter(|line| line.contains("USER_0")).count();
+    assert_eq!(rest, 75);
+    assert!(child.wait().unwrap().success());
+    thread.join().unwrap();
+}
+
+#[test]
+fn damage_is_told_with_its_offset_and_what_came_before() {
+    let (mut stream, _) = stream(3);
+    let good = stream.bytes.len();
+    stream.processor(9);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("capture.bin");
+    std::fs::write(&file, &stream.bytes).unwrap();
+    let output = kymo(&["show", "--events", file.to_str().unwrap()]);
+    let (out, errors) = text(&output);
+    assert!(!output.status.success());
+    assert_eq!(
+        out.lines().filter(|line| line.contains("USER_0")).count(),
+        6
+    );
+    assert!(errors.contains(&format!("offset {good}")), "{errors}");
+    assert!(errors.contains("from 0 to 1, found 9"), "{errors}");
+    // Refused as a whole, with an object for programs.
+    stream.bytes[4] ^= 1;
+    std::fs::write(&file, &stream.bytes).unwrap();
+    let output = kymo(&["info", "--format", "json", file.to_str().unwrap()]);
+    let (out, errors) = text(&output);
+    assert!(!output.status.success());
+    assert!(errors.contains("magic number"), "{errors}");
+    assert!(out.contains("\"offset\":4"), "{out}");
+}
+
+#[test]
+fn events_have_the_names_of_a_file() {
+    let (stream, _) = stream(2);
+    let folder = tempfile::tempdir().unwrap();
+    let (file, names) = (
+        folder.path().join("capture.bin"),
+        folder.path().join("names.ini"),
+    );
+    std::fs::write(&file, &stream.bytes).unwrap();
+    std::fs::write(&names, "[EventNames]\n0x200 = FrameBegin\n").unwrap();
+    let input = file.to_str().unwrap();
+    let output = kymo(&[
+        "show",
+        "--events",
+        "--event-names",
+        names.to_str().unwrap(),
+        input,
+    ]);
+    let (out, errors) = text(&output);
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(out.matches("FrameBegin").count(), 4, "{out}");
+    let output = kymo(&["report", input]);
+    let (out, errors) = text(&output);
+    assert!(output.status.success(), "{errors}");
+    assert!(out.contains("write"), "{out}");
+    std::fs::write(&names, "[EventNames]\nFrame = 1\n").unwrap();
+    let output = kymo(&["show", "--event-names", names.to_str().unwrap(), input]);
+    assert!(text(&output).1.contains("line 2"), "{}", text(&output).1);
+}

@@ -1,0 +1,69 @@
+//! What a trace says of itself: the facts by which tools know a kernel trace, the clock, and which threads are idle.
+
+use kymo_event::{Time, TraceInfo};
+
+use super::classes::{ClockOf, Env};
+use crate::format::Context;
+
+/// Whether a thread of this name is one that runs when no other can.
+pub(super) fn is_idle(name: &str) -> bool {
+    let name = name.trim();
+    let word = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let word = word.trim_end_matches(['/', ' ', '_', '-']);
+    ["idle", "swapper"]
+        .iter()
+        .any(|known| word.eq_ignore_ascii_case(known))
+}
+
+/// What tools go by to know a kernel trace of LTTng's, then where this one comes from.
+pub(super) fn environment(info: &TraceInfo, context: Context<'_>) -> Vec<(&'static str, Env)> {
+    let text = |text: &str| Env::Text(text.to_owned());
+    let told = |name: &str| {
+        let found = info.about.iter().find(|(known, _)| known == name);
+        found.map(|(_, text)| text.clone())
+    };
+    let program = &context.options.program;
+    let mut facts = vec![
+        (
+            "hostname",
+            Env::Text(told("bsp").unwrap_or_else(|| program.clone())),
+        ),
+        ("domain", text("kernel")),
+        ("sysname", text("Linux")),
+        ("kernel_release", text("5.0.0")),
+        ("kernel_version", text("#1")),
+        ("tracer_name", text("lttng-modules")),
+        ("tracer_major", Env::Number(2)),
+        ("tracer_minor", Env::Number(11)),
+        ("tracer_patchlevel", Env::Number(0)),
+        ("kymo_program", Env::Text(program.clone())),
+        ("kymo_format", Env::Text(info.format.clone())),
+    ];
+    for (name, fact) in [
+        ("kymo_arch", "arch"),
+        ("kymo_tools", "tools"),
+        ("kymo_revision", "revision"),
+    ] {
+        facts.extend(told(fact).map(|text| (name, Env::Text(text))));
+    }
+    facts
+}
+
+/// When tick 0 was, with the date if it is known.
+pub(super) fn clock(info: &TraceInfo, base: Option<Time>) -> ClockOf {
+    const NANO: i64 = 1_000_000_000;
+    let origin = info.wall_clock.as_ref().and_then(|wall| {
+        let first = wall.moments().first()?;
+        first.unix_ns.checked_sub(first.time.0)
+    });
+    let base = base.map_or(0, |base| base.0);
+    let base = base.saturating_add(origin.unwrap_or(0));
+    ClockOf {
+        description: match origin {
+            Some(_) => "time of day".to_owned(),
+            None => "uptime of the target".to_owned(),
+        },
+        seconds: base.div_euclid(NANO),
+        nanoseconds: base.rem_euclid(NANO),
+    }
+}

@@ -1,0 +1,197 @@
+//! The classes of events of an export, numbered as they are met, and the metadata that describes them.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use super::packets::UUID;
+
+/// What a field is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Type {
+    /// 32 bits, signed.
+    Int32,
+    /// 32 bits, unsigned.
+    Uint32,
+    /// 64 bits, signed.
+    Int64,
+    /// 64 bits, unsigned.
+    Uint64,
+    /// The same, shown in hexadecimal.
+    Hex64,
+    /// Text up to a zero.
+    Text,
+    /// 16 bytes of text: the name of a thread.
+    Comm,
+}
+
+impl Type {
+    /// What it is called in the metadata, and what follows a field's name.
+    const fn tsdl(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Int32 => ("int32_t", ""),
+            Self::Uint32 => ("uint32_t", ""),
+            Self::Int64 => ("int64_t", ""),
+            Self::Uint64 => ("uint64_t", ""),
+            Self::Hex64 => ("xint64_t", ""),
+            Self::Text => ("string", ""),
+            Self::Comm => ("text8_t", "[16]"),
+        }
+    }
+}
+
+/// A field of a class.
+pub(super) type FieldOf = (String, Type);
+
+/// The classes that were met, by name and fields.
+#[derive(Debug, Default)]
+pub(super) struct Classes {
+    numbers: HashMap<(String, Vec<FieldOf>), u32>,
+    list: Vec<(String, Vec<FieldOf>)>,
+}
+
+impl Classes {
+    /// The number of a class.
+    pub fn number(&mut self, name: &str, fields: &[FieldOf]) -> u32 {
+        // The names of an event are few, and most are met again.
+        let key = (name.to_owned(), fields.to_vec());
+        if let Some(known) = self.numbers.get(&key) {
+            return *known;
+        }
+        let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        self.list.push(key.clone());
+        self.numbers.insert(key, number);
+        number
+    }
+
+    /// The metadata of a trace of these classes.
+    pub fn metadata(&self, environment: &[(&str, Env)], clock: &ClockOf) -> String {
+        let mut text = String::from(HEAD);
+        let uuid = uuid();
+        let _ = write!(
+            text,
+            "trace {{\n\tmajor = 1;\n\tminor = 8;\n\tuuid = \"{uuid}\";\n\tbyte_order = le;\n\
+             \tpacket.header := struct {{\n\t\tuint32_t magic;\n\t\tuint8_t uuid[16];\n\t\tuint32_t stream_id;\n\
+             \t\tuint64_t stream_instance_id;\n\t}};\n}};\n\nenv {{\n"
+        );
+        for (name, value) in environment {
+            let _ = match value {
+                Env::Text(value) => writeln!(text, "\t{name} = \"{}\";", escaped(value)),
+                Env::Number(value) => writeln!(text, "\t{name} = {value};"),
+            };
+        }
+        let _ = write!(
+            text,
+            "}};\n\nclock {{\n\tname = \"monotonic\";\n\tuuid = \"{uuid}\";\n\
+             \tdescription = \"{}\";\n\tfreq = 1000000000;\n\toffset_s = {};\n\toffset = {};\n}};\n\n",
+            escaped(&clock.description),
+            clock.seconds,
+            clock.nanoseconds
+        );
+        text.push_str(STREAM);
+        for (number, (name, fields)) in self.list.iter().enumerate() {
+            let _ = write!(
+                text,
+                "event {{\n\tname = \"{}\";\n\tid = {number};\n\tstream_id = 0;\n\tfields := struct {{\n",
+                escaped(name)
+            );
+            for (field, of_type) in fields {
+                let (type_name, behind) = of_type.tsdl();
+                let _ = writeln!(text, "\t\t{type_name} _{field}{behind};");
+            }
+            text.push_str("\t};\n};\n\n");
+        }
+        text
+    }
+}
+
+/// A fact of the environment.
+pub(super) enum Env {
+    Text(String),
+    Number(i64),
+}
+
+/// What is to be known of the clock: when its zero was.
+pub(super) struct ClockOf {
+    pub description: String,
+    pub seconds: i64,
+    pub nanoseconds: i64,
+}
+
+/// A name of a field as the metadata can have it.
+pub(super) fn identifier(name: &str) -> String {
+    let fits = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let name: String = name.chars().map(fits).take(64).collect();
+    if name.is_empty() {
+        "value".to_owned()
+    } else {
+        name
+    }
+}
+
+fn uuid() -> String {
+    let hex: String = UUID.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32];
+    let parts = parts.into_iter().filter_map(|part| hex.get(part));
+    parts.collect::<Vec<_>>().join("-")
+}
+
+/// Text between quotes.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+const HEAD: &str = "\
+/* CTF 1.8 */
+
+typealias integer { size = 8; align = 8; signed = false; } := uint8_t;
+typealias integer { size = 32; align = 8; signed = true; } := int32_t;
+typealias integer { size = 32; align = 8; signed = false; } := uint32_t;
+typealias integer { size = 64; align = 8; signed = true; } := int64_t;
+typealias integer { size = 64; align = 8; signed = false; } := uint64_t;
+typealias integer { size = 64; align = 8; signed = false; base = 16; } := xint64_t;
+typealias integer { size = 8; align = 8; signed = false; encoding = UTF8; base = 10; } := text8_t;
+
+";
+
+const STREAM: &str = "\
+typealias integer { size = 27; align = 1; signed = false; map = clock.monotonic.value; } := uint27_clock_t;
+typealias integer { size = 64; align = 8; signed = false; map = clock.monotonic.value; } := uint64_clock_t;
+
+struct packet_context {
+	uint64_clock_t timestamp_begin;
+	uint64_clock_t timestamp_end;
+	uint64_t content_size;
+	uint64_t packet_size;
+	uint64_t packet_seq_num;
+	uint64_t events_discarded;
+	uint32_t cpu_id;
+};
+
+struct event_header_compact {
+	enum : integer { size = 5; align = 1; signed = false; } { compact = 0 ... 30, extended = 31 } id;
+	variant <id> {
+		struct {
+			uint27_clock_t timestamp;
+		} compact;
+		struct {
+			uint32_t id;
+			uint64_clock_t timestamp;
+		} extended;
+	} v;
+} align(8);
+
+stream {
+	id = 0;
+	event.header := struct event_header_compact;
+	packet.context := struct packet_context;
+};
+
+";

@@ -1,0 +1,146 @@
+//! A stream of packets as LTTng's kernel tracer lays them out: all in whole bytes, little endian.
+//!
+//! An event's header is 4 bytes where its number is below 31 and its time less than 2^27 ns (134 ms) behind the one
+//! before: 5 bits of number, 27 bits of time. Else it is 13 bytes.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+
+/// The trace's UUID in packets and metadata.
+pub(super) const UUID: [u8; 16] = *b"kymo\x4c\x54\x4e\x67\x80\x01kernel";
+
+const MAGIC: u32 = 0xc1fc_1fc1;
+
+/// Bytes of a packet's header and context.
+const HEAD: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;
+
+/// Where in the head the fields are that are known at the packet's end.
+const END_AT: usize = 4 + 16 + 4 + 8 + 8;
+
+/// A packet ends when it is so long: readers hold one.
+const LONGEST: usize = 256 << 10;
+
+/// Numbers that fit a short header.
+const SHORT_IDS: u32 = 31;
+
+/// The bits of time in a short header.
+const SHORT_BITS: u32 = 27;
+
+/// The packets of one processor.
+pub(super) struct Stream {
+    path: PathBuf,
+    file: Option<BufWriter<File>>,
+    instance: u64,
+    cpu: u32,
+    bytes: Vec<u8>,
+    begin: u64,
+    /// The time of the last event.
+    pub last: u64,
+    sequence: u64,
+    discarded: u64,
+    /// Whether a loss is counted that no packet has told.
+    untold: bool,
+}
+
+impl Stream {
+    /// A stream that makes its file once there is a packet.
+    pub fn new(path: PathBuf, instance: u64, cpu: u32) -> Self {
+        Self {
+            path,
+            file: None,
+            instance,
+            cpu,
+            bytes: Vec::new(),
+            begin: 0,
+            last: 0,
+            sequence: 0,
+            discarded: 0,
+            untold: false,
+        }
+    }
+
+    /// Writes an event of this number at a time, no earlier than the one before; `payload` adds its fields.
+    pub fn event(
+        &mut self,
+        id: u32,
+        ticks: u64,
+        payload: impl FnOnce(&mut Vec<u8>),
+    ) -> io::Result<()> {
+        if self.bytes.is_empty() {
+            self.begin_packet(ticks);
+        }
+        let is_near = ticks - self.last < 1 << SHORT_BITS;
+        if id < SHORT_IDS && is_near {
+            let time = (ticks & ((1 << SHORT_BITS) - 1)) as u32;
+            self.bytes.extend((id | time << 5).to_le_bytes());
+        } else {
+            self.bytes.push(SHORT_IDS as u8);
+            self.bytes.extend(id.to_le_bytes());
+            self.bytes.extend(ticks.to_le_bytes());
+        }
+        self.last = ticks;
+        payload(&mut self.bytes);
+        if self.bytes.len() >= LONGEST {
+            return self.end_packet();
+        }
+        Ok(())
+    }
+
+    /// Counts lost events: they stand between two packets.
+    pub fn lose(&mut self, events: u64) -> io::Result<()> {
+        self.end_packet()?;
+        self.discarded = self.discarded.saturating_add(events);
+        self.untold = true;
+        Ok(())
+    }
+
+    fn begin_packet(&mut self, ticks: u64) {
+        self.begin = ticks;
+        // What a short header leaves out is that of the packet's begin.
+        self.last = ticks;
+        self.bytes.extend(MAGIC.to_le_bytes());
+        self.bytes.extend(UUID);
+        self.bytes.extend(0_u32.to_le_bytes());
+        self.bytes.extend(self.instance.to_le_bytes());
+        self.bytes.extend(ticks.to_le_bytes());
+        self.bytes.extend([0; 5 * 8]);
+        self.bytes.extend(self.cpu.to_le_bytes());
+        debug_assert_eq!(self.bytes.len(), HEAD);
+    }
+
+    fn end_packet(&mut self) -> io::Result<()> {
+        if self.bytes.is_empty() {
+            return Ok(());
+        }
+        let bits = self.bytes.len() as u64 * 8;
+        let late = [self.last, bits, bits, self.sequence, self.discarded];
+        let late: Vec<u8> = late.into_iter().flat_map(u64::to_le_bytes).collect();
+        if let Some(room) = self.bytes.get_mut(END_AT..END_AT + late.len()) {
+            room.copy_from_slice(&late);
+        }
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(BufWriter::new(File::create_new(&self.path)?)),
+        };
+        file.write_all(&self.bytes)?;
+        self.bytes.clear();
+        self.sequence += 1;
+        self.untold = false;
+        Ok(())
+    }
+
+    /// Ends the stream. A loss behind its last event is told by a packet without events.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.end_packet()?;
+        if self.untold {
+            let last = self.last;
+            self.begin_packet(last);
+            self.end_packet()?;
+        }
+        match self.file {
+            Some(mut file) => file.flush(),
+            None => Ok(()),
+        }
+    }
+}

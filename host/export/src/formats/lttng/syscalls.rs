@@ -1,0 +1,65 @@
+//! The fields of system calls as LTTng names them, which analyses ask for.
+//!
+//! A source has arguments by their places. For the calls that do input and output analyses want a file descriptor and
+//! a count, by name, and fail where there is none.
+
+use super::classes::Type;
+
+/// The fields of a call's entry, in the order of its arguments; `None` for a call that has no names here.
+pub(super) fn fields(call: &str) -> Option<&'static [(&'static str, Type)]> {
+    use Type::{Hex64, Int32, Int64, Text, Uint32, Uint64};
+    Some(match call {
+        "read" | "write" => &[("fd", Uint32), ("buf", Hex64), ("count", Uint64)],
+        "readv" | "writev" => &[("fd", Uint32), ("vec", Hex64), ("vlen", Uint64)],
+        "close" | "fsync" | "fdatasync" => &[("fd", Uint32)],
+        "ftruncate" => &[("fd", Uint32), ("length", Uint64)],
+        "lseek" => &[("fd", Uint32), ("offset", Int64), ("whence", Uint32)],
+        "fstat" => &[("fd", Uint32), ("statbuf", Hex64)],
+        "ioctl" | "fcntl" => &[("fd", Uint32), ("cmd", Uint32), ("arg", Hex64)],
+        "open" => &[("filename", Text), ("flags", Int32), ("mode", Uint32)],
+        "socket" => &[("family", Int32), ("type", Int32), ("protocol", Int32)],
+        "accept" => &[
+            ("fd", Int32),
+            ("upeer_sockaddr", Hex64),
+            ("upeer_addrlen", Hex64),
+        ],
+        "bind" | "connect" => &[("fd", Int32), ("uservaddr", Hex64), ("addrlen", Int32)],
+        "recv" | "recvfrom" => &[
+            ("fd", Int32),
+            ("ubuf", Hex64),
+            ("size", Uint64),
+            ("flags", Uint32),
+        ],
+        "send" | "sendto" => &[
+            ("fd", Int32),
+            ("buff", Hex64),
+            ("len", Uint64),
+            ("flags", Uint32),
+        ],
+        "recvmsg" | "sendmsg" => &[("fd", Int32), ("msg", Hex64), ("flags", Uint32)],
+        "poll" => &[("ufds", Hex64), ("nfds", Uint32), ("timeout_msecs", Int32)],
+        "select" => &[
+            ("n", Int32),
+            ("inp", Hex64),
+            ("outp", Hex64),
+            ("exp", Hex64),
+            ("tvp", Hex64),
+        ],
+        "mmap" => &[
+            ("addr", Hex64),
+            ("len", Uint64),
+            ("prot", Uint64),
+            ("flags", Uint64),
+            ("fd", Uint64),
+            ("offset", Uint64),
+        ],
+        _ => return None,
+    })
+}
+
+/// Whether the name of a function without an address is that of a call: what else stands for a span of time has words in
+/// it.
+pub(super) fn is_call(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && name.chars().all(fits)
+}

@@ -1,0 +1,248 @@
+//! Traces like those of LTTng's kernel tracer: read back by Kymo's own reader of LTTng's, and by babeltrace2.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use kymo_event::{Batch, Event, EventKind, TraceInfo};
+use kymo_export::{Destination, Export, Formats, Options, Summary};
+use kymo_fixtures::captures;
+use kymo_fixtures::rtems_record::{LAYOUTS, Stream};
+use kymo_read::{Events, OpenOptions, open};
+use kymo_symbols::Symbols;
+
+use crate::common::{missing, traces};
+
+/// Exports an input.
+fn export(input: &Path, directory: &Path) -> Summary {
+    let mut source = open(input, &OpenOptions::default()).unwrap();
+    let (symbols, options) = (Arc::new(Symbols::new()), Options::default());
+    let format = Formats::built_in().by_name("lttng").unwrap();
+    let destination = Destination::Directory(directory);
+    let mut export = Export::new(format, source.info(), &symbols, destination, &options).unwrap();
+    let mut batch = Batch::default();
+    while source.fill(&mut batch).unwrap() {
+        assert!(export.batch(source.info(), &batch).unwrap());
+    }
+    export.finish(source.info()).unwrap()
+}
+
+fn read(input: &Path) -> (TraceInfo, Vec<Event>) {
+    let mut source = open(input, &OpenOptions::default()).unwrap();
+    let events = Events::new(&mut *source).map(Result::unwrap).collect();
+    (source.info().clone(), events)
+}
+
+/// What happened, in words that both sides of an export have: time, processor, what.
+fn happened(info: &TraceInfo, events: &[Event]) -> BTreeMap<u32, Vec<(i64, String)>> {
+    let all = &info.identities;
+    let mut by_cpu: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+    for event in events {
+        let idle = |name: &str| name.starts_with("IDLE") || name.starts_with("swapper");
+        let thread = || {
+            event
+                .thread
+                .and_then(|id| all.thread_name(id))
+                .unwrap_or("idle")
+        };
+        let what = match &event.kind {
+            // An idle thread is none to LTTng.
+            EventKind::SwitchedIn if !idle(thread()) => {
+                // As many characters as a kernel has for a name.
+                format!("{} runs", thread().chars().take(15).collect::<String>())
+            }
+            EventKind::IsrEnter { irq } => format!("interrupt {}", all.irq(*irq)),
+            EventKind::IsrExit { irq } => format!("end of interrupt {}", all.irq(irq.unwrap())),
+            _ => continue,
+        };
+        if what == "idle runs" {
+            continue;
+        }
+        by_cpu
+            .entry(event.cpu.unwrap().0)
+            .or_default()
+            .push((event.time.0, what));
+    }
+    by_cpu
+}
+
+/// What babeltrace2 complains of in a trace, losses aside; `None` where there is no babeltrace2.
+fn complaints(directory: &Path) -> Option<String> {
+    let output = Command::new("babeltrace2")
+        .arg("--clock-seconds")
+        .arg(directory)
+        .output();
+    let Ok(output) = output else {
+        missing("no babeltrace2");
+        return None;
+    };
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let lines = text
+        .lines()
+        .filter(|line| !line.contains("Tracer discarded"));
+    Some(lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// How many system calls begin and end.
+fn calls(info: &TraceInfo, events: &[Event]) -> (usize, usize) {
+    let is_call = |id| {
+        let function = info.identities.function(id);
+        function.is_some_and(|it| it.name.as_ref().is_some_and(|name| !name.contains(' ')))
+    };
+    let begun = events.iter().filter(|event| match event.kind {
+        EventKind::Enter { function, .. } => is_call(function),
+        _ => false,
+    });
+    let ended = events.iter().filter(|event| match event.kind {
+        EventKind::Exit { function } => function.is_some_and(is_call),
+        _ => false,
+    });
+    (begun.count(), ended.count())
+}
+
+#[test]
+fn recordings_of_rtems_are_kernel_traces_and_smaller_than_the_peers() {
+    let Some(folder) = captures::rtems_record() else {
+        return;
+    };
+    let index = fs::read_to_string(folder.join("index.json")).unwrap();
+    let mut sizes = Vec::new();
+    for name in [
+        "kernel-smp4-stream",
+        "shim-be32-cpu4",
+        "shim-le64-overflow-some",
+        "kernel-smp4-dump-no-uptime",
+        "shim-le64-uptime-zero",
+    ] {
+        let case = fs::read_to_string(folder.join(name).join("case.json")).unwrap();
+        assert!(index.contains(name));
+        let bits: u64 = case
+            .split("\"content_bits\":")
+            .skip(1)
+            .map(|rest| {
+                rest.trim()
+                    .split(|c: char| !c.is_ascii_digit())
+                    .next()
+                    .unwrap()
+                    .parse::<u64>()
+                    .unwrap()
+            })
+            .sum();
+        let input = folder.join(name).join(if name.contains("dump") {
+            "console.log"
+        } else {
+            "stream.bin"
+        });
+        let directory = tempfile::tempdir().unwrap();
+        export(&input, directory.path());
+        if let Some(complaints) = complaints(directory.path()) {
+            assert_eq!(complaints, "", "{name}");
+        }
+        let files = fs::read_dir(directory.path())
+            .unwrap()
+            .map(|it| it.unwrap());
+        let files: Vec<_> = files.collect();
+        let names: BTreeSet<_> = files
+            .iter()
+            .map(|it| it.file_name().into_string().unwrap())
+            .collect();
+        assert!(
+            names
+                .iter()
+                .all(|it| it == "metadata" || it.starts_with("stream_")),
+            "{names:?}"
+        );
+        let size: u64 = files.iter().map(|it| it.metadata().unwrap().len()).sum();
+        let peer = bits / 8
+            + fs::metadata(folder.join("peer-metadata.tsdl"))
+                .unwrap()
+                .len();
+        assert!(size < peer, "{name}: {size} bytes, the peer's {peer}");
+        sizes.push((size, peer));
+        let ((info, events), (again_info, again)) = (read(&input), read(directory.path()));
+        let (ours, theirs) = (happened(&info, &events), happened(&again_info, &again));
+        let named = |part: &str| again.iter().filter(|it| it.name.starts_with(part)).count();
+        let found = (named("syscall_entry_"), named("syscall_exit_"));
+        assert_eq!(found, calls(&info, &events), "{name}");
+        assert_eq!(
+            ours.keys().collect::<Vec<_>>(),
+            theirs.keys().collect::<Vec<_>>()
+        );
+        for (cpu, ours) in &ours {
+            let theirs = &theirs[cpu];
+            for (ours, theirs) in ours.iter().zip(theirs) {
+                assert_eq!(ours, theirs, "{name}: CPU {cpu}");
+            }
+            assert_eq!(ours.len(), theirs.len(), "{name}: CPU {cpu}");
+        }
+    }
+}
+
+#[test]
+fn losses_are_discarded_events_and_streams_that_hold_nothing_have_no_file() {
+    let mut stream = Stream::new(LAYOUTS[0], 10, 3, 64, 1_000_000);
+    stream
+        .processor(0)
+        .uptime(10)
+        .item(11, 512, 1)
+        .overflow(7)
+        .item(300_000, 513, 2)
+        .uptime(300_001);
+    stream
+        .processor(2)
+        .uptime(20)
+        .item(21, 338, 0x1000)
+        .item(21, 22, 5)
+        .item(21, 23, 9)
+        .item(21, 24, 100);
+    stream.item(30, 339, 0x1000).item(30, 142, 99).overflow(5);
+    let folder = tempfile::tempdir().unwrap();
+    let (input, directory) = (folder.path().join("stream"), folder.path().join("trace"));
+    fs::write(&input, &stream.bytes).unwrap();
+    export(&input, &directory);
+    let names = fs::read_dir(&directory)
+        .unwrap()
+        .map(|it| it.unwrap().file_name().into_string().unwrap());
+    let names: BTreeSet<_> = names.collect();
+    assert_eq!(
+        names,
+        ["metadata", "stream_0", "stream_1"]
+            .map(str::to_owned)
+            .into()
+    );
+    let trace = kymo_ctf::Trace::open(&directory).unwrap();
+    let mut messages = trace.messages().unwrap();
+    let (mut lost, mut write) = (0, None);
+    while let Some((_, message)) = messages.next_message().unwrap() {
+        match message {
+            kymo_ctf::Message::Gap(gap) => lost += gap.count.unwrap(),
+            kymo_ctf::Message::Event(event) if event.name() == "syscall_entry_write" => {
+                let number = |name| event.field(name).and_then(|value| value.as_u64());
+                write = Some((number("fd"), number("count")));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(lost, 12);
+    assert_eq!(write, Some((Some(5), Some(100))));
+    assert!(complaints(&directory).is_none_or(|it| it.is_empty()));
+}
+
+#[test]
+fn any_source_is_a_kernel_trace() {
+    for (name, trace) in traces::all() {
+        let directory = tempfile::tempdir().unwrap();
+        trace.export_to("lttng", directory.path());
+        if let Some(complaints) = complaints(directory.path()) {
+            assert_eq!(complaints, "", "{name}");
+        }
+        kymo_ctf::Trace::open(directory.path()).expect("a trace");
+    }
+}

@@ -1,0 +1,71 @@
+//! Addresses of code in the fields of events: what symbols say of them.
+
+use kymo_event::{Addr, Batch, Field, TraceInfo, Value};
+
+use crate::{ReadError, Source};
+
+/// The field that holds such an address.
+pub(crate) const FIELD: &str = "code";
+
+/// Adds to events with an address of code what that is: `function_at` gives `function at file:line`, or `None`.
+///
+/// Only of sources that have such fields, which are recordings of RTEMS's; all others are passed on as they are.
+pub fn resolve_code<S: Source>(
+    source: S,
+    function_at: impl Fn(Addr) -> Option<String> + Send,
+) -> impl Source {
+    ResolveCode {
+        source,
+        function_at,
+        batch: Batch::default(),
+    }
+}
+
+struct ResolveCode<S, F> {
+    source: S,
+    function_at: F,
+    /// What the source gave, to be copied if there is such an event in it.
+    batch: Batch,
+}
+
+impl<S: Source, F: Fn(Addr) -> Option<String> + Send> Source for ResolveCode<S, F> {
+    fn info(&self) -> &TraceInfo {
+        self.source.info()
+    }
+
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        self.source.info_mut()
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        let more = self.source.fill(batch)?;
+        if self.source.info().format != crate::rtems_record::FORMAT {
+            return Ok(more);
+        }
+        let address = |fields: &[Field]| match fields.first() {
+            Some(Field {
+                name,
+                value: Value::Hex(address),
+            }) if name == FIELD => Some(Addr(*address)),
+            _ => None,
+        };
+        let has = |event: Option<&kymo_event::Event>| event.and_then(|it| address(&it.fields));
+        if !batch.iter().any(|seen| has(seen.event).is_some()) {
+            return Ok(more);
+        }
+        std::mem::swap(batch, &mut self.batch);
+        batch.clear();
+        for seen in self.batch.iter() {
+            let named = has(seen.event).and_then(&self.function_at);
+            match named {
+                Some(named) => {
+                    let mut event = seen.to_event();
+                    event.fields.insert(1, Field::new("at", named));
+                    batch.push_event(event);
+                }
+                None => batch.push_ref(seen),
+            }
+        }
+        Ok(more)
+    }
+}

@@ -1,0 +1,116 @@
+//! Recordings of RTEMS's event recording: streams and dumps of targets, from files, logs of consoles, and live.
+//!
+//! `kymo-rtems-record` knows items and their times; here is what they mean. Each processor is a stream. Every item is
+//! an event with RTEMS's own name; what it says beyond that:
+//!
+//! | items | meaning |
+//! |---|---|
+//! | `THREAD_SWITCH_OUT`, `THREAD_SWITCH_IN` | a thread loses its processor, another one gets it |
+//! | `INTERRUPT_ENTRY`, `INTERRUPT_EXIT` | an interrupt handler begins and ends, maybe in another one |
+//! | `WRITE_ENTRY`, `WRITE_EXIT`, and all other pairs of that kind | a call of `write`, with its arguments and results |
+//! | `FUNCTION_ENTRY`, `FUNCTION_EXIT` | a call of the function at that address |
+//! | `ISR_LOCK_ACQUIRE_ENTRY`, `_EXIT`, `ISR_LOCK_RELEASE` | a call for the time of waiting, then one for that of holding |
+//! | `ISR_DISABLE`, `ISR_ENABLE`, `THREAD_DISPATCH_DISABLE`, `_ENABLE` | a call for the time in between |
+//! | `UMA_*`, `HEAP_*`, `WORKSPACE_*` | markers with the number of allocations, or the size |
+//! | `ADDRESS`, `LENGTH`, then `MEMORY`, `BUFFER` or `REGISTERS` | a block of memory, as one event behind its words |
+//! | `THREAD_START`, `THREAD_RESTART` | the thread can go on |
+//! | `PER_CPU_OVERFLOW` | records were lost |
+//! | the header, names, processors | facts |
+
+mod meaning;
+mod names;
+mod source;
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use kymo_rtems_record::{BEGIN, Kind, Reader, probe as probe_bytes};
+pub use kymo_rtems_record::{EventNames, NamesError};
+use memchr::memmem;
+
+use super::{Confidence, Opened};
+use crate::bytes::Bytes;
+use crate::peek::Peek;
+use crate::{OpenError, OpenOptions, Source};
+
+/// What [`TraceInfo::format`](kymo_event::TraceInfo::format) says of these.
+pub const FORMAT: &str = "rtems-record";
+
+/// Bytes of the beginning that show what is not a log.
+const HEAD: usize = 256;
+
+/// So far into a pipe the mark of a dump is looked for.
+const MARK_WITHIN: usize = 1 << 20;
+
+pub(crate) fn probe(peek: &mut Peek, _: &OpenOptions) -> Result<Option<Confidence>, OpenError> {
+    if peek.is_directory() {
+        return Ok(None);
+    }
+    let confidence = |found: Option<(Kind, bool)>| {
+        found.map(|(_, certain)| match certain {
+            true => Confidence::Certain,
+            false => Confidence::Possible,
+        })
+    };
+    for count in [8, HEAD] {
+        if let Some(found) = confidence(probe_bytes(peek.first(count)?)) {
+            return Ok(Some(found));
+        }
+    }
+    // Of a file a look at all of it costs little; text only is a log.
+    let head = peek.first(HEAD)?;
+    let is_text = head.iter().filter(|byte| **byte < 7).count() == 0 && !head.is_empty();
+    if !is_text {
+        return Ok(None);
+    }
+    if let Some(bytes) = peek.file() {
+        return Ok(memmem::find(bytes, BEGIN).map(|_| Confidence::Certain));
+    }
+    Ok(confidence(probe_bytes(peek.first(MARK_WITHIN)?)))
+}
+
+pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {
+    let path = peek.path().to_owned();
+    if !peek.is_file() {
+        return match peek.into_reader() {
+            Some(reader) => open_stream(&path, reader, options).map(Opened::Source),
+            None => Err(OpenError::Empty { path }),
+        };
+    }
+    let bytes = peek.into_bytes()?;
+    let several = memmem::find_iter(&bytes, BEGIN).nth(1).is_some();
+    let reader = Box::new(BytesReader { bytes, at: 0 });
+    source::RecordSource::new(&path, Reader::new(reader), several, options)
+        .map(|source| Opened::Source(Box::new(source)))
+}
+
+/// Opens what comes from a live target, or through a pipe: events are given as they come. `path` is what errors call it.
+///
+/// # Errors
+/// [`OpenError`] if it is no recording, or ends before it has said what the target is.
+pub fn open_stream(
+    path: &Path,
+    reader: Box<dyn Read + Send>,
+    options: &OpenOptions,
+) -> Result<Box<dyn Source>, OpenError> {
+    let source = source::RecordSource::new(path, Reader::new(reader), false, options)?;
+    Ok(Box::new(source))
+}
+
+/// Reads what is in memory.
+struct BytesReader {
+    bytes: Bytes,
+    at: usize,
+}
+
+impl Read for BytesReader {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let rest = self.bytes.get(self.at..).unwrap_or(&[]);
+        let count = rest.len().min(room.len());
+        if let (Some(room), Some(rest)) = (room.get_mut(..count), rest.get(..count)) {
+            room.copy_from_slice(rest);
+        }
+        self.at += count;
+        Ok(count)
+    }
+}

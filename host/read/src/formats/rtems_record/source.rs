@@ -1,0 +1,558 @@
+//! Records as events.
+
+mod about;
+mod blocks;
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use kymo_event::{
+    Addr, Batch, ClockGap, Cpu, Duration, Event, EventKind, Field, FunctionId, Gap, InterruptKind,
+    Irq, Row, RowKind, Space, SpaceId, StreamId, ThreadId, Time, TraceInfo, Value, Wanted,
+};
+use kymo_rtems_record::{EventId, EventNames, Reader, Record};
+
+use super::meaning::{self, Means};
+use super::names;
+use crate::{OpenError, OpenOptions, ReadError, Source};
+
+/// A step back of the target's uptime that is told: less is how exactly a processor reads its clock.
+const STEP_BACK_NS: u64 = 1_000;
+
+/// A recording.
+pub(super) struct RecordSource {
+    info: TraceInfo,
+    name: String,
+    reader: Reader<Box<dyn Read + Send>>,
+    records: Vec<Record>,
+    /// The next of them.
+    next: usize,
+    ended: bool,
+    /// What events mean, by number.
+    means: Vec<Means>,
+    names: Option<Arc<EventNames>>,
+    cpus: Vec<Processor>,
+    /// The dump that those are of.
+    dump: Option<u16>,
+    space: SpaceId,
+    /// Addresses of code without this: Thumb's bit.
+    code_mask: u64,
+    version: u32,
+    wanted: Wanted,
+    /// Events that come before the next record: damage.
+    ready: VecDeque<Event>,
+    latest: Time,
+    /// Locks that have a name of their own.
+    locks: usize,
+    /// How much memory of the network stack is in use, as far as the trace tells, and when that changed last.
+    uma: i64,
+    uma_last: Option<(u8, Time, i8, EventId)>,
+    failure: Option<ReadError>,
+}
+
+/// What is known of a processor at a point of the trace.
+#[derive(Debug)]
+struct Processor {
+    stream: StreamId,
+    thread: Option<ThreadId>,
+    /// What is held off by the running thread, the outermost first.
+    masks: Vec<FunctionId>,
+    block: Option<Block>,
+}
+
+/// A block of memory that is being told.
+#[derive(Debug, Default)]
+struct Block {
+    address: Option<u64>,
+    length: Option<u64>,
+    bytes: Vec<u8>,
+    time: Time,
+    event: Option<EventId>,
+}
+
+impl RecordSource {
+    /// Reads so much that the target is known.
+    ///
+    /// # Errors
+    /// [`OpenError`] if it does not say who it is.
+    pub fn new(
+        path: &Path,
+        mut reader: Reader<Box<dyn Read + Send>>,
+        several: bool,
+        options: &OpenOptions,
+    ) -> Result<Self, OpenError> {
+        let mut records = Vec::new();
+        let mut faults = Vec::new();
+        while !reader.has_started() && faults.is_empty() {
+            let more = reader.read(&mut records);
+            faults = reader.take_faults();
+            let more = more.map_err(|error| OpenError::Io {
+                path: path.to_owned(),
+                source: error.source,
+            })?;
+            if !more {
+                break;
+            }
+        }
+        if !reader.is_described() {
+            let fault = faults.into_iter().next();
+            return Err(match fault {
+                Some(fault) => OpenError::Record {
+                    path: path.to_owned(),
+                    offset: fault.offset,
+                    message: fault.to_string(),
+                },
+                None => OpenError::Empty {
+                    path: path.to_owned(),
+                },
+            });
+        }
+        let header = reader.header().clone();
+        let mut info = TraceInfo {
+            format: super::FORMAT.to_owned(),
+            clock_hz: Some(header.frequency),
+            steps_back: several,
+            ..TraceInfo::default()
+        };
+        let space = info.identities.add_space(Space::default());
+        let means = meaning::table(&mut info.identities, space);
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        let mut source = Self {
+            info,
+            name: name.to_string_lossy().into_owned(),
+            reader,
+            records,
+            next: 0,
+            ended: false,
+            means,
+            names: options.event_names.clone(),
+            cpus: Vec::new(),
+            dump: None,
+            space,
+            code_mask: if header.arch.eq_ignore_ascii_case("arm") {
+                !1
+            } else {
+                !0
+            },
+            version: header.version,
+            wanted: options.wanted,
+            ready: VecDeque::new(),
+            latest: Time::default(),
+            locks: 0,
+            uma: 0,
+            uma_last: None,
+            failure: None,
+        };
+        source.describe();
+        source.begin_dump(0);
+        source.learn();
+        for fault in faults {
+            source.damage(&fault);
+        }
+        Ok(source)
+    }
+
+    /// Takes over what the reader knows besides records.
+    fn learn(&mut self) {
+        for name in self.reader.take_names() {
+            names::name(&mut self.info.identities, self.space, name.id, &name.name);
+        }
+    }
+
+    fn event(&self, kind: EventKind, time: Time) -> Event {
+        Event {
+            time,
+            stream: StreamId(0),
+            cpu: None,
+            thread: None,
+            kind,
+            named: false,
+            record: true,
+            name: Cow::Borrowed(""),
+            fields: Vec::new(),
+        }
+    }
+
+    /// Reads more records; whether there may be any.
+    fn read_more(&mut self) -> bool {
+        self.records.clear();
+        self.next = 0;
+        if self.ended {
+            return false;
+        }
+        match self.reader.read(&mut self.records) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.ended = true;
+                self.remark();
+            }
+            Err(error) => {
+                self.ended = true;
+                self.failure = Some(ReadError::Io {
+                    stream: self.name.clone(),
+                    offset: error.offset,
+                    source: error.source,
+                });
+            }
+        }
+        self.learn();
+        true
+    }
+
+    /// Gives the next record, and what it means besides.
+    fn record(&mut self, batch: &mut Batch) {
+        let Some(record) = self.records.get(self.next).copied() else {
+            return;
+        };
+        if self.dump != Some(record.dump) {
+            self.begin_dump(record.dump);
+            self.ready
+                .drain(..)
+                .for_each(|event| batch.push_event(event));
+        }
+        let time = Time(record.time);
+        self.latest = self.latest.max(time);
+        let number = usize::from(record.cpu);
+        let Some(cpu) = self.cpus.get_mut(number) else {
+            self.next += 1;
+            return;
+        };
+        let stream = cpu.stream;
+        if let Some(stream) = self.info.streams.get_mut(stream.0 as usize) {
+            stream.start.get_or_insert(time);
+            stream.end = Some(time);
+        }
+        let means = self.means.get(usize::from(record.event.0)).copied();
+        let means = means.unwrap_or(Means::Other);
+        // The end of a block is known by what follows.
+        if cpu.block.is_some()
+            && !matches!(
+                means,
+                Means::BlockAddress | Means::BlockLength | Means::BlockWord
+            )
+        {
+            self.end_block(number, batch);
+        }
+        if !record.is_item {
+            self.made(&record, stream, batch);
+            self.next += 1;
+            return;
+        }
+        self.item(&record, means, (number, stream), batch);
+        self.next += 1;
+    }
+
+    /// What the reader says of records.
+    fn made(&mut self, record: &Record, stream: StreamId, batch: &mut Batch) {
+        let gap = match record.event {
+            EventId::UNRELIABLE_TIME => Gap::Clock(ClockGap {
+                at_least: Duration(0),
+            }),
+            EventId::TIME_ADJUSTMENT if record.data >= STEP_BACK_NS => Gap::TimeBackward {
+                by: Duration(record.data),
+            },
+            EventId::PER_CPU_OVERFLOW => {
+                // What ran since is not known.
+                if let Some(cpu) = self.cpus.get_mut(usize::from(record.cpu)) {
+                    cpu.thread = None;
+                    cpu.masks.clear();
+                    cpu.block = None;
+                }
+                Gap::Discarded {
+                    events: Some(record.data),
+                }
+            }
+            _ => return,
+        };
+        let event = Event {
+            stream,
+            cpu: Some(Cpu(record.cpu.into())),
+            record: false,
+            ..self.event(EventKind::Gap(gap), Time(record.time))
+        };
+        batch.push_event(event);
+    }
+
+    /// An item of the stream.
+    fn item(
+        &mut self,
+        record: &Record,
+        means: Means,
+        (number, stream): (usize, StreamId),
+        batch: &mut Batch,
+    ) {
+        let (time, data) = (Time(record.time), record.data);
+        let cpu = Some(Cpu(record.cpu.into()));
+        let row = |kind| Row::new(kind, time, stream);
+        let running = self.cpus.get(number).and_then(|cpu| cpu.thread);
+        let code = data & self.code_mask;
+        match means {
+            Means::Other | Means::Fact | Means::Code | Means::Argument | Means::Return => {
+                let kind = match means {
+                    Means::Fact => Some(EventKind::Fact),
+                    _ => None,
+                };
+                self.rare(record, kind, (stream, running), batch);
+            }
+            Means::Time => self.common(record, row(RowKind::Time).at(cpu, running), batch),
+            Means::SwitchOut => {
+                let thread = Some(names::thread(&mut self.info.identities, self.space, data));
+                self.pause_masks(row(RowKind::Exit).at(cpu, thread), number, batch);
+                if let Some(cpu) = self.cpus.get_mut(number) {
+                    cpu.thread = None;
+                }
+                self.common(record, row(RowKind::SwitchedOut).at(cpu, thread), batch);
+            }
+            Means::SwitchIn => {
+                let thread = Some(names::thread(&mut self.info.identities, self.space, data));
+                if let Some(cpu) = self.cpus.get_mut(number) {
+                    cpu.thread = thread;
+                }
+                self.common(record, row(RowKind::SwitchedIn).at(cpu, thread), batch);
+                self.resume_masks(row(RowKind::Enter).at(cpu, thread), number, batch);
+            }
+            Means::IrqEntry | Means::IrqExit => {
+                let irq = Irq(data as u32);
+                let identities = &mut self.info.identities;
+                let irq = identities.interrupt(self.space, InterruptKind::Hard, irq);
+                let kind = match means {
+                    Means::IrqEntry => RowKind::IsrEnter,
+                    _ => RowKind::IsrExit,
+                };
+                self.common(
+                    record,
+                    row(kind).at(cpu, running).interrupt(Some(irq)),
+                    batch,
+                );
+            }
+            Means::Begin(function) => {
+                let row = row(RowKind::Enter).at(cpu, running).word(Addr(code));
+                self.common(record, row.function(Some(function)), batch);
+            }
+            Means::FunctionEntry => {
+                let function = self.info.identities.function_at(self.space, Addr(code));
+                let row = row(RowKind::Enter).at(cpu, running);
+                self.common(record, row.function(Some(function)), batch);
+            }
+            Means::End(function) => {
+                let row = row(RowKind::Exit).at(cpu, running);
+                self.common(record, named(row.function(Some(function))), batch);
+            }
+            Means::FunctionExit => {
+                let function = self.info.identities.function_at(self.space, Addr(code));
+                let row = row(RowKind::Exit).at(cpu, running);
+                self.common(record, named(row.function(Some(function))), batch);
+            }
+            Means::LockWait => {
+                let function = self.lock(data, "wait for");
+                let row = row(RowKind::Enter).at(cpu, running);
+                self.common(record, row.function(Some(function)), batch);
+            }
+            Means::LockHold => {
+                let (waited, held) = (self.lock(data, "wait for"), self.lock(data, "hold"));
+                let exit = row(RowKind::Exit).at(cpu, running).function(Some(waited));
+                self.common(record, named(exit), batch);
+                let mut enter = row(RowKind::Enter).at(cpu, running).function(Some(held));
+                enter.record = false;
+                batch.push(enter);
+            }
+            Means::LockRelease => {
+                let held = self.lock(data, "hold");
+                let exit = row(RowKind::Exit).at(cpu, running).function(Some(held));
+                self.common(record, named(exit), batch);
+            }
+            Means::Mask(function) => {
+                if let Some(cpu) = self.cpus.get_mut(number) {
+                    cpu.masks.push(function);
+                }
+                let row = row(RowKind::Enter).at(cpu, running).word(Addr(code));
+                self.common(record, row.function(Some(function)), batch);
+            }
+            Means::Unmask(function) => {
+                let masks = self.cpus.get_mut(number).map(|cpu| &mut cpu.masks);
+                let open = masks.and_then(|masks| {
+                    let place = masks.iter().rposition(|open| *open == function)?;
+                    Some(masks.remove(place))
+                });
+                match open {
+                    Some(function) => {
+                        let row = row(RowKind::Exit).at(cpu, running);
+                        self.common(record, named(row.function(Some(function))), batch);
+                    }
+                    // They were held off before the trace began.
+                    None => self.rare(record, None, (stream, running), batch),
+                }
+            }
+            Means::Uma(by) => {
+                let value = self.uma(record, by);
+                let kind = marker("UMA allocations", value);
+                self.rare(record, Some(kind), (stream, running), batch);
+            }
+            Means::Size => {
+                let kind = marker(record.event.name(10), data);
+                self.rare(record, Some(kind), (stream, running), batch);
+            }
+            Means::Ready => {
+                let thread = names::thread(&mut self.info.identities, self.space, data);
+                let kind = EventKind::Ready { thread };
+                self.rare(record, Some(kind), (stream, running), batch);
+            }
+            Means::Priority => {
+                let kind = running.map(|_| EventKind::Context {
+                    priority: data as i32,
+                    mode: 0,
+                });
+                self.rare(record, kind, (stream, running), batch);
+            }
+            Means::BlockAddress | Means::BlockLength | Means::BlockWord => {
+                self.rare(record, None, (stream, running), batch);
+                self.block(record, means, number, batch);
+            }
+        }
+    }
+
+    /// A record that a row says.
+    fn common(&mut self, record: &Record, row: Row, batch: &mut Batch) {
+        if self.wanted != Wanted::Everything {
+            return batch.push(row);
+        }
+        let mut single = Batch::default();
+        single.push(row);
+        if let Some(seen) = single.get(0) {
+            let mut event = seen.to_event();
+            event.name = self.name_of(record.event);
+            event.fields = self.fields(record);
+            self.add_arguments(record, &mut event.fields);
+            batch.push_event(event);
+        }
+    }
+
+    /// A record that no row says, or one of no meaning.
+    fn rare(
+        &mut self,
+        record: &Record,
+        kind: Option<EventKind>,
+        (stream, thread): (StreamId, Option<ThreadId>),
+        batch: &mut Batch,
+    ) {
+        let (time, cpu) = (Time(record.time), Some(Cpu(record.cpu.into())));
+        if kind.is_none() && self.wanted == Wanted::Meaning {
+            return batch.push(Row::new(RowKind::Other, time, stream).at(cpu, thread));
+        }
+        let mut event = Event {
+            stream,
+            cpu,
+            thread,
+            ..self.event(kind.unwrap_or(EventKind::Other), time)
+        };
+        if self.wanted > Wanted::Meaning {
+            event.name = self.name_of(record.event);
+            event.fields = self.fields(record);
+            if record.event == EventId::LINE || record.event == EventId::CALLER {
+                self.add_arguments(record, &mut event.fields);
+            }
+        }
+        batch.push_event(event);
+    }
+
+    fn name_of(&self, event: EventId) -> Cow<'static, str> {
+        let given = self
+            .names
+            .as_ref()
+            .and_then(|names| names.given(event, self.version));
+        match given {
+            Some(name) => Cow::Owned(name.to_owned()),
+            None => Cow::Borrowed(event.name(self.version)),
+        }
+    }
+
+    /// The data of an item. What is an address of code is called so, for symbols to be found.
+    fn fields(&self, record: &Record) -> Vec<Field> {
+        let means = self.means.get(usize::from(record.event.0));
+        let name = match means {
+            Some(
+                Means::Code
+                | Means::FunctionEntry
+                | Means::FunctionExit
+                | Means::Mask(_)
+                | Means::Unmask(_),
+            ) => crate::code::FIELD,
+            _ => "data",
+        };
+        vec![Field::new(name, Value::Hex(record.data))]
+    }
+
+    /// Adds what items behind this one say of it: they have its time.
+    fn add_arguments(&self, record: &Record, fields: &mut Vec<Field>) {
+        let behind = self.records.get(self.next + 1..).unwrap_or(&[]);
+        for other in behind.iter().take(10) {
+            if (other.cpu, other.time, other.is_item) != (record.cpu, record.time, true) {
+                return;
+            }
+            let (name, first) = match self.means.get(usize::from(other.event.0)) {
+                Some(Means::Argument) => ("arg", EventId::ARG_0),
+                Some(Means::Return) => ("return", EventId::RETURN_0),
+                _ => return,
+            };
+            let place = other.event.0.saturating_sub(first.0);
+            fields.push(Field::new(format!("{name}{place}"), Value::Hex(other.data)));
+        }
+    }
+}
+
+/// An exit whose record names what it leaves.
+const fn named(mut row: Row) -> Row {
+    row.named = true;
+    row
+}
+
+fn marker(label: &str, value: u64) -> EventKind {
+    EventKind::Marker {
+        label: Some(label.to_owned()),
+        value,
+    }
+}
+
+impl Source for RecordSource {
+    fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        &mut self.info
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        batch.clear();
+        loop {
+            while self.next < self.records.len() && !batch.is_full() {
+                self.record(batch);
+            }
+            if batch.is_full() {
+                return Ok(true);
+            }
+            // What is wrong with the bytes stands behind what was read before them.
+            for fault in self.reader.take_faults() {
+                self.damage(&fault);
+            }
+            self.ready
+                .drain(..)
+                .for_each(|event| batch.push_event(event));
+            if !batch.is_empty() {
+                return Ok(true);
+            }
+            if let Some(failure) = self.failure.take() {
+                return Err(failure);
+            }
+            if !self.read_more() {
+                for number in 0..self.cpus.len() {
+                    self.end_block(number, batch);
+                }
+                return Ok(!batch.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Recordings of RTEMS's events: what their records mean.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+
+use kymo_event::{Event, EventKind, Gap, TraceInfo, Value, Wanted};
+use kymo_fixtures::captures;
+use kymo_fixtures::rtems_record::{LAYOUTS, Stream};
+use kymo_read::{Events, OpenError, OpenOptions, Summary, open};
+
+fn read(bytes: &[u8]) -> (TraceInfo, Vec<Event>) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    let mut source = open(file.path(), &OpenOptions::default()).unwrap();
+    let events = Events::new(&mut *source).map(Result::unwrap).collect();
+    (source.info().clone(), events)
+}
+
+/// An event as a line: thread, what it means, fields.
+fn line(info: &TraceInfo, event: &Event) -> String {
+    let all = &info.identities;
+    let function = |id| all.function(id).unwrap().name.clone().unwrap();
+    let what = match &event.kind {
+        EventKind::Enter { function: id, .. } => format!("enter {}", function(*id)),
+        EventKind::Exit { function: id } => format!("exit {}", function(id.unwrap())),
+        EventKind::IsrEnter { irq } => format!("interrupt {}", all.irq(*irq)),
+        EventKind::IsrExit { irq } => format!("end of interrupt {}", all.irq(irq.unwrap())),
+        EventKind::Marker { label, value } => format!("{} is {value}", label.as_deref().unwrap()),
+        EventKind::Ready { thread } => format!("{} can run", all.thread_name(*thread).unwrap()),
+        EventKind::Gap(gap) => gap.to_string(),
+        EventKind::SwitchedIn => "in".to_owned(),
+        EventKind::SwitchedOut => "out".to_owned(),
+        _ => event.name.to_string(),
+    };
+    let thread = event
+        .thread
+        .and_then(|id| all.thread_name(id))
+        .unwrap_or("-");
+    let fields = event
+        .fields
+        .iter()
+        .filter(|it| it.name != "data" && it.name != "code");
+    let fields: String = fields
+        .map(|it| format!(" {}={}", it.name, it.value))
+        .collect();
+    format!("{thread}: {what}{fields}")
+}
+
+#[test]
+fn records_mean_what_they_say() {
+    let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, 1_000_000);
+    stream
+        .thread(0x0901_0001, "IDLE")
+        .thread(0x0a01_0001, "UI1 ");
+    stream.processor(0).uptime(10);
+    stream.item(10, 302, 0x0a01_0001); // THREAD_START
+    stream
+        .item(11, 306, 0x0901_0001)
+        .item(11, 299, 64)
+        .item(11, 305, 0x0a01_0001);
+    stream
+        .item(12, 338, 0x1001)
+        .item(12, 22, 3)
+        .item(12, 23, 0x2000); // WRITE_ENTRY
+    stream
+        .item(13, 71, 27)
+        .item(14, 71, 5)
+        .item(15, 72, 5)
+        .item(16, 72, 27);
+    stream.item(17, 339, 0x1001).item(17, 142, 99); // WRITE_EXIT
+    stream
+        .item(18, 89, 0x40)
+        .item(19, 90, 0x40)
+        .item(20, 95, 0x40); // a lock
+    stream.item(21, 87, 0x1003); // ISR_DISABLE
+    stream.item(22, 306, 0x0a01_0001).item(22, 305, 0x0901_0001);
+    stream.item(23, 88, 0x1005); // ISR_ENABLE
+    stream.item(24, 315, 1).item(24, 314, 2).item(25, 316, 2); // UMA
+    stream
+        .item(26, 19, 0x300)
+        .item(26, 100, 6)
+        .item(26, 110, 0x0403_0201)
+        .item(26, 110, 0x0605);
+    stream.item(27, 45, 1500); // ETHER_OUTPUT
+    stream.overflow(9).item(28, 512, 7).uptime(30);
+    let (info, events) = read(&stream.bytes);
+    let happened = events.iter().filter(|event| {
+        !matches!(event.kind, EventKind::Fact | EventKind::Time)
+            && !event.name.starts_with("ARG_")
+            && !event.name.starts_with("RETURN_")
+    });
+    let lines: Vec<_> = happened.map(|event| line(&info, event)).collect();
+    assert_eq!(
+        lines,
+        [
+            "-: UI1  can run",
+            "IDLE/0: out",
+            "-: THREAD_STACK_CURRENT",
+            "UI1 : in",
+            "UI1 : enter write arg0=0x3 arg1=0x2000",
+            "UI1 : interrupt 27",
+            "UI1 : interrupt 5",
+            "UI1 : end of interrupt 5",
+            "UI1 : end of interrupt 27",
+            "UI1 : exit write return0=0x63",
+            "UI1 : enter wait for ISR lock 0x40",
+            "UI1 : exit wait for ISR lock 0x40",
+            "UI1 : enter hold ISR lock 0x40",
+            "UI1 : exit hold ISR lock 0x40",
+            "UI1 : enter interrupts disabled",
+            "UI1 : exit interrupts disabled",
+            "UI1 : out",
+            "IDLE/0: in",
+            "IDLE/0: enter interrupts disabled",
+            "IDLE/0: exit interrupts disabled",
+            "IDLE/0: UMA allocations is 1",
+            "IDLE/0: UMA allocations is 1",
+            "IDLE/0: UMA allocations is 0",
+            "IDLE/0: ADDRESS",
+            "IDLE/0: LENGTH",
+            "IDLE/0: MEMORY",
+            "IDLE/0: MEMORY",
+            "IDLE/0: memory address=0x300 length=6 bytes=010203040506",
+            "IDLE/0: ETHER_OUTPUT",
+            "-: 9 events discarded",
+            "-: PER_CPU_OVERFLOW",
+            "-: USER_0",
+        ]
+    );
+    let call_site = events.iter().find_map(|event| match event.kind {
+        EventKind::Enter { call_site, .. } => call_site,
+        _ => None,
+    });
+    // Without Thumb's bit.
+    assert_eq!(call_site.map(|address| address.0), Some(0x1000));
+    let target: Vec<_> = info
+        .about
+        .iter()
+        .map(|(name, text)| format!("{name} {text}"))
+        .collect();
+    assert_eq!(
+        target,
+        [
+            "arch ARM",
+            "bsp realview",
+            "multilib ARMv7-A NEON",
+            "tools 12.2.1 20221205",
+            "revision 0123abc",
+            "version 10 of the record format, 32 bits, little endian",
+            "cpus 1",
+            "ring 64 records"
+        ]
+    );
+}
+
+#[test]
+fn all_cases_are_counted_and_their_damage_is_told() {
+    let Some(folder) = captures::rtems_record() else {
+        return;
+    };
+    let index = std::fs::read_to_string(folder.join("index.json")).unwrap();
+    let index: serde_json::Value = serde_json::from_str(&index).unwrap();
+    for case in index.as_array().unwrap() {
+        let name = case["name"].as_str().unwrap();
+        let path = folder.join(name).join(case["input"].as_str().unwrap());
+        let summary = |wanted| {
+            let options = OpenOptions {
+                wanted,
+                ..OpenOptions::default()
+            };
+            open(&path, &options).map(|mut source| {
+                let summary = Summary::of(&mut *source);
+                (summary, source.info().clone())
+            })
+        };
+        let (found, info) = match summary(Wanted::Everything) {
+            Ok(found) => found,
+            Err(error) => {
+                assert!(name.starts_with("error-"), "{name}: {error}");
+                let is_told = matches!(error, OpenError::Record { .. } | OpenError::Empty { .. });
+                assert!(is_told, "{name}: {error}");
+                continue;
+            }
+        };
+        assert_eq!(
+            found.errors.is_empty(),
+            !name.starts_with("error-"),
+            "{name}: {:?}",
+            found.errors
+        );
+        let (again, _) = summary(Wanted::Meaning).unwrap();
+        assert_eq!(
+            (again.events, again.lost),
+            (found.events, found.lost),
+            "{name}"
+        );
+        // Nothing is at the beginning of time that was not.
+        let floor = if name == "shim-le64-uptime-zero" {
+            0
+        } else {
+            900_000_000
+        };
+        for stream in found.streams.iter().filter(|stream| stream.events > 0) {
+            assert!(stream.start.unwrap().0 >= floor, "{name}: {stream:?}");
+        }
+        let threads = info.identities.threads();
+        assert!(
+            threads.iter().any(|it| it.name.is_some()) || name.starts_with("shim"),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn processors_without_uptime_are_marked_and_lie_among_the_others() {
+    let Some(folder) = captures::rtems_record() else {
+        return;
+    };
+    let path = folder.join("kernel-smp4-dump-no-uptime/console.log");
+    let mut source = open(&path, &OpenOptions::default()).unwrap();
+    let events: Vec<_> = Events::new(&mut *source).map(Result::unwrap).collect();
+    let marked: BTreeSet<_> = events
+        .iter()
+        .filter(|event| matches!(event.kind, EventKind::Gap(Gap::Clock(_))))
+        .map(|event| event.cpu.unwrap().0)
+        .collect();
+    assert_eq!(marked, BTreeSet::from([1, 2, 3]));
+    let (first, last) = (
+        events.first().unwrap().time.0,
+        events.last().unwrap().time.0,
+    );
+    assert!(
+        first >= 996_000_000 && last <= 1_245_000_000,
+        "{first} to {last}"
+    );
+    assert!(events.is_sorted_by_key(|event| event.time));
+    // Their last records are as late as the crash.
+    for cpu in 1..4 {
+        let last = events
+            .iter()
+            .rev()
+            .find(|it| it.record && it.cpu.is_some_and(|it| it.0 == cpu));
+        assert!(last.unwrap().time.0 > 1_190_000_000, "CPU {cpu}");
+    }
+}
+
+#[test]
+fn several_dumps_of_a_log_are_streams_of_their_own() {
+    let dump = |first: u64| {
+        let mut stream = Stream::new(LAYOUTS[1], 10, 2, 64, 1_000_000);
+        stream.processor(0).uptime(first).item(first + 1, 512, 1);
+        stream.processor(1).uptime(first).item(first + 2, 513, 2);
+        stream.log(true, "[ 1.2] ")
+    };
+    let (info, events) = read(format!("{}reset\n{}", dump(9_000), dump(500)).as_bytes());
+    let names: Vec<_> = info.streams.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["cpu0", "cpu1", "cpu0 of dump 2", "cpu1 of dump 2"]);
+    assert!(info.steps_back);
+    let users = events.iter().filter(|it| it.name.starts_with("USER_"));
+    let users: Vec<_> = users.map(|it| (it.stream.0, it.time.0)).collect();
+    assert_eq!(
+        users,
+        [(0, 9_001_000), (1, 9_002_000), (2, 501_000), (3, 502_000)]
+    );
+    let fields = |event: &Event| event.fields.first().map(|it| it.value.clone());
+    let last = events.iter().rfind(|it| it.name == "USER_1").unwrap();
+    assert_eq!(fields(last), Some(Value::Hex(2)));
+}
