@@ -21,7 +21,7 @@ impl Process {
     /// `path` ends with a zero byte.
     pub fn save(&self, gate: &Gate, path: &[u8]) -> Result<(), Errno> {
         self.return_by(gate, false);
-        self.write_to(gate, path)
+        sys::without_file_signals(|| self.write_to(gate, path))
     }
 
     #[inline(never)]
@@ -70,7 +70,7 @@ impl Process {
         // A handler that ends the process does not come back to a hook either.
         self.return_by(gate, true);
         self.say_if_nothing_came(gate);
-        self.recording.finish(|path| self.write_to(gate, path));
+        sys::without_file_signals(|| self.recording.finish(|path| self.write_to(gate, path)));
     }
 
     /// Says on standard error if there is nothing in the recording, and what to do about it.

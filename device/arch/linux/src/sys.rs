@@ -22,6 +22,32 @@ mod c {
     #[derive(Clone, Copy)]
     pub struct SignalSet(pub [u8; 128]);
 
+    impl SignalSet {
+        /// The byte and the bit of a signal: the set is an array of `long`.
+        fn place(signal: usize) -> (usize, u8) {
+            const WORD: usize = size_of::<c_long>();
+            let (byte, bit) = ((signal - 1) / 8, 1 << ((signal - 1) % 8));
+            let in_word = byte % WORD;
+            let in_word = match cfg!(target_endian = "big") {
+                true => WORD - 1 - in_word,
+                false => in_word,
+            };
+            (byte / WORD * WORD + in_word, bit)
+        }
+
+        /// Adds a signal.
+        pub fn put(&mut self, signal: usize) {
+            let (byte, bit) = Self::place(signal);
+            self.0[byte] |= bit;
+        }
+
+        /// Whether a signal is in the set.
+        pub fn has(&self, signal: usize) -> bool {
+            let (byte, bit) = Self::place(signal);
+            self.0[byte] & bit != 0
+        }
+    }
+
     /// `stack_t`.
     #[repr(C)]
     pub struct SignalStack {
@@ -51,6 +77,12 @@ mod c {
         pub fn syscall(number: c_long, ...) -> c_long;
         pub fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
         pub fn sigprocmask(how: c_int, signals: *const SignalSet, before: *mut SignalSet) -> c_int;
+        pub fn sigpending(signals: *mut SignalSet) -> c_int;
+        pub fn sigtimedwait(
+            signals: *const SignalSet,
+            information: *mut c_void,
+            timeout: *const Timespec,
+        ) -> c_int;
         pub fn sigaltstack(new: *const SignalStack, old: *mut SignalStack) -> c_int;
         pub fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
         pub fn nanosleep(time: *const Timespec, left: *mut Timespec) -> c_int;
@@ -257,16 +289,58 @@ pub fn environment(name: &[u8]) -> Option<&'static [u8]> {
 
 /// Does `work` while no signal is delivered to this thread, nor is it cancelled.
 pub fn without_signals<R>(work: impl FnOnce() -> R) -> R {
+    blocking(&c::SignalSet([0xFF; 128]), || uncancelled(work))
+}
+
+/// Does `work`, which makes files longer or writes to them. Where it fails, for the limit of a file's size or
+/// because nobody reads from a pipe, the signals that the kernel sends for it and that would end the program
+/// are taken away.
+pub fn without_file_signals<R>(work: impl FnOnce() -> R) -> R {
+    /// `SIGPIPE` and `SIGXFSZ`.
+    const SIGNALS: [usize; 2] = [13, 25];
+    let mut set = c::SignalSet([0; 128]);
+    for signal in SIGNALS {
+        set.put(signal);
+    }
+    blocking(&set, || {
+        let before = pending();
+        let result = work();
+        let after = pending();
+        let now = c::Timespec {
+            seconds: 0,
+            nanoseconds: 0,
+        };
+        for signal in SIGNALS {
+            if after.has(signal) && !before.has(signal) {
+                let mut one = c::SignalSet([0; 128]);
+                one.put(signal);
+                // SAFETY: the places are valid, and nothing is asked for. It waits for nothing.
+                unnoticed(|| unsafe { c::sigtimedwait(&one, core::ptr::null_mut(), &now) });
+            }
+        }
+        result
+    })
+}
+
+/// Does `work` while these signals wait.
+fn blocking<R>(signals: &c::SignalSet, work: impl FnOnce() -> R) -> R {
     const BLOCK: c_int = 0;
     const SET: c_int = 2;
-    let all = c::SignalSet([0xFF; 128]);
     let mut before = c::SignalSet([0; 128]);
     // SAFETY: both are valid places. It fails for a `how` that there is none of only.
-    unsafe { c::sigprocmask(BLOCK, &all, &mut before) };
-    let result = uncancelled(work);
+    unsafe { c::sigprocmask(BLOCK, signals, &mut before) };
+    let result = work();
     // SAFETY: as above.
     unsafe { c::sigprocmask(SET, &before, core::ptr::null_mut()) };
     result
+}
+
+/// The signals that wait for this thread.
+fn pending() -> c::SignalSet {
+    let mut set = c::SignalSet([0; 128]);
+    // SAFETY: it is a valid place. It cannot fail.
+    unsafe { c::sigpending(&mut set) };
+    set
 }
 
 /// Whether this thread runs on the stack that it has for signal handlers.

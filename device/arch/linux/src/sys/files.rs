@@ -2,7 +2,7 @@
 
 use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 
-use super::{Errno, c, open, unnoticed};
+use super::{Errno, c, open, unnoticed, without_file_signals};
 use crate::machine;
 
 mod more {
@@ -122,13 +122,14 @@ pub fn allocate(file: c_int, offset: usize, bytes: usize) -> Result<(), Errno> {
     let (Ok(offset), Ok(bytes)) = (c_long::try_from(offset), c_long::try_from(bytes)) else {
         return Err(ENOSPC);
     };
-    unnoticed(|| {
+    let allocate = || {
         // SAFETY: it takes numbers; the file is ours.
         match unsafe { more::fallocate(file, 0, offset, bytes) } {
             0 => Ok(()),
             _ => Err(Errno::last()),
         }
-    })
+    };
+    without_file_signals(|| unnoticed(allocate))
 }
 
 /// Maps a part of a file, shared with it.
