@@ -193,6 +193,12 @@ pub enum Gap {
         /// How many, nested in each other.
         depth: u32,
     },
+    /// Behind lost events: a call of the event's thread has ended, and its exit is not in the trace. (It stands
+    /// where the source shows it, by the depth of the next call say, not at the last event before the loss.)
+    MissingExit {
+        /// How long before this event the call was entered.
+        ago: Duration,
+    },
     /// The clock is uncertain here.
     Clock(ClockGap),
     /// The source's time goes back at the next event.
@@ -227,6 +233,7 @@ impl Gap {
             Self::LostPackets { .. } => "lost_packets",
             Self::Overwritten { .. } => "overwritten",
             Self::InInterrupt { .. } => "in_interrupt",
+            Self::MissingExit { .. } => "missing_exit",
             Self::Clock(_) => "clock",
             Self::TimeBackward { .. } => "time_backward",
             Self::Damage { .. } => "damage",
@@ -240,7 +247,10 @@ impl Gap {
             Self::Discarded { events } => *events,
             Self::LostPackets { .. } | Self::Overwritten { .. } | Self::Damage { .. } => None,
             // The loss before it has counted the events.
-            Self::Clock(_) | Self::TimeBackward { .. } | Self::InInterrupt { .. } => Some(0),
+            Self::Clock(_)
+            | Self::TimeBackward { .. }
+            | Self::InInterrupt { .. }
+            | Self::MissingExit { .. } => Some(0),
         }
     }
 }
@@ -265,6 +275,11 @@ impl std::fmt::Display for Gap {
                 f,
                 "inside {depth} interrupt handler{} whose beginning was lost",
                 plural(u64::from(*depth))
+            ),
+            Self::MissingExit { ago } => write!(
+                f,
+                "the exit of a call that was entered {} before is missing",
+                ago.with_unit()
             ),
             Self::Clock(gap) => write!(
                 f,

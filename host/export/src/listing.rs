@@ -178,6 +178,7 @@ fn gap_fields(gap: &Gap, fields: &mut Vec<Field>) {
         Gap::InInterrupt { depth } => {
             fields.push(number("depth", Some(u64::from(*depth))));
         }
+        Gap::MissingExit { ago } => fields.push(number("ago_ns", Some(ago.0))),
         Gap::Clock(gap) => fields.push(number("at_least_ns", Some(gap.at_least.0))),
         Gap::TimeBackward { by } => fields.push(number("by_ns", Some(by.0))),
         Gap::Damage { offset, bytes, .. } => {

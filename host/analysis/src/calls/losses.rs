@@ -1,9 +1,9 @@
 //! What is missing: lost events, a clock in doubt, recording turned off.
 
-use kymo_event::{EventRef, Gap, StreamId, Time};
+use kymo_event::{Duration, EventRef, Gap, Row, StreamId, Time};
 
 use super::functions::unfinished;
-use super::output::{How, Step};
+use super::output::{How, Repair, Step};
 use super::track::Track;
 use super::{Calls, LOSSES_SURVIVED};
 
@@ -47,6 +47,7 @@ impl Calls {
                 self.cpus[own].unseen = *depth;
                 return;
             }
+            Gap::MissingExit { ago } => return self.missing_exit(own, event.row, *ago, out),
             // The next event shows it, but if its time was put right ([`crate::clock_repair`]).
             Gap::TimeBackward { .. } => {
                 self.counts.clock_doubts += 1;
@@ -74,6 +75,40 @@ impl Calls {
                 self.each_touched(cpu, Track::doubt_clock);
             }
         }
+    }
+
+    /// A call has ended whose exit is not in the trace: closes it, with all that is open above it.
+    fn missing_exit(
+        &mut self,
+        cpu: usize,
+        row: &Row,
+        ago: Duration,
+        out: &mut impl FnMut(Step<'_>),
+    ) {
+        self.advance(cpu, row.time, out);
+        let entered = i64::try_from(ago.0).map(|ago| row.time.0.saturating_sub(ago));
+        let Ok(entered) = entered.map(Time) else {
+            return;
+        };
+        let found = &self.cpus[cpu];
+        let thread = match row.thread().or(found.owner) {
+            Some(thread) => self.thread_track(thread),
+            None => found.nobody,
+        };
+        let handlers = found.interrupts.iter().copied().enumerate().rev();
+        let handlers = handlers.map(|(level, track)| (level + 1, track));
+        let place = handlers
+            .chain(thread.map(|track| (0, track)))
+            .find_map(|(level, track)| Some((level, track, self.tracks[track].entered(entered)?)));
+        let Some((level, track, index)) = place else {
+            return;
+        };
+        let lost = |_| How::Repaired(Repair::Lost);
+        if found.interrupts.len() > level && (level > 0 || found.thread == Some(track)) {
+            self.end_interrupts(cpu, level, row.time, lost, out);
+        }
+        self.close(track, index, row.time, lost, out);
+        self.tracks[track].forget_hidden();
     }
 
     /// Whether a stream is known to hold nothing that calls are rebuilt from.

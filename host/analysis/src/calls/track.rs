@@ -35,6 +35,8 @@ pub(super) struct Track {
     /// The functions that were open when recording was turned off, the outermost first: exits that do not
     /// name theirs may still be of these.
     off: Vec<FunctionId>,
+    /// Where the window begins that clipped calls last.
+    window: Time,
 }
 
 /// Where a `longjmp` leads.
@@ -78,7 +80,7 @@ struct Frame {
     /// How many losses there had been when it last was surely open.
     alive: u32,
     call_site: Option<Addr>,
-    /// It began before the window.
+    /// It began before the window, with which its times begin.
     clipped: bool,
 }
 
@@ -169,6 +171,7 @@ impl Track {
             marks: FastMap::default(),
             seen: Mishaps::default(),
             off: Vec::new(),
+            window: Time(0),
         }
     }
 
@@ -287,6 +290,13 @@ impl Track {
         }
     }
 
+    /// The index of the innermost call that was entered at this time.
+    pub fn entered(&self, time: Time) -> Option<usize> {
+        let is_it =
+            |frame: &Frame| frame.begin == time && matches!(frame.callee, Callee::Function(_));
+        self.frames.iter().rposition(is_it)
+    }
+
     /// Whether the exit of a function, or of one that is not named, is that of the innermost call.
     #[inline]
     pub fn is_innermost(&self, function: Option<FunctionId>) -> bool {
@@ -389,7 +399,11 @@ impl Track {
     pub fn end(&mut self, time: Time, how: impl FnOnce(Doubt) -> How) -> Option<End> {
         let frame = self.frames.pop()?;
         self.forget_hidden();
-        let wall = time.since(frame.begin);
+        let begin = match frame.clipped {
+            true => self.window,
+            false => frame.begin,
+        };
+        let wall = time.since(begin);
         let ran = self.ran.saturating_sub(frame.ran);
         let duration = Duration(u64::try_from(ran).unwrap_or(0));
         // Clocks of two processors that disagree show only here.
@@ -427,7 +441,7 @@ impl Track {
             callee: frame.callee,
             time,
             depth: self.frames.len() as u32,
-            begin: Some(frame.begin),
+            begin: Some(begin),
             wall: Some(wall.unwrap_or_default()),
             duration: Some(duration),
             self_time: Some(self_time),
@@ -476,9 +490,10 @@ impl Track {
     /// Clips what is open at the beginning of a window: from here on its times count. Gives a begin for each
     /// call, the outermost first.
     pub fn clip(&mut self, time: Time, mut begun: impl FnMut(Begin)) {
+        self.window = time;
         for (depth, frame) in self.frames.iter_mut().enumerate() {
             frame.clipped |= frame.begin < time;
-            frame.begin = time;
+            frame.begin = frame.begin.min(time);
             frame.ran = self.ran;
             frame.callees = Duration(0);
             // A loss before may have hidden that other calls run.

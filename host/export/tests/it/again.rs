@@ -223,6 +223,7 @@ fn gaps_of_all_kinds() {
     let gaps = [
         Gap::LostPackets { packets: Some(2) },
         Gap::InInterrupt { depth: 1 },
+        Gap::MissingExit { ago: Duration(9) },
         Gap::Discarded { events: None },
         Gap::Damage {
             offset: 7,

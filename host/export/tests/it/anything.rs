@@ -45,6 +45,8 @@ fn gap() -> impl Strategy<Value = Gap> {
         any::<u64>().prop_map(|ns| Gap::Clock(ClockGap {
             at_least: Duration(ns)
         })),
+        (0_u64..200).prop_map(|ns| Gap::MissingExit { ago: Duration(ns) }),
+        any::<u64>().prop_map(|ns| Gap::MissingExit { ago: Duration(ns) }),
         any::<u64>().prop_map(|ns| Gap::TimeBackward { by: Duration(ns) }),
     ]
 }

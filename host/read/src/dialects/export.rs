@@ -355,6 +355,7 @@ fn gap(kind: &str, amount: Option<u64>, offset: u64, message: String) -> Option<
         "in_interrupt" => Gap::InInterrupt {
             depth: u32::try_from(amount?).ok()?,
         },
+        "missing_exit" => Gap::MissingExit { ago: duration },
         "clock" => Gap::Clock(ClockGap { at_least: duration }),
         "time_backward" => Gap::TimeBackward { by: duration },
         "damage" => Gap::Damage {

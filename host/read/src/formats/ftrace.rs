@@ -19,6 +19,7 @@ mod fields;
 mod meaning;
 mod output;
 mod source;
+mod stacks;
 mod text;
 
 use kymo_ftrace::Trace;

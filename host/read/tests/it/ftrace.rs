@@ -155,7 +155,7 @@ fn calls_are_those_of_a_plain_recomputation() {
                 .thread
                 .map_or((None, event.cpu), |thread| (Some(thread), None));
             match &event.kind {
-                EventKind::Gap(_) => stacks.clear(),
+                EventKind::Gap(gap) if gap.lost_events() != Some(0) => stacks.clear(),
                 EventKind::Enter { function, .. } => {
                     stacks
                         .entry(place)

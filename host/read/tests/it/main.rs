@@ -8,6 +8,7 @@ mod damage;
 mod dumps;
 mod exits;
 mod ftrace;
+mod ftrace_depths;
 mod ftrace_text;
 mod inputs;
 mod items;

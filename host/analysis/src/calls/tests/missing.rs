@@ -527,3 +527,28 @@ fn where_no_beginnings_of_interrupts_are_told_not_everything_is_in_doubt() {
     trace.finish();
     assert_eq!(trace.calls.counts().doubtful, NESTED_INTERRUPTS as u64);
 }
+
+#[test]
+fn a_call_whose_exit_is_told_to_be_missing_ends_there() {
+    let missing = |ago| {
+        let ago = Duration(ago);
+        EventKind::Gap(Gap::MissingExit { ago })
+    };
+    let mut trace = Trace::new();
+    trace
+        .enter(0, A)
+        .enter(2, B)
+        .enter(3, B)
+        .gap(4)
+        // None began then.
+        .push(9, missing(8))
+        .push(10, missing(7))
+        .push(10, missing(8))
+        .push(10, missing(10))
+        .enter(11, A)
+        .exit(13, A);
+    trace.finish();
+    let counts = trace.calls.counts();
+    assert_eq!((counts.lost, counts.returned, counts.open), (3, 1, 0));
+    assert_eq!(counts.doubtful, 0);
+}

@@ -218,6 +218,7 @@ fn size(gap: &Gap) -> (Option<u64>, u64) {
         Gap::LostPackets { packets } => (*packets, 0),
         Gap::Overwritten { packets } => (Some(*packets), 0),
         Gap::InInterrupt { depth } => (Some(u64::from(*depth)), 0),
+        Gap::MissingExit { ago } => (Some(ago.0), 0),
         Gap::Clock(gap) => (Some(gap.at_least.0), 0),
         Gap::TimeBackward { by } => (Some(by.0), 0),
         Gap::Damage { offset, bytes, .. } => (*bytes, *offset),

@@ -9,6 +9,7 @@ pub(super) enum Meaning {
     /// A function is entered.
     Entry {
         func: FieldFormat,
+        depth: FieldFormat,
     },
     /// A function is left.
     Exit(Box<Exit>),
@@ -127,6 +128,7 @@ fn meaning(event: &EventFormat, named_calls: bool) -> Option<Meaning> {
                 })),
                 _ => Meaning::Entry {
                     func: field("func")?,
+                    depth: field("depth")?,
                 },
             }
         }

@@ -1,5 +1,6 @@
 //! The records of a trace.dat, or of raw pages, as events.
 
+mod missing;
 mod survey;
 
 use std::borrow::Cow;
@@ -14,6 +15,7 @@ use self::survey::{Kinds, remarks};
 use super::fields;
 use super::meaning::{self, Exit, Meaning, SOFTIRQS, Switch};
 use super::output::{self, Out, Output};
+use super::stacks::{Stacks, Task};
 use crate::bytes::Bytes;
 use crate::{OpenOptions, ReadError, Source};
 
@@ -38,6 +40,8 @@ struct Reader {
     last: Vec<Option<Time>>,
     /// Whether calls come as their exits alone.
     exits_alone: bool,
+    /// The calls that are open, by their depths as recorded.
+    stacks: Stacks,
     ended: bool,
 }
 
@@ -91,6 +95,7 @@ impl DatSource {
                 calls: kinds.entries == 0 && kinds.exits == 0,
                 last,
                 exits_alone,
+                stacks: Stacks::default(),
                 ended: false,
             },
             records,
@@ -153,6 +158,8 @@ impl Reader {
     }
 
     fn lost(&mut self, place: Place, lost: Lost, batch: &mut Batch) {
+        self.stacks
+            .lost(self.last.get(place.lane).copied().flatten());
         let events = match lost {
             Lost::Events(count) => Some(count),
             Lost::Unknown => None,
@@ -244,13 +251,21 @@ impl Reader {
     #[inline]
     fn meant(&mut self, meaning: &Meaning, at: &At<'_>, info: &mut TraceInfo, batch: &mut Batch) {
         match meaning {
-            Meaning::Entry { func } => {
+            Meaning::Entry { func, depth } => {
                 let function = self.function(self.field(func, at.data), info);
+                let depth = self.field(depth, at.data);
+                self.stacks.enter(at.task(), function, depth, at.time);
+                self.put_missing(at, batch);
                 self.row(at.row(RowKind::Enter).function(Some(function)), at, batch);
             }
             Meaning::Exit(exit) if self.exits_alone => self.whole_call(exit, at, info, batch),
             Meaning::Exit(exit) => {
                 let function = self.function(self.field(&exit.func, at.data), info);
+                let depth = self.field(&exit.depth, at.data);
+                let begin = self.field(&exit.calltime, at.data);
+                let begin = self.local(begin, at);
+                self.stacks.exit(at.task(), function, depth, begin);
+                self.put_missing(at, batch);
                 let mut row = at.row(RowKind::Exit).function(Some(function));
                 row.named = true;
                 self.row(row, at, batch);
@@ -285,6 +300,16 @@ impl Reader {
                 let pid = self.pid(pid, at.data);
                 self.name(pid, Some(comm), at, info, batch);
                 self.other(at, batch);
+                if let Some(thread) = self.output.thread(pid, &mut info.identities) {
+                    // Its number may have been that of a thread that has ended.
+                    self.stacks.end(Task::new(pid, at.place.cpu));
+                    let of_child = At {
+                        pid,
+                        thread: Some(thread),
+                        ..*at
+                    };
+                    self.put_missing(&of_child, batch);
+                }
             }
             Meaning::Exec { filename } => {
                 let name = self.trace.scope().text(filename, at.data);
@@ -339,20 +364,6 @@ impl Reader {
             }
             _ => self.other(at, batch),
         }
-    }
-
-    fn system_call(
-        &mut self,
-        kind: RowKind,
-        name: &str,
-        at: &At<'_>,
-        info: &mut TraceInfo,
-        batch: &mut Batch,
-    ) {
-        let function = info.identities.function_named(self.output.space, name);
-        let mut row = at.row(kind).function(Some(function));
-        row.named = kind == RowKind::Exit;
-        self.row(row, at, batch);
     }
 
     /// A number with a sign.
@@ -578,6 +589,12 @@ struct At<'a> {
 }
 
 impl At<'_> {
+    /// Whose calls these are.
+    #[inline]
+    fn task(&self) -> Task {
+        Task::new(self.pid, self.place.cpu)
+    }
+
     #[inline]
     fn row(&self, kind: RowKind) -> Row {
         let stream = Reader::stream(self.place);

@@ -1,0 +1,149 @@
+//! The calls that are open in each task, by the depths that the kernel recorded: they show which exits are missing.
+
+use std::collections::HashMap;
+
+use kymo_event::{Cpu, FunctionId, Time};
+
+/// A thread, or the idle task of a CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Task {
+    pid: i32,
+    /// Of an idle task.
+    cpu: Option<Cpu>,
+}
+
+impl Task {
+    /// The task with this number, on this CPU.
+    pub(super) fn new(pid: i32, cpu: u32) -> Self {
+        Self {
+            pid,
+            cpu: (pid <= 0).then_some(Cpu(cpu)),
+        }
+    }
+}
+
+/// An open call.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    function: FunctionId,
+    depth: u64,
+    entered: Time,
+    /// How many losses there had been.
+    losses: usize,
+}
+
+/// The open calls of all tasks.
+///
+/// An entry or exit at some depth shows that what is open there or deeper has ended (but the call that the exit is of).
+#[derive(Debug, Default)]
+pub(super) struct Stacks {
+    places: HashMap<Task, usize>,
+    stacks: Vec<Vec<Open>>,
+    /// The task that was met last, and its stack.
+    recent: Option<(Task, usize)>,
+    /// The times of the last records before each loss, of the latest ones.
+    losses: Vec<Time>,
+    /// How many there were before these.
+    forgotten: usize,
+    /// When the calls were entered whose exits have been found to be missing, the innermost first. For the caller to
+    /// take.
+    pub(super) missing: Vec<Time>,
+}
+
+/// Of so many losses it is remembered when they were, at most twice as many.
+const MOST_LOSSES: usize = 1 << 12;
+
+/// Tasks whose calls are remembered.
+const MOST_TASKS: usize = 1 << 20;
+
+impl Stacks {
+    /// Records are missing behind one of this time, on some CPU.
+    pub(super) fn lost(&mut self, last: Option<Time>) {
+        if self.losses.len() >= 2 * MOST_LOSSES {
+            self.losses.drain(..MOST_LOSSES);
+            self.forgotten += MOST_LOSSES;
+        }
+        self.losses.extend(last);
+    }
+
+    #[inline]
+    fn place(&mut self, task: Task) -> usize {
+        match self.recent {
+            Some((recent, place)) if recent == task => place,
+            _ => self.find(task),
+        }
+    }
+
+    fn find(&mut self, task: Task) -> usize {
+        if self.places.len() >= MOST_TASKS {
+            self.places.clear();
+            self.stacks.clear();
+        }
+        let next = self.stacks.len();
+        let place = *self.places.entry(task).or_insert(next);
+        if place == next {
+            self.stacks.push(Vec::new());
+        }
+        self.recent = Some((task, place));
+        place
+    }
+
+    /// A function is entered at this depth.
+    #[inline]
+    pub(super) fn enter(&mut self, task: Task, function: FunctionId, depth: u64, time: Time) {
+        let place = self.place(task);
+        let losses = self.forgotten + self.losses.len();
+        let Some(stack) = self.stacks.get_mut(place) else {
+            return;
+        };
+        while let Some(open) = stack.pop_if(|open| open.depth >= depth) {
+            self.missing.push(open.entered);
+        }
+        stack.push(Open {
+            function,
+            depth,
+            entered: time,
+            losses,
+        });
+    }
+
+    /// A function is left at this depth. Its call began at `begin`, if that is known.
+    #[inline]
+    pub(super) fn exit(
+        &mut self,
+        task: Task,
+        function: FunctionId,
+        depth: u64,
+        begin: Option<Time>,
+    ) {
+        let place = self.place(task);
+        let Some(stack) = self.stacks.get_mut(place) else {
+            return;
+        };
+        while let Some(open) = stack.pop_if(|open| open.depth >= depth) {
+            // Of two calls of one function, the end of the first and the beginning of the second may be lost.
+            let is_other = || {
+                let first = open.losses.saturating_sub(self.forgotten);
+                let losses = self.losses.get(first..).unwrap_or_default();
+                begin.is_some_and(|begin| {
+                    losses
+                        .iter()
+                        .any(|loss| open.entered <= *loss && *loss < begin)
+                })
+            };
+            if open.depth == depth && open.function == function && !is_other() {
+                break;
+            }
+            self.missing.push(open.entered);
+        }
+    }
+
+    /// A task has ended with all that is open in it.
+    pub(super) fn end(&mut self, task: Task) {
+        let place = self.place(task);
+        if let Some(stack) = self.stacks.get_mut(place) {
+            self.missing
+                .extend(stack.drain(..).rev().map(|open| open.entered));
+        }
+    }
+}
