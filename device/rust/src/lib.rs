@@ -87,6 +87,7 @@ use kymo_recorder::{Edge, Event};
 /// ```
 #[macro_export]
 macro_rules! config {
+    // SAFETY: who writes the word vouches for the configuration.
     (unsafe $config:expr) => {
         #[allow(non_upper_case_globals)]
         #[unsafe(no_mangle)]
