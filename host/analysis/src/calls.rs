@@ -41,7 +41,8 @@
 //!   where the trace tells that one is being served behind it, what it does is no thread's.
 //!   A call that [`LOSSES_SURVIVED`] losses passed without any sign of life is closed as lost.
 //! - Recording off closes everything, on all tracks, as [`How::RecordingOff`]: that was wanted.
-//! - The end of the trace closes the rest as [`How::Open`].
+//! - The end of the trace closes the rest as [`How::Open`], at the last event of all: a thread that waits has no
+//!   events. A thread that is known to have ended is closed at its own last one.
 //!
 //! Memory grows with threads × depth, not with the trace.
 
@@ -286,27 +287,5 @@ impl Calls {
         let track = self.context(cpu, event.row, out);
         let track = Some(self.id(track));
         out(Step::Event { track, event });
-    }
-
-    /// Closes what is open at the end of the trace. A call on a processor ends with the last event
-    /// of that processor (or thread, where streams belong to threads); a call of a thread that
-    /// waits, with the last event of all.
-    pub fn finish(&mut self, out: &mut impl FnMut(Step<'_>)) {
-        let last = self.cpus.iter().filter_map(|cpu| cpu.last).max();
-        let Some(last) = last else {
-            return;
-        };
-        for cpu in 0..self.cpus.len() {
-            let end = self.cpus[cpu].last.unwrap_or(last);
-            // What is lost at its end may have taken until then.
-            if std::mem::take(&mut self.cpus[cpu].lossy) {
-                self.counts.ran += last.since(end).unwrap_or_default();
-            }
-            self.end_interrupts(cpu, 0, end, |_| How::Open, out);
-        }
-        for track in 0..self.tracks.len() {
-            let on = self.tracks[track].on.and_then(|cpu| self.cpus[cpu].last);
-            self.close(track, 0, on.unwrap_or(last), |_| How::Open, out);
-        }
     }
 }

@@ -37,6 +37,7 @@ impl Calls {
             self.cpus.push(CpuState::new(key, owner, row.stream));
         }
         self.cpus[state].stream = row.stream;
+        self.cpus[state].ended = false;
         if let Some(stream) = self.streams.get_mut(stream) {
             // Another thread in a thread's stream has to be looked at each time.
             let settled = owner.is_none() || row.thread().is_none_or(|named| Some(named) == owner);
@@ -62,14 +63,15 @@ impl Calls {
         if matches!(row.kind, RowKind::SwitchedIn | RowKind::SwitchedOut) || self.in_context {
             return owner;
         }
-        if let Some(cpu) = self.cpu_keys.get(&CpuKey::Thread(owner)) {
-            let cpu = &self.cpus[*cpu];
+        if let Some(index) = self.cpu_keys.get(&CpuKey::Thread(owner)) {
+            let cpu = &mut self.cpus[*index];
             let thread = Some(named);
             let is_named =
                 |track: usize| self.tracks[track].info.kind == TrackKind::Thread { thread };
             if cpu.thread.or(cpu.left).is_some_and(is_named) {
                 return owner;
             }
+            cpu.ended = true;
         }
         if let Some(stream) = self.streams.get_mut(stream) {
             stream.thread = Some(named);

@@ -39,6 +39,8 @@ pub(super) struct CpuState {
     pub unforeseen: u32,
     /// Whether events were lost since its last one.
     pub lossy: bool,
+    /// Whether it is a thread that is known to have ended: another one goes on in its stream.
+    pub ended: bool,
     /// Whether the trace has told that its clock steps back before the next event.
     pub told: bool,
     /// Who was charged with its time lately.
@@ -185,6 +187,7 @@ impl CpuState {
             unseen: 0,
             unforeseen: 0,
             lossy: false,
+            ended: false,
             told: false,
             charges: Charges::default(),
         }

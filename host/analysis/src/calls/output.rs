@@ -215,8 +215,9 @@ pub struct End {
     /// Whether another call of the same function is open below it on the track; its duration is
     /// part of that one's.
     pub recursive: bool,
-    /// Whether it began before the [window](super::Calls::open_window): `begin` is that of the window, and
-    /// its times are those within.
+    /// Whether it began before the [window](super::Calls::open_window), or goes on
+    /// [behind](super::Calls::close_window) it: `begin` or `time` is that of the window, and its times are those
+    /// within.
     pub clipped: bool,
 }
 

@@ -46,14 +46,49 @@ impl Calls {
     ///
     /// To be called when no event up to `time` is left.
     pub fn close_window(&mut self, time: Time, out: &mut impl FnMut(Step<'_>)) {
-        for cpu in 0..self.cpus.len() {
-            if self.cpus[cpu].last.is_some_and(|last| last < time) {
-                self.advance(cpu, time, out);
+        self.close_all(time, &mut |mut step| {
+            if let Step::End(end) = &mut step {
+                end.clipped = true;
             }
-            self.end_interrupts(cpu, 0, time, |_| How::Open, out);
+            out(step);
+        });
+    }
+
+    /// Ends the trace: what is open lasts until the last event of all ([`How::Open`]).
+    pub fn finish(&mut self, out: &mut impl FnMut(Step<'_>)) {
+        if let Some(last) = self.cpus.iter().filter_map(|cpu| cpu.last).max() {
+            self.close_all(last, out);
+        }
+    }
+
+    /// Whether calls are open in what runs on a processor.
+    fn has_open_calls(&self, cpu: usize) -> bool {
+        let running = self.cpus[cpu].running();
+        running.is_some_and(|track| self.tracks[track].depth() > 0)
+    }
+
+    /// Closes what is open at `time`. That nothing more came from a processor or a thread does not show that it
+    /// stood still: a thread that waits keeps its calls open. Only a thread that is known to have ended, and one
+    /// whose last events were lost, has no time charged behind its last event.
+    fn close_all(&mut self, time: Time, out: &mut impl FnMut(Step<'_>)) {
+        for cpu in 0..self.cpus.len() {
+            let Some(last) = self.cpus[cpu].last.filter(|last| *last < time) else {
+                self.end_interrupts(cpu, 0, time, |_| How::Open, out);
+                continue;
+            };
+            let mut end = last;
+            if std::mem::take(&mut self.cpus[cpu].lossy) {
+                // What is lost at its end may have taken until then.
+                self.counts.ran += time.since(last).unwrap_or_default();
+            } else if !self.cpus[cpu].ended && self.has_open_calls(cpu) {
+                self.advance(cpu, time, out);
+                end = time;
+            }
+            self.end_interrupts(cpu, 0, end, |_| How::Open, out);
         }
         for track in 0..self.tracks.len() {
-            self.close(track, 0, time, |_| How::Open, out);
+            let on = self.tracks[track].on.and_then(|cpu| self.cpus[cpu].last);
+            self.close(track, 0, on.unwrap_or(time), |_| How::Open, out);
         }
     }
 }

@@ -116,3 +116,41 @@ fn a_thread_that_switches_itself_keeps_its_stream() {
     assert_eq!(trace.finish(), said);
     assert_eq!(trace.calls.counts().implied_switches, 0);
 }
+
+#[test]
+fn a_thread_that_waits_keeps_its_calls_open_until_the_end_of_the_trace() {
+    let deadlocked = || {
+        let stream = |thread| StreamInfo {
+            thread: Some(ThreadId(thread)),
+            ..StreamInfo::default()
+        };
+        let info = TraceInfo {
+            streams: vec![stream(1), stream(2)],
+            ..TraceInfo::default()
+        };
+        let mut trace = Trace::with(&info, Options::default());
+        trace.cpu = None;
+        trace.enter(0, A).enter(3, B);
+        trace.stream = 1;
+        trace.thread(2).enter(5, C).exit(100, C);
+        trace
+    };
+    let before = ["+0 implied", "+1 implied", "1 C0 5-100 95/95"];
+    let open = ["0 B0 3-100 97/97 open", "0 A0 0-100 100/3 open"];
+    assert_eq!(deadlocked().finish(), [&before[..], &open].concat());
+
+    // A window that ends there tells the same, and one that ends before, less.
+    for (end, open) in [
+        (100, open),
+        (50, ["0 B0 3-50 47/47 open", "0 A0 0-50 50/3 open"]),
+    ] {
+        let mut trace = deadlocked();
+        let said = &mut trace.said;
+        let calls = &mut trace.calls;
+        calls.close_window(Time(end), &mut |step| {
+            assert!(matches!(&step, Step::End(end) if end.clipped));
+            say(&step, said);
+        });
+        assert_eq!(trace.said, [&before[..], &open].concat());
+    }
+}
