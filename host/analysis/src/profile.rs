@@ -63,8 +63,10 @@ pub struct Row {
     pub orphans: u64,
     /// Calls that were open when recording was turned off, the window ended, or the trace.
     pub open: u64,
-    /// Calls that were open when the window began.
+    /// Calls that were open when the window began or ended.
     pub clipped: u64,
+    /// Of those, calls whose end is within the window.
+    pub clipped_at_begin: u64,
 }
 
 impl Row {
@@ -116,6 +118,7 @@ impl Row {
         }
         self.clock += u64::from(end.doubt.clock);
         self.clipped += u64::from(end.clipped);
+        self.clipped_at_begin += u64::from(end.clipped && end.how != How::Open);
         match end.how {
             How::Jumped => self.jumped += 1,
             How::Repaired(Repair::Unwound) => self.unwound += 1,

@@ -209,13 +209,13 @@ impl<'a> Ftrace<'a> {
                 " {cpu}) {task} | {seconds:>5}.{rest:09} |  {}|  {:width$}{name}{}\n",
                 duration(Some(wall)),
                 "",
-                remark(end.how),
+                remark(end),
                 width = 2 * indent as usize
             );
             return self.out.write_all(line.as_bytes());
         }
         let shown = end.wall;
-        let tail = remark(end.how);
+        let tail = remark(end);
         if let Some(line) = self.queue.release(stream, end.call) {
             line.duration = shown;
             line.text.truncate(line.text.len() - " {".len());
@@ -390,8 +390,8 @@ fn cpu(cpu: Option<Cpu>) -> String {
 }
 
 /// How a call ended, if it was not by returning.
-fn remark(how: How) -> String {
-    match super::tree::comment::remark(how) {
+fn remark(end: &End) -> String {
+    match super::tree::comment::remark(end) {
         Some(remark) => format!(" /* {remark} */"),
         None => String::new(),
     }

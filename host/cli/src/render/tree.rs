@@ -278,7 +278,7 @@ impl<'a> Tree<'a> {
             if let Some(duration) = duration {
                 line.set_duration(duration, doubt);
             }
-            if let Some(remark) = remark(end.how) {
+            if let Some(remark) = remark(end) {
                 let warning = self.palette.warning;
                 line.push("  ").paint(warning, &format!("/* {remark} */"));
             }
@@ -301,7 +301,7 @@ impl<'a> Tree<'a> {
             actor,
             ..
         } = self.palette;
-        let remark = remark(end.how);
+        let remark = remark(end);
         if end.how != How::Open {
             line.push("}");
         }

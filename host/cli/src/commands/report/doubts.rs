@@ -83,6 +83,7 @@ impl Doubts {
             calls.doubtful += row.doubtful;
             calls.orphans += row.orphans;
             calls.open += row.open;
+            calls.clipped_at_begin += row.clipped_at_begin;
             calls.jumped += row.jumped;
             calls.clock += row.clock;
         }
@@ -97,12 +98,14 @@ impl Doubts {
             doubtful,
             orphans,
             open,
+            clipped_at_begin,
             jumped,
             clock,
             ..
         } = self.calls;
         let doubts = [
             (open, "still open at the end, or when recording stopped"),
+            (clipped_at_begin, "that began before the part that is shown"),
             (orphans, "that began before what was recorded"),
             (lost, "whose return is lost"),
             (unwound, "unwound by a jump or an exception"),

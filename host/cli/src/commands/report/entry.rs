@@ -118,7 +118,13 @@ impl Entry {
     /// Whether a time is a lower bound: calls were open, or began before what was recorded, or more may be
     /// hidden by a loss.
     pub fn is_at_least(&self, time: Duration, most: Option<Duration>) -> bool {
-        self.row.open > 0 || self.row.orphans > 0 || most != Some(time)
+        let Row {
+            open,
+            orphans,
+            clipped,
+            ..
+        } = self.row;
+        open + orphans + clipped > 0 || most != Some(time)
     }
 }
 

@@ -1,13 +1,14 @@
 //! What is said in comments: how a call ended, and events that are no step of one.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
-use kymo_analysis::calls::{How, Repair};
+use kymo_analysis::calls::{End, How, Repair};
 use kymo_event::{Event, EventKind, push_fields};
 
-/// What is remarkable about the end of a call.
-pub fn remark(how: How) -> Option<&'static str> {
-    match how {
+/// What is remarkable about a call: how it ended, and that a bound of the window clips it.
+pub fn remark(end: &End) -> Option<Cow<'static, str>> {
+    let how = match end.how {
         How::Returned => None,
         How::Jumped => Some("left by longjmp"),
         How::Repaired(Repair::Unwound) => Some("unwound by a jump"),
@@ -15,6 +16,11 @@ pub fn remark(how: How) -> Option<&'static str> {
         How::RecordingOff => Some("recording went off"),
         How::Open => Some("still open"),
         How::Orphan => Some("entered before"),
+    };
+    match (how, end.clipped) {
+        (Some(how), true) => Some(format!("clipped, {how}").into()),
+        (None, true) => Some("clipped".into()),
+        (how, false) => how.map(Cow::Borrowed),
     }
 }
 
