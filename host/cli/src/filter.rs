@@ -194,6 +194,7 @@ impl FilterArgs {
             }
             None => {}
         }
+        check_bounds(&part.filter)?;
         Ok(part)
     }
 
@@ -277,6 +278,30 @@ impl FilterArgs {
             min_duration: self.min_duration.unwrap_or_default(),
         }
     }
+}
+
+/// Refuses a window that ends before it begins.
+///
+/// # Errors
+/// If it does; bounds that count from a first event which is not known yet are compared among themselves.
+pub fn check_bounds(filter: &Filter) -> Result<(), Report> {
+    let (begin, end) = match (filter.begin, filter.end) {
+        (Some(Bound::At(begin)), Some(Bound::At(end))) => (begin, end),
+        (Some(Bound::AfterStart(begin)), Some(Bound::AfterStart(end))) => {
+            let time = |after: Duration| Time(i64::try_from(after.0).unwrap_or(i64::MAX));
+            (time(begin), time(end))
+        }
+        _ => return Ok(()),
+    };
+    if begin <= end {
+        return Ok(());
+    }
+    let later = Duration(begin.0.abs_diff(end.0));
+    Err(Report::new(format_args!(
+        "--begin is {} later than --end",
+        later.with_unit()
+    ))
+    .help("both are times of the trace; --end is no duration"))
 }
 
 /// The part of a trace that was asked for.

@@ -16,7 +16,7 @@ use kymo_export::{Destination, Export, ExportError, Format, Formats, Options, Sh
 use crate::args::{InputArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
-use crate::filter::{FilterArgs, Part};
+use crate::filter::{FilterArgs, Part, check_bounds};
 use crate::input::{Events, Moment, Trace, more};
 use crate::output::{Inputs, OutputDirectory, OutputFile, protect};
 use crate::render::escape::TerminalWriter;
@@ -134,6 +134,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         if let Some((begin, end)) = bounds {
             (filter.begin, filter.end) = (Some(Bound::At(begin)), Some(Bound::At(end)));
         }
+        check_bounds(&filter)?;
         return convert::run(&traces, version, filter, args.repair, output, context);
     }
     if args.repair {

@@ -16,7 +16,7 @@ use kymo_event::Time;
 use crate::args::InputArgs;
 use crate::context::Context;
 use crate::diagnostic::Report;
-use crate::filter::FilterArgs;
+use crate::filter::{FilterArgs, check_bounds};
 use crate::records::{Record, stream_name};
 use crate::render::escape::TerminalWriter;
 
@@ -36,6 +36,7 @@ pub fn show(
 ) -> Result<ExitCode, Report> {
     filter.refuse_to_look_ahead("--format babeltrace")?;
     let mut filter = filter.filter();
+    check_bounds(&filter)?;
     let traces = open(input)?;
     let refuse = |error| Report::caused_by(&error);
     let mut messages = Messages::merge(&traces).map_err(refuse)?;
