@@ -30,10 +30,11 @@ impl Bytes {
         if file.metadata()?.len() == 0 {
             return Ok(Self::from(Vec::new()));
         }
+        truncation::watch();
         // SAFETY: the map is only ever read, as plain bytes, and every use of them checks its
         // bounds and takes any value; so another process that writes to the file meanwhile can
-        // change what we read but not break us. A file that is cut while it is read ends the
-        // process with SIGBUS: every reader that maps its input has this limit.
+        // change what we read but not break us. A file that is cut while it is read raises SIGBUS:
+        // `truncation` says so and ends the process.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(file)? };
         Ok(Self(Arc::new(Inner::Map(map))))
@@ -65,6 +66,46 @@ impl Deref for Bytes {
             Inner::Memory(bytes) => bytes,
         }
     }
+}
+
+/// What happens when a mapped file is shortened by another process.
+#[cfg(unix)]
+mod truncation {
+    use std::sync::Once;
+
+    /// What the process says then. It can't tell which file it was.
+    const MESSAGE: &[u8] =
+        b"error: an input was shortened while it was read, or its storage failed\n\
+        help: read a copy of it, or wait until nothing writes to it\n";
+
+    /// Lets SIGBUS end the process with a message and exit code 2.
+    pub(super) fn watch() {
+        static WATCHED: Once = Once::new();
+        WATCHED.call_once(|| {
+            let handler: extern "C" fn(libc::c_int) = end;
+            // SAFETY: the handler calls nothing but what POSIX lists as async-signal-safe.
+            #[allow(unsafe_code)]
+            unsafe {
+                libc::signal(libc::SIGBUS, handler as libc::sighandler_t);
+            }
+        });
+    }
+
+    extern "C" fn end(_: libc::c_int) {
+        // SAFETY: `write` gets a buffer of that length; `_exit` does not return, so nothing that was
+        // interrupted goes on.
+        #[allow(unsafe_code)]
+        unsafe {
+            libc::write(2, MESSAGE.as_ptr().cast(), MESSAGE.len());
+            libc::_exit(2);
+        }
+    }
+}
+
+/// Files that are mapped can't be shortened here.
+#[cfg(not(unix))]
+mod truncation {
+    pub(super) const fn watch() {}
 }
 
 #[cfg(test)]

@@ -268,6 +268,31 @@ fn a_closed_pipe_is_no_error() {
 }
 
 #[test]
+fn an_input_that_is_shortened_while_it_is_read_is_an_error() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let large = large(scratch.path());
+    let mut child = kymo()
+        .args(["show", large.to_str().expect("a plain path")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut first = String::new();
+    let mut stdout = BufReader::with_capacity(1, child.stdout.take().expect("piped"));
+    stdout.read_line(&mut first).expect("a line");
+    // It waits until its output is read.
+    let file = fs::OpenOptions::new().write(true).open(&large);
+    file.and_then(|file| file.set_len(0))
+        .expect("it is shorter");
+    let mut rest = Vec::new();
+    stdout.read_to_end(&mut rest).expect("it ends");
+    let output = child.wait_with_output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("error: an input was shortened"), "{stderr}");
+}
+
+#[test]
 fn a_full_disk_is_an_error() {
     let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else {
         kymo_fixtures::skipped("there is no /dev/full here");
