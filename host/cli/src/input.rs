@@ -422,6 +422,9 @@ pub fn open(
             .into());
     }
     let mapping = input.ctf.mapping.as_deref();
+    if let Some(file) = &input.ctf.metadata {
+        described(file)?;
+    }
     let options = OpenOptions {
         mapping: mapping.map(mapping::read).transpose()?,
         metadata: input.ctf.metadata.clone(),
@@ -499,9 +502,20 @@ pub fn open_memory(
 /// When one can't.
 pub fn descriptions(files: &[PathBuf]) -> Result<Vec<PathBuf>, Report> {
     for file in files {
-        std::fs::read(file).map_err(|error| Report::caused(file.display(), &error))?;
+        described(file)?;
     }
     Ok(files.to_vec())
+}
+
+/// The largest file that describes a trace or its events, in bytes: 256 MiB.
+const LARGEST_DESCRIPTION: u64 = 256 << 20;
+
+/// Checks that a file which describes a trace can be read, and ends.
+fn described(file: &Path) -> Result<(), Report> {
+    match kymo_symbols::read_file(file, LARGEST_DESCRIPTION) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Report::caused(file.display(), &error)),
+    }
 }
 
 /// Whether the process may open no further file (EMFILE).

@@ -1,12 +1,16 @@
 //! The mapping file of `--mapping`: what the events of another tracer's CTF mean.
 
-use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use kymo_read::{Mapping, MappingError};
+use kymo_symbols::read_file;
 
 use crate::diagnostic::Report;
+
+/// The largest mapping file that is read, in bytes: 16 MiB.
+const LARGEST: u64 = 16 << 20;
 
 /// Reads a mapping file.
 ///
@@ -14,7 +18,11 @@ use crate::diagnostic::Report;
 /// When it can't be read, or is none.
 pub fn read(path: &Path) -> Result<Arc<Mapping>, Report> {
     let name = path.display();
-    let text = fs::read_to_string(path).map_err(|error| {
+    let text = read_file(path, LARGEST).and_then(|bytes| {
+        let text = String::from_utf8(bytes);
+        text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
+    });
+    let text = text.map_err(|error| {
         Report::new(format_args!("{name}: {error}")).help(
             "--mapping names a file that says what the events mean; the book shows one: book/other-tracers.md",
         )

@@ -14,6 +14,7 @@
 
 mod elf;
 mod error;
+mod file;
 mod image;
 mod jumps;
 mod lines;
@@ -25,6 +26,7 @@ mod table;
 mod text;
 
 pub use error::{ElfError, Error, TextError};
+pub use file::{LARGEST_FILE, read_file};
 pub use jumps::UnmarkedJumps;
 pub use lines::{DebugInfo, Frame, Location};
 pub use name::{demangle, spellings};

@@ -42,7 +42,7 @@ impl Program {
     /// # Errors
     /// When it cannot be read, is no ELF file, or damaged.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let data = std::fs::read(path).map_err(|source| Error::Io {
+        let data = crate::read_file(path, crate::LARGEST_FILE).map_err(|source| Error::Io {
             path: path.to_owned(),
             source,
         })?;

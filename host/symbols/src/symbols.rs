@@ -86,7 +86,7 @@ impl Symbols {
             path: path.to_owned(),
             source,
         };
-        let data = std::fs::read(path).map_err(io)?;
+        let data = crate::read_file(path, crate::LARGEST_FILE).map_err(io)?;
         if data.starts_with(&elf::MAGIC) {
             let elf_file = |source| Error::ElfFile {
                 path: path.to_owned(),
