@@ -13,6 +13,7 @@ use kymo_coresight::snapshot::Snapshot;
 use crate::args::{Format, FormatArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::render::count::counted;
 use crate::render::escape::escaped;
 
 /// The options of `kymo packets`.
@@ -71,14 +72,18 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         return Err(Report::new("the input has no such trace buffer")
             .help(format!("its buffers are {}", names.join(", "))));
     }
+    let mut is_whole = true;
     for buffer in &buffers {
         if buffers.len() > 1 && args.format.format == Format::Text {
             writeln!(context.out().0, "Buffer {}", buffer.name)?;
         }
         list(args, buffer, context)?;
-        remark(buffer, context);
+        is_whole &= remark(buffer, context);
     }
-    Ok(ExitCode::SUCCESS)
+    match is_whole {
+        true => Ok(ExitCode::SUCCESS),
+        false => Ok(ExitCode::from(2)),
+    }
 }
 
 /// An opened input.
@@ -230,8 +235,8 @@ fn write_json(line: &Line<'_>, out: &mut String) -> std::fmt::Result {
     }
 }
 
-/// Says what of the buffer is in no packet.
-fn remark(buffer: &Buffer, context: &Context) {
+/// Says what of the buffer is in no packet. `false` if the buffer is cut or empty.
+fn remark(buffer: &Buffer, context: &Context) -> bool {
     let Buffer {
         name,
         sources,
@@ -262,4 +267,16 @@ fn remark(buffer: &Buffer, context: &Context) {
             frames.reserved_bytes
         ));
     }
+    if frames.rest_bytes > 0 {
+        context.warn(format_args!(
+            "{name}: {} left out: the buffer ends within a frame",
+            counted(frames.rest_bytes, "byte")
+        ));
+    }
+    let is_empty =
+        frames.frames == 0 && frames.streams.iter().all(|stream| stream.bytes.is_empty());
+    if is_empty {
+        context.warn(format_args!("{name}: the buffer has no trace"));
+    }
+    frames.rest_bytes == 0 && !is_empty
 }
