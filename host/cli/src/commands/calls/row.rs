@@ -165,11 +165,13 @@ impl<'a> Writer<'a> {
         // Whether more of it lies outside of what is shown.
         let part = end.clipped || matches!(end.how, How::Open | How::RecordingOff);
         let doubt = end.doubt.any() || matches!(end.how, How::Repaired(_));
-        for (duration, mark) in [
-            (end.duration, if doubt { '?' } else { ' ' }),
-            (end.self_time, ' '),
+        // Time in which events were lost may be that of calls which are not in the trace.
+        let unsure = end.sure_self != end.self_time;
+        for (duration, at_least, mark) in [
+            (end.duration, part, if doubt { '?' } else { ' ' }),
+            (end.sure_self, part || unsure, ' '),
         ] {
-            text.push_str(if part { " ≥" } else { "  " });
+            text.push_str(if at_least { " ≥" } else { "  " });
             match duration {
                 Some(duration) => Human(duration).push(text),
                 None => text.push_str("         -"),
@@ -217,7 +219,8 @@ impl<'a> Writer<'a> {
             .member("function", &*self.names.callee(identities, end.callee))
             .member("begin_ns", end.begin)
             .member("duration_ns", end.duration)
-            .member("self_ns", end.self_time)
+            .member("self_ns", end.sure_self)
+            .member("self_max_ns", end.self_time)
             .member("depth", end.depth)
             .member(
                 "caller",
@@ -267,7 +270,7 @@ impl<'a> Writer<'a> {
         text.push(',');
         number(text, end.begin.map(|time| time.to_string()));
         number(text, end.duration.map(|duration| duration.to_string()));
-        number(text, end.self_time.map(|duration| duration.to_string()));
+        number(text, end.sure_self.map(|duration| duration.to_string()));
         number(text, Some(end.depth.to_string()));
         let caller = call.caller;
         let caller = caller.map(|caller| self.names.callee(identities, caller));
