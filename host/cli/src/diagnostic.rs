@@ -102,9 +102,15 @@ pub fn unwritable(path: &Path, error: &io::Error) -> Report {
 /// error with advice on stderr (exit code 2).
 pub fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // A closed pipe is no error, and another failure to print help has nowhere to go.
-        let _ = error.print();
-        return ExitCode::SUCCESS;
+        return match error.print().and_then(|()| io::stdout().flush()) {
+            // Whoever read it has seen enough.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                // A closed or full stderr leaves nowhere to complain.
+                let _ = writeln!(io::stderr().lock(), "error: cannot write the help: {error}");
+                ExitCode::from(2)
+            }
+            _ => ExitCode::SUCCESS,
+        };
     }
     let text = error.render().to_string();
     let text = text.replace(

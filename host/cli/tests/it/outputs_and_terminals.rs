@@ -320,3 +320,36 @@ fn a_trace_directory_is_replaced_as_a_whole() {
     assert!(!saved.stdout.is_empty());
     assert_eq!(outputs(folder.path()), ["t"]);
 }
+
+#[test]
+fn files_beside_the_input_are_regular_files() {
+    for option in ["--elf", "--symbols", "--mapping", "--metadata"] {
+        let output = run(&["show", option, "/dev/zero", "demo"]);
+        fails(&output, &["/dev/zero", "expected a regular file"]);
+    }
+}
+
+#[test]
+fn cut_and_empty_buffers_of_hardware_trace_are_told() {
+    let scratch = TempDir::new().unwrap();
+    for file in fs::read_dir(data().join("coresight")).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), scratch.path().join(file.file_name())).unwrap();
+    }
+    let trace = scratch.path().join("trace.bin");
+    let whole = fs::read(&trace).unwrap();
+    for (bytes, expected) in [(37, "5 bytes left out"), (0, "the buffer has no trace")] {
+        fs::write(&trace, &whole[..bytes]).unwrap();
+        fails(&run(&["packets", str(scratch.path())]), &[expected]);
+    }
+}
+
+#[test]
+fn help_that_can_not_be_written_is_an_error() {
+    let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else {
+        kymo_fixtures::skipped("there is no /dev/full here");
+        return;
+    };
+    let output = command(&["--help"]).stdout(full).output().unwrap();
+    fails(&output, &["cannot write the help"]);
+}
