@@ -20,24 +20,12 @@ use kymo_wire::process_file::{MAGIC, REGION_ALIGN, VERSION, header, region};
 use crate::clock::Clock;
 use crate::process::Lock;
 use crate::save::Text;
-use crate::sys::files::{self, EEXIST, ENOENT};
+use crate::sys::files::{self, ENOENT};
 use crate::sys::{self, Errno};
 
-/// The longest path, with its zero byte.
-pub(crate) const PATH: usize = 4096;
+mod names;
 
-/// How many names are tried where files exist.
-const NAMES: u32 = 10_000;
-
-/// Room for paths, in memory of its own: hooks may run on small stacks.
-pub(crate) struct Names {
-    /// What `KYMO_OUTPUT` says, made absolute.
-    pattern: Text<PATH>,
-    /// The file of this process, with a zero byte.
-    path: Text<PATH>,
-    /// Another one beside it.
-    other: Text<PATH>,
-}
+use names::Names;
 
 /// Nothing is recorded into a file.
 const NONE: u32 = 0;
@@ -140,7 +128,7 @@ impl Recording {
             made.map_err(|error| (error, names))
         });
         if let Some(Err((Some(error), names))) = opened {
-            report(b"cannot record into ", names.path.bytes(), error);
+            report(b"cannot record into ", names.path(), error);
             sys::say(b"kymo: it records in memory instead, which is lost if it is killed\n");
         }
     }
@@ -153,15 +141,18 @@ impl Recording {
         clock: &Clock,
         identity: impl FnOnce(&mut dyn core::fmt::Write),
     ) -> Result<(), Option<Errno>> {
-        let child = self.child.load(Ordering::Relaxed);
-        let file = create(names, child)?;
+        if !names.resolve(self.child.load(Ordering::Relaxed))? {
+            return Err(None);
+        }
+        let file = names.create()?;
         let mapped = files::allocate(file, 0, REGION_ALIGN)
             .and_then(|()| files::map_file(file, 0, REGION_ALIGN));
-        let memory = mapped.map_err(|error| {
+        let refuse = |names: &Names, error| {
             files::close(file);
-            files::remove(names.path.bytes());
+            files::remove(names.temporary());
             Some(error)
-        })?;
+        };
+        let memory = mapped.map_err(|error| refuse(names, error))?;
         let put = |at: usize, bytes: &[u8]| {
             // SAFETY: the header is mapped, and longer than any of its fields reaches.
             unsafe {
@@ -182,6 +173,11 @@ impl Recording {
         put(header::IDENTITY, line.bytes());
         clock.describe(memory);
         put(0, &MAGIC);
+        if let Err(error) = names.claim() {
+            // SAFETY: it was mapped with this size, and nobody else knows of it.
+            unsafe { sys::unmap(memory, REGION_ALIGN) };
+            return Err(refuse(names, error));
+        }
         self.file.set(file);
         self.used.set(REGION_ALIGN);
         self.header.store(memory, Ordering::Release);
@@ -210,7 +206,7 @@ impl Recording {
                 {
                     // SAFETY: the names stay for good, and this one does not change once the file is open.
                     let names = unsafe { &*self.names.load(Ordering::Acquire) };
-                    report(b"cannot extend ", names.path.bytes(), error);
+                    report(b"cannot extend ", names.path(), error);
                     sys::say(b"kymo: threads that begin now are recorded in memory only\n");
                 }
                 self.incomplete.store(true, Ordering::Relaxed);
@@ -231,11 +227,13 @@ impl Recording {
             // The number is another file's by now, or none's: it is not ours to close.
             // SAFETY: the names stay for good.
             let names = unsafe { &*self.names.load(Ordering::Acquire) };
-            let again = files::open_again(names.path.bytes())?;
+            let again = files::open_again(names.path())?;
             if !files::begins_with(again, own) {
                 files::close(again);
                 return Err(ENOENT);
             }
+            // The lock went with the descriptor that was closed.
+            let _ = files::lock(again);
             self.file.set(again);
         }
         let (file, at) = (self.file.get(), self.used.get());
@@ -281,35 +279,70 @@ impl Recording {
         }
     }
 
+    /// Whether the file still has its name.
+    fn has_its_name(&self, names: &Names) -> bool {
+        let header = self.header.load(Ordering::Acquire);
+        if header.is_null() {
+            return false;
+        }
+        // SAFETY: the header is mapped, and these fields never change.
+        let own = unsafe { core::slice::from_raw_parts(header, header::LOST) };
+        files::open_again(names.path()).is_ok_and(|file| {
+            let same = files::begins_with(file, own);
+            files::close(file);
+            same
+        })
+    }
+
     /// Writes the whole recording into the file in its plain form, at the end of the process: `write`
-    /// gets the path of a file to be made. What goes wrong is said on standard error.
-    pub fn finish(&self, write: impl FnOnce(&[u8]) -> Result<(), Errno>) {
+    /// gets what opens the file to be written. What goes wrong is said on standard error.
+    pub fn finish(
+        &self,
+        write: impl FnOnce(&mut dyn FnMut() -> Result<sys::Output, Errno>) -> Result<(), Errno>,
+    ) {
         // SAFETY: the names stay for good; at the end of the process one thread comes here.
         let Some(names) = (unsafe { self.names.load(Ordering::Acquire).as_mut() }) else {
             return;
         };
         if self.is_open() {
-            beside(names, b".part");
-            let written = write(names.other.bytes())
-                .and_then(|()| files::rename(names.other.bytes(), names.path.bytes()));
-            if let Err(error) = written {
-                files::remove(names.other.bytes());
-                report(b"cannot complete ", names.path.bytes(), error);
-                let kept: &[u8] = match self.is_complete() {
-                    true => b"kymo: nothing is lost: kymo reads the file as it is\n",
-                    false => b"kymo: threads that were recorded in memory only are lost\n",
+            names.choose_temporary("part", 0);
+            let written = write(&mut || sys::Output::create(names.temporary()));
+            let there = self.has_its_name(names);
+            let named = written.and_then(|()| match there {
+                true => files::rename(names.temporary(), names.path()),
+                // Whoever took the name keeps it.
+                false => names.claim(),
+            });
+            if let Err(error) = named {
+                files::remove(names.temporary());
+                report(b"cannot complete ", names.path(), error);
+                let kept: &[u8] = match (self.is_complete(), there) {
+                    (true, true) => b"kymo: nothing is lost: kymo reads the file as it is\n",
+                    (false, true) => b"kymo: threads that were recorded in memory only are lost\n",
+                    (_, false) => b"kymo: the file was renamed or removed while the program ran\n",
                 };
                 sys::say(kept);
+            } else if !there {
+                say_path(
+                    b"the file was renamed or removed while the program ran; saved to ",
+                    names.path(),
+                );
             }
             return;
         }
-        let child = self.child.load(Ordering::Relaxed);
-        expand(names, child, 0);
-        if files::is_regular(names.path.bytes()) == Ok(true) {
-            keep_old(names);
-        }
-        if let Err(error) = write(names.path.bytes()) {
-            report(b"cannot save to ", names.path.bytes(), error);
+        let saved = match names.resolve(self.child.load(Ordering::Relaxed)) {
+            Ok(true) => {
+                names.choose_temporary("part", 0);
+                let written = write(&mut || sys::Output::create(names.temporary()));
+                // A part is better than nothing.
+                let named = names.claim();
+                written.and(named)
+            }
+            Ok(false) => write(&mut || sys::Output::append(names.path())),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = saved {
+            report(b"cannot save to ", names.path(), error);
         }
     }
 }
@@ -328,96 +361,15 @@ pub(crate) fn publish(memory: *mut u8, kind: u32) {
     place.store(kind, Ordering::Release);
 }
 
-/// The path of the process's file: the pattern with `%p` replaced by the number of the process (`%%` is
-/// one `%`); without `%p` a fork adds its number. A `number` is added if it is not 0.
-fn expand(names: &mut Names, child: bool, number: u32) -> bool {
-    let Names { pattern, path, .. } = names;
-    path.clear();
-    let mut with_process = false;
-    let mut rest = pattern.bytes();
-    while let Some((first, behind)) = rest.split_first() {
-        rest = behind;
-        match (first, behind.first()) {
-            (b'%', Some(b'p')) => {
-                let _ = write!(path, "{}", sys::process());
-                with_process = true;
-                rest = behind.get(1..).unwrap_or(&[]);
-            }
-            (b'%', Some(b'%')) => {
-                path.put(b"%");
-                rest = behind.get(1..).unwrap_or(&[]);
-            }
-            _ => path.put(&[*first]),
-        }
-    }
-    if child && !with_process {
-        let _ = write!(path, ".{}", sys::process());
-    }
-    if number != 0 {
-        let _ = write!(path, ".{number}");
-    }
-    path.end();
-    with_process || child
-}
-
-/// Writes the path with something behind it into `other`.
-fn beside(names: &mut Names, more: &[u8]) {
-    let Names { path, other, .. } = names;
-    other.clear();
-    let bytes = path.bytes();
-    other.put(bytes.strip_suffix(&[0]).unwrap_or(bytes));
-    other.put(more);
-    other.end();
-}
-
-/// Makes a file for this process that no other one has.
-fn create(names: &mut Names, child: bool) -> Result<c_int, Option<Errno>> {
-    let mut number = 0;
-    let mut kept = 0;
-    while number < NAMES {
-        let own = expand(names, child, number);
-        match files::create_new(names.path.bytes()) {
-            Err(EEXIST) => {}
-            other => return other.map_err(Some),
-        }
-        if files::is_regular(names.path.bytes()) != Ok(true) {
-            // A device, a pipe: what is in its place is not replaced.
-            return Err(None);
-        }
-        // Those of a tree of processes stay; so does that of one that still records, as of this
-        // process before it called exec.
-        if own || number != 0 || kept > 3 || is_in_use(names.path.bytes()) {
-            number += 1;
-        } else {
-            keep_old(names);
-            kept += 1;
-        }
-    }
-    Err(Some(EEXIST))
-}
-
-/// Renames an older recording.
-fn keep_old(names: &mut Names) {
-    beside(names, b".old");
-    let _ = files::rename(names.path.bytes(), names.other.bytes());
-}
-
-/// Whether the process that records into a file still runs.
-fn is_in_use(path: &[u8]) -> bool {
-    let mut head = [0; header::LOST];
-    let Ok(head) = sys::read_front(path, &mut head) else {
-        return false;
-    };
-    if !head.starts_with(&MAGIC) {
-        return false;
-    }
-    let field = |at: usize| head.get(at..);
-    let process = field(header::PROCESS).and_then(|it| it.first_chunk());
-    let started = field(header::STARTED).and_then(|it| it.first_chunk());
-    let (Some(process), Some(started)) = (process, started) else {
-        return false;
-    };
-    files::started(u32::from_ne_bytes(*process)) == Some(u64::from_ne_bytes(*started))
+/// Says something on standard error that ends with a path.
+fn say_path(what: &[u8], path: &[u8]) {
+    let mut message = Text::<512>::new();
+    message.put(b"kymo: ");
+    message.put(what);
+    let path = path.strip_suffix(&[0]).unwrap_or(path);
+    message.put(path.get(..400).unwrap_or(path));
+    message.put(b"\n");
+    sys::say(message.bytes());
 }
 
 /// Says on standard error what went wrong with a file.

@@ -21,11 +21,15 @@ impl Process {
     /// `path` ends with a zero byte.
     pub fn save(&self, gate: &Gate, path: &[u8]) -> Result<(), Errno> {
         self.return_by(gate, false);
-        sys::without_file_signals(|| self.write_to(gate, path))
+        sys::without_file_signals(|| self.write_to(gate, || sys::Output::create(path)))
     }
 
     #[inline(never)]
-    fn write_to(&self, gate: &Gate, path: &[u8]) -> Result<(), Errno> {
+    fn write_to(
+        &self,
+        gate: &Gate,
+        open: impl FnOnce() -> Result<sys::Output, Errno>,
+    ) -> Result<(), Errno> {
         if self.config.get().is_none() {
             return Err(sys::EINVAL);
         }
@@ -35,7 +39,7 @@ impl Process {
         // No time in the file is later than this moment, so the rate is as exact as it needs.
         let identity = self.identity_at(self.port.clock.hz_by_now());
         let mut output = Output {
-            file: sys::Output::create(path)?,
+            file: open()?,
             result: Ok(()),
         };
         let view = View {
@@ -70,7 +74,10 @@ impl Process {
         // A handler that ends the process does not come back to a hook either.
         self.return_by(gate, true);
         self.say_if_nothing_came(gate);
-        sys::without_file_signals(|| self.recording.finish(|path| self.write_to(gate, path)));
+        sys::without_file_signals(|| {
+            let write = |open: &mut dyn FnMut() -> _| self.write_to(gate, open);
+            self.recording.finish(write);
+        });
     }
 
     /// Says on standard error if there is nothing in the recording, and what to do about it.

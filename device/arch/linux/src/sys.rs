@@ -199,10 +199,27 @@ impl Output {
     /// Makes the file, or empties it. `path` ends with a zero byte.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's; a pipe that nobody reads is not waited for.
     pub fn create(path: &[u8]) -> Result<Self, Errno> {
-        const WRITE_CREATE_TRUNCATE_CLOEXEC: c_int = 1 | 0o100 | 0o1000 | 0o2_000_000;
-        uncancelled(|| open(path, WRITE_CREATE_TRUNCATE_CLOEXEC).map(Self))
+        const CREATE_TRUNCATE: c_int = 0o100 | 0o1000;
+        Self::open(path, CREATE_TRUNCATE)
+    }
+
+    /// Opens what is there, a device or a pipe or a file, to be written to behind what is in it. `path` ends
+    /// with a zero byte.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn append(path: &[u8]) -> Result<Self, Errno> {
+        const APPEND: c_int = 0o2000;
+        Self::open(path, APPEND)
+    }
+
+    fn open(path: &[u8], flags: c_int) -> Result<Self, Errno> {
+        const WRITE_NO_TERMINAL_NO_WAIT_CLOEXEC: c_int = 1 | 0o400 | 0o4000 | 0o2_000_000;
+        let file = uncancelled(|| open(path, flags | WRITE_NO_TERMINAL_NO_WAIT_CLOEXEC))?;
+        files::wait_from_now_on(file);
+        Ok(Self(file))
     }
 
     /// Writes all of `bytes`.

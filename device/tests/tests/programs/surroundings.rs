@@ -1,6 +1,12 @@
 //! Programs with surroundings that refuse, limit or share what a recording needs.
 
-use std::process::Command;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use kymo_wire::process_file;
 
 use super::common::{build, compilers, raw_file};
 
@@ -50,4 +56,154 @@ fn a_limit_of_the_files_size_does_not_end_the_program() {
             "{case}: {errors}"
         );
     }
+}
+
+/// A program that has recorded something and waits, and what it prints.
+fn start(program: &Path, file: &Path) -> Child {
+    Command::new(program)
+        .env("KYMO_OUTPUT", file)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts")
+}
+
+/// Waits until it records.
+fn wait_for_start(child: &mut Child) {
+    let mut line = [0; 10];
+    let output = child.stdout.as_mut().expect("it is piped");
+    output.read_exact(&mut line).expect("it says so");
+    assert_eq!(line, *b"recording\n");
+}
+
+/// Lets it end; what it says of errors.
+fn finish(child: Child) -> String {
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// An empty folder beside a program.
+fn folder(program: &Path) -> PathBuf {
+    let folder = program.with_extension("files");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+/// The files in a folder, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
+    let mut names: Vec<String> = entries
+        .map(|entry| name(entry).to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn programs_that_begin_at_once_have_files_of_their_own() {
+    const PROGRAMS: usize = 8;
+    let program = build("gcc", "waiting", &["-finstrument-functions"]);
+    for _ in 0..5 {
+        let folder = folder(&program);
+        let file = folder.join("s");
+        // One has ended before.
+        assert_eq!(finish(start(&program, &file)), "");
+        let mut running: Vec<Child> = (0..PROGRAMS).map(|_| start(&program, &file)).collect();
+        running.iter_mut().for_each(wait_for_start);
+        let mut found = names(&folder);
+        assert_eq!(found.len(), PROGRAMS + 1, "{found:?}");
+        found.retain(|name| name != "s.old");
+        assert_eq!(found.len(), PROGRAMS, "{found:?}");
+        let mut processes: Vec<u32> = running.iter().map(Child::id).collect();
+        for name in &found {
+            let bytes = fs::read(folder.join(name)).expect("a file");
+            assert!(bytes.starts_with(&process_file::MAGIC), "{name}");
+            let at = process_file::header::PROCESS;
+            let process = bytes[at..].first_chunk().expect("a header");
+            let process = u32::from_ne_bytes(*process);
+            processes.retain(|other| *other != process);
+        }
+        assert_eq!(processes, [], "each has its own");
+        for child in running {
+            assert_eq!(finish(child), "");
+        }
+        assert_eq!(names(&folder).len(), PROGRAMS + 1);
+        for name in found {
+            assert!(!raw_file(&folder.join(name)).1.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_renamed_while_the_program_runs_is_not_lost() {
+    let program = build("gcc", "waiting", &["-finstrument-functions"]);
+    let folder = folder(&program);
+    let file = folder.join("s");
+    let mut first = start(&program, &file);
+    wait_for_start(&mut first);
+    fs::rename(&file, folder.join("moved")).expect("it is there");
+    let mut second = start(&program, &file);
+    wait_for_start(&mut second);
+    let errors = finish(first);
+    assert!(errors.contains("was renamed or removed"), "{errors}");
+    assert!(errors.contains("s.1"), "{errors}");
+    assert_eq!(finish(second), "");
+    assert_eq!(names(&folder), ["moved", "s", "s.1"]);
+}
+
+#[test]
+fn links_are_followed_and_stay() {
+    let program = build("gcc", "waiting", &["-finstrument-functions"]);
+    let folder = folder(&program);
+    fs::create_dir(folder.join("far")).expect("a folder");
+    symlink("far/file", folder.join("link")).expect("a link");
+    for _ in 0..2 {
+        assert_eq!(finish(start(&program, &folder.join("link"))), "");
+    }
+    assert_eq!(names(&folder), ["far", "link"]);
+    assert_eq!(names(&folder.join("far")), ["file", "file.old"]);
+    assert!(folder.join("link").is_symlink());
+    assert!(!raw_file(&folder.join("link")).1.is_empty());
+
+    // As /dev/stdout is one: what it leads to is somebody else's, and keeps its name and content.
+    let link = folder.join("stdout");
+    symlink("/proc/self/fd/1", &link).expect("a link");
+    let out = folder.join("out");
+    let status = Command::new(&program)
+        .env("KYMO_OUTPUT", &link)
+        .stdin(Stdio::null())
+        .stdout(fs::File::create(&out).expect("a file"))
+        .status()
+        .expect("the program runs");
+    assert!(status.success());
+    assert!(link.is_symlink());
+    assert_eq!(names(&folder), ["far", "link", "out", "stdout"]);
+    let bytes = fs::read(&out).expect("a file");
+    assert!(bytes.starts_with(b"recording\n"));
+    assert!(bytes.len() > 600, "the recording is behind it");
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_does_not_stop_the_program() {
+    let program = build("gcc", "waiting", &["-finstrument-functions"]);
+    let folder = folder(&program);
+    let pipe = folder.join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    let errors = finish(start(&program, &pipe));
+    assert!(errors.contains("a pipe that nobody reads"), "{errors}");
+    // With a reader it gets the recording. (Opening the other end waits until there is one.)
+    let mut child = start(&program, &pipe);
+    wait_for_start(&mut child);
+    let reader = pipe.clone();
+    let reader = std::thread::spawn(move || fs::read(reader).expect("a pipe"));
+    let writer = fs::OpenOptions::new().write(true).open(&pipe);
+    assert_eq!(finish(child), "");
+    drop(writer.expect("a pipe"));
+    assert!(reader.join().expect("it ends").len() > 600);
+    assert_eq!(names(&folder), ["pipe"]);
 }

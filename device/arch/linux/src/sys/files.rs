@@ -14,6 +14,9 @@ mod more {
         pub fn pread(file: c_int, to: *mut c_void, count: usize, offset: c_long) -> isize;
         pub fn fcntl(file: c_int, command: c_int, ...) -> c_int;
         pub fn rename(from: *const c_char, to: *const c_char) -> c_int;
+        pub fn link(from: *const c_char, to: *const c_char) -> c_int;
+        pub fn readlink(path: *const c_char, to: *mut c_char, size: usize) -> isize;
+        pub fn flock(file: c_int, operation: c_int) -> c_int;
         pub fn unlink(path: *const c_char) -> c_int;
         pub fn getcwd(to: *mut c_char, size: usize) -> *mut c_char;
         pub fn getauxval(kind: c_ulong) -> c_ulong;
@@ -30,6 +33,12 @@ mod more {
 pub const ENOENT: Errno = Errno(2);
 /// There is such a file.
 pub const EEXIST: Errno = Errno(17);
+/// Somebody else has locked it.
+pub const EAGAIN: Errno = Errno(11);
+/// It is a directory.
+pub const EISDIR: Errno = Errno(21);
+/// Too many symbolic links.
+pub const ELOOP: Errno = Errno(40);
 /// No room on the disk.
 const ENOSPC: Errno = Errno(28);
 
@@ -41,6 +50,7 @@ impl Errno {
             2 => "no such file or directory",
             4 => "interrupted",
             5 => "input/output error",
+            6 => "no such device, or a pipe that nobody reads",
             9 => "the descriptor was closed",
             12 => "no memory",
             13 => "permission denied",
@@ -55,6 +65,7 @@ impl Errno {
             27 => "the file would be too large",
             28 => "no space left on the device",
             30 => "the file system is read-only",
+            32 => "nobody reads from the pipe any more",
             36 => "the name is too long",
             38 | 95 => "the file system cannot do that",
             40 => "too many symbolic links",
@@ -83,6 +94,46 @@ pub fn open_again(path: &[u8]) -> Result<c_int, Errno> {
     unnoticed(|| open(path, READ_WRITE_CLOEXEC).map(raise))
 }
 
+/// A file that exists, open to be locked and read.
+///
+/// # Errors
+/// The system's.
+pub fn open_to_lock(path: &[u8]) -> Result<c_int, Errno> {
+    const NO_TERMINAL_NO_WAIT_CLOEXEC: c_int = 0o400 | 0o4000 | 0o2_000_000;
+    const READ_WRITE: c_int = 2;
+    unnoticed(|| {
+        open(path, READ_WRITE | NO_TERMINAL_NO_WAIT_CLOEXEC)
+            .or_else(|_| open(path, NO_TERMINAL_NO_WAIT_CLOEXEC))
+    })
+}
+
+/// Locks a file for as long as it is open here, or in a process that got the descriptor.
+///
+/// # Errors
+/// The system's; [`EAGAIN`] if another one has the lock.
+pub fn lock(file: c_int) -> Result<(), Errno> {
+    const EXCLUSIVE_NO_WAIT: c_int = 2 | 4;
+    unnoticed(|| {
+        // SAFETY: it takes numbers.
+        match unsafe { more::flock(file, EXCLUSIVE_NO_WAIT) } {
+            0 => Ok(()),
+            _ => Err(Errno::last()),
+        }
+    })
+}
+
+/// Has writing to a file wait where it was opened without.
+pub(super) fn wait_from_now_on(file: c_int) {
+    const GET_FLAGS: c_int = 3;
+    const SET_FLAGS: c_int = 4;
+    const NO_WAIT: c_int = 0o4000;
+    // SAFETY: the commands take and give numbers; the file is ours.
+    unnoticed(|| unsafe {
+        let flags = more::fcntl(file, GET_FLAGS);
+        more::fcntl(file, SET_FLAGS, flags & !NO_WAIT);
+    });
+}
+
 /// Moves a descriptor to a high number if there is one.
 fn raise(file: c_int) -> c_int {
     const DUPLICATE_CLOEXEC: c_int = 1030;
@@ -108,9 +159,14 @@ pub fn begins_with(file: c_int, bytes: &[u8]) -> bool {
     let Some(room) = found.get_mut(..bytes.len()) else {
         return false;
     };
+    read_at_start(file, room) && room == bytes
+}
+
+/// Fills `to` from the beginning of a file; false if there is not so much.
+pub fn read_at_start(file: c_int, to: &mut [u8]) -> bool {
     // SAFETY: the pointer and length are those of a slice.
-    let count = unnoticed(|| unsafe { more::pread(file, room.as_mut_ptr().cast(), room.len(), 0) });
-    count == bytes.len() as isize && room == bytes
+    let count = unnoticed(|| unsafe { more::pread(file, to.as_mut_ptr().cast(), to.len(), 0) });
+    count == to.len() as isize
 }
 
 /// Makes a file reach to `offset + bytes`, with its blocks taken, so that what is stored there later
@@ -185,6 +241,34 @@ pub fn rename(from: &[u8], to: &[u8]) -> Result<(), Errno> {
     })
 }
 
+/// Gives a file a new name that no other one has; both paths end with a zero byte.
+///
+/// # Errors
+/// The system's; [`EEXIST`] if there is such a file.
+pub fn rename_new(from: &[u8], to: &[u8]) -> Result<(), Errno> {
+    debug_assert!(from.ends_with(&[0]) && to.ends_with(&[0]));
+    let linked = unnoticed(|| {
+        // SAFETY: both are NUL-terminated.
+        match unsafe { more::link(from.as_ptr().cast(), to.as_ptr().cast()) } {
+            0 => Ok(()),
+            _ => Err(Errno::last()),
+        }
+    });
+    match linked {
+        Ok(()) => {
+            remove(from);
+            Ok(())
+        }
+        Err(EEXIST) => Err(EEXIST),
+        // A file system without links: another one may take the name between the two.
+        Err(_) => match status(to) {
+            Err(ENOENT) => rename(from, to),
+            Err(error) => Err(error),
+            Ok(_) => Err(EEXIST),
+        },
+    }
+}
+
 /// Takes a file's name away; `path` ends with a zero byte.
 pub fn remove(path: &[u8]) {
     debug_assert!(path.ends_with(&[0]));
@@ -192,31 +276,98 @@ pub fn remove(path: &[u8]) {
     unnoticed(|| unsafe { more::unlink(path.as_ptr().cast()) });
 }
 
-/// Whether there is a regular file of this name; `path` ends with a zero byte.
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular one.
+    File,
+    /// A directory.
+    Folder,
+    /// A symbolic link.
+    Link,
+    /// A device, a pipe, a socket.
+    Other,
+}
+
+/// What a file is, and which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// What it is.
+    pub kind: Kind,
+    /// Its number in the file system, and that one's.
+    number: [u8; 16],
+}
+
+/// What has this name (of a link, the link itself); `path` ends with a zero byte.
 ///
 /// # Errors
 /// The system's, [`ENOENT`] if there is nothing.
-pub fn is_regular(path: &[u8]) -> Result<bool, Errno> {
-    /// `AT_FDCWD`, `STATX_TYPE`.
+pub fn status(path: &[u8]) -> Result<Status, Errno> {
+    /// `AT_FDCWD`, `AT_SYMLINK_NOFOLLOW`.
     const HERE: c_int = -100;
-    const TYPE: c_int = 1;
-    /// Where `stx_mode` is, and what says a regular file there.
-    const MODE: usize = 28;
-    const FORMAT: u16 = 0o170_000;
-    const REGULAR: u16 = 0o100_000;
+    const NO_FOLLOW: c_int = 0x100;
     debug_assert!(path.ends_with(&[0]));
+    ask(HERE, path, NO_FOLLOW)
+}
+
+/// The same of an open file.
+///
+/// # Errors
+/// The system's.
+pub fn status_of(file: c_int) -> Result<Status, Errno> {
+    /// `AT_EMPTY_PATH`.
+    const ITSELF: c_int = 0x1000;
+    ask(file, &[0], ITSELF)
+}
+
+fn ask(file: c_int, path: &[u8], flags: c_int) -> Result<Status, Errno> {
+    /// `STATX_TYPE`, `STATX_INO`.
+    const TYPE_AND_NUMBER: c_int = 1 | 0x100;
+    /// Where `stx_mode`, `stx_ino` and `stx_dev_major`, `stx_dev_minor` are, and kinds in the first.
+    const MODE: usize = 28;
+    const NUMBER: usize = 32;
+    const DEVICE: usize = 136;
+    const FORMAT: u16 = 0o170_000;
     let mut found = [0u8; 256];
     unnoticed(|| {
-        let flags: c_int = 0;
         let to = found.as_mut_ptr();
+        let (at, wanted) = (path.as_ptr(), TYPE_AND_NUMBER);
         // SAFETY: the path is NUL-terminated, and a `statx` has 256 bytes.
-        let result = unsafe { c::syscall(machine::STATX, HERE, path.as_ptr(), flags, TYPE, to) };
+        let result = unsafe { c::syscall(machine::STATX, file, at, flags, wanted, to) };
         if result != 0 {
             return Err(Errno::last());
         }
         let mode = u16::from_ne_bytes([found[MODE], found[MODE + 1]]);
-        Ok(mode & FORMAT == REGULAR)
+        let mut number = [0; 16];
+        number[..8].copy_from_slice(&found[NUMBER..NUMBER + 8]);
+        number[8..].copy_from_slice(&found[DEVICE..DEVICE + 8]);
+        let kind = match mode & FORMAT {
+            0o100_000 => Kind::File,
+            0o040_000 => Kind::Folder,
+            0o120_000 => Kind::Link,
+            _ => Kind::Other,
+        };
+        Ok(Status { kind, number })
     })
+}
+
+/// Where a symbolic link leads, into `to`; `path` ends with a zero byte.
+///
+/// # Errors
+/// The system's; that it is too long.
+pub fn link_target<'a>(path: &[u8], to: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    const ENAMETOOLONG: Errno = Errno(36);
+    debug_assert!(path.ends_with(&[0]));
+    let count = unnoticed(|| {
+        // SAFETY: the path is NUL-terminated; pointer and length are those of a slice.
+        let count =
+            unsafe { more::readlink(path.as_ptr().cast(), to.as_mut_ptr().cast(), to.len()) };
+        usize::try_from(count).map_err(|_| Errno::last())
+    })?;
+    match to.get(..count) {
+        Some(target) if count < to.len() => Ok(target),
+        _ => Err(ENAMETOOLONG),
+    }
 }
 
 /// The working directory, into `to`.
