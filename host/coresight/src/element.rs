@@ -220,6 +220,42 @@ pub struct Range {
     pub cycles: Option<u32>,
 }
 
+/// How execution leaves a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Leave {
+    /// To the next instruction: it ends with no branch, or with one that was not taken.
+    Next,
+    /// By a branch whose target is in the instruction.
+    Jump,
+    /// By a branch whose target is in a register or in memory.
+    IndirectJump,
+    /// By a call whose target is in the instruction. It returns to the end of the range.
+    Call,
+    /// By a call whose target is in a register or in memory.
+    IndirectCall,
+    /// By a return from a call, or in A32 and T32 by what is one by convention.
+    Return,
+    /// By a return from an exception.
+    ExceptionReturn,
+}
+
+impl Range {
+    /// How execution leaves it. An exception behind the range comes on top of that.
+    #[inline]
+    pub fn leave(&self) -> Leave {
+        match (self.last.class, self.last.purpose) {
+            _ if !self.is_taken => Leave::Next,
+            (Class::Branch, Purpose::Call) => Leave::Call,
+            (Class::Branch, _) => Leave::Jump,
+            (Class::Indirect, Purpose::Call) => Leave::IndirectCall,
+            (Class::Indirect, Purpose::Return | Purpose::ImpliedReturn) => Leave::Return,
+            (Class::Indirect, Purpose::ExceptionReturn) => Leave::ExceptionReturn,
+            (Class::Indirect, Purpose::None) => Leave::IndirectJump,
+            _ => Leave::Next,
+        }
+    }
+}
+
 /// The last instruction of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Last {

@@ -127,26 +127,6 @@ impl SyncReason {
     }
 }
 
-/// Exceptions of the Armv7 A and R profiles, by the number in a packet.
-pub(crate) const EXCEPTIONS: [&str; 16] = [
-    "No Exception",
-    "Debug Halt",
-    "SMC",
-    "Hyp",
-    "Async Data Abort",
-    "Jazelle",
-    "Reserved",
-    "Reserved",
-    "PE Reset",
-    "Undefined Instr",
-    "SVC",
-    "Prefetch Abort",
-    "Data Fault",
-    "Generic",
-    "IRQ",
-    "FIQ",
-];
-
 pub(crate) fn to_gray(value: u64) -> u64 {
     value ^ value >> 1
 }

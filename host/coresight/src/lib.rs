@@ -18,6 +18,7 @@ pub mod element;
 mod error;
 pub mod etmv3;
 pub mod etmv4;
+pub mod exception;
 pub mod flow;
 pub mod frames;
 pub mod input;

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use super::{Branch, Config, Exception, Fields, ISync, Kind, Packet};
-use crate::isa::EXCEPTIONS;
+use crate::exception::Exceptions;
 
 /// Writes a packet's name and what it says, as `trc_pkt_lister` does behind the bytes.
 ///
@@ -96,19 +96,12 @@ fn write_exception(config: &Config, exception: Exception, out: &mut dyn Write) -
     } = exception;
     out.write_str("Exception=")?;
     if config.is_m_profile {
-        match M_EXCEPTIONS.get(usize::from(number)) {
-            Some(name) => out.write_str(name)?,
-            None => write!(out, "IRQ{}", number - 0x10)?,
-        }
+        out.write_str(&Exceptions::EtmV3M.name(number.into()))?;
         if resume != 0 {
             write!(out, "; Resume={resume}")?;
         }
     } else {
-        write!(
-            out,
-            "{}; ",
-            EXCEPTIONS.get(usize::from(number)).unwrap_or(&"Reserved")
-        )?;
+        write!(out, "{}; ", Exceptions::Armv7.name(number.into()))?;
     }
     out.write_str(if cancels { "; Cancel prev instr" } else { "" })
 }
@@ -139,33 +132,6 @@ fn write_isync(isync: &ISync, out: &mut dyn Write) -> fmt::Result {
         .current
         .map_or(Ok(()), |current| write!(out, "Curr Instr Addr={current};"))
 }
-
-const M_EXCEPTIONS: [&str; 24] = [
-    "No Exception",
-    "IRQ1",
-    "IRQ2",
-    "IRQ3",
-    "IRQ4",
-    "IRQ5",
-    "IRQ6",
-    "IRQ7",
-    "IRQ0",
-    "usage Fault",
-    "NMI",
-    "SVC",
-    "DebugMonitor",
-    "Mem Manage",
-    "PendSV",
-    "SysTick",
-    "Reserved",
-    "PE Reset",
-    "Reserved",
-    "HardFault",
-    "Reserved",
-    "BusFault",
-    "Reserved",
-    "Reserved",
-];
 
 fn names(kind: Kind) -> (&'static str, &'static str) {
     match kind {

@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 
 use super::Config;
 use super::packet::{Address, Atoms, Context, Fields, Kind, Packet};
+use crate::exception::Exceptions;
 
 /// Writes a packet's name and what it says, as `trc_pkt_lister` does behind the bytes.
 ///
@@ -182,74 +183,17 @@ fn exception(
     fault_pending: bool,
     out: &mut dyn Write,
 ) -> fmt::Result {
-    let index = usize::from(number);
-    if config.is_m_profile {
-        match (M_EXCEPTIONS.get(index), number) {
-            (Some(name), _) => write!(out, " {name};")?,
-            (None, 0x208..=0x3ef) => write!(out, " IRQ{};", number - 0x200)?,
-            _ => out.write_str(" Reserved;")?,
-        }
-        if fault_pending {
-            out.write_str(" Fault Pending;")?;
-        }
-        return Ok(());
+    let exceptions = if config.is_m_profile {
+        Exceptions::EtmV4M
+    } else {
+        Exceptions::EtmV4
+    };
+    write!(out, " {};", exceptions.name(number.into()))?;
+    if config.is_m_profile && fault_pending {
+        out.write_str(" Fault Pending;")?;
     }
-    write!(out, " {};", EXCEPTIONS.get(index).unwrap_or(&"Reserved"))
+    Ok(())
 }
-
-const EXCEPTIONS: [&str; 16] = [
-    "PE Reset",
-    "Debug Halt",
-    "Call",
-    "Trap",
-    "System Error",
-    "Reserved",
-    "Inst Debug",
-    "Data Debug",
-    "Reserved",
-    "Reserved",
-    "Alignment",
-    "Inst Fault",
-    "Data Fault",
-    "Reserved",
-    "IRQ",
-    "FIQ",
-];
-
-const M_EXCEPTIONS: [&str; 32] = [
-    "Reserved",
-    "PE Reset",
-    "NMI",
-    "HardFault",
-    "MemManage",
-    "BusFault",
-    "UsageFault",
-    "Reserved",
-    "Reserved",
-    "Reserved",
-    "Reserved",
-    "SVC",
-    "DebugMonitor",
-    "Reserved",
-    "PendSV",
-    "SysTick",
-    "IRQ0",
-    "IRQ1",
-    "IRQ2",
-    "IRQ3",
-    "IRQ4",
-    "IRQ5",
-    "IRQ6",
-    "IRQ7",
-    "DebugHalt",
-    "LazyFP Push",
-    "Lockup",
-    "Reserved",
-    "Reserved",
-    "Reserved",
-    "Reserved",
-    "Reserved",
-];
 
 /// Name and meaning. Spelling is the reference tool's, slips included (`I_SCR_ADDR_...`), so that listings compare.
 fn names(kind: Kind) -> (&'static str, &'static str) {

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use super::{Context, Fields, Kind, Packet};
-use crate::isa::EXCEPTIONS;
+use crate::exception::Exceptions;
 
 /// Writes a packet's name and what it says, as `trc_pkt_lister` does behind the bytes.
 ///
@@ -31,7 +31,10 @@ pub fn describe(packet: &Packet, out: &mut dyn Write) -> fmt::Result {
                 out.write_str(if hyp { "Hyp; " } else { "" })?;
             }
             if let Some(number) = branch.exception {
-                let name = EXCEPTIONS.get(usize::from(number)).unwrap_or(&"Unknown");
+                let name = match Exceptions::Armv7.knows(number.into()) {
+                    true => Exceptions::Armv7.name(number.into()),
+                    false => "Unknown".into(),
+                };
                 write!(out, "Excep={name} [{number:02x}]; ")?;
             }
         }
