@@ -10,6 +10,7 @@ use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::frames::TraceId;
 use kymo_coresight::input::{self, Buffer};
 use kymo_coresight::listing::PacketDecoder;
+use kymo_coresight::selection::Selection;
 
 /// Seconds that this thread has run, so that other work on the machine does not count; where the system does not tell,
 /// those that passed.
@@ -85,7 +86,10 @@ fn main() {
             .sum();
         let megabytes = bytes as f64 / 1e6;
         let (packet_time, count) = best(|| packets(buffer));
-        let (decode_time, counted) = best(|| counts::of_buffer(buffer, EtmV4Options::default(), 1));
+        let (decode_time, counted) = best(|| {
+            let all = Selection::default();
+            counts::of_buffer(buffer, EtmV4Options::default(), &all, 1, |_| true)
+        });
         let ranges: u64 = counted.iter().map(|(_, counts)| counts.ranges).sum();
         let instructions: u64 = counted.iter().map(|(_, counts)| counts.instructions).sum();
         println!(

@@ -1,4 +1,5 @@
-//! How often code ran, by straight runs: hot spots without an event for each instruction or range.
+//! How often code ran, by straight runs and branches: hot spots, coverage and profiles without an event for each
+//! instruction or range.
 //!
 //! Each stream is decoded for itself, so streams are worked on at the same time.
 
@@ -6,13 +7,14 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::element::{Element, Range};
-use crate::flow::{EtmV4Options, Flow, Sink};
-use crate::frames::{Stream, TraceId};
+use crate::doubts::{Doubts, Place};
+use crate::element::{Element, Last, Range};
+use crate::flow::{AddressHash, Block, EtmV4Options, Flow, Sink};
+use crate::frames::Stream;
 use crate::input::Buffer;
-use crate::listing::PacketDecoder;
-use crate::memory::Images;
-use crate::source::Source;
+use crate::instruction::Class;
+use crate::isa::Isa;
+use crate::selection::{Selection, Tracker};
 
 /// What ran, of one stream or of several.
 #[derive(Clone, Debug, Default)]
@@ -23,27 +25,68 @@ pub struct Counts {
     pub ranges: u64,
     /// Instructions.
     pub instructions: u64,
+    /// Instructions of which only the number is known.
+    pub without_path: u64,
     /// Exceptions.
     pub exceptions: u64,
-    /// Times that execution went where no image has the code.
-    pub not_accessible: u64,
-    /// Times that nothing was known any more: overflows, bad packets, code that does not fit the trace.
-    pub lost_sync: u64,
-    /// Distinct runs, by address.
+    /// Distinct runs, by thread and address.
     pub runs: Vec<Run>,
+    /// Branches taken to where only the trace told, by thread and addresses. Those of direct branches are in the runs.
+    pub jumps: Vec<Jump>,
+    /// What was not followed, and what does not fit.
+    pub doubts: Doubts,
 }
 
 /// A straight run of instructions, and how often it executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
+    /// The thread, if known.
+    pub thread: Option<u32>,
     /// Address of the first instruction.
     pub start: u64,
     /// Address behind the last one.
     pub end: u64,
     /// Instructions.
     pub count: u32,
+    /// Instruction set.
+    pub isa: Isa,
+    /// The last instruction.
+    pub last: Last,
+    /// Where it leads, if it is a direct branch.
+    pub target: Option<u64>,
     /// How often it executed.
     pub executions: u64,
+    /// How often its last instruction, if a branch, was taken.
+    pub taken: u64,
+}
+
+impl Run {
+    fn key(&self) -> (Option<u32>, u64, u64, Isa, u32) {
+        (self.thread, self.start, self.end, self.isa, self.count)
+    }
+
+    /// Address of the last instruction.
+    pub fn last_address(&self) -> u64 {
+        self.end.wrapping_sub(u64::from(self.last.size))
+    }
+
+    /// Whether the last instruction is a branch.
+    pub fn is_branch(&self) -> bool {
+        matches!(self.last.class, Class::Branch | Class::Indirect)
+    }
+}
+
+/// A branch that was taken, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Jump {
+    /// The thread, if known.
+    pub thread: Option<u32>,
+    /// Address of the branch.
+    pub from: u64,
+    /// Where it went.
+    pub to: u64,
+    /// How often.
+    pub count: u64,
 }
 
 impl Counts {
@@ -52,143 +95,297 @@ impl Counts {
         self.packets += other.packets;
         self.ranges += other.ranges;
         self.instructions += other.instructions;
+        self.without_path += other.without_path;
         self.exceptions += other.exceptions;
-        self.not_accessible += other.not_accessible;
-        self.lost_sync += other.lost_sync;
+        self.doubts.add(other.doubts);
         self.runs.extend(other.runs);
-        self.runs.sort_unstable();
+        self.runs.sort_unstable_by_key(Run::key);
         self.runs.dedup_by(|next, run| {
-            let is_same = (run.start, run.end, run.count) == (next.start, next.end, next.count);
+            let is_same = run.key() == next.key();
             if is_same {
                 run.executions += next.executions;
+                run.taken += next.taken;
+                run.target = run.target.or(next.target);
+            }
+            is_same
+        });
+        self.jumps.extend(other.jumps);
+        self.jumps.sort_unstable();
+        self.jumps.dedup_by(|next, jump| {
+            let is_same = (jump.thread, jump.from, jump.to) == (next.thread, next.from, next.to);
+            if is_same {
+                jump.count += next.count;
             }
             is_same
         });
     }
 }
 
-/// Counts elements.
-#[derive(Default)]
-struct Counter {
-    counts: Counts,
-    /// Executions of each block.
-    blocks: Vec<u64>,
-    /// Executions of ranges that are no block: up to exceptions, of single instructions.
-    others: HashMap<(u64, u64), (u32, u64)>,
+/// Executions of a block by what its last instruction did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Executions {
+    taken: u64,
+    not_taken: u64,
 }
 
-impl Sink for Counter {
-    #[inline]
-    fn element(&mut self, _: usize, element: Element) {
-        match element {
-            Element::Range(range) => self.range(&range),
-            Element::Exception { .. } => self.counts.exceptions += 1,
-            Element::NotAccessible { .. } => self.counts.not_accessible += 1,
-            Element::NoSync(_) => self.counts.lost_sync += 1,
-            _ => {}
+/// What one thread ran of one stream.
+#[derive(Debug, Default)]
+struct Thread {
+    number: Option<u32>,
+    /// By block.
+    blocks: HashMap<u64, Executions, AddressHash>,
+    /// Ranges that are no block: up to exceptions, of counted instructions.
+    others: HashMap<(u64, u64), Run>,
+    jumps: HashMap<(u64, u64), u64, AddressHash>,
+}
+
+/// Counts elements.
+struct Counter<'a> {
+    tracker: Tracker<'a>,
+    counts: Counts,
+    threads: Vec<Thread>,
+    /// Their places in `threads`, by number.
+    by_number: HashMap<Option<u32>, usize>,
+    /// The one that runs, in `threads`.
+    thread: usize,
+    /// What it executed since it runs, by block, and the blocks that it did. A vector for each thread would take memory by
+    /// the square of the trace.
+    blocks: Vec<Executions>,
+    touched: Vec<u32>,
+    /// Address of a branch that was taken, until it is known where to.
+    branch: Option<u64>,
+}
+
+impl<'a> Counter<'a> {
+    fn new(tracker: Tracker<'a>) -> Self {
+        let number = tracker.thread();
+        Counter {
+            tracker,
+            counts: Counts::default(),
+            threads: vec![Thread {
+                number,
+                ..Thread::default()
+            }],
+            by_number: HashMap::from([(number, 0)]),
+            thread: 0,
+            blocks: Vec::new(),
+            touched: Vec::new(),
+            branch: None,
         }
     }
-}
 
-impl Counter {
+    /// Gives the thread that ran so far what it executed.
+    fn settle(&mut self) {
+        let known = &mut self.threads[self.thread].blocks;
+        for block in self.touched.drain(..) {
+            let executions = std::mem::take(&mut self.blocks[block as usize]);
+            let sum = known.entry(u64::from(block)).or_default();
+            sum.taken += executions.taken;
+            sum.not_taken += executions.not_taken;
+        }
+    }
+
+    fn other_thread(&mut self) {
+        self.settle();
+        let number = self.tracker.thread();
+        let next = self.threads.len();
+        self.thread = *self.by_number.entry(number).or_insert(next);
+        if self.thread == next {
+            self.threads.push(Thread {
+                number,
+                ..Thread::default()
+            });
+        }
+    }
+
+    /// A branch led here.
     #[inline]
-    fn range(&mut self, range: &Range) {
+    fn arrive(&mut self, to: u64) {
+        if let Some(from) = self.branch.take() {
+            *self.threads[self.thread]
+                .jumps
+                .entry((from, to))
+                .or_default() += 1;
+        }
+    }
+
+    #[inline]
+    fn range(&mut self, at: usize, range: &Range) {
+        self.arrive(range.start);
         self.counts.ranges += 1;
         self.counts.instructions += u64::from(range.count);
+        self.counts.doubts.range(at, range);
+        if range.is_taken && range.last.class == Class::Indirect {
+            self.branch = Some(range.end.wrapping_sub(u64::from(range.last.size)));
+        }
         match range.block {
             Some(block) => {
-                let block = block as usize;
-                if block >= self.blocks.len() {
-                    self.blocks.resize(block + 1, 0);
+                let index = block as usize;
+                if index >= self.blocks.len() {
+                    self.blocks.resize(index + 1, Executions::default());
                 }
-                self.blocks[block] += 1;
+                let executions = &mut self.blocks[index];
+                if executions.taken + executions.not_taken == 0 {
+                    self.touched.push(block);
+                }
+                executions.taken += u64::from(range.is_taken);
+                executions.not_taken += u64::from(!range.is_taken);
             }
             None => {
-                let entry = self
-                    .others
-                    .entry((range.start, range.end))
-                    .or_insert((range.count, 0));
-                entry.1 += 1;
+                if range.is_taken && range.last.class == Class::Branch {
+                    self.branch = Some(range.end.wrapping_sub(u64::from(range.last.size)));
+                }
+                let thread = &mut self.threads[self.thread];
+                let run = Run {
+                    thread: thread.number,
+                    start: range.start,
+                    end: range.end,
+                    count: range.count,
+                    isa: range.isa,
+                    last: range.last,
+                    target: None,
+                    executions: 0,
+                    taken: 0,
+                };
+                let run = thread.others.entry((range.start, range.end)).or_insert(run);
+                run.executions += 1;
+                run.taken += u64::from(range.is_taken && run.is_branch());
             }
         }
     }
-}
 
-/// Counts what one stream ran.
-pub fn of_stream(
-    source: &Source,
-    stream: &Stream<'_>,
-    code: &Images,
-    options: EtmV4Options,
-) -> Counts {
-    let mut counter = Counter::default();
-    let mut flow = Flow::new(&source.protocol, options, code);
-    let mut start = 0;
-    let ends = stream.resets.iter().copied().chain([stream.bytes.len()]);
-    for end in ends {
-        if start > 0 {
-            flow.reset();
-        }
-        let bytes = stream.bytes.get(..end).unwrap_or_default();
-        counter.counts.packets += flow.run(
-            PacketDecoder::new(&source.protocol, bytes, start),
-            &mut counter,
-        );
-        start = end;
-    }
-    flow.finish(&mut counter);
-    // A decoder that has just begun is no loss.
-    counter.counts.lost_sync = counter.counts.lost_sync.saturating_sub(1);
-    let mut runs: Vec<Run> = Vec::new();
-    if let Some(blocks) = flow.blocks() {
-        for (block, executions) in blocks.all().iter().zip(&counter.blocks) {
-            if *executions > 0 {
-                let executions = *executions;
+    /// Adds up what the threads ran; `blocks` are those of the flow.
+    fn finish(mut self, blocks: &[Block]) -> Counts {
+        self.settle();
+        let mut runs: Vec<Run> = Vec::new();
+        for thread in self.threads {
+            for (index, executions) in &thread.blocks {
+                let Some(block) = blocks.get(*index as usize) else {
+                    continue;
+                };
+                let all = executions.taken + executions.not_taken;
+                if block.has_no_opcode {
+                    let place = Place {
+                        count: 0,
+                        address: block.start,
+                        offset: 0,
+                    };
+                    let places = &mut self.counts.doubts.no_opcodes;
+                    places.entry(block.start).or_insert(place).count += all;
+                }
+                let class = block.last.class;
+                let is_branch = matches!(class, Class::Branch | Class::Indirect);
                 runs.push(Run {
+                    thread: thread.number,
                     start: block.start,
                     end: block.end,
                     count: block.count,
-                    executions,
+                    isa: block.isa,
+                    last: block.last,
+                    target: (class == Class::Branch).then_some(block.target),
+                    executions: all,
+                    taken: if is_branch { executions.taken } else { 0 },
                 });
             }
+            runs.extend(thread.others.into_values());
+            let jumps = thread.jumps.into_iter();
+            self.counts
+                .jumps
+                .extend(jumps.map(|((from, to), count)| Jump {
+                    thread: thread.number,
+                    from,
+                    to,
+                    count,
+                }));
         }
+        // Blocks of several memory spaces can be at one address: they are added up.
+        let mut counts = Counts::default();
+        self.counts.runs = runs;
+        counts.add(self.counts);
+        counts
     }
-    runs.extend(
-        counter
-            .others
-            .iter()
-            .map(|((start, end), (count, executions))| Run {
-                start: *start,
-                end: *end,
-                count: *count,
-                executions: *executions,
-            }),
-    );
-    let mut counts = Counts::default();
-    counts.add(Counts {
-        runs,
-        ..counter.counts
-    });
+}
+
+impl Sink for Counter<'_> {
+    #[inline]
+    fn element(&mut self, at: usize, element: Element) {
+        if let Element::Range(range) = &element {
+            if self.tracker.is_selected() {
+                self.range(at, range);
+            }
+            return;
+        }
+        if self.tracker.take(&element) {
+            self.other_thread();
+        }
+        if !self.tracker.is_selected() {
+            self.branch = None;
+            return;
+        }
+        match element {
+            Element::RangeWithoutPath { count, .. } => {
+                self.branch = None;
+                self.counts.without_path += u64::from(count);
+            }
+            Element::Exception {
+                return_address,
+                is_branch_target,
+                ..
+            } => {
+                if let Some(to) = return_address.filter(|_| is_branch_target) {
+                    self.arrive(to);
+                }
+                self.branch = None;
+                self.counts.exceptions += 1;
+            }
+            Element::NotAccessible { address, .. } => self.arrive(address),
+            Element::NoSync(_) | Element::TraceOn { .. } | Element::End(_) => self.branch = None,
+            _ => {}
+        }
+        self.counts.doubts.element(at, &element);
+    }
+}
+
+/// Counts what one stream of a buffer ran, of which `source` is the source. Nothing if there is no such source.
+pub fn of_stream(
+    buffer: &Buffer,
+    source: usize,
+    stream: &Stream<'_>,
+    options: EtmV4Options,
+    selection: &Selection,
+) -> Counts {
+    let (Some(source), Some(code)) = (buffer.sources.get(source), buffer.code.get(source)) else {
+        return Counts::default();
+    };
+    let tracker = Tracker::new(&source.protocol, buffer.thread, selection);
+    let mut counter = Counter::new(tracker);
+    let mut flow = Flow::new(&source.protocol, options, code);
+    let packets = flow.run_stream(&source.protocol, stream, &mut counter);
+    counter.counts.packets = packets;
+    let blocks = flow.blocks().map(|blocks| blocks.all());
+    let mut counts = counter.finish(blocks.unwrap_or_default());
+    counts.doubts.locate(stream);
     counts
 }
 
-/// Counts what each source of a buffer ran, on at most `threads` threads. In the order of the streams.
-pub fn of_buffer(buffer: &Buffer, options: EtmV4Options, threads: usize) -> Vec<(usize, Counts)> {
+/// Counts what each source of a buffer ran that `wants` chooses by its place, on at most `threads` threads. In the order
+/// of the sources.
+pub fn of_buffer(
+    buffer: &Buffer,
+    options: EtmV4Options,
+    selection: &Selection,
+    threads: usize,
+    wants: impl Fn(usize) -> bool + Sync,
+) -> Vec<(usize, Counts)> {
     let streams = &buffer.frames.streams;
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());
     let work = || {
         while let Some(stream) = streams.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let source = match stream.id {
-                TraceId::NONE => Some(0),
-                id => buffer.sources.iter().position(|source| source.id == id),
-            };
-            let Some(index) = source else { continue };
-            let (Some(source), Some(code)) = (buffer.sources.get(index), buffer.code.get(index))
-            else {
+            let Some(index) = buffer.source_of(stream).filter(|index| wants(*index)) else {
                 continue;
             };
-            let counts = of_stream(source, stream, code, options);
+            let counts = of_stream(buffer, index, stream, options, selection);
             if let Ok(mut done) = done.lock() {
                 done.push((index, counts));
             }

@@ -78,7 +78,7 @@ pub enum Element {
 }
 
 /// Why nothing is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unsynced {
     /// Decoding has just begun.
     Init,
@@ -92,6 +92,8 @@ pub enum Unsynced {
     BadPacket,
     /// The trace does not fit the code.
     BadImage,
+    /// The code has an instruction that there is not, where such are checked.
+    BadOpcode,
     /// The trace ends.
     EndOfTrace,
 }
@@ -104,7 +106,7 @@ impl Unsynced {
             Unsynced::Reset => "reset-decoder",
             Unsynced::Overflow => "overflow",
             Unsynced::Discard => "discard",
-            Unsynced::BadPacket => "bad-packet",
+            Unsynced::BadPacket | Unsynced::BadOpcode => "bad-packet",
             Unsynced::BadImage => "bad-program-image",
             Unsynced::EndOfTrace => "end-of-trace",
         }

@@ -11,13 +11,14 @@ mod etmv4;
 mod ptm;
 mod return_stack;
 
-pub use blocks::{Block, BlockId, Blocks, Stop};
+pub use blocks::{AddressHash, Block, BlockId, Blocks, Stop};
 pub use etmv3::EtmV3Flow;
 pub use etmv4::{EtmV4Flow, EtmV4Options};
 
 pub use ptm::PtmFlow;
 
 use crate::element::Element;
+use crate::frames::Stream;
 use crate::instruction::Waypoints;
 use crate::listing::{Packet, PacketDecoder};
 use crate::memory::Code;
@@ -115,6 +116,29 @@ impl<C: Code> Flow<C> {
             }
             (_, decoder) => packets = decoder.count() as u64,
         }
+        packets
+    }
+
+    /// Takes all packets of a stream of the same protocol, which begins anew at its resets, and its end. How many packets
+    /// they were.
+    pub fn run_stream(
+        &mut self,
+        protocol: &Protocol,
+        stream: &Stream<'_>,
+        sink: &mut impl Sink,
+    ) -> u64 {
+        let mut packets = 0;
+        let mut start = 0;
+        let ends = stream.resets.iter().copied().chain([stream.bytes.len()]);
+        for end in ends {
+            if start > 0 {
+                self.reset();
+            }
+            let bytes = stream.bytes.get(..end).unwrap_or_default();
+            packets += self.run(PacketDecoder::new(protocol, bytes, start), sink);
+            start = end;
+        }
+        self.finish(sink);
         packets
     }
 

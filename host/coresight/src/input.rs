@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::Error;
-use crate::frames::{self, Frames, TraceId};
+use crate::frames::{self, Frames, Stream, TraceId};
 use crate::memory::Images;
 use crate::snapshot::Snapshot;
 use crate::source::Source;
@@ -19,6 +19,18 @@ pub struct Buffer {
     pub code: Vec<Images>,
     /// Its streams, and what is in none.
     pub frames: Frames<'static>,
+    /// The thread whose trace it has alone, by its number.
+    pub thread: Option<u32>,
+}
+
+impl Buffer {
+    /// The source of a stream, by its place among [`sources`](Self::sources). A stream without a trace ID is the first one's.
+    pub fn source_of(&self, stream: &Stream<'_>) -> Option<usize> {
+        match stream.id {
+            TraceId::NONE => (!self.sources.is_empty()).then_some(0),
+            id => self.sources.iter().position(|source| source.id == id),
+        }
+    }
 }
 
 /// Opens a snapshot directory. What of it cannot be read, though the rest can, is returned beside it.
@@ -48,6 +60,7 @@ pub fn open_snapshot(path: &Path) -> Result<(Vec<Buffer>, Vec<Error>), Error> {
             sources,
             code,
             frames,
+            thread: None,
         });
     }
     Ok((buffers, missing))

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// An instruction set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Isa {
     /// 32-bit Arm.
     A32,

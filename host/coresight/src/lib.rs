@@ -8,12 +8,16 @@
 //! 3. [`flow`]: packets and memory images become [elements](element): ranges of executed instructions, exceptions,
 //!    contexts, times. A straight run of instructions is decoded once for each address space and reused.
 //!
+//! `disassembly` (a cargo feature of that name) has instructions as text.
 //! [`counts`] has what ran how often, for hot spots; [`listing`] has packets and elements as text.
 //! [`snapshot`] reads OpenCSD's snapshot directories, [`perf`] the trace in a perf.data file. The crate knows nothing of
 //! events, symbols or terminals, and depends on no other crate of Kymo.
 #![forbid(unsafe_code)]
 
 pub mod counts;
+#[cfg(feature = "disassembly")]
+pub mod disassembly;
+pub mod doubts;
 pub mod element;
 mod error;
 pub mod etmv3;
@@ -29,6 +33,7 @@ pub mod listing;
 pub mod memory;
 pub mod perf;
 pub mod ptm;
+pub mod selection;
 pub mod snapshot;
 mod source;
 pub mod stm;

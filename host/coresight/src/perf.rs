@@ -10,6 +10,7 @@
 
 mod metadata;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::Error;
@@ -39,6 +40,15 @@ pub struct Mapping {
     pub build_id: Vec<u8>,
 }
 
+/// A thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Thread {
+    /// Its process.
+    pub process: u32,
+    /// Its name, the last one that it had; empty if none is known.
+    pub name: String,
+}
+
 /// What a perf.data file has of CoreSight trace.
 #[derive(Debug)]
 pub struct Recording {
@@ -50,8 +60,8 @@ pub struct Recording {
     pub truncated: u64,
     /// AUX records of which no buffer has the bytes.
     pub missing: u64,
-    /// Names of processes, the last one wins.
-    pub names: Vec<(u32, String)>,
+    /// Threads that were named or forked, by their numbers.
+    pub threads: BTreeMap<u32, Thread>,
     /// The process of each buffer, if it is one thread's.
     pub processes: Vec<Option<u32>>,
 }
@@ -263,7 +273,7 @@ struct Walk {
     /// CPU and trace ID.
     ids: Vec<(u32, TraceId)>,
     mappings: Vec<Mapping>,
-    names: Vec<(u32, String)>,
+    threads: BTreeMap<u32, Thread>,
 }
 
 impl Walk {
@@ -288,8 +298,10 @@ impl Walk {
             match kind {
                 1 => self.mmap(record, misc),
                 3 => self.comm(record),
+                7 => self.fork(record),
                 10 => self.mmap2(record, misc),
                 11 => self.aux(record),
+                12 => self.trace_start(record),
                 21 => self.hardware_id(record),
                 64 if self.sample_id.0 == 0 => self.sample_id = SampleId::of_attr(record),
                 70 => self.metadata = Some(Metadata::read(record, at as u64)?),
@@ -353,8 +365,29 @@ impl Walk {
     }
 
     fn comm(&mut self, record: &[u8]) {
-        if let Some(process) = word(record, 0) {
-            self.names.push((process, text(record, 8)));
+        if let (Some(process), Some(thread)) = (word(record, 0), word(record, 4)) {
+            // Linux has 15 bytes for it; forks copy it.
+            let name = text(record.get(..72).unwrap_or(record), 8);
+            self.threads.insert(thread, Thread { process, name });
+        }
+    }
+
+    /// A thread begins with the name of its parent.
+    fn fork(&mut self, record: &[u8]) {
+        if let (Some(process), Some(thread), Some(parent)) =
+            (word(record, 0), word(record, 8), word(record, 12))
+        {
+            let parent = self.threads.get(&parent);
+            let name = parent.map_or_else(String::new, |parent| parent.name.clone());
+            self.threads.insert(thread, Thread { process, name });
+        }
+    }
+
+    /// A thread of which trace begins.
+    fn trace_start(&mut self, record: &[u8]) {
+        if let (Some(process), Some(thread)) = (word(record, 0), word(record, 4)) {
+            let known = self.threads.entry(thread).or_default();
+            known.process = process;
         }
     }
 
@@ -421,7 +454,7 @@ impl Walk {
                 .filter(|run| run.flags & AUX_TRUNCATED != 0)
                 .count() as u64,
             missing: 0,
-            names: self.names,
+            threads: self.threads,
             processes: Vec::new(),
         };
         let mut used = vec![false; self.runs.len()];
@@ -482,6 +515,7 @@ impl Walk {
                 sources: sources(metadata, &self.ids, cpu),
                 code: Vec::new(),
                 frames,
+                thread: place.thread.filter(|_| place.cpu.is_none()),
             });
             recording.processes.push(place.thread.and(process));
         }
@@ -513,6 +547,7 @@ fn sources(metadata: &Metadata, ids: &[(u32, TraceId)], cpu: Option<u32>) -> Vec
                 Source {
                     id,
                     name: format!("cpu{}", unit.cpu),
+                    cpu: Some(unit.cpu),
                     protocol: unit.protocol,
                 },
             )

@@ -1,5 +1,6 @@
 //! Trace sources: which protocol one speaks, how it is configured, and which core it watches.
 
+use crate::element::Context;
 use crate::frames::TraceId;
 use crate::snapshot::{Device, Snapshot};
 use crate::{etmv3, etmv4, ptm};
@@ -11,6 +12,8 @@ pub struct Source {
     pub id: TraceId,
     /// Its name in the snapshot or recording.
     pub name: String,
+    /// The number of the CPU that it watches, if known.
+    pub cpu: Option<u32>,
     /// Its protocol and configuration.
     pub protocol: Protocol,
 }
@@ -50,6 +53,16 @@ impl Protocol {
             Protocol::Ptm(_) => "PTM",
             Protocol::Stm(_) => "STM",
             Protocol::Itm(_) => "ITM",
+        }
+    }
+
+    /// The thread of a context, by the number that Linux gives it: its context ID, or the VMID where the configuration
+    /// has CONTEXTIDR_EL2 there.
+    pub fn thread_of(&self, context: &Context) -> Option<u32> {
+        match self {
+            Protocol::EtmV4(config) if config.vmid_is_thread() => context.vmid,
+            Protocol::EtmV4(_) | Protocol::EtmV3(_) | Protocol::Ptm(_) => context.context_id,
+            Protocol::Stm(_) | Protocol::Itm(_) => None,
         }
     }
 
@@ -104,16 +117,24 @@ fn is_m_profile(kind: &str) -> bool {
     kind.starts_with("cortex-m") || (kind.starts_with("arm") && kind.ends_with("-m"))
 }
 
+/// The number with which a core's name ends: 2 of `cpu_2`.
+fn number_at_end(name: &str) -> Option<u32> {
+    let digits = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    name[digits..].parse().ok()
+}
+
 impl Source {
     /// The sources of a snapshot's buffer, as far as their protocol is known.
     pub fn of_buffer(snapshot: &Snapshot, buffer: &crate::snapshot::Buffer) -> Vec<Source> {
         snapshot
             .sources(buffer)
             .filter_map(|device| {
-                let protocol = Protocol::of_device(device, snapshot.core_of(device))?;
+                let core = snapshot.core_of(device);
+                let protocol = Protocol::of_device(device, core)?;
                 Some(Source {
                     id: protocol.trace_id(),
                     name: device.name.clone(),
+                    cpu: core.and_then(|core| number_at_end(&core.name)),
                     protocol,
                 })
             })

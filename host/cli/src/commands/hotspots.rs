@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use kymo_coresight::counts::{self, Counts, Run};
 use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::input::Buffer;
-use kymo_coresight::memory::{self, Images, MemorySpace};
+use kymo_coresight::memory::{Images, Layout, MemorySpace};
+use kymo_coresight::selection::Selection;
 use kymo_event::Addr;
 use kymo_symbols::Symbols;
 
@@ -63,9 +64,13 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         files: HashMap::new(),
     };
     for buffer in &opened.buffers {
-        for (source, counts) in
-            counts::of_buffer(buffer, EtmV4Options::default(), context.threads())
-        {
+        for (source, counts) in counts::of_buffer(
+            buffer,
+            EtmV4Options::default(),
+            &Selection::default(),
+            context.threads(),
+            |_| true,
+        ) {
             if let Some(code) = buffer.code.get(source) {
                 for run in &counts.runs {
                     let (name, file, is_entry) = binaries.function(code, run);
@@ -138,16 +143,18 @@ fn remark(buffers: &[Buffer], total: &Counts, context: &Context) {
         total.packets,
         buffers.len()
     ));
-    if total.not_accessible > 0 {
+    let sum = |counts: &mut dyn Iterator<Item = u64>| counts.sum::<u64>();
+    let doubts = &total.doubts;
+    let not_accessible = sum(&mut doubts.not_accessible.values().map(|place| place.count));
+    if not_accessible > 0 {
         context.warn(format_args!(
-            "{} times execution went where no file has the code: what ran there is not counted",
-            total.not_accessible
+            "{not_accessible} times execution went where no file has the code: what ran there is not counted"
         ));
     }
-    if total.lost_sync > 0 {
+    let unsynced = sum(&mut doubts.unsynced.values().map(|place| place.count));
+    if unsynced > 0 {
         context.warn(format_args!(
-            "{} times trace was lost (overflow, bad packet, or code that does not fit): what ran there is not counted",
-            total.lost_sync
+            "{unsynced} times trace was lost (overflow, bad packet, or code that does not fit): what ran there is not counted"
         ));
     }
 }
@@ -160,7 +167,7 @@ struct Binaries {
 
 struct Binary {
     symbols: Symbols,
-    bytes: Vec<u8>,
+    layout: Layout,
 }
 
 impl Binaries {
@@ -175,12 +182,13 @@ impl Binaries {
             .map_or(file.clone(), |name| name.to_string_lossy().into_owned());
         let binary = self.files.entry(file.clone()).or_insert_with(|| {
             let bytes = std::fs::read(self.root.join(file.trim_start_matches('/'))).ok()?;
-            let symbols = Symbols::from_elf(bytes.clone()).ok()?;
-            Some(Binary { symbols, bytes })
+            let layout = Layout::of_elf(&bytes)?;
+            let symbols = Symbols::from_elf(bytes).ok()?;
+            Some(Binary { symbols, layout })
         });
         let offset = image.file_offset + (run.start - image.address);
         let found = binary.as_ref().and_then(|binary| {
-            let address = memory::link_address(&binary.bytes, offset)?;
+            let address = binary.layout.address_of(offset)?;
             let function = binary.symbols.function_at(Addr(address))?;
             Some((
                 function.name().to_owned(),

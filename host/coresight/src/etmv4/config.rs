@@ -116,6 +116,11 @@ impl Config {
         self.idr0 >> 3 & 3 == 3 && self.configr >> 16 & 3 != 0
     }
 
+    /// Whether the VMID is CONTEXTIDR_EL2, in which Linux at EL2 keeps the thread (TRCCONFIGR.VMID and VMIDOPT).
+    pub fn vmid_is_thread(&self) -> bool {
+        self.configr >> 7 & 1 == 1 && self.configr >> 15 & 1 == 1
+    }
+
     /// Whether cycles are counted (TRCCONFIGR.CCI).
     pub fn counts_cycles(&self) -> bool {
         self.configr >> 4 & 1 == 1

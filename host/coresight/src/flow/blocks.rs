@@ -51,6 +51,8 @@ pub struct Block {
     pub next_isa: Isa,
     /// How it ends.
     pub stop: Stop,
+    /// Whether an instruction in it is 0 in its upper half: A64 has none such, so it is no code.
+    pub has_no_opcode: bool,
     /// The block that follows if the branch is taken, and if it is not.
     next: [BlockId; 2],
 }
@@ -79,7 +81,7 @@ pub struct Blocks<C> {
     /// Each instruction is a block of its own.
     is_stepping: bool,
     blocks: Vec<Block>,
-    by_start: HashMap<Key, BlockId, BuildHasherDefault<AddressHasher>>,
+    by_start: HashMap<Key, BlockId, AddressHash>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,9 +97,12 @@ impl std::hash::Hash for Key {
     }
 }
 
+/// Builds the hashes of addresses.
+pub type AddressHash = BuildHasherDefault<AddressHasher>;
+
 /// Multiplies: addresses need no better hash.
 #[derive(Clone, Copy, Debug, Default)]
-struct AddressHasher(u64);
+pub struct AddressHasher(u64);
 
 impl Hasher for AddressHasher {
     fn finish(&self) -> u64 {
@@ -106,12 +111,12 @@ impl Hasher for AddressHasher {
 
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            self.write_u64(self.0 ^ u64::from(*byte));
+            self.write_u64(u64::from(*byte));
         }
     }
 
     fn write_u64(&mut self, value: u64) {
-        let mixed = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = mixed ^ mixed >> 32;
     }
 }
@@ -252,6 +257,7 @@ impl<C: Code> Blocks<C> {
             target: 0,
             next_isa: isa,
             stop: Stop::NotAccessible,
+            has_no_opcode: false,
             next: [NONE; 2],
         };
         let mut bytes: &[u8] = &[];
@@ -280,6 +286,7 @@ impl<C: Code> Blocks<C> {
                 block.stop = Stop::Waypoint;
                 return block;
             }
+            block.has_no_opcode |= isa == Isa::A64 && bytes[2..4] == [0, 0];
             bytes = &bytes[usize::from(instruction.size)..];
             block.end = end;
             block.count += 1;

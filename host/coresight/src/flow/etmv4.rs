@@ -23,6 +23,10 @@ use queue::{Entry, What};
 pub struct EtmV4Options {
     /// Split the range up to a source address at the branches that were not taken on the way.
     pub split_source_ranges: bool,
+    /// Give up until the next synchronization at an instruction that A64 does not have (0 in its upper half).
+    pub checks_opcodes: bool,
+    /// Give up until the next synchronization where an unconditional branch was not taken.
+    pub checks_branches: bool,
 }
 
 /// Turns the packets of one ETMv4 or ETE into elements.
@@ -136,7 +140,7 @@ impl<C: Code> EtmV4Flow<C> {
         };
         if let Err(Misfit(why)) = result {
             self.lose_sync(why);
-            if why == Unsynced::BadImage {
+            if matches!(why, Unsynced::BadImage | Unsynced::BadOpcode) {
                 sink.element(packet.start, Element::NoSync(why));
                 self.state = State::WaitAsync;
             }

@@ -196,7 +196,17 @@ equal! {
 fn source_addresses_split_at_branches_not_taken() {
     let split = EtmV4Options {
         split_source_ranges: true,
+        ..EtmV4Options::default()
     };
     compare("src_addr", "src_addr.dec.srcaddrn", 0, split);
     compare("ete_ip", "ete_ip.dec.srcaddrn", 0, split);
+}
+
+#[test]
+fn opcodes_that_do_not_exist_lose_synchronization_if_checked() {
+    let checked = EtmV4Options {
+        checks_opcodes: true,
+        ..EtmV4Options::default()
+    };
+    compare("juno_r1_1", "juno_r1_1.dec.opchk", 0, checked);
 }

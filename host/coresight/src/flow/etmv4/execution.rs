@@ -98,6 +98,15 @@ impl<C: Code> EtmV4Flow<C> {
             None => self.blocks.at(self.context.space(), self.isa, self.address),
         };
         let block = self.blocks.get(id);
+        if self.options.checks_opcodes && block.has_no_opcode {
+            return Err(Misfit(Unsynced::BadOpcode));
+        }
+        if self.options.checks_branches && !is_taken && !block.last.is_conditional {
+            let is_branch = matches!(block.last.class, Class::Branch | Class::Indirect);
+            if is_branch && block.stop == Stop::Waypoint && block.isa != Isa::T32 {
+                return Err(Misfit(Unsynced::BadImage));
+            }
+        }
         match block.stop {
             Stop::Waypoint => {}
             Stop::NotAccessible => {
