@@ -60,6 +60,7 @@
 pub mod cobs;
 pub mod command;
 pub mod crc;
+pub mod fault;
 pub mod frame;
 pub mod identity;
 pub mod text;
@@ -67,6 +68,7 @@ pub mod text;
 use crate::event::Shape;
 
 pub use command::{Command, CommandError, Mode};
+pub use fault::{Fault, MAX_FUNCTION_SHIFT, SetupError};
 pub use frame::{Frame, FrameKind};
 pub use identity::{Capabilities, Identity};
 pub use text::Text;

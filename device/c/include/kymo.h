@@ -186,6 +186,12 @@ void kymo_off(void);
 void kymo_set_trigger(void (*function)(void));
 void kymo_set_stopper(void (*function)(void));
 
+/* Why nothing is recorded: NULL if kymo_config can be used, else the name of the field that is wrong and the
+ * rule that it breaks, as "packet_size: must be a multiple of 8, from 128 to 524288", and in *value (unless
+ * that is NULL) what it is. Sets the recorder up if no hook has done so; call it once RAM is initialized, and
+ * of several processors after kymo_cpu_start(). */
+const char *kymo_status(uintptr_t *value);
+
 /* Forget the recorded events and the profile table. Not while the host reads a dump or a stream: then
  * nothing happens. */
 void kymo_clear(void);

@@ -21,7 +21,7 @@ use core::cell::Cell;
 use core::ops::Deref;
 
 use kymo_wire::event::{ByteOrder, PacketHeader, WordSize};
-use kymo_wire::link::Mode;
+use kymo_wire::link::{Fault, Mode, SetupError};
 use kymo_wire::packet::PACKET_MAGIC;
 
 use crate::Target;
@@ -96,19 +96,6 @@ pub struct Room {
     pub end: *mut u8,
 }
 
-/// Why there can be no stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetupError {
-    /// There is no buffer.
-    NoBuffer,
-    /// The buffer, or a packet, is not aligned to 8 bytes.
-    Alignment,
-    /// A packet has fewer than [`MIN_PACKET`] bytes, or more than [`MAX_PACKET`].
-    PacketSize,
-    /// There is not room for two packets, or not for a whole number of them.
-    BufferSize,
-}
-
 /// The smallest packet: a header and a few events.
 pub const MIN_PACKET: u32 = 128;
 
@@ -116,6 +103,20 @@ pub const MIN_PACKET: u32 = 128;
 /// packet spans less than half a turn of 32 bits of the clock: then its times can be told from these
 /// bits ([`Cursor::last`](crate::hot::Cursor::last)).
 pub const MAX_PACKET: u32 = 1 << 19;
+
+/// Whether a buffer of `bytes` can have packets of `packet_bytes`.
+///
+/// # Errors
+/// Which of the two is out of range.
+pub fn check_sizes(bytes: u32, packet_bytes: u32) -> Result<(), SetupError> {
+    if !(MIN_PACKET..=MAX_PACKET).contains(&packet_bytes) || !packet_bytes.is_multiple_of(8) {
+        return Err(Fault::PacketSize.of(packet_bytes as usize));
+    }
+    if bytes / packet_bytes < 2 || !bytes.is_multiple_of(packet_bytes) {
+        return Err(Fault::BufferSize.of(bytes as usize));
+    }
+    Ok(())
+}
 
 impl<T: Target> Buffer<T> {
     const HEADER: u32 = T::LAYOUT.header_bytes() as u32;
@@ -163,18 +164,12 @@ impl<T: Target> Buffer<T> {
         cpu: u16,
     ) -> Result<(), SetupError> {
         if memory.is_null() {
-            return Err(SetupError::NoBuffer);
+            return Err(Fault::NoBuffer.of(0));
         }
-        if !(memory as usize).is_multiple_of(8) || !packet_bytes.is_multiple_of(8) {
-            return Err(SetupError::Alignment);
+        if !(memory as usize).is_multiple_of(8) {
+            return Err(Fault::BufferAlignment.of(memory as usize));
         }
-        if !(MIN_PACKET..=MAX_PACKET).contains(&packet_bytes) {
-            return Err(SetupError::PacketSize);
-        }
-        let places = bytes / packet_bytes;
-        if places < 2 || !bytes.is_multiple_of(packet_bytes) {
-            return Err(SetupError::BufferSize);
-        }
+        check_sizes(bytes, packet_bytes)?;
         // SAFETY: by this function's contract; the alignment was checked.
         unsafe { self.memory.give(memory, bytes) };
         self.packet_bytes.set(packet_bytes);

@@ -28,7 +28,7 @@ use core::cell::Cell;
 use core::mem::offset_of;
 
 use kymo_wire::event::Cause;
-use kymo_wire::link::Mode;
+use kymo_wire::link::{Mode, SetupError};
 
 use crate::config::{Config, Kept};
 use crate::cost::Hooks;
@@ -37,7 +37,6 @@ use crate::hot::low;
 use crate::items::Ring;
 use crate::link::Link;
 use crate::metadata::Metadata;
-use crate::single::Fault;
 use crate::sync::{AtomicBool, AtomicU32, Ordering, add, fence};
 use crate::{Edge, Event, Target};
 
@@ -95,8 +94,8 @@ struct Shared<P> {
     count: AtomicU32,
     metadata: Metadata<P>,
     link: Link,
-    /// Why it is not set up: a [`Fault`] as a number, or 0.
-    fault: Cell<u8>,
+    /// Why it is not set up.
+    fault: Cell<Option<SetupError>>,
     /// When the lanes were frozen for a dump.
     frozen_at: Cell<u64>,
     /// A CPU did not leave its hook when a reader came, and was left out.
@@ -150,7 +149,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 count: AtomicU32::new(0),
                 metadata: Metadata::new(),
                 link: Link::new(),
-                fault: Cell::new(0),
+                fault: Cell::new(None),
                 frozen_at: Cell::new(0),
                 stuck: AtomicBool::new(false),
                 flushing: Cell::new(false),
@@ -175,9 +174,9 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         &self.port
     }
 
-    /// Why the recorder is not set up, as one word.
-    pub fn fault(&self) -> Option<&'static str> {
-        Fault::name(self.shared.fault.get())
+    /// Why the recorder is not set up.
+    pub fn fault(&self) -> Option<SetupError> {
+        self.shared.fault.get()
     }
 
     /// The lane of the CPU that asks.

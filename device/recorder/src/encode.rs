@@ -21,7 +21,7 @@
 use core::cell::Cell;
 
 use kymo_wire::event::{Layout, PacketHeader, Shape, TIME_BITS, WordSize};
-use kymo_wire::link::Mode;
+use kymo_wire::link::{Fault, MAX_FUNCTION_SHIFT, Mode, SetupError};
 use kymo_wire::packet::EVENT_STREAM;
 
 use crate::Target;
@@ -31,7 +31,7 @@ use crate::hot::{CODE_BIT, COUNTING, Cursor, low, store};
 use crate::long::LongCell;
 use crate::sync::{AtomicU32, Ordering, SHARED, add};
 
-pub use crate::buffer::{MAX_PACKET, MIN_PACKET, SetupError};
+pub use crate::buffer::{MAX_PACKET, MIN_PACKET, check_sizes};
 
 mod driver;
 mod event;
@@ -141,6 +141,9 @@ impl<T: Target> Stream<T> {
         cpu: u16,
         functions: Functions,
     ) -> Result<(), SetupError> {
+        if functions.shift > MAX_FUNCTION_SHIFT {
+            return Err(Fault::FunctionShift.of(functions.shift as usize));
+        }
         // SAFETY: by this function's contract.
         unsafe {
             self.buffer
@@ -503,7 +506,7 @@ impl Functions {
     /// The layout of a program whose functions are numbered so.
     pub fn layout<T: Target>(self) -> Layout {
         match self.shift {
-            shift @ 1..=31 => Layout {
+            shift @ 1..=MAX_FUNCTION_SHIFT => Layout {
                 function_shift: shift as u8,
                 ..T::LAYOUT
             },

@@ -19,7 +19,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::AtomicBool;
 
 use kymo_wire::link::frame::{MAX_TEXT, MAX_WIRE};
-use kymo_wire::link::{Command, DUMP_TIMEOUT_MS, Frame, Text};
+use kymo_wire::link::{Command, DUMP_TIMEOUT_MS, Frame, SetupError, Text};
 
 use crate::sync::{AtomicU32, Ordering, add};
 use dump::Dump;
@@ -494,7 +494,10 @@ fn report(said: &mut Text<'_>, status: &Status, (damaged, lost_bytes): (u32, u32
     ] {
         said.word(key, count.into());
     }
-    if let Some(error) = status.error {
+    if let Some(SetupError { fault, value }) = status.setup_error {
+        said.word_of("error", fault.name())
+            .word("value", value as u64);
+    } else if let Some(error) = status.stuck {
         said.word_of("error", error);
     }
 }

@@ -18,15 +18,18 @@ use kymo_wire::cost::{Measure, Measured};
 use kymo_wire::event::{
     ByteOrder, EventId, METADATA_STREAM, MetadataType, OTHER_BYTES, PacketHeader, Shape,
 };
+use kymo_wire::link::{Fault, SetupError};
 use kymo_wire::packet::{EVENT_STREAM, PACKET_MAGIC};
 
 use crate::Target;
-use crate::encode::SetupError;
 use crate::long::LongCell;
 use crate::memory::Memory;
 use crate::sync::{
     AtomicPtr, AtomicU32, Ordering, add, load_acquire, load_address, store_address, store_release,
 };
+
+/// The least memory for metadata, in bytes.
+const LEAST_BYTES: u32 = 128;
 
 /// The longest name that is kept, in bytes; the rest is cut off.
 pub const MAX_NAME: usize = 64;
@@ -93,16 +96,14 @@ impl<T: Target> Metadata<T> {
         if !cfg!(feature = "metadata") {
             return Ok(());
         }
-        if buffer.is_null() {
-            return Err(SetupError::NoBuffer);
-        }
         if !(buffer as usize).is_multiple_of(8) {
-            return Err(SetupError::Alignment);
+            return Err(Fault::MetadataAlignment.of(buffer as usize));
         }
         let header = T::LAYOUT.header_bytes() as u32;
         let own = size_of::<Packet<T>>() as u32;
-        if bytes < header + own || bytes >= crate::encode::MAX_PACKET {
-            return Err(SetupError::BufferSize);
+        const { assert!(T::LAYOUT.header_bytes() + size_of::<Packet<T>>() <= LEAST_BYTES as usize) };
+        if !(LEAST_BYTES..crate::encode::MAX_PACKET).contains(&bytes) {
+            return Err(Fault::MetadataSize.of(bytes as usize));
         }
         let bytes = (bytes - own) & !7;
         // `stream_id` and flags are 0.

@@ -44,6 +44,7 @@ use core::marker::PhantomData;
 use core::ptr::{self, null};
 use core::slice::from_raw_parts;
 
+use kymo_wire::link::{Fault, SetupError};
 use kymo_wire::profile::Entry;
 
 use crate::Target;
@@ -70,15 +71,18 @@ pub const MAX_STACKS: u32 = 32;
 /// There are no more slots than these, so that a frame can say which.
 const MAX_SLOTS: u32 = u32::MAX / size_of::<Slot>() as u32;
 
-/// Why there can be no table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TableError {
-    /// Fewer than 2 stacks, or more than [`MAX_STACKS`].
-    Stacks,
-    /// Fewer than 2 frames a stack, or more than 65,535.
-    Depth,
-    /// Slots without frames, or the other way round, or memory that is not aligned.
-    Memory,
+/// Whether a table can have so many stacks of so many frames.
+///
+/// # Errors
+/// Which of the two is out of range.
+pub fn check_stacks(stacks: u32, depth: u32) -> Result<(), SetupError> {
+    if !(2..=MAX_STACKS).contains(&stacks) {
+        return Err(Fault::ShadowStacks.of(stacks as usize));
+    }
+    if !(2..=u16::MAX.into()).contains(&depth) {
+        return Err(Fault::ShadowDepth.of(depth as usize));
+    }
+    Ok(())
 }
 
 /// What did not fit, and other counts of a table: each stays at 2^32 - 1.
@@ -164,21 +168,16 @@ impl<T: Target> Profile<T> {
         frames: *const Frame,
         stacks: u32,
         depth: u32,
-    ) -> Result<(), TableError> {
-        if !(2..=MAX_STACKS).contains(&stacks) {
-            return Err(TableError::Stacks);
+    ) -> Result<(), SetupError> {
+        check_stacks(stacks, depth)?;
+        if slots.is_null() || !slots.is_aligned() {
+            return Err(Fault::Slots.of(slots.addr()));
         }
-        if !(2..=u16::MAX.into()).contains(&depth) {
-            return Err(TableError::Depth);
+        if frames.is_null() || !frames.is_aligned() {
+            return Err(Fault::Frames.of(frames.addr()));
         }
-        if slots.is_null()
-            || frames.is_null()
-            || !slots.is_aligned()
-            || !frames.is_aligned()
-            || slot_count == 0
-            || size_of::<usize>() > 4 && slot_count > MAX_SLOTS
-        {
-            return Err(TableError::Memory);
+        if slot_count == 0 || size_of::<usize>() > 4 && slot_count > MAX_SLOTS {
+            return Err(Fault::SlotCount.of(slot_count as usize));
         }
         self.slots.set(slots);
         // SAFETY: by this function's contract.

@@ -16,6 +16,7 @@ use core::mem::offset_of;
 use core::ptr::null;
 
 use kymo_wire::event::{Cause, EventId, WordSize};
+use kymo_wire::link::{Fault, SetupError};
 
 use crate::clock::Clock;
 use crate::config::{Config, Kept, START_ON};
@@ -42,7 +43,6 @@ mod steps;
 pub use commands::Wish;
 use listening::Listen;
 pub use port::SinglePort;
-pub use setup::Fault;
 use steps::Steps;
 
 /// The recorder, but for its [`Hot`]: that lies in `.data`, this in `.bss`.
@@ -52,6 +52,8 @@ pub struct Single<P: 'static> {
     inside: Cell<bool>,
     /// Why it is not set up: a [`Fault`] as a number, or 0.
     fault: Cell<u8>,
+    /// The value that is wrong then.
+    fault_value: Cell<usize>,
     /// The [way](Writer::way) of which the cost has been measured, or is being; 0: none.
     #[cfg(feature = "cost")]
     measured: Cell<u8>,
@@ -94,6 +96,7 @@ impl<P: SinglePort + 'static> Single<P> {
             rings: Rings::new(),
             listening: Cell::new(None),
             fault: Cell::new(0),
+            fault_value: Cell::new(0),
             inside: Cell::new(false),
             #[cfg(feature = "cost")]
             measured: Cell::new(0),
@@ -483,9 +486,9 @@ impl<P: SinglePort + 'static> Single<P> {
         &self.port
     }
 
-    /// Why the recorder is not set up, as one word ([`Fault::name`]).
-    pub fn fault(&self) -> Option<&'static str> {
-        Fault::name(self.fault.get())
+    /// Why the recorder is not set up.
+    pub fn fault(&self) -> Option<SetupError> {
+        Fault::from_number(self.fault.get()).map(|fault| fault.of(self.fault_value.get()))
     }
 
     /// How many hooks from inside a hook there were.

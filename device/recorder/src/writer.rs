@@ -4,6 +4,7 @@ use core::cell::Cell;
 use core::hint::black_box;
 
 use kymo_wire::event::EventId;
+use kymo_wire::link::SetupError;
 
 use crate::config::{
     CALL_SITES, Config, PROMOTE_ISR, PROMOTE_NOTHING, PROMOTE_SWITCHED_IN, PROMOTE_SWITCHED_OUT,
@@ -13,7 +14,7 @@ use crate::encode::{Alone, Driver, Stream};
 use crate::event::Parts;
 use crate::gate::code;
 use crate::hot::low;
-use crate::profile::{Frame, Home, Moment, Profile, Slot, TableError};
+use crate::profile::{Frame, Home, Moment, Profile, Slot};
 use crate::{Edge, Event, Target};
 
 mod direct;
@@ -116,7 +117,7 @@ impl<T: Target> Writer<T> {
         frames: *const Frame,
         stacks: u32,
         depth: u32,
-    ) -> Result<(), TableError> {
+    ) -> Result<(), SetupError> {
         // SAFETY: by this function's contract.
         unsafe { self.profile.set_up(slots, frames, stacks, depth) }
     }

@@ -152,6 +152,23 @@ pub extern "C" fn kymo_set_stopper(function: *const c_void) {
     system::set_sets(None, Some(function as usize));
 }
 
+/// Why the recorder could not be set up: the field of the configuration that is wrong, and its rule; null
+/// if it could. The value goes to `value`, unless that is null.
+///
+/// # Safety
+/// `value` is null, or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_status(value: *mut usize) -> *const c_char {
+    let Some(error) = system::set_up_error() else {
+        return core::ptr::null();
+    };
+    // SAFETY: by this function's contract.
+    if let Some(value) = unsafe { value.as_mut() } {
+        *value = error.value;
+    }
+    error.fault.text().as_ptr()
+}
+
 /// Forgets the recorded events and the profile table.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_clear() {

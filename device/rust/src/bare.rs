@@ -12,6 +12,7 @@ use kymo_recorder::items::{Cursor, Drained, Item, Timed};
 use kymo_recorder::single::{Single, Wish};
 use kymo_recorder::{Edge, Event, Target};
 use kymo_wire::event::{EventId, Layout, MetadataType};
+use kymo_wire::link::SetupError;
 use kymo_wire::note::NOTE_BYTES;
 
 /// What hooks look at first: in `.data`, so that the gate stays shut until start-up code has copied
@@ -167,6 +168,11 @@ pub fn isr_name(irq: u16, name: &[u8]) {
 /// Names a thread or an interrupt.
 pub fn describe(number: usize, name: &[u8], kind: MetadataType) {
     recorder().describe(&HOT, config(), kind, number, name);
+}
+
+/// Why the recorder could not be set up, which is tried now if it has not been.
+pub fn set_up_error() -> Option<SetupError> {
+    recorder().set_up_error(&HOT, config())
 }
 
 /// The periodic tick.

@@ -8,6 +8,7 @@ use kymo_recorder::hot::Hot;
 use kymo_recorder::items::{Cursor, Drained, Item, Timed};
 use kymo_recorder::{Edge, Event};
 use kymo_wire::event::{Layout, MetadataType};
+use kymo_wire::link::SetupError;
 use kymo_wire::note::NOTE_BYTES;
 
 /// How many CPUs there may be. Each takes a KiB of RAM, used or not.
@@ -128,6 +129,11 @@ pub fn turn(on: bool) {
 /// Sets trigger and stopper; what is `None` stays.
 pub fn set_sets(trigger: Option<usize>, stopper: Option<usize>) {
     RECORDER.set_sets(GATE, trigger, stopper);
+}
+
+/// Why the recorder could not be set up by the CPU that started first.
+pub fn set_up_error() -> Option<SetupError> {
+    RECORDER.fault()
 }
 
 /// Forgets events.

@@ -72,6 +72,7 @@ use kymo_recorder::gate::code;
 use kymo_recorder::profile::{Frame, Slot};
 use kymo_recorder::retained::WORDS;
 use kymo_recorder::{Edge, Event};
+pub use kymo_wire::link::{Fault, SetupError};
 
 /// Defines the program's configuration: a [`Config`], once in a program. The recorder writes wherever it
 /// says, so the word `unsafe` stands before it, and who writes that vouches for this:
@@ -226,6 +227,17 @@ pub fn set_trigger(function: usize) {
 /// The function (its address) whose exit turns recording off; 0 for none.
 pub fn set_stopper(function: usize) {
     system::set_sets(None, Some(function));
+}
+
+/// Whether the program's configuration can be used. The recorder is set up now if it has not been.
+///
+/// # Errors
+/// The rule that the configuration breaks, and the value that does.
+pub fn status() -> Result<(), SetupError> {
+    match system::set_up_error() {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
 }
 
 /// Forgets the recorded events and the profile table.

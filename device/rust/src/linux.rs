@@ -10,6 +10,7 @@ use kymo_recorder::hot::Hot;
 use kymo_recorder::items::{Cursor, Drained, Item, Timed};
 use kymo_recorder::{Edge, Event};
 use kymo_wire::event::{Cause, Layout, MetadataType};
+use kymo_wire::link::SetupError;
 use kymo_wire::note::NOTE_BYTES;
 
 /// The gate: in initialized memory. (The cursors are the threads'.)
@@ -228,6 +229,11 @@ pub fn set_sets(trigger: Option<usize>, stopper: Option<usize>) {
     if let Some(stopper) = stopper {
         GATE.set_stopper(stopper);
     }
+}
+
+/// Why the recorder could not be set up.
+pub fn set_up_error() -> Option<SetupError> {
+    process().set_up_error()
 }
 
 /// Forgets events and table.

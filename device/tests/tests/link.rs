@@ -474,7 +474,11 @@ fn without_a_table_or_with_a_wrong_configuration_dumps_are_refused() {
         wrong.frame("dump_trace"),
         (false, "the recorder could not be set up; see status".into())
     );
-    assert!(wrong.frame("status").1.ends_with(" error=buffer_size"));
+    let status = wrong.frame("status").1;
+    assert!(
+        status.ends_with(" error=buffer_size value=1024"),
+        "{status}"
+    );
 }
 
 #[test]

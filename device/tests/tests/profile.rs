@@ -7,8 +7,9 @@ use kymo_device_tests::Mock;
 use kymo_device_tests::Random;
 use kymo_device_tests::layout::Small;
 use kymo_recorder::Target;
-use kymo_recorder::profile::{Frame, Profile as Table, Slot, TableError};
+use kymo_recorder::profile::{Frame, Profile as Table, Slot};
 use kymo_wire::event::Layout;
+use kymo_wire::link::Fault;
 use kymo_wire::profile::Entry;
 
 type Profile = Table<Mock<Small>>;
@@ -299,11 +300,16 @@ fn unusable_sizes_are_refused() {
     let slots: &[Slot] = vec![Slot::default()].leak();
     let frames: &[Frame] = vec![Frame::default()].leak();
     for (stacks, depth, slots, error) in [
-        (1, 8, slots.as_ptr(), TableError::Stacks),
-        (33, 8, slots.as_ptr(), TableError::Stacks),
-        (2, 1, slots.as_ptr(), TableError::Depth),
-        (32, u32::MAX, slots.as_ptr(), TableError::Depth),
-        (2, 8, std::ptr::null(), TableError::Memory),
+        (1, 8, slots.as_ptr(), Fault::ShadowStacks.of(1)),
+        (33, 8, slots.as_ptr(), Fault::ShadowStacks.of(33)),
+        (2, 1, slots.as_ptr(), Fault::ShadowDepth.of(1)),
+        (
+            32,
+            u32::MAX,
+            slots.as_ptr(),
+            Fault::ShadowDepth.of(u32::MAX as usize),
+        ),
+        (2, 8, std::ptr::null(), Fault::Slots.of(0)),
     ] {
         let profile = Profile::new();
         // SAFETY: the call fails before it uses the memory.

@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use kymo_event::Addr;
-use kymo_wire::link::Mode;
+use kymo_wire::link::{Fault, Mode};
 
 /// Why a reply says not what it has to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -105,8 +105,26 @@ pub struct Status {
     pub refused: Option<u64>,
     /// Times that the target's clock went back, if it says.
     pub backward: Option<u64>,
-    /// Why the recorder could not be set up, if that is so.
+    /// Why the recorder could not be set up, if that is so, as the target says it: one word
+    /// ([`Fault::name`]), of older targets maybe another one.
     pub error: Option<String>,
+    /// The value of the configuration that is wrong then, if it says.
+    pub error_value: Option<u64>,
+}
+
+impl Status {
+    /// Why the recorder could not be set up: the rule that its configuration breaks, if the word is known.
+    pub fn set_up_error(&self) -> Option<String> {
+        let error = self.error.as_deref()?;
+        let rule =
+            Fault::from_name(error).map_or(String::new(), |fault| format!(": {}", fault.rule()));
+        Some(match self.error_value {
+            // An address is told from a number by its size.
+            Some(value) if value > 1 << 24 => format!("{error} is {value:#x}{rule}"),
+            Some(value) => format!("{error} is {value}{rule}"),
+            None => format!("{error}{rule}"),
+        })
+    }
 }
 
 impl FromStr for Status {
@@ -116,9 +134,14 @@ impl FromStr for Status {
     fn from_str(text: &str) -> Result<Self, ReplyError> {
         // The reason is a sentence, and stands last.
         let (text, error) = match text.split_once(" error=") {
-            Some((text, error)) => (text, Some(error.to_owned())),
+            Some((text, error)) => (text, Some(error)),
             None => (text, None),
         };
+        let (error, error_value) = match error.and_then(|error| error.split_once(" value=")) {
+            Some((error, value)) => (Some(error), value.trim_end().parse().ok()),
+            None => (error, None),
+        };
+        let error = error.map(str::to_owned);
         let words = Words(text);
         let optional = |key| words.find(key).map(|_| words.number(key)).transpose();
         Ok(Self {
@@ -138,6 +161,7 @@ impl FromStr for Status {
             refused: optional("refused")?,
             backward: optional("backward")?,
             error,
+            error_value,
         })
     }
 }
@@ -196,6 +220,14 @@ mod tests {
         let status: Status = failed.parse().unwrap();
         assert_eq!(status.refused, Some(3));
         assert_eq!(status.error.as_deref(), Some("the buffer is too small"));
+        let failed = format!("{STATUS} refused=3 error=packet_size value=500");
+        let status: Status = failed.parse().unwrap();
+        assert_eq!(status.error.as_deref(), Some("packet_size"));
+        assert_eq!(status.error_value, Some(500));
+        assert_eq!(
+            status.set_up_error().as_deref(),
+            Some("packet_size is 500: must be a multiple of 8, from 128 to 524288")
+        );
         let without = STATUS.replace("slots=7 ", "");
         assert_eq!(without.parse::<Status>().unwrap().slots, None);
         for (from, to, expected) in [

@@ -5,16 +5,16 @@ use core::fmt::Write as _;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kymo_recorder::config::{CONFIG_VERSION, Config, Function, START_ON};
-use kymo_recorder::encode::{Functions, MAX_PACKET, MIN_PACKET};
+use kymo_recorder::encode::{Functions, check_sizes};
 use kymo_recorder::gate::Gate;
 use kymo_recorder::identity::{build_id, functions, identity, mode};
 use kymo_recorder::link::{Link, Refusal};
 use kymo_recorder::metadata::Metadata;
-use kymo_recorder::profile::{Frame, MAX_STACKS, Slot};
+use kymo_recorder::profile::{Frame, Slot, check_stacks};
 use kymo_recorder::threads::{Lane, Lanes, ThreadPort as _};
 use kymo_recorder::{Edge, Event};
 use kymo_wire::event::Cause;
-use kymo_wire::link::{Identity, Mode};
+use kymo_wire::link::{Fault, Identity, MAX_FUNCTION_SHIFT, Mode, SetupError};
 use kymo_wire::process_file::region;
 
 use crate::ended::Ended;
@@ -81,7 +81,7 @@ pub struct Process {
     pub(crate) reader: Reader,
     pub(crate) config: Cell<Option<&'static Config>>,
     /// What is wrong with the configuration.
-    pub(crate) fault: Cell<Option<&'static str>>,
+    pub(crate) fault: Cell<Option<SetupError>>,
     sizes: Cell<Sizes>,
     /// Bytes that the recorder itself had recorded when it was set up.
     pub(crate) bytes_at_start: AtomicU32,
@@ -381,7 +381,7 @@ impl Process {
         let address = |function: Option<Function>| function.map_or(0, |it| it as usize);
         gate.set_trigger(address(config.trigger));
         gate.set_stopper(address(config.stopper));
-        let fault = self.check(config);
+        let fault = self.check(config).err();
         self.fault.set(fault);
         #[cfg(feature = "cost")]
         if fault.is_none() {
@@ -411,25 +411,25 @@ impl Process {
         bytes.fold(0, u32::wrapping_add)
     }
 
-    /// Tries the sizes that every lane will have; what is wrong with them, as one word.
-    fn check(&self, config: &Config) -> Option<&'static str> {
+    /// Tries the sizes that every lane will have.
+    fn check(&self, config: &Config) -> Result<(), SetupError> {
         let sizes = self.sizes.get();
-        let packets = sizes.buffer / sizes.packet.max(1);
         if config.version != CONFIG_VERSION {
-            Some("config_version")
-        } else if !(MIN_PACKET..=MAX_PACKET).contains(&sizes.packet)
-            || !sizes.packet.is_multiple_of(8)
-        {
-            Some("packet_size")
-        } else if packets < 2 || !sizes.buffer.is_multiple_of(sizes.packet) {
-            Some("buffer_size")
-        } else if config.slot_count != 0
-            && (!(2..=MAX_STACKS).contains(&config.shadow_stacks) || config.shadow_depth < 2)
-        {
-            Some("shadow_stacks")
-        } else {
-            None
+            return Err(Fault::Version.of(config.version as usize));
         }
+        if config.function_shift > MAX_FUNCTION_SHIFT {
+            return Err(Fault::FunctionShift.of(config.function_shift as usize));
+        }
+        check_sizes(sizes.buffer, sizes.packet)?;
+        if config.slot_count != 0 {
+            check_stacks(config.shadow_stacks, config.shadow_depth)?;
+        }
+        Ok(())
+    }
+
+    /// Why the recorder could not be set up.
+    pub fn set_up_error(&self) -> Option<SetupError> {
+        self.fault.get()
     }
 
     /// What happens when a buffer is full.

@@ -403,7 +403,8 @@ impl Control for View<'_> {
             refused: 0,
             // The clock has as many bits as its times.
             clock_gaps: 0,
-            error: process.fault.get().or(stuck.then_some("thread_stuck")),
+            setup_error: process.fault.get(),
+            stuck: stuck.then_some("thread_stuck"),
         }
     }
 

@@ -201,7 +201,8 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
             no_slot: self.profile().map_or(0, |profile| profile.losses().no_slot),
             refused,
             clock_gaps,
-            error: self.cpus.fault().or(stuck.then_some("cpu_stuck")),
+            setup_error: self.cpus.fault(),
+            stuck: stuck.then_some("cpu_stuck"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Setting up: the recorder by the first CPU, and each CPU by itself.
 
 use kymo_wire::event::Cause;
+use kymo_wire::link::{Fault, SetupError};
 
 use super::{CpuItems, Cpus, CpusPort, Lane};
 use crate::clock::Rate;
@@ -8,7 +9,6 @@ use crate::config::{CONFIG_VERSION, Config, Function, START_ON};
 use crate::gate::Gate;
 use crate::identity::{build_id_of, functions, mode, retained};
 use crate::retained::Retained;
-use crate::single::Fault;
 use crate::sync::Ordering;
 
 /// What two CPUs' memory must not share, in bytes.
@@ -41,8 +41,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 self.shared.config.set(Some(config));
                 let result = self.try_set_up(gate, config);
                 self.give_items(config, items);
-                let fault = result.map_or_else(|fault| fault as u8, |()| 0);
-                self.shared.fault.set(fault);
+                self.shared.fault.set(result.err());
                 #[cfg(feature = "cost")]
                 if let (Ok(()), Some(lane)) = (result, take_place()) {
                     self.measure(gate, lane);
@@ -64,23 +63,23 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         lane.is_some()
     }
 
-    fn try_set_up(&'static self, gate: &Gate, config: &'static Config) -> Result<(), Fault> {
+    fn try_set_up(&'static self, gate: &Gate, config: &'static Config) -> Result<(), SetupError> {
         if config.version != CONFIG_VERSION {
-            return Err(Fault::Version);
+            return Err(Fault::Version.of(config.version as usize));
         }
         let count = config.cpu_count.max(1);
         if count as usize > N {
-            return Err(Fault::Cpus);
+            return Err(Fault::Cpus.of(count as usize));
         }
         if config.slot_count != 0 && count > 1 {
-            return Err(Fault::ProfileOnCpus);
+            return Err(Fault::ProfileOnCpus.of(config.slot_count as usize));
         }
         let rate = self.rate(config)?;
         let size = config.buffer_size;
-        let apart =
-            (config.buffer as usize).is_multiple_of(LINE) && (size as usize).is_multiple_of(LINE);
-        if count > 1 && !apart {
-            return Err(Fault::BufferAlignment);
+        for value in [config.buffer as usize, size as usize] {
+            if count > 1 && !value.is_multiple_of(LINE) {
+                return Err(Fault::CpuBuffers.of(value));
+            }
         }
         for (i, lane) in self.lanes.iter().take(count as usize).enumerate() {
             // SAFETY: the program gives `count` buffers of this size to the recorder, one after the
@@ -163,18 +162,21 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     }
 
     /// How the program's clock counts; `None` if the processors' counter is the clock.
-    fn rate(&self, config: &Config) -> Result<Option<Rate>, Fault> {
+    fn rate(&self, config: &Config) -> Result<Option<Rate>, SetupError> {
         match config.clock {
-            None if self.port.counter_hz() == 0 && config.clock_hz == 0 => Err(Fault::Rate),
-            None => Ok(None),
-            Some(_) if (8..=32).contains(&config.clock_bits) && config.clock_hz != 0 => {
-                Ok(Some(Rate::of_turn(
-                    config.clock_hz,
-                    1u32.checked_shl(config.clock_bits).unwrap_or(0),
-                    config.tick_hz,
-                )))
+            None if self.port.counter_hz() == 0 && config.clock_hz == 0 => {
+                Err(Fault::ClockHz.of(0))
             }
-            Some(_) => Err(Fault::Rate),
+            None => Ok(None),
+            Some(_) if !(8..=32).contains(&config.clock_bits) => {
+                Err(Fault::ClockBits.of(config.clock_bits as usize))
+            }
+            Some(_) if config.clock_hz == 0 => Err(Fault::ClockHz.of(0)),
+            Some(_) => Ok(Some(Rate::of_turn(
+                config.clock_hz,
+                1u32.checked_shl(config.clock_bits).unwrap_or(0),
+                config.tick_hz,
+            ))),
         }
     }
 

@@ -3,7 +3,7 @@
 //! The link knows commands, frames and pieces; what there is to send, and what it means to turn
 //! recording on, is the business of each driver (one processor, several, threads of a process).
 
-use kymo_wire::link::{CommandError, Identity, Mode};
+use kymo_wire::link::{CommandError, Identity, Mode, SetupError};
 
 use crate::encode::Figures;
 use crate::long::divide;
@@ -92,7 +92,9 @@ pub struct Status {
     /// while something was recorded the trace tells where.
     pub clock_gaps: u32,
     /// Why the recorder could not be set up.
-    pub error: Option<&'static str>,
+    pub setup_error: Option<SetupError>,
+    /// Who did not leave a hook when a reader came, as one word.
+    pub stuck: Option<&'static str>,
 }
 
 /// What the link can ask of a recorder. The driver implements it.

@@ -3,7 +3,9 @@
 //! A microcontroller has little RAM, and many a program has no table: so there the state lies in the table's own
 //! memory, in its last slot, and a writer keeps but its address. Elsewhere it lies in the writer.
 
-use super::{Frame, Profile, Slot, TableError};
+use kymo_wire::link::SetupError;
+
+use super::{Frame, Profile, Slot};
 use crate::Target;
 
 #[cfg(all(target_os = "none", target_pointer_width = "32"))]
@@ -55,7 +57,7 @@ impl<T: Target> Home<T> {
         frames: *const Frame,
         stacks: u32,
         depth: u32,
-    ) -> Result<(), TableError> {
+    ) -> Result<(), SetupError> {
         // SAFETY: by this function's contract.
         unsafe {
             let (table, left) = self.0.place(slots, slot_count)?;
@@ -73,7 +75,9 @@ mod apart {
     use core::cell::Cell;
     use core::ptr::null;
 
-    use super::{Profile, Slot, TableError, Target};
+    use kymo_wire::link::Fault;
+
+    use super::{Profile, SetupError, Slot, Target};
 
     #[cfg(not(feature = "profile"))]
     use crate::left_out::LeftOut as Place;
@@ -106,14 +110,17 @@ mod apart {
             &self,
             slots: *mut Slot,
             slot_count: u32,
-        ) -> Result<(&Profile<T>, u32), TableError> {
+        ) -> Result<(&Profile<T>, u32), SetupError> {
             const {
                 assert!(size_of::<Profile<T>>() <= size_of::<Slot>());
                 assert!(align_of::<Profile<T>>() <= align_of::<Slot>());
                 assert!(size_of::<Profile<T>>() % 4 == 0);
             }
-            if slots.is_null() || !slots.is_aligned() || slot_count < 2 {
-                return Err(TableError::Memory);
+            if slots.is_null() || !slots.is_aligned() {
+                return Err(Fault::Slots.of(slots.addr()));
+            }
+            if slot_count < 2 {
+                return Err(Fault::SlotCount.of(slot_count as usize));
             }
             let last = slot_count - 1;
             // SAFETY: there is that slot, which is ours for good, and the state, of which all bits are zero, is not
@@ -138,7 +145,9 @@ mod apart {
 /// In the writer.
 #[cfg(not(all(target_os = "none", target_pointer_width = "32")))]
 mod within {
-    use super::{Profile, Slot, TableError, Target};
+    use kymo_wire::link::Fault;
+
+    use super::{Profile, SetupError, Slot, Target};
 
     #[cfg(not(feature = "profile"))]
     type Place<V> = core::marker::PhantomData<V>;
@@ -183,8 +192,10 @@ mod within {
             &self,
             _: *mut Slot,
             slot_count: u32,
-        ) -> Result<(&Profile<T>, u32), TableError> {
-            let table = self.get().ok_or(TableError::Memory)?;
+        ) -> Result<(&Profile<T>, u32), SetupError> {
+            let table = self
+                .get()
+                .ok_or(Fault::ProfileLeftOut.of(slot_count as usize))?;
             Ok((table, slot_count))
         }
 

@@ -1,6 +1,7 @@
 //! What the program asks of the recorder, beside what it tells of itself.
 
 use kymo_wire::event::{Cause, MetadataType};
+use kymo_wire::link::SetupError;
 
 use super::control::Handle;
 use super::{Single, SinglePort};
@@ -130,6 +131,19 @@ impl<P: SinglePort + 'static> Single<P> {
     ) {
         if self.wake(hot, config) {
             self.metadata.add(kind, self.outer_now(), number, text);
+        }
+    }
+
+    /// Sets the recorder up if it is not yet; why it could not be. (Before RAM is initialized nobody knows.)
+    pub fn set_up_error(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+    ) -> Option<SetupError> {
+        if self.wake(hot, config) {
+            self.fault()
+        } else {
+            None
         }
     }
 

@@ -84,7 +84,8 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
             no_slot: profile.map_or(0, |profile| profile.losses().no_slot),
             refused: single.refused(),
             clock_gaps: single.clock.gaps(),
-            error: single.fault(),
+            setup_error: single.fault(),
+            stuck: None,
         }
     }
 

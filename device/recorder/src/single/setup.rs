@@ -4,90 +4,14 @@
 use core::ptr::null;
 
 use kymo_wire::event::{Cause, WordSize};
+use kymo_wire::link::{Fault, SetupError};
 
 use super::{Single, SinglePort};
 use crate::clock::Rate;
 use crate::config::{CONFIG_VERSION, Config, Function, START_ON};
-use crate::encode::SetupError;
 use crate::hot::Hot;
 use crate::identity::{build_id_of, functions, mode, retained};
-use crate::profile::TableError;
 use crate::retained::Retained;
-
-/// Why the recorder is not set up. (No number is 0: that is no fault.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Fault {
-    /// `kymo_config.version` is not that of this library.
-    Version = 1,
-    /// There is no event buffer.
-    NoBuffer,
-    /// It, or a packet, is not aligned.
-    BufferAlignment,
-    /// A packet is too small or too large.
-    PacketSize,
-    /// The buffer has not room for whole packets, or for two.
-    BufferSize,
-    /// There are too few shadow stacks, or too many.
-    ShadowStacks,
-    /// They have too few frames.
-    ShadowDepth,
-    /// The memory of the profile table is unusable.
-    ProfileMemory,
-    /// No clock counts (yet).
-    NoClock,
-    /// `clock_hz` or `clock_bits` is out of range.
-    Rate,
-    /// `cpu_count` is more than the library was built for.
-    Cpus,
-    /// A profile table is wanted of several CPUs.
-    ProfileOnCpus,
-}
-
-/// What `status` says of each, from 1 on.
-const NAMES: [&str; 12] = [
-    "config_version",
-    "no_buffer",
-    "buffer_alignment",
-    "packet_size",
-    "buffer_size",
-    "shadow_stacks",
-    "shadow_depth",
-    "profile_memory",
-    "no_clock",
-    "clock_rate",
-    "cpu_count",
-    "profile_on_cpus",
-];
-
-impl Fault {
-    /// The word for the fault of this number; `None` if it is 0.
-    pub fn name(number: u8) -> Option<&'static str> {
-        let at = usize::from(number).checked_sub(1)?;
-        NAMES.get(at).copied()
-    }
-}
-
-impl From<SetupError> for Fault {
-    fn from(error: SetupError) -> Self {
-        match error {
-            SetupError::NoBuffer => Self::NoBuffer,
-            SetupError::Alignment => Self::BufferAlignment,
-            SetupError::PacketSize => Self::PacketSize,
-            SetupError::BufferSize => Self::BufferSize,
-        }
-    }
-}
-
-impl From<TableError> for Fault {
-    fn from(error: TableError) -> Self {
-        match error {
-            TableError::Stacks => Self::ShadowStacks,
-            TableError::Depth => Self::ShadowDepth,
-            TableError::Memory => Self::ProfileMemory,
-        }
-    }
-}
 
 impl<P: SinglePort + 'static> Single<P> {
     /// Whether RAM is initialized, so that the recorder may be touched. Sets it up if it is not yet; without
@@ -117,12 +41,13 @@ impl<P: SinglePort + 'static> Single<P> {
             if !gate.state().fresh() {
                 return false;
             }
-            const NO_CLOCK: u8 = Fault::NoClock as u8;
-            let fault = match self.try_set_up(hot, config) {
-                Ok(()) => 0,
-                Err(fault) => fault as u8,
+            const NO_CLOCK: u8 = Fault::NoClock.number();
+            let (fault, value) = match self.try_set_up(hot, config) {
+                Ok(()) => (0, 0),
+                Err(error) => (error.fault.number(), error.value),
             };
             self.fault.set(fault);
+            self.fault_value.set(value);
             match fault {
                 0 => gate.set_up(false, false),
                 NO_CLOCK => gate.set_up(false, true),
@@ -133,20 +58,20 @@ impl<P: SinglePort + 'static> Single<P> {
         done == Some(true)
     }
 
-    fn try_set_up(&self, hot: &'static Hot, config: &'static Config) -> Result<(), Fault> {
+    fn try_set_up(&self, hot: &'static Hot, config: &'static Config) -> Result<(), SetupError> {
         let (gate, stream) = (&hot.gate, self.writer.stream());
         if config.version != CONFIG_VERSION {
-            return Err(Fault::Version);
+            return Err(Fault::Version.of(config.version as usize));
         }
         let turn = match config.clock {
             _ if !config.counter.is_null() => 0,
             Some(_) if (8..=32).contains(&config.clock_bits) => 2 << (config.clock_bits - 1),
-            Some(_) => return Err(Fault::Rate),
-            None => self.port.find_counter().ok_or(Fault::NoClock)?,
+            Some(_) => return Err(Fault::ClockBits.of(config.clock_bits as usize)),
+            None => self.port.find_counter().ok_or(Fault::NoClock.of(0))?,
         };
         let rate = Rate::of_turn(config.clock_hz, turn, config.tick_hz);
         if rate.hz == 0 {
-            return Err(Fault::Rate);
+            return Err(Fault::ClockHz.of(0));
         }
         self.clock.set_up(&rate);
         // SAFETY: the program gives its buffers to the recorder, and describes them truly.
@@ -167,7 +92,7 @@ impl<P: SinglePort + 'static> Single<P> {
         self.advance();
         stream.set_mode(mode(config));
         if config.slot_count != 0 && !cfg!(feature = "profile") {
-            return Err(Fault::ProfileMemory);
+            return Err(Fault::ProfileLeftOut.of(config.slot_count as usize));
         }
         if config.slot_count != 0 {
             // SAFETY: as above.

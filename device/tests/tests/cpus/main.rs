@@ -86,7 +86,7 @@ fn what_a_cpu_records_into_shares_no_cache_line() {
     });
     assert!(!unaligned.start(0));
     let status = unaligned.status();
-    assert!(status.contains("error=buffer_alignment"), "{status}");
+    assert!(status.contains("error=cpu_buffers value=1000"), "{status}");
 }
 
 #[test]

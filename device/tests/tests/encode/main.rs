@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use kymo_device_tests::layout::{Large, LargeBig, Small, SmallBig};
 use kymo_device_tests::{Kind, Layouts, Mock, Packet, Random, Record, leak, packets};
 use kymo_recorder::Event;
-use kymo_recorder::encode::{Functions, SetupError, Stream};
+use kymo_recorder::encode::{Functions, Stream};
 use kymo_recorder::hot::{Cursor, low};
 use kymo_wire::event::{Cause, EventId, Layout};
-use kymo_wire::link::Mode;
+use kymo_wire::link::{Fault, Mode};
 
 use random::{Program, event, event_of, later};
 
@@ -427,13 +427,18 @@ fn unusable_buffers_are_refused() {
     let words = vec![0u64; 1024].leak();
     let buffer: *mut u8 = words.as_mut_ptr().cast();
     for (at, size, packet, error) in [
-        (std::ptr::null_mut(), 1024, 512, SetupError::NoBuffer),
-        (buffer.wrapping_add(4), 1024, 512, SetupError::Alignment),
-        (buffer, 1024, 500, SetupError::Alignment),
-        (buffer, 1024, 0, SetupError::PacketSize),
-        (buffer, 1024, 120, SetupError::PacketSize),
-        (buffer, 512, 512, SetupError::BufferSize),
-        (buffer, 1280, 512, SetupError::BufferSize),
+        (std::ptr::null_mut(), 1024, 512, Fault::NoBuffer.of(0)),
+        (
+            buffer.wrapping_add(4),
+            1024,
+            512,
+            Fault::BufferAlignment.of(buffer as usize + 4),
+        ),
+        (buffer, 1024, 500, Fault::PacketSize.of(500)),
+        (buffer, 1024, 0, Fault::PacketSize.of(0)),
+        (buffer, 1024, 120, Fault::PacketSize.of(120)),
+        (buffer, 512, 512, Fault::BufferSize.of(512)),
+        (buffer, 1280, 512, Fault::BufferSize.of(1280)),
     ] {
         let stream = Stream::<Mock<Small>>::new();
         // SAFETY: the memory is leaked; where it is not there the call fails.

@@ -4,9 +4,89 @@ use std::cell::Cell;
 
 use kymo_device_tests::{Kind, config};
 use kymo_recorder::config::{Config, FIXED, START_ON};
+use kymo_recorder::link::Control as _;
 use kymo_recorder::{Edge, Event};
+use kymo_wire::link::{Fault, Identity, Text};
 
 use super::{Device, LEAF, MAIN, WORK, enter};
+
+#[test]
+fn a_wrong_configuration_records_nothing_and_is_reported_for_what_it_is() {
+    let good = || config(16, 1024);
+    let table = || {
+        let words = |count: usize| vec![0u64; count].leak().as_mut_ptr();
+        Config {
+            slots: words(6 * 8).cast(),
+            slot_count: 8,
+            frames: words(5 * 2 * 8).cast(),
+            shadow_stacks: 2,
+            shadow_depth: 8,
+            ..good()
+        }
+    };
+    type Wrong = fn(&mut Config);
+    let wrong: [(Config, Wrong, Fault, usize); 16] = [
+        (good(), |it| it.version = 99, Fault::Version, 99),
+        (
+            good(),
+            |it| it.buffer = std::ptr::null_mut(),
+            Fault::NoBuffer,
+            0,
+        ),
+        (good(), |it| it.packet_size = 500, Fault::PacketSize, 500),
+        (
+            good(),
+            |it| it.packet_size = 1 << 20,
+            Fault::PacketSize,
+            1 << 20,
+        ),
+        (good(), |it| it.packet_size = 0, Fault::PacketSize, 0),
+        (good(), |it| it.buffer_size = 1024, Fault::BufferSize, 1024),
+        (good(), |it| it.buffer_size = 2500, Fault::BufferSize, 2500),
+        (good(), |it| it.metadata_size = 3, Fault::MetadataSize, 3),
+        (good(), |it| it.function_shift = 8, Fault::FunctionShift, 8),
+        (good(), |it| it.clock_hz = 0, Fault::ClockHz, 0),
+        (
+            table(),
+            |it| it.slots = std::ptr::null_mut(),
+            Fault::Slots,
+            0,
+        ),
+        (
+            table(),
+            |it| it.frames = std::ptr::null_mut(),
+            Fault::Frames,
+            0,
+        ),
+        (table(), |it| it.shadow_stacks = 1, Fault::ShadowStacks, 1),
+        (table(), |it| it.shadow_stacks = 33, Fault::ShadowStacks, 33),
+        (table(), |it| it.shadow_depth = 1, Fault::ShadowDepth, 1),
+        (
+            table(),
+            |it| it.shadow_depth = 1 << 16,
+            Fault::ShadowDepth,
+            1 << 16,
+        ),
+    ];
+    for (mut config, spoil, fault, value) in wrong {
+        spoil(&mut config);
+        let device = Device::new(Config {
+            flags: START_ON,
+            ..config
+        });
+        device.enter(MAIN);
+        device.exit(MAIN);
+        assert_eq!(device.single.fault(), Some(fault.of(value)));
+        assert_eq!(device.records(), []);
+        let control = device.single.control(device.hot, device.config);
+        let line = &mut [0; 400];
+        let mut line = Text::new(line);
+        control.identity().write(&mut line);
+        // What it cannot number functions by the host must be able to read.
+        let line = std::str::from_utf8(line.bytes()).expect("text");
+        assert!(Identity::parse(line).is_some(), "{line}");
+    }
+}
 
 #[test]
 fn a_clock_that_counts_down_hangs_nothing_and_is_marked() {

@@ -14,6 +14,7 @@ use kymo_recorder::hot::Hot;
 use kymo_recorder::retained::{Place, Retained, WORDS};
 use kymo_recorder::single::{Single, Wish};
 use kymo_recorder::{Edge, Event, Target};
+use kymo_wire::link::Fault;
 
 mod blocks;
 mod faults;
@@ -416,51 +417,12 @@ fn without_a_clock_events_are_counted_until_there_is_one() {
     device.port.turn.set(0);
     device.enter(MAIN);
     device.enter(WORK);
-    assert_eq!(device.single.fault(), Some("no_clock"));
+    assert_eq!(device.single.fault(), Some(Fault::NoClock.of(0)));
     device.port.turn.set(1 << 24);
     device.exit(WORK);
     assert_eq!(device.single.fault(), None);
     assert_eq!(device.kinds(), [recording(true, 0), exit(WORK)]);
     assert_eq!(device.read()[0].discarded, 2);
-}
-
-#[test]
-fn a_wrong_configuration_records_nothing_and_says_why() {
-    for (config, fault) in [
-        (
-            Config {
-                version: 99,
-                ..config(16, 1024)
-            },
-            "config_version",
-        ),
-        (
-            Config {
-                clock_hz: 0,
-                ..config(16, 1024)
-            },
-            "clock_rate",
-        ),
-        (config(1, 1024), "buffer_size"),
-        (
-            Config {
-                slot_count: 8,
-                shadow_stacks: 2,
-                shadow_depth: 8,
-                ..config(16, 1024)
-            },
-            "profile_memory",
-        ),
-    ] {
-        let device = Device::new(Config {
-            flags: START_ON,
-            ..config
-        });
-        device.enter(MAIN);
-        device.exit(MAIN);
-        assert_eq!(device.single.fault(), Some(fault));
-        assert_eq!(device.records(), []);
-    }
 }
 
 #[test]

@@ -247,11 +247,15 @@ fn text(
     if let Some(backward) = status.backward.filter(|backward| *backward > 0) {
         line("clock", format!("went back {backward} times"))?;
     }
-    if let Some(error) = &status.error {
-        line(
-            "error",
-            format!("the recorder could not be set up: {error}"),
-        )?;
+    if let Some(error) = status.set_up_error() {
+        let text = match status.error.as_deref() {
+            Some("cpu_stuck" | "thread_stuck") => {
+                "a CPU or thread did not leave its hook when it was read: its recording is missing"
+                    .to_owned()
+            }
+            _ => format!("the recorder could not be set up: {error}"),
+        };
+        line("error", text)?;
     }
     Ok(())
 }
@@ -321,6 +325,7 @@ fn json(
     object.member("refused", status.refused)?;
     object.member("backward", status.backward)?;
     object.member("error", status.error.as_deref())?;
+    object.member("error_value", status.error_value)?;
     object.end()?;
     out.write_all(b"\n")
 }

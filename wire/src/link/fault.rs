@@ -1,0 +1,162 @@
+//! Why a recorder could not be set up: the rule of `kymo_config` that the program breaks.
+//!
+//! A target reports `error=NAME value=NUMBER` in its `status`; the sentence that goes with the name is
+//! here, for the host and for `kymo_status()` on the target.
+
+use core::ffi::CStr;
+
+/// Defines the faults: each has a name and a rule.
+macro_rules! faults {
+    ($($(#[$doc:meta])* $fault:ident $name:literal $rule:literal;)*) => {
+        /// A rule that a program's configuration breaks.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Fault {
+            $($(#[$doc])* $fault,)*
+        }
+
+        impl Fault {
+            /// All faults.
+            pub const ALL: &[Self] = &[$(Self::$fault),*];
+
+            /// What `status` calls it: as a rule the field of `kymo_config` that is wrong.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$fault => $name,)*
+                }
+            }
+
+            /// What must hold, in words.
+            pub const fn rule(self) -> &'static str {
+                match self {
+                    $(Self::$fault => $rule,)*
+                }
+            }
+
+            /// Name and rule, for C.
+            pub const fn text(self) -> &'static CStr {
+                let text: &'static [u8] = match self {
+                    $(Self::$fault => concat!($name, ": ", $rule, "\0").as_bytes(),)*
+                };
+                match CStr::from_bytes_with_nul(text) {
+                    Ok(text) => text,
+                    Err(_) => c"",
+                }
+            }
+        }
+    };
+}
+
+faults! {
+    /// The configuration was compiled with the header of another release.
+    Version "version" "must be the KYMO_CONFIG_VERSION of this library: compile with the kymo.h beside it";
+    /// There is no event buffer.
+    NoBuffer "buffer" "must not be NULL";
+    /// The buffer is not aligned.
+    BufferAlignment "buffer_alignment" "the address of buffer must be a multiple of 8";
+    /// A packet is too small, too large, or not aligned.
+    PacketSize "packet_size" "must be a multiple of 8, from 128 to 524288";
+    /// The buffer has not room for whole packets, or for two.
+    BufferSize "buffer_size" "must be a multiple of packet_size, at least twice that";
+    /// The buffers of several CPUs share cache lines.
+    CpuBuffers "cpu_buffers" "with several CPUs the address of buffer and buffer_size must be multiples of 128";
+    /// The memory for metadata is not aligned.
+    MetadataAlignment "metadata_alignment" "the address of metadata must be a multiple of 8";
+    /// The memory for metadata is too small or too large.
+    MetadataSize "metadata_size" "must be at least 128 and less than 524288";
+    /// There are too few slots.
+    SlotCount "slot_count" "must be at least 2";
+    /// There is no memory for slots, or it is not aligned.
+    Slots "slots" "must not be NULL, and its address must be a multiple of 8";
+    /// There is no memory for shadow stacks, or it is not aligned.
+    Frames "frames" "must not be NULL, and its address must be a multiple of 8";
+    /// There are too few shadow stacks, or too many.
+    ShadowStacks "shadow_stacks" "must be from 2 to 32";
+    /// The shadow stacks have too few frames, or too many.
+    ShadowDepth "shadow_depth" "must be from 2 to 65535";
+    /// A profile table is wanted of a library that has none.
+    ProfileLeftOut "profile_left_out" "slot_count must be 0: this library was built without the profile table";
+    /// A profile table is wanted of several CPUs.
+    ProfileOnCpus "profile_on_cpus" "slot_count must be 0 where cpu_count is more than 1";
+    /// No clock counts (yet).
+    NoClock "no_clock" "a counter must run: give counter or clock, or start DWT_CYCCNT or SysTick";
+    /// The clock function's width is out of range.
+    ClockBits "clock_bits" "must be from 8 to 32 where clock is given";
+    /// The clock has no rate.
+    ClockHz "clock_hz" "must not be 0";
+    /// Functions are numbered more coarsely than readers know.
+    FunctionShift "function_shift" "must be from 0 to 7";
+    /// There are more CPUs than the library was built for.
+    Cpus "cpu_count" "must be at most 16";
+}
+
+/// The greatest [`function_shift`](crate::event::Layout::function_shift).
+pub const MAX_FUNCTION_SHIFT: u32 = 7;
+
+impl Fault {
+    /// Its number, from 1 on: 0 is no fault.
+    pub const fn number(self) -> u8 {
+        self as u8 + 1
+    }
+
+    /// The fault of this number; `None` if it is 0, or nobody's.
+    pub fn from_number(number: u8) -> Option<Self> {
+        let at = usize::from(number).checked_sub(1)?;
+        Self::ALL.get(at).copied()
+    }
+
+    /// The fault of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|fault| fault.name() == name).copied()
+    }
+}
+
+/// A fault, and the value of the configuration that breaks the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetupError {
+    /// Which rule.
+    pub fault: Fault,
+    /// What the program gives in its place: a number, or an address.
+    pub value: usize,
+}
+
+impl Fault {
+    /// This fault, because of that value.
+    pub const fn of(self, value: usize) -> SetupError {
+        SetupError { fault: self, value }
+    }
+}
+
+impl core::fmt::Display for SetupError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { fault, value } = self;
+        write!(f, "{} is {value}: {}", fault.name(), fault.rule())
+    }
+}
+
+impl core::error::Error for SetupError {}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn names_are_words_and_numbers_come_back() {
+        for (n, fault) in Fault::ALL.iter().enumerate() {
+            assert_eq!(Fault::from_number(n as u8 + 1), Some(*fault));
+            assert_eq!(usize::from(fault.number()), n + 1);
+            assert_eq!(Fault::from_name(fault.name()), Some(*fault));
+            assert!(!fault.name().contains([' ', '=']), "{fault:?}");
+            assert!(fault.text().to_bytes().starts_with(fault.name().as_bytes()));
+            assert!(fault.text().to_bytes().ends_with(fault.rule().as_bytes()));
+        }
+        assert_eq!(Fault::from_number(0), None);
+        assert_eq!(Fault::from_number(200), None);
+        assert_eq!(
+            Fault::PacketSize.of(500).to_string(),
+            "packet_size is 500: must be a multiple of 8, from 128 to 524288"
+        );
+    }
+}
