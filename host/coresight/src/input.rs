@@ -1,5 +1,6 @@
 //! Inputs of any kind, opened: trace buffers with their sources and the code that these ran.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use crate::Error;
@@ -41,6 +42,7 @@ pub fn open_snapshot(path: &Path) -> Result<(Vec<Buffer>, Vec<Error>), Error> {
     let snapshot = Snapshot::open(path)?;
     let mut buffers = Vec::new();
     let mut missing = Vec::new();
+    let mut files = HashMap::new();
     for buffer in &snapshot.buffers {
         let sources = Source::of_buffer(&snapshot, buffer);
         let mut code = Vec::new();
@@ -48,8 +50,9 @@ pub fn open_snapshot(path: &Path) -> Result<(Vec<Buffer>, Vec<Error>), Error> {
             let core = snapshot
                 .device(&source.name)
                 .and_then(|device| snapshot.core_of(device));
-            let (images, errors) =
-                core.map_or_else(Default::default, |core| Images::of_core(&snapshot, core));
+            let (images, errors) = core.map_or_else(Default::default, |core| {
+                Images::of_core(&snapshot, core, &mut files)
+            });
             code.push(images);
             missing.extend(errors);
         }

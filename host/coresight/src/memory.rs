@@ -1,5 +1,10 @@
 //! Memory images: the code that a trace was taken of.
 
+use std::collections::HashMap;
+use std::ops::{Deref, Range};
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use crate::Error;
 use crate::isa::Isa;
 use crate::snapshot::{Device, Snapshot};
@@ -88,11 +93,55 @@ impl<C: Code> Code for &C {
     }
 }
 
-/// Images of memory, by address and space.
+/// Bytes of a file, or a part of them. Copies and parts share the memory, however many mappings a file has.
 #[derive(Clone, Debug, Default)]
-pub struct Images {
-    /// Sorted by address.
+pub struct Bytes {
+    file: Arc<Vec<u8>>,
+    part: Range<usize>,
+}
+
+impl Bytes {
+    /// The part from `offset` on, of at most `length` bytes: less where the bytes end before.
+    #[must_use]
+    pub fn part(&self, offset: u64, length: u64) -> Self {
+        let within = |value| usize::try_from(value).unwrap_or(usize::MAX);
+        let start = self.part.start + within(offset).min(self.part.len());
+        let end = start + within(length).min(self.part.end - start);
+        Bytes {
+            file: Arc::clone(&self.file),
+            part: start..end,
+        }
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(file: Vec<u8>) -> Self {
+        let part = 0..file.len();
+        Bytes {
+            file: Arc::new(file),
+            part,
+        }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.file.get(self.part.clone()).unwrap_or_default()
+    }
+}
+
+/// Images of memory, by address and space. Copies share them.
+#[derive(Clone, Debug, Default)]
+pub struct Images(Arc<Sorted>);
+
+#[derive(Clone, Debug, Default)]
+struct Sorted {
+    /// Sorted by address; of several at one address, the one added last comes first.
     images: Vec<Image>,
+    /// For each image the highest address, inclusive, of it and all before it.
+    reach: Vec<u64>,
 }
 
 /// One image.
@@ -105,68 +154,113 @@ pub struct Image {
     /// Offset of that byte in the file.
     pub file_offset: u64,
     /// Its bytes.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
     /// In which spaces it is visible.
     pub space: MemorySpace,
+}
+
+impl Image {
+    /// Address of the last byte. An image that would reach beyond the address space ends with it.
+    fn last(&self) -> u64 {
+        let behind = (self.bytes.len() as u64).saturating_sub(1);
+        self.address.saturating_add(behind)
+    }
+}
+
+impl Sorted {
+    /// Works out the reach from the image at this index on.
+    fn measure(&mut self, from: usize) {
+        self.reach.truncate(from);
+        let mut reach = self.reach.last().copied().unwrap_or_default();
+        for image in self.images.get(from..).unwrap_or_default() {
+            reach = reach.max(image.last());
+            self.reach.push(reach);
+        }
+    }
+}
+
+impl FromIterator<Image> for Images {
+    /// Where several have an address, the first one does.
+    fn from_iter<T: IntoIterator<Item = Image>>(images: T) -> Self {
+        let mut images: Vec<_> = images.into_iter().collect();
+        images.reverse();
+        images.sort_by_key(|image| image.address);
+        let mut sorted = Sorted {
+            images,
+            reach: Vec::new(),
+        };
+        sorted.measure(0);
+        Images(Arc::new(sorted))
+    }
 }
 
 impl Images {
     /// Adds an image. Where several have an address, the one added first does.
     pub fn add(&mut self, image: Image) {
-        let at = self
+        let sorted = Arc::make_mut(&mut self.0);
+        let at = sorted
             .images
             .partition_point(|other| other.address < image.address);
-        self.images.insert(at, image);
+        sorted.images.insert(at, image);
+        sorted.measure(at);
     }
 
     /// The image that has an address.
     pub fn find(&self, space: MemorySpace, address: u64) -> Option<&Image> {
-        // Images that begin at or before the address; few overlap, so the search backwards is short.
-        let end = self
-            .images
-            .partition_point(|image| image.address <= address);
-        self.images[..end].iter().rev().find(|image| {
-            let offset = usize::try_from(address - image.address).unwrap_or(usize::MAX);
-            image.space.overlaps(space) && offset < image.bytes.len()
-        })
+        // Images that begin at or before the address, backwards until none of those left reaches it.
+        let Sorted { images, reach } = &*self.0;
+        let end = images.partition_point(|image| image.address <= address);
+        let candidates = images[..end].iter().zip(&reach[..end]).rev();
+        candidates
+            .take_while(|(_, reach)| **reach >= address)
+            .map(|(image, _)| image)
+            .find(|image| {
+                let offset = usize::try_from(address - image.address).unwrap_or(usize::MAX);
+                image.space.overlaps(space) && offset < image.bytes.len()
+            })
     }
 
     /// The images, by address.
     pub fn iter(&self) -> impl Iterator<Item = &Image> {
-        self.images.iter()
+        self.0.images.iter()
     }
 
-    /// The memory of a core of a snapshot. What cannot be read is returned beside it, by its message.
-    pub fn of_core(snapshot: &Snapshot, core: &Device) -> (Self, Vec<Error>) {
-        let mut images = Images::default();
+    /// The memory of a core of a snapshot. What cannot be read is returned beside it, by its message. `files` keeps what
+    /// was read, for the other cores.
+    pub fn of_core(
+        snapshot: &Snapshot,
+        core: &Device,
+        files: &mut HashMap<PathBuf, Bytes>,
+    ) -> (Self, Vec<Error>) {
+        let mut images = Vec::new();
         let mut errors = Vec::new();
         for dump in &core.dumps {
-            let bytes = match snapshot.read(&dump.file) {
-                Ok(bytes) => bytes,
-                Err(error) => {
-                    errors.push(error);
-                    continue;
-                }
+            let bytes = match files.get(&dump.file) {
+                Some(bytes) => bytes.clone(),
+                None => match snapshot.read(&dump.file) {
+                    Ok(bytes) => {
+                        let bytes = Bytes::from(bytes);
+                        files.insert(dump.file.clone(), bytes.clone());
+                        bytes
+                    }
+                    Err(error) => {
+                        errors.push(error);
+                        continue;
+                    }
+                },
             };
-            let start = usize::try_from(dump.offset)
-                .unwrap_or(usize::MAX)
-                .min(bytes.len());
-            let rest = &bytes[start..];
-            let len = dump.length.map_or(rest.len(), |len| {
-                usize::try_from(len).unwrap_or(usize::MAX).min(rest.len())
-            });
-            images.add(Image {
+            images.push(Image {
                 name: dump.file.display().to_string(),
                 address: dump.address,
                 file_offset: dump.offset,
-                bytes: rest[..len].to_vec(),
+                bytes: bytes.part(dump.offset, dump.length.unwrap_or(u64::MAX)),
                 space: dump
                     .space
                     .as_deref()
                     .map_or(MemorySpace::ANY, MemorySpace::of_name),
             });
         }
-        (images, errors)
+        (images.into_iter().collect(), errors)
     }
 }
 
@@ -241,5 +335,48 @@ impl Layout {
     pub fn isa_at(&self, address: u64) -> Option<Option<Isa>> {
         let after = self.marks.partition_point(|(mark, _)| *mark <= address);
         Some(self.marks.get(after.checked_sub(1)?)?.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(name: &str, address: u64, bytes: &[u8], space: MemorySpace) -> Image {
+        Image {
+            name: name.into(),
+            address,
+            file_offset: 0,
+            bytes: bytes.to_vec().into(),
+            space,
+        }
+    }
+
+    #[test]
+    fn the_first_of_several_images_has_an_address() {
+        let all = [
+            image("first", 16, &[1; 8], MemorySpace::EL3),
+            image("long", 0, &[2; 64], MemorySpace::ANY),
+            image("second", 16, &[3; 8], MemorySpace::ANY),
+            image("top", u64::MAX - 3, &[4; 8], MemorySpace::ANY),
+        ];
+        let collected: Images = all.iter().cloned().collect();
+        let mut added = Images::default();
+        all.into_iter().for_each(|image| added.add(image));
+        for images in [collected, added] {
+            let at = |space, address| images.at(space, address).map(|bytes| bytes[0]);
+            assert_eq!(at(MemorySpace::EL3, 16), Some(1));
+            assert_eq!(at(MemorySpace::EL1N, 16), Some(3));
+            assert_eq!(at(MemorySpace::EL1N, 40), Some(2));
+            assert_eq!(at(MemorySpace::EL1N, 64), None);
+            assert_eq!(at(MemorySpace::EL1N, u64::MAX), Some(4));
+        }
+    }
+
+    #[test]
+    fn parts_end_where_their_file_does() {
+        let bytes = Bytes::from(vec![1, 2, 3, 4]);
+        assert_eq!(&*bytes.part(1, 2).part(1, u64::MAX), [3]);
+        assert_eq!(&*bytes.part(9, 1), [0u8; 0]);
     }
 }

@@ -10,13 +10,13 @@
 
 mod metadata;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use crate::Error;
 use crate::frames::{self, FrameFormat, Frames, TraceId};
 use crate::input::Buffer;
-use crate::memory::{Image, Images, MemorySpace};
+use crate::memory::{Bytes, Image, Images, MemorySpace};
 use crate::source::Source;
 use metadata::Metadata;
 
@@ -69,43 +69,43 @@ pub struct Recording {
 impl Recording {
     /// Gives the buffers code. `read` finds a mapping's file; what it does not find is returned.
     pub fn load(&mut self, mut read: impl FnMut(&Mapping) -> Option<Vec<u8>>) -> Vec<Mapping> {
-        let mut missing = Vec::new();
-        let mut loaded: Vec<(Mapping, Image)> = Vec::new();
+        let mut missing: HashMap<String, Mapping> = HashMap::new();
+        let mut loaded: Vec<(&Mapping, Image)> = Vec::new();
+        // Mappings of one file differ in offsets and processes; its build ID decides which file that is.
+        let mut files: HashMap<(&str, &[u8]), Option<Bytes>> = HashMap::new();
         for mapping in &self.mappings {
-            let Some(file) = read(mapping) else {
-                if !missing
-                    .iter()
-                    .any(|other: &Mapping| other.path == mapping.path)
-                {
-                    missing.push(mapping.clone());
-                }
+            let file = files
+                .entry((&mapping.path, &mapping.build_id))
+                .or_insert_with(|| read(mapping).map(Bytes::from));
+            let Some(file) = file else {
+                missing
+                    .entry(mapping.path.clone())
+                    .or_insert_with(|| mapping.clone());
                 continue;
             };
-            let start = usize::try_from(mapping.offset)
-                .unwrap_or(usize::MAX)
-                .min(file.len());
-            let len = usize::try_from(mapping.length)
-                .unwrap_or(usize::MAX)
-                .min(file.len() - start);
             let image = Image {
                 name: mapping.path.clone(),
                 address: mapping.address,
                 file_offset: mapping.offset,
-                bytes: file[start..start + len].to_vec(),
+                bytes: file.part(mapping.offset, mapping.length),
                 space: MemorySpace::ANY,
             };
-            loaded.push((mapping.clone(), image));
+            loaded.push((mapping, image));
         }
         for (buffer, process) in self.buffers.iter_mut().zip(&self.processes) {
-            let mut images = Images::default();
             // A mapping replaces what was there before: the newest comes first.
-            for (mapping, image) in loaded.iter().rev() {
-                if process.is_none() || mapping.process.is_none() || mapping.process == *process {
-                    images.add(image.clone());
-                }
-            }
+            let images: Images = loaded
+                .iter()
+                .rev()
+                .filter(|(mapping, _)| {
+                    process.is_none() || mapping.process.is_none() || mapping.process == *process
+                })
+                .map(|(_, image)| image.clone())
+                .collect();
             buffer.code = vec![images; buffer.sources.len()];
         }
+        let mut missing: Vec<_> = missing.into_values().collect();
+        missing.sort_by(|a, b| a.path.cmp(&b.path));
         missing
     }
 }

@@ -5,7 +5,8 @@
 //! core a source belongs to. A device file has the registers that configure a source, or the memory of a core.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::{Component, Path, PathBuf};
 
 use crate::Error;
 use crate::frames::FrameFormat;
@@ -92,7 +93,7 @@ impl Snapshot {
         } else {
             path.parent().unwrap_or(path).to_owned()
         };
-        let main = Ini::read(&directory.join("snapshot.ini"))?;
+        let main = Ini::read(&directory, Path::new("snapshot.ini"))?;
         let mut snapshot = Snapshot {
             directory,
             devices: Vec::new(),
@@ -103,10 +104,10 @@ impl Snapshot {
         for (_, file) in main.section("device_list") {
             snapshot
                 .devices
-                .push(read_device(&snapshot.directory.join(file))?);
+                .push(read_device(&snapshot.directory, Path::new(file))?);
         }
         let metadata = match main.value("trace", "metadata") {
-            Some(file) => Ini::read(&snapshot.directory.join(file))?,
+            Some(file) => Ini::read(&snapshot.directory, Path::new(file))?,
             None => return Ok(snapshot),
         };
         // The reference tool takes buffers as their sections come, not as the list names them.
@@ -148,11 +149,12 @@ impl Snapshot {
     /// The bytes of a buffer.
     ///
     /// # Errors
-    /// [`Error::Io`] if a file cannot be read.
+    /// As [`read`](Self::read); all files together may have 4 GiB.
     pub fn read_buffer(&self, buffer: &Buffer) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         for file in &buffer.files {
-            bytes.extend(self.read(file)?);
+            let left = LARGEST_FILE.saturating_sub(bytes.len() as u64);
+            bytes.extend(read(&self.directory, file, left)?);
         }
         Ok(bytes)
     }
@@ -160,10 +162,10 @@ impl Snapshot {
     /// The bytes of a file of the snapshot.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read.
+    /// [`Error::Io`] if it cannot be read, is no regular file or larger than 4 GiB; [`Error::Value`] if it lies outside the
+    /// snapshot's directory.
     pub fn read(&self, file: &Path) -> Result<Vec<u8>, Error> {
-        let path = self.directory.join(file);
-        std::fs::read(&path).map_err(|source| Error::Io { path, source })
+        read(&self.directory, file, LARGEST_FILE)
     }
 
     /// The device of that name.
@@ -189,8 +191,44 @@ impl Snapshot {
     }
 }
 
-fn read_device(path: &Path) -> Result<Device, Error> {
-    let ini = Ini::read(path)?;
+/// The largest buffer or memory image, in bytes.
+const LARGEST_FILE: u64 = 4 << 30;
+
+/// The largest `.ini` file, in bytes.
+const LARGEST_INI: u64 = 16 << 20;
+
+/// Reads a file that a snapshot names. Snapshots come from others: a name may not lead out of the directory, nor to a
+/// device or a pipe, which may never end.
+fn read(directory: &Path, file: &Path, largest: u64) -> Result<Vec<u8>, Error> {
+    let is_below = file
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    if !is_below {
+        return Err(Error::Value {
+            place: directory.display().to_string(),
+            expected: "a file below the snapshot's directory",
+            found: file.display().to_string(),
+        });
+    }
+    let path = directory.join(file);
+    let wrong = |kind: io::ErrorKind, message: String| io::Error::new(kind, message);
+    let bytes = std::fs::metadata(&path).and_then(|about| {
+        if !about.is_file() {
+            let message = "expected a regular file".to_owned();
+            return Err(wrong(io::ErrorKind::InvalidInput, message));
+        }
+        if about.len() > largest {
+            let message = format!("expected at most {largest} bytes, found {}", about.len());
+            return Err(wrong(io::ErrorKind::FileTooLarge, message));
+        }
+        std::fs::read(&path)
+    });
+    bytes.map_err(|source| Error::Io { path, source })
+}
+
+fn read_device(directory: &Path, file: &Path) -> Result<Device, Error> {
+    let path = directory.join(file);
+    let ini = Ini::read(directory, file)?;
     let mut device = Device {
         name: ini.value("device", "name").unwrap_or_default().to_owned(),
         class: ini.value("device", "class").unwrap_or_default().to_owned(),
@@ -257,12 +295,9 @@ struct Section {
 }
 
 impl Ini {
-    fn read(path: &Path) -> Result<Self, Error> {
-        let bytes = std::fs::read(path).map_err(|source| Error::Io {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::parse(path, &String::from_utf8_lossy(&bytes))
+    fn read(directory: &Path, file: &Path) -> Result<Self, Error> {
+        let bytes = read(directory, file, LARGEST_INI)?;
+        Self::parse(&directory.join(file), &String::from_utf8_lossy(&bytes))
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, Error> {
@@ -333,6 +368,23 @@ mod tests {
         .unwrap();
         assert_eq!(ini.value("a", "k"), Some("v"));
         assert_eq!(ini.value("b", "R(0x1)"), Some("0x10"));
+    }
+
+    #[test]
+    fn reads_regular_files_below_its_directory_alone() {
+        for (file, expected) in [
+            ("/dev/zero", "below the snapshot's directory"),
+            ("../Cargo.toml", "below the snapshot's directory"),
+            ("src/../../x", "below the snapshot's directory"),
+            ("src", "expected a regular file"),
+        ] {
+            let directory = Path::new(env!("CARGO_MANIFEST_DIR"));
+            let error = read(directory, Path::new(file), 100).expect_err(file);
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let error = read(directory, Path::new("src/snapshot.rs"), 100).expect_err("its size");
+        assert!(error.to_string().contains("at most 100 bytes"), "{error}");
     }
 
     #[test]

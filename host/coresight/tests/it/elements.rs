@@ -1,6 +1,6 @@
 //! Elements, line by line against the reference tool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 use kymo_coresight::element::Element;
@@ -84,7 +84,7 @@ fn listing(name: &str, buffer: usize, options: EtmV4Options) -> Option<BTreeMap<
         let images = snapshot
             .device(&source.name)
             .and_then(|device| snapshot.core_of(device))
-            .map(|core| Images::of_core(&snapshot, core).0)
+            .map(|core| Images::of_core(&snapshot, core, &mut HashMap::new()).0)
             .unwrap_or_default();
         let mut offsets = stream.offsets();
         let mut lines = Vec::new();

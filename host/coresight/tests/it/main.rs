@@ -5,3 +5,4 @@ mod elements;
 mod hostile;
 mod packets;
 mod perf;
+mod recordings;

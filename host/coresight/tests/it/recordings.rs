@@ -1,0 +1,273 @@
+//! perf.data files of the kinds of which no capture exists, made from a snapshot's bytes: metadata version 2 with trace IDs
+//! in records of their own, snapshot mode, one buffer for each CPU with timestamps, and pipes. Whatever the file, the
+//! instructions are those of the snapshot.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use kymo_coresight::counts;
+use kymo_coresight::flow::EtmV4Options;
+use kymo_coresight::frames::{self, FrameFormat, TraceId};
+use kymo_coresight::perf;
+use kymo_coresight::selection::Selection;
+use kymo_coresight::snapshot::Snapshot;
+use kymo_coresight::{Protocol, Source};
+use kymo_fixtures::perf_data::{AUX_OVERWRITE, AUX_RAW, AUX_TRUNCATED, Magic, PerfData, Unit};
+
+use crate::data;
+
+/// Instructions of all six cores, as OpenCSD and perf count them.
+const INSTRUCTIONS: u64 = 31_566;
+
+/// A snapshot of six ETMv4, in frames: `uname` on a Juno board.
+struct Juno {
+    snapshot: Snapshot,
+    sources: Vec<Source>,
+    buffer: Vec<u8>,
+    /// Files of the mappings.
+    files: HashMap<PathBuf, Vec<u8>>,
+}
+
+const THREAD: u32 = 4711;
+
+impl Juno {
+    fn open() -> Option<Self> {
+        let folder = data::folder()?.join("snapshots/juno-uname-002");
+        let snapshot = Snapshot::open(&folder).expect("a snapshot");
+        let buffer = &snapshot.buffers[0];
+        let sources = Source::of_buffer(&snapshot, buffer);
+        let bytes = snapshot.read_buffer(buffer).expect("a buffer");
+        let mut files = HashMap::new();
+        for dump in snapshot.devices.iter().flat_map(|device| &device.dumps) {
+            let path = PathBuf::from("/").join(&dump.file);
+            files.insert(path, snapshot.read(&dump.file).expect("an image"));
+        }
+        Some(Juno {
+            buffer: bytes,
+            files,
+            sources,
+            snapshot,
+        })
+    }
+
+    /// The trace units as perf describes them. Version 2 of the metadata leaves trace IDs to other records; the registers
+    /// then have what was last in them.
+    fn units(&self, version: u64) -> Vec<Unit> {
+        let units = self.sources.iter().zip(0..).map(|(source, cpu)| {
+            let Protocol::EtmV4(config) = source.protocol else {
+                panic!("{source:?}")
+            };
+            let id = if version == 2 { 0 } else { config.trace_idr };
+            let registers = [
+                config.configr,
+                id,
+                config.idr0,
+                config.idr1,
+                config.idr2,
+                0,
+                0,
+                0,
+            ];
+            Unit {
+                cpu,
+                magic: Magic::EtmV4,
+                registers: registers[..if version == 0 { 7 } else { 8 }]
+                    .iter()
+                    .map(|register| u64::from(*register))
+                    .collect(),
+            }
+        });
+        units.collect()
+    }
+
+    /// Metadata, names and mappings.
+    fn begin(&self, version: u64, per_cpu: bool, is_snapshot: bool) -> PerfData {
+        let mut perf = PerfData::new(per_cpu);
+        perf.info(version, is_snapshot, &self.units(version));
+        perf.comm(THREAD, "uname");
+        let core = self
+            .snapshot
+            .devices
+            .iter()
+            .find(|device| !device.dumps.is_empty());
+        for dump in &core.expect("a core with images").dumps {
+            let path = format!("/{}", dump.file.display());
+            let size = self.files[&PathBuf::from(&path)].len() as u64 - dump.offset;
+            let length = dump.length.unwrap_or(size);
+            perf.mapping(THREAD, dump.address, length, dump.offset, &path);
+        }
+        if version == 2 {
+            for (source, cpu) in self.sources.iter().zip(0..) {
+                // The sink stands above the ID, the minor version above both.
+                let value = 1 << 56 | 0x1234_5678 << 8 | u64::from(source.id.0);
+                perf.hardware_id(cpu, value);
+            }
+        }
+        perf
+    }
+
+    /// Each CPU's bytes.
+    fn streams(&self) -> Vec<(u32, Vec<u8>)> {
+        let frames = frames::split(&self.buffer, FrameFormat::Memory, TraceId::NONE);
+        let of = |source: &Source| {
+            let stream = frames.streams.iter().find(|stream| stream.id == source.id);
+            stream.map_or_else(Vec::new, |stream| stream.bytes.to_vec())
+        };
+        self.sources
+            .iter()
+            .map(of)
+            .zip(0..)
+            .map(|(bytes, cpu)| (cpu, bytes))
+            .collect()
+    }
+
+    /// Instructions in a file, and how many bytes of trace in AUX records it lacks.
+    fn count(&self, bytes: &[u8]) -> (u64, u64) {
+        let mut recording = perf::read(bytes).expect("a recording");
+        let missing =
+            recording.load(|mapping| self.files.get(&PathBuf::from(&mapping.path)).cloned());
+        assert_eq!(missing, []);
+        let counts = recording.buffers.iter().flat_map(|buffer| {
+            counts::of_buffer(
+                buffer,
+                EtmV4Options::default(),
+                &Selection::default(),
+                1,
+                |_| true,
+            )
+        });
+        (
+            counts.map(|(_, counts)| counts.instructions).sum(),
+            recording.missing,
+        )
+    }
+}
+
+/// Frames of one source: an ID, then data, the lowest bits of even bytes in the last one.
+fn framed(id: TraceId, bytes: &[u8]) -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut bytes = bytes.iter().copied();
+    let mut is_first = true;
+    while bytes.len() > 0 {
+        let mut frame = [0u8; 16];
+        let mut at = 0;
+        if is_first {
+            frame[0] = id.0 << 1 | 1;
+            at = 1;
+        }
+        is_first = false;
+        while at < 15 {
+            let Some(byte) = bytes.next() else {
+                // What is left belongs to nobody.
+                if at % 2 == 1 {
+                    // A second byte follows its ID or its pair; the null source begins with the next pair.
+                    frame[at] = 0;
+                    at += 1;
+                    continue;
+                }
+                frame[at] = 1;
+                break;
+            };
+            if at % 2 == 0 {
+                frame[at] = byte & 0xfe;
+                frame[15] |= (byte & 1) << (at / 2);
+            } else {
+                frame[at] = byte;
+            }
+            at += 1;
+        }
+        all.extend(frame);
+    }
+    all
+}
+
+#[test]
+fn a_thread_with_metadata_of_every_version_as_a_file_and_as_a_pipe() {
+    let Some(juno) = Juno::open() else { return };
+    let size = juno.buffer.len() as u64;
+    for version in 0..3 {
+        for is_pipe in [false, true] {
+            // Trace IDs of version 2 come with the CPU.
+            let mut perf = juno.begin(version, version == 2, false);
+            perf.start(THREAD, 0);
+            perf.aux(THREAD, 0, 0, size, 0);
+            perf.buffer(Some(THREAD), 0, 0, &juno.buffer);
+            let file = if is_pipe { perf.pipe() } else { perf.file() };
+            assert_eq!(
+                juno.count(&file),
+                (INSTRUCTIONS, 0),
+                "version {version}, {is_pipe}"
+            );
+        }
+    }
+}
+
+#[test]
+fn snapshots_name_their_ends() {
+    let Some(juno) = Juno::open() else { return };
+    let size = juno.buffer.len() as u64;
+    let mut perf = juno.begin(1, false, true);
+    perf.start(THREAD, 0);
+    // Two snapshots of the same buffer: the counter has gone on meanwhile, and each record names the end of its own.
+    for end in [size, 5 * size] {
+        perf.aux(THREAD, 0, end, size, AUX_OVERWRITE);
+        perf.buffer(Some(THREAD), 0, end - size, &juno.buffer);
+    }
+    assert_eq!(juno.count(&perf.file()), (2 * INSTRUCTIONS, 0));
+}
+
+#[test]
+fn one_buffer_for_each_cpu_in_frames() {
+    let Some(juno) = Juno::open() else { return };
+    for version in [1, 2] {
+        let mut perf = juno.begin(version, true, false);
+        let buffers: Vec<_> = juno
+            .streams()
+            .into_iter()
+            .map(|(cpu, bytes)| (cpu, framed(juno.sources[cpu as usize].id, &bytes)))
+            .collect();
+        for (cpu, bytes) in &buffers {
+            perf.start(THREAD, *cpu);
+            perf.aux(THREAD, *cpu, 0, bytes.len() as u64, 0);
+        }
+        for (cpu, bytes) in &buffers {
+            perf.buffer(None, *cpu, 0, bytes);
+        }
+        assert_eq!(
+            juno.count(&perf.file()),
+            (INSTRUCTIONS, 0),
+            "version {version}"
+        );
+    }
+}
+
+#[test]
+fn one_buffer_for_each_cpu_without_frames() {
+    let Some(juno) = Juno::open() else { return };
+    let mut perf = juno.begin(1, true, false);
+    // Buffers come in any order, and what was lost is said.
+    let mut streams = juno.streams();
+    streams.reverse();
+    for (cpu, bytes) in &streams {
+        perf.aux(THREAD, *cpu, 0, bytes.len() as u64, AUX_RAW | AUX_TRUNCATED);
+        perf.buffer(None, *cpu, 0, bytes);
+        perf.aux(THREAD, *cpu, bytes.len() as u64, 0, 0);
+    }
+    let file = perf.file();
+    assert_eq!(juno.count(&file), (INSTRUCTIONS, 0));
+    assert_eq!(
+        perf::read(&file).expect("a recording").truncated,
+        streams.len() as u64
+    );
+}
+
+#[test]
+fn trace_of_which_the_buffer_is_not_there_is_counted() {
+    let Some(juno) = Juno::open() else { return };
+    let size = juno.buffer.len() as u64;
+    let mut perf = juno.begin(1, false, false);
+    perf.aux(THREAD, 0, 0, size, 0);
+    perf.aux(THREAD, 0, 2 * size, 64, 0);
+    perf.buffer(Some(THREAD), 0, 0, &juno.buffer);
+    assert_eq!(juno.count(&perf.file()), (INSTRUCTIONS, 1));
+}
