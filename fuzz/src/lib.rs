@@ -13,17 +13,23 @@ use kymo_read::{OpenOptions, Source, Summary};
 use kymo_wire::event::{Layout, PacketHeader, Shape, WordSize};
 use kymo_wire::link::{Command, Frame, Identity};
 
+mod coresight;
+#[cfg(test)]
+mod coresight_seeds;
 mod seeds;
 #[cfg(test)]
 mod tests;
 
+pub use coresight::{
+    coresight_flow, coresight_frames, coresight_packets, coresight_perf, coresight_snapshot,
+};
 pub use seeds::{identity, recording, systemview_recording};
 
 /// A fuzz target's body.
 pub type Body = fn(&[u8]);
 
 /// All bodies with the names of their targets.
-pub const ALL: [(&str, Body); 16] = [
+pub const ALL: [(&str, Body); 21] = [
     ("wire", wire),
     ("receiver", receiver),
     ("splitter", splitter),
@@ -40,6 +46,11 @@ pub const ALL: [(&str, Body); 16] = [
     ("rtems_record", rtems_record),
     ("input", input),
     ("ftrace", ftrace),
+    ("coresight_frames", coresight_frames),
+    ("coresight_packets", coresight_packets),
+    ("coresight_flow", coresight_flow),
+    ("coresight_perf", coresight_perf),
+    ("coresight_snapshot", coresight_snapshot),
 ];
 
 /// Runs a body over the files named on the command line.

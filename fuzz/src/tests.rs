@@ -61,6 +61,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     for entry in std::fs::read_dir(&folder).into_iter().flatten() {
         seeds.push(std::fs::read(entry.unwrap().path()).unwrap());
     }
+    seeds.extend(crate::coresight_seeds::seeds(target));
     let identity = crate::identity();
     let recording = crate::recording();
     match target {

@@ -1,0 +1,10 @@
+//! Fuzz target: CoreSight frames. Built without cargo-fuzz, it replays the files that it is given.
+#![cfg_attr(fuzzing, no_main)]
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| kymo_fuzz::coresight_frames(data));
+
+#[cfg(not(fuzzing))]
+fn main() -> std::io::Result<()> {
+    kymo_fuzz::replay(kymo_fuzz::coresight_frames)
+}

@@ -1,0 +1,10 @@
+//! Fuzz target: perf.data files with CoreSight trace. Built without cargo-fuzz, it replays the files that it is given.
+#![cfg_attr(fuzzing, no_main)]
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| kymo_fuzz::coresight_perf(data));
+
+#[cfg(not(fuzzing))]
+fn main() -> std::io::Result<()> {
+    kymo_fuzz::replay(kymo_fuzz::coresight_perf)
+}
