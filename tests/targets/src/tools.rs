@@ -106,6 +106,12 @@ const TOOLS: &[Tool] = &[
         present: || answers("babeltrace2"),
     },
     Tool {
+        package: "libopencsd-dev",
+        why: "decodes CoreSight trace, as an independent check and to be measured beside",
+        need: Need::Checks,
+        present: || Path::new("/usr/include/opencsd/c_api/opencsd_c_api.h").is_file(),
+    },
+    Tool {
         package: "valgrind",
         why: "counts the instructions that reading a trace takes",
         need: Need::Checks,

@@ -2,6 +2,7 @@
 
 mod data;
 mod elements;
+mod encoder;
 mod hostile;
 mod packets;
 mod perf;
