@@ -48,6 +48,7 @@
 
 mod context;
 mod cpu_state;
+mod frames;
 mod functions;
 mod interrupts;
 mod jumps;
@@ -123,6 +124,8 @@ pub struct Calls {
     /// Whether the event at hand tells a thread's priority, which the program's own scheduler does.
     in_context: bool,
     streams: Vec<Stream>,
+    /// Whether no time steps back, so that nobody has to know who was charged with what.
+    in_order: bool,
     /// Counts what is no enter or exit, so that the [straight path](straight) notices; from 1.
     epoch: u64,
 }
@@ -173,6 +176,7 @@ impl Calls {
             recording: None,
             in_context: false,
             streams: info.streams.iter().map(Stream::new).collect(),
+            in_order: info.in_order,
             epoch: 1,
         }
     }
@@ -196,7 +200,7 @@ impl Calls {
     /// Takes the next event, and gives the steps that follow from it to `out`.
     pub fn push(&mut self, event: EventRef<'_>, out: &mut impl FnMut(Step<'_>)) {
         let row = event.row;
-        if self.run_to(std::slice::from_ref(row), &mut output::Each(out)) > 0 {
+        if self.run_to(std::slice::from_ref(row), false, &mut output::Each(out)) > 0 {
             return;
         }
         if matches!(row.kind, RowKind::Enter | RowKind::Exit) {

@@ -72,7 +72,6 @@ pub struct Row {
 impl Row {
     /// Takes the end of a call; `within` is the time of calls of the same function that ended within it, if they
     /// are to count in its place.
-    #[inline(always)]
     fn add(&mut self, end: &End, within: Duration) {
         self.count += 1;
         let (Some(duration), Some(self_time)) = (end.duration, end.self_time) else {
@@ -95,7 +94,6 @@ impl Row {
         self.add_doubtful(*end, within);
     }
 
-    #[inline(always)]
     fn add_complete(&mut self, duration: Duration) {
         self.min = match self.complete {
             0 => duration,
@@ -199,14 +197,96 @@ pub(crate) fn is_loss(event: EventRef<'_>) -> bool {
     }
 }
 
+/// The calls of a function that returned with times as they were measured: nearly all. They are added up apart,
+/// for they add to most fields of a [`Row`] alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plain {
+    count: u64,
+    /// The durations of calls that were not within another one of the same function, and of those that were.
+    total: Duration,
+    nested: Duration,
+    self_time: Duration,
+    min: Duration,
+    max: Duration,
+}
+
+impl Default for Plain {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            total: Duration(0),
+            nested: Duration(0),
+            self_time: Duration(0),
+            min: Duration(u64::MAX),
+            max: Duration(0),
+        }
+    }
+}
+
+impl Plain {
+    #[inline(always)]
+    fn add(&mut self, duration: Duration, self_time: Duration, recursive: bool) {
+        self.count += 1;
+        self.self_time += self_time;
+        if recursive {
+            self.nested += duration;
+        } else {
+            self.total += duration;
+        }
+        self.min = self.min.min(duration);
+        self.max = self.max.max(duration);
+    }
+}
+
+/// What is known of one function: its calls that simply returned, and all others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sums {
+    plain: Plain,
+    others: Row,
+}
+
+impl Sums {
+    /// The whole row; `None` if there is nothing in it.
+    fn row(&self) -> Option<Row> {
+        if *self == Self::default() {
+            return None;
+        }
+        let Self { plain, others } = self;
+        let mut row = *others;
+        if plain.count > 0 {
+            row.min = match row.complete {
+                0 => plain.min,
+                _ => row.min.min(plain.min),
+            };
+            row.max = row.max.max(plain.max);
+        }
+        row.count += plain.count;
+        row.complete += plain.count;
+        row.total += plain.total;
+        row.total_max += plain.total;
+        row.self_time += plain.self_time;
+        row.self_max += plain.self_time;
+        row.sum += plain.total + plain.nested;
+        Some(row.whole())
+    }
+
+    /// Of the time that was charged to the function itself, so much did not pass.
+    fn take_off(&mut self, by: Duration) {
+        let rest = by - self.plain.self_time;
+        self.plain.self_time = self.plain.self_time - by;
+        self.others.self_time = self.others.self_time - rest;
+        self.others.self_max = self.others.self_max - rest;
+    }
+}
+
 /// A table of [`Row`]s, filled step by step.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     /// By [`FunctionId`](kymo_event::FunctionId).
-    functions: Vec<Row>,
+    functions: Vec<Sums>,
     /// By [`InterruptId`](kymo_event::InterruptId).
-    interrupts: Vec<Row>,
-    unknown: Row,
+    interrupts: Vec<Sums>,
+    unknown: Sums,
     /// The times of recursive calls that have ended.
     recursion: Recursion<Duration>,
 }
@@ -222,29 +302,41 @@ impl Profile {
     pub fn add(&mut self, step: &Step<'_>) {
         match step {
             Step::End(end) => {
-                let within = self.recursion.end(end, end.sure.unwrap_or_default());
-                self.entry(end.callee).add(end, within);
+                let is_plain = end.how == How::Returned && !end.doubt.any() && !end.clipped;
+                if let Callee::Function(function) = end.callee
+                    && let (Some(duration), Some(self_time)) = (end.duration, end.self_time)
+                    && is_plain
+                    && !self.recursion.is_lossy()
+                    && let Some(sums) = self.functions.get_mut(function.0 as usize)
+                {
+                    sums.plain.add(duration, self_time, end.recursive);
+                } else {
+                    self.add_other(*end);
+                }
             }
-            Step::ClockAhead { callee, by, .. } => {
-                let row = self.entry(*callee);
-                row.self_time = row.self_time - *by;
-                row.self_max = row.self_max - *by;
-            }
+            Step::ClockAhead { callee, by, .. } => self.sums(*callee).take_off(*by),
             Step::Event { event, .. } if is_loss(*event) => self.recursion.lose(),
             _ => {}
         }
     }
 
-    /// The row of a callee, made if there is none.
+    /// Takes the end of the first call of a function, of one that did not simply return, or not before the first loss.
+    #[cold]
+    fn add_other(&mut self, end: End) {
+        let within = self.recursion.end(&end, end.sure.unwrap_or_default());
+        self.sums(end.callee).others.add(&end, within);
+    }
+
+    /// What is known of a callee, made if there is nothing.
     #[inline(always)]
-    fn entry(&mut self, callee: Callee) -> &mut Row {
+    fn sums(&mut self, callee: Callee) -> &mut Sums {
         let (table, index) = match callee {
             Callee::Function(function) => (&mut self.functions, function.0 as usize),
             Callee::Interrupt(interrupt) => (&mut self.interrupts, interrupt.0 as usize),
             Callee::Unknown => return &mut self.unknown,
         };
         if table.len() <= index {
-            table.resize(index + 1, Row::default());
+            grow(table, index);
         }
         &mut table[index]
     }
@@ -258,19 +350,22 @@ impl Profile {
         functions
             .chain(interrupts)
             .chain([(Callee::Unknown, &self.unknown)])
-            .filter(|(_, row)| **row != Row::default())
-            .map(|(callee, row)| (callee, row.whole()))
+            .filter_map(|(callee, sums)| Some((callee, sums.row()?)))
     }
 
     /// The row of one function or interrupt.
     pub fn row(&self, callee: Callee) -> Option<Row> {
-        let row = match callee {
-            Callee::Function(function) => self.functions.get(function.0 as usize)?,
-            Callee::Interrupt(interrupt) => self.interrupts.get(interrupt.0 as usize)?,
-            Callee::Unknown => &self.unknown,
-        };
-        (*row != Row::default()).then(|| row.whole())
+        match callee {
+            Callee::Function(function) => self.functions.get(function.0 as usize)?.row(),
+            Callee::Interrupt(interrupt) => self.interrupts.get(interrupt.0 as usize)?.row(),
+            Callee::Unknown => self.unknown.row(),
+        }
     }
+}
+
+#[cold]
+fn grow(table: &mut Vec<Sums>, index: usize) {
+    table.resize(index + 1, Sums::default());
 }
 
 impl Observer for Profile {
@@ -375,7 +470,7 @@ mod tests {
             self_max: Duration(10),
             ..Row::default()
         };
-        *profile.entry(Callee::Unknown) = row;
+        profile.sums(Callee::Unknown).others = row;
         let whole = Counts {
             ran: Duration(100),
             ..Counts::default()

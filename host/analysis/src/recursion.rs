@@ -27,6 +27,12 @@ impl<T: AddAssign + Copy + Default> Recursion<T> {
         self.lossy = true;
     }
 
+    /// Whether events were lost, so that it has to know of every end.
+    #[inline(always)]
+    pub(crate) const fn is_lossy(&self) -> bool {
+        self.lossy
+    }
+
     /// Takes the end of a call, and what belongs to it: gives what belongs to calls of the same function that
     /// ended within it and are to count in its place.
     #[inline(always)]

@@ -207,28 +207,35 @@ impl Replay {
 
     /// Takes a batch of which calls are to be rebuilt, and nothing else.
     fn rebuild(&mut self, batch: &Batch, out: &mut impl Observer) {
-        let mut rest = batch.rows();
-        while let Some((row, behind)) = rest.split_first() {
+        let rows = batch.rows();
+        let mut runs = batch.runs().peekable();
+        let mut at = 0;
+        while let Some(row) = rows.get(at) {
+            while runs.next_if(|run| run.end <= at).is_some() {}
+            let run = runs.peek();
+            let is_run = run.is_some_and(|run| run.start <= at);
+            let until = run.map_or(rows.len(), |run| match is_run {
+                true => run.end,
+                false => run.start,
+            });
             let event = EventRef {
                 row,
                 event: batch.event_of(row),
             };
             // An event that was moved has an origin of its own.
-            let run = match row.has_event() {
-                false => rest,
+            let rest = match row.has_event() {
+                false => rows.get(at..until).unwrap_or(&[]),
                 true => std::slice::from_ref(row),
             };
             let mut from = From {
                 origin: Origin::of(event),
                 out,
             };
-            let done = self.calls.run_to(run, &mut from);
-            if done > 0 {
-                rest = rest.get(done..).unwrap_or(&[]);
-                continue;
+            let done = self.calls.run_to(rest, is_run, &mut from);
+            if done == 0 {
+                self.calls.push(event, &mut |step| from.step(step));
             }
-            self.calls.push(event, &mut |step| from.step(step));
-            rest = behind;
+            at += done.max(1);
         }
     }
 

@@ -5,6 +5,8 @@
 //! it happened, which function, one word of payload), and only what a row can't say stands beside it
 //! as a whole [`Event`]. How much that is says [`Wanted`].
 
+use std::ops::Range;
+
 use crate::{Addr, Cpu, Event, EventKind, FunctionId, InterruptId, StreamId, ThreadId, Time};
 
 /// What a consumer needs to know of events. Each includes the ones before it.
@@ -248,6 +250,8 @@ impl Row {
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     rows: Vec<Row>,
+    /// Where [runs](Run) of calls are.
+    runs: Vec<(u32, u32)>,
     events: Vec<Event>,
     /// Events of batches before: their texts and lists can be used again.
     spare: Vec<Event>,
@@ -264,6 +268,23 @@ impl Batch {
     #[inline]
     pub fn push(&mut self, row: Row) {
         self.rows.push(row);
+    }
+
+    /// Begins a run of calls, all with the stream, processor and thread of `place`.
+    #[inline]
+    pub fn run(&mut self, place: &Row) -> Run<'_> {
+        Run {
+            from: self.rows.len(),
+            place: *place,
+            batch: self,
+        }
+    }
+
+    /// Where runs of calls are, in order. Sources need not tell of any.
+    pub fn runs(&self) -> impl Iterator<Item = Range<usize>> {
+        self.runs
+            .iter()
+            .map(|(from, to)| *from as usize..*to as usize)
     }
 
     /// Adds an event with all that is known of it.
@@ -312,6 +333,12 @@ impl Batch {
         self.events.get(row.event as usize)
     }
 
+    /// The events beside rows, for whoever adds to their fields and labels. What a row says too (time, place,
+    /// meaning) is to stay as it is.
+    pub fn events_mut(&mut self) -> &mut [Event] {
+        &mut self.events
+    }
+
     /// An event by its place.
     pub fn get(&self, index: usize) -> Option<EventRef<'_>> {
         let row = self.rows.get(index)?;
@@ -332,6 +359,7 @@ impl Batch {
     /// Empties it, for the next events.
     pub fn clear(&mut self) {
         self.rows.clear();
+        self.runs.clear();
         let room = SPARE.saturating_sub(self.spare.len());
         self.spare.extend(self.events.drain(..).take(room));
         self.events.clear();
@@ -341,6 +369,51 @@ impl Batch {
     /// for others.
     pub fn spare(&mut self) -> Option<Event> {
         self.spare.pop()
+    }
+}
+
+/// A run of calls that is being added to a [`Batch`]: entries and exits of one stream, processor and thread, with no
+/// events beside them and in the order of time, so that who takes them has to look at that only once.
+#[derive(Debug)]
+pub struct Run<'a> {
+    batch: &'a mut Batch,
+    from: usize,
+    place: Row,
+}
+
+impl Run<'_> {
+    /// Adds an entry, which is not before the call added last.
+    #[inline(always)]
+    pub fn enter(&mut self, function: FunctionId, time: Time) {
+        self.push(RowKind::Enter, function.0, time);
+    }
+
+    /// Adds an exit that does not name its function, not before the call added last.
+    #[inline(always)]
+    pub fn exit(&mut self, time: Time) {
+        self.push(RowKind::Exit, NONE, time);
+    }
+
+    #[inline(always)]
+    fn push(&mut self, kind: RowKind, item: u32, time: Time) {
+        self.batch.rows.push(Row {
+            item,
+            cpu: self.place.cpu,
+            thread: self.place.thread,
+            ..Row::new(kind, time, self.place.stream)
+        });
+    }
+
+    /// Ends it.
+    #[inline]
+    pub fn end(self) {
+        let (from, to) = (self.from, self.batch.rows.len());
+        // There is no batch of so many rows.
+        if let (Ok(from), Ok(to)) = (u32::try_from(from), u32::try_from(to))
+            && from < to
+        {
+            self.batch.runs.push((from, to));
+        }
     }
 }
 

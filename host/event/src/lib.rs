@@ -21,7 +21,7 @@ mod trace;
 mod units;
 mod wall;
 
-pub use batch::{Batch, EventRef, Row, RowKind, Wanted};
+pub use batch::{Batch, EventRef, Row, RowKind, Run, Wanted};
 pub use cost::{Recorded, RecordingCost};
 pub use digits::{push_number, push_three};
 pub use event::{ClockGap, Event, EventKind, Gap, RecordingCause};

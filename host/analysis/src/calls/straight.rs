@@ -4,11 +4,11 @@
 //! loads and stores, if nothing else has happened since the stream's last event: so a stream remembers its
 //! processor and track ([`Place`]), until anything but an enter or exit forgets them all.
 
-use kymo_event::{Cpu, Row, RowKind, ThreadId};
+use kymo_event::{Cpu, Row, RowKind, ThreadId, Time};
 
 use super::Calls;
 use super::cpu_state::{Charge, CpuState};
-use super::output::{Begin, CallId, Callee, How, Observer, Step};
+use super::output::{Begin, CallId, Counts, Observer, Step};
 use super::track::Track;
 
 /// Where the enters and exits of a stream happen.
@@ -28,70 +28,50 @@ pub(super) struct Place {
 
 impl Calls {
     /// Takes the enters and exits at the front of `rows` that are on the straight path: one loop with all
-    /// that they share at hand. How many those were.
+    /// that they share at hand. How many those were. `is_run`: they are of a [run](kymo_event::Run).
     #[inline]
-    pub fn run_to(&mut self, rows: &[Row], out: &mut impl Observer) -> usize {
+    pub fn run_to(&mut self, rows: &[Row], is_run: bool, out: &mut impl Observer) -> usize {
         let Some(first) = rows.first() else { return 0 };
         let Some(stream) = self.streams.get(first.stream.0 as usize) else {
             return 0;
         };
         let place = stream.place;
-        if place.epoch != self.epoch {
+        if place.epoch != self.epoch || first.place() != place.of {
             return 0;
         }
         let cpus = self.cpus.get_mut(place.cpu);
         let (Some(cpu), Some(track)) = (cpus, self.tracks.get_mut(place.track)) else {
             return 0;
         };
-        let Some(mut last) = cpu.last else { return 0 };
+        let Some(begun) = cpu.last else { return 0 };
+        // All time that passes here is the track's.
+        let Some(ahead) = track.ran.checked_sub(begun.0) else {
+            return 0;
+        };
         if track.hides() {
             return 0;
         }
-        let max_depth = self.options.max_depth as usize;
-        let (begun, mut returned, mut done) = (last, 0, 0);
-        for row in rows {
-            let passed = row.time.0.wrapping_sub(last.0);
-            // What stands beside a row is for whoever takes the steps, one by one.
-            if done > 0 && row.has_event() {
-                break;
-            }
-            // Elsewhere; or a clock that stepped back, or times too far apart for a number.
-            if row.stream != first.stream || row.place() != place.of || passed < 0 {
-                break;
-            }
-            match (row.kind, row.of_function()) {
-                (RowKind::Enter, Some(function)) if track.depth() < max_depth => {
-                    cpu.pass(place.track, passed, track);
-                    let (call, callee) = (CallId(self.calls), Callee::Function(function));
-                    self.calls += 1;
-                    let begin = track.begin(call, callee, row.time, row.call_site());
-                    out.step(Step::Begin(Begin {
-                        cpu: place.on,
-                        thread: place.thread,
-                        ..begin
-                    }));
-                }
-                (RowKind::Exit, function) if track.is_innermost(function) => {
-                    cpu.pass(place.track, passed, track);
-                    if let Some(end) = track.end(row.time, |_| How::Returned) {
-                        returned += 1;
-                        if end.doubt.any() {
-                            self.counts.doubtful += 1;
-                            self.counts.doubtful_time += u64::from(!end.doubt.loss);
-                        }
-                        out.step(Step::End(end));
-                    }
-                }
-                _ => break,
-            }
-            last = row.time;
-            done += 1;
-        }
+        let mut straight = Straight {
+            place,
+            ahead,
+            max_depth: self.options.max_depth as usize,
+            calls: self.calls,
+            counts: &mut self.counts,
+            last: begun,
+        };
+        // Of a run, the first time is the earliest, and the last one the latest.
+        let times = (first.time, rows.last().unwrap_or(first).time);
+        let is_calm = is_run && times.0 >= begun && times.1.0.checked_add(ahead).is_some();
+        let done = match is_calm && self.in_order {
+            true => straight.take::<true>(rows, cpu, track, out),
+            false => straight.take::<false>(rows, cpu, track, out),
+        };
+        let Straight { calls, last, .. } = straight;
+        self.calls = calls;
         cpu.last = Some(last);
         if done > 0 {
             cpu.stream = first.stream;
         }
-        self.counts.returned += returned;
         self.counts.ran += last.since(begun).unwrap_or_default();
         done
     }
@@ -123,18 +103,92 @@ impl Calls {
     }
 }
 
-impl CpuState {
-    /// Time passes up to an event, and the track that has the processor is charged.
+/// What enters and exits of one place have in common.
+struct Straight<'c> {
+    place: Place,
+    /// How much more nanoseconds the track has run than the time says.
+    ahead: i64,
+    max_depth: usize,
+    /// The number of the next call.
+    calls: u64,
+    counts: &'c mut Counts,
+    /// The time of the last of them.
+    last: Time,
+}
+
+impl Straight<'_> {
+    /// Takes rows as far as they belong here. `CALM`: they are of a run whose times don't lie before the last one, and
+    /// nobody has to know what time was charged to whom.
     #[inline(always)]
-    fn pass(&mut self, index: usize, passed: i64, track: &mut Track) {
-        if passed > 0 {
-            let (until, call) = track.charge(passed);
-            self.charges.add(Charge {
-                track: Some(index),
-                passed,
-                until,
-                call,
-            });
+    fn take<const CALM: bool>(
+        &mut self,
+        rows: &[Row],
+        cpu: &mut CpuState,
+        track: &mut Track,
+        out: &mut impl Observer,
+    ) -> usize {
+        let (place, ahead, max_depth) = (self.place, self.ahead, self.max_depth);
+        let (mut calls, mut last, mut returned) = (self.calls, self.last, 0);
+        let stream = rows.first().map(|row| row.stream);
+        let mut stack = track.stack();
+        let mut done = rows.len();
+        for (index, row) in rows.iter().enumerate() {
+            if !CALM {
+                // Elsewhere; or a clock that stepped back, or times too far apart for a number.
+                let is_here = Some(row.stream) == stream && row.place() == place.of;
+                let is_later = row.time >= last && row.time.0.checked_add(ahead).is_some();
+                // What stands beside a row is for whoever takes the steps, one by one.
+                if !is_here || !is_later || (row.has_event() && index > 0) {
+                    done = index;
+                    break;
+                }
+            }
+            let ran = row.time.0.wrapping_add(ahead);
+            let worked = (!CALM).then(|| stack.at_work());
+            match (row.kind, row.of_function()) {
+                (RowKind::Enter, Some(function)) if stack.depth() < max_depth => {
+                    let call = CallId(calls);
+                    calls += 1;
+                    let begin = stack.enter(call, function, (row.time, ran), row.call_site());
+                    out.step(Step::Begin(Begin {
+                        cpu: place.on,
+                        thread: place.thread,
+                        ..begin
+                    }));
+                }
+                (RowKind::Exit, function) => match stack.leave(function, (row.time, ran)) {
+                    Some(end) => {
+                        returned += 1;
+                        out.step(Step::End(end));
+                    }
+                    // It takes the long way, as whatever else it is.
+                    None => {
+                        done = index;
+                        break;
+                    }
+                },
+                _ => {
+                    done = index;
+                    break;
+                }
+            }
+            if let Some(call) = worked {
+                let passed = row.time.0.wrapping_sub(last.0);
+                if passed > 0 {
+                    cpu.charges.add(Charge {
+                        track: Some(place.track),
+                        passed,
+                        until: ran,
+                        call,
+                    });
+                }
+            }
+            last = row.time;
         }
+        stack.end();
+        track.ran = last.0.wrapping_add(ahead);
+        (self.calls, self.last) = (calls, last);
+        self.counts.returned += returned;
+        done
     }
 }

@@ -5,6 +5,7 @@ use kymo_event::{Addr, Duration, FunctionId, Time};
 use crate::hash::FastMap;
 
 use super::cpu_state::Charge;
+use super::frames::{Frame, Lost, Marks, OpenCounts, Stack};
 use super::output::{Begin, CallId, Callee, Doubt, End, How, TrackId, TrackInfo};
 
 /// A track, and what is open on it.
@@ -14,7 +15,7 @@ pub(super) struct Track {
     pub info: TrackInfo,
     /// How long it has had a processor, in nanoseconds, as far as the trace tells: its clock may step
     /// back, and this with it.
-    ran: i64,
+    pub ran: i64,
     /// The processor (as an index of cpus) that a thread has.
     pub on: Option<usize>,
     /// The one that it had last.
@@ -30,8 +31,10 @@ pub(super) struct Track {
     hidden_functions: FastMap<FunctionId, u64>,
     /// Where jumps lead, by the environment.
     marks: FastMap<Addr, Mark>,
-    /// What has befallen the track.
-    seen: Mishaps,
+    /// What is known of the calls among `frames` that were open when events were lost: the outermost ones.
+    lost: Vec<Lost>,
+    /// How many losses there have been.
+    losses: u32,
     /// The functions that were open when recording was turned off, the outermost first: exits that do not
     /// name theirs may still be of these.
     off: Vec<FunctionId>,
@@ -51,89 +54,6 @@ struct Mark {
 
 /// More environments than calls can be open are only there if marks are void.
 const MARKS: usize = 1 << 16;
-
-/// How many there have been since the track began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Mishaps {
-    losses: u32,
-    clocks: u32,
-    interrupts: u32,
-    /// Of any kind.
-    all: u32,
-}
-
-/// An open call.
-#[derive(Clone, Copy, Debug)]
-struct Frame {
-    call: CallId,
-    callee: Callee,
-    begin: Time,
-    /// How long the track had run when it began.
-    ran: i64,
-    /// The durations of the calls that it made and that ended.
-    callees: Duration,
-    /// Its time when the first loss came, with and without its callees.
-    sure: Duration,
-    sure_self: Duration,
-    /// What had befallen the track when it began: the difference to now is its doubt.
-    before: Mishaps,
-    /// How many losses there had been when it last was surely open.
-    alive: u32,
-    call_site: Option<Addr>,
-    /// It began before the window, with which its times begin.
-    clipped: bool,
-}
-
-/// How often each function is open on a track.
-///
-/// A table by function in pages: identities are dense, and a thread calls functions that were met together,
-/// so that it has few pages.
-#[derive(Debug, Default)]
-struct OpenCounts(Vec<Option<Box<[u32; PAGE]>>>);
-
-/// Functions of one page of [`OpenCounts`].
-const PAGE: usize = 64;
-
-impl OpenCounts {
-    fn count(&self, function: FunctionId) -> u32 {
-        let page = self.0.get(function.0 as usize / PAGE);
-        page.and_then(Option::as_ref)
-            .map_or(0, |page| page[function.0 as usize % PAGE])
-    }
-
-    #[inline]
-    fn add(&mut self, function: FunctionId) {
-        let number = function.0 as usize / PAGE;
-        match self.0.get_mut(number) {
-            Some(Some(page)) => page[function.0 as usize % PAGE] += 1,
-            _ => self.add_page(number)[function.0 as usize % PAGE] += 1,
-        }
-    }
-
-    fn add_page(&mut self, number: usize) -> &mut [u32; PAGE] {
-        if self.0.len() <= number {
-            self.0.resize_with(number + 1, || None);
-        }
-        self.0[number].get_or_insert_with(|| Box::new([0; PAGE]))
-    }
-
-    #[inline]
-    fn has(&self, function: FunctionId) -> bool {
-        self.count(function) > 0
-    }
-
-    /// One less is open; whether there are more.
-    #[inline]
-    fn release(&mut self, function: FunctionId) -> bool {
-        let page = self.0.get_mut(function.0 as usize / PAGE);
-        let Some(page) = page.and_then(Option::as_mut) else {
-            return false;
-        };
-        let count = &mut page[function.0 as usize % PAGE];
-        *count = count.saturating_sub(1);
-        *count > 0
-    }
-}
 
 /// What became of an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +89,8 @@ impl Track {
             hidden: 0,
             hidden_functions: FastMap::default(),
             marks: FastMap::default(),
-            seen: Mishaps::default(),
+            lost: Vec::new(),
+            losses: 0,
             off: Vec::new(),
             window: Time(0),
         }
@@ -233,22 +154,13 @@ impl Track {
             cpu: None,
             thread: None,
         };
-        if let Callee::Function(function) = callee {
-            self.open.add(function);
+        let mut frame = Frame::new(call, callee, (time, self.ran), call_site);
+        if let Callee::Function(function) = callee
+            && self.open.add(function) > 0
+        {
+            frame.marks.set(Marks::RECURSIVE);
         }
-        self.frames.push(Frame {
-            call,
-            callee,
-            begin: time,
-            ran: self.ran,
-            callees: Duration(0),
-            sure: Duration(0),
-            sure_self: Duration(0),
-            before: self.seen,
-            alive: self.seen.losses,
-            call_site,
-            clipped: false,
-        });
+        self.frames.push(frame);
         begin
     }
 
@@ -295,16 +207,6 @@ impl Track {
         let is_it =
             |frame: &Frame| frame.begin == time && matches!(frame.callee, Callee::Function(_));
         self.frames.iter().rposition(is_it)
-    }
-
-    /// Whether the exit of a function, or of one that is not named, is that of the innermost call.
-    #[inline]
-    pub fn is_innermost(&self, function: Option<FunctionId>) -> bool {
-        match (self.frames.last().map(|frame| frame.callee), function) {
-            (Some(Callee::Function(open)), Some(left)) => open == left,
-            (Some(Callee::Function(_)), None) => true,
-            _ => false,
-        }
     }
 
     /// Before recording is turned off: remembers the functions that are open.
@@ -394,12 +296,27 @@ impl Track {
         }
     }
 
-    /// Closes the innermost call.
+    /// Its calls, to be opened and closed in a loop.
     #[inline(always)]
+    pub fn stack(&mut self) -> Stack<'_> {
+        Stack {
+            id: self.id,
+            frames: std::mem::take(&mut self.frames),
+            open: &mut self.open,
+            home: &mut self.frames,
+        }
+    }
+
+    /// Closes the innermost call.
     pub fn end(&mut self, time: Time, how: impl FnOnce(Doubt) -> How) -> Option<End> {
         let frame = self.frames.pop()?;
+        let lost = match frame.marks.has(Marks::LOSS) {
+            true => self.lost.pop().unwrap_or_default(),
+            false => Lost::default(),
+        };
         self.forget_hidden();
-        let begin = match frame.clipped {
+        let clipped = frame.marks.has(Marks::CLIPPED);
+        let begin = match clipped {
             true => self.window,
             false => frame.begin,
         };
@@ -408,17 +325,11 @@ impl Track {
         let duration = Duration(u64::try_from(ran).unwrap_or(0));
         // Clocks of two processors that disagree show only here.
         let clock = wall.is_none_or(|wall| wall < duration);
-        let mut doubt = Doubt {
-            clock,
-            ..Doubt::default()
+        let doubt = Doubt {
+            loss: frame.marks.has(Marks::LOSS),
+            clock: clock || frame.marks.has(Marks::CLOCK),
+            interrupt: frame.marks.has(Marks::INTERRUPT),
         };
-        if frame.before.all != self.seen.all {
-            doubt = Doubt {
-                loss: frame.before.losses != self.seen.losses,
-                clock: clock || frame.before.clocks != self.seen.clocks,
-                interrupt: frame.before.interrupts != self.seen.interrupts,
-            };
-        }
         let how = how(doubt);
         let self_time = duration - frame.callees;
         let (sure, sure_self) = match doubt {
@@ -426,7 +337,7 @@ impl Track {
             Doubt {
                 interrupt: true, ..
             } => (Duration(0), Duration(0)),
-            Doubt { loss: true, .. } => (frame.sure.min(duration), frame.sure_self.min(self_time)),
+            Doubt { loss: true, .. } => (lost.sure.min(duration), lost.sure_self.min(self_time)),
             _ => (duration, self_time),
         };
         if how == How::Returned && doubt.loss {
@@ -434,6 +345,9 @@ impl Track {
         }
         if let Some(caller) = self.frames.last_mut() {
             caller.callees += duration;
+        }
+        if let Callee::Function(function) = frame.callee {
+            self.open.release(function);
         }
         Some(End {
             track: self.id,
@@ -449,17 +363,9 @@ impl Track {
             sure_self: Some(sure_self),
             how,
             doubt,
-            recursive: self.release(frame.callee),
-            clipped: frame.clipped,
+            recursive: frame.marks.has(Marks::RECURSIVE),
+            clipped,
         })
-    }
-
-    /// Counts a function as closed; whether it is still open further out.
-    fn release(&mut self, callee: Callee) -> bool {
-        let Callee::Function(function) = callee else {
-            return false;
-        };
-        self.open.release(function)
     }
 
     /// The end of a call that nobody saw begin.
@@ -491,25 +397,28 @@ impl Track {
     /// call, the outermost first.
     pub fn clip(&mut self, time: Time, mut begun: impl FnMut(Begin)) {
         self.window = time;
+        for lost in &mut self.lost {
+            // A loss before may have hidden that other calls run.
+            (lost.sure, lost.sure_self) = (Duration(0), Duration(0));
+        }
         for (depth, frame) in self.frames.iter_mut().enumerate() {
-            frame.clipped |= frame.begin < time;
+            if frame.begin < time {
+                frame.marks.set(Marks::CLIPPED);
+            }
             frame.begin = frame.begin.min(time);
             frame.ran = self.ran;
             frame.callees = Duration(0);
-            // A loss before may have hidden that other calls run.
-            frame.sure = Duration(0);
-            frame.sure_self = Duration(0);
             // What befell its times before does not concern those that count.
-            frame.before.clocks = self.seen.clocks;
-            frame.before.interrupts = self.seen.interrupts;
+            frame.marks.unset(Marks::CLOCK);
+            frame.marks.unset(Marks::INTERRUPT);
             begun(Begin {
                 track: self.id,
                 call: frame.call,
                 callee: frame.callee,
                 time,
                 depth: depth as u32,
-                call_site: frame.call_site,
-                clipped: frame.clipped,
+                call_site: frame.call_site(),
+                clipped: frame.marks.has(Marks::CLIPPED),
                 cpu: None,
                 thread: None,
             });
@@ -520,7 +429,7 @@ impl Track {
     /// of calls if there is none. An interrupt is not counted among them: it ends by itself.
     pub fn entered_since_loss(&self) -> usize {
         let since = self.frames.iter().rev().take_while(|frame| {
-            frame.before.losses == self.seen.losses && !matches!(frame.callee, Callee::Interrupt(_))
+            !frame.marks.has(Marks::LOSS) && !matches!(frame.callee, Callee::Interrupt(_))
         });
         self.frames.len() - since.count()
     }
@@ -529,49 +438,55 @@ impl Track {
     /// has been heard of for more than `survived` losses.
     pub fn lose(&mut self, survived: u32) -> Option<usize> {
         self.off.clear();
-        let before = self.seen.losses;
-        let mut until = self.ran;
-        for frame in self.frames.iter_mut().rev() {
-            // Those further out have been in doubt for longer.
-            if frame.before.losses != before {
+        let time = |from: i64, until: i64| {
+            Duration(u64::try_from(until.saturating_sub(from)).unwrap_or(0))
+        };
+        let now = self.losses.wrapping_add(1);
+        // Those further out have been in doubt for longer.
+        for index in self.lost.len()..self.frames.len() {
+            let until = self.frames.get(index + 1).map_or(self.ran, |next| next.ran);
+            let Some(frame) = self.frames.get_mut(index) else {
                 break;
-            }
-            let time = |from: i64, until: i64| {
-                Duration(u64::try_from(until.saturating_sub(from)).unwrap_or(0))
             };
-            frame.sure = time(frame.ran, self.ran);
-            frame.sure_self = time(frame.ran, until) - frame.callees;
-            until = frame.ran;
+            frame.marks.set(Marks::LOSS);
+            self.lost.push(Lost {
+                sure: time(frame.ran, self.ran),
+                sure_self: time(frame.ran, until) - frame.callees,
+                alive: self.losses,
+            });
         }
-        self.seen.losses = self.seen.losses.wrapping_add(1);
-        self.seen.all = self.seen.all.wrapping_add(1);
-        let now = self.seen.losses;
-        self.frames
+        self.losses = now;
+        self.lost
             .iter()
-            .position(|frame| now.wrapping_sub(frame.alive) > survived)
+            .position(|lost| now.wrapping_sub(lost.alive) > survived)
     }
 
     /// Puts the times of everything that is open in doubt.
     pub fn doubt_clock(&mut self) {
-        self.seen.clocks = self.seen.clocks.wrapping_add(1);
-        self.seen.all = self.seen.all.wrapping_add(1);
+        self.mark_all(Marks::CLOCK);
     }
 
     /// Puts them in doubt because of an interrupt.
     pub fn doubt_interrupt(&mut self) {
-        self.seen.interrupts = self.seen.interrupts.wrapping_add(1);
-        self.seen.all = self.seen.all.wrapping_add(1);
+        self.mark_all(Marks::INTERRUPT);
+    }
+
+    /// Marks everything that is open. Of what is marked already, all that is further out is, too.
+    fn mark_all(&mut self, mark: Marks) {
+        let frames = self.frames.iter_mut().rev();
+        for frame in frames.take_while(|frame| !frame.marks.has(mark)) {
+            frame.marks.set(mark);
+        }
     }
 
     /// A call that was open before the last loss has been heard of, so its callers are open too.
     fn confirm(&mut self) {
-        let now = self.seen.losses;
-        for frame in self.frames.iter_mut().rev() {
+        for lost in self.lost.iter_mut().rev() {
             // Below a confirmed call everything is confirmed.
-            if frame.alive == now {
+            if lost.alive == self.losses {
                 break;
             }
-            frame.alive = now;
+            lost.alive = self.losses;
         }
     }
 }

@@ -1,0 +1,252 @@
+//! Open calls: what is kept of each, and how often each function is open.
+
+use kymo_event::{Addr, Duration, FunctionId, Time};
+
+use super::output::{Begin, CallId, Callee, Doubt, End, How, TrackId};
+
+/// An open call. What is needed only where something was lost stands apart ([`Lost`]), so that a call which simply
+/// returns costs a few stores and loads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    pub call: CallId,
+    pub callee: Callee,
+    pub begin: Time,
+    /// How long the track had run when it began.
+    pub ran: i64,
+    /// The durations of the calls that it made and that ended.
+    pub callees: Duration,
+    /// The address after the call in the caller; 0 where it is not known.
+    site: Addr,
+    pub marks: Marks,
+}
+
+/// What has befallen an open call: a set of bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Marks(u8);
+
+impl Marks {
+    /// Another call of the same function is open below it.
+    pub const RECURSIVE: Self = Self(1);
+    /// Events were lost since it began: it has a [`Lost`].
+    pub const LOSS: Self = Self(2);
+    /// The clock was in doubt.
+    pub const CLOCK: Self = Self(4);
+    /// An interrupt ended that had not begun.
+    pub const INTERRUPT: Self = Self(8);
+    /// It began before the window, with which its times begin.
+    pub const CLIPPED: Self = Self(16);
+
+    #[inline(always)]
+    pub const fn has(self, mark: Self) -> bool {
+        self.0 & mark.0 != 0
+    }
+
+    pub const fn set(&mut self, mark: Self) {
+        self.0 |= mark.0;
+    }
+
+    pub const fn unset(&mut self, mark: Self) {
+        self.0 &= !mark.0;
+    }
+
+    /// Whether its times are as they were measured: nothing else than recursion has befallen it.
+    #[inline(always)]
+    pub const fn is_plain(self) -> bool {
+        self.0 & !Self::RECURSIVE.0 == 0
+    }
+}
+
+impl Frame {
+    #[inline(always)]
+    pub fn new(
+        call: CallId,
+        callee: Callee,
+        (begin, ran): (Time, i64),
+        site: Option<Addr>,
+    ) -> Self {
+        Self {
+            call,
+            callee,
+            begin,
+            ran,
+            callees: Duration(0),
+            site: site.unwrap_or_default(),
+            marks: Marks::default(),
+        }
+    }
+
+    /// The address after the call in the caller, where the source records it.
+    pub const fn call_site(&self) -> Option<Addr> {
+        match self.site.0 {
+            0 => None,
+            _ => Some(self.site),
+        }
+    }
+}
+
+/// The calls of a track on the straight path. They are taken out of the track, so that the compiler knows that nothing
+/// else changes them; [`end`](Self::end) puts them back.
+pub(super) struct Stack<'t> {
+    pub id: TrackId,
+    pub frames: Vec<Frame>,
+    pub open: &'t mut OpenCounts,
+    pub home: &'t mut Vec<Frame>,
+}
+
+impl Stack<'_> {
+    /// How many calls are open.
+    #[inline(always)]
+    pub fn depth(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// The innermost call.
+    #[inline(always)]
+    pub fn at_work(&self) -> Option<(CallId, Callee)> {
+        let innermost = self.frames.last();
+        innermost.map(|frame| (frame.call, frame.callee))
+    }
+
+    /// Opens a call at this time, when the track had run so long.
+    #[inline(always)]
+    pub fn enter(
+        &mut self,
+        call: CallId,
+        function: FunctionId,
+        (time, ran): (Time, i64),
+        site: Option<Addr>,
+    ) -> Begin {
+        let callee = Callee::Function(function);
+        let begin = Begin {
+            track: self.id,
+            call,
+            callee,
+            time,
+            depth: self.frames.len() as u32,
+            call_site: site,
+            clipped: false,
+            cpu: None,
+            thread: None,
+        };
+        let mut frame = Frame::new(call, callee, (time, ran), site);
+        if self.open.add(function) > 0 {
+            frame.marks.set(Marks::RECURSIVE);
+        }
+        self.frames.push(frame);
+        begin
+    }
+
+    /// Closes the innermost call by an exit of its own, of this function if it names one, if its times are as they
+    /// were measured; `None` leaves all as it is. Only where no calls are hidden.
+    #[inline(always)]
+    pub fn leave(&mut self, named: Option<FunctionId>, (time, ran): (Time, i64)) -> Option<End> {
+        let frame = self.frames.last()?;
+        let duration = ran.checked_sub(frame.ran)?;
+        let wall = time.0.checked_sub(frame.begin.0)?;
+        let Callee::Function(function) = frame.callee else {
+            return None;
+        };
+        // Clocks of two processors that disagree show only here.
+        let is_plain = frame.marks.is_plain() && duration >= 0 && wall >= duration;
+        if !is_plain || named.is_some_and(|named| named != function) {
+            return None;
+        }
+        let recursive = frame.marks.has(Marks::RECURSIVE);
+        let (call, begin) = (frame.call, frame.begin);
+        let duration = Duration(duration as u64);
+        let self_time = duration - frame.callees;
+        let depth = self.frames.len() - 1;
+        self.frames.truncate(depth);
+        if let Some(caller) = self.frames.last_mut() {
+            caller.callees += duration;
+        }
+        self.open.release(function);
+        Some(End {
+            track: self.id,
+            call,
+            callee: Callee::Function(function),
+            time,
+            depth: depth as u32,
+            begin: Some(begin),
+            wall: Some(Duration(wall as u64)),
+            duration: Some(duration),
+            self_time: Some(self_time),
+            sure: Some(duration),
+            sure_self: Some(self_time),
+            how: How::Returned,
+            doubt: Doubt::default(),
+            recursive,
+            clipped: false,
+        })
+    }
+
+    /// Puts the calls back into their track.
+    #[inline(always)]
+    pub fn end(self) {
+        *self.home = self.frames;
+    }
+}
+
+/// What is known of a call that was open when events were lost. Those are the outermost ones of a track.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lost {
+    /// Its time when the first loss came, with and without its callees.
+    pub sure: Duration,
+    pub sure_self: Duration,
+    /// How many losses there had been when it last was surely open.
+    pub alive: u32,
+}
+
+/// How often each function is open on a track.
+///
+/// A table by function in pages: identities are dense, and a thread calls functions that were met together,
+/// so that it has few pages.
+#[derive(Debug, Default)]
+pub(super) struct OpenCounts(Vec<Option<Box<[u32; PAGE]>>>);
+
+/// Functions of one page of [`OpenCounts`].
+const PAGE: usize = 64;
+
+impl OpenCounts {
+    fn count(&self, function: FunctionId) -> u32 {
+        let page = self.0.get(function.0 as usize / PAGE);
+        page.and_then(Option::as_ref)
+            .map_or(0, |page| page[function.0 as usize % PAGE])
+    }
+
+    /// One more is open; how many were before.
+    #[inline(always)]
+    pub fn add(&mut self, function: FunctionId) -> u32 {
+        let number = function.0 as usize / PAGE;
+        let page = match self.0.get_mut(number) {
+            Some(Some(page)) => page,
+            _ => self.add_page(number),
+        };
+        let count = &mut page[function.0 as usize % PAGE];
+        *count += 1;
+        *count - 1
+    }
+
+    #[cold]
+    fn add_page(&mut self, number: usize) -> &mut [u32; PAGE] {
+        if self.0.len() <= number {
+            self.0.resize_with(number + 1, || None);
+        }
+        self.0[number].get_or_insert_with(|| Box::new([0; PAGE]))
+    }
+
+    #[inline]
+    pub fn has(&self, function: FunctionId) -> bool {
+        self.count(function) > 0
+    }
+
+    /// One less is open, of one that is.
+    #[inline(always)]
+    pub fn release(&mut self, function: FunctionId) {
+        let page = self.0.get_mut(function.0 as usize / PAGE);
+        if let Some(page) = page.and_then(Option::as_mut) {
+            let count = &mut page[function.0 as usize % PAGE];
+            *count = count.wrapping_sub(1);
+        }
+    }
+}
