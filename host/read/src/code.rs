@@ -17,15 +17,12 @@ pub fn resolve_code<S: Source>(
     ResolveCode {
         source,
         function_at,
-        batch: Batch::default(),
     }
 }
 
 struct ResolveCode<S, F> {
     source: S,
     function_at: F,
-    /// What the source gave, to be copied if there is such an event in it.
-    batch: Batch,
 }
 
 impl<S: Source, F: Fn(Addr) -> Option<String> + Send> Source for ResolveCode<S, F> {
@@ -49,21 +46,9 @@ impl<S: Source, F: Fn(Addr) -> Option<String> + Send> Source for ResolveCode<S, 
             }) if name == FIELD => Some(Addr(*address)),
             _ => None,
         };
-        let has = |event: Option<&kymo_event::Event>| event.and_then(|it| address(&it.fields));
-        if !batch.iter().any(|seen| has(seen.event).is_some()) {
-            return Ok(more);
-        }
-        std::mem::swap(batch, &mut self.batch);
-        batch.clear();
-        for seen in self.batch.iter() {
-            let named = has(seen.event).and_then(&self.function_at);
-            match named {
-                Some(named) => {
-                    let mut event = seen.to_event();
-                    event.fields.insert(1, Field::new("at", named));
-                    batch.push_event(event);
-                }
-                None => batch.push_ref(seen),
+        for event in batch.events_mut() {
+            if let Some(named) = address(&event.fields).and_then(&self.function_at) {
+                event.fields.insert(1, Field::new("at", named));
             }
         }
         Ok(more)

@@ -1,6 +1,6 @@
 //! The one shape that every input takes.
 
-use kymo_event::{Addr, Batch, Damage, Event, EventKind, Row, RowKind, TraceInfo, Value};
+use kymo_event::{Addr, Batch, Damage, Event, EventKind, TraceInfo, Value};
 
 use crate::ReadError;
 
@@ -97,18 +97,12 @@ pub fn label_markers<S: Source>(
     source: S,
     string_at: impl Fn(Addr) -> Option<String> + Send,
 ) -> impl Source {
-    LabelMarkers {
-        source,
-        string_at,
-        batch: Batch::default(),
-    }
+    LabelMarkers { source, string_at }
 }
 
 struct LabelMarkers<S, F> {
     source: S,
     string_at: F,
-    /// What the source gave, to be copied if there is a marker without a name in it.
-    batch: Batch,
 }
 
 impl<S: Source, F: Fn(Addr) -> Option<String> + Send> Source for LabelMarkers<S, F> {
@@ -122,29 +116,11 @@ impl<S: Source, F: Fn(Addr) -> Option<String> + Send> Source for LabelMarkers<S,
 
     fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
         let more = self.source.fill(batch)?;
-        let unlabelled = |row: &&Row| row.kind == RowKind::Rare && is_unlabelled(batch, row);
-        if !batch.rows().iter().any(|row| unlabelled(&row)) {
-            return Ok(more);
-        }
-        std::mem::swap(batch, &mut self.batch);
-        batch.clear();
-        for seen in self.batch.iter() {
-            if is_unlabelled(&self.batch, seen.row) {
-                let mut event = seen.to_event();
-                label_marker(&mut event, &self.string_at);
-                batch.push_event(event);
-            } else {
-                batch.push_ref(seen);
-            }
+        for event in batch.events_mut() {
+            label_marker(event, &self.string_at);
         }
         Ok(more)
     }
-}
-
-/// Whether the event beside a row is a marker without a name.
-fn is_unlabelled(batch: &Batch, row: &Row) -> bool {
-    let kind = batch.event_of(row).map(|event| &event.kind);
-    matches!(kind, Some(EventKind::Marker { label: None, .. }))
 }
 
 /// Gives an event its name, as [`label_markers`] does, if it is a named marker that has none.

@@ -22,7 +22,7 @@ use super::records::HOLE;
 use super::straight::{Run, Straight};
 use super::stream_packets::StreamPackets;
 use super::streams::StreamKind;
-use super::ticks::{REACH, Scale};
+use super::ticks::Scale;
 use crate::dialects::kymo::Dialect;
 
 /// What the streams of a recording have in common.
@@ -212,7 +212,6 @@ impl RowStream {
             interned,
             row: self.row,
             content,
-            factor: scale.factor,
             stop: 0,
         };
         // What comes later, or has no time, is for the loop below.
@@ -230,7 +229,7 @@ impl RowStream {
                 && let Some(near) = scale.near(clock)
                 && near.time(clock) >= last
             {
-                straight.stop = last_tick.min(clock.saturating_add(REACH));
+                straight.stop = last_tick.min(clock.saturating_add(near.reach));
                 let mut run = Run {
                     at,
                     clock,
@@ -238,11 +237,7 @@ impl RowStream {
                     room,
                 };
                 straight.row = self.row;
-                if scale.factor > 0 {
-                    straight.run::<BIG, true>(&mut run, &near, dialect, identities, batch);
-                } else {
-                    straight.run::<BIG, false>(&mut run, &near, dialect, identities, batch);
-                }
+                straight.run::<BIG>(&mut run, &near, dialect, identities, batch);
                 if run.room < room {
                     last = scale.time(run.clock).unwrap_or(last);
                 }

@@ -20,7 +20,7 @@ use kymo_wire::packet::EVENT_STREAM;
 use super::clocks::{Clocks, Moments};
 use super::describe::{Description, Unusable, check_version};
 use super::feed::Input;
-use super::packets::{Piece, Pieces};
+use super::packets::{Packet, Piece, Pieces};
 use super::row_stream::{Decoder, RowStream, Shared};
 use super::stream::{RINGS, Stream};
 use super::streams::{StreamKind, StreamNumber, StreamRange, find_streams};
@@ -99,14 +99,42 @@ impl Lane {
     }
 }
 
-/// Whether all packets of a stream are of events: with items in between, it takes metadata to read it.
-fn has_events(input: &Input) -> bool {
-    input.number.is_some() || {
-        let mut pieces = Pieces::new(input.layout, &input.bytes, &input.missing).heads_only();
-        pieces.all(|piece| match piece {
-            Piece::Packet(packet) => packet.header.stream == EVENT_STREAM,
-            Piece::Damage(_) => true,
-        })
+/// What the heads of a stream's packets tell.
+struct Heads {
+    /// Whether all are of events: with items in between, it takes metadata to read it.
+    events: bool,
+    /// Whether none begins before the end of the one in front of it. No record lies outside of its packet's times.
+    in_order: bool,
+}
+
+impl Heads {
+    fn of(input: &Input) -> Self {
+        let pieces = Pieces::new(input.layout, &input.bytes, &input.missing);
+        let mut pieces = pieces.starting_at(input.range.start).heads_only();
+        let (mut heads, mut end) = (
+            Self {
+                events: true,
+                in_order: true,
+            },
+            0,
+        );
+        while pieces.offset() < input.range.end
+            && let Some(piece) = pieces.next()
+        {
+            let Piece::Packet(Packet { header, .. }) = piece else {
+                continue;
+            };
+            if input
+                .number
+                .is_some_and(|number| number != StreamNumber::of(&header))
+            {
+                continue;
+            }
+            heads.events &= input.number.is_some() || header.stream == EVENT_STREAM;
+            heads.in_order &= header.begin >= end;
+            end = header.end;
+        }
+        heads
     }
 }
 
@@ -138,6 +166,7 @@ impl NativeSource {
         });
         info.wall_clock = wall.or_else(|| WallClock::new(origin));
         info.clock_corrections = said;
+        info.in_order = true;
         let mut lanes = Vec::new();
         for (index, (part, correction)) in (0..).zip(inputs.into_iter().zip(corrections)) {
             let Part {
@@ -153,7 +182,9 @@ impl NativeSource {
             }
             info.streams.push(stream);
             let is_usual = matches!(kind, StreamKind::Cpu | StreamKind::Thread);
-            let lane = if is_usual && dialect.wanted < Wanted::Everything && has_events(&input) {
+            let heads = Heads::of(&input);
+            info.in_order &= heads.in_order && correction.is_none();
+            let lane = if is_usual && dialect.wanted < Wanted::Everything && heads.events {
                 Lane::Rows(Box::new(RowStream::new(id, kind, input, correction)))
             } else {
                 let stream = Stream::new(plan, id, kind, input).corrected(correction);

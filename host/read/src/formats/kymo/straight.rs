@@ -1,6 +1,6 @@
 //! Entries and exits of the usual forms, decoded in a loop that knows nothing else.
 
-use kymo_event::{Batch, Identities, Row, RowKind, Time};
+use kymo_event::{Batch, Identities, Row};
 use kymo_wire::event::EventId;
 
 use super::header_table::{HeaderTable, load};
@@ -27,18 +27,16 @@ pub(super) struct Straight<'a> {
     /// What all rows have.
     pub(super) row: Row,
     pub(super) content: &'a [u8],
-    /// Nanoseconds of a tick, where that is a whole number.
-    pub(super) factor: u64,
     /// The last tick of which events may be taken.
     pub(super) stop: u64,
 }
 
 impl Straight<'_> {
     /// Decodes as far as nothing unusual comes: whatever it is, it is left to others.
-    #[inline(never)]
     ///
-    /// `near` tells the times of ticks from here on to `stop`, where none is a whole number of nanoseconds.
-    pub(super) fn run<const BIG: bool, const WHOLE: bool>(
+    /// `near` tells the times of ticks from here on to `stop`.
+    #[inline(never)]
+    pub(super) fn run<const BIG: bool>(
         &mut self,
         run: &mut Run,
         near: &Near,
@@ -49,28 +47,26 @@ impl Straight<'_> {
         let Self {
             table,
             content,
-            factor,
             stop,
             ref row,
             ref mut interned,
         } = *self;
         let near = *near;
-        let (cpu, thread, stream) = (row.cpu(), row.thread(), row.stream);
-        let row = |kind, time| Row::new(kind, time, stream).at(cpu, thread);
-        let (mut at, mut clock, mut entered, mut room) = (run.at, run.clock, run.entered, run.room);
-        let mut head = load(BIG, content, at);
-        if head == 0 {
-            return;
-        }
-        while room > 0 {
+        let mut calls = batch.run(row);
+        let (mut clock, mut entered, mut room) = (run.clock, run.entered, run.room);
+        let mut rest = content.get(run.at..).unwrap_or(&[]);
+        let mut head = load(BIG, rest, 0);
+        // Zeros may be a hole; so may be what a record ends in.
+        while room > 0 && head != 0 {
             let first = if BIG { head >> 56 } else { head & 0xFF };
             let header = table.get(first as u8);
             let elapsed = (head >> header.time_shift).wrapping_sub(clock) & header.time_mask;
             // Far from the end of all numbers: the clock is not behind `stop`, and a record adds 56 bits at most.
             let tick = clock.wrapping_add(elapsed);
-            let next = at + usize::from(header.size);
-            // Zeros may be a hole; so may be what this record ends in.
-            let Some(ahead) = content.get(next..).and_then(<[u8]>::first_chunk) else {
+            let Some(behind) = rest.get(usize::from(header.size)..) else {
+                break;
+            };
+            let Some(ahead) = behind.first_chunk() else {
                 break;
             };
             let ahead = if BIG {
@@ -81,26 +77,23 @@ impl Straight<'_> {
             if tick > stop || ahead == 0 {
                 break;
             }
-            let time = match WHOLE {
-                true => Time((tick * factor) as i64),
-                false => near.time(tick),
-            };
             if header.function_mask != 0 {
                 let number = (head >> header.function_shift) as u32 & header.function_mask;
                 let function = interned.function(dialect, identities, number);
-                batch.push(row(RowKind::Enter, time).function(Some(function)));
+                calls.enter(function, near.time(tick));
                 entered += 1;
             } else if header.id == EventId::Exit && entered > 0 {
-                batch.push(row(RowKind::Exit, time));
+                calls.exit(near.time(tick));
                 entered -= 1;
             } else {
                 break;
             }
-            (at, clock, head) = (next, tick, ahead);
+            (rest, clock, head) = (behind, tick, ahead);
             room -= 1;
         }
+        calls.end();
         *run = Run {
-            at,
+            at: content.len() - rest.len(),
             clock,
             entered,
             room,

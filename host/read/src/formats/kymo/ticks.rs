@@ -7,39 +7,45 @@ use kymo_event::Time;
 pub(super) struct Scale {
     hz: u64,
     /// Nanoseconds of a tick where that is a whole number (1 GHz, 25 MHz), for up to `most` ticks.
-    pub(super) factor: u64,
+    factor: u64,
     most: u64,
-    /// 2^64 / hz, rounded down.
-    reciprocal: u64,
+    /// What a tick has besides whole nanoseconds, in parts of which a nanosecond has 2^64, rounded up.
+    part: u64,
 }
 
-/// The times of the ticks behind a certain one, without a division. They reach so far that
-/// [`REACH`] ticks fit.
+/// The times of the ticks behind a certain one, by a multiplication: times are sums of nanoseconds and of parts of
+/// which a nanosecond has 2^64. What was rounded up adds less than one part a tick, so that the sum of parts is
+/// less than 1/hz of a nanosecond too large, which changes no whole nanosecond: what is true is a multiple of 1/hz.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Near {
     tick: u64,
     ns: u64,
-    /// What is left of that tick's time behind whole nanoseconds, in parts of which a nanosecond has `hz`.
+    /// What is left of that tick's time behind whole nanoseconds, in parts.
     rest: u64,
-    hz: u64,
-    reciprocal: u64,
+    /// The time of a tick.
+    whole: u64,
+    part: u64,
+    /// So many ticks behind its own it tells the times of.
+    pub(super) reach: u64,
 }
-
-/// So many ticks behind its own a [`Near`] tells the times of: their parts of nanoseconds are less than 2^63.
-pub(super) const REACH: u64 = (1 << 63) / NANO - 1;
 
 impl Near {
     #[inline(always)]
-    pub(super) fn time(&self, tick: u64) -> Time {
-        let parts = tick
-            .wrapping_sub(self.tick)
-            .wrapping_mul(NANO)
-            .wrapping_add(self.rest);
-        // At most one too few, as the reciprocal is rounded down.
-        let low = ((u128::from(parts) * u128::from(self.reciprocal)) >> 64) as u64;
-        let one = parts.wrapping_sub(low.wrapping_mul(self.hz)) >= self.hz;
-        Time(self.ns.wrapping_add(low + u64::from(one)) as i64)
+    pub(super) const fn time(&self, tick: u64) -> Time {
+        let ticks = tick.wrapping_sub(self.tick);
+        // No product of two numbers and another number take more than 128 bits.
+        let parts = ticks as u128 * self.part as u128 + self.rest as u128;
+        let ns = self.ns.wrapping_add(ticks.wrapping_mul(self.whole));
+        Time(ns.wrapping_add((parts >> 64) as u64) as i64)
     }
+}
+
+/// A part of a number of nanoseconds, numerator by denominator (which is larger), in parts of which one has 2^64,
+/// rounded up.
+const fn parts(numerator: u64, denominator: u64) -> u64 {
+    let parts = ((numerator as u128) << 64).div_ceil(denominator as u128);
+    // The denominator is at most 2^62.
+    parts as u64
 }
 
 const NANO: u64 = 1_000_000_000;
@@ -58,9 +64,9 @@ impl Scale {
                 Some(most) => most,
                 None => 0,
             },
-            reciprocal: match hz {
-                0 | 1 => u64::MAX,
-                _ => ((1u128 << 64) / hz as u128) as u64,
+            part: match NANO.checked_rem(hz) {
+                Some(rest) => parts(rest, hz),
+                None => 0,
             },
         }
     }
@@ -68,16 +74,19 @@ impl Scale {
     /// For the times of ticks from this one on; `None` where they take more than 64 bits.
     pub(super) fn near(&self, tick: u64) -> Option<Near> {
         let (seconds, ticks) = (tick.checked_div(self.hz)?, tick.checked_rem(self.hz)?);
-        let parts = ticks.checked_mul(NANO)?;
-        let ns = seconds.checked_mul(NANO)?.checked_add(parts / self.hz)?;
-        // What is within reach takes less than 2^64 parts, which with such clocks are less than 2^62 ns.
+        let behind = ticks.checked_mul(NANO)?;
+        let ns = seconds.checked_mul(NANO)?.checked_add(behind / self.hz)?;
+        // What is within reach takes less than 2^62 ns.
         i64::try_from(ns.checked_add(1 << 62)?).ok()?;
-        (4..=1 << 62).contains(&self.hz).then_some(Near {
+        let whole = NANO / self.hz;
+        let reach = (u64::MAX / self.hz).min((1 << 62) / (whole + 1));
+        (4..=1 << 62).contains(&self.hz).then(|| Near {
             tick,
             ns,
-            rest: parts % self.hz,
-            hz: self.hz,
-            reciprocal: self.reciprocal,
+            rest: parts(behind % self.hz, self.hz),
+            whole,
+            part: self.part,
+            reach: reach - 2,
         })
     }
 
@@ -148,8 +157,10 @@ mod tests {
                 let Some(near) = scale.near(ticks) else {
                     continue;
                 };
-                let further = [0, 1, 2, 3, 999, 123_456_789, REACH / 3, REACH - 1, REACH];
-                for tick in further.into_iter().filter_map(|it| ticks.checked_add(it)) {
+                let reach = near.reach;
+                let further = [0, 1, 2, 3, 999, 123_456_789, reach / 3, reach - 1, reach];
+                let further = further.into_iter().filter(|it| *it <= reach);
+                for tick in further.filter_map(|it| ticks.checked_add(it)) {
                     let found = near.time(tick).0;
                     let time = clock.nanoseconds(tick);
                     assert_eq!(Some(found), time, "{tick} from {ticks} on at {hz} Hz");
