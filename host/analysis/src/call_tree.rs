@@ -16,16 +16,14 @@ mod views;
 
 use kymo_event::{Duration, SpaceId, TraceInfo};
 
-use crate::calls::{CallId, Callee, End, Step, TrackId, TrackInfo};
+use crate::calls::{Callee, End, Step, TrackId, TrackInfo};
+use crate::ended::Ended;
 use edges::Edges;
 pub use views::{Edge, Group, Sum, View};
 
 /// How many calls of a stack are told apart; what is called from there on is one frame, [`Frame::Deeper`]. A recursion
 /// that ran away would else take space by the square of its depth.
 const DEEPEST: usize = 1 << 10;
-
-/// How many calls that ended are remembered: clocks run ahead for some hundreds of events.
-const ENDED: usize = 1 << 12;
 
 /// The number of a node.
 pub type NodeId = u32;
@@ -109,7 +107,7 @@ pub struct CallTree {
     /// The open calls of every track, by [`TrackId`], outermost first.
     open: Vec<Vec<NodeId>>,
     /// A clock may turn out to have been ahead in a call that has ended.
-    ended: Ended,
+    ended: Ended<NodeId>,
     orphans: u64,
 }
 
@@ -256,29 +254,5 @@ impl CallTree {
             parent.children.push(id);
         }
         id
-    }
-}
-
-/// The calls that ended lately, and their nodes.
-#[derive(Debug, Default)]
-struct Ended {
-    /// A ring, once it is full.
-    calls: Vec<(CallId, NodeId)>,
-    next: usize,
-}
-
-impl Ended {
-    #[inline]
-    fn add(&mut self, call: CallId, node: NodeId) {
-        match self.calls.get_mut(self.next) {
-            Some(place) => *place = (call, node),
-            None => self.calls.push((call, node)),
-        }
-        self.next = (self.next + 1) % ENDED;
-    }
-
-    fn find(&self, call: CallId) -> Option<NodeId> {
-        let found = self.calls.iter().find(|(ended, _)| *ended == call);
-        found.map(|(_, node)| *node)
     }
 }

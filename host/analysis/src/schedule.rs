@@ -30,6 +30,8 @@ pub struct RunTime {
     pub max: Duration,
     /// From ready to running; of threads only.
     pub ready: Waits,
+    /// The time without anything to run; of processors only.
+    pub idle: Duration,
 }
 
 /// Times from ready to running.
@@ -68,6 +70,23 @@ impl RunTime {
     /// The average of complete activations; `None` if there is none.
     pub fn average(&self) -> Option<Duration> {
         self.sum.0.checked_div(self.complete).map(Duration)
+    }
+
+    /// Adds what is known of another one.
+    #[must_use]
+    pub fn with(mut self, other: &Self) -> Self {
+        self.min = match (self.complete, other.complete) {
+            (0, _) => other.min,
+            (_, 0) => self.min,
+            _ => self.min.min(other.min),
+        };
+        self.run += other.run;
+        self.count += other.count;
+        self.complete += other.complete;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+        self.idle += other.idle;
+        self
     }
 
     /// An activation has ended that ran so long.
@@ -109,7 +128,12 @@ struct Processor {
     charged: Option<Time>,
     thread: Option<Active<ThreadId>>,
     interrupts: Vec<Active<Option<InterruptId>>>,
+    /// All that it did: threads and interrupts that began, and their time.
+    all: RunTime,
 }
+
+/// The processor of events that don't say theirs.
+const UNKNOWN: Cpu = Cpu(u32::MAX);
 
 /// Interrupt handlers in each other that are followed.
 const NESTED: usize = 1 << 10;
@@ -118,6 +142,7 @@ const NESTED: usize = 1 << 10;
 #[derive(Debug, Default)]
 pub struct Schedule {
     window: Window,
+    of_cpus: Vec<Cpu>,
     processors: BTreeMap<Cpu, Processor>,
     /// By [`ThreadId`].
     threads: Vec<RunTime>,
@@ -125,7 +150,6 @@ pub struct Schedule {
     interrupts: Vec<RunTime>,
     /// When threads got ready that do not run yet.
     ready: BTreeMap<ThreadId, Time>,
-    idle: Duration,
     start: Option<Time>,
     end: Option<Time>,
     gaps: u64,
@@ -139,6 +163,13 @@ impl Schedule {
             window,
             ..Self::default()
         }
+    }
+
+    /// The same of some processors alone; of all if there are none.
+    #[must_use]
+    pub fn of_cpus(mut self, cpus: Vec<Cpu>) -> Self {
+        self.of_cpus = cpus;
+        self
     }
 
     /// Takes the next events.
@@ -158,15 +189,19 @@ impl Schedule {
                 RowKind::SwitchedIn
                 | RowKind::SwitchedOut
                 | RowKind::IsrEnter
-                | RowKind::IsrExit => self.change(row),
+                | RowKind::IsrExit
+                    if self.is_of_cpu(row.cpu()) =>
+                {
+                    self.change(row);
+                }
                 RowKind::Rare => match batch.event_of(row).map(|event| &event.kind) {
                     Some(EventKind::Ready { thread }) if !self.runs(*thread) => {
                         self.ready.entry(*thread).or_insert(row.time);
                     }
-                    Some(EventKind::Gap(gap)) => self.gap(row, gap),
+                    Some(EventKind::Gap(gap)) if self.is_of_cpu(row.cpu()) => self.gap(row, gap),
                     _ => {}
                 },
-                _ => {}
+                _ => self.met(row),
             }
         }
     }
@@ -195,8 +230,17 @@ impl Schedule {
     }
 
     /// The time of all processors in which nothing ran.
-    pub const fn idle(&self) -> Duration {
-        self.idle
+    pub fn idle(&self) -> Duration {
+        let processors = self.processors.values();
+        processors.fold(Duration(0), |sum, processor| sum + processor.all.idle)
+    }
+
+    /// What is known of the processors that had threads or interrupts: the time of both together, and how often one
+    /// of them began. `None` stands for a processor of which the trace does not say which it is.
+    pub fn cpus(&self) -> impl Iterator<Item = (Option<Cpu>, &RunTime)> {
+        let known = |cpu: Cpu| (cpu != UNKNOWN).then_some(cpu);
+        let processors = self.processors.iter();
+        processors.map(move |(cpu, processor)| (known(*cpu), &processor.all))
     }
 
     /// From the first to the last event.
@@ -231,6 +275,11 @@ impl Schedule {
             return;
         };
         let time = now.since(from).unwrap_or_default();
+        if processor.interrupts.is_empty() && processor.thread.is_none() {
+            processor.all.idle += time;
+        } else {
+            processor.all.run += time;
+        }
         if let Some(top) = processor.interrupts.last_mut() {
             top.ran += time;
             if let Some(id) = top.id {
@@ -239,13 +288,11 @@ impl Schedule {
         } else if let Some(thread) = &mut processor.thread {
             thread.ran += time;
             entry(&mut self.threads, thread.id.0).run += time;
-        } else {
-            self.idle += time;
         }
     }
 
     fn change(&mut self, row: &Row) {
-        let cpu = row.cpu().unwrap_or(Cpu(u32::MAX));
+        let cpu = row.cpu().unwrap_or(UNKNOWN);
         self.charge(cpu, row.time);
         self.switches += 1;
         let within = row.time >= self.window.begin;
@@ -257,6 +304,7 @@ impl Schedule {
                 let ended = processor.thread.take();
                 let next = row.thread();
                 processor.thread = next.map(|id| Active::new(id, within));
+                processor.all.count += u64::from(within && next.is_some());
                 self.end_thread(ended);
                 if let Some(id) = next {
                     let wait = self.ready.remove(&id);
@@ -275,6 +323,7 @@ impl Schedule {
             }
             RowKind::IsrEnter => {
                 let id = row.of_interrupt();
+                processor.all.count += u64::from(within);
                 if processor.interrupts.len() < NESTED {
                     processor.interrupts.push(Active::new(id, within));
                 }
@@ -302,6 +351,25 @@ impl Schedule {
             }
             _ => {}
         }
+    }
+
+    /// Before the first switch of a processor its thread is that of its events.
+    fn met(&mut self, row: &Row) {
+        let (Some(cpu), Some(thread)) = (row.cpu(), row.thread()) else {
+            return;
+        };
+        if !self.is_of_cpu(Some(cpu)) {
+            return;
+        }
+        let processor = self.processors.entry(cpu).or_default();
+        if processor.charged.is_none() {
+            processor.charged = Some(row.time);
+            processor.thread = Some(Active::new(thread, false));
+        }
+    }
+
+    fn is_of_cpu(&self, cpu: Option<Cpu>) -> bool {
+        self.of_cpus.is_empty() || cpu.is_none_or(|cpu| self.of_cpus.contains(&cpu))
     }
 
     /// Whether a thread has a processor.
@@ -425,6 +493,28 @@ mod tests {
             (Duration(10), Duration(90))
         );
         assert_eq!(schedule.thread(ThreadId(0)), None);
+        let cpus: Vec<_> = schedule.cpus().collect();
+        let [(Some(Cpu(0)), cpu)] = cpus[..] else {
+            panic!("{cpus:?}");
+        };
+        assert_eq!(
+            (cpu.run, cpu.idle, cpu.count),
+            (Duration(80), Duration(10), 5)
+        );
+    }
+
+    #[test]
+    fn what_runs_at_the_beginning_is_known_by_its_events() {
+        let mut batch = Batch::default();
+        batch.push(row(RowKind::Enter, 10, Some(1)));
+        batch.push(row(RowKind::IsrEnter, 20, Some(1)).interrupt(Some(InterruptId(7))));
+        batch.push(row(RowKind::IsrExit, 30, Some(1)).interrupt(Some(InterruptId(7))));
+        batch.push(row(RowKind::SwitchedOut, 50, Some(1)));
+        batch.push(row(RowKind::Other, 60, Some(1)));
+        let schedule = schedule(Window::default(), &batch);
+        let one = schedule.thread(ThreadId(1)).unwrap();
+        assert_eq!((one.run, one.count, one.complete), (Duration(30), 0, 0));
+        assert_eq!(schedule.idle(), Duration(10));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kymo_event::{
     Addr, Cpu, Duration, Event, EventKind, EventRef, Filter, FunctionId, Identities, InterruptId,
-    Operand, Pattern, Row, RowKind, Subject, ThreadChoice, ThreadId, Tid, Time, TraceInfo,
+    Operand, Pattern, Row, RowKind, Subject, ThreadId, Tid, Time, TraceInfo,
 };
 use kymo_symbols::{Symbols, spellings};
 
@@ -379,11 +379,9 @@ impl Chooser {
     fn wants_thread(&self, thread: ThreadId, identities: &Identities) -> bool {
         let choices = &self.selection.events.threads;
         choices.is_empty()
-            || choices.iter().any(|choice| match choice {
-                ThreadChoice::Id(tid) => identities.tid(thread) == *tid,
-                ThreadChoice::Named(pattern) => identities
-                    .thread_name(thread)
-                    .is_some_and(|name| pattern.matches(name)),
+            || choices.iter().any(|choice| {
+                let name = identities.thread_name(thread);
+                choice.fits(identities.tid(thread), name)
             })
     }
 

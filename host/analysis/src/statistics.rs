@@ -26,6 +26,9 @@ pub struct Statistic {
     pub spread: Spread,
     /// Times by the clock on the wall.
     pub wall: WallTimes,
+    /// Whether the trace has switches of a thread that called it, or it was called in an interrupt: without them it is
+    /// not known what of the wall's time did not run.
+    pub switched: bool,
 }
 
 /// Times by the clock on the wall.
@@ -62,6 +65,8 @@ pub struct Statistics {
     unknown: Statistic,
     /// For each open call of a track, outermost first, the time by the wall of the calls that it made.
     open: Vec<Vec<Duration>>,
+    /// The tracks of which it is known when they run, by [`TrackId`].
+    switched: Vec<bool>,
 }
 
 impl Statistics {
@@ -76,6 +81,12 @@ impl Statistics {
     /// Takes a step.
     pub fn step(&mut self, step: &Step<'_>) {
         match step {
+            Step::Track { track, info } if !info.is_thread() => self.switched(*track),
+            Step::State {
+                track,
+                recorded: true,
+                ..
+            } => self.switched(*track),
             Step::Begin(begin) => self.open(begin.track).push(Duration(0)),
             Step::End(end) => {
                 let Some(wall) = end.wall.filter(|_| end.begin.is_some()) else {
@@ -87,7 +98,13 @@ impl Statistics {
                     *caller += wall;
                 }
                 let measure = self.measure;
-                let Statistic { spread, wall: of } = self.entry(end.callee);
+                let switched = self.switched.get(end.track.0 as usize) == Some(&true);
+                let Statistic {
+                    spread,
+                    wall: of,
+                    switched: known,
+                } = self.entry(end.callee);
+                *known |= switched;
                 let in_doubt = end.sure != end.duration;
                 let sure = |seen: Duration, sure: Option<Duration>| match in_doubt {
                     true => seen.min(sure.unwrap_or_default()),
@@ -115,6 +132,15 @@ impl Statistics {
             }
             _ => {}
         }
+    }
+
+    #[cold]
+    fn switched(&mut self, track: TrackId) {
+        let index = track.0 as usize;
+        if self.switched.len() <= index {
+            self.switched.resize(index + 1, false);
+        }
+        self.switched[index] = true;
     }
 
     fn open(&mut self, track: TrackId) -> &mut Vec<Duration> {
@@ -220,6 +246,17 @@ mod tests {
             (Duration(40), Duration(50))
         );
         assert_eq!(inner.spread.percentile(100.0), Some(Duration(30)));
+        assert!(!inner.switched, "no switch of the thread was seen");
+        statistics.step(&Step::State {
+            track: TrackId(0),
+            time: Time(0),
+            cpu: None,
+            running: true,
+            recorded: true,
+        });
+        statistics.step(&begin(INNER, 0));
+        statistics.step(&end(INNER, 0, 1, 1, 1));
+        assert!(statistics.of(INNER).is_some_and(|inner| inner.switched));
         let mut by_wall = Statistics::new(Measure::Wall);
         by_wall.step(&begin(INNER, 0));
         by_wall.step(&end(INNER, 0, 50, 20, 20));

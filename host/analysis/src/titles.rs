@@ -27,10 +27,7 @@ impl fmt::Display for Number {
 pub fn track(trace: &TraceInfo, info: &TrackInfo) -> String {
     let number = |id: ThreadId| Number(trace.identities.tid(id));
     match (info.kind, info.cpu) {
-        (TrackKind::Thread { thread: Some(id) }, _) => {
-            let name = trace.identities.thread_name(id);
-            name.map_or_else(|| format!("thread {}", number(id)), str::to_owned)
-        }
+        (TrackKind::Thread { thread: Some(id) }, _) => thread(trace, id),
         (TrackKind::Thread { thread: None }, Some(cpu)) => format!("CPU {cpu} outside threads"),
         (TrackKind::Thread { thread: None }, None) => "outside threads".to_owned(),
         (TrackKind::Interrupt { irq, thread, level }, cpu) => {
@@ -47,6 +44,13 @@ pub fn track(trace: &TraceInfo, info: &TrackInfo) -> String {
             title
         }
     }
+}
+
+/// What a thread is called: its name if it is known, else its number.
+pub fn thread(trace: &TraceInfo, id: ThreadId) -> String {
+    let name = trace.identities.thread_name(id);
+    let number = || format!("thread {}", Number(trace.identities.tid(id)));
+    name.map_or_else(number, str::to_owned)
 }
 
 /// How an interrupt is shown: its number always, and its name where there is one.

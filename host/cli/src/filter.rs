@@ -340,6 +340,13 @@ impl Part {
             || self.min_duration > Duration(0)
     }
 
+    /// Whether nothing is chosen but a window, threads and processors.
+    pub fn chooses_places_alone(&self) -> bool {
+        let filter = &self.filter;
+        let of_events = self.chooses_by_function() || filter.streams != Choice::default();
+        !of_events && self.depth.is_none()
+    }
+
     /// Whether a function is among those that are asked for by name, if any are.
     pub fn asks_for(&self, address: Option<Addr>, name: &str) -> bool {
         let mut functions = self.functions.iter();

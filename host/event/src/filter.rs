@@ -79,6 +79,17 @@ pub enum ThreadChoice {
     Named(Pattern),
 }
 
+impl ThreadChoice {
+    /// Whether a thread of this id and name is one of them.
+    #[must_use]
+    pub fn fits(&self, id: Tid, name: Option<&str>) -> bool {
+        match self {
+            Self::Id(wanted) => id == *wanted,
+            Self::Named(pattern) => name.is_some_and(|name| pattern.matches(name)),
+        }
+    }
+}
+
 /// Which events are wanted. The default wants all.
 ///
 /// ```

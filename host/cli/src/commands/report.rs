@@ -5,21 +5,18 @@ mod columns;
 mod doubts;
 mod entry;
 mod fdd;
+mod output;
+mod replays;
+mod rows;
 
-use std::collections::HashMap;
-use std::io::Write;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::builder::PossibleValuesParser;
-use kymo_analysis::call_tree::{CallTree, Edge, View};
-use kymo_analysis::calls::{Callee, Step};
-use kymo_analysis::profile::{Bounds, Profile};
-use kymo_analysis::replay::{Observer, Options, Origin, Replay};
-use kymo_analysis::statistics::{Measure, Statistics};
-use kymo_event::{Batch, Condition, Duration, TraceInfo};
-use kymo_export::json::Object;
-use kymo_symbols::Symbols;
+use kymo_analysis::profile::Bounds;
+use kymo_analysis::replay::Replay;
+use kymo_analysis::schedule::Schedule;
+use kymo_analysis::statistics::Measure;
+use kymo_event::{Condition, Duration};
 
 use crate::args::{Format, FormatArgs, InputArgs, SymbolArgs};
 use crate::commands::compensated;
@@ -29,12 +26,12 @@ use crate::filter::{FilterArgs, Part};
 use crate::input::{Events, Moment, Trace, more};
 use crate::names::Names;
 use crate::render::count::{are, counted};
-use crate::render::palette::Palette;
-use crate::render::table::Table;
 use crate::span::{Span, remark_replay};
-use columns::{Asked, COLUMNS, Column, Needs, USUAL, Whole};
-use doubts::{Doubts, Missing};
-use entry::{Child, Entry, Place, Relations, describe};
+use by::{By, Keys};
+use columns::{Asked, COLUMNS, Column, Needs, OF_CPUS, OF_INTERRUPTS, OF_THREADS, USUAL};
+use doubts::Doubts;
+use replays::{Details, Grouping, TableReplay};
+use rows::Rows;
 
 /// The options of `kymo report`.
 #[derive(Debug, clap::Args)]
@@ -50,18 +47,21 @@ EXAMPLES
   kymo report --fdd -n 15 -s l trace.dat           the table of ftrace's fdd
   kymo report --begin +2 --end +2.5 trace/         half a second of it
   kymo report --by thread trace/                   how long each thread ran, and waited to run
+  kymo report --by thread,function trace/          the functions of each thread apart
+  kymo report --by file trace/                     which source file took the time; also line, cpu, space, call-site
   kymo report --compensate trace/                  the times without what recording took
   kymo report --format json trace/ | jq .self_ns   one object a line, for programs", after_long_help = columns::help())]
 pub struct Args {
     #[command(flatten)]
     input: InputArgs,
 
-    /// The column to sort by; names go up, everything else goes down.
+    /// The column to sort by [default: total; of threads, interrupts and processors run]; names go up, everything else
+    /// goes down.
     #[arg(
-        short, long, value_name = "COLUMN", default_value = "total", hide_possible_values = true,
-        value_parser = PossibleValuesParser::new(COLUMNS.iter().map(|column| column.name).chain(["function"]).chain(fdd::SORTS))
+        short, long, value_name = "COLUMN", hide_possible_values = true,
+        value_parser = PossibleValuesParser::new(COLUMNS.iter().map(|column| column.name).chain(fdd::SORTS))
     )]
-    sort: String,
+    sort: Option<String>,
 
     /// The columns, separated by commas; behind a + those to show besides the usual ones. `kymo help report` lists them.
     #[arg(long, value_name = "LIST", value_parser = listed)]
@@ -80,11 +80,17 @@ pub struct Args {
     #[arg(long)]
     off_cpu: bool,
 
-    /// What a row is: functions, or who had the processors, threads and interrupts.
-    #[arg(long, value_name = "WHAT", default_value = "function")]
-    by: by::By,
+    /// What a row is of. Several, separated by commas, have a row for each that occur together: thread,function.
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_delimiter = ',',
+        default_value = "function",
+        hide_possible_values = false
+    )]
+    by: Vec<By>,
 
-    /// Show only the first N functions.
+    /// Show only the first N rows.
     #[arg(short = 'n', long, value_name = "N")]
     number: Option<usize>,
 
@@ -111,151 +117,6 @@ fn sum(times: impl Iterator<Item = Duration>) -> Duration {
     times.fold(Duration(0), |sum, time| sum + time)
 }
 
-/// What the table is made of.
-#[derive(Default)]
-struct Shown {
-    profile: Profile,
-    missing: Missing,
-}
-
-impl Observer for Shown {
-    #[inline(always)]
-    fn step(&mut self, origin: Option<Origin>, step: Step<'_>) {
-        if let Step::Event { event, .. } = &step {
-            self.missing.add(*event);
-        }
-        self.profile.step(origin, step);
-    }
-}
-
-/// The same with what only some columns need.
-struct Detailed<'d> {
-    shown: &'d mut Shown,
-    details: &'d mut Details,
-    info: &'d TraceInfo,
-}
-
-impl Observer for Detailed<'_> {
-    fn step(&mut self, origin: Option<Origin>, step: Step<'_>) {
-        if let Some(statistics) = &mut self.details.statistics {
-            statistics.step(&step);
-        }
-        if let Some(tree) = &mut self.details.tree {
-            tree.step(self.info, &step);
-        }
-        self.shown.step(origin, step);
-    }
-}
-
-/// What only some columns need.
-#[derive(Default)]
-struct Details {
-    statistics: Option<Statistics>,
-    tree: Option<CallTree>,
-}
-
-impl Details {
-    fn needed(columns: &[&Column], measure: Measure) -> Self {
-        let needs = |needs| columns.iter().any(|column| column.needs == needs);
-        let statistics = needs(Needs::Statistics) || measure == Measure::Wall;
-        Self {
-            statistics: statistics.then(|| Statistics::new(measure)),
-            tree: needs(Needs::Relations).then(|| CallTree::new(false)),
-        }
-    }
-
-    const fn any(&self) -> bool {
-        self.statistics.is_some() || self.tree.is_some()
-    }
-}
-
-/// The replays that a table takes.
-struct TableReplay {
-    replay: Replay,
-    shown: Shown,
-    details: Details,
-    /// What is in the window besides, where not all of it is shown: percentages are of the whole.
-    all: Option<(Replay, Profile)>,
-    /// What recording took is taken off sums, which are right, and not call by call, where it can be more
-    /// than there was: so the table needs the times as they were recorded, and the charges beside them.
-    charges: Option<Replay>,
-}
-
-impl TableReplay {
-    fn new(
-        trace: &Trace,
-        symbols: &Arc<Symbols>,
-        part: &Part,
-        compensate: bool,
-        details: Details,
-    ) -> Result<Self, Report> {
-        let info = trace.info();
-        let window_alone = Options {
-            window: part.window(),
-            ..Options::default()
-        };
-        if compensate {
-            compensated::check(info)?;
-            if part.chooses_calls() {
-                return Err(Report::new(
-                    "--compensate takes the cost off whole functions, and these options choose single calls",
-                )
-                .help("--begin and --end go with it, and `kymo show --compensate` takes the others"));
-            }
-        }
-        let charged = Options {
-            compensate: true,
-            ..window_alone.clone()
-        };
-        Ok(Self {
-            replay: Replay::new(info, symbols, part.replay()),
-            shown: Shown::default(),
-            details,
-            all: part.chooses_calls().then(|| {
-                let replay = Replay::new(info, symbols, window_alone);
-                (replay, Profile::new())
-            }),
-            charges: compensate.then(|| Replay::new(info, symbols, charged)),
-        })
-    }
-
-    /// Takes the next events; whether more are needed.
-    fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> bool {
-        if let Some((replay, profile)) = &mut self.all {
-            replay.batch_to(info, batch, profile);
-        }
-        if let Some(charges) = &mut self.charges {
-            charges.batch(info, batch, &mut |_, _| {});
-        }
-        if self.details.any() {
-            let (shown, details) = (&mut self.shown, &mut self.details);
-            let mut detailed = Detailed {
-                shown,
-                details,
-                info,
-            };
-            return self.replay.batch_to(info, batch, &mut detailed);
-        }
-        self.replay.batch_to(info, batch, &mut self.shown)
-    }
-
-    fn finish(&mut self, info: &TraceInfo) {
-        if let Some((replay, profile)) = &mut self.all {
-            replay.finish_to(info, profile);
-        }
-        if let Some(charges) = &mut self.charges {
-            charges.finish(info, &mut |_, _| {});
-        }
-        let (shown, details) = (&mut self.shown, &mut self.details);
-        let mut detailed = Detailed {
-            shown,
-            details,
-            info,
-        };
-        self.replay.finish_to(info, &mut detailed);
-    }
-}
-
 /// The columns of a table, and by what its rows are chosen and sorted.
 struct Choice<'a> {
     columns: Vec<&'static Column>,
@@ -265,8 +126,18 @@ struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    fn of(args: &'a Args) -> Result<Self, Report> {
-        let mut columns = columns::chosen(args.columns.as_deref()).map_err(Report::new)?;
+    /// What the options say; `usual` are the columns of a table for which they say nothing.
+    fn of(args: &'a Args, usual: &[&str], usual_sort: &str) -> Result<Self, Report> {
+        // Of several properties the last one is the name of a row.
+        let above = args.by.split_last().map_or(&[][..], |(_, above)| above);
+        let mut usual = usual.to_vec();
+        let place = usual.len().saturating_sub(1);
+        let above = above.iter().map(|by| match by {
+            By::Function => "function",
+            by => by.column(),
+        });
+        usual.splice(place..place, above);
+        let mut columns = columns::chosen(args.columns.as_deref(), &usual).map_err(Report::new)?;
         let add = |columns: &mut Vec<&Column>, name, behind| {
             let place = columns.iter().position(|column| column.name == behind);
             let place = place.map_or(columns.len(), |place| place + 1);
@@ -283,7 +154,7 @@ impl<'a> Choice<'a> {
         }
         Ok(Self {
             columns,
-            sort: Column::named(&args.sort).unwrap_or(&COLUMNS[0]),
+            sort: Column::named(args.sort.as_deref().unwrap_or(usual_sort)).unwrap_or(&COLUMNS[0]),
             having: &args.having,
             measure: match args.wall {
                 true => Measure::Wall,
@@ -294,6 +165,24 @@ impl<'a> Choice<'a> {
 
     /// What has to be known for all of it.
     fn details(&self) -> Details {
+        Details::needed(&self.needed(), self.measure)
+    }
+
+    /// Whether it asks when threads and interrupts ran.
+    fn asks_for_runs(&self) -> Option<&'static str> {
+        let needed = self.needed();
+        let of_runs = needed.iter().find(|it| it.needs == Needs::Schedule);
+        of_runs.map(|column| column.name)
+    }
+
+    /// Whether any column is of calls.
+    fn shows_calls(&self) -> bool {
+        let of_calls = |column: &&Column| column.needs != Needs::Schedule && column.name != "name";
+        self.columns.iter().any(of_calls)
+    }
+
+    /// All columns that it looks at.
+    fn needed(&self) -> Vec<&'static Column> {
         let mut needed = self.columns.clone();
         needed.push(self.sort);
         needed.extend(
@@ -301,39 +190,47 @@ impl<'a> Choice<'a> {
                 .iter()
                 .filter_map(|it| Column::named(it.field())),
         );
-        Details::needed(&needed, self.measure)
+        needed
     }
+}
+
+/// What can be said of threads, interrupts and processors besides their calls.
+fn schedule(by: &[By], part: &Part) -> Option<Schedule> {
+    let chosen = &part.filter;
+    let of_runs = matches!(by, [By::Thread | By::Irq | By::Cpu]);
+    (of_runs && part.chooses_places_alone())
+        .then(|| Schedule::new(part.window()).of_cpus(chosen.cpus.clone()))
+}
+
+/// Refuses what does not go together.
+fn check(args: &Args) -> Result<(), Report> {
+    if let Some(sort) = args.sort.as_deref()
+        && fdd::SORTS.contains(&sort)
+    {
+        return Err(Report::new(format_args!("{sort} is no column"))
+            .help("letters are those of fdd, and go with --fdd"));
+    }
+    let twice = (1..args.by.len()).find(|at| args.by[..*at].contains(&args.by[*at]));
+    if let Some(twice) = twice {
+        return Err(Report::new(format_args!(
+            "--by has {} twice",
+            args.by[twice].member()
+        )));
+    }
+    if args.compensate && args.by != [By::Function] {
+        return Err(Report::new(
+            "--compensate takes the cost off functions, and these rows are of something else",
+        )
+        .help("leave out --by"));
+    }
+    Ok(())
 }
 
 /// Looks at a list of columns.
 fn listed(text: &str) -> Result<String, String> {
-    match columns::chosen(Some(text)) {
+    match columns::chosen(Some(text), &USUAL) {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err(format!("{error}; {}", columns::names())),
-    }
-}
-
-/// Fills in who calls whom.
-fn relate(entries: &mut [Entry], edges: &[Edge], name: impl Fn(Callee) -> std::rc::Rc<str>) {
-    let mut relations: HashMap<Callee, Relations> = HashMap::new();
-    for edge in edges {
-        relations.entry(edge.callee).or_default().callers += 1;
-        let caller = relations.entry(edge.caller).or_default();
-        caller.callees += 1;
-        if caller
-            .child
-            .as_ref()
-            .is_none_or(|child| child.time < edge.total)
-        {
-            caller.child = Some(Child {
-                name: name(edge.callee),
-                time: edge.total,
-                count: edge.count,
-            });
-        }
-    }
-    for entry in entries {
-        entry.relations = relations.remove(&entry.callee).unwrap_or_default();
     }
 }
 
@@ -345,24 +242,28 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     if args.fdd.fdd {
         return fdd::run(args, context);
     }
-    if fdd::SORTS.contains(&args.sort.as_str()) {
-        return Err(Report::new(format_args!("{} is no column", args.sort))
-            .help("letters are those of fdd, and go with --fdd"));
-    }
+    check(args)?;
     let wanted = args.filter.wanted();
     let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
     let part = args
         .filter
         .part(&args.input, &args.symbols, &mut trace, context)?;
-    if args.by != by::By::Function {
-        args.filter.refuse_call_options("--by")?;
-        let how = (args.number, args.format.format);
-        return by::run(args.by, &mut trace, &part, how, context);
-    }
     let symbols = trace.symbols();
-    let choice = Choice::of(args)?;
+    let mut choice = Choice::of(args, &USUAL, "total")?;
+    let of_functions = args.by == [By::Function];
+    let grouping = (!of_functions).then(|| Grouping {
+        groups: Default::default(),
+        keys: Keys::new(args.by.clone(), &symbols),
+    });
     let details = choice.details();
-    let mut table = TableReplay::new(&trace, &symbols, &part, args.compensate, details)?;
+    let mut table = TableReplay::new(&trace, &symbols, &part, args.compensate, details, grouping)?;
+    table.schedule = schedule(&args.by, &part);
+    if let (None, Some(column)) = (&table.schedule, choice.asks_for_runs()) {
+        return Err(Report::new(format_args!(
+            "the column {column} is of threads, interrupts or processors as a whole"
+        ))
+        .help("it goes with --by thread, irq or cpu, and with no choice of calls or events"));
+    }
     let mut span = Span::default();
     let read = trace.walk(&mut |moment| {
         let Moment::Batch(info, batch) = moment else {
@@ -378,41 +279,22 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let names = Names::new(&symbols);
     let whole = table.all.as_ref().map_or(profile, |(_, all)| all);
     let bounds = Bounds::of(replay.counts(), whole);
-    let mut entries: Vec<Entry> = profile
-        .rows()
-        .map(|(callee, row)| {
-            let (place, name, location) = describe(callee, &names, &symbols, identities);
-            // A call that began before what was recorded took nobody knows how long.
-            let whole = row.orphans == 0;
-            let mut entry = Entry {
-                callee,
-                place,
-                name,
-                location,
-                count_max: bounds.count(&row),
-                total_max: bounds.total(&row).filter(|_| whole),
-                self_max: bounds.self_time(&row).filter(|_| whole),
-                average: row.average(),
-                row,
-                taken: None,
-                statistic: None,
-                off_cpu: Duration(0),
-                relations: Relations::default(),
-            };
-            if let Some(statistics) = &table.details.statistics
-                && let Some(statistic) = statistics.of(callee)
-            {
-                entry.measure(statistic, choice.measure);
-            }
-            if let Some(compensation) = compensation {
-                entry.compensate(compensation, callee);
-            }
-            entry
-        })
-        .collect();
-    if let Some(tree) = &table.details.tree {
-        let name = |callee| describe(callee, &names, &symbols, identities).1;
-        relate(&mut entries, &View::new(tree).edges(), name);
+    let rows = Rows {
+        by: &args.by,
+        names: &names,
+        symbols: &symbols,
+        info: trace.info(),
+    };
+    let mut entries = rows.of_calls(&table, &bounds, choice.measure);
+    let schedule = table.schedule.as_ref().filter(|it| it.switches() > 0);
+    if let Some(schedule) = schedule {
+        rows.add_runs(&mut entries, schedule, &part.filter);
+        let usual = match args.by.first() {
+            Some(By::Irq) => &OF_INTERRUPTS[..],
+            Some(By::Cpu) => &OF_CPUS,
+            _ => &OF_THREADS,
+        };
+        choice = Choice::of(args, usual, "run")?;
     }
     // The share of each is of what all of them did in the window, also of those that are not shown.
     let whole = match &table.all {
@@ -422,7 +304,8 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     // Equal ones are in the order of their places: functions by address, then interrupts.
     entries.sort_by(|one, other| {
         let order = choice.sort.order(one, other, whole);
-        order.then(one.place.cmp(&other.place))
+        let order = order.then(one.place.cmp(&other.place));
+        order.then_with(|| one.name().cmp(other.name()))
     });
     let taken = || entries.iter().filter_map(|entry| entry.taken.as_ref());
     let below_zero = taken().filter(|taken| taken.below_zero).count() as u64;
@@ -438,12 +321,21 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     entries.truncate(args.number.unwrap_or(usize::MAX));
     let (out, palette) = context.out();
     match args.format.format {
-        Format::Text => text(out, palette, &choice.columns, &entries, whole)?,
-        Format::Json => {
-            for entry in &entries {
-                json(out, &choice.columns, entry, whole)?;
+        Format::Text => {
+            output::text(out, palette, &args.by, &choice.columns, &entries, whole)?;
+            if let (Some(schedule), [By::Thread]) = (schedule, &args.by[..]) {
+                output::idle(out, schedule)?;
             }
         }
+        Format::Json => {
+            for entry in &entries {
+                output::json(out, &args.by, &choice.columns, entry, whole)?;
+            }
+        }
+    }
+    if schedule.is_none() && table.schedule.is_some() {
+        context
+            .note("the trace tells of no thread switches and interrupts: times are those of calls");
     }
     names.remark(identities, context);
     if let Some(compensation) = compensation {
@@ -457,7 +349,15 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         ));
     }
     let counts = *replay.counts();
-    doubts.remark(context);
+    if choice.shows_calls() {
+        doubts.remark(context);
+    }
+    if let Some(gaps) = schedule.map(Schedule::gaps).filter(|gaps| *gaps > 0) {
+        context.warn(format_args!(
+            "{}: RUNS are at least these, and the times of threads and interrupts uncertain",
+            counted(gaps, "gap")
+        ));
+    }
     table.shown.missing.remark(&bounds, context);
     if let Some(clock_repair) = replay.clock_repair()
         && clock_repair.steps > 0
@@ -486,106 +386,4 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     read?;
     trace.remark_empty(context);
     trace.verdict()
-}
-
-fn text(
-    out: &mut dyn Write,
-    palette: &Palette,
-    columns: &[&Column],
-    entries: &[Entry],
-    whole: Whole,
-) -> std::io::Result<()> {
-    let headings = columns
-        .iter()
-        .map(|column| (column.heading, column.align()));
-    let mut table = Table::new(headings);
-    let mut named: HashMap<&str, u32> = HashMap::new();
-    for entry in entries {
-        *named.entry(&entry.name).or_default() += 1;
-    }
-    for entry in entries {
-        table.row(columns.iter().map(|column| match column.name {
-            "name" => distinct(entry, named.get(&*entry.name) > Some(&1)),
-            _ => column.cell(entry, whole),
-        }));
-    }
-    table.write(out, palette)
-}
-
-/// The name of a row, with what tells it from others of the same name, if there are such.
-fn distinct(entry: &Entry, shared: bool) -> String {
-    let mut name = entry.name.to_string();
-    match (entry.place, &entry.location) {
-        // Static functions share their names; what tells them apart is where they are.
-        (Place::Function(_), Some(location)) if shared => {
-            name.push_str(&format!("  ({location})"));
-        }
-        (Place::Function(address), None) if shared => {
-            name.push_str(&format!("  ({:#x})", address.0));
-        }
-        (Place::Interrupt(irq), _) if name != format!("irq {irq}") => {
-            name.push_str(&format!("  (irq {irq})"));
-        }
-        _ => {}
-    }
-    name
-}
-
-/// One object a line: what is usual, and what other columns show.
-fn json(
-    out: &mut dyn Write,
-    columns: &[&Column],
-    entry: &Entry,
-    whole: Whole,
-) -> std::io::Result<()> {
-    let row = &entry.row;
-    let complete = |duration: Duration| (row.complete > 0).then_some(duration);
-    let mut line = Vec::new();
-    let mut object = Object::begin(&mut line);
-    object
-        .member("function", &*entry.name)
-        .member("count", row.count)
-        .member("count_max", entry.count_max)
-        .member("total_ns", row.total)
-        .member("total_max_ns", entry.total_max)
-        .member("self_ns", row.self_time)
-        .member("self_max_ns", entry.self_max)
-        .member("min_ns", complete(row.min))
-        .member("max_ns", complete(row.max))
-        .member("avg_ns", complete(entry.average));
-    if let Some(taken) = &entry.taken {
-        object
-            .member("total_cost_ns", taken.total)
-            .member("total_bound_ns", taken.total_bound)
-            .member("self_cost_ns", taken.self_time)
-            .member("self_bound_ns", taken.self_bound);
-    }
-    object
-        .member("complete", row.complete)
-        .member("left_by_longjmp", row.jumped)
-        .member("unwound", row.unwound)
-        .member("lost", row.lost)
-        .member("doubtful", row.doubtful)
-        .member("orphans", row.orphans)
-        .member("open", row.open)
-        .member("clipped", row.clipped);
-    match entry.place {
-        Place::Function(address) => object.member("address", address),
-        Place::Interrupt(irq) => object.member("irq", irq),
-        Place::Name | Place::Unknown => &mut object,
-    };
-    if let Some(location) = &entry.location {
-        object
-            .member("file", &location.file)
-            .member("line", location.line);
-    }
-    let others = columns.iter();
-    let told =
-        |column: &Column| USUAL.contains(&column.name) || ["bound", "file"].contains(&column.name);
-    for column in others.filter(|column| !told(column)) {
-        column.member(entry, whole, &mut object);
-    }
-    object.end();
-    line.push(b'\n');
-    out.write_all(&line)
 }

@@ -116,17 +116,22 @@ fn threads_and_interrupts_have_tables() {
         "report", "--by", "thread", "--format", "json", &file,
     ])));
     let of = |line: &serde_json::Value, member: &str| line[member].as_i64().unwrap();
-    assert_eq!(threads.len(), 2);
+    assert_eq!(threads.len(), 3);
     assert_eq!(
         (&threads[0]["thread"], of(&threads[0], "run_ns")),
         (&"main".into(), 30_000)
     );
+    // The handlers of both are one row of a table of threads.
     assert_eq!(
-        (of(&threads[0], "priority"), of(&threads[0], "max_ns")),
+        (&threads[1]["thread"], of(&threads[1], "run_ns")),
+        (&"(interrupts)".into(), 10_000)
+    );
+    assert_eq!(
+        (of(&threads[0], "priority"), of(&threads[0], "run_max_ns")),
         (7, 30_000)
     );
     assert_eq!(
-        (of(&threads[1], "run_ns"), of(&threads[1], "ready_max_ns")),
+        (of(&threads[2], "run_ns"), of(&threads[2], "ready_max_ns")),
         (10_000, 20_000)
     );
     let interrupts = lines(&text(&kymo(&[
@@ -136,9 +141,53 @@ fn threads_and_interrupts_have_tables() {
         (&interrupts[0]["irq"], of(&interrupts[0], "run_ns")),
         (&"irq 15".into(), 10_000)
     );
+    let cpus = lines(&text(&kymo(&[
+        "report", "--by", "cpu", "--format", "json", &file,
+    ])));
+    assert_eq!(
+        (of(&cpus[0], "cpu"), of(&cpus[0], "run_ns")),
+        (0, 30_000 + 10_000 + 10_000)
+    );
     let table = text(&kymo(&["report", "--by", "thread", &file]));
     assert!(
-        table.starts_with("NAME") && table.contains("READY MAX"),
+        table.contains("READY MAX") && table.contains("idle "),
         "{table}"
     );
+    let chosen = text(&kymo(&[
+        "report", "--by", "thread", "--thread", "main", &file,
+    ]));
+    let rows: Vec<_> = chosen.lines().take_while(|line| !line.is_empty()).collect();
+    assert!(rows.len() == 2 && rows[1].ends_with("main"), "{chosen}");
+}
+
+#[test]
+fn columns_of_threads_go_with_tables_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = saved(folder.path());
+    for (options, said) in [
+        (
+            &["--columns", "name,run"][..],
+            "the column run is of threads",
+        ),
+        (
+            &["--by", "thread", "--columns", "run,name", "--event", "isr*"],
+            "the column run is of threads",
+        ),
+        (
+            &["--by", "thread", "--fdd"],
+            "--fdd has a row for each function",
+        ),
+        (&["--by", "thread,thread"], "--by has thread twice"),
+        (
+            &["--by", "cpu", "--compensate"],
+            "--compensate takes the cost off functions",
+        ),
+    ] {
+        let output = kymo(&[&["report"], options, &[&file]].concat());
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && error.contains(said),
+            "{options:?}: {error}"
+        );
+    }
 }

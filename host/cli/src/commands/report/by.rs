@@ -1,225 +1,288 @@
-//! `kymo report --by thread|irq`: who had the processors.
+//! What a row of the table is of: a function, a file, a thread, or several of these together.
 
-use std::io::{self, Write};
-use std::process::ExitCode;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
 
-use kymo_analysis::schedule::{RunTime, Schedule};
-use kymo_event::{Duration, InterruptId, Stack, ThreadId, TraceInfo};
-use kymo_export::json::Object;
+use kymo_analysis::calls::{Callee, TrackInfo, TrackKind};
+use kymo_analysis::groups::Grouped;
+use kymo_analysis::titles;
+use kymo_event::{Addr, Cpu, FunctionId, InterruptId, SpaceId, ThreadId, TraceInfo};
+use kymo_symbols::{Location, Symbols};
 
-use crate::args::Format;
-use crate::context::Context;
-use crate::diagnostic::Report;
-use crate::filter::Part;
-use crate::input::{Events, Moment, Trace, more};
-use crate::render::count::counted;
-use crate::render::duration::Human;
-use crate::render::palette::Palette;
-use crate::render::share::percent;
-use crate::render::table::{Align, Table};
+use crate::names::Names;
+use crate::render::table::Align;
 
-/// What a row of the table is.
+/// A property of calls by which they are added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
-    /// A function.
+    /// The function or interrupt.
     #[default]
     Function,
-    /// A thread: how long it ran, and waited to run.
+    /// The source file of the function.
+    File,
+    /// The line at which the function stands in its source.
+    Line,
+    /// The place that it is called from, where the trace records that.
+    CallSite,
+    /// The thread; also how long it ran, and waited to run.
     Thread,
-    /// An interrupt: how long its handlers ran.
+    /// The interrupt within which it was called; also how long its handlers ran.
     Irq,
+    /// The processor on which the call began; also how long it was busy.
+    Cpu,
+    /// The address space of the function: a kernel, a process, a program.
+    Space,
 }
 
-/// A row.
-struct Entry {
-    name: String,
-    /// The number that its target gives it.
-    number: String,
-    run: RunTime,
-    priority: Option<i64>,
-    stack: Option<Stack>,
-}
-
-/// Shows the table of threads or interrupts, most run time first.
-///
-/// # Errors
-/// When the input is damaged; the table of what can be read is shown before.
-pub fn run(
-    by: By,
-    trace: &mut Trace,
-    part: &Part,
-    (number, format): (Option<usize>, Format),
-    context: &mut Context,
-) -> Result<ExitCode, Report> {
-    let mut schedule = Schedule::new(part.window());
-    let read = trace.walk(&mut |moment| {
-        if let Moment::Batch(info, batch) = moment {
-            schedule.batch(info, batch);
+impl By {
+    /// The name of its column.
+    pub const fn column(self) -> &'static str {
+        match self {
+            Self::Function => "name",
+            Self::File => "file",
+            Self::Line => "line",
+            Self::CallSite => "call-site",
+            Self::Thread => "thread",
+            Self::Irq => "irq",
+            Self::Cpu => "cpu",
+            Self::Space => "space",
         }
-        Ok(more(true))
-    });
-    schedule.finish();
-    let mut entries = match by {
-        By::Irq => interrupts(&schedule, trace.info()),
-        _ => threads(&schedule, trace.info()),
-    };
-    entries.sort_by(|one, other| {
-        let order = other.run.run.cmp(&one.run.run);
-        order.then_with(|| one.name.cmp(&other.name))
-    });
-    entries.truncate(number.unwrap_or(usize::MAX));
-    let (out, palette) = context.out();
-    match format {
-        Format::Text => text(out, palette, by, &entries, &schedule)?,
-        Format::Json => {
-            for entry in &entries {
-                json(out, by, entry, schedule.span())?;
+    }
+
+    /// What stands above it.
+    pub const fn heading(self) -> &'static str {
+        match self {
+            Self::Function => "FUNCTION",
+            Self::File => "FILE",
+            Self::Line => "LINE",
+            Self::CallSite => "CALL SITE",
+            Self::Thread => "THREAD",
+            Self::Irq => "INTERRUPT",
+            Self::Cpu => "CPU",
+            Self::Space => "SPACE",
+        }
+    }
+
+    /// How its cells are aligned.
+    pub const fn align(self) -> Align {
+        match self {
+            Self::Cpu => Align::Right,
+            _ => Align::Left,
+        }
+    }
+
+    /// The member of JSON objects.
+    pub const fn member(self) -> &'static str {
+        match self {
+            Self::Function => "function",
+            Self::CallSite => "call_site",
+            other => other.column(),
+        }
+    }
+}
+
+/// What tells a row from others: of each property by which calls are added up its value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Key {
+    pub callee: Option<Callee>,
+    pub file: Option<u32>,
+    pub line: Option<u32>,
+    pub call_site: Option<Option<Addr>>,
+    pub thread: Option<Within>,
+    pub irq: Option<Option<InterruptId>>,
+    pub cpu: Option<Option<Cpu>>,
+    pub space: Option<SpaceId>,
+}
+
+/// Whose time a call took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Within {
+    Thread(ThreadId),
+    /// No thread that the trace tells.
+    NoThread,
+    /// An interrupt's, whichever thread it cut into.
+    Interrupts,
+}
+
+/// Gives calls their keys, and keys their names.
+pub struct Keys<'s> {
+    by: Vec<By>,
+    symbols: &'s Symbols,
+    /// Files, and lines in them, in the order of first sight: a key has their number.
+    files: Interner,
+    lines: Interner,
+    /// The numbers of a function's file and line, by [`FunctionId`].
+    places: Vec<Option<(u32, u32)>>,
+    /// Locations of call sites.
+    sites: RefCell<HashMap<Addr, Rc<str>>>,
+}
+
+#[derive(Default)]
+struct Interner {
+    numbers: HashMap<Rc<str>, u32>,
+    texts: Vec<Rc<str>>,
+}
+
+impl Interner {
+    fn number(&mut self, text: String) -> u32 {
+        if let Some(known) = self.numbers.get(text.as_str()) {
+            return *known;
+        }
+        let text: Rc<str> = text.into();
+        let number = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
+        self.texts.push(Rc::clone(&text));
+        self.numbers.insert(text, number);
+        number
+    }
+}
+
+impl<'s> Keys<'s> {
+    /// Those of calls that are added up by these properties.
+    pub fn new(by: Vec<By>, symbols: &'s Symbols) -> Self {
+        Self {
+            by,
+            symbols,
+            files: Interner::default(),
+            lines: Interner::default(),
+            places: Vec::new(),
+            sites: RefCell::default(),
+        }
+    }
+
+    /// What tells the row of a call from others.
+    pub fn of(&mut self, call: Grouped<'_>, info: &TraceInfo) -> Key {
+        let mut key = Key::default();
+        for place in 0..self.by.len() {
+            let Some(by) = self.by.get(place) else {
+                continue;
+            };
+            match by {
+                By::Function => key.callee = Some(call.callee),
+                By::File => key.file = Some(self.place(call.callee, info).0),
+                By::Line => key.line = Some(self.place(call.callee, info).1),
+                By::CallSite => key.call_site = Some(call.begin.and_then(|it| it.call_site)),
+                By::Thread => key.thread = Some(within(call)),
+                By::Irq => {
+                    key.irq = Some(match call.track.map(|track| track.kind) {
+                        Some(TrackKind::Interrupt { irq, .. }) => Some(irq),
+                        _ => None,
+                    });
+                }
+                By::Cpu => {
+                    let began = call.begin.and_then(|begin| begin.cpu);
+                    key.cpu = Some(began.or(call.track.and_then(|track| track.cpu)));
+                }
+                By::Space => key.space = Some(space(call.callee, call.track, info)),
             }
         }
+        key
     }
-    if schedule.switches() == 0 {
-        context.note("the trace tells of no thread switches and interrupts");
-    }
-    if schedule.gaps() > 0 {
-        let gaps = counted(schedule.gaps(), "gap");
-        context.warn(format_args!(
-            "{gaps}: counts are at least these, and times uncertain"
-        ));
-    }
-    read?;
-    trace.verdict()
-}
 
-fn threads(schedule: &Schedule, info: &TraceInfo) -> Vec<Entry> {
-    let threads = (0..).zip(info.identities.threads());
-    let known = threads.filter_map(|(id, thread)| {
-        let number = match info.numbered_threads {
-            true => thread.tid.0.to_string(),
-            false => thread.tid.to_string(),
+    fn place(&mut self, callee: Callee, info: &TraceInfo) -> (u32, u32) {
+        let Callee::Function(FunctionId(id)) = callee else {
+            return self.interned(None);
         };
-        Some(Entry {
-            name: thread.name.as_deref().unwrap_or(&number).to_owned(),
-            number,
-            run: *schedule.thread(ThreadId(id))?,
-            priority: thread.priority,
-            stack: thread.stack,
-        })
-    });
-    known.collect()
-}
-
-fn interrupts(schedule: &Schedule, info: &TraceInfo) -> Vec<Entry> {
-    let interrupts = (0..).zip(info.identities.interrupts());
-    let known = interrupts.filter_map(|(id, interrupt)| {
-        let number = interrupt.irq.to_string();
-        let name = interrupt.name.as_deref().map(str::to_owned);
-        Some(Entry {
-            name: name.unwrap_or_else(|| format!("irq {number}")),
-            number,
-            run: *schedule.interrupt(InterruptId(id))?,
-            priority: None,
-            stack: None,
-        })
-    });
-    known.collect()
-}
-
-/// A time that may not be known.
-fn shown(time: Option<Duration>) -> String {
-    time.map_or("-".to_owned(), |time| {
-        Human(time).to_string().trim_start().to_owned()
-    })
-}
-
-fn text(
-    out: &mut dyn Write,
-    palette: &Palette,
-    by: By,
-    entries: &[Entry],
-    schedule: &Schedule,
-) -> io::Result<()> {
-    let right = |name| (name, Align::Right);
-    let mut columns = vec![("NAME", Align::Left), right("ID")];
-    let of_threads = by == By::Thread;
-    if of_threads {
-        columns.push(right("PRIO"));
-    }
-    columns.extend(["COUNT", "RUN", "LOAD%", "MIN", "AVG", "MAX"].map(right));
-    if of_threads {
-        columns.extend(["READY AVG", "READY MAX", "STACK", "USED"].map(right));
-    }
-    let mut table = Table::new(columns);
-    for entry in entries {
-        let run = &entry.run;
-        let complete = |time: Duration| (run.complete > 0).then_some(time);
-        let number = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
-        let mut cells = vec![entry.name.clone(), entry.number.clone()];
-        if of_threads {
-            cells.push(number(entry.priority.map(|it| it.to_string())));
+        if let Some(Some(known)) = self.places.get(id as usize) {
+            return *known;
         }
-        cells.extend([
-            run.count.to_string(),
-            shown(Some(run.run)),
-            percent(run.run, schedule.span()),
-            shown(complete(run.min)),
-            shown(run.average()),
-            shown(complete(run.max)),
-        ]);
-        if of_threads {
-            let waited = (run.ready.count > 0).then_some(run.ready.max);
-            cells.extend([
-                shown(run.ready.average()),
-                shown(waited),
-                number(entry.stack.map(|stack| stack.bytes.to_string())),
-                number(entry.stack.and_then(|stack| Some(stack.used?.to_string()))),
-            ]);
+        let function = info.identities.function(FunctionId(id));
+        let address = function.and_then(|function| function.address);
+        let place = self.interned(address.and_then(|address| self.symbols.location(address)));
+        if self.places.len() <= id as usize {
+            self.places.resize(id as usize + 1, None);
         }
-        table.row(cells);
+        self.places[id as usize] = Some(place);
+        place
     }
-    table.write(out, palette)?;
-    if of_threads && schedule.switches() > 0 {
-        let processors = schedule.processors() as u64;
-        let all = Duration(schedule.span().0.saturating_mul(processors.max(1)));
-        let share = percent(schedule.idle(), all);
-        let idle = schedule.idle().with_unit();
-        let of = counted(processors, "processor");
-        writeln!(
-            out,
-            "\nidle {idle}, {share} % of {of} for {}",
-            schedule.span().with_unit()
-        )?;
+
+    fn interned(&mut self, location: Option<Location>) -> (u32, u32) {
+        match location {
+            Some(location) => {
+                let line = location.to_string();
+                (self.files.number(location.file), self.lines.number(line))
+            }
+            None => (
+                self.files.number("(no file)".to_owned()),
+                self.lines.number("(no line)".to_owned()),
+            ),
+        }
     }
-    Ok(())
+
+    /// The values of a key, in the order of the properties.
+    pub fn labels(&self, key: &Key, names: &Names<'_>, info: &TraceInfo) -> Vec<(By, Rc<str>)> {
+        let of = |by: &By| {
+            let known = |texts: &Interner, number: Option<u32>| {
+                let text = number.and_then(|number| texts.texts.get(number as usize));
+                text.cloned()
+            };
+            let text = match by {
+                By::Function => key.callee.map(|it| names.callee(&info.identities, it)),
+                By::File => known(&self.files, key.file),
+                By::Line => known(&self.lines, key.line),
+                By::CallSite => key.call_site.map(|site| match site {
+                    Some(site) => self.site(site, names),
+                    None => "(no call site)".into(),
+                }),
+                By::Thread => key.thread.map(|within| match within {
+                    Within::Thread(thread) => titles::thread(info, thread).into(),
+                    Within::NoThread => "(outside threads)".into(),
+                    Within::Interrupts => "(interrupts)".into(),
+                }),
+                By::Irq => key.irq.map(|irq| match irq {
+                    Some(irq) => names.callee(&info.identities, Callee::Interrupt(irq)),
+                    None => "(outside interrupts)".into(),
+                }),
+                By::Cpu => key.cpu.map(|cpu| match cpu {
+                    Some(cpu) => cpu.to_string().into(),
+                    None => "(unknown)".into(),
+                }),
+                By::Space => key.space.map(|space| titles::space(info, space).into()),
+            };
+            (*by, text.unwrap_or_else(|| "(unknown)".into()))
+        };
+        self.by.iter().map(of).collect()
+    }
+
+    /// A call site: the function that it is in with the line, or else how far it is from its beginning.
+    fn site(&self, site: Addr, names: &Names<'_>) -> Rc<str> {
+        let mut sites = self.sites.borrow_mut();
+        let text = sites.entry(site).or_insert_with(|| {
+            // The address is that behind the call, which may be another function's.
+            let call = Addr(site.0.saturating_sub(1));
+            let Some(caller) = self.symbols.function_at(call) else {
+                return names.at(site);
+            };
+            let name = caller.name();
+            match self.symbols.location(call) {
+                Some(location) => format!("{name} ({location})").into(),
+                None => format!("{name}+{:#x}", site.0 - caller.address().0).into(),
+            }
+        });
+        Rc::clone(text)
+    }
 }
 
-/// One object a line.
-fn json(out: &mut dyn Write, by: By, entry: &Entry, span: Duration) -> io::Result<()> {
-    let run = &entry.run;
-    let complete = |time: Duration| (run.complete > 0).then_some(time);
-    let waited = |time: Duration| (run.ready.count > 0).then_some(time);
-    let mut line = Vec::new();
-    let mut object = Object::begin(&mut line);
-    object
-        .member(if by == By::Irq { "irq" } else { "thread" }, &*entry.name)
-        .member("id", &*entry.number)
-        .member("count", run.count)
-        .member("run_ns", run.run)
-        .member("load", run.run.0 as f64 / span.0.max(1) as f64)
-        .member("span_ns", span)
-        .member("min_ns", complete(run.min))
-        .member("max_ns", complete(run.max))
-        .member("average_ns", run.average());
-    if by == By::Thread {
-        object
-            .member("priority", entry.priority)
-            .member("ready_count", run.ready.count)
-            .member("ready_average_ns", run.ready.average())
-            .member("ready_min_ns", waited(run.ready.min))
-            .member("ready_max_ns", waited(run.ready.max))
-            .member("stack_bytes", entry.stack.map(|stack| stack.bytes))
-            .member("stack_used_bytes", entry.stack.and_then(|stack| stack.used));
+fn within(call: Grouped<'_>) -> Within {
+    match call.track.map(|track| track.kind) {
+        Some(TrackKind::Interrupt { .. }) => Within::Interrupts,
+        Some(TrackKind::Thread {
+            thread: Some(thread),
+        }) => Within::Thread(thread),
+        _ => Within::NoThread,
     }
-    object.end();
-    line.push(b'\n');
-    out.write_all(&line)
+}
+
+fn space(callee: Callee, track: Option<&TrackInfo>, info: &TraceInfo) -> SpaceId {
+    let identities = &info.identities;
+    let known = match callee {
+        Callee::Function(id) => identities.function(id).map(|function| function.space),
+        Callee::Interrupt(id) => {
+            let interrupt = identities.interrupts().get(id.0 as usize);
+            interrupt.map(|interrupt| interrupt.space)
+        }
+        Callee::Unknown => None,
+    };
+    let of_track = || track.map(|track| track.space(info));
+    known.or_else(of_track).unwrap_or_default()
 }

@@ -1,7 +1,10 @@
 //! The columns that a table of functions can have.
 //!
 //! # To add a column
-//! Add a line to [`COLUMNS`]: what it is called, what it shows, and its value, by which rows are sorted and chosen.
+//! Add a line to [`COLUMNS`] in `columns/list.rs`: what it is called, what it shows, and its value, by which rows are
+//! sorted and chosen.
+
+mod list;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -9,10 +12,11 @@ use std::cmp::Ordering;
 use kymo_event::{Condition, Cpu, Duration, Operand, Subject, Tid, Time};
 use kymo_export::json::Object;
 
-use super::entry::Entry;
+use super::entry::{Entry, Run};
 use crate::render::duration::Human;
 use crate::render::share::percent;
 use crate::render::table::Align;
+pub use list::COLUMNS;
 
 /// A column.
 pub struct Column {
@@ -24,7 +28,16 @@ pub struct Column {
     pub what: &'static str,
     /// What has to be known for it.
     pub needs: Needs,
-    pub value: for<'e> fn(&'e Entry, Whole) -> Value<'e>,
+    get: Get,
+}
+
+/// How a column has its value.
+#[derive(Clone, Copy)]
+enum Get {
+    /// From calls.
+    Calls(for<'e> fn(&'e Entry, Whole) -> Value<'e>),
+    /// From what is known of threads, interrupts and processors.
+    Run(for<'e> fn(&'e Run) -> Value<'e>),
 }
 
 /// What a column needs besides the profile.
@@ -35,6 +48,10 @@ pub enum Needs {
     Statistics,
     /// Who calls whom.
     Relations,
+    /// Where calls come from.
+    CallSites,
+    /// When threads and interrupts ran.
+    Schedule,
 }
 
 /// All of the self time in the window, of which shares are.
@@ -44,6 +61,7 @@ pub type Whole = Duration;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'e> {
     Count(u64),
+    Number(i64),
     Time(Duration),
     /// A time that is a lower bound.
     AtLeast(Duration),
@@ -56,211 +74,35 @@ pub enum Value<'e> {
     None,
 }
 
-/// All columns, in the order in which help lists them.
-pub static COLUMNS: [Column; 23] = [
-    column("count", "COUNT", "calls", |it, _| {
-        Value::Count(it.row.count)
-    }),
-    column(
-        "missing",
-        "",
-        "calls that may be missing besides, where events were lost",
-        |it, _| {
-            it.count_max
-                .map_or(Value::None, |most| Value::Count(most - it.row.count))
-        },
-    ),
-    column(
-        "total",
-        "TOTAL",
-        "time in the function and what it called; recursion counts once",
-        |it, _| at_least(it, it.row.total, it.total_max),
-    ),
-    column("self", "SELF", "time in the function itself", |it, _| {
-        at_least(it, it.row.self_time, it.self_max)
-    }),
-    column(
-        "bound",
-        "±",
-        "how much SELF may still be wrong, with --compensate",
-        |it, _| time(it.taken.as_ref().map(|taken| taken.self_bound)),
-    ),
-    column(
-        "total%",
-        "TOTAL %",
-        "share of TOTAL in all self time",
-        |it, whole| Value::Share(it.row.total, whole),
-    ),
-    column(
-        "self%",
-        "SELF %",
-        "share of SELF in all self time",
-        |it, whole| Value::Share(it.row.self_time, whole),
-    ),
-    column("avg", "AVG", "the average of complete calls", |it, _| {
-        complete(it, it.average)
-    }),
-    column("min", "MIN", "the shortest", |it, _| {
-        complete(it, it.row.min)
-    }),
-    column("max", "MAX", "the longest", |it, _| {
-        complete(it, it.row.max)
-    }),
-    Column {
-        needs: Needs::Statistics,
-        ..column("stddev", "STDDEV", "their standard deviation", |it, _| {
-            let spread = it.statistic.as_ref().map(|statistic| &statistic.spread);
-            time(spread.and_then(|spread| spread.standard_deviation()))
-        })
-    },
-    Column {
-        needs: Needs::Statistics,
-        ..column(
-            "p50",
-            "P50",
-            "the duration that half of them don't exceed (1 % exact)",
-            |it, _| percentile(it, 50.0),
-        )
-    },
-    Column {
-        needs: Needs::Statistics,
-        ..column("p90", "P90", "that 90 % of them don't exceed", |it, _| {
-            percentile(it, 90.0)
-        })
-    },
-    Column {
-        needs: Needs::Statistics,
-        ..column("p99", "P99", "that 99 % of them don't exceed", |it, _| {
-            percentile(it, 99.0)
-        })
-    },
-    Column {
-        needs: Needs::Statistics,
-        ..column(
-            "wall",
-            "WALL",
-            "TOTAL by the clock on the wall, with preemption and interrupts",
-            |it, _| time(it.statistic.as_ref().map(|statistic| statistic.wall.total)),
-        )
-    },
-    Column {
-        needs: Needs::Statistics,
-        ..column("off-cpu", "OFF CPU", "what of WALL did not run", |it, _| {
-            time(it.statistic.as_ref().map(|_| it.off_cpu))
-        })
-    },
-    Column {
-        needs: Needs::Relations,
-        ..column(
-            "callers",
-            "CALLERS",
-            "how many functions call it",
-            |it, _| Value::Count(it.relations.callers),
-        )
-    },
-    Column {
-        needs: Needs::Relations,
-        ..column(
-            "callees",
-            "CALLEES",
-            "how many functions it calls",
-            |it, _| Value::Count(it.relations.callees),
-        )
-    },
-    Column {
-        needs: Needs::Relations,
-        ..column(
-            "child-time",
-            "CHILD TIME",
-            "the time of CHILD under this function",
-            |it, _| time(it.relations.child.as_ref().map(|child| child.time)),
-        )
-    },
-    Column {
-        needs: Needs::Relations,
-        ..column(
-            "child-count",
-            "CHILD COUNT",
-            "calls of CHILD by this function",
-            |it, _| {
-                it.relations
-                    .child
-                    .as_ref()
-                    .map_or(Value::None, |child| Value::Count(child.count))
-            },
-        )
-    },
-    Column {
-        needs: Needs::Relations,
-        ..column(
-            "child",
-            "CHILD",
-            "the function that took most of its time under this one",
-            |it, _| {
-                it.relations
-                    .child
-                    .as_ref()
-                    .map_or(Value::None, |child| Value::Text(&child.name))
-            },
-        )
-    },
-    column("file", "FILE", "the source file", |it, _| {
-        it.location
-            .as_ref()
-            .map_or(Value::None, |location| Value::Text(&location.file))
-    }),
-    column("name", "FUNCTION", "the function or interrupt", |it, _| {
-        Value::Text(&it.name)
-    }),
-];
-
 /// The columns of a table for which nobody said which.
 pub const USUAL: [&str; 9] = [
     "count", "missing", "total", "self", "self%", "avg", "min", "max", "name",
 ];
 
-const fn column(
-    name: &'static str,
-    heading: &'static str,
-    what: &'static str,
-    value: for<'e> fn(&'e Entry, Whole) -> Value<'e>,
-) -> Column {
-    Column {
-        name,
-        heading,
-        what,
-        needs: Needs::Nothing,
-        value,
-    }
-}
+/// Those of a table of threads, where the trace tells when they ran.
+pub const OF_THREADS: [&str; 13] = [
+    "id",
+    "priority",
+    "runs",
+    "run",
+    "load%",
+    "run-min",
+    "run-avg",
+    "run-max",
+    "ready-avg",
+    "ready-max",
+    "stack",
+    "used",
+    "name",
+];
 
-fn at_least(entry: &Entry, time: Duration, most: Option<Duration>) -> Value<'static> {
-    // There is no duration of a call that nobody saw begin.
-    if entry.row.count == entry.row.orphans {
-        Value::None
-    } else if entry.is_at_least(time, most) {
-        Value::AtLeast(time)
-    } else {
-        Value::Time(time)
-    }
-}
+/// Those of a table of interrupts.
+pub const OF_INTERRUPTS: [&str; 8] = [
+    "id", "runs", "run", "load%", "run-min", "run-avg", "run-max", "name",
+];
 
-fn complete(entry: &Entry, time: Duration) -> Value<'static> {
-    match (entry.row.complete, entry.row.clock) {
-        (0, _) => Value::None,
-        (_, 0) => Value::Time(time),
-        _ => Value::Doubtful(time),
-    }
-}
-
-fn time(time: Option<Duration>) -> Value<'static> {
-    time.map_or(Value::None, Value::Time)
-}
-
-fn percentile(entry: &Entry, percent: f64) -> Value<'static> {
-    let spread = entry.statistic.as_ref().map(|statistic| &statistic.spread);
-    time(spread.and_then(|spread| spread.percentile(percent)))
-}
+/// Those of a table of processors.
+pub const OF_CPUS: [&str; 5] = ["name", "runs", "run", "load%", "idle"];
 
 /// What the values of a column are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -273,40 +115,47 @@ enum Kind {
 impl Column {
     fn kind(&self) -> Kind {
         match self.name {
-            "name" | "file" | "child" => Kind::Text,
-            "count" | "missing" | "callers" | "callees" | "child-count" | "total%" | "self%" => {
-                Kind::Number
-            }
+            "name" | "function" | "file" | "line" | "call-site" | "thread" | "irq" | "space"
+            | "child" | "id" => Kind::Text,
+            "count" | "missing" | "callers" | "callees" | "child-count" | "call-sites"
+            | "total%" | "self%" | "load%" | "priority" | "runs" | "readies" | "stack" | "used"
+            | "cpu" => Kind::Number,
             _ => Kind::Time,
         }
     }
 
     /// The column of a name.
     pub fn named(name: &str) -> Option<&'static Self> {
-        let name = match name {
-            "function" => "name",
-            name => name,
-        };
         COLUMNS.iter().find(|column| column.name == name)
     }
 
     /// How its cells are aligned.
     pub fn align(&self) -> Align {
-        match self.name {
-            "name" | "file" | "child" | "missing" => Align::Left,
+        match (self.kind(), self.name) {
+            (_, "id") => Align::Right,
+            (Kind::Text, _) | (_, "missing") => Align::Left,
             _ => Align::Right,
+        }
+    }
+
+    /// What a row has in it.
+    fn value<'e>(&self, entry: &'e Entry, whole: Whole) -> Value<'e> {
+        match self.get {
+            Get::Calls(get) => get(entry, whole),
+            Get::Run(get) => entry.run.as_ref().map_or(Value::None, get),
         }
     }
 
     /// What stands in a row of it.
     pub fn cell(&self, entry: &Entry, whole: Whole) -> String {
-        match (self.value)(entry, whole) {
+        match self.value(entry, whole) {
             Value::Count(count) if self.name == "missing" => match count {
                 0 => String::new(),
                 count => format!("(+{count})"),
             },
             Value::None if self.name == "missing" => "(+?)".to_owned(),
             Value::Count(count) => count.to_string(),
+            Value::Number(number) => number.to_string(),
             Value::Time(time) => Human(time).to_string(),
             Value::AtLeast(time) => format!("≥{}", Human(time)),
             Value::Doubtful(time) => format!("{}?", Human(time)),
@@ -329,8 +178,9 @@ impl Column {
 
     /// The value as something that compares: times in nanoseconds, shares in percent.
     fn operand<'e>(&self, entry: &'e Entry, whole: Whole) -> Option<Operand<'e>> {
-        Some(match (self.value)(entry, whole) {
+        Some(match self.value(entry, whole) {
             Value::Count(count) => Operand::Integer(count.into()),
+            Value::Number(number) => Operand::Integer(number.into()),
             Value::Time(time) | Value::AtLeast(time) | Value::Doubtful(time) => {
                 Operand::Integer(time.0.into())
             }
@@ -345,8 +195,9 @@ impl Column {
     /// Adds it to an object that has the usual ones.
     pub fn member(&self, entry: &Entry, whole: Whole, object: &mut Object<'_>) {
         let name = self.name.replace('-', "_").replace('%', "_percent");
-        match (self.value)(entry, whole) {
+        match self.value(entry, whole) {
             Value::Count(count) => object.member(&name, count),
+            Value::Number(number) => object.member(&name, number),
             Value::Time(time) | Value::AtLeast(time) | Value::Doubtful(time) => {
                 object.member(&format!("{}_ns", name), time)
             }
@@ -364,18 +215,13 @@ impl Column {
 ///
 /// # Errors
 /// When there is no such column.
-pub fn chosen(text: Option<&str>) -> Result<Vec<&'static Column>, String> {
+pub fn chosen(text: Option<&str>, usual: &[&str]) -> Result<Vec<&'static Column>, String> {
     let named = |name: &str| {
         Column::named(name.trim()).ok_or_else(|| format!("there is no column {name:?}"))
     };
-    let usual = || {
-        USUAL
-            .iter()
-            .filter_map(|name| Column::named(name))
-            .collect()
-    };
+    let usual = usual.iter().filter_map(|name| Column::named(name));
     let Some(text) = text else {
-        return Ok(usual());
+        return Ok(usual.collect());
     };
     let Some(added) = text.strip_prefix('+') else {
         let columns: Vec<&Column> = text.split(',').map(named).collect::<Result<_, _>>()?;
@@ -385,8 +231,9 @@ pub fn chosen(text: Option<&str>) -> Result<Vec<&'static Column>, String> {
             None => Ok(columns),
         };
     };
-    let mut columns: Vec<&Column> = usual();
-    let place = columns.len() - 1;
+    let mut columns: Vec<&Column> = usual.collect();
+    let place = columns.iter().position(|column| column.name == "name");
+    let place = place.unwrap_or(columns.len());
     let added = added
         .split(',')
         .map(|name| named(name.trim_start_matches('+')));
@@ -403,7 +250,7 @@ impl Subject for Asked<'_> {
         None
     }
     fn name(&self) -> &str {
-        &self.0.name
+        self.0.name()
     }
     fn cpu(&self) -> Option<Cpu> {
         None
@@ -457,8 +304,14 @@ pub fn names() -> String {
 /// The list of columns for help.
 pub fn help() -> String {
     let mut text = "Columns:\n".to_owned();
-    for column in &COLUMNS {
-        text.push_str(&format!("  {:<12} {}\n", column.name, column.what));
-    }
+    let list = |text: &mut String, wanted: bool| {
+        let of_runs = |column: &&Column| (column.needs == Needs::Schedule) == wanted;
+        for column in COLUMNS.iter().filter(of_runs) {
+            text.push_str(&format!("  {:<12} {}\n", column.name, column.what));
+        }
+    };
+    list(&mut text, false);
+    text.push_str("\nWith --by thread, irq or cpu also:\n");
+    list(&mut text, true);
     text
 }

@@ -5,17 +5,25 @@ use std::rc::Rc;
 use kymo_analysis::calls::Callee;
 use kymo_analysis::compensation::Compensation;
 use kymo_analysis::profile::{self, Row};
+use kymo_analysis::schedule::RunTime;
 use kymo_analysis::statistics::{Measure, Statistic};
-use kymo_event::{Addr, Duration, Identities, Irq};
+use kymo_event::{Addr, Duration, Identities, Irq, Stack};
 use kymo_symbols::{Location, Symbols};
 
+use super::by::{By, Key};
 use crate::names::Names;
 
 /// One line of the table.
 pub struct Entry {
+    /// The function, or the number of the group of calls.
     pub callee: Callee,
     pub place: Place,
-    pub name: Rc<str>,
+    /// What the row is of, last what its name says.
+    pub labels: Vec<(By, Rc<str>)>,
+    /// What tells it from others, where rows are not of functions.
+    pub key: Key,
+    /// The number of its thread, if it is of one.
+    pub thread: Option<String>,
     pub location: Option<Location>,
     pub row: Row,
     /// How many calls there were at most; `None` if that is not known.
@@ -30,9 +38,25 @@ pub struct Entry {
     /// How its calls are spread, and their times by the wall, if a column asks for that.
     pub statistic: Option<Statistic>,
     /// The time in which it did not run although it had been entered, with `statistic`.
-    pub off_cpu: Duration,
+    pub off_cpu: Option<Duration>,
     /// Who it calls and who calls it, if a column asks for that.
     pub relations: Relations,
+    /// From how many places it is called, if a column asks for that.
+    pub call_sites: Option<u64>,
+    /// Of a thread, an interrupt or a processor: how long it ran.
+    pub run: Option<Run>,
+}
+
+/// What is known of a thread, an interrupt or a processor.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    pub time: RunTime,
+    /// The time of which that is a part.
+    pub span: Duration,
+    /// The number that its target gives it.
+    pub number: Option<String>,
+    pub priority: Option<i64>,
+    pub stack: Option<Stack>,
 }
 
 /// Callers and callees of a function.
@@ -78,6 +102,46 @@ pub struct Taken {
 }
 
 impl Entry {
+    /// A row of which nothing else is known than what it is of.
+    pub fn new(callee: Callee, place: Place, labels: Vec<(By, Rc<str>)>, row: Row) -> Self {
+        Self {
+            callee,
+            place,
+            labels,
+            key: Key::default(),
+            thread: None,
+            location: None,
+            row,
+            count_max: None,
+            total_max: None,
+            self_max: None,
+            average: row.average(),
+            taken: None,
+            statistic: None,
+            off_cpu: None,
+            relations: Relations::default(),
+            call_sites: None,
+            run: None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.labels.last().map_or("", |(_, label)| label)
+    }
+
+    /// What it is of, by a property.
+    pub fn label(&self, by: By) -> Option<&str> {
+        let mut labels = self.labels.iter();
+        let found = labels.find(|(of, _)| *of == by);
+        found.map(|(_, label)| &**label)
+    }
+
+    /// What is known of it as a thread, an interrupt or a processor.
+    pub fn run_mut(&mut self) -> &mut Run {
+        self.run.get_or_insert_default()
+    }
+
     /// Takes off what recording took of the calls of `callee`.
     pub fn compensate(&mut self, compensation: &Compensation, callee: Callee) {
         let charged = compensation.charged(callee);
@@ -103,7 +167,9 @@ impl Entry {
     /// Takes what is known besides; by the wall, its times are in the place of those on a processor.
     pub fn measure(&mut self, statistic: &Statistic, measure: Measure) {
         let (wall, row) = (&statistic.wall, &mut self.row);
-        self.off_cpu = wall.total - row.total;
+        let off_cpu = wall.total - row.total;
+        // Where the trace has no switches, nothing says that it ran all the time.
+        self.off_cpu = (statistic.switched || off_cpu > Duration(0)).then_some(off_cpu);
         self.statistic = Some(statistic.clone());
         if measure == Measure::OnCpu {
             return;

@@ -12,6 +12,7 @@ use kymo_analysis::replay::{Observer, Origin, Replay};
 use kymo_event::{Cpu, Duration, Event, EventKind, Identities, Time, Value, Wanted};
 
 use super::Args;
+use super::by::By;
 use crate::args::Format;
 use crate::context::Context;
 use crate::diagnostic::Report;
@@ -200,6 +201,10 @@ impl Gathered {
 /// When the input can't be opened or is damaged; the table of what can be read is shown before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let options = &args.fdd;
+    if args.by != [By::Function] {
+        return Err(Report::new("--fdd has a row for each function")
+            .help("leave out --by; `kymo report --wall --by ...` has times by the wall, too"));
+    }
     if args.format.format == Format::Json {
         return Err(Report::new("--fdd is a layout of its own")
             .help("`kymo report --wall --format json` has the same times"));
@@ -317,7 +322,7 @@ fn print(
 ) -> std::io::Result<()> {
     let options = &args.fdd;
     rows.retain(|row| row.total.0 >= options.fdd_total.unwrap_or(0));
-    match args.sort.as_str() {
+    match args.sort.as_deref().unwrap_or_default() {
         "f" | "name" | "function" => rows.sort_by_key(|row| Reverse(name(row.function))),
         "c" | "count" => rows.sort_by_key(|row| Reverse(row.count)),
         "a" | "avg" => rows.sort_by_key(|row| Reverse(row.average())),

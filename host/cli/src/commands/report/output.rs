@@ -1,0 +1,197 @@
+//! How the table is written: as text, or as one object a row.
+
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
+
+use kymo_analysis::schedule::Schedule;
+use kymo_event::Duration;
+use kymo_export::json::Object;
+
+use super::by::By;
+use super::columns::{COLUMNS, Column, Needs, USUAL, Whole};
+use super::entry::{Entry, Place};
+use crate::render::count::counted;
+use crate::render::palette::Palette;
+use crate::render::share::percent;
+use crate::render::table::Table;
+
+/// Writes the table as text.
+pub fn text(
+    out: &mut dyn Write,
+    palette: &Palette,
+    by: &[By],
+    columns: &[&Column],
+    entries: &[Entry],
+    whole: Whole,
+) -> std::io::Result<()> {
+    let of = by.last().copied().unwrap_or_default();
+    let headings = columns.iter().map(|column| match column.name {
+        "name" => (of.heading(), of.align()),
+        _ => (column.heading, column.align()),
+    });
+    let mut table = Table::new(headings);
+    let shared = Shared::of(by, columns, entries);
+    for entry in entries {
+        table.row(columns.iter().map(|column| match column.name {
+            "name" if of == By::Thread => shared.thread(entry),
+            "name" => shared.name(entry),
+            "thread" => shared.thread(entry),
+            _ => column.cell(entry, whole),
+        }));
+    }
+    table.write(out, palette)
+}
+
+/// Names that several rows have although they are of different functions or threads.
+struct Shared<'e> {
+    /// How many rows have a name, where that is all that tells them apart.
+    names: HashMap<&'e str, u32>,
+    /// The numbers of the threads of a name, unless a column shows them.
+    threads: HashMap<&'e str, HashSet<&'e str>>,
+}
+
+impl<'e> Shared<'e> {
+    fn of(by: &[By], columns: &[&Column], entries: &'e [Entry]) -> Self {
+        let mut names: HashMap<&str, u32> = HashMap::new();
+        let mut threads: HashMap<&str, HashSet<&str>> = HashMap::new();
+        let numbered = columns.iter().any(|column| column.name == "id");
+        for entry in entries {
+            if by.len() == 1 {
+                *names.entry(entry.name()).or_default() += 1;
+            }
+            if let (Some(name), Some(number), false) =
+                (entry.label(By::Thread), &entry.thread, numbered)
+            {
+                threads.entry(name).or_default().insert(number);
+            }
+        }
+        Self { names, threads }
+    }
+
+    /// A thread's name, with its number where several have that name.
+    fn thread(&self, entry: &Entry) -> String {
+        let name = entry.label(By::Thread).unwrap_or("-");
+        let shared = self
+            .threads
+            .get(name)
+            .is_some_and(|numbers| numbers.len() > 1);
+        match entry.thread.as_ref().filter(|_| shared) {
+            Some(number) => format!("{name}  ({number})"),
+            None => name.to_owned(),
+        }
+    }
+
+    /// The name of a row, with what tells it from others of the same name, if there are such.
+    fn name(&self, entry: &Entry) -> String {
+        let mut name = entry.name().to_owned();
+        let shared = self.names.get(entry.name()) > Some(&1);
+        if !matches!(entry.labels.last(), Some((By::Function, _))) {
+            return name;
+        }
+        match (entry.place, &entry.location) {
+            // Static functions share their names; what tells them apart is where they are.
+            (Place::Function(_), Some(location)) if shared => {
+                name.push_str(&format!("  ({location})"));
+            }
+            (Place::Function(address), None) if shared => {
+                name.push_str(&format!("  ({:#x})", address.0));
+            }
+            (Place::Interrupt(irq), _) if name != format!("irq {irq}") => {
+                name.push_str(&format!("  (irq {irq})"));
+            }
+            _ => {}
+        }
+        name
+    }
+}
+
+/// One object a line: what is usual, and what other columns show.
+pub fn json(
+    out: &mut dyn Write,
+    by: &[By],
+    columns: &[&Column],
+    entry: &Entry,
+    whole: Whole,
+) -> std::io::Result<()> {
+    let row = &entry.row;
+    let complete = |duration: Duration| (row.complete > 0).then_some(duration);
+    let mut line = Vec::new();
+    let mut object = Object::begin(&mut line);
+    for by in by {
+        let label = entry.label(*by);
+        match label.and_then(|label| label.parse::<u64>().ok()) {
+            Some(cpu) if *by == By::Cpu => object.member(by.member(), cpu),
+            _ => object.member(by.member(), label),
+        };
+    }
+    if let Some(number) = entry.thread.as_ref().filter(|_| entry.run.is_none()) {
+        object.member("id", number);
+    }
+    object
+        .member("count", row.count)
+        .member("count_max", entry.count_max)
+        .member("total_ns", row.total)
+        .member("total_max_ns", entry.total_max)
+        .member("self_ns", row.self_time)
+        .member("self_max_ns", entry.self_max)
+        .member("min_ns", complete(row.min))
+        .member("max_ns", complete(row.max))
+        .member("avg_ns", complete(entry.average));
+    if let Some(taken) = &entry.taken {
+        object
+            .member("total_cost_ns", taken.total)
+            .member("total_bound_ns", taken.total_bound)
+            .member("self_cost_ns", taken.self_time)
+            .member("self_bound_ns", taken.self_bound);
+    }
+    object
+        .member("complete", row.complete)
+        .member("left_by_longjmp", row.jumped)
+        .member("unwound", row.unwound)
+        .member("lost", row.lost)
+        .member("doubtful", row.doubtful)
+        .member("orphans", row.orphans)
+        .member("open", row.open)
+        .member("clipped", row.clipped);
+    match entry.place {
+        Place::Function(address) => object.member("address", address),
+        Place::Interrupt(irq) => object.member("irq", irq),
+        Place::Name | Place::Unknown => &mut object,
+    };
+    if let Some(location) = &entry.location {
+        object
+            .member("file", &location.file)
+            .member("line", location.line);
+    }
+    let of_runs = |column: &&&Column| column.needs == Needs::Schedule;
+    if entry.run.is_some() {
+        let all: Vec<_> = COLUMNS.iter().collect();
+        for column in all.iter().filter(of_runs) {
+            column.member(entry, whole, &mut object);
+        }
+    }
+    let properties = ["name", "function", "file", "line"];
+    let told = |column: &Column| {
+        let name = column.name;
+        let is_property = properties.contains(&name) || by.iter().any(|by| by.column() == name);
+        is_property || USUAL.contains(&name) || name == "bound"
+    };
+    let others = columns.iter().filter(|column| !of_runs(column));
+    for column in others.filter(|column| !told(column)) {
+        column.member(entry, whole, &mut object);
+    }
+    object.end();
+    line.push(b'\n');
+    out.write_all(&line)
+}
+
+/// Says below a table of threads how long no thread ran.
+pub fn idle(out: &mut dyn Write, schedule: &Schedule) -> std::io::Result<()> {
+    let processors = schedule.cpus().count() as u64;
+    let all = Duration(schedule.span().0.saturating_mul(processors.max(1)));
+    let share = percent(schedule.idle(), all);
+    let idle = schedule.idle().with_unit();
+    let of = counted(processors, "processor");
+    let span = schedule.span().with_unit();
+    writeln!(out, "\nidle {idle}, {share} % of {of} for {span}")
+}

@@ -1,0 +1,234 @@
+//! The passes over events that fill a table.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use kymo_analysis::call_tree::CallTree;
+use kymo_analysis::calls::{Begin, Callee, Step};
+use kymo_analysis::groups::Groups;
+use kymo_analysis::profile::Profile;
+use kymo_analysis::replay::{Observer, Options, Origin, Replay};
+use kymo_analysis::schedule::Schedule;
+use kymo_analysis::statistics::{Measure, Statistics};
+use kymo_event::{Addr, Batch, TraceInfo};
+use kymo_symbols::Symbols;
+
+use super::by::{Key, Keys};
+use super::columns::{Column, Needs};
+use super::doubts::Missing;
+use crate::commands::compensated;
+use crate::diagnostic::Report;
+use crate::filter::Part;
+use crate::input::Trace;
+
+/// What the table is made of.
+#[derive(Default)]
+pub struct Shown {
+    pub profile: Profile,
+    pub missing: Missing,
+}
+
+impl Observer for Shown {
+    #[inline(always)]
+    fn step(&mut self, origin: Option<Origin>, step: Step<'_>) {
+        if let Step::Event { event, .. } = &step {
+            self.missing.add(*event);
+        }
+        self.profile.step(origin, step);
+    }
+}
+
+/// The same with what only some columns need.
+struct Detailed<'d> {
+    shown: &'d mut Shown,
+    details: &'d mut Details,
+    info: &'d TraceInfo,
+}
+
+impl Observer for Detailed<'_> {
+    fn step(&mut self, origin: Option<Origin>, step: Step<'_>) {
+        if let Some(statistics) = &mut self.details.statistics {
+            statistics.step(&step);
+        }
+        if let Some(tree) = &mut self.details.tree {
+            tree.step(self.info, &step);
+        }
+        if let Some(sites) = &mut self.details.sites
+            && let Step::Begin(Begin {
+                callee,
+                call_site: Some(site),
+                ..
+            }) = &step
+        {
+            sites.insert((*callee, *site));
+        }
+        self.shown.step(origin, step);
+    }
+}
+
+/// Calls added up by something else than their function.
+pub struct Grouping<'s> {
+    pub groups: Groups<Key>,
+    pub keys: Keys<'s>,
+}
+
+/// The same with groups of calls in the place of functions.
+struct Grouper<'g, 's> {
+    grouping: &'g mut Grouping<'s>,
+    out: Detailed<'g>,
+}
+
+impl Observer for Grouper<'_, '_> {
+    fn step(&mut self, origin: Option<Origin>, step: Step<'_>) {
+        let Grouping { groups, keys } = self.grouping;
+        let info = self.out.info;
+        let step = groups.step(step, |call| keys.of(call, info));
+        self.out.step(origin, step);
+    }
+}
+
+/// What only some columns need.
+#[derive(Default)]
+pub struct Details {
+    pub statistics: Option<Statistics>,
+    pub tree: Option<CallTree>,
+    /// Where each was called from.
+    pub sites: Option<HashSet<(Callee, Addr)>>,
+}
+
+impl Details {
+    pub fn needed(columns: &[&Column], measure: Measure) -> Self {
+        let needs = |needs| columns.iter().any(|column| column.needs == needs);
+        let statistics = needs(Needs::Statistics) || measure == Measure::Wall;
+        Self {
+            statistics: statistics.then(|| Statistics::new(measure)),
+            tree: needs(Needs::Relations).then(|| CallTree::new(false)),
+            sites: needs(Needs::CallSites).then(HashSet::new),
+        }
+    }
+
+    const fn any(&self) -> bool {
+        self.statistics.is_some() || self.tree.is_some() || self.sites.is_some()
+    }
+}
+
+/// The replays that a table takes.
+pub struct TableReplay<'s> {
+    pub replay: Replay,
+    pub shown: Shown,
+    pub details: Details,
+    /// Rows that are not of functions.
+    pub grouping: Option<Grouping<'s>>,
+    /// How long threads, interrupts or processors ran, where rows are of these.
+    pub schedule: Option<Schedule>,
+    /// What is in the window besides, where not all of it is shown: percentages are of the whole.
+    pub all: Option<(Replay, Profile)>,
+    /// What recording took is taken off sums, which are right, and not call by call, where it can be more
+    /// than there was: so the table needs the times as they were recorded, and the charges beside them.
+    pub charges: Option<Replay>,
+}
+
+impl<'s> TableReplay<'s> {
+    pub fn new(
+        trace: &Trace,
+        symbols: &Arc<Symbols>,
+        part: &Part,
+        compensate: bool,
+        details: Details,
+        grouping: Option<Grouping<'s>>,
+    ) -> Result<Self, Report> {
+        let info = trace.info();
+        let window_alone = Options {
+            window: part.window(),
+            ..Options::default()
+        };
+        if compensate {
+            compensated::check(info)?;
+            if part.chooses_calls() {
+                return Err(Report::new(
+                    "--compensate takes the cost off whole functions, and these options choose single calls",
+                )
+                .help("--begin and --end go with it, and `kymo show --compensate` takes the others"));
+            }
+        }
+        let charged = Options {
+            compensate: true,
+            ..window_alone.clone()
+        };
+        Ok(Self {
+            replay: Replay::new(info, symbols, part.replay()),
+            shown: Shown::default(),
+            details,
+            grouping,
+            schedule: None,
+            all: part.chooses_calls().then(|| {
+                let replay = Replay::new(info, symbols, window_alone);
+                (replay, Profile::new())
+            }),
+            charges: compensate.then(|| Replay::new(info, symbols, charged)),
+        })
+    }
+
+    /// Takes the next events; whether more are needed.
+    pub fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> bool {
+        if let Some((replay, profile)) = &mut self.all {
+            replay.batch_to(info, batch, profile);
+        }
+        if let Some(charges) = &mut self.charges {
+            charges.batch(info, batch, &mut |_, _| {});
+        }
+        if let Some(schedule) = &mut self.schedule {
+            schedule.batch(info, batch);
+        }
+        if self.details.any() || self.grouping.is_some() {
+            return self.detailed(info, |replay, mut out| match &mut out {
+                Out::Functions(detailed) => replay.batch_to(info, batch, detailed),
+                Out::Groups(grouper) => replay.batch_to(info, batch, grouper),
+            });
+        }
+        self.replay.batch_to(info, batch, &mut self.shown)
+    }
+
+    pub fn finish(&mut self, info: &TraceInfo) {
+        if let Some((replay, profile)) = &mut self.all {
+            replay.finish_to(info, profile);
+        }
+        if let Some(charges) = &mut self.charges {
+            charges.finish(info, &mut |_, _| {});
+        }
+        if let Some(schedule) = &mut self.schedule {
+            schedule.finish();
+        }
+        self.detailed(info, |replay, mut out| match &mut out {
+            Out::Functions(detailed) => replay.finish_to(info, detailed),
+            Out::Groups(grouper) => replay.finish_to(info, grouper),
+        });
+    }
+
+    /// Gives the replay to what takes its steps.
+    fn detailed<T>(
+        &mut self,
+        info: &TraceInfo,
+        go: impl FnOnce(&mut Replay, Out<'_, 's>) -> T,
+    ) -> T {
+        let detailed = Detailed {
+            shown: &mut self.shown,
+            details: &mut self.details,
+            info,
+        };
+        let out = match &mut self.grouping {
+            Some(grouping) => Out::Groups(Grouper {
+                grouping,
+                out: detailed,
+            }),
+            None => Out::Functions(detailed),
+        };
+        go(&mut self.replay, out)
+    }
+}
+
+/// What takes the steps.
+enum Out<'g, 's> {
+    Functions(Detailed<'g>),
+    Groups(Grouper<'g, 's>),
+}
