@@ -49,11 +49,7 @@ const MAX_DAMAGE: usize = 100;
 impl TraceInfo {
     /// Adds a place that could not be read. Behind the first hundred they are only counted, so that memory is bounded.
     pub fn add_damage(&mut self, damage: Damage) {
-        if self.damage.len() < MAX_DAMAGE {
-            self.damage.push(damage);
-        } else {
-            self.more_damage += 1;
-        }
+        damage.add_to(&mut self.damage, &mut self.more_damage);
     }
 
     /// The number of places that could not be read.
@@ -118,6 +114,17 @@ pub struct Damage {
     pub offset: u64,
     /// What is wrong.
     pub message: String,
+}
+
+impl Damage {
+    /// Adds it to the places that are kept, or counts it where there are a hundred.
+    pub fn add_to(self, places: &mut Vec<Self>, more: &mut u64) {
+        if places.len() < MAX_DAMAGE {
+            places.push(self);
+        } else {
+            *more += 1;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -24,8 +24,8 @@ pub struct OpenOptions {
     pub wanted: Wanted,
     /// What the events of a CTF trace mean, where its tracer does not tell. Not for Kymo's own traces.
     pub mapping: Option<Arc<Mapping>>,
-    /// The metadata of an input that is one stream of a CTF trace, where it does not lie beside it; or of
-    /// the build that a dump of Zephyr's instrumentation comes from.
+    /// The metadata of an input that is one stream of a CTF trace, or a directory of streams, where it does not lie
+    /// beside them; or of the build that a dump of Zephyr's instrumentation comes from.
     pub metadata: Option<PathBuf>,
     /// The ELF file of the program that a dump of Zephyr's instrumentation comes from: it knows how wide
     /// pointers are. Where the bytes leave no choice, they are believed.
@@ -173,7 +173,7 @@ pub fn ctf_traces(path: &Path, options: &OpenOptions) -> Result<Option<Vec<CtfTr
         if open_dump_in(path, options)?.is_some() {
             return Ok(None);
         }
-        match ctf::find(path) {
+        match ctf::find(path, options) {
             Ok(traces) => traces,
             Err(OpenError::Unknown { .. }) => return Ok(None),
             Err(error) => return Err(error),
@@ -224,11 +224,17 @@ pub(crate) fn open_traces_in(
     path: &Path,
     options: &OpenOptions,
 ) -> Result<Box<dyn Source>, OpenError> {
-    let traces = ctf::find(path)?;
+    if options.metadata.is_some()
+        && let Some(dump) = open_dump_in(path, options)?
+    {
+        return Ok(dump);
+    }
+    let traces = ctf::find(path, options)?;
     match traces.as_slice() {
         // A directory around a recording, as `cargo xtask demo` and an unpacked archive leave it.
         [trace] if kymo::is_native(trace.metadata()) => {
-            kymo::open_directory(&path.join(trace.name()), trace.metadata().clone(), options)
+            let folder = path.join(trace.name());
+            kymo::open_directory(&folder, trace.metadata().clone(), None, options)
         }
         all if all.iter().any(|trace| kymo::is_native(trace.metadata())) => {
             let place = |trace: &Trace| path.join(trace.name()).display().to_string();
@@ -247,7 +253,10 @@ pub(crate) fn open_dump_in(
     path: &Path,
     options: &OpenOptions,
 ) -> Result<Option<Box<dyn Source>>, OpenError> {
-    let metadata = formats::metadata_in(path)?;
+    let metadata = match &options.metadata {
+        Some(named) => Some(named.clone()),
+        None => formats::metadata_in(path)?,
+    };
     let Some(metadata) = metadata.filter(|it| zephyr_instrumentation::is_metadata(it)) else {
         return Ok(None);
     };

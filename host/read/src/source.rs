@@ -137,27 +137,20 @@ pub fn label_marker(event: &mut Event, string_at: &impl Fn(Addr) -> Option<Strin
     }
 }
 
-/// So much damage is listed one by one in [`TraceInfo::damage`]; a file of nothing else must not
-/// fill the memory. (As events, all of it is told.)
-pub(crate) const DAMAGE_LISTED: usize = 10_000;
-
-/// Lists what cannot be read of a stream, as far as there is room for.
-pub(crate) fn list_damage(
-    listed: &mut Vec<Damage>,
+/// Adds a place of a stream that cannot be read, where the whole [`TraceInfo`] is not at hand.
+pub(crate) fn add_damage(
+    places: &mut Vec<Damage>,
+    more: &mut u64,
     stream: &str,
     offset: u64,
-    mut message: String,
+    message: String,
 ) {
-    if listed.len() < DAMAGE_LISTED {
-        if listed.len() + 1 == DAMAGE_LISTED {
-            message.push_str(" (and more damage, which is not listed)");
-        }
-        listed.push(Damage {
-            stream: stream.to_owned(),
-            offset,
-            message,
-        });
-    }
+    let damage = Damage {
+        stream: stream.to_owned(),
+        offset,
+        message,
+    };
+    damage.add_to(places, more);
 }
 
 #[cfg(test)]

@@ -80,12 +80,23 @@ impl Trace {
     }
 
     fn open_named(directory: &Path, name: String) -> Result<Self, OpenError> {
-        let streams = entries(directory)?
-            .into_iter()
-            .filter(|entry| entry.name != "metadata" && entry.kind == Kind::File)
-            .map(|entry| (entry.name, Source::File(entry.path)))
-            .collect();
-        Self::with_metadata(&directory.join("metadata"), name, streams)
+        let metadata = directory.join("metadata");
+        let streams = streams_in(directory, &metadata)?;
+        Self::with_metadata(&metadata, name, streams)
+    }
+
+    /// Opens the streams of a directory whose metadata lies elsewhere: all files in it but `metadata`, and but hidden
+    /// ones.
+    ///
+    /// # Errors
+    /// When the directory or the metadata cannot be read, or the metadata is wrong.
+    pub fn open_described(
+        directory: impl AsRef<Path>,
+        metadata: impl AsRef<Path>,
+    ) -> Result<Self, OpenError> {
+        let metadata = metadata.as_ref();
+        let streams = streams_in(directory.as_ref(), metadata)?;
+        Self::with_metadata(metadata, String::new(), streams)
     }
 
     fn with_metadata(
@@ -298,6 +309,17 @@ fn entries(directory: &Path) -> Result<Vec<Entry>, OpenError> {
     }
     entries.sort();
     Ok(entries)
+}
+
+/// The streams in a directory: the files that are not metadata.
+fn streams_in(directory: &Path, metadata: &Path) -> Result<Vec<(String, Source)>, OpenError> {
+    let named = metadata.canonicalize().ok();
+    let is_named = |entry: &Entry| named.is_some() && entry.path.canonicalize().ok() == named;
+    let streams = entries(directory)?
+        .into_iter()
+        .filter(|entry| entry.name != "metadata" && entry.kind == Kind::File && !is_named(entry))
+        .map(|entry| (entry.name, Source::File(entry.path)));
+    Ok(streams.collect())
 }
 
 fn find_traces(

@@ -54,12 +54,17 @@ struct Stream {
     waiting: Vec<Gap>,
 }
 
-/// Finds the traces in a directory and below it: at least one.
+/// Finds the traces in a directory and below it: at least one. Where the options name the metadata, it is one trace, whose
+/// streams are the files in the directory.
 ///
 /// # Errors
 /// [`OpenError`] if there is none, or the metadata of one cannot be used.
-pub(crate) fn find(directory: &Path) -> Result<Vec<Trace>, OpenError> {
-    let traces = Trace::open_all(directory).map_err(|error| refusal(directory, error))?;
+pub(crate) fn find(directory: &Path, options: &OpenOptions) -> Result<Vec<Trace>, OpenError> {
+    let traces = match &options.metadata {
+        Some(metadata) => Trace::open_described(directory, metadata).map(|trace| vec![trace]),
+        None => Trace::open_all(directory),
+    };
+    let traces = traces.map_err(|error| refusal(directory, error))?;
     Ok(traces.into_iter().map(Trace::in_order).collect())
 }
 
@@ -100,11 +105,18 @@ pub(crate) fn open_stream(
     let files = peek.is_file().then(|| (name.clone(), path.clone()));
     let trace = Trace::open_streams(metadata, files).map_err(|error| refusal(&path, error))?;
     if kymo::is_native(trace.metadata()) {
-        return Err(OpenError::Unknown {
-            path,
-            expected: "the directory of a recording of Kymo's".to_owned(),
-            found: "one of its streams".to_owned(),
-        });
+        let (true, Some(folder)) = (peek.is_file(), path.parent()) else {
+            return Err(OpenError::Unknown {
+                path,
+                expected: "the directory of a recording of Kymo's, or a file in it".to_owned(),
+                found: "one of its streams through a pipe".to_owned(),
+            });
+        };
+        let folder = match folder.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => folder,
+        };
+        return kymo::open_directory(folder, trace.metadata().clone(), path.file_name(), options);
     }
     let Some(pipe) = peek.into_reader() else {
         return open_traces(&path, &[trace.in_order()], None, options);

@@ -89,7 +89,7 @@ pub(super) mod recording {
         }
         match metadata(peek.path())? {
             Some(metadata) => {
-                kymo::open_directory(peek.path(), metadata, options).map(Opened::Source)
+                kymo::open_directory(peek.path(), metadata, None, options).map(Opened::Source)
             }
             None => Ok(Opened::Other(peek)),
         }
@@ -155,8 +155,16 @@ pub(super) mod dump {
 pub(super) mod directory {
     use super::*;
 
-    pub(crate) fn probe(peek: &mut Peek, _: &OpenOptions) -> Result<Option<Confidence>, OpenError> {
-        Ok(peek.is_directory().then_some(Confidence::Possible))
+    pub(crate) fn probe(
+        peek: &mut Peek,
+        options: &OpenOptions,
+    ) -> Result<Option<Confidence>, OpenError> {
+        // What the options name metadata of is streams, whatever else lies there.
+        let confidence = match options.metadata {
+            Some(_) => Confidence::Certain,
+            None => Confidence::Possible,
+        };
+        Ok(peek.is_directory().then_some(confidence))
     }
 
     pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {

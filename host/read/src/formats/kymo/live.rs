@@ -32,7 +32,7 @@ use super::streams::{StreamKind, StreamNumber};
 use super::write::metadata_text;
 use crate::bytes::Bytes;
 use crate::dialects::kymo::Dialect;
-use crate::source::list_damage;
+use crate::source::add_damage;
 use crate::{OpenError, OpenOptions};
 
 /// How far a stream may be behind the newest packet of all, in nanoseconds, before it is no longer
@@ -331,18 +331,22 @@ impl Live {
         if let Some(event) = self.names.pop_front() {
             return Some(event);
         }
-        let listed = &mut self.info.damage;
         while let Some(index) = self.hungry.pop() {
             let Some(part) = self.parts.get_mut(index) else {
                 continue;
             };
             part.stream.go_on();
-            let identities = &mut self.info.identities;
+            let TraceInfo {
+                identities,
+                damage,
+                more_damage,
+                ..
+            } = &mut self.info;
             part.head = part
                 .stream
                 .next(&self.dialect, identities, &mut |offset, message| {
                     let stream = part.kind.file_name(part.key.1);
-                    list_damage(listed, &stream, offset, message);
+                    add_damage(damage, more_damage, &stream, offset, message);
                 });
             // Where one event is, more may be.
             part.fed = part.head.is_some();

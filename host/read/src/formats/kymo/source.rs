@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::ops::Range;
 use std::path::Path;
@@ -27,7 +28,7 @@ use super::streams::{StreamKind, StreamNumber, StreamRange, find_streams};
 use super::write::{has_items, metadata_text};
 use crate::bytes::Bytes;
 use crate::dialects::kymo::Dialect;
-use crate::source::list_damage;
+use crate::source::add_damage;
 use crate::{OpenError, OpenOptions, ReadError, Source};
 
 /// A stream to be read.
@@ -219,6 +220,7 @@ impl NativeSource {
         let TraceInfo {
             streams,
             damage,
+            more_damage,
             identities,
             ..
         } = info;
@@ -229,7 +231,9 @@ impl NativeSource {
             dialect,
             decoder,
             identities,
-            damage: &mut |offset, message| list_damage(damage, &stream.name, offset, message),
+            damage: &mut |offset, message| {
+                add_damage(damage, more_damage, &stream.name, offset, message)
+            },
         };
         let next = lane.run(&mut shared, limit, batch);
         order.extend(next.map(|next| Reverse((next, index))));
@@ -399,13 +403,15 @@ pub(super) fn open_packets(
     )))
 }
 
-/// Opens the streams of a trace directory whose metadata is our own.
+/// Opens the streams of a trace directory whose metadata is our own: all, or only one besides those that hold what is
+/// to be known once.
 ///
 /// # Errors
 /// [`OpenError`] if a file cannot be read, or the metadata lacks something.
 pub(crate) fn open_directory(
     directory: &Path,
     mut metadata: Metadata,
+    only: Option<&OsStr>,
     options: &OpenOptions,
 ) -> Result<Box<dyn Source>, OpenError> {
     let refuse = |why: Unusable| {
@@ -445,6 +451,9 @@ pub(crate) fn open_directory(
                 Piece::Damage(_) => None,
             });
         let kind = StreamKind::of_file(&name, first.as_ref());
+        if kind != StreamKind::Metadata && only.is_some_and(|only| entry.file_name() != only) {
+            continue;
+        }
         let there = first.is_some();
         let first = First {
             number: first

@@ -5,7 +5,7 @@ use kymo_zephyr_instrumentation::{Hints, Kind, Layout, Piece, Walk};
 use thiserror::Error;
 
 use super::dump;
-use crate::source::list_damage;
+use crate::source::add_damage;
 
 /// What a target sent as its profile.
 ///
@@ -18,8 +18,10 @@ pub struct ProfileDump {
     pub functions: Vec<FunctionTotal>,
     /// How its entries are laid out; `None` if there are none.
     pub layout: Option<Layout>,
-    /// What could not be read.
+    /// What could not be read: the first places.
     pub damage: Vec<Damage>,
+    /// Places that could not be read beyond those in `damage`.
+    pub more_damage: u64,
 }
 
 /// An entry of a profile.
@@ -67,6 +69,7 @@ pub fn decode_profile(name: &str, bytes: &[u8], hints: &Hints) -> Result<Profile
         functions: Vec::new(),
         layout: dump.layout,
         damage: Vec::new(),
+        more_damage: 0,
     };
     let Some(layout) = dump.layout else {
         return Ok(profile);
@@ -75,7 +78,12 @@ pub fn decode_profile(name: &str, bytes: &[u8], hints: &Hints) -> Result<Profile
     let mut entries = Vec::new();
     let mut damage = |offset: usize, message: String| {
         let offset = (dump.begin + offset) as u64;
-        list_damage(&mut profile.damage, name, offset, message);
+        let ProfileDump {
+            damage,
+            more_damage,
+            ..
+        } = &mut profile;
+        add_damage(damage, more_damage, name, offset, message);
     };
     for piece in Walk::new(body, layout) {
         match piece {
