@@ -158,13 +158,13 @@ fn meaning(identities: &Identities, kind: &EventKind, fields: &mut Vec<Field>) {
             Field::new("ns", *unix_ns),
             Field::new("uncertainty", u64::from(*uncertainty_ns)),
         ]),
-        EventKind::Gap(gap) => gap_fields(gap, fields),
         _ => {}
     }
 }
 
 /// What a gap says, in numbers as far as there are any, and in words.
-fn gap_fields(gap: &Gap, fields: &mut Vec<Field>) {
+pub(crate) fn gap_fields(info: &TraceInfo, event: &Event, gap: &Gap) -> Vec<Field> {
+    let mut fields = Vec::new();
     let number = |name: &'static str, value: Option<u64>| {
         Field::new(name, value.map_or(Value::None, Value::Unsigned))
     };
@@ -188,4 +188,6 @@ fn gap_fields(gap: &Gap, fields: &mut Vec<Field>) {
         _ => {}
     }
     fields.push(Field::new("message", gap.to_string()));
+    spaces(info, event, &mut fields);
+    fields
 }

@@ -13,7 +13,8 @@ use crate::cut::within;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Events taken, gaps not counted: those in the window that are selected.
+    /// Records of the input taken: those in the window that are selected. What the reader added to them, gaps and the
+    /// second halves of switches, is not counted, as in what `kymo info` counts.
     pub events: u64,
     /// Events that were not asked for, as far as they were looked at.
     pub excluded: u64,
@@ -50,7 +51,7 @@ impl Summary {
     pub(crate) fn take(&mut self, batch: &Batch, window: Window) {
         let whole = window == Window::default();
         if whole && !batch.rows().iter().any(|row| row.kind == RowKind::Rare) {
-            self.events += batch.len() as u64;
+            self.events += batch.rows().iter().filter(|row| row.record).count() as u64;
             return;
         }
         for row in batch.rows() {
@@ -59,11 +60,11 @@ impl Summary {
                 _ => None,
             };
             if !whole && !within(window, row.time) {
-                self.excluded += u64::from(gap.is_none());
+                self.excluded += u64::from(row.record);
                 continue;
             }
+            self.events += u64::from(row.record);
             let Some(gap) = gap else {
-                self.events += 1;
                 continue;
             };
             self.gaps += 1;

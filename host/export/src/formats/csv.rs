@@ -1,4 +1,4 @@
-//! Comma-separated values: every event as one row, for spreadsheets and data frames.
+//! Comma-separated values: every record and every gap as one row, for spreadsheets and data frames.
 //!
 //! The columns are always the same: what most questions are about has a column of its own, and
 //! everything else an event says stands in the last one as `name=value`, separated by blanks. As
@@ -11,12 +11,12 @@
 
 use std::io;
 
-use kymo_event::{Batch, EventKind, TraceInfo, Wanted};
+use kymo_event::{Batch, Event, EventKind, Field, TraceInfo, Wanted};
 
 use crate::Summary;
 use crate::format::{Context, Destination, Format, Shape, Sink, Takes};
 use crate::json::Json;
-use crate::listing::{Listing, label, thread_name, whole};
+use crate::listing::{Listing, gap_fields, label, thread_name, whole};
 use crate::output::Output;
 
 /// Comma-separated values.
@@ -62,43 +62,30 @@ impl Sink for Csv<'_> {
     fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> io::Result<()> {
         for seen in batch.iter() {
             let event = &*whole(seen);
-            let rest = &mut self.text;
-            rest.clear();
-            if let Some(label) = label(event) {
-                rest.push_str("label=");
-                kymo_event::Value::from(label).push(rest);
-            }
-            for field in self.listing.fields(info, event) {
-                if !rest.is_empty() {
-                    rest.push(' ');
+            // What the reader added to the records says nothing that they don't say.
+            if event.record {
+                let rest = &mut self.text;
+                rest.clear();
+                if let Some(label) = label(event) {
+                    rest.push_str("label=");
+                    kymo_event::Value::from(label).push(rest);
                 }
-                rest.push_str(&field.name);
-                rest.push('=');
-                field.value.push(rest);
+                push_fields(rest, self.listing.fields(info, event));
+                let function = self.listing.function(info, event).unwrap_or("");
+                row(
+                    &mut self.out.bytes,
+                    info,
+                    event,
+                    &event.name,
+                    function,
+                    &self.text,
+                );
             }
-            let name = match &event.kind {
-                EventKind::Gap(_) => "gap",
-                _ => &event.name,
-            };
-            let out = &mut self.out.bytes;
-            event.time.write(out);
-            out.push(b',');
-            if let Some(cpu) = event.cpu {
-                cpu.write(out);
+            if let EventKind::Gap(gap) = &event.kind {
+                self.text.clear();
+                push_fields(&mut self.text, &gap_fields(info, event, gap));
+                row(&mut self.out.bytes, info, event, "gap", "", &self.text);
             }
-            out.push(b',');
-            if let Some(thread) = event.thread {
-                hexadecimal(out, info.identities.tid(thread).0);
-            }
-            out.push(b',');
-            cell(out, thread_name(info, event).unwrap_or(""));
-            out.push(b',');
-            cell(out, name);
-            out.push(b',');
-            cell(out, self.listing.function(info, event).unwrap_or(""));
-            out.push(b',');
-            cell(out, &self.text);
-            out.push(b'\n');
             self.out.check()?;
         }
         Ok(())
@@ -107,6 +94,48 @@ impl Sink for Csv<'_> {
     fn finish(mut self: Box<Self>, _: &TraceInfo, _: &mut Summary) -> io::Result<()> {
         self.out.finish()
     }
+}
+
+/// Appends `name=value` for each field, separated by blanks.
+fn push_fields<'f>(text: &mut String, fields: impl IntoIterator<Item = &'f Field>) {
+    for field in fields {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(&field.name);
+        text.push('=');
+        field.value.push(text);
+    }
+}
+
+/// Appends a row.
+fn row(
+    out: &mut Vec<u8>,
+    info: &TraceInfo,
+    event: &Event,
+    name: &str,
+    function: &str,
+    fields: &str,
+) {
+    event.time.write(out);
+    out.push(b',');
+    if let Some(cpu) = event.cpu {
+        cpu.write(out);
+    }
+    out.push(b',');
+    if let Some(thread) = event.thread {
+        hexadecimal(out, info.identities.tid(thread).0);
+    }
+    for text in [
+        thread_name(info, event).unwrap_or(""),
+        name,
+        function,
+        fields,
+    ] {
+        out.push(b',');
+        cell(out, text);
+    }
+    out.push(b'\n');
 }
 
 /// Appends a number with `0x`.

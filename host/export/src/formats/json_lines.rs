@@ -1,4 +1,4 @@
-//! JSON Lines: every event as one object in one line, for scripts.
+//! JSON Lines: every record and every gap as one object in one line, for scripts.
 //!
 //! `type` is `event` or `gap`. An event has `time_ns`, `cpu`, `thread` (a number) and
 //! `thread_name`, `name` (what the source calls it), `fields` and, where there is one, the name of
@@ -11,12 +11,12 @@
 
 use std::io;
 
-use kymo_event::{Batch, EventKind, TraceInfo, Wanted};
+use kymo_event::{Batch, Event, EventKind, TraceInfo, Wanted};
 
 use crate::Summary;
 use crate::format::{Context, Destination, Format, Shape, Sink, Takes};
 use crate::json::Object;
-use crate::listing::{Listing, label, thread_name, whole};
+use crate::listing::{Listing, gap_fields, label, thread_name, whole};
 use crate::output::Output;
 
 /// JSON Lines.
@@ -54,18 +54,9 @@ impl Sink for JsonLines<'_> {
     fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> io::Result<()> {
         for seen in batch.iter() {
             let event = &*whole(seen);
-            let gap = matches!(event.kind, EventKind::Gap(_));
-            let thread = event.thread.map(|thread| info.identities.tid(thread));
-            let mut object = Object::begin(&mut self.out.bytes);
-            object
-                .member("type", if gap { "gap" } else { "event" })
-                .member("time_ns", event.time)
-                .member("cpu", event.cpu)
-                .member("thread", thread)
-                .member("thread_name", thread_name(info, event));
-            if gap {
-                object.fields(self.listing.fields(info, event));
-            } else {
+            // What the reader added to the records says nothing that they don't say.
+            if event.record {
+                let mut object = begin(&mut self.out.bytes, "event", info, event);
                 object
                     .member("name", &*event.name)
                     .object("fields", |object| {
@@ -77,9 +68,15 @@ impl Sink for JsonLines<'_> {
                 if let Some(label) = label(event) {
                     object.member("label", label);
                 }
+                object.end();
+                self.out.bytes.push(b'\n');
             }
-            object.end();
-            self.out.bytes.push(b'\n');
+            if let EventKind::Gap(gap) = &event.kind {
+                let mut object = begin(&mut self.out.bytes, "gap", info, event);
+                object.fields(&gap_fields(info, event, gap));
+                object.end();
+                self.out.bytes.push(b'\n');
+            }
             self.out.check()?;
         }
         Ok(())
@@ -88,4 +85,19 @@ impl Sink for JsonLines<'_> {
     fn finish(mut self: Box<Self>, _: &TraceInfo, _: &mut Summary) -> io::Result<()> {
         self.out.finish()
     }
+}
+
+/// Begins a line with what it is and where it happened.
+fn begin<'o>(out: &'o mut Vec<u8>, kind: &str, info: &TraceInfo, event: &Event) -> Object<'o> {
+    let mut object = Object::begin(out);
+    object
+        .member("type", kind)
+        .member("time_ns", event.time)
+        .member("cpu", event.cpu)
+        .member(
+            "thread",
+            event.thread.map(|thread| info.identities.tid(thread)),
+        )
+        .member("thread_name", thread_name(info, event));
+    object
 }

@@ -93,9 +93,10 @@ fn events(step: impl Strategy<Value = i64>) -> impl Strategy<Value = Trace> {
                 stream: StreamId(stream),
                 cpu: cpu.map(Cpu),
                 thread: thread.map(|thread| ThreadId(THREADS + thread)),
+                // What is missing is no record.
+                record: !matches!(kind, EventKind::Gap(_)),
                 kind,
                 named: false,
-                record: true,
                 name: "any".into(),
                 fields: Vec::new(),
             });

@@ -115,9 +115,10 @@ impl Writer {
             stream: self.stream,
             cpu: self.cpu,
             thread: self.thread,
+            // What is missing is no record.
+            record: !matches!(kind, EventKind::Gap(_)),
             kind,
             named: false,
-            record: true,
             name: name.into(),
             fields: Vec::new(),
         });
