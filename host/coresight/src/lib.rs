@@ -23,6 +23,7 @@ mod error;
 pub mod etmv3;
 pub mod etmv4;
 pub mod exception;
+mod file;
 pub mod flow;
 pub mod frames;
 pub mod input;

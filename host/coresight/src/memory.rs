@@ -249,6 +249,18 @@ impl Images {
                     }
                 },
             };
+            let rest = (bytes.len() as u64).saturating_sub(dump.offset);
+            if rest < dump.length.unwrap_or(1) {
+                errors.push(Error::Value {
+                    place: dump.file.display().to_string(),
+                    expected: "as much memory as the snapshot says",
+                    found: format!(
+                        "{rest} bytes behind offset {:#x} in the place of {}",
+                        dump.offset,
+                        dump.length.unwrap_or(1)
+                    ),
+                });
+            }
             images.push(Image {
                 name: dump.file.display().to_string(),
                 address: dump.address,
@@ -336,6 +348,13 @@ impl Layout {
         let after = self.marks.partition_point(|(mark, _)| *mark <= address);
         Some(self.marks.get(after.checked_sub(1)?)?.1)
     }
+}
+
+/// The build ID of an ELF file.
+pub fn build_id(elf: &[u8]) -> Option<Vec<u8>> {
+    use object::Object as _;
+    let id = object::File::parse(elf).ok()?.build_id().ok()??;
+    Some(id.to_vec())
 }
 
 #[cfg(test)]

@@ -116,11 +116,7 @@ impl Recording {
 /// [`Error::Io`], [`Error::Format`] if it is no perf.data or damaged, [`Error::OtherTrace`] if its hardware trace is of
 /// another kind.
 pub fn open(path: &Path) -> Result<Recording, Error> {
-    let bytes = std::fs::read(path).map_err(|source| Error::Io {
-        path: path.to_owned(),
-        source,
-    })?;
-    read(&bytes)
+    read(&crate::file::read(path)?)
 }
 
 /// Reads a perf.data file in memory.
@@ -133,14 +129,54 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
         sample_id: header.sample_id,
         ..Walk::default()
     };
-    walk.records(bytes, header.data)?;
+    walk.records(bytes, header.data.clone())?;
+    let ids = build_ids(bytes, &header);
+    for mapping in &mut walk.mappings {
+        if let Some(id) = ids.get(&mapping.path).filter(|_| mapping.build_id.is_empty()) {
+            mapping.build_id.clone_from(id);
+        }
+    }
     walk.finish(bytes)
+}
+
+/// The build IDs that the file has beside its records, by path: the feature `BUILD_ID` of its header.
+fn build_ids(bytes: &[u8], header: &Header) -> HashMap<String, Vec<u8>> {
+    const FEATURES: usize = 72;
+    const BUILD_ID: u64 = 1 << 2;
+    const MISC_SIZE: u32 = 1 << 15;
+    let mut ids = HashMap::new();
+    let features = number(bytes, FEATURES).filter(|_| !header.is_piped);
+    let Some(features) = features.filter(|features| features & BUILD_ID != 0) else {
+        return ids;
+    };
+    // The sections of the features are in the order of their bits.
+    let section = header.data.end + 16 * (features & (BUILD_ID - 1)).count_ones() as usize;
+    let place = |at| number(bytes, at).and_then(|value| usize::try_from(value).ok());
+    let (Some(mut at), Some(size)) = (place(section), place(section + 8)) else {
+        return ids;
+    };
+    let end = at.saturating_add(size);
+    while let (true, Some(sizes)) = (at < end, word(bytes, at.saturating_add(4))) {
+        let (misc, size) = (sizes & 0xffff, (sizes >> 16) as usize);
+        let record = bytes.get(at..at.saturating_add(size));
+        let Some(record) = record.filter(|_| size > 36) else {
+            break;
+        };
+        let length = match misc & MISC_SIZE {
+            0 => 20,
+            _ => usize::from(record[32]).min(20),
+        };
+        ids.insert(text(record, 36), record[12..12 + length].to_vec());
+        at += size;
+    }
+    ids
 }
 
 /// Where the records are, and how they end.
 struct Header {
     data: std::ops::Range<usize>,
     sample_id: SampleId,
+    is_piped: bool,
 }
 
 /// Bits of a `sample_type`.
@@ -209,6 +245,7 @@ impl Header {
             return Ok(Header {
                 data: 16..bytes.len(),
                 sample_id: SampleId::default(),
+                is_piped: true,
             });
         }
         let field = |at| {
@@ -235,6 +272,7 @@ impl Header {
         Ok(Header {
             data: place(data)..end.max(place(data)),
             sample_id,
+            is_piped: false,
         })
     }
 }

@@ -105,3 +105,16 @@ fn the_newest_metadata_has_the_same_layout() {
     let error = perf::read(&bytes).expect_err("no CoreSight").to_string();
     assert!(error.contains("Intel PT"), "{error}");
 }
+
+#[test]
+fn build_ids_beside_the_records() {
+    let Some(folder) = data::folder() else { return };
+    let recording = perf::open(&folder.join("perf/ricsec-fib-1.perf.data")).expect("a recording");
+    let mapping = recording
+        .mappings
+        .iter()
+        .find(|mapping| mapping.path.ends_with("/fib"));
+    let file = file(&folder, mapping.expect("a mapping")).expect("a file");
+    let id = kymo_coresight::memory::build_id(&file).expect("a build ID");
+    assert_eq!(mapping.map(|mapping| &mapping.build_id), Some(&id));
+}
