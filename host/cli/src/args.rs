@@ -101,6 +101,14 @@ pub enum Command {
     Export(commands::export::Args),
     /// Which functions executed the most instructions, from Arm CoreSight hardware trace
     Hotspots(commands::hotspots::Args),
+    /// One function of hardware trace: its source and instructions, with how often each ran
+    Annotate(commands::annotate::Args),
+    /// The branches that hardware trace says were taken, or every N-th instruction
+    Branches(commands::branches::Args),
+    /// Every instruction that hardware trace says was executed
+    Disasm(commands::disasm::Args),
+    /// The ranges of instructions, exceptions and times in hardware trace
+    Ranges(commands::ranges::Args),
     /// The raw packets of Arm CoreSight hardware trace
     Packets(commands::packets::Args),
     /// Print a completion script for a shell

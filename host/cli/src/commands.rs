@@ -1,9 +1,12 @@
 //! The verbs, one module each, with its options (`Args`) and what it does (`run`).
 
+pub mod annotate;
+pub mod branches;
 pub mod calls;
 pub mod command;
 mod compensated;
 pub mod completions;
+pub mod disasm;
 pub mod export;
 pub mod graph;
 pub mod hotspots;
@@ -12,6 +15,7 @@ pub mod man;
 pub mod packets;
 pub mod ping;
 pub mod profile;
+pub mod ranges;
 pub mod reboot;
 pub mod record;
 pub mod report;
@@ -44,6 +48,10 @@ pub fn run(command: Command, context: &mut Context) -> Result<ExitCode, Report> 
         Command::Graph(args) => graph::run(&args, context),
         Command::Export(args) => export::run(&args, context),
         Command::Hotspots(args) => hotspots::run(&args, context),
+        Command::Annotate(args) => annotate::run(&args, context),
+        Command::Branches(args) => branches::run(&args, context),
+        Command::Disasm(args) => disasm::run(&args, context),
+        Command::Ranges(args) => ranges::run(&args, context),
         Command::Packets(args) => packets::run(&args, context),
         Command::Info(args) => info::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),

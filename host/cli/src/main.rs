@@ -18,6 +18,7 @@ mod diagnostic;
 mod event_filter;
 mod filter;
 mod follow;
+mod hardware;
 mod input;
 mod interrupt;
 mod live_stream;

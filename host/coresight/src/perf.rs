@@ -132,7 +132,10 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
     walk.records(bytes, header.data.clone())?;
     let ids = build_ids(bytes, &header);
     for mapping in &mut walk.mappings {
-        if let Some(id) = ids.get(&mapping.path).filter(|_| mapping.build_id.is_empty()) {
+        if let Some(id) = ids
+            .get(&mapping.path)
+            .filter(|_| mapping.build_id.is_empty())
+        {
             mapping.build_id.clone_from(id);
         }
     }

@@ -51,11 +51,10 @@ impl<'a> Tracker<'a> {
     pub fn take(&mut self, element: &Element) -> bool {
         match element {
             Element::Context(context) => {
-                let thread = self.protocol.thread_of(context);
-                let is_other = thread != self.thread;
-                self.thread = thread;
+                let before = self.thread();
+                self.thread = self.protocol.thread_of(context);
                 self.select();
-                is_other
+                self.thread() != before
             }
             Element::Timestamp { value, .. } => {
                 self.time = Some(*value);
@@ -90,7 +89,7 @@ impl<'a> Tracker<'a> {
 
     /// The thread that runs.
     pub fn thread(&self) -> Option<u32> {
-        self.thread.or(self.only)
+        self.only.or(self.thread)
     }
 
     /// The last timestamp.

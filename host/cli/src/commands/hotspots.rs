@@ -1,21 +1,19 @@
-//! `kymo hotspots`: which functions executed the most instructions, from Arm hardware trace.
+//! `kymo hotspots`: what executed the most instructions, from Arm hardware trace.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 
-use kymo_coresight::counts::{self, Counts, Run};
-use kymo_coresight::flow::EtmV4Options;
-use kymo_coresight::input::Buffer;
-use kymo_coresight::memory::{Images, Layout, MemorySpace};
-use kymo_coresight::selection::Selection;
-use kymo_event::Addr;
-use kymo_symbols::Symbols;
+use clap::ValueEnum;
+use kymo_export::json::Object;
 
-use super::packets;
-use crate::args::{Format, FormatArgs};
+use crate::args::{Format, FormatArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::hardware::counting::{self, Counted, steps_of};
+use crate::hardware::part::{CodeArgs, PartArgs};
+use crate::hardware::program::Programs;
+use crate::hardware::{self, HardwareArgs, Opened};
 use crate::render::table::{Align, Table};
 
 /// The options of `kymo hotspots`.
@@ -25,180 +23,265 @@ EXAMPLES
   kymo hotspots snapshot/                    functions by the instructions that they executed
   kymo hotspots --symfs root/ perf.data      with the binaries below root/
   kymo hotspots -n 10 perf.data              the ten hottest
-  kymo hotspots --format json perf.data | jq .function    one object a line, for programs")]
+  kymo hotspots --sort command,file perf.data    commands and their files
+  kymo hotspots --sort line --function main perf.data    lines of one function
+  kymo hotspots --format json perf.data | jq .function   one object a line, for programs")]
 pub struct Args {
-    /// A snapshot directory with a snapshot.ini, or a perf.data file.
-    #[arg(value_name = "INPUT")]
-    input: PathBuf,
+    #[command(flatten)]
+    hardware: HardwareArgs,
 
-    /// Where the binaries of a perf.data are, by their paths below this directory.
-    #[arg(long, value_name = "DIR", default_value = "/")]
-    symfs: PathBuf,
+    /// What a row is of. Without this, command, file and function, or file and function of a trace without threads.
+    #[arg(long, value_name = "KEYS", value_delimiter = ',')]
+    sort: Vec<Key>,
 
-    /// Only the N hottest functions.
+    /// Only the N hottest rows.
     #[arg(short = 'n', long, value_name = "N")]
     number: Option<usize>,
+
+    #[command(flatten)]
+    part: PartArgs,
+
+    #[command(flatten)]
+    code: CodeArgs,
+
+    #[command(flatten)]
+    symbols: SymbolArgs,
 
     #[command(flatten)]
     format: FormatArgs,
 }
 
-/// What a function executed.
+/// What instructions are added up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Key {
+    /// The command that ran.
+    #[value(alias = "comm")]
+    Command,
+    /// The thread.
+    #[value(alias = "tid")]
+    Thread,
+    /// The processor.
+    Cpu,
+    /// The file of the code.
+    #[value(alias = "dso")]
+    File,
+    /// The function; the address of an instruction that is in none.
+    #[value(aliases = ["sym", "symbol"])]
+    Function,
+    /// The line of the source.
+    #[value(alias = "srcline")]
+    Line,
+}
+
+impl Key {
+    /// The heading of its column.
+    fn heading(self) -> &'static str {
+        match self {
+            Key::Command => "COMMAND",
+            Key::Thread => "THREAD",
+            Key::Cpu => "CPU",
+            Key::File => "FILE",
+            Key::Function => "FUNCTION",
+            Key::Line => "LINE",
+        }
+    }
+
+    /// The name of its member.
+    fn member(self) -> &'static str {
+        match self {
+            Key::Command => "command",
+            Key::Thread => "thread",
+            Key::Cpu => "cpu",
+            Key::File => "file",
+            Key::Function => "function",
+            Key::Line => "line",
+        }
+    }
+}
+
+/// What a row executed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heat {
     instructions: u64,
-    /// Executions of the run with which it begins.
+    /// Executions of the first instruction of a function.
     entries: u64,
 }
+
+/// Rows by the texts of their keys.
+type Rows = HashMap<Vec<Rc<str>>, Heat>;
 
 /// Counts the instructions of each function.
 ///
 /// # Errors
 /// When the input can't be read, or holds no trace of a known protocol.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
-    let opened = packets::open(&args.input, &args.symfs, true, context)?;
-    let mut total = Counts::default();
-    let mut heats: HashMap<(String, String), Heat> = HashMap::new();
-    let mut binaries = Binaries {
-        root: opened.root,
-        files: HashMap::new(),
+    let HardwareArgs {
+        input,
+        symfs,
+        decode,
+    } = &args.hardware;
+    let mut opened = hardware::open(input, symfs.as_deref(), true, context)?;
+    args.part.sources.choose(&mut opened.buffers)?;
+    let extra = args.symbols.load(&Default::default(), context)?;
+    let mut programs = Programs::new(&opened, extra);
+    let keys = match args.sort.as_slice() {
+        [] if opened.threads.is_empty() => vec![Key::File, Key::Function],
+        [] => vec![Key::Command, Key::File, Key::Function],
+        keys => keys.to_vec(),
     };
-    for buffer in &opened.buffers {
-        for (source, counts) in counts::of_buffer(
-            buffer,
-            EtmV4Options::default(),
-            &Selection::default(),
-            context.threads(),
-            |_| true,
-        ) {
-            if let Some(code) = buffer.code.get(source) {
-                for run in &counts.runs {
-                    let (name, file, is_entry) = binaries.function(code, run);
-                    let heat = heats.entry((name, file)).or_default();
-                    heat.instructions += run.executions * u64::from(run.count);
+    let addresses = args.code.addresses(&opened, &mut programs)?;
+    let counted = counting::count(&opened, &args.part, *decode, context)?;
+    let mut rows = Rows::new();
+    for counted in &counted {
+        let mut adder = Adder {
+            opened: &opened,
+            programs: &mut programs,
+            keys: &keys,
+            counted,
+            known: HashMap::new(),
+        };
+        for run in &counted.counts.runs {
+            for address in steps_of(counted.code, run) {
+                if addresses.has(address) {
+                    let (texts, is_entry) = adder.keys(run.thread, address);
+                    let heat = rows.entry(texts).or_default();
+                    heat.instructions += run.executions;
                     heat.entries += if is_entry { run.executions } else { 0 };
                 }
             }
-            total.add(counts);
         }
     }
-    let mut rows: Vec<_> = heats.into_iter().collect();
-    rows.sort_by(|a, b| {
-        b.1.instructions
-            .cmp(&a.1.instructions)
-            .then_with(|| a.0.cmp(&b.0))
+    let total = rows.values().map(|heat| heat.instructions).sum();
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    rows.sort_by(|(a_texts, a), (b_texts, b)| {
+        let by_heat = b.instructions.cmp(&a.instructions);
+        by_heat.then_with(|| a_texts.cmp(b_texts))
     });
     rows.truncate(args.number.unwrap_or(usize::MAX));
     match args.format.format {
-        Format::Text => table(&rows, &total, context)?,
-        Format::Json => {
-            for ((function, file), heat) in &rows {
-                let line = serde_json::json!({
-                    "function": function,
-                    "file": file,
-                    "instructions": heat.instructions,
-                    "entries": heat.entries,
-                });
-                writeln!(context.out().0, "{line}")?;
-            }
-        }
+        Format::Text => table(&keys, &rows, total, context)?,
+        Format::Json => json(&keys, &rows, total, context)?,
     }
-    remark(&opened.buffers, &total, context);
     Ok(ExitCode::SUCCESS)
 }
 
+/// Finds the keys of instructions of one source.
+struct Adder<'a> {
+    opened: &'a Opened,
+    programs: &'a mut Programs,
+    keys: &'a [Key],
+    counted: &'a Counted<'a>,
+    /// By address.
+    known: HashMap<u64, Found>,
+}
+
+/// What is known of an instruction.
+#[derive(Clone)]
+struct Found {
+    file: Rc<str>,
+    /// Its function; its address if it is in none.
+    function: Rc<str>,
+    line: Rc<str>,
+    /// Whether it begins its function.
+    is_entry: bool,
+}
+
+impl Adder<'_> {
+    fn keys(&mut self, thread: Option<u32>, address: u64) -> (Vec<Rc<str>>, bool) {
+        let found = match self.known.get(&address) {
+            Some(known) => known.clone(),
+            None => {
+                let found = self.look_up(address);
+                self.known.insert(address, found.clone());
+                found
+            }
+        };
+        let text = |key: &Key| -> Rc<str> {
+            match key {
+                Key::Command => self.opened.command(thread).into(),
+                Key::Thread => self.opened.thread_label(thread).into(),
+                Key::Cpu => match self.counted.cpu {
+                    Some(cpu) => cpu.to_string().into(),
+                    None => "-".into(),
+                },
+                Key::File => Rc::clone(&found.file),
+                Key::Function => Rc::clone(&found.function),
+                Key::Line => Rc::clone(&found.line),
+            }
+        };
+        (self.keys.iter().map(text).collect(), found.is_entry)
+    }
+
+    fn look_up(&mut self, address: u64) -> Found {
+        let place = self.programs.place(self.counted.code, address);
+        let place = place.as_ref();
+        let within = self.programs.function(place, address);
+        let file: Rc<str> = place.map_or("-".into(), |place| place.program.name.as_str().into());
+        let is_entry = within.as_ref().is_some_and(|within| within.offset == 0);
+        let function = match within {
+            Some(within) => within.function,
+            None => format!("{:#x}", place.map_or(address, |place| place.address)).into(),
+        };
+        let line: Rc<str> = match self.keys.contains(&Key::Line) {
+            true => match self.programs.location(place, address) {
+                Some(location) => location.to_string().into(),
+                None => "-".into(),
+            },
+            false => "-".into(),
+        };
+        Found {
+            file,
+            function,
+            line,
+            is_entry,
+        }
+    }
+}
+
 fn table(
-    rows: &[((String, String), Heat)],
-    total: &Counts,
+    keys: &[Key],
+    rows: &[(Vec<Rc<str>>, Heat)],
+    total: u64,
     context: &mut Context,
 ) -> Result<(), Report> {
-    let mut table = Table::new([
-        ("SHARE", Align::Right),
-        ("INSTRUCTIONS", Align::Right),
-        ("ENTRIES", Align::Right),
-        ("FUNCTION", Align::Left),
-        ("FILE", Align::Left),
-    ]);
-    for ((function, file), heat) in rows {
-        let share = 100.0 * heat.instructions as f64 / total.instructions.max(1) as f64;
-        table.row([
+    let numbers = ["SHARE", "INSTRUCTIONS", "ENTRIES"].map(|name| (name, Align::Right));
+    let texts = keys.iter().map(|key| (key.heading(), Align::Left));
+    let mut table = Table::new(numbers.into_iter().chain(texts));
+    for (texts, heat) in rows {
+        let share = 100.0 * heat.instructions as f64 / total.max(1) as f64;
+        let numbers = [
             format!("{share:.2} %"),
             heat.instructions.to_string(),
             heat.entries.to_string(),
-            function.clone(),
-            file.clone(),
-        ]);
+        ];
+        let texts = texts.iter().map(|text| text.to_string());
+        table.row(numbers.into_iter().chain(texts));
     }
     let (out, palette) = context.out();
     table.write(out, palette)?;
     Ok(())
 }
 
-/// Says what was counted, and what is not in it.
-fn remark(buffers: &[Buffer], total: &Counts, context: &Context) {
-    let (instructions, ranges) = (total.instructions, total.ranges);
-    context.note(format_args!(
-        "{instructions} instructions in {ranges} ranges, {} of them distinct; {} packets in {} buffers",
-        total.runs.len(),
-        total.packets,
-        buffers.len()
-    ));
-    let sum = |counts: &mut dyn Iterator<Item = u64>| counts.sum::<u64>();
-    let doubts = &total.doubts;
-    let not_accessible = sum(&mut doubts.not_accessible.values().map(|place| place.count));
-    if not_accessible > 0 {
-        context.warn(format_args!(
-            "{not_accessible} times execution went where no file has the code: what ran there is not counted"
-        ));
-    }
-    let unsynced = sum(&mut doubts.unsynced.values().map(|place| place.count));
-    if unsynced > 0 {
-        context.warn(format_args!(
-            "{unsynced} times trace was lost (overflow, bad packet, or code that does not fit): what ran there is not counted"
-        ));
-    }
-}
-
-/// The files behind images, with their symbols.
-struct Binaries {
-    root: PathBuf,
-    files: HashMap<String, Option<Binary>>,
-}
-
-struct Binary {
-    symbols: Symbols,
-    layout: Layout,
-}
-
-impl Binaries {
-    /// The function of a run, its file, and whether the run begins it.
-    fn function(&mut self, code: &Images, run: &Run) -> (String, String, bool) {
-        let Some(image) = code.find(MemorySpace::ANY, run.start) else {
-            return (format!("{:#x}", run.start), String::new(), false);
-        };
-        let file = image.name.clone();
-        let short = Path::new(&file)
-            .file_name()
-            .map_or(file.clone(), |name| name.to_string_lossy().into_owned());
-        let binary = self.files.entry(file.clone()).or_insert_with(|| {
-            let bytes = std::fs::read(self.root.join(file.trim_start_matches('/'))).ok()?;
-            let layout = Layout::of_elf(&bytes)?;
-            let symbols = Symbols::from_elf(bytes).ok()?;
-            Some(Binary { symbols, layout })
-        });
-        let offset = image.file_offset + (run.start - image.address);
-        let found = binary.as_ref().and_then(|binary| {
-            let address = binary.layout.address_of(offset)?;
-            let function = binary.symbols.function_at(Addr(address))?;
-            Some((
-                function.name().to_owned(),
-                function.address() == Addr(address),
-            ))
-        });
-        match found {
-            Some((name, is_entry)) => (name, short, is_entry),
-            // Without symbols, the page stands for what is in it.
-            None => (format!("{:#x}", run.start & !0xfff), short, false),
+fn json(
+    keys: &[Key],
+    rows: &[(Vec<Rc<str>>, Heat)],
+    total: u64,
+    context: &mut Context,
+) -> Result<(), Report> {
+    let mut line = Vec::new();
+    for (texts, heat) in rows {
+        line.clear();
+        let mut object = Object::begin(&mut line);
+        for (key, text) in keys.iter().zip(texts) {
+            object.member(key.member(), &**text);
         }
+        object
+            .member("instructions", heat.instructions)
+            .member("entries", heat.entries)
+            .member("share", heat.instructions as f64 / total.max(1) as f64);
+        object.end();
+        line.push(b'\n');
+        context.out().0.write_all(&line)?;
     }
+    Ok(())
 }

@@ -1,20 +1,16 @@
 //! `kymo packets`: the raw packets of Arm hardware trace, in the layout of OpenCSD's `trc_pkt_lister`.
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use kymo_coresight::flow::EtmV4Options;
-use kymo_coresight::frames::TraceId;
-use kymo_coresight::input::{self, Buffer};
+use kymo_coresight::input::Buffer;
 use kymo_coresight::listing::{Line, Listing};
-use kymo_coresight::perf;
-use kymo_coresight::snapshot::Snapshot;
 
 use crate::args::{Format, FormatArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
-use crate::render::count::counted;
-use crate::render::escape::escaped;
+use crate::hardware::part::SourceArgs;
+use crate::hardware::remarks::remark_frames;
+use crate::hardware::{self, HardwareArgs};
 
 /// The options of `kymo packets`.
 #[derive(Debug, clap::Args)]
@@ -26,21 +22,11 @@ EXAMPLES
   kymo packets --buffer ETB_1 snapshot/      those of one buffer
   kymo packets --format json snapshot/ | jq .name    one object a line, for programs")]
 pub struct Args {
-    /// A snapshot directory with a snapshot.ini, or a perf.data file.
-    #[arg(value_name = "INPUT")]
-    input: PathBuf,
+    #[command(flatten)]
+    hardware: HardwareArgs,
 
-    /// Only the source with this trace ID, hexadecimal as in the listing. Repeatable.
-    #[arg(long, value_name = "ID", value_parser = trace_id)]
-    id: Vec<TraceId>,
-
-    /// Where the binaries of a perf.data are, by their paths below this directory.
-    #[arg(long, value_name = "DIR", default_value = "/")]
-    symfs: PathBuf,
-
-    /// Only this trace buffer of the input. Repeatable.
-    #[arg(long, value_name = "NAME")]
-    buffer: Vec<String>,
+    #[command(flatten)]
+    sources: SourceArgs,
 
     /// Follow the instructions too: list the elements that each packet gives, behind it.
     #[arg(long)]
@@ -50,35 +36,21 @@ pub struct Args {
     format: FormatArgs,
 }
 
-fn trace_id(text: &str) -> Result<TraceId, String> {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    match u8::from_str_radix(digits, 16) {
-        Ok(id) if id < 0x70 => Ok(TraceId(id)),
-        _ => Err("expected a trace ID from 0 to 6f".to_owned()),
-    }
-}
-
 /// Lists the packets of all buffers of an input.
 ///
 /// # Errors
 /// When the input can't be read, or holds no trace of a known protocol.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
-    let mut buffers = open(&args.input, &args.symfs, args.decode, context)?.buffers;
-    let names: Vec<_> = buffers.iter().map(|buffer| buffer.name.clone()).collect();
-    if !args.buffer.is_empty() {
-        buffers.retain(|buffer| args.buffer.contains(&buffer.name));
-    }
-    if buffers.is_empty() {
-        return Err(Report::new("the input has no such trace buffer")
-            .help(format!("its buffers are {}", names.join(", "))));
-    }
+    let HardwareArgs { input, symfs, .. } = &args.hardware;
+    let mut buffers = hardware::open(input, symfs.as_deref(), args.decode, context)?.buffers;
+    args.sources.choose(&mut buffers)?;
     let mut is_whole = true;
     for buffer in &buffers {
         if buffers.len() > 1 && args.format.format == Format::Text {
             writeln!(context.out().0, "Buffer {}", buffer.name)?;
         }
         list(args, buffer, context)?;
-        is_whole &= remark(buffer, context);
+        is_whole &= remark_frames(buffer, context);
     }
     match is_whole {
         true => Ok(ExitCode::SUCCESS),
@@ -86,93 +58,25 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     }
 }
 
-/// An opened input.
-pub(super) struct Opened {
-    pub buffers: Vec<Buffer>,
-    /// Below this directory are the files of the images.
-    pub root: PathBuf,
-}
-
-/// Opens an input of hardware trace: a snapshot, or a perf.data with binaries below `symfs`. Says what is missing of the
-/// code, if that is wanted.
-pub(super) fn open(
-    path: &Path,
-    symfs: &Path,
-    wants_code: bool,
-    context: &Context,
-) -> Result<Opened, Report> {
-    if Snapshot::is_at(path) {
-        let (buffers, missing) =
-            input::open_snapshot(path).map_err(|error| Report::caused_by(&error))?;
-        for error in missing.iter().filter(|_| wants_code) {
-            context.warn(format_args!("{error}"));
-        }
-        let directory = if path.is_dir() {
-            Some(path)
-        } else {
-            path.parent()
-        };
-        return Ok(Opened {
-            buffers,
-            root: directory.unwrap_or(path).to_owned(),
-        });
-    }
-    let mut recording = perf::open(path).map_err(|error| {
-        Report::caused(path.display(), &error)
-            .help("kymo reads snapshot directories (snapshot.ini) and perf.data files of CoreSight")
-    })?;
-    let missing = recording.load(|mapping| {
-        let below = mapping.path.trim_start_matches('/');
-        std::fs::read(symfs.join(below)).ok()
-    });
-    for mapping in missing.iter().filter(|_| wants_code) {
-        let build_id: String = mapping
-            .build_id
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        let build_id = if build_id.is_empty() {
-            build_id
-        } else {
-            format!(" (build ID {build_id})")
-        };
-        let path = escaped(&mapping.path);
-        context.warn(format_args!(
-            "no file for {path}{build_id}: what ran there is not followed"
-        ));
-    }
-    if recording.truncated > 0 {
-        context.warn(format_args!(
-            "trace was lost {} times (truncated AUX)",
-            recording.truncated
-        ));
-    }
-    if recording.missing > 0 {
-        context.warn(format_args!(
-            "{} AUX records left out: no buffer has their bytes",
-            recording.missing
-        ));
-    }
-    Ok(Opened {
-        buffers: recording.buffers,
-        root: symfs.to_owned(),
-    })
-}
-
 fn list(args: &Args, buffer: &Buffer, context: &mut Context) -> Result<(), Report> {
     let (sources, streams) = (&buffer.sources, &buffer.frames.streams);
     let listing = if args.decode {
-        Listing::decoding(sources, streams, &buffer.code, EtmV4Options::default())
+        Listing::decoding(
+            sources,
+            streams,
+            &buffer.code,
+            args.hardware.decode.options(),
+        )
     } else {
         Listing::new(sources, streams)
     };
     let mut text = String::with_capacity(FLUSH_AT + 1024);
     for line in listing {
-        let id = match line {
-            Line::Packet(entry) => entry.id,
-            Line::Element { source, .. } => source.id,
+        let source = match line {
+            Line::Packet(entry) => entry.source,
+            Line::Element { source, .. } => source,
         };
-        if !args.id.is_empty() && !args.id.contains(&id) {
+        if !args.sources.has_source(source) {
             continue;
         }
         // Writing into a String cannot fail.
@@ -233,50 +137,4 @@ fn write_json(line: &Line<'_>, out: &mut String) -> std::fmt::Result {
             write!(out, ",\"name\":\"{name}\",\"text\":\"{meaning}\"}}")
         }
     }
-}
-
-/// Says what of the buffer is in no packet. `false` if the buffer is cut or empty.
-fn remark(buffer: &Buffer, context: &Context) -> bool {
-    let Buffer {
-        name,
-        sources,
-        frames,
-        ..
-    } = buffer;
-    for stream in &frames.streams {
-        let is_known = match stream.id {
-            TraceId::NONE => !sources.is_empty(),
-            id => sources.iter().any(|source| source.id == id),
-        };
-        if !is_known {
-            let (id, bytes) = (stream.id.0, stream.bytes.len());
-            context.warn(format_args!(
-                "{name}: {bytes} bytes of trace ID {id:x} left out: the snapshot describes no source with this ID"
-            ));
-        }
-    }
-    if frames.skipped_bytes > 0 {
-        context.warn(format_args!(
-            "{name}: {} bytes skipped before the first synchronization and between cut frames",
-            frames.skipped_bytes
-        ));
-    }
-    if frames.reserved_bytes > 0 {
-        context.warn(format_args!(
-            "{name}: {} bytes under reserved trace IDs left out",
-            frames.reserved_bytes
-        ));
-    }
-    if frames.rest_bytes > 0 {
-        context.warn(format_args!(
-            "{name}: {} left out: the buffer ends within a frame",
-            counted(frames.rest_bytes, "byte")
-        ));
-    }
-    let is_empty =
-        frames.frames == 0 && frames.streams.iter().all(|stream| stream.bytes.is_empty());
-    if is_empty {
-        context.warn(format_args!("{name}: the buffer has no trace"));
-    }
-    frames.rest_bytes == 0 && !is_empty
 }

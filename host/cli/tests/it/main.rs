@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod convert;
+mod coresight;
 mod fdd;
 mod fixtures;
 mod hostile_directories;

@@ -1,0 +1,337 @@
+//! `kymo disasm`: every instruction that Arm hardware trace says was executed, with its text, function and line.
+//!
+//! The lines of a block are written once and copied each time that it executes.
+
+mod block;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use kymo_coresight::doubts::Doubts;
+use kymo_coresight::element::{Element, Range};
+use kymo_coresight::flow::Sink;
+use kymo_coresight::frames::{Offsets, Stream};
+use kymo_coresight::input::Buffer;
+use kymo_coresight::memory::Images;
+use kymo_coresight::selection::{Selection, Tracker};
+use kymo_export::json::Object;
+
+use crate::args::{Format, FormatArgs, SymbolArgs};
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::hardware::part::{CodeArgs, PartArgs};
+use crate::hardware::program::Programs;
+use crate::hardware::remarks::{remark_doubts, remark_frames};
+use crate::hardware::{self, HardwareArgs, Opened};
+use crate::render::escape::escaped;
+use block::{Block, Writer};
+
+/// The options of `kymo disasm`.
+#[derive(Debug, clap::Args)]
+#[command(before_help = "\
+EXAMPLES
+  kymo disasm --symfs root/ perf.data        every instruction, with the binaries below root/
+  kymo disasm --thread fib --function main perf.data    what a thread ran of one function
+  kymo disasm --address 0x1000..0x1040 snapshot/        what ran at these addresses
+  kymo disasm --no-source perf.data          without files and lines
+  kymo disasm --format json perf.data | jq .text    one object a line, for programs")]
+pub struct Args {
+    #[command(flatten)]
+    hardware: HardwareArgs,
+
+    /// Leave out files and lines of the source.
+    #[arg(long)]
+    no_source: bool,
+
+    #[command(flatten)]
+    part: PartArgs,
+
+    #[command(flatten)]
+    code: CodeArgs,
+
+    #[command(flatten)]
+    symbols: SymbolArgs,
+
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// How much text is collected before it is written.
+const FLUSH_AT: usize = 1 << 16;
+
+/// How much text of blocks is kept, in bytes.
+const CACHE: usize = 256 << 20;
+
+/// Lists the instructions of all buffers of an input, source by source.
+///
+/// # Errors
+/// When the input can't be read, or holds no trace of a known protocol.
+pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
+    let HardwareArgs { input, symfs, .. } = &args.hardware;
+    let mut opened = hardware::open(input, symfs.as_deref(), true, context)?;
+    args.part.sources.choose(&mut opened.buffers)?;
+    let selection = args.part.selection(&opened)?;
+    let extra = args.symbols.load(&Default::default(), context)?;
+    let mut programs = Programs::new(&opened, extra);
+    let addresses = args.code.addresses(&opened, &mut programs)?;
+    let mut writer = Writer::new(programs, addresses, args.format.format, !args.no_source);
+    let mut is_whole = true;
+    for buffer in &opened.buffers {
+        for stream in &buffer.frames.streams {
+            let source = buffer.source_of(stream);
+            let Some(source) = source.filter(|source| args.part.sources.has(buffer, *source))
+            else {
+                continue;
+            };
+            list(
+                args,
+                &opened,
+                (buffer, source, stream),
+                &selection,
+                &mut writer,
+                context,
+            )?;
+        }
+        is_whole &= remark_frames(buffer, context);
+    }
+    match is_whole {
+        true => Ok(ExitCode::SUCCESS),
+        false => Ok(ExitCode::from(2)),
+    }
+}
+
+fn list(
+    args: &Args,
+    opened: &Opened,
+    (buffer, source, stream): (&Buffer, usize, &Stream<'_>),
+    selection: &Selection,
+    writer: &mut Writer,
+    context: &mut Context,
+) -> Result<(), Report> {
+    let (Some(lane), Some(code)) = (buffer.sources.get(source), buffer.code.get(source)) else {
+        return Ok(());
+    };
+    let mut printer = Printer {
+        opened,
+        buffer,
+        code,
+        cpu: lane.cpu,
+        source: &lane.name,
+        tracker: Tracker::new(&lane.protocol, buffer.thread, selection),
+        offsets: stream.offsets(),
+        writer,
+        blocks: Vec::new(),
+        kept: 0,
+        is_json: args.format.format == Format::Json,
+        heading: None,
+        prefix: Vec::new(),
+        text: Vec::with_capacity(FLUSH_AT + 4096),
+        doubts: Doubts::default(),
+        out: context,
+        failure: None,
+    };
+    printer.other_thread();
+    let options = args.hardware.decode.options();
+    hardware::follow(buffer, source, stream, options, &mut printer, |printer| {
+        printer.failure.is_some()
+    });
+    printer.flush();
+    let (mut doubts, failure) = (printer.doubts, printer.failure);
+    if let Some(failure) = failure {
+        return Err(failure.into());
+    }
+    doubts.locate(stream);
+    remark_doubts(&doubts, opened, buffer, code, context);
+    Ok(())
+}
+
+/// Prints instructions as they execute.
+struct Printer<'a> {
+    opened: &'a Opened,
+    buffer: &'a Buffer,
+    code: &'a Images,
+    cpu: Option<u32>,
+    source: &'a str,
+    tracker: Tracker<'a>,
+    offsets: Offsets<'a>,
+    writer: &'a mut Writer,
+    /// Lines of blocks, by their number.
+    blocks: Vec<Option<Rc<Block>>>,
+    /// Bytes of these lines.
+    kept: usize,
+    is_json: bool,
+    /// The file of the last heading; `None` before the first of a thread.
+    heading: Option<Rc<str>>,
+    /// What each line begins with, of JSON.
+    prefix: Vec<u8>,
+    text: Vec<u8>,
+    doubts: Doubts,
+    out: &'a mut Context,
+    failure: Option<std::io::Error>,
+}
+
+impl Sink for Printer<'_> {
+    #[inline]
+    fn element(&mut self, at: usize, element: Element) {
+        if let Element::Range(range) = &element {
+            if self.tracker.is_selected() {
+                self.doubts.range(at, range);
+                self.range(range);
+            }
+            return;
+        }
+        if self.tracker.take(&element) {
+            self.other_thread();
+        }
+        if self.tracker.is_selected() {
+            self.doubts.element(at, &element);
+            self.gap(at, &element);
+        }
+    }
+}
+
+impl Printer<'_> {
+    fn range(&mut self, range: &Range) {
+        let Some(id) = range.block else {
+            let block = self.writer.block(self.code, range);
+            self.print(&block);
+            return;
+        };
+        let id = id as usize;
+        if id >= self.blocks.len() {
+            self.blocks.resize(id + 1, None);
+        }
+        let block = match &self.blocks[id] {
+            Some(block) => Rc::clone(block),
+            None => {
+                let block = Rc::new(self.writer.block(self.code, range));
+                if self.kept > CACHE {
+                    self.blocks.iter_mut().for_each(|block| *block = None);
+                    self.kept = 0;
+                }
+                self.kept += block.text.len();
+                self.blocks[id] = Some(Rc::clone(&block));
+                block
+            }
+        };
+        self.print(&block);
+    }
+
+    #[inline]
+    fn print(&mut self, block: &Block) {
+        if block.text.is_empty() {
+            return;
+        }
+        if self.is_json {
+            for line in block.text.split_inclusive(|byte| *byte == b'\n') {
+                self.text.extend_from_slice(&self.prefix);
+                self.text.extend_from_slice(line);
+            }
+        } else {
+            let is_same = |heading: &Rc<str>| Rc::ptr_eq(heading, &block.file);
+            if !self.heading.as_ref().is_some_and(is_same) {
+                self.head(&block.file);
+            }
+            self.text.extend_from_slice(&block.text);
+        }
+        if self.text.len() >= FLUSH_AT {
+            self.flush();
+        }
+    }
+
+    /// Another thread runs: lines belong to it from here on.
+    fn other_thread(&mut self) {
+        self.heading = None;
+        self.prefix.clear();
+        let thread = self.tracker.thread();
+        let known = thread.and_then(|thread| self.opened.threads.get(&thread));
+        let mut object = Object::begin(&mut self.prefix);
+        object
+            .member("type", "instruction")
+            .member("cpu", self.cpu)
+            .member("process", known.map(|known| known.process))
+            .member("thread", thread)
+            .member("command", known.map(|known| known.name.as_str()));
+    }
+
+    /// File, CPU and thread of what follows.
+    fn head(&mut self, file: &Rc<str>) {
+        let thread = self.opened.thread_label(self.tracker.thread());
+        let cpu = match self.cpu {
+            Some(cpu) => format!("cpu {cpu}"),
+            None => escaped(self.source).into_owned(),
+        };
+        let short = Path::new(&**file).file_name();
+        let name = if short.is_some() {
+            escaped(file)
+        } else {
+            "no file".into()
+        };
+        let line = format!("{name}  {cpu}  {thread}:\n");
+        self.text.extend_from_slice(line.as_bytes());
+        self.heading = Some(Rc::clone(file));
+    }
+
+    /// What interrupts the run of instructions.
+    fn gap(&mut self, at: usize, element: &Element) {
+        let (name, address, what) = match element {
+            Element::NoSync(why) => ("gap", None, format!("not synchronized: {}", why.name())),
+            Element::TraceOn { .. } => ("trace_on", None, "tracing begins".to_owned()),
+            Element::NotAccessible { address, .. } => (
+                "not_accessible",
+                Some(*address),
+                "no image has the code".to_owned(),
+            ),
+            Element::AddressUnknown => ("gap", None, "the address is not known".to_owned()),
+            Element::RangeWithoutPath { start, count, .. } => (
+                "without_path",
+                Some(*start),
+                format!("{count} instructions on an unknown path"),
+            ),
+            Element::Exception {
+                number,
+                return_address,
+                ..
+            } => (
+                "exception",
+                *return_address,
+                format!("exception {number:#x}"),
+            ),
+            Element::ExceptionReturn => {
+                ("exception_return", None, "return from exception".to_owned())
+            }
+            _ => return,
+        };
+        if !self.writer.is_everything() {
+            return;
+        }
+        let offset = self.offsets.of(at);
+        if self.is_json {
+            let mut object = Object::begin(&mut self.text);
+            object
+                .member("type", name)
+                .member("cpu", self.cpu)
+                .member("thread", self.tracker.thread())
+                .member("offset", offset)
+                .member("address", address)
+                .member("text", what.as_str());
+            object.end();
+            self.text.push(b'\n');
+        } else {
+            let address = address.map_or(String::new(), |address| format!(" at {address:#x}"));
+            let buffer = escaped(&self.buffer.name);
+            let line = format!("    -- {what}{address} ({buffer}, offset {offset})\n");
+            self.text.extend_from_slice(line.as_bytes());
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.failure.is_none()
+            && let Err(error) = self.out.out().0.write_all(&self.text)
+        {
+            self.failure = Some(error);
+        }
+        self.text.clear();
+    }
+}

@@ -1,0 +1,294 @@
+//! `kymo ranges`: what Arm hardware trace says that each processor did, in the layout of OpenCSD's `trc_pkt_lister`.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use kymo_coresight::Source;
+use kymo_coresight::doubts::Doubts;
+use kymo_coresight::element::{Element, Transaction};
+use kymo_coresight::input::Buffer;
+use kymo_coresight::instruction::{Class, Purpose};
+use kymo_coresight::listing::{Line, Listing};
+use kymo_coresight::selection::{Selection, Tracker};
+use kymo_export::json::Object;
+
+use crate::args::{Format, FormatArgs};
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::hardware::part::{Addresses, CodeArgs, PartArgs};
+use crate::hardware::program::Programs;
+use crate::hardware::remarks::{remark_doubts, remark_frames};
+use crate::hardware::{self, HardwareArgs, Opened};
+
+/// The options of `kymo ranges`.
+#[derive(Debug, clap::Args)]
+#[command(before_help = "\
+EXAMPLES
+  kymo ranges snapshot/                       ranges of instructions, exceptions, contexts and times
+  kymo ranges --symfs root/ perf.data         with the binaries below root/
+  kymo ranges --cpu 1 --function main perf.data    those of one processor that are in main
+  kymo ranges --format json perf.data | jq .start  one object a line, for programs")]
+pub struct Args {
+    #[command(flatten)]
+    hardware: HardwareArgs,
+
+    #[command(flatten)]
+    part: PartArgs,
+
+    #[command(flatten)]
+    code: CodeArgs,
+
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// How much text is collected before it is written.
+const FLUSH_AT: usize = 1 << 16;
+
+/// Lists the elements of all buffers of an input.
+///
+/// # Errors
+/// When the input can't be read, or holds no trace of a known protocol.
+pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
+    let HardwareArgs { input, symfs, .. } = &args.hardware;
+    let mut opened = hardware::open(input, symfs.as_deref(), true, context)?;
+    args.part.sources.choose(&mut opened.buffers)?;
+    let selection = args.part.selection(&opened)?;
+    let mut programs = Programs::new(&opened, Default::default());
+    let addresses = args.code.addresses(&opened, &mut programs)?;
+    let mut is_whole = true;
+    for buffer in &opened.buffers {
+        if opened.buffers.len() > 1 && args.format.format == Format::Text {
+            writeln!(context.out().0, "Buffer {}", buffer.name)?;
+        }
+        list(args, &opened, buffer, &selection, &addresses, context)?;
+        is_whole &= remark_frames(buffer, context);
+    }
+    match is_whole {
+        true => Ok(ExitCode::SUCCESS),
+        false => Ok(ExitCode::from(2)),
+    }
+}
+
+/// A source of the buffer, as it is followed.
+struct Lane<'a> {
+    source: &'a Source,
+    tracker: Tracker<'a>,
+    doubts: Doubts,
+}
+
+fn list(
+    args: &Args,
+    opened: &Opened,
+    buffer: &Buffer,
+    selection: &Selection,
+    addresses: &Addresses,
+    context: &mut Context,
+) -> Result<(), Report> {
+    let (sources, streams) = (&buffer.sources, &buffer.frames.streams);
+    let options = args.hardware.decode.options();
+    let mut lanes: Vec<Lane<'_>> = sources
+        .iter()
+        .map(|source| Lane {
+            source,
+            tracker: Tracker::new(&source.protocol, buffer.thread, selection),
+            doubts: Doubts::default(),
+        })
+        .collect();
+    let mut text = Vec::with_capacity(FLUSH_AT + 1024);
+    let mut line = String::new();
+    for entry in Listing::decoding(sources, streams, &buffer.code, options) {
+        let Line::Element {
+            source,
+            offset,
+            element,
+        } = entry
+        else {
+            continue;
+        };
+        let Some(lane) = lanes
+            .iter_mut()
+            .find(|lane| std::ptr::eq(lane.source, source))
+        else {
+            continue;
+        };
+        lane.tracker.take(&element);
+        if !args.part.sources.has_source(source) || !lane.tracker.is_selected() {
+            continue;
+        }
+        // Elements of a listing are at offsets of the buffer already.
+        match &element {
+            Element::Range(range) => lane.doubts.range(offset as usize, range),
+            other => lane.doubts.element(offset as usize, other),
+        }
+        if !is_within(&element, addresses) {
+            continue;
+        }
+        match args.format.format {
+            Format::Text => {
+                line.clear();
+                // Writing into a String cannot fail.
+                let _ = entry.write(&mut line);
+                let _ = writeln!(line);
+                text.extend_from_slice(line.as_bytes());
+            }
+            Format::Json => {
+                write_json(lane, offset, &element, &mut text);
+                text.push(b'\n');
+            }
+        }
+        if text.len() >= FLUSH_AT {
+            context.out().0.write_all(&text)?;
+            text.clear();
+        }
+    }
+    context.out().0.write_all(&text)?;
+    for (lane, code) in lanes.iter().zip(&buffer.code) {
+        remark_doubts(&lane.doubts, opened, buffer, code, context);
+    }
+    Ok(())
+}
+
+/// Whether an element is at addresses that are looked for. Those at no address are only listed with all.
+fn is_within(element: &Element, addresses: &Addresses) -> bool {
+    match *element {
+        Element::Range(range) => addresses.overlap(range.start, range.end),
+        Element::RangeWithoutPath { start, .. } => addresses.has(start),
+        Element::NotAccessible { address, .. } => addresses.has(address),
+        Element::Exception {
+            return_address: Some(address),
+            ..
+        } => addresses.has(address),
+        _ => addresses.is_all(),
+    }
+}
+
+fn write_json(lane: &Lane<'_>, offset: u64, element: &Element, out: &mut Vec<u8>) {
+    let mut object = Object::begin(out);
+    object
+        .member("type", name(element))
+        .member("offset", offset)
+        .member("trace_id", u64::from(lane.source.id.0))
+        .member("cpu", lane.source.cpu.map(u64::from))
+        .member("thread", lane.tracker.thread().map(u64::from))
+        .member("timestamp", lane.tracker.time());
+    match *element {
+        Element::NoSync(why) | Element::End(why) => {
+            object.member("why", why.name());
+        }
+        Element::TraceOn { cycles, .. } => {
+            object.member("cycles", cycles.map(u64::from));
+        }
+        Element::Context(context) => {
+            object
+                .member("isa", context.isa.short_name())
+                .member("exception_level", context.level.map(u64::from))
+                .member("security", format!("{:?}", context.security).as_str())
+                .member("vmid", context.vmid.map(u64::from))
+                .member("context_id", context.context_id.map(u64::from))
+                .member("cycles", context.cycles.map(u64::from));
+        }
+        Element::Range(range) => {
+            object
+                .member("start", range.start)
+                .member("end", range.end)
+                .member("instructions", u64::from(range.count))
+                .member("isa", range.isa.short_name())
+                .member("last", class(range.last.class))
+                .member("last_size", u64::from(range.last.size))
+                .member("purpose", purpose(range.last.purpose))
+                .member("conditional", range.last.is_conditional)
+                .member("taken", range.is_taken)
+                .member("cycles", range.cycles.map(u64::from));
+        }
+        Element::RangeWithoutPath { start, next, count } => {
+            object
+                .member("start", start)
+                .member("next", next)
+                .member("instructions", u64::from(count));
+        }
+        Element::NotAccessible { address, space } => {
+            object
+                .member("address", address)
+                .member("space", space.name());
+        }
+        Element::Exception {
+            number,
+            return_address,
+            ..
+        } => {
+            object
+                .member("number", u64::from(number))
+                .member("return_address", return_address);
+        }
+        Element::Timestamp { value, cycles } => {
+            object
+                .member("value", value)
+                .member("cycles", cycles.map(u64::from));
+        }
+        Element::Cycles(cycles) => {
+            object.member("cycles", u64::from(cycles));
+        }
+        Element::Event(number) => {
+            object.member("number", number.map(u64::from));
+        }
+        Element::Transaction(turn) => {
+            let turn = match turn {
+                Transaction::Init => "init",
+                Transaction::Start => "start",
+                Transaction::Commit => "commit",
+                Transaction::Fail => "fail",
+            };
+            object.member("turn", turn);
+        }
+        Element::Instrumentation { level, value } => {
+            object
+                .member("exception_level", u64::from(level))
+                .member("value", value);
+        }
+        Element::AddressUnknown | Element::ExceptionReturn | Element::TimestampMarker => {}
+    }
+    object.end();
+}
+
+fn name(element: &Element) -> &'static str {
+    match element {
+        Element::NoSync(_) => "no_sync",
+        Element::End(_) => "end",
+        Element::TraceOn { .. } => "trace_on",
+        Element::Context(_) => "context",
+        Element::Range(_) => "range",
+        Element::RangeWithoutPath { .. } => "range_without_path",
+        Element::NotAccessible { .. } => "not_accessible",
+        Element::AddressUnknown => "address_unknown",
+        Element::Exception { .. } => "exception",
+        Element::ExceptionReturn => "exception_return",
+        Element::Timestamp { .. } => "timestamp",
+        Element::Cycles(_) => "cycles",
+        Element::Event(_) => "event",
+        Element::TimestampMarker => "timestamp_marker",
+        Element::Transaction(_) => "transaction",
+        Element::Instrumentation { .. } => "instrumentation",
+    }
+}
+
+fn class(class: Class) -> &'static str {
+    match class {
+        Class::Other => "other",
+        Class::Branch => "branch",
+        Class::Indirect => "indirect_branch",
+        Class::Isb => "isb",
+        Class::Barrier => "barrier",
+        Class::Wait => "wait",
+        Class::TransactionStart => "transaction_start",
+    }
+}
+
+fn purpose(purpose: Purpose) -> Option<&'static str> {
+    match purpose {
+        Purpose::None => None,
+        Purpose::Call => Some("call"),
+        Purpose::Return | Purpose::ImpliedReturn => Some("return"),
+        Purpose::ExceptionReturn => Some("exception_return"),
+    }
+}

@@ -1,0 +1,106 @@
+//! Counts of an input: what each of its sources ran, for the subcommands that show no order.
+
+use kymo_coresight::counts::{self, Counts, Run};
+use kymo_coresight::input::Buffer;
+use kymo_coresight::instruction::{self, Waypoints};
+use kymo_coresight::isa::Isa;
+use kymo_coresight::memory::{Code as _, Images, MemorySpace};
+
+use super::part::PartArgs;
+use super::remarks::{remark_doubts, remark_frames};
+use super::{DecodeArgs, Opened};
+use crate::context::Context;
+use crate::diagnostic::Report;
+
+/// What one source of a buffer ran.
+pub struct Counted<'a> {
+    /// The memory of its core.
+    pub code: &'a Images,
+    /// The CPU that it watches, if known.
+    pub cpu: Option<u32>,
+    /// What ran, in which runs and branches.
+    pub counts: Counts,
+}
+
+/// Counts what the chosen sources ran, and says what is not in it.
+///
+/// # Errors
+/// When no thread is meant.
+pub fn count<'a>(
+    opened: &'a Opened,
+    part: &PartArgs,
+    decode: DecodeArgs,
+    context: &Context,
+) -> Result<Vec<Counted<'a>>, Report> {
+    let selection = part.selection(opened)?;
+    let mut all = Vec::new();
+    let mut total = Counts::default();
+    for buffer in &opened.buffers {
+        let wants = |source| part.sources.has(buffer, source);
+        let threads = context.threads();
+        let of_buffer = counts::of_buffer(buffer, decode.options(), &selection, threads, wants);
+        for (source, counts) in of_buffer {
+            let place = (buffer.code.get(source), buffer.sources.get(source));
+            let (Some(code), Some(source)) = place else {
+                continue;
+            };
+            remark_doubts(&counts.doubts, opened, buffer, code, context);
+            total.packets += counts.packets;
+            total.ranges += counts.ranges;
+            total.instructions += counts.instructions;
+            total.without_path += counts.without_path;
+            total.runs.extend_from_slice(&counts.runs);
+            all.push(Counted {
+                code,
+                cpu: source.cpu,
+                counts,
+            });
+        }
+        remark_frames(buffer, context);
+    }
+    remark_total(total, &opened.buffers, context);
+    Ok(all)
+}
+
+fn remark_total(total: Counts, buffers: &[Buffer], context: &Context) {
+    let mut distinct = Counts::default();
+    let (instructions, ranges) = (total.instructions, total.ranges);
+    let (packets, without_path) = (total.packets, total.without_path);
+    distinct.add(total);
+    context.note(format_args!(
+        "{instructions} instructions in {ranges} ranges, {} of them distinct; {packets} packets in {} buffers",
+        distinct.runs.len(),
+        buffers.len()
+    ));
+    if without_path > 0 {
+        context.warn(format_args!(
+            "{without_path} instructions ran on an unknown path (Q elements): they are not counted"
+        ));
+    }
+}
+
+/// The addresses of the instructions of a part of the code.
+pub fn steps(code: &Images, isa: Isa, start: u64, end: u64) -> impl Iterator<Item = u64> {
+    let mut address = start;
+    std::iter::from_fn(move || {
+        if address >= end {
+            return None;
+        }
+        let size = match isa {
+            Isa::T32 => {
+                let bytes = code.at(MemorySpace::ANY, address)?;
+                let found = instruction::decode(isa, address, bytes, Waypoints::default())?;
+                u64::from(found.size)
+            }
+            _ => 4,
+        };
+        let step = address;
+        address = address.checked_add(size)?;
+        Some(step)
+    })
+}
+
+/// The addresses of the instructions of a run.
+pub fn steps_of(code: &Images, run: &Run) -> impl Iterator<Item = u64> {
+    steps(code, run.isa, run.start, run.end)
+}

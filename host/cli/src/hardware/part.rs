@@ -1,0 +1,252 @@
+//! The options that choose a part of a hardware trace.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use kymo_coresight::Source;
+use kymo_coresight::frames::TraceId;
+use kymo_coresight::input::Buffer;
+use kymo_coresight::selection::Selection;
+use kymo_event::Pattern;
+
+use super::Opened;
+use super::program::Programs;
+use crate::diagnostic::Report;
+
+/// Which sources of a hardware trace.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Which part of the trace")]
+pub struct SourceArgs {
+    /// Only the source with this trace ID, hexadecimal as in the listing. Repeatable.
+    #[arg(long, value_name = "ID", value_parser = trace_id)]
+    id: Vec<TraceId>,
+
+    /// Only this trace buffer of the input. Repeatable.
+    #[arg(long, value_name = "NAME")]
+    buffer: Vec<String>,
+
+    /// Only what ran on this processor. Repeatable.
+    #[arg(long, value_name = "CPU")]
+    cpu: Vec<u32>,
+}
+
+/// Which part of what a hardware trace's processors ran.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Which part of the trace")]
+pub struct PartArgs {
+    #[command(flatten)]
+    pub sources: SourceArgs,
+
+    /// Only what this process ran: its number, or its name with * and ? as wildcards. Repeatable.
+    #[arg(long, value_name = "PROCESS")]
+    process: Vec<String>,
+
+    /// Only what this thread ran: its number, or its name with * and ? as wildcards; in a trace without threads, its
+    /// context ID. Repeatable.
+    #[arg(long, value_name = "THREAD")]
+    thread: Vec<String>,
+
+    /// Only what ran behind this timestamp of the trace, in ticks of its clock. A trace without timestamps has none such.
+    #[arg(long, value_name = "TICKS")]
+    begin: Option<u64>,
+
+    /// Only what ran before the first timestamp behind this one.
+    #[arg(long, value_name = "TICKS")]
+    end: Option<u64>,
+}
+
+/// Which code of a hardware trace.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Which part of the trace")]
+pub struct CodeArgs {
+    /// Only instructions at these addresses: START..END, END not included. Repeatable.
+    #[arg(long, value_name = "ADDRESSES", value_parser = addresses)]
+    address: Vec<Range<u64>>,
+
+    /// Only instructions of this function: its name with * and ? as wildcards. Repeatable.
+    #[arg(long, visible_alias = "symbol", value_name = "FUNCTION")]
+    function: Vec<String>,
+}
+
+fn trace_id(text: &str) -> Result<TraceId, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    match u8::from_str_radix(digits, 16) {
+        Ok(id) if id < 0x70 => Ok(TraceId(id)),
+        _ => Err("expected a trace ID from 0 to 6f".to_owned()),
+    }
+}
+
+fn addresses(text: &str) -> Result<Range<u64>, String> {
+    let number = |text: &str| {
+        let value = match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => text.parse(),
+        };
+        value.map_err(|_| format!("expected an address, found {text:?}"))
+    };
+    let (start, end) = text
+        .split_once("..")
+        .ok_or("expected START..END, found no ..")?;
+    let range = number(start)?..number(end)?;
+    match range.is_empty() {
+        true => Err("the range ends before it begins".to_owned()),
+        false => Ok(range),
+    }
+}
+
+impl SourceArgs {
+    /// Keeps the chosen buffers.
+    ///
+    /// # Errors
+    /// When there is no such buffer, or no source of these.
+    pub fn choose(&self, buffers: &mut Vec<Buffer>) -> Result<(), Report> {
+        let all = std::mem::take(buffers);
+        let names: Vec<_> = all.iter().map(|buffer| buffer.name.clone()).collect();
+        let is_chosen =
+            |buffer: &Buffer| self.buffer.is_empty() || self.buffer.contains(&buffer.name);
+        *buffers = all.into_iter().filter(is_chosen).collect();
+        if buffers.is_empty() {
+            return Err(Report::new("the input has no such trace buffer")
+                .help(format!("its buffers are {}", names.join(", "))));
+        }
+        if !self.cpu.is_empty() {
+            let sources = || buffers.iter().flat_map(|buffer| &buffer.sources);
+            if !sources().any(|source| source.cpu.is_some_and(|cpu| self.cpu.contains(&cpu))) {
+                let cpus: BTreeSet<u32> = sources().filter_map(|source| source.cpu).collect();
+                let cpus: Vec<_> = cpus.iter().map(u32::to_string).collect();
+                return Err(
+                    Report::new("the trace has no source of this processor").help(format!(
+                        "its sources are of the processors {}",
+                        cpus.join(", ")
+                    )),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a source of a buffer, by its place, is chosen.
+    pub fn has(&self, buffer: &Buffer, source: usize) -> bool {
+        let source = buffer.sources.get(source);
+        source.is_some_and(|source| self.has_source(source))
+    }
+
+    /// Whether a source is chosen.
+    pub fn has_source(&self, source: &Source) -> bool {
+        let has_cpu = |cpu: u32| self.cpu.contains(&cpu);
+        (self.id.is_empty() || self.id.contains(&source.id))
+            && (self.cpu.is_empty() || source.cpu.is_some_and(has_cpu))
+    }
+}
+
+impl PartArgs {
+    /// The threads and times to look at.
+    ///
+    /// # Errors
+    /// When no thread is meant.
+    pub fn selection(&self, opened: &Opened) -> Result<Selection, Report> {
+        let mut threads = None;
+        if !self.process.is_empty() || !self.thread.is_empty() {
+            let mut chosen = BTreeSet::new();
+            for (number, thread) in &opened.threads {
+                let is_named = |wanted: &Vec<String>, number: u32| {
+                    wanted.is_empty()
+                        || wanted.iter().any(|wanted| {
+                            *wanted == number.to_string()
+                                || Pattern::new(wanted).matches(&thread.name)
+                        })
+                };
+                if is_named(&self.process, thread.process) && is_named(&self.thread, *number) {
+                    chosen.insert(*number);
+                }
+            }
+            // The trace may have context IDs of which nothing says a name.
+            if self.process.is_empty() {
+                chosen.extend(self.thread.iter().filter_map(|text| number(text)));
+            }
+            if chosen.is_empty() {
+                let known = opened.threads.keys().take(10);
+                let known: Vec<_> = known
+                    .map(|thread| opened.thread_label(Some(*thread)))
+                    .collect();
+                let report = Report::new("the recording has no such thread");
+                return Err(match known.is_empty() {
+                    true => report.help("it names no threads: give context IDs with --thread"),
+                    false => report.help(format!("it has {}", known.join(", "))),
+                });
+            }
+            threads = Some(chosen);
+        }
+        Ok(Selection {
+            threads,
+            begin: self.begin,
+            end: self.end,
+        })
+    }
+}
+
+impl CodeArgs {
+    /// The addresses to look at; empty for all.
+    ///
+    /// # Errors
+    /// When a function is asked for that no binary has.
+    pub fn addresses(&self, opened: &Opened, programs: &mut Programs) -> Result<Addresses, Report> {
+        let mut ranges = self.address.clone();
+        for wanted in &self.function {
+            let found = programs.functions(&opened.buffers, wanted);
+            if found.is_empty() {
+                return Err(no_function(wanted, programs));
+            }
+            ranges.extend(found);
+        }
+        ranges.sort_by_key(|range| (range.start, range.end));
+        ranges.dedup();
+        Ok(Addresses { ranges })
+    }
+}
+
+/// A function that no binary has.
+pub fn no_function(wanted: &str, programs: &Programs) -> Report {
+    let report = Report::new(format_args!(
+        "no binary of the trace has a function {wanted}"
+    ));
+    match programs.similar(wanted).as_slice() {
+        [] => report.help("kymo hotspots lists what ran; --symfs says where the binaries are"),
+        similar => report.help(format!("similar: {}", similar.join(", "))),
+    }
+}
+
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// The addresses to look at.
+#[derive(Clone, Debug, Default)]
+pub struct Addresses {
+    /// Sorted; none for all addresses.
+    ranges: Vec<Range<u64>>,
+}
+
+impl Addresses {
+    /// Whether all are.
+    pub fn is_all(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Whether one is among them.
+    pub fn has(&self, address: u64) -> bool {
+        self.is_all() || self.ranges.iter().any(|range| range.contains(&address))
+    }
+
+    /// Whether any of a range is among them.
+    pub fn overlap(&self, start: u64, end: u64) -> bool {
+        self.is_all()
+            || self
+                .ranges
+                .iter()
+                .any(|range| range.start < end && start < range.end)
+    }
+}

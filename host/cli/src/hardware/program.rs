@@ -1,0 +1,230 @@
+//! Addresses of a hardware trace to functions and lines: the files behind its images, each with its symbols.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use kymo_coresight::input::Buffer;
+use kymo_coresight::isa::Isa;
+use kymo_coresight::memory::{Image, Images, Layout, MemorySpace};
+use kymo_event::{Addr, Pattern};
+use kymo_symbols::{Location, Symbols};
+
+use super::{Opened, files};
+
+/// The files behind images, read when they are asked for first.
+#[derive(Debug)]
+pub struct Programs {
+    /// Below these directories are the files.
+    roots: Vec<PathBuf>,
+    files: HashMap<String, Rc<Program>>,
+    /// Symbols of code at fixed addresses, given beside the images.
+    extra: Symbols,
+}
+
+/// A file, its place in memory and its symbols, as far as there are any.
+#[derive(Debug)]
+pub struct Program {
+    /// Its path in the trace.
+    pub path: String,
+    /// Its name without directories.
+    pub name: String,
+    /// Where it is linked, if it is an ELF file.
+    pub layout: Option<Layout>,
+    /// Its symbols; none if it is no ELF file.
+    pub symbols: Symbols,
+}
+
+/// An address of an image.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The file.
+    pub program: Rc<Program>,
+    /// The address for which the file is linked there; without an ELF file, the offset in the file.
+    pub address: u64,
+}
+
+/// A function at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Within {
+    /// Its name.
+    pub function: Rc<str>,
+    /// Bytes from its beginning.
+    pub offset: u64,
+}
+
+impl Programs {
+    /// The files of an input. `extra` are symbols at run-time addresses, for code that no image names.
+    pub fn new(opened: &Opened, extra: Symbols) -> Self {
+        Programs {
+            roots: opened.roots.clone(),
+            files: HashMap::new(),
+            extra,
+        }
+    }
+
+    /// The file of an image.
+    fn program(&mut self, path: &str) -> Rc<Program> {
+        if let Some(known) = self.files.get(path) {
+            return Rc::clone(known);
+        }
+        let bytes = files(&self.roots, path).next().unwrap_or_default();
+        let layout = Layout::of_elf(&bytes);
+        let symbols = match layout {
+            Some(_) => Symbols::from_elf(bytes).unwrap_or_default(),
+            None => Symbols::new(),
+        };
+        let name = Path::new(path).file_name();
+        let program = Rc::new(Program {
+            path: path.to_owned(),
+            name: name.map_or(path.to_owned(), |name| name.to_string_lossy().into_owned()),
+            layout,
+            symbols,
+        });
+        self.files.insert(path.to_owned(), Rc::clone(&program));
+        program
+    }
+
+    /// The file and the place in it of an address. `None` where no image is.
+    pub fn place(&mut self, code: &Images, address: u64) -> Option<Place> {
+        let image = code.find(MemorySpace::ANY, address)?;
+        let offset = image.file_offset.wrapping_add(address - image.address);
+        let program = self.program(&image.name);
+        let linked = program
+            .layout
+            .as_ref()
+            .and_then(|layout| layout.address_of(offset));
+        Some(Place {
+            program,
+            address: linked.unwrap_or(offset),
+        })
+    }
+
+    /// The function at an address.
+    pub fn function(&self, place: Option<&Place>, address: u64) -> Option<Within> {
+        let own = place.and_then(|place| {
+            let symbols = &place.program.symbols;
+            Some((symbols.function_at(Addr(place.address))?, place.address))
+        });
+        let (function, at) = match own {
+            Some(own) => own,
+            None => (self.extra.function_at(Addr(address))?, address),
+        };
+        Some(Within {
+            function: function.name().into(),
+            offset: at.wrapping_sub(function.address().0),
+        })
+    }
+
+    /// The line of the source at an address.
+    pub fn location(&self, place: Option<&Place>, address: u64) -> Option<Location> {
+        let own = place.and_then(|place| place.program.symbols.location(Addr(place.address)));
+        own.or_else(|| self.extra.location(Addr(address)))
+    }
+
+    /// Where at run time the functions are that a pattern stands for.
+    pub fn functions(&mut self, buffers: &[Buffer], wanted: &str) -> Vec<Range<u64>> {
+        let mut found = Vec::new();
+        for function in self.named(buffers, wanted) {
+            found.push(function.start..function.end);
+        }
+        found
+    }
+
+    /// The functions that a name or a pattern stands for, in the order of their addresses.
+    pub fn named(&mut self, buffers: &[Buffer], wanted: &str) -> Vec<Loaded> {
+        let mut found: BTreeMap<u64, Loaded> = BTreeMap::new();
+        let images = buffers.iter().flat_map(|buffer| &buffer.code);
+        let images: BTreeMap<(u64, &str), &Image> = images
+            .flat_map(Images::iter)
+            .map(|image| ((image.address, image.name.as_str()), image))
+            .collect();
+        for image in images.into_values() {
+            let program = self.program(&image.name);
+            let Some(layout) = &program.layout else {
+                continue;
+            };
+            for (name, range, isa) in chosen(&program.symbols, wanted) {
+                let Some(offset) = layout.offset_of(range.start) else {
+                    continue;
+                };
+                let within = offset.wrapping_sub(image.file_offset);
+                if within < image.bytes.len() as u64 {
+                    let start = image.address.wrapping_add(within);
+                    let end = start.saturating_add(range.end - range.start);
+                    let function = Loaded {
+                        name,
+                        start,
+                        end,
+                        linked: range.start,
+                        isa: layout.isa_at(range.start).flatten().or(isa),
+                        program: Some(Rc::clone(&program)),
+                    };
+                    found.insert(start, function);
+                }
+            }
+        }
+        for (name, range, isa) in chosen(&self.extra, wanted) {
+            found.entry(range.start).or_insert(Loaded {
+                name,
+                start: range.start,
+                end: range.end,
+                linked: range.start,
+                isa,
+                program: None,
+            });
+        }
+        found.into_values().collect()
+    }
+
+    /// Names of functions that someone may have meant.
+    pub fn similar(&self, wanted: &str) -> Vec<String> {
+        let programs = self.files.values().map(|program| &program.symbols);
+        let all = programs.chain([&self.extra]);
+        let mut similar: Vec<String> = all.flat_map(|symbols| symbols.similar(wanted)).collect();
+        similar.sort();
+        similar.dedup();
+        similar.truncate(5);
+        similar
+    }
+}
+
+/// A function where it was at run time.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Its name.
+    pub name: String,
+    /// Address of its first byte.
+    pub start: u64,
+    /// Address behind its last byte.
+    pub end: u64,
+    /// The address for which it is linked.
+    pub linked: u64,
+    /// Its instruction set, if the file says it.
+    pub isa: Option<Isa>,
+    /// Its file; `None` where symbols were given beside the images.
+    pub program: Option<Rc<Program>>,
+}
+
+/// The functions of a file that a name or a pattern stands for, with the addresses for which they are linked, and T32 if
+/// their pointers say so.
+fn chosen(symbols: &Symbols, wanted: &str) -> Vec<(String, Range<u64>, Option<Isa>)> {
+    let mut functions = symbols.by_name(wanted);
+    if functions.is_empty() && wanted.contains(['*', '?']) {
+        let pattern = Pattern::new(wanted);
+        functions = symbols
+            .functions()
+            .filter(|function| pattern.matches(function.name()))
+            .collect();
+    }
+    let ranges = functions.into_iter().map(|function| {
+        let start = function.address().0;
+        // Of a function of unknown size, the first instruction.
+        let end = start.saturating_add(function.size().unwrap_or(4));
+        let is_thumb = function.pointer().is_some_and(|pointer| pointer.0 & 1 == 1);
+        let isa = is_thumb.then_some(Isa::T32);
+        (function.name().to_owned(), start..end, isa)
+    });
+    ranges.collect()
+}
