@@ -18,7 +18,8 @@
 //!    heard any more types it, with either end of line.)
 //! 2. From then on the host sends commands in frames ([`FrameKind::Command`]), with a request
 //!    number, and the target answers each with a frame ([`FrameKind::Reply`]).
-//! 3. A dump command is answered by a reply that says how many bytes and frames will follow, then
+//! 3. A dump command is answered by a reply that says how many bytes and frames will follow, and what the
+//!    target's clock shows (`ticks=`, by which the host knows a target that starts again meanwhile), then
 //!    that many [`FrameKind::Data`], then [`FrameKind::End`]. What did not arrive whole is asked
 //!    for again (`resend FIRST LAST`); `done` ends the dump. From dump to `done` the target keeps the
 //!    data still: events that happen meanwhile are counted as discarded. A target that hears

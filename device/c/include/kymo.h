@@ -51,6 +51,9 @@ extern "C" {
                             * on a 64-bit machine) in the place of 3 (6), and all on the slow path.
                             * Without it the host knows callers by their nesting */
 
+#define KYMO_ONCE 16u /* a single shot: once the stopper has returned, the trigger does nothing until events
+                       * are cleared or a trigger is set (`kymo trace --once` asks for it, too) */
+
 /* The profile table: what is kept of a function, and of a call that has not ended. The contents
  * are the recorder's; only the sizes matter here. */
 typedef struct kymo_slot {
@@ -113,7 +116,8 @@ typedef struct kymo_config {
 	const kymo_promotion_t *promotions;
 	uint32_t promotion_count;
 
-	/* Entering the trigger turns recording on, returning from the stopper turns it off. */
+	/* Entering the trigger turns recording on, returning from the stopper turns it off: from a recursive one,
+	 * from its outermost call in the thread that entered it first. */
 	void (*trigger)(void);
 	void (*stopper)(void);
 	kymo_retained_t *retained; /* NULL: changes last until the next reset; not used on Linux */

@@ -26,6 +26,10 @@ pub const STREAM: u32 = 4;
 /// [`Config::flags`]: record with every entry where it was called from.
 pub const CALL_SITES: u32 = 8;
 
+/// [`Config::flags`]: a single shot. Once the stopper has returned the trigger does nothing, until events are
+/// cleared or the trigger is set.
+pub const ONCE: u32 = 16;
+
 /// A function of the program.
 pub type Function = unsafe extern "C" fn();
 

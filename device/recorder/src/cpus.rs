@@ -26,6 +26,7 @@
 
 use core::cell::Cell;
 use core::mem::offset_of;
+use core::sync::atomic::AtomicUsize;
 
 use kymo_wire::event::Cause;
 use kymo_wire::link::{Mode, SetupError};
@@ -37,7 +38,7 @@ use crate::hot::low;
 use crate::items::Ring;
 use crate::link::Link;
 use crate::metadata::Metadata;
-use crate::sync::{AtomicBool, AtomicU32, Ordering, add, fence};
+use crate::sync::{AtomicBool, AtomicU32, Ordering, add};
 use crate::{Edge, Event, Target};
 
 mod control;
@@ -49,6 +50,7 @@ mod lock;
 #[cfg(all(test, loom))]
 mod model;
 mod setup;
+mod turns;
 
 use control::Handle;
 pub use items::CpuItems;
@@ -96,6 +98,8 @@ struct Shared<P> {
     link: Link,
     /// Why it is not set up.
     fault: Cell<Option<SetupError>>,
+    /// The trigger turns recording on once. Under `lock`.
+    once: Cell<bool>,
     /// When the lanes were frozen for a dump.
     frozen_at: Cell<u64>,
     /// A CPU did not leave its hook when a reader came, and was left out.
@@ -118,6 +122,8 @@ struct Shared<P> {
 #[derive(Debug)]
 pub struct Cpus<P: 'static, const N: usize> {
     port: P,
+    /// The function for which a hook was last called from inside a hook; 0: none.
+    refused_function: AtomicUsize,
     shared: Shared<P>,
     lanes: [Lane<P>; N],
 }
@@ -150,6 +156,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 metadata: Metadata::new(),
                 link: Link::new(),
                 fault: Cell::new(None),
+                once: Cell::new(false),
                 frozen_at: Cell::new(0),
                 stuck: AtomicBool::new(false),
                 flushing: Cell::new(false),
@@ -159,6 +166,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 polling: Lock::new(),
                 reading: Lock::new(),
             },
+            refused_function: AtomicUsize::new(0),
             lanes: [const { Lane::new() }; N],
         }
     }
@@ -207,7 +215,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         let done = self.inside(gate, |lane| {
             let usual = gate.open_in_order()
                 && lane.changes.get() == gate.changes()
-                && !(EXIT && function == gate.stopper());
+                && function != gate.stopper();
             // SAFETY: the cursor is that of the lane's stream, where there is memory below its end;
             // and this CPU is inside, with nobody reading.
             usual
@@ -220,9 +228,13 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                     }
                 }
         });
-        if done == Some(false) {
-            let edge = if EXIT { Edge::Exit } else { Edge::Enter };
-            self.slow_call(gate, edge, function, caller);
+        match done {
+            Some(true) => {}
+            Some(false) => {
+                let edge = if EXIT { Edge::Exit } else { Edge::Enter };
+                self.slow_call(gate, edge, function, caller);
+            }
+            None => self.refused_function.store(function, Ordering::Relaxed),
         }
     }
 
@@ -241,8 +253,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             let now = lane.now(&self.port);
             lane.catch_up(gate.changes(), now);
             lane.writer.record(now, edge.of(function, caller));
-            if edge == Edge::Exit && function == gate.stopper() {
-                self.turn_inside(lane, gate, false, Cause::Function);
+            if function == gate.stopper() {
+                self.follow_stopper(lane, gate, edge);
             }
         });
     }
@@ -330,74 +342,29 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             }
             match event {
                 Event::Enter(function) | Event::EnterFrom { function, .. }
-                    if function != 0 && function == gate.trigger() && !state.on() =>
+                    if function != 0
+                        && function == gate.trigger()
+                        && !state.on()
+                        && !state.spent() =>
                 {
                     self.turn_inside(lane, gate, true, Cause::Function);
                     self.record(lane, gate, event);
+                    if function == gate.stopper() {
+                        self.follow_stopper(lane, gate, Edge::Enter);
+                    }
                 }
                 // Also while a dump is being read, though it cannot be marked in the trace then.
-                Event::Exit(function) if function == gate.stopper() => {
-                    self.turn_inside(lane, gate, false, Cause::Function);
+                Event::Enter(function) | Event::EnterFrom { function, .. }
+                    if state.on() && function == gate.stopper() =>
+                {
+                    self.follow_stopper(lane, gate, Edge::Enter);
+                }
+                Event::Exit(function) if state.on() && function == gate.stopper() => {
+                    self.follow_stopper(lane, gate, Edge::Exit);
                 }
                 _ => {}
             }
         });
-    }
-
-    /// Turns recording on or off, inside, and marks it in this CPU's stream: the mark of on is made
-    /// before others can record, that of off when none can any more.
-    fn turn_inside(&self, lane: &Lane<P>, gate: &Gate, on: bool, cause: Cause) {
-        lane.turning.store(true, Ordering::SeqCst);
-        self.shared.lock.with(&self.port, || {
-            let state = gate.state_in_order();
-            if state.on() == on || state.fresh() || state.failed() {
-                return;
-            }
-            let mark = Event::Recording { on, cause };
-            if on {
-                if !state.frozen() {
-                    let now = lane.now_in_order(&self.port);
-                    lane.begin(gate.changes());
-                    lane.writer.record(now, mark);
-                    gate.turn(true);
-                    lane.changes.set(gate.changes());
-                } else {
-                    gate.turn(true);
-                }
-            } else {
-                gate.turn(false);
-                if !state.frozen() {
-                    self.wait_for_others(lane);
-                    let now = lane.now_in_order(&self.port);
-                    lane.catch_up(gate.changes(), now);
-                    lane.writer.record(now, mark);
-                }
-            }
-        });
-        lane.turning.store(false, Ordering::Release);
-    }
-
-    /// Waits until every other CPU has seen the gate as it is now: it is outside of its hook, or
-    /// waits there for the lock that this one has, and looks at the gate again.
-    fn wait_for_others(&self, own: &Lane<P>) {
-        fence(Ordering::SeqCst);
-        for lane in self
-            .lanes()
-            .iter()
-            .filter(|lane| !core::ptr::eq(*lane, own))
-        {
-            // One that has crashed in its hook records nothing more either.
-            let _ = lane.leaves(&self.port, || lane.turning.load(Ordering::Acquire));
-        }
-    }
-
-    /// Turns recording on or off.
-    pub fn turn(&'static self, gate: &Gate, on: bool) {
-        if gate.state().alive() {
-            self.inside(gate, |lane| {
-                self.turn_inside(lane, gate, on, Cause::Command);
-            });
-        }
     }
 
     /// Opens or closes the gate, nestable.

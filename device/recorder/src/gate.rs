@@ -22,6 +22,7 @@ use core::ptr::{null_mut, without_provenance_mut};
 use core::sync::atomic::AtomicUsize;
 
 use crate::hot::{CODE_BIT, Hot};
+use crate::retained::Retained;
 use crate::sync::{ALONE, AtomicPtr, AtomicU32, Ordering, SHARED, change, load_acquire};
 
 /// The upper half of the state once RAM is initialized.
@@ -40,10 +41,12 @@ const FAILED: u32 = 16;
 const CLAIMED: u32 = 32;
 /// Recording has never been turned on.
 const UNTURNED: u32 = 64;
+/// A single shot is over: the trigger does nothing.
+const SPENT: u32 = 128;
 /// One of the calls of [`Gate::disable`] that have not been taken back.
-const DISABLED: u32 = 128;
-/// The bits in which they are counted: up to 511.
-const DISABLED_MASK: u32 = 0xFF80;
+const DISABLED: u32 = 256;
+/// The bits in which they are counted: up to 255.
+const DISABLED_MASK: u32 = 0xFF00;
 
 /// The state when events are recorded.
 pub const OPEN: u32 = MAGIC | ON;
@@ -114,6 +117,10 @@ impl State {
     /// Recording has been turned on before.
     pub const fn turned(self) -> bool {
         self.0 & UNTURNED == 0
+    }
+    /// A single shot is over: the trigger does nothing.
+    pub const fn spent(self) -> bool {
+        self.0 & SPENT != 0
     }
     /// Between trigger and stopper.
     pub const fn on(self) -> bool {
@@ -227,7 +234,7 @@ impl Gate {
         if bits & (NEW | CLAIMED) != 0 {
             return self.hot();
         }
-        match bits & (ON | FAILED | COMMANDED | DISABLED_MASK) {
+        match bits & (ON | SPENT | FAILED | COMMANDED | DISABLED_MASK) {
             ON => self.hot(),
             0 if trigger != 0 => ARMED,
             _ => null_mut(),
@@ -290,7 +297,7 @@ impl Gate {
         self.change(CLAIMED | NEW, failed | new);
     }
 
-    /// One more reason not to record; [`enable`](Self::enable) takes it back. Past 511 of them it
+    /// One more reason not to record; [`enable`](Self::enable) takes it back. Past 255 of them it
     /// stays closed for good.
     pub fn disable(&self) {
         self.count_disabled(true);
@@ -324,15 +331,26 @@ impl Gate {
         count(&self.changes);
     }
 
-    /// Turns recording on or off; returns whether that is a change.
-    pub fn turn(&self, on: bool) -> bool {
+    /// Turns recording on or off; returns whether that is a change. Off, the trigger does nothing any more if a single
+    /// shot is `over`.
+    pub fn turn(&self, on: bool, over: bool) -> bool {
         if self.state().on() == on {
             return false;
         }
         // Before, so that who finds recording on finds the new numbers too.
         count(&self.turns);
         count(&self.changes);
-        self.change(ON | UNTURNED, if on { ON } else { 0 }).on() != on
+        let set = match (on, over) {
+            (true, _) => ON,
+            (false, true) => SPENT,
+            (false, false) => 0,
+        };
+        self.change(ON | UNTURNED | SPENT, set).on() != on
+    }
+
+    /// The trigger works again after a single shot.
+    pub fn rearm(&self) {
+        self.set(SPENT, false);
     }
 
     /// Counts as if events may have been missed, for drivers where a reader is reason enough.
@@ -391,10 +409,13 @@ impl Gate {
         code(self.stopper.load(Ordering::Relaxed))
     }
 
-    /// Trigger and stopper as they stand here.
-    pub fn functions(&self) -> (usize, usize) {
-        let trigger = self.trigger.load(Ordering::Relaxed);
-        (trigger, self.stopper.load(Ordering::Relaxed))
+    /// Trigger and stopper as they stand here, of a single shot if `once`.
+    pub fn sets(&self, once: bool) -> Retained {
+        Retained {
+            trigger: self.trigger.load(Ordering::Relaxed),
+            stopper: self.stopper.load(Ordering::Relaxed),
+            once,
+        }
     }
 
     /// Sets the trigger, or the stopper; 0 for none.
@@ -410,7 +431,7 @@ impl Gate {
             Ordering::SeqCst
         };
         place.store(marked(function), order);
-        self.tell();
+        self.rearm();
     }
 
     /// Sets the trigger; 0 for none.

@@ -363,6 +363,9 @@ fn obey(
             let (trigger, stopper) = control.sets();
             said.address("trigger", trigger as u64);
             said.address("stopper", stopper as u64);
+            if control.status().once.is_some() {
+                said.word("once", 1);
+            }
         }
         Command::Trigger(address) | Command::Stopper(address) => {
             let address = usize::try_from(address).map_err(|_| Refusal::TooWide)?;
@@ -372,6 +375,7 @@ fn obey(
                 _ => control.set_sets(trigger, address),
             }
         }
+        Command::Once(once) => control.set_once(once),
         Command::Mode(mode) => control.set_mode(mode)?,
         Command::Clear => control.clear()?,
         Command::DumpTrace | Command::DumpProfile => {
@@ -383,7 +387,8 @@ fn obey(
             let new = Dump::new(subject, request, control);
             let (bytes, frames) = new.size();
             said.word("bytes", bytes.into())
-                .word("frames", frames.into());
+                .word("frames", frames.into())
+                .word("ticks", control.now());
             *dump = State::Dumping(new);
         }
         Command::Resend { first, last } => match dump.dump() {
@@ -493,6 +498,12 @@ fn report(said: &mut Text<'_>, status: &Status, (damaged, lost_bytes): (u32, u32
         ("clock_gaps", status.clock_gaps),
     ] {
         said.word(key, count.into());
+    }
+    if status.refused_function != 0 {
+        said.address("refused_function", status.refused_function as u64);
+    }
+    if let Some(spent) = status.once {
+        said.word("once", 1).word("spent", spent.into());
     }
     if let Some(SetupError { fault, value }) = status.setup_error {
         said.word_of("error", fault.name())

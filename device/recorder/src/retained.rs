@@ -14,13 +14,13 @@ pub const WORDS: usize = 8;
 #[repr(C, packed(4))]
 struct Word(usize);
 
-/// How many of these are used: trigger, stopper, checksum.
-const USED: usize = 3;
+/// How many of these are used: trigger, stopper, single shot, checksum.
+const USED: usize = 4;
 
 const _: () = assert!(USED * size_of::<Word>() <= WORDS * 4);
 
 /// What checksums begin with: not 0, which is what memory may hold all over.
-const MAGIC: usize = 0x4B79_5267;
+const MAGIC: usize = 0x4B79_5268;
 
 /// The prime of the FNV hash for words of 32 bits; no change of one bit is lost by multiplying with it.
 const PRIME: usize = 16_777_619;
@@ -32,6 +32,8 @@ pub struct Retained {
     pub trigger: usize,
     /// The stopper, or 0.
     pub stopper: usize,
+    /// The trigger turns recording on once.
+    pub once: bool,
 }
 
 /// The memory. Empty where the program has none.
@@ -55,9 +57,13 @@ impl Place {
         // SAFETY: by the contract of `new`. Volatile, for the compiler must not think that it knows what
         // RAM holds after a reset.
         let word = |at| unsafe { ptr::read_volatile(self.0.cast::<Word>().add(at)) }.0;
-        let (trigger, stopper, check) = (word(0), word(1), word(2));
-        let retained = Retained { trigger, stopper };
-        (retained.check(build_id) == check).then_some(retained)
+        let (trigger, stopper, once, check) = (word(0), word(1), word(2), word(3));
+        let retained = Retained {
+            trigger,
+            stopper,
+            once: once != 0,
+        };
+        (once <= 1 && retained.check(build_id) == check).then_some(retained)
     }
 
     /// Keeps `retained` there.
@@ -65,13 +71,18 @@ impl Place {
         if self.0.is_null() {
             return;
         }
-        let Retained { trigger, stopper } = retained;
+        let Retained {
+            trigger,
+            stopper,
+            once,
+        } = retained;
         let check = retained.check(build_id);
         // SAFETY: as in `load`.
         let put = |at, word| unsafe { self.0.cast::<Word>().add(at).write(Word(word)) };
         put(0, trigger);
         put(1, stopper);
-        put(2, check);
+        put(2, once.into());
+        put(3, check);
     }
 }
 
@@ -81,7 +92,8 @@ impl Retained {
     fn check(self, build_id: &[u8]) -> usize {
         let more = |sum: usize, word: usize| (sum ^ word).wrapping_mul(PRIME);
         let id = build_id.iter().map(|byte| usize::from(*byte));
-        more(more(id.fold(MAGIC, more), self.trigger), self.stopper)
+        let functions = more(more(id.fold(MAGIC, more), self.trigger), self.stopper);
+        more(functions, self.once.into())
     }
 }
 
@@ -98,6 +110,7 @@ mod tests {
         let retained = Retained {
             trigger: 0x0800_0100,
             stopper: usize::MAX - 1,
+            once: true,
         };
         place.store(retained, b"id");
         assert_eq!(place.load(b"id"), Some(retained));

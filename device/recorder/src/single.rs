@@ -52,8 +52,8 @@ pub struct Single<P: 'static> {
     inside: Cell<bool>,
     /// Why it is not set up: a [`Fault`] as a number, or 0.
     fault: Cell<u8>,
-    /// The value that is wrong then.
-    fault_value: Cell<usize>,
+    /// The trigger turns recording on once.
+    once: Cell<bool>,
     /// The [way](Writer::way) of which the cost has been measured, or is being; 0: none.
     #[cfg(feature = "cost")]
     measured: Cell<u8>,
@@ -62,6 +62,9 @@ pub struct Single<P: 'static> {
     refused: AtomicU32,
     /// How many of them have been told to the stream.
     refused_told: Cell<u32>,
+    /// The function that the last of them was for; 0: none, or not known. If the recorder is not set up, the
+    /// value that is wrong.
+    culprit: Cell<usize>,
     /// What the link does at a tick. None before the program has called a function of the link's: so
     /// a program without one has none of its code and memory.
     listening: Cell<Option<Listen<P>>>,
@@ -96,12 +99,13 @@ impl<P: SinglePort + 'static> Single<P> {
             rings: Rings::new(),
             listening: Cell::new(None),
             fault: Cell::new(0),
-            fault_value: Cell::new(0),
+            once: Cell::new(false),
             inside: Cell::new(false),
             #[cfg(feature = "cost")]
             measured: Cell::new(0),
             refused: AtomicU32::new(0),
             refused_told: Cell::new(0),
+            culprit: Cell::new(0),
         }
     }
 
@@ -139,7 +143,7 @@ impl<P: SinglePort + 'static> Single<P> {
     ) {
         let cursor = &hot.cursor;
         let was = self.port.mask();
-        if cursor.is_open() && !self.inside.get() && !(EXIT && function == hot.gate.stopper()) {
+        if cursor.is_open() && !self.inside.get() && function != hot.gate.stopper() {
             self.inside.set(true);
             // SAFETY: the counter is there, and the cursor is that of our stream, where there is
             // memory below its end; nobody else is inside.
@@ -177,9 +181,27 @@ impl<P: SinglePort + 'static> Single<P> {
         let done = hot.gate.open() && self.writer.call(&self.steps(hot), edge, function, caller);
         if !done {
             self.closed_call(hot, config, edge, function, caller);
-        } else if edge == Edge::Exit && function == hot.gate.stopper() {
-            self.turn_outside(&hot.gate, false, Cause::Function);
+        } else if function == hot.gate.stopper() {
+            self.stop(hot, edge);
         }
+    }
+
+    /// The stopper was entered or left while recording is on: its outermost return turns that off.
+    #[cold]
+    #[inline(never)]
+    fn stop(&self, hot: &Hot, edge: Edge) {
+        self.masked(|| {
+            if self.writer.follow_stopper(edge) {
+                self.turn_inside(&hot.gate, false, Cause::Function);
+            }
+        });
+    }
+
+    /// Notes the function that a hook was called for from inside a hook.
+    #[cold]
+    #[inline(never)]
+    fn refuse_inner(&self, function: usize) {
+        self.culprit.set(function);
     }
 
     /// A call through a gate that is closed, as far as that stays so.
@@ -197,6 +219,9 @@ impl<P: SinglePort + 'static> Single<P> {
             Edge::Enter => EventId::EnterFar,
             Edge::Exit => EventId::ExitFar,
         };
+        if self.inside.get() {
+            self.refuse_inner(function);
+        }
         if self.closed(hot, config, id, function) {
             self.open_call(hot, config, edge, function, caller);
         }
@@ -404,15 +429,19 @@ impl<P: SinglePort + 'static> Single<P> {
             if !state.turned() && config.flags & START_ON != 0 {
                 self.lose();
             }
-            let on = state.enabled() && triggers && !state.on();
+            let on = state.enabled() && triggers && !state.on() && !state.spent();
             if on {
                 self.turn_inside(gate, true, Cause::Function);
             }
             // A trigger itself, too, if a dump is being read.
             self.refuse(if on { gate.state() } else { state });
-            if state.enabled() && id == EventId::ExitFar && function == gate.stopper() {
-                // Also while a dump is being read, though it cannot be marked in the trace then.
-                self.turn_inside(gate, false, Cause::Function);
+            // Also while a dump is being read, though it cannot be marked in the trace then.
+            let call = enter || id == EventId::ExitFar;
+            if call && state.enabled() && state.on() && function == gate.stopper() {
+                let edge = if enter { Edge::Enter } else { Edge::Exit };
+                if self.writer.follow_stopper(edge) {
+                    self.turn_inside(gate, false, Cause::Function);
+                }
             }
             gate.open()
         });
@@ -445,7 +474,7 @@ impl<P: SinglePort + 'static> Single<P> {
             }
             self.writer.tell_recording(on, cause, now);
         }
-        gate.turn(on);
+        gate.turn(on, cause == Cause::Function && self.once.get());
         self.missed();
     }
 
@@ -453,6 +482,7 @@ impl<P: SinglePort + 'static> Single<P> {
     #[inline(never)]
     fn missed(&self) {
         self.writer.stream().miss();
+        self.writer.forget_stopper();
         self.hold_items();
     }
 
@@ -488,12 +518,20 @@ impl<P: SinglePort + 'static> Single<P> {
 
     /// Why the recorder is not set up.
     pub fn fault(&self) -> Option<SetupError> {
-        Fault::from_number(self.fault.get()).map(|fault| fault.of(self.fault_value.get()))
+        Fault::from_number(self.fault.get()).map(|fault| fault.of(self.culprit.get()))
     }
 
     /// How many hooks from inside a hook there were.
     pub fn refused(&self) -> u32 {
         self.refused.load(Ordering::Relaxed)
+    }
+
+    /// The function that the last of them was for; 0: none, or not known.
+    pub fn refused_function(&self) -> usize {
+        match self.fault.get() {
+            0 => self.culprit.get(),
+            _ => 0,
+        }
     }
 
     /// How many of them the stream has not been told of.

@@ -28,6 +28,7 @@
 use core::cell::Cell;
 use core::mem::offset_of;
 use core::ptr::{null_mut, without_provenance_mut};
+use core::sync::atomic::AtomicUsize;
 
 use kymo_wire::event::WordSize;
 
@@ -117,8 +118,12 @@ pub struct Lane<P> {
     /// [`Gate::changes`] at the last event.
     changes: Cell<u32>,
     writer: Writer<P>,
-    /// Events that were lost beside the stream: frozen, or the side buffer was full.
+    /// Events that were lost beside the stream: frozen, refused, or the side buffer was full.
     lost: AtomicU32,
+    /// Hooks that were called while the recorder asks the program which thread runs, and the function that the
+    /// last of them was for.
+    refused: AtomicU32,
+    refused_function: AtomicUsize,
     side: Side,
     items: Levels<P>,
     /// Stream, table and what else is the owner's.
@@ -190,6 +195,8 @@ impl<P: ThreadPort> Lane<P> {
             changes: Cell::new(0),
             writer: Writer::new(),
             lost: AtomicU32::new(0),
+            refused: AtomicU32::new(0),
+            refused_function: AtomicUsize::new(0),
             side: Side::new(),
             items: Levels::new(),
             owned: Owned::new(),
@@ -284,6 +291,13 @@ impl<P: ThreadPort> Lane<P> {
             || self.pending()
             || !self.told.load(Ordering::Relaxed)
             || buffer.discarded() != self.sealed_lost.load(Ordering::Relaxed)
+    }
+
+    /// How many hooks were called while the recorder asked the program which thread runs, and the function that the
+    /// last of them was for.
+    pub fn refused(&self) -> (u32, usize) {
+        let function = self.refused_function.load(Ordering::Relaxed);
+        (self.refused.load(Ordering::Relaxed), function)
     }
 
     /// Events lost that the stream does not know of yet.
@@ -416,6 +430,7 @@ impl<P: ThreadPort> Lane<P> {
     fn notice_change(&self, now: u64, gate: &Gate) {
         self.changes.set(gate.changes());
         self.writer.stream().miss();
+        self.writer.forget_stopper();
         let turns = gate.turns();
         if self.turns.replace(turns) != turns
             && let Some(table) = self.writer.profile()
@@ -490,6 +505,16 @@ impl<P: ThreadPort> Lane<P> {
     fn aside(&self, port: &P, gate: &Gate, event: Event) {
         if port.has_left(self.inside.load(Ordering::Relaxed)) {
             return self.return_and_hook(port, gate, event);
+        }
+        // The program's own function, by which it tells the thread, is instrumented: it would be called for this
+        // event again.
+        if self.writer.is_asking() {
+            if let Event::Enter(function) | Event::EnterFrom { function, .. } = event {
+                self.refused_function.store(function, Ordering::Relaxed);
+            }
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
         }
         let place = self.side.taken.fetch_add(1, Ordering::Relaxed) as usize;
         compiler_fence(Ordering::SeqCst);

@@ -19,6 +19,7 @@ use crate::{Edge, Event, Target};
 
 mod direct;
 mod served;
+mod stopper;
 mod turns;
 
 pub(crate) use direct::Place;
@@ -41,10 +42,13 @@ pub struct Writer<T> {
     sites: Cell<bool>,
     /// It has been turned off since it was turned on.
     was_off: Cell<bool>,
+    /// How many calls of the stopper are open, in the thread that entered it first.
+    stopper_depth: Cell<u8>,
     /// A bit for each hash of a promoted function: most functions are told apart by it alone.
     promoted: Promoted,
     config: Cell<Option<&'static Config>>,
-    /// The thread that ran when recording was turned off: the last that the stream tells of.
+    /// While recording is off, the thread that ran when it was turned off: the last that the stream tells of. While
+    /// it is on, the thread that entered the stopper first.
     off_thread: Cell<usize>,
     stream: Stream<T>,
     profile: Home<T>,
@@ -87,6 +91,7 @@ impl<T: Target> Writer<T> {
             sites: Cell::new(false),
             off_thread: Cell::new(0),
             was_off: Cell::new(false),
+            stopper_depth: Cell::new(0),
             threads: Cell::new(Threads::Untold),
             fast: Cell::new(false),
             served: Served::new(),
@@ -237,14 +242,18 @@ impl<T: Target> Writer<T> {
         function: usize,
         caller: usize,
     ) -> bool {
+        if self.asking.get() {
+            driver.refuse(function);
+            return true;
+        }
         if cfg!(feature = "promotions")
             && self.promoted.get() & bit(function) != 0
             && let Some(promotion) = self.promotion(function)
         {
             return self.promote(driver, edge, function, caller, promotion);
         }
-        if self.threads.get() == Threads::Asked && !self.notice_thread(driver) {
-            return true;
+        if self.threads.get() == Threads::Asked {
+            self.notice_thread(driver);
         }
         self.plain_call(driver, edge, function, caller)
     }
@@ -398,6 +407,10 @@ impl<T: Target> Writer<T> {
                 self.be_told(driver);
                 id
             }
+            EventId::Longjmp => {
+                self.forget_stopper();
+                id
+            }
             _ => id,
         };
         let follows = (EventId::Context as u8..=EventId::IsrExitNamed as u8).contains(&(id as u8));
@@ -520,15 +533,16 @@ impl<T: Target> Writer<T> {
         self.stream.thread()
     }
 
-    /// Where the program does not tell of switches: sees them by asking. False from inside the function that is
-    /// asked, which is instrumented.
+    /// Whether the program is being asked which thread runs.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn is_asking(&self) -> bool {
+        self.asking.get()
+    }
+
+    /// Where the program does not tell of switches: sees them by asking.
     #[cold]
     #[inline(never)]
-    fn notice_thread(&self, driver: &impl Driver) -> bool {
-        if self.asking.get() {
-            driver.refuse();
-            return false;
-        }
+    fn notice_thread(&self, driver: &impl Driver) {
         let before = self.stream.thread();
         let thread = driver.apart(|| {
             if self.stream.isr_depth.get() != 0 {
@@ -541,7 +555,6 @@ impl<T: Target> Writer<T> {
         if thread != before {
             self.other(driver, (EventId::Context, thread, 0));
         }
-        true
     }
 }
 

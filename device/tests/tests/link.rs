@@ -218,9 +218,12 @@ fn a_dump_is_whole_takes_nothing_away_and_recording_goes_on() {
     host.hear(&device.talk(&Host::command(1, "dump_trace")).concat());
     let dump = host.dump();
     let frames = host.ends[0].0;
-    assert_eq!(
-        host.replies[0].2,
-        format!("bytes={} frames={frames}", dump.len())
+    // By the clock the host knows a target that starts again.
+    let announced = format!("bytes={} frames={frames} ticks=", dump.len());
+    assert!(
+        host.replies[0].2.starts_with(&announced),
+        "{:?}",
+        host.replies
     );
     assert_eq!(calls(&dump), 1000);
     // The host is not done: what happens now is lost, and counted.
@@ -267,11 +270,6 @@ fn names_that_come_during_a_dump_do_not_change_it() {
     let first = host.dump();
     name(b"late");
     host.pieces.clear();
-    let frames = host.ends[0].0;
-    let resend = format!("resend 0 {}", frames - 1);
-    host.hear(&device.talk(&Host::command(1, &resend)).concat());
-    assert_eq!(host.dump(), first);
-    device.frame("done");
     host.pieces.clear();
     host.hear(&device.talk(&Host::command(1, "dump_trace")).concat());
     let names = packets(&host.dump(), Mock::<Small>::LAYOUT, 0x1000)[0]

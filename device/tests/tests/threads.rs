@@ -45,7 +45,7 @@ fn open() -> &'static Gate {
     let gate = &hot().gate;
     assert!(gate.claim());
     gate.set_up(false, false);
-    gate.turn(true);
+    gate.turn(true, false);
     gate
 }
 

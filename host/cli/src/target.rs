@@ -388,8 +388,23 @@ impl Live {
     /// When it refuses, or does not come back.
     pub fn reboot(&mut self, context: &Context) -> Result<(), Report> {
         context.detail("rebooting the target");
+        let before = self.target.sets().map_err(explain)?;
         self.identity = self.target.reboot(self.cancel.flag()).map_err(explain)?;
         context.detail(format_args!("it is back: {}", self.identity));
+        let after = self.target.sets().map_err(explain)?;
+        if before != after {
+            let why = if self.identity.capabilities.retained {
+                "kymo_config.retained lies where start-up code writes, or in memory that loses its \
+                 contents: give it a section that is neither loaded nor cleared (.noinit); or the \
+                 program sets others when it starts"
+            } else {
+                "it was built without kymo_config.retained"
+            };
+            context.warn(format_args!(
+                "trigger and stopper did not survive the reboot, they were {before} and are {after}: \
+                 {why}"
+            ));
+        }
         Ok(())
     }
 

@@ -63,6 +63,8 @@ pub enum Ended {
     Incomplete,
     /// The target refused to send a piece again; its reason.
     Refused(String),
+    /// The target started again: its clock had begun anew, so what it had recorded is gone.
+    Restarted,
     /// The connection was lost; what the system said.
     Disconnected(String),
     /// The target sends or announces more than its buffers hold by its own words.

@@ -103,6 +103,10 @@ pub struct Status {
     pub lost_bytes: Option<u64>,
     /// Hooks that were called from inside a hook, and not recorded, if it says.
     pub refused: Option<u64>,
+    /// The function that the last of these was called for, if it says.
+    pub refused_function: Option<Addr>,
+    /// In a single shot, whether it is over.
+    pub spent: Option<bool>,
     /// Times that the target's clock went back, if it says.
     pub backward: Option<u64>,
     /// Why the recorder could not be set up, if that is so, as the target says it: one word
@@ -159,6 +163,14 @@ impl FromStr for Status {
             damaged: words.number("damaged")?,
             lost_bytes: optional("lost_bytes")?,
             refused: optional("refused")?,
+            refused_function: words
+                .find("refused_function")
+                .and_then(|_| words.address("refused_function").transpose())
+                .transpose()?,
+            spent: words
+                .find("spent")
+                .map(|_| words.flag("spent"))
+                .transpose()?,
             backward: optional("backward")?,
             error,
             error_value,
@@ -173,6 +185,8 @@ pub struct Sets {
     pub trigger: Option<Addr>,
     /// The function whose exit turns recording off.
     pub stopper: Option<Addr>,
+    /// It is a single shot: once the stopper has returned the trigger does nothing.
+    pub once: bool,
 }
 
 impl FromStr for Sets {
@@ -184,6 +198,7 @@ impl FromStr for Sets {
         Ok(Self {
             trigger: words.address("trigger")?,
             stopper: words.address("stopper")?,
+            once: words.find("once") == Some("1"),
         })
     }
 }
@@ -197,7 +212,8 @@ impl fmt::Display for Sets {
             "trigger={} stopper={}",
             or_none(self.trigger),
             or_none(self.stopper)
-        )
+        )?;
+        f.write_str(if self.once { " once=1" } else { "" })
     }
 }
 
@@ -228,6 +244,10 @@ mod tests {
             status.set_up_error().as_deref(),
             Some("packet_size is 500: must be a multiple of 8, from 128 to 524288")
         );
+        let inner = format!("{STATUS} refused=3 refused_function=0x100 once=1 spent=1");
+        let status: Status = inner.parse().unwrap();
+        assert_eq!(status.refused_function, Some(Addr(0x100)));
+        assert_eq!(status.spent, Some(true));
         let without = STATUS.replace("slots=7 ", "");
         assert_eq!(without.parse::<Status>().unwrap().slots, None);
         for (from, to, expected) in [
@@ -246,6 +266,10 @@ mod tests {
         assert_eq!(sets.trigger, Some(Addr(0x0800_0100)));
         assert_eq!(sets.stopper, None);
         assert_eq!(sets.to_string(), "trigger=0x8000100 stopper=0x0");
+        let text = "trigger=0x8000100 stopper=0x8000100 once=1";
+        let once: Sets = text.parse().unwrap();
+        assert!(once.once && !sets.once);
+        assert_eq!(once.to_string(), text);
         assert!("trigger=8000100 stopper=0x0".parse::<Sets>().is_err());
     }
 }

@@ -100,6 +100,8 @@ pub struct Target {
     identity: Option<Identity>,
     /// The number of the last command.
     request: u8,
+    /// What the target's clock showed when it began a dump, and when that was said.
+    began: Option<(u64, Instant)>,
     buffer: Vec<u8>,
     /// All bytes that have come, while it is not known whether they are frames at all.
     raw: Option<Vec<u8>>,
@@ -159,6 +161,7 @@ impl Target {
             damaged: 0,
             identity: None,
             request: 0,
+            began: None,
             buffer: vec![0; READ_BYTES],
             raw: None,
         }

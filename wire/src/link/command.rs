@@ -32,6 +32,8 @@ pub enum Command {
     Trigger(u64),
     /// `stopper ADDRESS`: the function whose exit turns recording off; 0 for none.
     Stopper(u64),
+    /// `once on|off`: whether the trigger turns recording on once only, until `clear` or `trigger`.
+    Once(bool),
     /// `mode overwrite|fixed|stream`: what to do when the buffer is full. Clears the buffer.
     Mode(Mode),
     /// `clear`: forget the recorded events and the profile table.
@@ -190,6 +192,13 @@ impl Command {
                 let mode = modes.find(|mode| same(mode.name(), name));
                 Self::Mode(mode.ok_or(CommandError::NotAMode)?)
             }
+            Word::Once => {
+                let word = argument()?;
+                match same("on", word) {
+                    false if !same("off", word) => return Err(CommandError::NotASwitch),
+                    on => Self::Once(on),
+                }
+            }
             Word::Resend => Self::Resend {
                 first: short(argument()?)?,
                 last: short(argument()?)?,
@@ -237,6 +246,8 @@ impl fmt::Display for Command {
             Self::ListSets => "listsets",
             Self::Trigger(address) => return write!(f, "trigger {address:#x}"),
             Self::Stopper(address) => return write!(f, "stopper {address:#x}"),
+            Self::Once(true) => "once on",
+            Self::Once(false) => "once off",
             Self::Mode(mode) => return write!(f, "mode {}", mode.name()),
             Self::Clear => "clear",
             Self::DumpTrace => "dump_trace",
@@ -327,6 +338,7 @@ enum Word {
     Time,
     Trigger,
     Stopper,
+    Once,
     Mode,
     Resend,
     Stream,
@@ -335,7 +347,7 @@ enum Word {
 }
 
 /// All first words.
-const WORDS: [(&str, Word); 22] = [
+const WORDS: [(&str, Word); 23] = [
     ("identify", Word::Identify),
     ("ping", Word::Ping),
     ("status", Word::Status),
@@ -347,6 +359,7 @@ const WORDS: [(&str, Word); 22] = [
     ("listsets", Word::ListSets),
     ("trigger", Word::Trigger),
     ("stopper", Word::Stopper),
+    ("once", Word::Once),
     ("mode", Word::Mode),
     ("clear", Word::Clear),
     ("dump_trace", Word::DumpTrace),
@@ -377,6 +390,8 @@ mod tests {
             Command::Disable,
             Command::On,
             Command::Off,
+            Command::Once(true),
+            Command::Once(false),
             Command::ListSets,
             Command::Trigger(0x2000_0001),
             Command::Stopper(u64::MAX),

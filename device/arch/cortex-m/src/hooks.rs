@@ -1,6 +1,6 @@
 //! The compiler's hooks in assembly, for Armv7-M and the main line of Armv8-M.
 //!
-//! They do what the portable ones do ([`kymo_recorder::hot`] says what that is), in 25 instructions
+//! They do what the portable ones do ([`kymo_recorder::hot`] says what that is), in 28 instructions
 //! for an entry and 24 for an exit, of which 17 and 14 run with interrupts masked; 4 when nothing is
 //! to be recorded, 8 (6) while a trigger is waited for. `cargo xtask bench recorder` counts them, and
 //! tests hold what they write against what the portable hooks write.
@@ -50,6 +50,9 @@ pub const TRIGGER: usize = word::TRIGGER * 4;
 /// Where the gate's word is.
 #[doc(hidden)]
 pub const GATE: usize = word::GATE * 4;
+/// Where the stopper is.
+#[doc(hidden)]
+pub const STOPPER: usize = word::STOPPER * 4;
 /// Where the text base is; behind it the shift.
 #[doc(hidden)]
 pub const TEXT_BASE: usize = word::TEXT_BASE * 4;
@@ -68,8 +71,9 @@ macro_rules! hooks {
     (counting, $hot:path, $enter:path, $exit:path) => {
         $crate::hooks! {
             @define $hot, $enter, $exit,
+            // The stopper's calls take the slow path.
+            entry: ["ldr r12, [r3, #{stopper}]", "cmp r0, r12", "beq 6f"],
             enter: ["adds r6, #1", "stm r3, {{r4, r5, r6}}"],
-            // The stopper's exit takes the slow path.
             stopper: ["cmp r0, r12", "beq 6f"],
             exit: "subs r6, #1; blo 7f",
             store: "stm r3, {{r4, r5, r6}}",
@@ -95,6 +99,7 @@ macro_rules! hooks {
     (plain, $hot:path, $enter:path, $exit:path) => {
         $crate::hooks! {
             @define $hot, $enter, $exit,
+            entry: ["// {stopper}"],
             enter: ["stm r3, {{r4, r5}}"],
             stopper: [],
             exit: "",
@@ -104,6 +109,7 @@ macro_rules! hooks {
     };
     (
         @define $hot:path, $enter:path, $exit:path,
+        entry: [$($entry:literal),*],
         enter: [$($commit:literal),*],
         stopper: [$($stopper:literal),*],
         exit: $depth:literal,
@@ -114,7 +120,7 @@ macro_rules! hooks {
         ///
         /// r0: function, r1: call site, r2: the gate's word, then the last time, r3: the `Hot`, r4:
         /// now, r5: at, r6: depth, r7: the counter's address, then what is stored, r8: end, r10: the
-        /// text base, then the number, r12: the trigger, then the shift, lr: PRIMASK. (Not r9: in
+        /// text base, then the number, r12: the trigger, then the stopper, then the shift, lr: PRIMASK. (Not r9: in
         /// some images that is everybody's.)
         ///
         /// # Safety
@@ -128,6 +134,7 @@ macro_rules! hooks {
                 "cbz r2, 1f",
                 "cmp r2, r3",
                 "bne 2f",
+                $($entry,)*
                 "push {{r4-r8, r10, lr}}",
                 "mrs lr, PRIMASK",
                 "cpsid i",
@@ -166,6 +173,7 @@ macro_rules! hooks {
                 ".p2align 2",
                 "9: .word {hot}",
                 trigger = const $crate::TRIGGER,
+                stopper = const $crate::STOPPER,
                 slow = sym $enter,
                 hot = sym $hot,
             )

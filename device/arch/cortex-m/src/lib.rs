@@ -14,7 +14,7 @@ mod items;
 mod put;
 
 #[doc(hidden)]
-pub use hooks::{EXIT_NAMED, GATE, TEXT_BASE, TRIGGER};
+pub use hooks::{EXIT_NAMED, GATE, STOPPER, TEXT_BASE, TRIGGER};
 #[doc(hidden)]
 pub use items::PACKET_LEFT;
 

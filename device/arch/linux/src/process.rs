@@ -4,7 +4,7 @@ use core::cell::Cell;
 use core::fmt::Write as _;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use kymo_recorder::config::{CONFIG_VERSION, Config, Function, START_ON};
+use kymo_recorder::config::{CONFIG_VERSION, Config, Function, ONCE, START_ON};
 use kymo_recorder::encode::{Functions, check_sizes};
 use kymo_recorder::gate::Gate;
 use kymo_recorder::identity::{build_id, functions, identity, mode};
@@ -87,6 +87,8 @@ pub struct Process {
     pub(crate) bytes_at_start: AtomicU32,
     /// This process is a fork, and has recorded nothing so far.
     forked: AtomicBool,
+    /// The trigger turns recording on once.
+    pub(crate) once: AtomicBool,
 }
 
 /// The sizes of a lane's buffer.
@@ -132,6 +134,7 @@ impl Process {
             }),
             bytes_at_start: AtomicU32::new(0),
             forked: AtomicBool::new(false),
+            once: AtomicBool::new(false),
         }
     }
 
@@ -150,9 +153,7 @@ impl Process {
         if let Some(lane) = self.lane() {
             let edge = if EXIT { Edge::Exit } else { Edge::Enter };
             lane.call(&self.port, gate, edge, function, caller);
-            if EXIT && function == gate.stopper() {
-                self.turn(gate, false, Cause::Function);
-            }
+            self.follow_stopper(lane, gate, edge, function);
         }
     }
 
@@ -162,9 +163,19 @@ impl Process {
     pub fn call_inside(&self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
         if let Some(lane) = self.existing_lane() {
             lane.call_inside(&self.port, gate, edge, function, caller);
-            if edge == Edge::Exit && function == gate.stopper() {
-                self.turn(gate, false, Cause::Function);
-            }
+            self.follow_stopper(lane, gate, edge, function);
+        }
+    }
+
+    /// Turns recording off where the thread left the outermost call of the stopper. Behind the record: its event may
+    /// be the first that this thread sees since recording was turned on, and calls before count for nothing.
+    #[inline(always)]
+    fn follow_stopper(&self, lane: &Lane<Linux>, gate: &Gate, edge: Edge, function: usize) {
+        if function != gate.stopper() || function == 0 {
+            return;
+        }
+        if lane.writer().follow_stopper(edge) {
+            self.turn(gate, false, Cause::Function);
         }
     }
 
@@ -198,15 +209,23 @@ impl Process {
             self.lose(1);
         } else if state.enabled() && state.on() {
             self.hook(gate, event);
-            if let Event::Exit(function) = event
-                && function == gate.stopper()
-            {
-                self.turn(gate, false, Cause::Function);
+            let (edge, function) = match event {
+                Event::Enter(function) | Event::EnterFrom { function, .. } => {
+                    (Edge::Enter, function)
+                }
+                Event::Exit(function) => (Edge::Exit, function),
+                _ => return,
+            };
+            if let Some(lane) = self.existing_lane() {
+                self.follow_stopper(lane, gate, edge, function);
             }
         } else if let Event::Enter(function) | Event::EnterFrom { function, .. } = event {
-            if function != 0 && function == gate.trigger() && state.enabled() {
+            if function != 0 && function == gate.trigger() && state.enabled() && !state.spent() {
                 self.turn(gate, true, Cause::Function);
                 self.hook(gate, event);
+                if let Some(lane) = self.existing_lane() {
+                    self.follow_stopper(lane, gate, Edge::Enter, function);
+                }
             }
         } else if let Some(lane) = self.existing_lane() {
             lane.follow(event);
@@ -222,11 +241,12 @@ impl Process {
         let now = self.port.now();
         if on {
             self.on_since.store(now);
-            gate.turn(true);
+            gate.turn(true, false);
             self.hook(gate, mark);
         } else {
             self.hook(gate, mark);
-            if gate.turn(false) {
+            let over = cause == Cause::Function && self.once.load(Ordering::Relaxed);
+            if gate.turn(false, over) {
                 let span = now.saturating_sub(self.on_since.load());
                 self.recorded
                     .store(self.recorded.load().saturating_add(span));
@@ -381,6 +401,7 @@ impl Process {
         let address = |function: Option<Function>| function.map_or(0, |it| it as usize);
         gate.set_trigger(address(config.trigger));
         gate.set_stopper(address(config.stopper));
+        self.once.store(config.flags & ONCE != 0, Ordering::Relaxed);
         let fault = self.check(config).err();
         self.fault.set(fault);
         #[cfg(feature = "cost")]

@@ -374,6 +374,7 @@ impl Control for View<'_> {
         };
         let (mut functions, mut slots) = (0, 0);
         let mut no_slot = 0u32;
+        let (mut refused, mut refused_function) = (0u32, 0);
         for lane in process.lanes.iter() {
             let one = lane.writer().stream().figures();
             figures.bytes = figures.bytes.wrapping_add(one.bytes);
@@ -385,6 +386,11 @@ impl Control for View<'_> {
             figures.backward = figures.backward.wrapping_add(one.backward);
             figures.used = figures.used.max(one.used);
             figures.needed = figures.needed.max(one.needed);
+            let (one, function) = lane.refused();
+            refused = one.wrapping_add(refused);
+            if function != 0 {
+                refused_function = function;
+            }
             if let Some(profile) = lane.writer().profile() {
                 functions = profile.functions().max(functions);
                 slots = profile.slots().max(slots);
@@ -400,7 +406,12 @@ impl Control for View<'_> {
             functions,
             slots,
             no_slot,
-            refused: 0,
+            refused,
+            refused_function,
+            once: process
+                .once
+                .load(Ordering::Relaxed)
+                .then_some(state.spent()),
             // The clock has as many bits as its times.
             clock_gaps: 0,
             setup_error: process.fault.get(),
@@ -418,6 +429,11 @@ impl Control for View<'_> {
 
     fn sets(&self) -> (usize, usize) {
         (self.gate.trigger(), self.gate.stopper())
+    }
+
+    fn set_once(&self, once: bool) {
+        self.process.once.store(once, Ordering::Relaxed);
+        self.gate.rearm();
     }
 
     fn set_sets(&self, trigger: usize, stopper: usize) {

@@ -90,6 +90,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             return Err(Refusal::Busy);
         }
         self.hold()?;
+        self.gate.rearm();
         let now = self.now();
         for lane in self.held() {
             lane.writer.stream().clear();
@@ -200,6 +201,8 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
             slots: self.profile().map_or(0, Profile::slots),
             no_slot: self.profile().map_or(0, |profile| profile.losses().no_slot),
             refused,
+            refused_function: self.cpus.refused_function.load(Ordering::Relaxed),
+            once: shared.once.get().then_some(state.spent()),
             clock_gaps,
             setup_error: self.cpus.fault(),
             stuck: stuck.then_some("cpu_stuck"),
@@ -220,6 +223,14 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
 
     fn set_sets(&self, trigger: usize, stopper: usize) {
         self.cpus.set_sets(self.gate, Some(trigger), Some(stopper));
+    }
+
+    fn set_once(&self, once: bool) {
+        self.cpus.locked(|| {
+            self.cpus.shared.once.set(once);
+            self.gate.rearm();
+            self.cpus.keep_sets(self.gate);
+        });
     }
 
     fn set_mode(&self, mode: Mode) -> Result<(), Refusal> {

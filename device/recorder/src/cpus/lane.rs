@@ -157,6 +157,7 @@ impl<P: CpusPort> Lane<P> {
     #[inline(never)]
     pub(super) fn begin(&self, changes: u32) {
         self.changes.set(changes);
+        self.writer.forget_stopper();
         // Nothing that is recorded spans the doubt of the time before.
         self.clock.take_gap();
         self.writer.stream().seal();

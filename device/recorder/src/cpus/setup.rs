@@ -5,7 +5,7 @@ use kymo_wire::link::{Fault, SetupError};
 
 use super::{CpuItems, Cpus, CpusPort, Lane};
 use crate::clock::Rate;
-use crate::config::{CONFIG_VERSION, Config, Function, START_ON};
+use crate::config::{CONFIG_VERSION, Config, Function, ONCE, START_ON};
 use crate::gate::Gate;
 use crate::identity::{build_id_of, functions, mode, retained};
 use crate::retained::Retained;
@@ -138,9 +138,11 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             .unwrap_or(Retained {
                 trigger: built(config.trigger),
                 stopper: built(config.stopper),
+                once: config.flags & ONCE != 0,
             });
         gate.set_trigger(sets.trigger);
         gate.set_stopper(sets.stopper);
+        self.shared.once.set(sets.once);
         self.shared.count.store(count, Ordering::Release);
         Ok(())
     }
@@ -195,12 +197,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
 
     /// Keeps trigger and stopper over a reboot, where that is possible.
     pub(super) fn keep_sets(&self, gate: &Gate) {
-        let sets = Retained {
-            trigger: gate.trigger(),
-            stopper: gate.stopper(),
-        };
         if let Some(config) = self.shared.config.get() {
-            retained(config).store(sets, build_id_of(config));
+            retained(config).store(gate.sets(self.shared.once.get()), build_id_of(config));
         }
     }
 }

@@ -96,8 +96,10 @@ pub(crate) trait Driver {
     /// Does a step that is no record's.
     fn apart<R>(&self, work: impl FnOnce() -> R) -> R;
 
-    /// Counts a hook that was called from inside another one.
-    fn refuse(&self) {}
+    /// Counts a hook that was called from inside another one, for this function.
+    fn refuse(&self, function: usize) {
+        let _ = function;
+    }
 
     /// The clock is found not to count up, within a step.
     fn doubt(&self) {}

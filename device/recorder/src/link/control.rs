@@ -88,6 +88,10 @@ pub struct Status {
     /// Calls of hooks from inside a hook, which are not recorded: the clock function is
     /// instrumented, or a fault struck.
     pub refused: u32,
+    /// The function that the last of them was for; 0 if there was none.
+    pub refused_function: usize,
+    /// In a single shot, whether it is over.
+    pub once: Option<bool>,
     /// Readings of the clock that came so late that a turn of the counter may have been missed:
     /// while something was recorded the trace tells where.
     pub clock_gaps: u32,
@@ -115,6 +119,8 @@ pub trait Control {
     fn sets(&self) -> (usize, usize);
     /// Sets trigger and stopper, effective at once and kept over a reboot where that is possible.
     fn set_sets(&self, trigger: usize, stopper: usize);
+    /// Has the trigger turn recording on once, or each time; kept like trigger and stopper.
+    fn set_once(&self, once: bool);
     /// Changes what happens when the buffer is full, and clears it.
     ///
     /// # Errors

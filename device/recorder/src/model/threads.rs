@@ -120,7 +120,7 @@ impl Process {
         process.lane.writer().allow_fast(true);
         assert!(process.hot.gate.claim());
         process.hot.gate.set_up(false, false);
-        process.hot.gate.turn(true);
+        process.hot.gate.turn(true, false);
         process.warm_up();
         process
     }

@@ -12,7 +12,6 @@ use crate::identity::{build_id_of, retained};
 use crate::items::Work;
 use crate::link::Control;
 use crate::profile::Profile;
-use crate::retained::Retained;
 
 /// How far back the last record may lie before the fast path is closed, in ticks: far enough that the
 /// slow path would be taken anyway, and much less than the counter's turn.
@@ -33,6 +32,8 @@ pub enum Wish {
     Trigger(usize),
     /// This function turns recording off; 0: none does.
     Stopper(usize),
+    /// The trigger turns recording on once, or each time.
+    Once(bool),
 }
 
 impl<P: SinglePort + 'static> Single<P> {
@@ -97,6 +98,13 @@ impl<P: SinglePort + 'static> Single<P> {
         let was = self.port.mask();
         if let Wish::Trigger(function) | Wish::Stopper(function) = wish {
             gate.set_function(matches!(wish, Wish::Stopper(_)), function);
+            self.writer.forget_stopper();
+            self.port.unmask(was);
+            return self.keep_functions(gate);
+        }
+        if let Wish::Once(once) = wish {
+            self.once.set(once);
+            gate.rearm();
             self.port.unmask(was);
             return self.keep_functions(gate);
         }
@@ -112,9 +120,9 @@ impl<P: SinglePort + 'static> Single<P> {
             return;
         };
         loop {
-            let (trigger, stopper) = gate.functions();
-            retained(config).store(Retained { trigger, stopper }, build_id_of(config));
-            if gate.functions() == (trigger, stopper) {
+            let sets = gate.sets(self.once.get());
+            retained(config).store(sets, build_id_of(config));
+            if gate.sets(self.once.get()) == sets {
                 return;
             }
         }
@@ -166,6 +174,7 @@ impl<P: SinglePort + 'static> Single<P> {
                 return false;
             }
             self.refused_told.set(self.refused());
+            gate.rearm();
             stream.clear();
             self.rings.work(Work::Clear(stream.mode()), || 0);
             self.writer.profile().is_some_and(Profile::pause)

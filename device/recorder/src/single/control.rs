@@ -83,6 +83,8 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
             slots: profile.map_or(0, Profile::slots),
             no_slot: profile.map_or(0, |profile| profile.losses().no_slot),
             refused: single.refused(),
+            refused_function: single.refused_function(),
+            once: single.once.get().then_some(state.spent()),
             clock_gaps: single.clock.gaps(),
             setup_error: single.fault(),
             stuck: None,
@@ -92,7 +94,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
     fn enable(&self, enabled: bool) {
         let was = self.single.port.mask();
         self.hot.gate.command(enabled);
-        self.single.writer.stream().miss();
+        self.single.missed();
         self.single.port.unmask(was);
     }
 
@@ -109,6 +111,10 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
         for wish in [Wish::Trigger(trigger), Wish::Stopper(stopper)] {
             self.single.grant(self.hot, wish);
         }
+    }
+
+    fn set_once(&self, once: bool) {
+        self.single.grant(self.hot, Wish::Once(once));
     }
 
     fn set_mode(&self, mode: Mode) -> Result<(), Refusal> {

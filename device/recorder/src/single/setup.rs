@@ -8,7 +8,7 @@ use kymo_wire::link::{Fault, SetupError};
 
 use super::{Single, SinglePort};
 use crate::clock::Rate;
-use crate::config::{CONFIG_VERSION, Config, Function, START_ON};
+use crate::config::{CONFIG_VERSION, Config, Function, ONCE, START_ON};
 use crate::hot::Hot;
 use crate::identity::{build_id_of, functions, mode, retained};
 use crate::retained::Retained;
@@ -47,7 +47,7 @@ impl<P: SinglePort + 'static> Single<P> {
                 Err(error) => (error.fault.number(), error.value),
             };
             self.fault.set(fault);
-            self.fault_value.set(value);
+            self.culprit.set(value);
             match fault {
                 0 => gate.set_up(false, false),
                 NO_CLOCK => gate.set_up(false, true),
@@ -118,12 +118,14 @@ impl<P: SinglePort + 'static> Single<P> {
             self.metadata.clock(0, rate.hz, rate.bits());
         }
         let built = |function: Option<Function>| function.map_or(0, |function| function as usize);
-        let Retained { trigger, stopper } = retained(config).load(build_id).unwrap_or(Retained {
+        let sets = retained(config).load(build_id).unwrap_or(Retained {
             trigger: built(config.trigger),
             stopper: built(config.stopper),
+            once: config.flags & ONCE != 0,
         });
-        gate.set_trigger(trigger);
-        gate.set_stopper(stopper);
+        gate.set_trigger(sets.trigger);
+        gate.set_stopper(sets.stopper);
+        self.once.set(sets.once);
         Ok(())
     }
 

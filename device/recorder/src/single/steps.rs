@@ -149,7 +149,8 @@ impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
     }
 
     #[cold]
-    fn refuse(&self) {
+    fn refuse(&self, function: usize) {
+        self.single.refuse_inner(function);
         add(&self.single.refused, 1);
     }
 

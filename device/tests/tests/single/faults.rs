@@ -1,14 +1,16 @@
 //! Programs that describe themselves wrongly, and interrupts where nothing is kept any more.
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 
-use kymo_device_tests::{Kind, config};
-use kymo_recorder::config::{Config, FIXED, START_ON};
+use kymo_device_tests::{Kind, config, leak};
+use kymo_recorder::config::{Config, FIXED, ONCE, PROMOTE_SWITCHED_IN, Promotion, START_ON};
 use kymo_recorder::link::Control as _;
+use kymo_recorder::retained::WORDS;
+use kymo_recorder::single::Wish;
 use kymo_recorder::{Edge, Event};
 use kymo_wire::link::{Fault, Identity, Text};
 
-use super::{Device, LEAF, MAIN, WORK, enter};
+use super::{Device, LEAF, MAIN, WORK, enter, exit};
 
 #[test]
 fn a_wrong_configuration_records_nothing_and_is_reported_for_what_it_is() {
@@ -205,4 +207,177 @@ fn a_function_that_tells_the_thread_may_be_instrumented() {
     assert!(kinds.contains(&enter(LEAF)), "{kinds:?}");
     assert!(!kinds.contains(&enter(WORK)), "{kinds:?}");
     assert!(device.single.refused() >= 8, "{}", device.single.refused());
+}
+
+/// Where a recorder is that has the same function for trigger and stopper.
+fn between(function_: usize, once: bool) -> Device {
+    Device::new(Config {
+        flags: if once { ONCE } else { 0 },
+        trigger: super::function(function_),
+        stopper: super::function(function_),
+        ..config(16, 1024)
+    })
+}
+
+/// Has a function call itself so often, and another one in each.
+fn recurse(device: Device, depth: usize) {
+    for _ in 0..depth {
+        device.enter(MAIN);
+        device.enter(LEAF);
+        device.exit(LEAF);
+    }
+    for _ in 0..depth {
+        device.exit(MAIN);
+    }
+}
+
+#[test]
+fn a_recursive_stopper_stops_at_its_outermost_return() {
+    for counter in [true, false] {
+        let device = between(MAIN, false);
+        if !counter {
+            // All takes the slow path where the counter has fewer bits.
+            device.port.turn.set(1 << 24);
+        }
+        recurse(device, 5);
+        assert!(!device.gate.state().on());
+        device.enter(WORK);
+        device.exit(WORK);
+        let kinds = device.kinds();
+        let count = |kind: Kind| kinds.iter().filter(|it| **it == kind).count();
+        assert_eq!((count(enter(MAIN)), count(exit(MAIN))), (5, 5), "{kinds:?}");
+        assert_eq!(count(exit(LEAF)), 5);
+        assert_eq!(count(enter(WORK)), 0);
+    }
+}
+
+#[test]
+fn what_leaves_a_stopper_unseen_does_not_keep_recording_on() {
+    // By a jump, and while the program has recording disabled.
+    for jump in [true, false] {
+        let device = between(MAIN, false);
+        device.enter(MAIN);
+        device.enter(MAIN);
+        if jump {
+            device.hook(Event::Longjmp(7));
+        } else {
+            device.enable(false);
+            device.exit(MAIN);
+            device.enable(true);
+        }
+        device.exit(MAIN);
+        assert!(!device.gate.state().on(), "jump: {jump}");
+    }
+}
+
+#[test]
+fn another_threads_return_from_the_stopper_stops_too() {
+    let device = between(MAIN, false);
+    device.hook(Event::SwitchedIn(5));
+    device.enter(MAIN);
+    device.enter(MAIN);
+    device.hook(Event::SwitchedIn(6));
+    device.enter(MAIN);
+    device.exit(MAIN);
+    assert!(!device.gate.state().on());
+}
+
+#[test]
+fn interrupts_that_call_the_stopper_anywhere_do_not_stop_early() {
+    // At each place in turn where an interrupt may come.
+    for due in 1..100 {
+        let device = between(MAIN, false);
+        device.enter(MAIN);
+        let at = Cell::new(0);
+        device.strike(move |place| {
+            if place == "mask" || place == "unmask" {
+                at.set(at.get() + 1);
+                if at.get() == due {
+                    device.enter(MAIN);
+                    device.exit(MAIN);
+                }
+            }
+        });
+        device.enter(MAIN);
+        device.exit(MAIN);
+        *device.port.strike.borrow_mut() = None;
+        assert!(device.gate.state().on(), "place {due}");
+        device.exit(MAIN);
+        assert!(!device.gate.state().on(), "place {due}");
+    }
+}
+
+#[test]
+fn a_single_shot_records_one_round_and_is_kept_over_a_reboot() {
+    for (once, rounds) in [(true, 1), (false, 3)] {
+        let device = between(MAIN, once);
+        for _ in 0..3 {
+            recurse(device, 2);
+        }
+        let count = |device: Device| {
+            let on = |kind: &Kind| matches!(kind, Kind::Recording { on: true, .. });
+            device.kinds().iter().filter(|kind| on(kind)).count()
+        };
+        assert_eq!(count(device), rounds);
+        assert_eq!(device.gate.state().spent(), once);
+        // Cleared, it waits for its trigger again.
+        device.single.clear(device.hot, device.config);
+        recurse(device, 2);
+        recurse(device, 2);
+        assert_eq!(count(device), rounds.min(2));
+        // What the program or the user turns on is on.
+        device.turn(true);
+        assert!(device.gate.state().on());
+    }
+    let place = leak(UnsafeCell::new([0u32; WORDS]));
+    let kept = |flags| Config {
+        flags,
+        retained: place.get().cast(),
+        ..config(16, 1024)
+    };
+    let device = Device::new(kept(0));
+    device.ask(Wish::Once(true));
+    let rebooted = Device::new(kept(0));
+    rebooted.enter(MAIN);
+    rebooted.turn(false);
+    let control = rebooted.single.control(rebooted.hot, rebooted.config);
+    assert_eq!(control.status().once, Some(false));
+}
+
+#[test]
+fn the_function_that_is_called_from_inside_a_hook_is_named() {
+    extern "C" fn current_thread() -> usize {
+        if let Some(device) = RECURSIVE.get() {
+            let Device { hot, config, .. } = device;
+            device.single.call(hot, config, Edge::Enter, WORK, 0);
+            device.single.call(hot, config, Edge::Exit, WORK, 0);
+        }
+        7
+    }
+    let promotions = leak([Promotion {
+        function: super::function(LEAF),
+        kind: PROMOTE_SWITCHED_IN,
+        irq: 0,
+    }]);
+    // Asked for at every event; by a promotion.
+    for promotion_count in [0, 1] {
+        let device = Device::new(Config {
+            flags: START_ON,
+            current_thread: Some(current_thread),
+            promotions: promotions.as_ptr(),
+            promotion_count,
+            ..config(16, 1024)
+        });
+        RECURSIVE.set(Some(device));
+        for _ in 0..3 {
+            device.enter(LEAF);
+            device.exit(LEAF);
+        }
+        RECURSIVE.set(None);
+        let kinds = device.kinds();
+        assert!(!kinds.contains(&enter(WORK)), "{kinds:?}");
+        let status = device.single.control(device.hot, device.config).status();
+        assert_eq!(status.refused_function, WORK);
+        assert!(status.refused >= 6, "{}", status.refused);
+    }
 }

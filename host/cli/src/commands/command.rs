@@ -102,7 +102,7 @@ fn parse(line: &str) -> Result<Command, Report> {
     let failed = |problem: &dyn std::fmt::Display| {
         Report::new(format_args!("`{line}` cannot be sent: {problem}"))
     };
-    let known = "the words are enable, disable, on, off, mode overwrite, mode fixed, mode \
+    let known = "the words are enable, disable, on, off, once on, once off, mode overwrite, mode fixed, mode \
                  stream, clear and listsets";
     let verb = match Command::parse(line.as_bytes()) {
         Ok(Some(
@@ -110,6 +110,7 @@ fn parse(line: &str) -> Result<Command, Report> {
             | Command::Disable
             | Command::On
             | Command::Off
+            | Command::Once(_)
             | Command::Mode(_)
             | Command::Clear
             | Command::ListSets),

@@ -187,6 +187,9 @@ fn text(
     line("can", capabilities(identity).join(", "))?;
     let recording = match (status.enabled, status.on, sets.trigger) {
         (true, true, _) => "on",
+        (true, false, Some(_)) if status.spent == Some(true) => {
+            "off: its single shot is over; `kymo command clear` arms it again"
+        }
         (true, false, Some(_)) => "off: waits for its trigger, or for `kymo command on`",
         (true, false, None) => "off: there is no trigger; `kymo command on` makes it record",
         (false, ..) => {
@@ -239,10 +242,15 @@ fn text(
         ),
     )?;
     if let Some(refused) = status.refused.filter(|refused| *refused > 0) {
-        line(
-            "refused",
-            format!("{refused} hooks that were called from inside a hook"),
-        )?;
+        let by = match status.refused_function {
+            Some(function) => format!(
+                ": what the recorder calls is instrumented, the last was {} (leave it out: KYMO_NO_INSTRUMENT)",
+                pointer_text(symbols, Some(function))
+            ),
+            None => String::new(),
+        };
+        let hooks = counted(refused, "hook");
+        line("refused", format!("{hooks} called from inside a hook{by}"))?;
     }
     if let Some(backward) = status.backward.filter(|backward| *backward > 0) {
         line("clock", format!("went back {backward} times"))?;
@@ -323,6 +331,12 @@ fn json(
     object.member("damaged", status.damaged)?;
     object.member("lost_bytes", status.lost_bytes)?;
     object.member("refused", status.refused)?;
+    object.member(
+        "refused_function",
+        status.refused_function.map(|address| address.0),
+    )?;
+    object.member("once", sets.once)?;
+    object.member("spent", status.spent)?;
     object.member("backward", status.backward)?;
     object.member("error", status.error.as_deref())?;
     object.member("error_value", status.error_value)?;

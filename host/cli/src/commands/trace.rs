@@ -96,6 +96,11 @@ pub struct Args {
     #[arg(short, long, value_name = "FUNCTION", conflicts_with_all = ["trigger", "stopper"])]
     couple: Option<String>,
 
+    /// Record one round: once the stopper has returned the trigger does nothing, until events are cleared or a
+    /// trigger is set. Without this a trigger records each time. Kept over a reboot.
+    #[arg(long)]
+    once: bool,
+
     /// After a reboot or a new trigger, how long to wait for the recording to end, in seconds; a target
     /// of Zephyr's does not tell of its end, and has all of that time [default: 10; of Zephyr's: 2].
     #[arg(long, value_name = "SECONDS")]
@@ -329,12 +334,14 @@ fn saved(
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
     let settings = [&args.trigger, &args.stopper, &args.couple];
-    if args.reboot || args.list || settings.into_iter().any(Option::is_some) {
+    if args.reboot || args.list || args.once || settings.into_iter().any(Option::is_some) {
         return Err(Report::new(format_args!(
             "{} is a saved recording, not a target",
             path.display()
         ))
-        .help("--reboot, --list, --trigger, --stopper and --couple are for a live target"));
+        .help(
+            "--reboot, --list, --trigger, --stopper, --couple and --once are for a live target",
+        ));
     }
     if let Some(to) = output.path() {
         protect(&Inputs::at(path, &args.memory, &args.symbols), to)?;
@@ -394,15 +401,17 @@ fn set(args: &Args, live: &mut Live, symbols: &Symbols, context: &Context) -> Re
             .transpose()
     };
     let (trigger, stopper) = (find(trigger)?, find(stopper)?);
-    if trigger.is_none() && stopper.is_none() {
+    if trigger.is_none() && stopper.is_none() && !args.once {
         return Ok(false);
     }
+    let was_once = live.target.sets().map_err(explain)?.once;
     // While it is disabled the new trigger cannot fire: what it begins would be cleared.
     let commands = [
         Some(Command::Disable),
         Some(Command::Off),
         trigger.map(|Addr(address)| Command::Trigger(address)),
         stopper.map(|Addr(address)| Command::Stopper(address)),
+        (args.once != was_once).then_some(Command::Once(args.once)),
         Some(Command::Clear),
     ];
     let mut send = |command: Command| {
@@ -442,6 +451,12 @@ fn list(live: &mut Live, symbols: &Symbols, context: &mut Context) -> Result<Exi
         "stopper: {}",
         escaped(&set_text(symbols, sets.stopper))
     )?;
+    if sets.once {
+        writeln!(
+            out,
+            "once: when the stopper has returned the trigger does nothing"
+        )?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -40,6 +40,11 @@ pub fn incomplete(dump: &Dump) -> Option<Report> {
             "the target does not send {missing} bytes however often it is asked: {much}"
         ))
         .help(kept),
+        Ended::Restarted => Report::new(format_args!(
+            "the target started again in the middle of the dump: {much}"
+        ))
+        .help(kept)
+        .help("what it had recorded before is gone: did it crash, or its watchdog reset it?"),
         Ended::Refused(reason) => Report::new(format_args!(
             "the target ended the dump before it was whole ({reason}): {much}"
         ))

@@ -28,6 +28,7 @@ impl Target {
     ) -> Result<Dump, LinkError> {
         let limit = limit_of(&self.identify()?);
         let damaged_before = self.damaged;
+        self.began = None;
         // Those of a first attempt count too: they took their time.
         let mut resent = 0;
         let mut again = true;
@@ -39,6 +40,7 @@ impl Target {
             let mut ended = match result {
                 Ok(ended) => ended,
                 Err(error) if pieces.is_empty() => return Err(error),
+                Err(LinkError::Refused { .. }) if self.has_restarted() => Ended::Restarted,
                 Err(LinkError::Refused { reason, .. }) => Ended::Refused(reason),
                 Err(LinkError::TooMuch { limit }) => Ended::TooLong { limit },
                 Err(error) => Ended::Disconnected(with_cause(&error)),
@@ -61,6 +63,23 @@ impl Target {
                 resent,
             });
         }
+    }
+
+    /// Whether the target's clock shows less than it must, had it gone on since the dump began: half of the time
+    /// that has passed, for a clock need not be exact. False where it does not say what it shows.
+    fn has_restarted(&mut self) -> bool {
+        let hz = self.identity.map_or(0, |identity| identity.clock_hz);
+        let Some((before, began)) = self.began.take() else {
+            return false;
+        };
+        let Ok(text) = self.command(Command::Time) else {
+            return false;
+        };
+        let Ok(now) = Words(&text).number("ticks") else {
+            return false;
+        };
+        let passed = began.elapsed().as_millis().saturating_mul(hz.into()) / 2000;
+        u128::from(now) < u128::from(before).saturating_add(passed)
     }
 
     /// Tells the target that it may go on.
@@ -103,6 +122,12 @@ impl Target {
             while let Some(incoming) = self.inbox.pop_front() {
                 let again = matches!(&incoming, Incoming::Data { request, .. }
                     if *request != round.first);
+                if let Incoming::Reply { ok: true, text, .. } = &incoming
+                    && self.began.is_none()
+                    && let Ok(ticks) = Words(text).number("ticks")
+                {
+                    self.began = Some((ticks, Instant::now()));
+                }
                 if round.take(incoming, command, pieces)? {
                     *resent += u64::from(again);
                     heard = Instant::now();

@@ -129,7 +129,12 @@ pub(super) fn sets(text: &[u8]) -> Option<Found<Sets>> {
         } else if let (Some((trigger, begin)), Some((stopper, 0))) =
             (before, set(line, b"stopper: "))
         {
-            found = Some((Sets { trigger, stopper }, begin.start..range.end));
+            let sets = Sets {
+                trigger,
+                stopper,
+                once: false,
+            };
+            found = Some((sets, begin.start..range.end));
         }
     }
     found

@@ -307,6 +307,31 @@ fn a_target_that_hangs_leaves_what_it_sent() {
 }
 
 #[test]
+fn a_target_that_starts_again_in_a_dump_is_told_from_one_that_ends_it() {
+    let fake = with_faults(
+        noise(10_000),
+        Faults {
+            restart_at: Some(11),
+            ..Faults::default()
+        },
+    );
+    let (dump, _) = fetch(&fake);
+    assert_eq!(dump.ended, Ended::Restarted);
+    assert_eq!(dump.bytes, noise(10_000)[..2_400]);
+
+    let fake = with_faults(
+        noise(10_000),
+        Faults {
+            lose: vec![20],
+            refuse: Some(("resend", "no dump is going on")),
+            ..Faults::default()
+        },
+    );
+    let (dump, _) = fetch(&fake);
+    assert_eq!(dump.ended, Ended::Refused("no dump is going on".to_owned()));
+}
+
+#[test]
 fn a_connection_that_breaks_leaves_what_came() {
     let fake = with_faults(
         noise(10_000),

@@ -30,6 +30,7 @@ impl View<'_> {
             self.let_go();
             return Err(Refusal::Busy);
         }
+        self.gate.rearm();
         let now = process.reader.frozen_at.get();
         let readable = || process.lanes.iter().filter(|lane| lane.readable());
         for lane in readable() {

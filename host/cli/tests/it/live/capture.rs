@@ -160,6 +160,76 @@ fn names_that_are_none_or_several_change_nothing() {
 }
 
 #[test]
+fn a_single_shot_is_asked_for_and_taken_back() {
+    let fake = Fake::start(state("demo.kymo"));
+    let once = |fake: &Fake| {
+        let commands = fake.state().commands;
+        let once = commands.iter().filter_map(|command| match command {
+            LinkCommand::Once(once) => Some(*once),
+            _ => None,
+        });
+        once.collect::<Vec<_>>()
+    };
+    let set = ["trace", "-l", "-c", "0x8000034", "--once"];
+    let text = good(&on(&fake, &set));
+    assert!(text.ends_with("the trigger does nothing\n"), "{text}");
+    good(&on(&fake, &set));
+    assert_eq!(once(&fake), [true]);
+    good(&on(&fake, &set[..4]));
+    assert_eq!(once(&fake), [true, false]);
+    assert!(!good(&on(&fake, &["trace", "-l"])).contains("once"));
+    fake.change(|state| {
+        state.status = STATUS.to_owned() + " once=1 spent=1";
+    });
+    let text = good(&on(&fake, &["status"]));
+    assert!(text.contains("off: its single shot is over"), "{text}");
+}
+
+#[test]
+fn what_does_not_survive_a_reboot_is_said() {
+    let mut forgets = state("demo.kymo");
+    forgets.trigger = 0x0800_007A;
+    forgets.faults.forgets_sets = true;
+    let fake = Fake::start(forgets);
+    let output = on(&fake, &["reboot"]);
+    good(&output);
+    let text = err(&output);
+    assert!(
+        text.contains("did not survive the reboot, they were trigger=0x800007a stopper=0x0 and are trigger=0x0"),
+        "{text}"
+    );
+    assert!(text.contains("kymo_config.retained"), "{text}");
+    let output = on(&fake, &["reboot"]);
+    good(&output);
+    assert!(!err(&output).contains("survive"), "{}", err(&output));
+}
+
+#[test]
+fn what_the_recorder_calls_and_is_instrumented_is_named() {
+    let mut inner = state("demo.kymo");
+    inner.status = STATUS.to_owned() + " refused=12 refused_function=0x800007a";
+    let fake = Fake::start(inner);
+    let text = good(&on(&fake, &["status", "--symbols", "demo.nm"]));
+    assert!(
+        text.contains("12 hooks called from inside a hook"),
+        "{text}"
+    );
+    assert!(text.contains("the last was 0x800007a  main"), "{text}");
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_explained() {
+    let mut wrong = state("demo.kymo");
+    wrong.status = STATUS.to_owned() + " error=packet_size value=500";
+    let fake = Fake::start(wrong);
+    let text = good(&on(&fake, &["status"]));
+    assert!(
+        text.contains("packet_size is 500: must be a multiple of 8, from 128 to 524288"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_reboot_waits_for_the_capture() {
     let mut waiting = state("demo.kymo");
     waiting.trigger = 0x0800_007A;

@@ -1,0 +1,73 @@
+//! Recording is turned on and off, for all CPUs.
+
+use kymo_wire::event::Cause;
+
+use super::{Cpus, CpusPort, Lane};
+use crate::gate::Gate;
+use crate::sync::{Ordering, fence};
+use crate::{Edge, Event};
+
+impl<P: CpusPort, const N: usize> Cpus<P, N> {
+    /// The stopper was entered or left while recording is on: its outermost return turns that off.
+    pub(super) fn follow_stopper(&self, lane: &Lane<P>, gate: &Gate, edge: Edge) {
+        if lane.writer.follow_stopper(edge) {
+            self.turn_inside(lane, gate, false, Cause::Function);
+        }
+    }
+
+    /// Turns recording on or off, inside, and marks it in this CPU's stream: the mark of on is made
+    /// before others can record, that of off when none can any more.
+    pub(super) fn turn_inside(&self, lane: &Lane<P>, gate: &Gate, on: bool, cause: Cause) {
+        lane.turning.store(true, Ordering::SeqCst);
+        self.shared.lock.with(&self.port, || {
+            let state = gate.state_in_order();
+            if state.on() == on || state.fresh() || state.failed() {
+                return;
+            }
+            let mark = Event::Recording { on, cause };
+            if on {
+                if !state.frozen() {
+                    let now = lane.now_in_order(&self.port);
+                    lane.begin(gate.changes());
+                    lane.writer.record(now, mark);
+                    gate.turn(true, false);
+                    lane.changes.set(gate.changes());
+                } else {
+                    gate.turn(true, false);
+                }
+            } else {
+                gate.turn(false, cause == Cause::Function && self.shared.once.get());
+                if !state.frozen() {
+                    self.wait_for_others(lane);
+                    let now = lane.now_in_order(&self.port);
+                    lane.catch_up(gate.changes(), now);
+                    lane.writer.record(now, mark);
+                }
+            }
+        });
+        lane.turning.store(false, Ordering::Release);
+    }
+
+    /// Waits until every other CPU has seen the gate as it is now: it is outside of its hook, or
+    /// waits there for the lock that this one has, and looks at the gate again.
+    fn wait_for_others(&self, own: &Lane<P>) {
+        fence(Ordering::SeqCst);
+        for lane in self
+            .lanes()
+            .iter()
+            .filter(|lane| !core::ptr::eq(*lane, own))
+        {
+            // One that has crashed in its hook records nothing more either.
+            let _ = lane.leaves(&self.port, || lane.turning.load(Ordering::Acquire));
+        }
+    }
+
+    /// Turns recording on or off.
+    pub fn turn(&'static self, gate: &Gate, on: bool) {
+        if gate.state().alive() {
+            self.inside(gate, |lane| {
+                self.turn_inside(lane, gate, on, Cause::Command);
+            });
+        }
+    }
+}

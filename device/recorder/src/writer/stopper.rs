@@ -1,0 +1,34 @@
+//! Recursion of the stopper: its outermost return ends recording, not its innermost.
+//!
+//! Of one thread, that which entered it first: of another thread every return counts as the outermost one.
+
+use super::Writer;
+use crate::{Edge, Target};
+
+impl<T: Target> Writer<T> {
+    /// Forgets the stopper's calls that are open: a jump, or a gap, may have left them.
+    #[inline(always)]
+    pub fn forget_stopper(&self) {
+        self.stopper_depth.set(0);
+    }
+
+    /// The stopper was entered, or left, while recording is on: whether that was the return from its outermost call.
+    #[cold]
+    #[inline(never)]
+    #[must_use]
+    pub fn follow_stopper(&self, edge: Edge) -> bool {
+        let (depth, thread) = (self.stopper_depth.get(), self.stream.thread());
+        if edge == Edge::Enter && depth == 0 {
+            self.off_thread.set(thread);
+        }
+        let other = self.off_thread.get() != thread;
+        let (depth, ends) = match edge {
+            Edge::Enter if other => (depth, false),
+            Edge::Enter => (depth.saturating_add(1), false),
+            Edge::Exit if other => (depth, true),
+            Edge::Exit => (depth.saturating_sub(1), depth <= 1),
+        };
+        self.stopper_depth.set(depth);
+        ends
+    }
+}
