@@ -17,6 +17,28 @@ const fn values() -> [u8; 256] {
     table
 }
 
+/// Set where a character is none of the alphabet.
+const OTHER: u32 = 1 << 31;
+
+/// The value of each character at each place of a group, where it stands among the group's 24 bits.
+static PLACED: [[u32; 256]; 4] = placed();
+
+const fn placed() -> [[u32; 256]; 4] {
+    let mut tables = [[OTHER; 256]; 4];
+    let mut place = 0;
+    while place < 4 {
+        let mut byte = 0;
+        while byte < 256 {
+            if VALUES[byte] != NOT {
+                tables[place][byte] = (VALUES[byte] as u32) << (18 - 6 * place);
+            }
+            byte += 1;
+        }
+        place += 1;
+    }
+    tables
+}
+
 /// Whether a byte is of the alphabet, or the padding.
 pub(crate) const fn is_base64(byte: u8) -> bool {
     VALUES[byte as usize] != NOT || byte == b'='
@@ -34,13 +56,20 @@ impl Decoder {
     /// Decodes characters, white space aside; the place of the first one that cannot be there.
     pub fn push(&mut self, mut text: &[u8], out: &mut Vec<u8>) -> Result<(), usize> {
         let length = text.len();
-        if self.count == 0 && !self.padding {
-            text = groups(text, out);
-        }
-        for (place, byte) in text.iter().enumerate() {
-            let at = length - text.len() + place;
+        // Lines as they are written end at the end of a group: all but their ends is read by groups.
+        let mut between = true;
+        loop {
+            if between && self.count == 0 && !self.padding {
+                text = groups(text, out);
+            }
+            let Some((byte, rest)) = text.split_first() else {
+                return Ok(());
+            };
+            let at = length - text.len();
+            text = rest;
+            between = matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
             match (VALUES[usize::from(*byte)], byte) {
-                (_, b' ' | b'\t' | b'\r' | b'\n') => {}
+                _ if between => {}
                 // One or two of them, where a group needs them.
                 (NOT, b'=') if self.padding || self.count >= 2 => {
                     if !self.padding {
@@ -61,7 +90,6 @@ impl Decoder {
                 }
             }
         }
-        Ok(())
     }
 
     /// Gives the bytes of a group that is not whole; whether a lone character is left over.
@@ -77,23 +105,27 @@ impl Decoder {
     }
 }
 
-/// Decodes whole groups up to the first other character; the rest.
+/// Decodes whole groups up to the first other character or the end of the line; the rest.
 fn groups<'t>(text: &'t [u8], out: &mut Vec<u8>) -> &'t [u8] {
-    let (all, _) = text.as_chunks::<4>();
-    out.reserve(all.len() * 3);
+    // No further than to the end of the line: room is made for all of it at once.
+    let line = memchr::memchr(b'\n', text).and_then(|end| text.get(..end));
+    let (all, _) = line.unwrap_or(text).as_chunks::<4>();
+    let start = out.len();
+    out.resize(start + all.len() * 3, 0);
+    let (room, _) = out.get_mut(start..).unwrap_or(&mut []).as_chunks_mut::<3>();
     let mut done = 0;
-    for group in all {
-        let [a, b, c, d] = group.map(|byte| VALUES[usize::from(byte)]);
-        // No value has the bits of `NOT`.
-        if (a | b | c | d) & 0xC0 != 0 {
+    for (group, bytes) in all.iter().zip(room) {
+        let [a, b, c, d] = group.map(usize::from);
+        let bits = PLACED[0][a] | PLACED[1][b] | PLACED[2][c] | PLACED[3][d];
+        if bits & OTHER != 0 {
             break;
         }
-        let bits = u32::from(a) << 18 | u32::from(b) << 12 | u32::from(c) << 6 | u32::from(d);
-        let [_, bytes @ ..] = bits.to_be_bytes();
-        out.extend_from_slice(&bytes);
-        done += 4;
+        let [_, group @ ..] = bits.to_be_bytes();
+        *bytes = group;
+        done += 1;
     }
-    text.get(done..).unwrap_or(&[])
+    out.truncate(start + done * 3);
+    text.get(done * 4..).unwrap_or(&[])
 }
 
 #[cfg(test)]
