@@ -46,7 +46,10 @@ impl Compression {
             let expected = format!("at most {LARGEST} bytes in a compressed part");
             return Err(Error::new(offset, expected, format!("{plain}")));
         }
+        /// Room that is made before anything was decompressed.
+        const AT_ONCE: usize = 1 << 20;
         let before = out.len();
+        out.reserve((plain as usize + 1).min(AT_ONCE));
         // One more than expected, to notice it.
         let most = u64::from(plain) + 1;
         let read = match self {
@@ -57,9 +60,9 @@ impl Compression {
             Self::Zlib => flate2::read::ZlibDecoder::new(packed)
                 .take(most)
                 .read_to_end(out),
-            Self::Zstd => match ruzstd::decoding::StreamingDecoder::new(packed) {
-                Ok(decoder) => decoder.take(most).read_to_end(out),
-                Err(error) => Err(std::io::Error::other(error.to_string())),
+            Self::Zstd => match zstd::stream::read::Decoder::with_buffer(packed) {
+                Ok(decoder) => decoder.single_frame().take(most).read_to_end(out),
+                Err(error) => Err(error),
             },
         };
         match read {

@@ -146,6 +146,29 @@ pub struct Entry {
 }
 
 impl Page {
+    /// The next event of the page, if it is one whose word says its length: nearly all are. Else nothing is done.
+    #[inline(always)]
+    pub(crate) fn plain(&mut self, page: &[u8], order: Order) -> Option<Entry> {
+        let start = self.at;
+        let word = order.u32_at(page, start)?;
+        let (kind, delta) = match order {
+            Order::Little => (word & 31, word >> 5),
+            Order::Big => (word >> 27, word & ((1 << 27) - 1)),
+        };
+        let length = 4 * kind as usize;
+        let next = start + 4 + length;
+        if !(1..PADDING).contains(&kind) || next > self.end {
+            return None;
+        }
+        self.time = self.time.wrapping_add(u64::from(delta));
+        self.at = next;
+        Some(Entry {
+            time: self.time,
+            start: start + 4,
+            length,
+        })
+    }
+
     /// The next event of the page; `None` behind the last.
     ///
     /// # Errors
@@ -153,6 +176,9 @@ impl Page {
     #[inline]
     pub fn next(&mut self, page: &[u8], order: Order) -> Result<Option<Entry>, Error> {
         while self.at < self.end {
+            if let Some(entry) = self.plain(page, order) {
+                return Ok(Some(entry));
+            }
             let start = self.at;
             let Some(word) = order.u32_at(page, start).filter(|_| start + 4 <= self.end) else {
                 return Err(self.broken(start, page));
@@ -162,17 +188,7 @@ impl Page {
                 Order::Big => (word >> 27, word & ((1 << 27) - 1)),
             };
             if let 1..PADDING = kind {
-                let length = 4 * kind as usize;
-                self.time = self.time.wrapping_add(u64::from(delta));
-                self.at = start + 4 + length;
-                if self.at > self.end {
-                    return Err(self.broken(start, page));
-                }
-                return Ok(Some(Entry {
-                    time: self.time,
-                    start: start + 4,
-                    length,
-                }));
+                return Err(self.broken(start, page));
             }
             if let Some(entry) = self.special(page, order, (start, kind, delta))? {
                 return Ok(Some(entry));

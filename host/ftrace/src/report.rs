@@ -43,7 +43,14 @@ pub struct Report<'t> {
     head_of: (i32, u32),
     /// An entry of a function graph that is a leaf if its exit is next.
     entry: Option<plugins::GraphEntry>,
+    /// Functions that were met last: address and name, at a place that the address gives.
+    recent: Vec<(u64, &'t str)>,
+    /// A second, and how it is written.
+    second: (u64, String),
 }
+
+/// Entries of [`Report::recent`].
+const RECENT: usize = 4096;
 
 impl<'t> Report<'t> {
     /// Begins a report.
@@ -58,6 +65,8 @@ impl<'t> Report<'t> {
             head: String::new(),
             head_of: (0, 0),
             entry: None,
+            recent: vec![(0, ""); RECENT],
+            second: (u64::MAX, String::new()),
         }
     }
 
@@ -115,10 +124,9 @@ impl<'t> Report<'t> {
         }
         self.time(place.time, out);
         let Some(event) = self.trace.formats.get(id) else {
-            let _ = writeln!(out, " [UNKNOWN EVENT: id {id}]");
+            let _ = writeln!(out, "[UNKNOWN EVENT: id {id}]");
             return;
         };
-        out.push(' ');
         out.push_str(&event.name);
         out.push_str(": ");
         text::spaces(20usize.saturating_sub(event.name.len()), out);
@@ -136,16 +144,30 @@ impl<'t> Report<'t> {
         }
     }
 
-    fn time(&self, time: u64, out: &mut String) {
-        let (time, unit, digits) = match self.style.nanoseconds {
-            true => (time, 1_000_000_000, 9),
-            false => (time.saturating_add(500) / 1000, 1_000_000, 6),
+    fn time(&mut self, time: u64, out: &mut String) {
+        const NANO: u64 = 1_000_000_000;
+        const MICRO: u64 = 1_000_000;
+        let (second, rest) = match self.style.nanoseconds {
+            true => (time / NANO, time % NANO),
+            false => {
+                let time = time.saturating_add(500) / 1000;
+                (time / MICRO, time % MICRO)
+            }
         };
-        out.push(' ');
-        text::number(time / unit, 5, ' ', out);
-        out.push('.');
-        text::number(time % unit, digits, '0', out);
-        out.push(':');
+        // Most lines are of the second of the line before.
+        if self.second.0 != second {
+            self.second.0 = second;
+            self.second.1.clear();
+            self.second.1.push(' ');
+            text::number(second, 5, &mut self.second.1);
+            self.second.1.push('.');
+        }
+        out.push_str(&self.second.1);
+        if self.style.nanoseconds {
+            text::three(rest / MICRO, out);
+        }
+        text::six(rest % MICRO, out);
+        out.push_str(": ");
     }
 
     fn body(&mut self, event: &EventFormat, place: Place, data: &[u8], out: &mut String) {

@@ -10,14 +10,11 @@ pub struct Symbols {
     text: String,
 }
 
+/// The name stands at `start` in the text, and ends before the next white space: most names are never asked for.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     address: u64,
-    /// Where the name is in the text.
     start: u32,
-    length: u16,
-    /// The length of the module's name, which stands behind it after a tab and a bracket; 0 for the kernel itself.
-    module: u16,
 }
 
 /// A kernel symbol.
@@ -35,15 +32,23 @@ impl Symbols {
     /// Reads the text of `/proc/kallsyms`. Lines that are none of it are passed over, as are absolute symbols (on x86
     /// they are offsets of per-CPU variables) and the mapping symbols of Arm, as trace-cmd does.
     pub fn parse(text: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(text).into_owned();
+        // A table of 4 MB is read before the first record of each trace.
+        let text = match std::str::from_utf8(text) {
+            Ok(text) => text.to_owned(),
+            Err(_) => String::from_utf8_lossy(text).into_owned(),
+        };
         let mut entries = Vec::with_capacity(text.len() / 40);
-        let mut line_start = 0;
-        for line in text.split_inclusive('\n') {
+        let (mut line_start, bytes) = (0, text.as_bytes());
+        for line_end in memchr::memchr_iter(b'\n', bytes).chain([bytes.len()]) {
+            let line = bytes.get(line_start..line_end).unwrap_or_default();
             entries.extend(entry(line, line_start));
-            line_start += line.len();
+            line_start = line_end + 1;
         }
-        entries.reverse();
+        // Mostly they are sorted already.
         entries.sort_by_key(|entry| entry.address);
+        for same in entries.chunk_by_mut(|one, other| one.address == other.address) {
+            same.reverse();
+        }
         Self { entries, text }
     }
 
@@ -78,42 +83,66 @@ impl Symbols {
     }
 
     fn symbol(&self, entry: &Entry) -> Symbol<'_> {
-        let start = entry.start as usize;
-        let end = start + usize::from(entry.length);
-        let module = end + 2..end + 2 + usize::from(entry.module);
+        let rest = self.text.get(entry.start as usize..).unwrap_or_default();
+        let rest = rest.split('\n').next().unwrap_or_default();
+        let end = rest.find(|c: char| c.is_ascii_whitespace());
+        let (name, behind) = rest.split_at(end.unwrap_or(rest.len()));
+        let module = behind.strip_prefix("\t[").and_then(|it| it.split_once(']'));
         Symbol {
             address: entry.address,
-            name: self.text.get(start..end).unwrap_or_default(),
-            module: match entry.module {
-                0 => "",
-                _ => self.text.get(module).unwrap_or_default(),
-            },
+            name,
+            module: module.map_or("", |(module, _)| module),
         }
     }
 }
 
 /// The entry of a line `ffffffff81000000 T name\t[module]`.
-fn entry(line: &str, line_start: usize) -> Option<Entry> {
-    let (address, rest) = line.split_once(' ')?;
-    let address = u64::from_str_radix(address, 16).ok()?;
-    let (kind, rest) = rest.split_once(' ')?;
-    if matches!(kind, "a" | "A") || rest.starts_with('$') {
+#[inline]
+fn entry(line: &[u8], line_start: usize) -> Option<Entry> {
+    // A 64-bit kernel's addresses have 16 digits.
+    let digits = match line.get(16) {
+        Some(b' ') => 16,
+        _ => memchr::memchr(b' ', line)?,
+    };
+    let (address, rest) = line.split_at_checked(digits)?;
+    let address = hexadecimal(address)?;
+    let [b' ', kind, b' ', first, ..] = rest else {
+        return None;
+    };
+    if matches!(kind, b'a' | b'A') || *first == b'$' || first.is_ascii_whitespace() {
         return None;
     }
-    let end = rest.find(|c: char| c.is_ascii_whitespace());
-    let length = end.unwrap_or(rest.len());
-    let start = line_start + (line.len() - rest.len());
-    let behind = rest.get(length..)?;
-    let module = behind
-        .strip_prefix("\t[")
-        .and_then(|module| module.find(']'));
     Some(Entry {
         address,
-        start: u32::try_from(start).ok()?,
-        length: u16::try_from(length).ok().filter(|length| *length > 0)?,
-        module: module.and_then(|it| u16::try_from(it).ok()).unwrap_or(0),
+        start: u32::try_from(line_start + digits + 3).ok()?,
     })
 }
+
+/// A number of up to 16 hexadecimal digits.
+fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    if !(1..=16).contains(&digits.len()) {
+        return None;
+    }
+    let (mut number, mut wrong) = (0, 0);
+    for digit in digits {
+        let value = DIGITS[usize::from(*digit)];
+        wrong |= value;
+        number = number << 4 | u64::from(value & 15);
+    }
+    (wrong < 16).then_some(number)
+}
+
+/// The value of each character as a hexadecimal digit; 16 for those that are none.
+static DIGITS: [u8; 256] = {
+    let mut table = [16; 256];
+    let mut value = 0;
+    while value < 16 {
+        table[b"0123456789abcdef"[value] as usize] = value as u8;
+        table[b"0123456789ABCDEF"[value] as usize] = value as u8;
+        value += 1;
+    }
+    table
+};
 
 /// The format strings of `trace_printk`, by address.
 #[derive(Clone, Debug, Default)]

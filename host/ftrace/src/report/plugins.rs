@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use super::{Report, end_line, text};
+use crate::dat::Trace;
 use crate::format::{EventFormat, FieldFormat, Formats};
 use crate::records::Place;
 
@@ -54,7 +55,7 @@ pub(super) struct GraphEntry {
     depth: u64,
 }
 
-impl Report<'_> {
+impl<'t> Report<'t> {
     /// Adds the body of an event if it is one of those: `true`.
     pub(super) fn plugin(
         &mut self,
@@ -103,13 +104,30 @@ impl Report<'_> {
         }
     }
 
-    fn symbol(&self, address: u64) -> Option<&str> {
-        Some(self.trace.symbols.find(address)?.name)
+    /// The name of the function at an address.
+    #[inline]
+    fn symbol(&mut self, address: u64) -> Option<&'t str> {
+        const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+        let place = (address.wrapping_mul(SPREAD) >> 52) as usize;
+        match self.recent.get(place) {
+            Some((known, name)) if *known == address && !name.is_empty() => Some(name),
+            _ => self.other_symbol(address, place),
+        }
+    }
+
+    #[inline(never)]
+    fn other_symbol(&mut self, address: u64, place: usize) -> Option<&'t str> {
+        let trace: &'t Trace = self.trace;
+        let name = trace.symbols.find(address)?.name;
+        if let Some(recent) = self.recent.get_mut(place) {
+            *recent = (address, name);
+        }
+        Some(name)
     }
 
     /// Ends the line of an entry, knowing what follows it. `true` if that was its exit.
     pub(super) fn finish_entry(
-        &self,
+        &mut self,
         entry: &GraphEntry,
         place: Place,
         data: &[u8],
@@ -117,6 +135,7 @@ impl Report<'_> {
         out: &mut String,
     ) -> bool {
         let order = self.trace.order;
+        let name = self.symbol(entry.func);
         if let Some(exit) = &self.ids.exit
             && is_whole
             && place.lane == entry.place.lane
@@ -126,7 +145,7 @@ impl Report<'_> {
         {
             self.duration(exit, data, out);
             indent(entry.depth, out);
-            match self.symbol(entry.func) {
+            match name {
                 Some(name) => out.push_str(name),
                 None => {
                     let _ = write!(out, "{:x}", entry.func);
@@ -143,7 +162,7 @@ impl Report<'_> {
     }
 
     /// An entry whose exit comes later.
-    pub(super) fn nested(&self, entry: &GraphEntry, out: &mut String) {
+    pub(super) fn nested(&mut self, entry: &GraphEntry, out: &mut String) {
         out.push_str("             |  ");
         indent(entry.depth, out);
         match self.symbol(entry.func) {
@@ -184,17 +203,7 @@ impl Report<'_> {
             10_001.. => "+ ",
             _ => "  ",
         });
-        let start = out.len();
-        text::number(duration / 1000, 1, ' ', out);
-        // Seven digits before the point leave no room for others.
-        if out.len() - start < 7 {
-            out.push('.');
-            text::number(duration % 1000, 3, '0', out);
-        }
-        let length = out.len() - start;
-        out.push_str(" us ");
-        text::spaces(7usize.saturating_sub(length), out);
-        out.push_str("|  ");
+        text::duration(duration, out);
     }
 
     fn function(
@@ -236,7 +245,7 @@ impl Report<'_> {
         true
     }
 
-    fn stack(&self, event: &EventFormat, data: &[u8], out: &mut String) -> bool {
+    fn stack(&mut self, event: &EventFormat, data: &[u8], out: &mut String) -> bool {
         let Some(callers) = event.field("caller") else {
             return false;
         };

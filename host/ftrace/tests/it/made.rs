@@ -170,10 +170,7 @@ impl Machine {
                 encoder.write_all(bytes).unwrap();
                 encoder.finish().unwrap()
             }
-            "zstd" => {
-                let level = ruzstd::encoding::CompressionLevel::Fastest;
-                ruzstd::encoding::compress_to_vec(bytes, level)
-            }
+            "zstd" => zstd::encode_all(bytes, 3).unwrap(),
             _ => bytes.to_vec(),
         }
     }

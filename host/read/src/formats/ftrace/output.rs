@@ -112,8 +112,22 @@ impl Output {
         {
             return *id;
         }
+        let id = self.other_function(address, identities, find);
+        if let Some(entry) = self.recent.get_mut(place) {
+            *entry = (address, id);
+        }
+        id
+    }
+
+    #[inline(never)]
+    fn other_function<'n>(
+        &mut self,
+        address: u64,
+        identities: &mut Identities,
+        find: impl FnOnce(u64) -> Option<(u64, &'n str)>,
+    ) -> FunctionId {
         let space = self.space;
-        let id = *self
+        *self
             .functions
             .entry(address)
             .or_insert_with(|| match find(address) {
@@ -123,11 +137,7 @@ impl Output {
                     id
                 }
                 None => identities.function_at(space, Addr(address)),
-            });
-        if let Some(entry) = self.recent.get_mut(place) {
-            *entry = (address, id);
-        }
-        id
+            })
     }
 
     /// The thread of a task; the idle tasks, of which each CPU has one, are none.
@@ -171,15 +181,20 @@ impl Output {
     #[inline]
     pub(super) fn put_row(&mut self, row: Row, pid: i32, batch: &mut Batch) {
         if self.sorter.is_some() {
-            let out = Out {
-                row,
-                pid: Some(pid),
-                event: None,
-            };
-            return self.put(out, batch);
+            return self.put_row_in_order(row, pid, batch);
         }
         self.run(&row, pid, batch);
         batch.push(row);
+    }
+
+    #[inline(never)]
+    fn put_row_in_order(&mut self, row: Row, pid: i32, batch: &mut Batch) {
+        let out = Out {
+            row,
+            pid: Some(pid),
+            event: None,
+        };
+        self.put(out, batch);
     }
 
     /// Takes a whole call, when its end is known: `enter` and `exit`, with the depth of the call among those of its

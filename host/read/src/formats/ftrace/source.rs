@@ -1,16 +1,19 @@
 //! The records of a trace.dat, or of raw pages, as events.
 
 mod missing;
+mod names;
 mod survey;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use kymo_event::{
-    Addr, Batch, Cpu, Damage, Duration, EventKind, Field, FunctionId, Gap, InterruptId,
-    InterruptKind, Irq, Row, RowKind, StreamId, StreamInfo, ThreadId, Time, TraceInfo, Wanted,
+    Addr, Batch, Cpu, Damage, EventKind, Field, FunctionId, Gap, InterruptKind, Row, RowKind,
+    StreamId, StreamInfo, ThreadId, Time, TraceInfo, Wanted,
 };
-use kymo_ftrace::{EventFormat, Lost, Place, Record, Records, Scope, Step, Trace};
+use kymo_ftrace::{EventFormat, Lost, Place, Record, Records, Step, Trace};
 
+use self::missing::local;
 use self::survey::{Kinds, remarks};
 use super::fields;
 use super::meaning::{self, Exit, Meaning, SOFTIRQS, Switch};
@@ -30,7 +33,7 @@ pub(super) struct DatSource {
 /// All but the records.
 struct Reader {
     trace: Trace,
-    meanings: Vec<Option<Meaning>>,
+    meanings: Arc<[Option<Meaning>]>,
     output: Output,
     wanted: Wanted,
     /// Whether system calls are calls: not where functions are traced, of which some hold a system call's beginning
@@ -38,6 +41,8 @@ struct Reader {
     calls: bool,
     /// The time of the last record of each lane.
     last: Vec<Option<Time>>,
+    /// The latest time of each lane.
+    latest: Vec<Time>,
     /// Whether calls come as their exits alone.
     exits_alone: bool,
     /// The calls that are open, by their depths as recorded.
@@ -85,15 +90,17 @@ impl DatSource {
         }
         info.remarks = remarks(&trace, &kinds);
         let last = vec![None; info.streams.len()];
+        let latest = vec![Time(i64::MIN); info.streams.len()];
         Self {
             info,
             reader: Reader {
                 trace,
-                meanings,
+                meanings: meanings.into(),
                 output,
                 wanted: options.wanted,
                 calls: kinds.entries == 0 && kinds.exits == 0,
                 last,
+                latest,
                 exits_alone,
                 stacks: Stacks::default(),
                 ended: false,
@@ -126,15 +133,23 @@ impl Source for DatSource {
             records,
             bytes,
         } = self;
+        let meanings = Arc::clone(&reader.meanings);
         while !batch.is_full() && !reader.ended {
             match records.next(&reader.trace, bytes) {
-                Some((place, Step::Record(record))) => reader.record(place, &record, info, batch),
+                Some((place, Step::Record(record))) => {
+                    reader.record(place, &record, &meanings, info, batch);
+                }
                 Some((place, Step::Lost(lost))) => reader.lost(place, lost, batch),
                 Some((place, Step::Damage(error, bytes))) => {
                     let damage = (error.offset, bytes, error.to_string());
                     reader.damage(place, damage, info, batch);
                 }
                 None => reader.ended = true,
+            }
+        }
+        for (stream, latest) in info.streams.iter_mut().zip(&reader.latest) {
+            if stream.start.is_some() {
+                stream.end = stream.end.max(Some(*latest));
             }
         }
         if reader.ended && !batch.is_full() {
@@ -195,23 +210,22 @@ impl Reader {
         &mut self,
         place: Place,
         record: &Record<'_>,
+        meanings: &[Option<Meaning>],
         info: &mut TraceInfo,
         batch: &mut Batch,
     ) {
         let at = time(place.time);
-        let last = self.last.get(place.lane).copied().flatten();
-        if let Some(by) = last.and_then(|last| last.since(at))
-            && by > Duration(0)
-        {
-            info.steps_back = true;
-            self.gap(place, Gap::TimeBackward { by }, batch);
+        let Some(before) = self.last.get(place.lane).copied() else {
+            return;
+        };
+        if before.is_none_or(|before| at < before) {
+            self.began_or_stepped_back(place, at, before, info, batch);
         }
         if let Some(last) = self.last.get_mut(place.lane) {
             *last = Some(at);
         }
-        if let Some(stream) = info.streams.get_mut(place.lane) {
-            stream.start.get_or_insert(at);
-            stream.end = stream.end.max(Some(at));
+        if let Some(latest) = self.latest.get_mut(place.lane) {
+            *latest = (*latest).max(at);
         }
         let data = record.data;
         let pid = data.get(4..8).map_or(0, |pid| self.trace.order.number(pid));
@@ -224,21 +238,41 @@ impl Reader {
             pid,
             thread: self.output.thread(pid, &mut info.identities),
         };
-        let meaning = event_id(&self.trace, data).and_then(|id| self.meanings.get_mut(id));
-        // The meaning is put back below.
-        let Some(meaning) = meaning.and_then(Option::take) else {
-            return self.other(&at, batch);
-        };
-        self.meant(&meaning, &at, info, batch);
-        if let Some(slot) = event_id(&self.trace, data).and_then(|id| self.meanings.get_mut(id)) {
-            *slot = Some(meaning);
+        let id = event_id(&self.trace, data);
+        match id.and_then(|id| meanings.get(id)?.as_ref()) {
+            Some(meaning) => self.meant(meaning, &at, info, batch),
+            None => self.other(&at, batch),
         }
     }
 
+    /// The first record of a lane, or one whose time is before that of the one before.
+    #[inline(never)]
+    fn began_or_stepped_back(
+        &mut self,
+        place: Place,
+        at: Time,
+        before: Option<Time>,
+        info: &mut TraceInfo,
+        batch: &mut Batch,
+    ) {
+        if let Some(stream) = info.streams.get_mut(place.lane)
+            && stream.start.is_none()
+        {
+            stream.start = Some(at);
+            return;
+        }
+        if let Some(by) = before.and_then(|before| before.since(at)) {
+            info.steps_back = true;
+            self.gap(place, Gap::TimeBackward { by }, batch);
+        }
+    }
+
+    #[inline]
     fn field(&self, field: &kymo_ftrace::FieldFormat, data: &[u8]) -> u64 {
         self.trace.scope().field(field, data)
     }
 
+    #[inline]
     fn function(&mut self, address: u64, info: &mut TraceInfo) -> FunctionId {
         let symbols = &self.trace.symbols;
         self.output
@@ -262,9 +296,9 @@ impl Reader {
             Meaning::Exit(exit) => {
                 let function = self.function(self.field(&exit.func, at.data), info);
                 let depth = self.field(&exit.depth, at.data);
-                let begin = self.field(&exit.calltime, at.data);
-                let begin = self.local(begin, at);
-                self.stacks.exit(at.task(), function, depth, begin);
+                let (trace, task) = (&self.trace, at.task());
+                let begin = || local(trace, trace.scope().field(&exit.calltime, at.data), at);
+                self.stacks.exit(task, function, depth, begin);
                 self.put_missing(at, batch);
                 let mut row = at.row(RowKind::Exit).function(Some(function));
                 row.named = true;
@@ -435,85 +469,6 @@ impl Reader {
         }
     }
 
-    /// The name of a task stands in a record.
-    fn name(
-        &mut self,
-        pid: i32,
-        comm: Option<&kymo_ftrace::FieldFormat>,
-        at: &At<'_>,
-        info: &mut TraceInfo,
-        batch: &mut Batch,
-    ) {
-        let Some(comm) = comm else { return };
-        let scope: Scope<'_> = self.trace.scope();
-        let bytes = scope.bytes(comm, at.data);
-        let end = bytes
-            .iter()
-            .position(|byte| *byte == 0)
-            .unwrap_or(bytes.len());
-        let name = bytes.get(..end).unwrap_or_default();
-        let Some(thread) = self.output.thread(pid, &mut info.identities) else {
-            return;
-        };
-        let known = info.identities.thread_name(thread);
-        if known.is_none_or(|known| known.as_bytes() != name) {
-            let name = String::from_utf8_lossy(name).into_owned();
-            self.rename(pid, &name, at, info, batch);
-        }
-    }
-
-    fn rename(
-        &mut self,
-        pid: i32,
-        name: &str,
-        at: &At<'_>,
-        info: &mut TraceInfo,
-        batch: &mut Batch,
-    ) {
-        let Some(thread) = self.output.thread(pid, &mut info.identities) else {
-            return;
-        };
-        if name.is_empty() || info.identities.thread_name(thread) == Some(name) {
-            return;
-        }
-        info.identities.name_thread(thread, name);
-        let name = name.to_owned();
-        self.besides(EventKind::ThreadName { thread, name }, at, batch);
-    }
-
-    fn interrupt(
-        &mut self,
-        kind: InterruptKind,
-        number: u64,
-        name: Option<&str>,
-        at: &At<'_>,
-        info: &mut TraceInfo,
-        batch: &mut Batch,
-    ) -> Option<InterruptId> {
-        let irq = Irq(u32::try_from(number).ok()?);
-        let id = info.identities.interrupt(self.output.space, kind, irq);
-        if let Some(name) = name.filter(|name| !name.is_empty())
-            && info.identities.interrupt_name(id).is_none()
-        {
-            info.identities.name_interrupt(id, name);
-            let name = name.to_owned();
-            self.besides(EventKind::IsrName { irq: id, name }, at, batch);
-        }
-        Some(id)
-    }
-
-    /// Something that follows from a record besides.
-    fn besides(&mut self, kind: EventKind, at: &At<'_>, batch: &mut Batch) {
-        let mut row = at.row(RowKind::Rare);
-        row.record = false;
-        let out = Out {
-            row,
-            pid: None,
-            event: Some((kind, "".into(), Vec::new())),
-        };
-        self.output.put(out, batch);
-    }
-
     /// The event's name and fields.
     fn details(&self, at: &At<'_>) -> (Cow<'static, str>, Vec<Field>) {
         let event: Option<&EventFormat> =
@@ -537,9 +492,14 @@ impl Reader {
     /// The record means what this row says.
     #[inline]
     fn row(&mut self, row: Row, at: &At<'_>, batch: &mut Batch) {
-        if self.wanted != Wanted::Everything {
-            return self.output.put_row(row, at.pid, batch);
+        match self.wanted {
+            Wanted::Everything => self.row_with_details(row, at, batch),
+            _ => self.output.put_row(row, at.pid, batch),
         }
+    }
+
+    #[inline(never)]
+    fn row_with_details(&mut self, row: Row, at: &At<'_>, batch: &mut Batch) {
         let (name, fields) = self.details(at);
         let event = kymo_event::EventRef {
             row: &row,

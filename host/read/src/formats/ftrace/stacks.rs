@@ -1,23 +1,21 @@
 //! The calls that are open in each task, by the depths that the kernel recorded: they show which exits are missing.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 
-use kymo_event::{Cpu, FunctionId, Time};
+use kymo_event::{FunctionId, Time};
 
 /// A thread, or the idle task of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Task {
-    pid: i32,
-    /// Of an idle task.
-    cpu: Option<Cpu>,
-}
+pub(super) struct Task(u64);
 
 impl Task {
     /// The task with this number, on this CPU.
-    pub(super) fn new(pid: i32, cpu: u32) -> Self {
-        Self {
-            pid,
-            cpu: (pid <= 0).then_some(Cpu(cpu)),
+    #[inline]
+    pub(super) const fn new(pid: i32, cpu: u32) -> Self {
+        match pid {
+            ..=0 => Self((cpu as u64) << 32 | u32::MAX as u64),
+            pid => Self(pid.unsigned_abs() as u64),
         }
     }
 }
@@ -66,7 +64,7 @@ impl Stacks {
         self.losses.extend(last);
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(&mut self, task: Task) -> usize {
         match self.recent {
             Some((recent, place)) if recent == task => place,
@@ -74,6 +72,7 @@ impl Stacks {
         }
     }
 
+    #[inline(never)]
     fn find(&mut self, task: Task) -> usize {
         if self.places.len() >= MOST_TASKS {
             self.places.clear();
@@ -114,25 +113,29 @@ impl Stacks {
         task: Task,
         function: FunctionId,
         depth: u64,
-        begin: Option<Time>,
+        begin: impl FnOnce() -> Option<Time>,
     ) {
         let place = self.place(task);
         let Some(stack) = self.stacks.get_mut(place) else {
             return;
         };
+        let begin = LazyCell::new(begin);
         while let Some(open) = stack.pop_if(|open| open.depth >= depth) {
             // Of two calls of one function, the end of the first and the beginning of the second may be lost.
-            let is_other = || {
-                let first = open.losses.saturating_sub(self.forgotten);
-                let losses = self.losses.get(first..).unwrap_or_default();
-                begin.is_some_and(|begin| {
-                    losses
-                        .iter()
-                        .any(|loss| open.entered <= *loss && *loss < begin)
-                })
-            };
-            if open.depth == depth && open.function == function && !is_other() {
-                break;
+            let first = open.losses.saturating_sub(self.forgotten);
+            let losses = self.losses.get(first..).unwrap_or_default();
+            if open.depth == depth && open.function == function {
+                let begin = match losses {
+                    [] => None,
+                    _ => *begin,
+                };
+                let is_other = begin.is_some_and(|begin| {
+                    let mut losses = losses.iter();
+                    losses.any(|loss| open.entered <= *loss && *loss < begin)
+                });
+                if !is_other {
+                    break;
+                }
             }
             self.missing.push(open.entered);
         }
