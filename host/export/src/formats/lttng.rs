@@ -12,12 +12,17 @@
 //! | lost events | `events_discarded` of packets |
 //! | anything else | itself, by its name with its fields |
 //!
-//! A stream is a file `stream_N`, and there is none that holds nothing. Idle threads are thread 0, as on Linux. A thread's
-//! state when it loses its processor is in no source here: it is 0, runnable.
+//! A stream is a file `stream_N`, and there is none that holds nothing. Idle threads are thread 0, as on Linux.
+//!
+//! `prev_state` of a switch is what the source says where it does (Linux). Elsewhere the trace shows it later: a thread
+//! that is woken before it runs again was blocked (`TASK_INTERRUPTIBLE`), one that runs again without that was
+//! preempted (0, runnable). The field is written as 0 and set when the wakeup comes. In a trace without wakeups, and
+//! behind losses, it stays 0.
 
 mod about;
 mod classes;
 mod packets;
+mod sched;
 mod syscalls;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -31,9 +36,10 @@ use kymo_event::{
     ThreadId, Time, TraceInfo, Value, Wanted,
 };
 
-use self::about::{clock, environment, is_idle};
+use self::about::{clock, environment};
 use self::classes::{Classes, FieldOf, Type, identifier};
-use self::packets::Stream;
+use self::packets::{Position, Stream};
+use self::sched::{Left, NUMBERED, number};
 use crate::Summary;
 use crate::format::{Context, Destination, Format, Shape, Sink, Takes};
 use crate::listing::whole;
@@ -52,12 +58,6 @@ pub static FORMAT: Format = Format {
     merges_threads: false,
     open,
 };
-
-/// What a thread's priority is where nothing tells it: that of Linux's ordinary threads.
-const PRIORITY: i32 = 20;
-
-/// Numbers of threads whose own do not fit begin here.
-const NUMBERED: i32 = 1 << 20;
 
 fn open<'a>(
     _: &TraceInfo,
@@ -83,6 +83,9 @@ fn open<'a>(
         taken: HashSet::new(),
         next_tid: NUMBERED,
         priorities: HashMap::new(),
+        waiting: HashMap::new(),
+        woken: Vec::new(),
+        has_wakeups: false,
         payload: Vec::new(),
         held: 0,
         left_out: 0,
@@ -97,33 +100,39 @@ struct Lttng<'a> {
     classes: Classes,
     /// The time of tick 0, once there was an event.
     base: Option<Time>,
-    streams: BTreeMap<(StreamId, u32), Processor>,
+    streams: BTreeMap<Key, Processor>,
     /// The numbers of threads, by [`ThreadId`].
     tids: Vec<Option<i32>>,
     taken: HashSet<i32>,
     next_tid: i32,
     priorities: HashMap<ThreadId, i32>,
+    /// Where the states are of threads that lost their processor, and have not got one or been woken since.
+    waiting: HashMap<ThreadId, StateAt>,
+    /// Of those the ones that were woken, whose states are to be set.
+    woken: Vec<StateAt>,
+    /// Whether the source tells of wakeups.
+    has_wakeups: bool,
     payload: Vec<u8>,
     held: u64,
     left_out: u64,
 }
 
+/// Which streams there are: one for each of the source's, by processor where its own are of threads.
+type Key = (StreamId, u32);
+
+/// Where a `prev_state` was written.
+type StateAt = (Key, Position);
+
 /// A stream, and what happens on its processor.
 struct Processor {
+    key: Key,
     stream: Stream,
     cpu: u32,
     /// Who runs.
     thread: Option<ThreadId>,
-    /// Who lost the processor last, and when, if nobody is known to have got it.
-    out: Option<(u64, Option<ThreadId>)>,
+    /// Who lost the processor last, if nobody is known to have got it.
+    out: Option<Left>,
     interrupts: Vec<InterruptId>,
-}
-
-/// A thread in an event: number, priority, name.
-struct Actor {
-    tid: i32,
-    priority: i32,
-    comm: [u8; 16],
 }
 
 /// The values of an event's fields, as they are added.
@@ -198,6 +207,15 @@ impl Sink for Lttng<'_> {
     fn finish(mut self: Box<Self>, info: &TraceInfo, summary: &mut Summary) -> io::Result<()> {
         for mut processor in std::mem::take(&mut self.streams).into_values() {
             self.end_out(info, &mut processor)?;
+            self.streams.insert(processor.key, processor);
+        }
+        if self.has_wakeups {
+            // They wait still.
+            let waiting = std::mem::take(&mut self.waiting);
+            self.woken.extend(waiting.into_values());
+        }
+        self.set_states()?;
+        for processor in std::mem::take(&mut self.streams).into_values() {
             processor.stream.finish()?;
         }
         let environment = environment(info, self.context);
@@ -224,6 +242,7 @@ impl Lttng<'_> {
             None => {
                 let number = self.streams.len();
                 Processor {
+                    key,
                     stream: Stream::new(
                         self.directory.join(format!("stream_{number}")),
                         number as u64,
@@ -245,7 +264,7 @@ impl Lttng<'_> {
         };
         let result = self.on(info, event, ticks, &mut processor);
         self.streams.insert(key, processor);
-        result
+        result.and_then(|()| self.set_states())
     }
 
     /// An event of a processor.
@@ -256,8 +275,8 @@ impl Lttng<'_> {
         ticks: u64,
         processor: &mut Processor,
     ) -> io::Result<()> {
-        if let Some((time, _)) = processor.out
-            && ticks > time
+        if let Some(left) = &processor.out
+            && ticks > left.ticks
             && event.kind != EventKind::SwitchedIn
         {
             self.end_out(info, processor)?;
@@ -265,16 +284,36 @@ impl Lttng<'_> {
         match &event.kind {
             EventKind::SwitchedOut => {
                 self.end_out(info, processor)?;
-                processor.out = Some((ticks, event.thread.or(processor.thread)));
+                let thread = event.thread.or(processor.thread);
+                self.learn_priority(thread, event, "prev_prio");
+                processor.out = Some(Left {
+                    ticks,
+                    thread,
+                    state: number(event, "prev_state"),
+                });
                 processor.thread = None;
                 Ok(())
             }
             EventKind::SwitchedIn => {
-                let before = processor.out.take().and_then(|(_, thread)| thread);
+                let mut before = processor.out.take().unwrap_or(Left {
+                    ticks,
+                    thread: None,
+                    state: None,
+                });
+                // One record of Linux's is both.
+                before.state = before.state.or_else(|| number(event, "prev_state"));
+                self.learn_priority(before.thread, event, "prev_prio");
+                self.learn_priority(event.thread, event, "next_prio");
                 processor.thread = event.thread;
-                self.switch(info, (before, event.thread), ticks, processor)
+                self.switch(info, &before, event.thread, ticks, processor)
             }
-            EventKind::Ready { thread } => self.wakeup(info, *thread, ticks, processor),
+            EventKind::Ready { thread } => {
+                self.learn_priority(Some(*thread), event, "prio");
+                let target = number(event, "target_cpu");
+                self.has_wakeups = true;
+                self.woken.extend(self.waiting.remove(thread));
+                self.wakeup(info, *thread, target, ticks, processor)
+            }
             EventKind::IsrEnter { irq } => {
                 processor.interrupts.push(*irq);
                 self.interrupt(info, *irq, true, ticks, processor)
@@ -308,17 +347,6 @@ impl Lttng<'_> {
         }
     }
 
-    /// Nobody got the processor that a thread lost.
-    fn end_out(&mut self, info: &TraceInfo, processor: &mut Processor) -> io::Result<()> {
-        match processor.out.take() {
-            Some((time, thread)) => {
-                let time = time.max(processor.stream.last);
-                self.switch(info, (thread, None), time, processor)
-            }
-            None => Ok(()),
-        }
-    }
-
     fn write(
         &mut self,
         name: &str,
@@ -337,47 +365,6 @@ impl Lttng<'_> {
         processor
             .stream
             .event(id, ticks, |bytes| bytes.extend_from_slice(payload))
-    }
-
-    fn switch(
-        &mut self,
-        info: &TraceInfo,
-        (before, next): (Option<ThreadId>, Option<ThreadId>),
-        ticks: u64,
-        processor: &mut Processor,
-    ) -> io::Result<()> {
-        let cpu = processor.cpu;
-        let (before, next) = (self.actor(info, before, cpu), self.actor(info, next, cpu));
-        self.write("sched_switch", ticks, processor, |record| {
-            record.comm("prev_comm", before.comm);
-            record.int32("prev_tid", before.tid);
-            record.int32("prev_prio", before.priority);
-            record.long("prev_state", Type::Int64, 0);
-            record.comm("next_comm", next.comm);
-            record.int32("next_tid", next.tid);
-            record.int32("next_prio", next.priority);
-        })
-    }
-
-    fn wakeup(
-        &mut self,
-        info: &TraceInfo,
-        thread: ThreadId,
-        ticks: u64,
-        processor: &mut Processor,
-    ) -> io::Result<()> {
-        let actor = self.actor(info, Some(thread), processor.cpu);
-        if actor.tid == 0 {
-            // An idle thread needs nobody to wake it.
-            return Ok(());
-        }
-        let cpu = processor.cpu as i32;
-        self.write("sched_wakeup", ticks, processor, |record| {
-            record.comm("comm", actor.comm);
-            record.int32("tid", actor.tid);
-            record.int32("prio", actor.priority);
-            record.int32("target_cpu", cpu);
-        })
     }
 
     fn interrupt(
@@ -514,64 +501,13 @@ impl Lttng<'_> {
         {
             processor.thread = None;
             processor.interrupts.clear();
+            // A wakeup may be among them.
+            self.waiting.clear();
             return processor.stream.lose(*events);
         }
         self.write("kymo_gap", ticks, processor, |record| {
             record.text("kind", gap.name());
             record.text("message", &gap.to_string());
         })
-    }
-
-    /// A thread as events name it; nobody is the idle thread of the processor.
-    fn actor(&mut self, info: &TraceInfo, thread: Option<ThreadId>, cpu: u32) -> Actor {
-        let name = thread.and_then(|thread| info.identities.thread_name(thread));
-        let is_idle = thread.is_none() || name.is_some_and(is_idle);
-        let own = match (name, thread) {
-            (Some(name), _) => name.to_owned(),
-            (None, Some(thread)) => format!("{:#x}", info.identities.tid(thread).0),
-            (None, None) => format!("swapper/{cpu}"),
-        };
-        let mut comm = [0; 16];
-        // With a zero at its end, and no part of a character.
-        let mut length = own.len().min(15);
-        while !own.is_char_boundary(length) {
-            length -= 1;
-        }
-        for (place, byte) in comm.iter_mut().zip(own.as_bytes().iter().take(length)) {
-            *place = *byte;
-        }
-        let tid = match thread.filter(|_| !is_idle) {
-            Some(thread) => self.tid(info, thread),
-            None => 0,
-        };
-        let priority = thread.and_then(|thread| self.priorities.get(&thread));
-        Actor {
-            tid,
-            priority: priority.copied().unwrap_or(PRIORITY),
-            comm,
-        }
-    }
-
-    /// The number of a thread: its own, if that fits and is nobody else's.
-    fn tid(&mut self, info: &TraceInfo, thread: ThreadId) -> i32 {
-        let place = thread.0 as usize;
-        if let Some(Some(known)) = self.tids.get(place) {
-            return *known;
-        }
-        let own = i32::try_from(info.identities.tid(thread).0).ok();
-        let own = own.filter(|own| *own > 0 && self.taken.insert(*own));
-        let tid = own.unwrap_or_else(|| {
-            while !self.taken.insert(self.next_tid) {
-                self.next_tid = self.next_tid.saturating_add(1);
-            }
-            self.next_tid
-        });
-        if self.tids.len() <= place {
-            self.tids.resize(place + 1, None);
-        }
-        if let Some(room) = self.tids.get_mut(place) {
-            *room = Some(tid);
-        }
-        tid
     }
 }

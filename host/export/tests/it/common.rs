@@ -7,6 +7,7 @@
 
 pub mod json;
 pub mod proto;
+pub mod python;
 pub mod timeline;
 pub mod traces;
 

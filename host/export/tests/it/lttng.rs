@@ -16,7 +16,7 @@ use kymo_symbols::Symbols;
 use crate::common::{missing, traces};
 
 /// Exports an input.
-fn export(input: &Path, directory: &Path) -> Summary {
+pub fn export(input: &Path, directory: &Path) -> Summary {
     let mut source = open(input, &OpenOptions::default()).unwrap();
     let (symbols, options) = (Arc::new(Symbols::new()), Options::default());
     let format = Formats::built_in().by_name("lttng").unwrap();
@@ -29,7 +29,8 @@ fn export(input: &Path, directory: &Path) -> Summary {
     export.finish(source.info()).unwrap()
 }
 
-fn read(input: &Path) -> (TraceInfo, Vec<Event>) {
+/// The events of an input.
+pub fn read(input: &Path) -> (TraceInfo, Vec<Event>) {
     let mut source = open(input, &OpenOptions::default()).unwrap();
     let events = Events::new(&mut *source).map(Result::unwrap).collect();
     (source.info().clone(), events)
@@ -233,6 +234,58 @@ fn losses_are_discarded_events_and_streams_that_hold_nothing_have_no_file() {
     assert_eq!(lost, 12);
     assert_eq!(write, Some((Some(5), Some(100))));
     assert!(complaints(&directory).is_none_or(|it| it.is_empty()));
+}
+
+#[test]
+fn a_thread_that_is_woken_before_it_runs_again_was_blocked() {
+    const OUT: u32 = 306;
+    const IN: u32 = 305;
+    const START: u32 = 302;
+    let [a, b, c] = [0x0a01_0001, 0x0a01_0002, 0x0a01_0003];
+    let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, 1_000_000);
+    stream.processor(0).uptime(10);
+    let mut time = 11;
+    let mut switch = |stream: &mut Stream, from: u64, to: u64| {
+        time += 1;
+        stream.item(time, OUT, from).item(time, IN, to);
+        time
+    };
+    // A is woken while B runs; B is not before it runs again; C waits when the trace ends.
+    switch(&mut stream, c, a);
+    switch(&mut stream, a, b);
+    let now = switch(&mut stream, b, c);
+    // More than a packet.
+    for step in 0..40_000 {
+        stream.item(now, 512 + step % 16, 7);
+    }
+    stream.item(now, START, a);
+    switch(&mut stream, c, b);
+    switch(&mut stream, b, a);
+    let folder = tempfile::tempdir().unwrap();
+    let (input, directory) = (folder.path().join("stream"), folder.path().join("trace"));
+    fs::write(&input, &stream.bytes).unwrap();
+    export(&input, &directory);
+    assert!(complaints(&directory).is_none_or(|it| it.is_empty()));
+    let trace = kymo_ctf::Trace::open(&directory).unwrap();
+    let mut messages = trace.messages().unwrap();
+    let mut found = Vec::new();
+    while let Some((_, message)) = messages.next_message().unwrap() {
+        if let kymo_ctf::Message::Event(event) = message
+            && event.name() == "sched_switch"
+        {
+            let number = |name| event.field(name).and_then(|value| value.as_i64()).unwrap();
+            found.push((
+                number("prev_tid") & 15,
+                number("prev_state"),
+                number("next_tid") & 15,
+            ));
+        }
+    }
+    // The first two of C: it runs again without a wakeup, then waits to the end.
+    assert_eq!(
+        found,
+        [(3, 0, 1), (1, 1, 2), (2, 0, 3), (3, 1, 2), (2, 1, 1)]
+    );
 }
 
 #[test]

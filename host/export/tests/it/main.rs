@@ -6,6 +6,7 @@ mod common;
 mod ctf;
 mod lists;
 mod lttng;
+mod lttnganalyses;
 mod perfetto;
 mod spaces;
 mod stacks;

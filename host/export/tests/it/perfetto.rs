@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use crate::common::proto::{self, Perfetto, TaskState};
+use crate::common::python::{self, Environment};
 use crate::common::timeline::{expected_calls, spans};
 use crate::common::{Trace, missing, skipped, traces};
 use kymo_event::EventKind;
@@ -258,38 +259,15 @@ fn a_name_that_comes_late_is_told_and_a_track_without_events_is_not() {
     assert_eq!(names, ["boss"]);
 }
 
-/// Where the schema of Perfetto is installed for this test: in the folder that cargo gives tests,
-/// so that it is there the next time. `None` where it can't be had.
+/// A Python that has the schema of Perfetto. `None` where it can't be had.
 fn python() -> Option<PathBuf> {
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("perfetto-schema");
-    let python = home.join("bin/python3");
-    let works = |python: &Path| {
-        let import = "from perfetto.protos.perfetto.trace import perfetto_trace_pb2";
-        let run = Command::new(python).args(["-c", import]).output();
-        run.is_ok_and(|run| run.status.success())
-    };
-    if works(&python) {
-        return Some(python);
-    }
-    let run = |program: &Path, arguments: &[&str]| {
-        let run = Command::new(program).args(arguments).output();
-        run.is_ok_and(|run| run.status.success())
-    };
-    let made = run(Path::new("python3"), &["-m", "venv", home.to_str()?])
-        && run(
-            &home.join("bin/pip"),
-            &[
-                "install",
-                "--quiet",
-                "--timeout",
-                "20",
-                "--retries",
-                "1",
-                "perfetto==0.59.1",
-                "protobuf",
-            ],
-        );
-    (made && works(&python)).then_some(python)
+    python::with(&Environment {
+        name: "perfetto-schema",
+        python: "python3",
+        has_system_packages: false,
+        packages: &["perfetto==0.59.1", "protobuf"],
+        imports: "from perfetto.protos.perfetto.trace import perfetto_trace_pb2",
+    })
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! before: 5 bits of number, 27 bits of time. Else it is 13 bytes.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 /// The trace's UUID in packets and metadata.
@@ -27,6 +27,17 @@ const SHORT_IDS: u32 = 31;
 /// The bits of time in a short header.
 const SHORT_BITS: u32 = 27;
 
+/// A place in a stream's file, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Position(u64);
+
+impl Position {
+    /// So many bytes behind it.
+    pub const fn behind(self, bytes: u64) -> Self {
+        Self(self.0 + bytes)
+    }
+}
+
 /// The packets of one processor.
 pub(super) struct Stream {
     path: PathBuf,
@@ -34,6 +45,10 @@ pub(super) struct Stream {
     instance: u64,
     cpu: u32,
     bytes: Vec<u8>,
+    /// The bytes of the packets before this one.
+    written: u64,
+    /// Where the fields of the last event begin.
+    payload: u64,
     begin: u64,
     /// The time of the last event.
     pub last: u64,
@@ -52,6 +67,8 @@ impl Stream {
             instance,
             cpu,
             bytes: Vec::new(),
+            written: 0,
+            payload: 0,
             begin: 0,
             last: 0,
             sequence: 0,
@@ -80,10 +97,35 @@ impl Stream {
             self.bytes.extend(ticks.to_le_bytes());
         }
         self.last = ticks;
+        self.payload = self.written + self.bytes.len() as u64;
         payload(&mut self.bytes);
         if self.bytes.len() >= LONGEST {
             return self.end_packet();
         }
+        Ok(())
+    }
+
+    /// Where the fields of the last event begin.
+    pub const fn payload(&self) -> Position {
+        Position(self.payload)
+    }
+
+    /// Replaces bytes that were written, in the packet that is open or an earlier one.
+    pub fn set(&mut self, position: Position, value: &[u8]) -> io::Result<()> {
+        if let Some(place) = position.0.checked_sub(self.written) {
+            let place = usize::try_from(place).unwrap_or(usize::MAX);
+            let room = self.bytes.get_mut(place..);
+            if let Some(room) = room.and_then(|room| room.get_mut(..value.len())) {
+                room.copy_from_slice(value);
+            }
+            return Ok(());
+        }
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        file.seek(SeekFrom::Start(position.0))?;
+        file.write_all(value)?;
+        file.seek(SeekFrom::Start(self.written))?;
         Ok(())
     }
 
@@ -124,6 +166,7 @@ impl Stream {
             none => none.insert(BufWriter::new(File::create_new(&self.path)?)),
         };
         file.write_all(&self.bytes)?;
+        self.written += self.bytes.len() as u64;
         self.bytes.clear();
         self.sequence += 1;
         self.untold = false;

@@ -1,0 +1,194 @@
+//! Switches and wakeups: who runs, who waits, and for what.
+
+use std::io;
+
+use kymo_event::{Event, ThreadId, TraceInfo, Value};
+
+use super::about::is_idle;
+use super::classes::Type;
+use super::{Lttng, Processor};
+
+/// What a thread's priority is where nothing tells it: that of Linux's ordinary threads.
+const PRIORITY: i32 = 20;
+
+/// Numbers of threads whose own do not fit begin here.
+pub(super) const NUMBERED: i32 = 1 << 20;
+
+/// The state of a thread that waits (`TASK_INTERRUPTIBLE`).
+const BLOCKED: i64 = 1;
+
+/// Where `prev_state` is in a `sched_switch`: behind the name, the number and the priority.
+const STATE_AT: u64 = 16 + 4 + 4;
+
+/// The bits of Linux's `prev_state` that say what a thread waits for; those above say that it was preempted.
+const STATES: i64 = 0xFF;
+
+/// A thread that lost its processor.
+pub(super) struct Left {
+    pub ticks: u64,
+    pub thread: Option<ThreadId>,
+    /// Its state, if the source says it.
+    pub state: Option<i64>,
+}
+
+/// A thread in an event: number, priority, name.
+struct Actor {
+    tid: i32,
+    priority: i32,
+    comm: [u8; 16],
+}
+
+/// The number in a field of an event.
+pub(super) fn number(event: &Event, name: &str) -> Option<i64> {
+    let field = event.fields.iter().find(|field| field.name == name)?;
+    match field.value {
+        Value::Unsigned(value) | Value::Hex(value) => i64::try_from(value).ok(),
+        Value::Signed(value) => Some(value),
+        _ => None,
+    }
+}
+
+impl Lttng<'_> {
+    /// Writes that threads which were woken had been blocked.
+    pub(super) fn set_states(&mut self) -> io::Result<()> {
+        for (key, position) in self.woken.drain(..) {
+            if let Some(processor) = self.streams.get_mut(&key) {
+                processor.stream.set(position, &BLOCKED.to_le_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody got the processor that a thread lost.
+    pub(super) fn end_out(
+        &mut self,
+        info: &TraceInfo,
+        processor: &mut Processor,
+    ) -> io::Result<()> {
+        match processor.out.take() {
+            Some(left) => {
+                let ticks = left.ticks.max(processor.stream.last);
+                self.switch(info, &left, None, ticks, processor)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The priority of a thread, where the source tells it with the event.
+    pub(super) fn learn_priority(&mut self, thread: Option<ThreadId>, event: &Event, field: &str) {
+        let told = number(event, field).and_then(|told| i32::try_from(told).ok());
+        if let (Some(thread), Some(told)) = (thread, told) {
+            self.priorities.insert(thread, told);
+        }
+    }
+
+    pub(super) fn switch(
+        &mut self,
+        info: &TraceInfo,
+        left: &Left,
+        entered: Option<ThreadId>,
+        ticks: u64,
+        processor: &mut Processor,
+    ) -> io::Result<()> {
+        let cpu = processor.cpu;
+        let before = self.actor(info, left.thread, cpu);
+        let next = self.actor(info, entered, cpu);
+        let state = left.state.unwrap_or(0) & STATES;
+        self.write("sched_switch", ticks, processor, |record| {
+            record.comm("prev_comm", before.comm);
+            record.int32("prev_tid", before.tid);
+            record.int32("prev_prio", before.priority);
+            record.long("prev_state", Type::Int64, state.cast_unsigned());
+            record.comm("next_comm", next.comm);
+            record.int32("next_tid", next.tid);
+            record.int32("next_prio", next.priority);
+        })?;
+        if let Some(thread) = entered {
+            self.waiting.remove(&thread);
+        }
+        // An idle thread can always go on.
+        if let Some(thread) = left.thread.filter(|_| before.tid != 0)
+            && left.state.is_none()
+        {
+            let position = processor.stream.payload().behind(STATE_AT);
+            self.waiting.insert(thread, (processor.key, position));
+        }
+        Ok(())
+    }
+
+    pub(super) fn wakeup(
+        &mut self,
+        info: &TraceInfo,
+        thread: ThreadId,
+        target: Option<i64>,
+        ticks: u64,
+        processor: &mut Processor,
+    ) -> io::Result<()> {
+        let actor = self.actor(info, Some(thread), processor.cpu);
+        if actor.tid == 0 {
+            // An idle thread needs nobody to wake it.
+            return Ok(());
+        }
+        let target = target.and_then(|target| i32::try_from(target).ok());
+        let cpu = target.unwrap_or(processor.cpu as i32);
+        self.write("sched_wakeup", ticks, processor, |record| {
+            record.comm("comm", actor.comm);
+            record.int32("tid", actor.tid);
+            record.int32("prio", actor.priority);
+            record.int32("target_cpu", cpu);
+        })
+    }
+
+    /// A thread as events name it; nobody is the idle thread of the processor.
+    fn actor(&mut self, info: &TraceInfo, thread: Option<ThreadId>, cpu: u32) -> Actor {
+        let name = thread.and_then(|thread| info.identities.thread_name(thread));
+        let is_idle = thread.is_none() || name.is_some_and(is_idle);
+        let own = match (name, thread) {
+            (Some(name), _) => name.to_owned(),
+            (None, Some(thread)) => format!("{:#x}", info.identities.tid(thread).0),
+            (None, None) => format!("swapper/{cpu}"),
+        };
+        let mut comm = [0; 16];
+        // With a zero at its end, and no part of a character.
+        let mut length = own.len().min(15);
+        while !own.is_char_boundary(length) {
+            length -= 1;
+        }
+        for (place, byte) in comm.iter_mut().zip(own.as_bytes().iter().take(length)) {
+            *place = *byte;
+        }
+        let tid = match thread.filter(|_| !is_idle) {
+            Some(thread) => self.tid(info, thread),
+            None => 0,
+        };
+        let priority = thread.and_then(|thread| self.priorities.get(&thread));
+        Actor {
+            tid,
+            priority: priority.copied().unwrap_or(PRIORITY),
+            comm,
+        }
+    }
+
+    /// The number of a thread: its own, if that fits and is nobody else's.
+    fn tid(&mut self, info: &TraceInfo, thread: ThreadId) -> i32 {
+        let place = thread.0 as usize;
+        if let Some(Some(known)) = self.tids.get(place) {
+            return *known;
+        }
+        let own = i32::try_from(info.identities.tid(thread).0).ok();
+        let own = own.filter(|own| *own > 0 && self.taken.insert(*own));
+        let tid = own.unwrap_or_else(|| {
+            while !self.taken.insert(self.next_tid) {
+                self.next_tid = self.next_tid.saturating_add(1);
+            }
+            self.next_tid
+        });
+        if self.tids.len() <= place {
+            self.tids.resize(place + 1, None);
+        }
+        if let Some(room) = self.tids.get_mut(place) {
+            *room = Some(tid);
+        }
+        tid
+    }
+}

@@ -1,0 +1,245 @@
+//! What lttnganalyses reports of a trace, against a plain recomputation from the events that it was made of.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use kymo_event::{Event, EventKind, ThreadId, TraceInfo};
+use kymo_fixtures::captures;
+use serde_json::Value;
+
+use crate::common::python::{self, Environment};
+use crate::common::skipped;
+use crate::lttng::{export, read};
+
+/// A Python with lttnganalyses and Debian's reader of CTF. `None` where they can't be had.
+static PYTHON: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+    let has_reader = Command::new("babeltrace").output().is_ok();
+    python::with(&Environment {
+        name: "lttnganalyses",
+        // That which Debian's packages are for.
+        python: "/usr/bin/python3",
+        has_system_packages: true,
+        packages: &["lttnganalyses==0.6.1"],
+        imports: "import babeltrace, importlib.util as u; assert u.find_spec('lttnganalyses')",
+    })
+    .filter(|_| has_reader)
+});
+
+/// The tables of a command: for each its class or title, and its rows.
+fn tables(python: &Path, command: &str, session: &Path) -> Vec<(String, Vec<Vec<Value>>)> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run_lttnganalyses.py");
+    let run = Command::new(python)
+        .args([script.as_os_str(), command.as_ref()])
+        // Else what happened while not all processors were recorded is left out.
+        .arg("--no-intersection")
+        .arg(session)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+    let failed = || {
+        format!(
+            "{command}: {said}\n{}",
+            String::from_utf8_lossy(&run.stderr)
+        )
+    };
+    assert!(run.status.success(), "{}", failed());
+    let found: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{}", failed()));
+    let tables = found["results"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{}", failed()));
+    let name = |table: &Value| match &table["class"] {
+        Value::String(class) => class.clone(),
+        class => class["title"].as_str().unwrap().to_owned(),
+    };
+    let rows = |table: &Value| serde_json::from_value(table["data"].clone()).unwrap();
+    tables
+        .iter()
+        .map(|table| (name(table), rows(table)))
+        .collect()
+}
+
+/// The number in a cell.
+fn number(cell: &Value) -> f64 {
+    cell["value"].as_f64().unwrap_or_else(|| panic!("{cell}"))
+}
+
+/// What a plain walk over the events finds.
+#[derive(Debug, Default)]
+struct Plain {
+    /// Handlers: by number, how often, the shortest and the longest in ns.
+    interrupts: BTreeMap<u64, (u64, i64, i64)>,
+    /// How long each thread ran, by name.
+    ran: BTreeMap<String, i64>,
+    /// From a wakeup to the processor, by name of the thread: each in ns.
+    latencies: BTreeMap<String, Vec<i64>>,
+    /// System calls that ended, by name of the thread.
+    calls: BTreeMap<String, u64>,
+}
+
+fn plain(info: &TraceInfo, events: &[Event]) -> Plain {
+    let mut plain = Plain::default();
+    let identities = &info.identities;
+    let name = |thread: ThreadId| {
+        let name = identities.thread_name(thread).unwrap_or("");
+        name.chars().take(15).collect::<String>()
+    };
+    let is_idle = |name: &str| name.to_lowercase().starts_with("idle");
+    let (mut handler, mut running, mut woken) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let mut begun: HashMap<(ThreadId, _), u64> = HashMap::new();
+    for event in events {
+        let (cpu, time) = (event.cpu, event.time.0);
+        match event.kind {
+            EventKind::IsrEnter { irq } => _ = handler.insert(cpu, (irq, time)),
+            EventKind::IsrExit { irq } => {
+                if let Some((entered, since)) = handler.remove(&cpu)
+                    && irq.is_none_or(|irq| irq == entered)
+                {
+                    let number = identities.interrupts()[entered.0 as usize].irq.0.into();
+                    let (count, least, most) =
+                        plain.interrupts.entry(number).or_insert((0, i64::MAX, 0));
+                    *count += 1;
+                    *least = (*least).min(time - since);
+                    *most = (*most).max(time - since);
+                }
+            }
+            EventKind::Ready { thread } => _ = woken.insert(thread, time),
+            EventKind::SwitchedIn => {
+                let thread = event.thread.unwrap();
+                // Some switches of this kernel tell of a thread on two processors for a moment: the later one counts.
+                running.insert(thread, time);
+                if let Some(since) = woken.remove(&thread) {
+                    plain
+                        .latencies
+                        .entry(name(thread))
+                        .or_default()
+                        .push(time - since);
+                }
+            }
+            EventKind::SwitchedOut => {
+                let thread = event.thread.unwrap();
+                if let Some(since) = running.remove(&thread) {
+                    *plain.ran.entry(name(thread)).or_default() += time - since;
+                }
+            }
+            EventKind::Enter { function, .. } if is_call(info, function) => {
+                *begun.entry((event.thread.unwrap(), function)).or_default() += 1;
+            }
+            EventKind::Exit {
+                function: Some(function),
+            } if is_call(info, function) => {
+                let thread = event.thread.unwrap();
+                if let Some(open) = begun.get_mut(&(thread, function)).filter(|open| **open > 0) {
+                    *open -= 1;
+                    *plain
+                        .calls
+                        .entry(name(thread).trim().to_owned())
+                        .or_default() += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    for (thread, since) in running {
+        *plain.ran.entry(name(thread)).or_default() += events[events.len() - 1].time.0 - since;
+    }
+    plain.ran.retain(|name, _| !is_idle(name));
+    // Nobody wakes an idle thread on Linux.
+    plain.latencies.retain(|name, _| !is_idle(name));
+    plain
+}
+
+fn is_call(info: &TraceInfo, function: kymo_event::FunctionId) -> bool {
+    let name = info
+        .identities
+        .function(function)
+        .and_then(|it| it.name.as_ref());
+    name.is_some_and(|name| !name.contains(' '))
+}
+
+#[test]
+fn lttnganalyses_finds_what_happened_in_a_recording_of_rtems() {
+    let Some(folder) = captures::rtems_record() else {
+        return;
+    };
+    let Some(python) = &*PYTHON else {
+        return skipped(
+            "lttnganalyses (PyPI) with Debian's python3-babeltrace and babeltrace could not be had: kernel traces were \
+             checked by babeltrace2 only",
+        );
+    };
+    let input = folder.join("kernel-smp4-stream/stream.bin");
+    let session = tempfile::tempdir().unwrap();
+    // As a session of LTTng's: it looks for a folder of this name.
+    export(&input, &session.path().join("kernel"));
+    let (info, events) = read(&input);
+    let expected = plain(&info, &events);
+    let tables = |command: &str| tables(python, command, session.path());
+
+    let mut interrupts = BTreeMap::new();
+    for (_, rows) in tables("irq:runstats_mi") {
+        for row in rows {
+            let found = (
+                number(&row[1]) as u64,
+                number(&row[2]) as i64,
+                number(&row[4]) as i64,
+            );
+            interrupts.insert(row[0]["nr"].as_u64().unwrap(), found);
+        }
+    }
+    assert_eq!(interrupts, expected.interrupts);
+    assert!(interrupts.len() >= 2);
+
+    let (name, rows) = tables("cputop:run_mi").swap_remove(0);
+    assert_eq!(name, "per-process");
+    let all = (events.last().unwrap().time.0 - events[0].time.0) as f64;
+    let mut seen = 0;
+    for row in rows {
+        let thread = row[0]["name"].as_str().unwrap();
+        if let Some(ran) = expected.ran.get(thread) {
+            seen += 1;
+            // Of its own range of time: it begins with the first switch or interrupt.
+            let share = *ran as f64 / all;
+            assert!(
+                (number(&row[3]) - share).abs() < 0.01,
+                "{thread}: {row:?}, {share}"
+            );
+        }
+    }
+    assert_eq!(seen, expected.ran.len());
+
+    let mut latencies = BTreeMap::new();
+    for (_, rows) in tables("sched:runstats_mi") {
+        for row in rows {
+            let thread = row[0]["name"].as_str().unwrap().to_owned();
+            latencies.insert(thread, [1, 2, 4].map(|cell| number(&row[cell]) as i64));
+        }
+    }
+    let few = |all: &Vec<i64>| {
+        [
+            all.len() as i64,
+            *all.iter().min().unwrap(),
+            *all.iter().max().unwrap(),
+        ]
+    };
+    let own: BTreeMap<_, _> = expected
+        .latencies
+        .iter()
+        .map(|(name, all)| (name.clone(), few(all)))
+        .collect();
+    assert_eq!(latencies, own);
+
+    let mut calls = BTreeMap::new();
+    for (title, rows) in tables("syscallstats:run_mi") {
+        // There is a table of them all, too.
+        let Some((_, thread)) = title.split_once('[') else {
+            continue;
+        };
+        let thread = thread.split(" (").next().unwrap().trim().to_owned();
+        let count: f64 = rows.iter().map(|row| number(&row[1])).sum();
+        *calls.entry(thread).or_default() += count as u64;
+    }
+    assert_eq!(calls, expected.calls);
+    assert!(calls.values().sum::<u64>() > 50);
+}
