@@ -25,7 +25,7 @@
 //! an input only beside its program.
 
 pub mod ctf;
-mod ftrace;
+pub mod ftrace;
 pub mod kymo;
 mod probes;
 pub mod rtems_record;

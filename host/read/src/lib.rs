@@ -66,6 +66,7 @@ mod peek;
 mod source;
 mod summary;
 
+pub use formats::ftrace::FtraceTrace;
 pub use formats::{kymo, rtems_record, systemview, zephyr_instrumentation};
 pub mod profile_table;
 

@@ -30,6 +30,7 @@ use crate::target::{TargetArgs, address_in};
 
 mod babeltrace;
 mod ftrace;
+mod trace_cmd;
 
 /// The options of `kymo show`.
 #[derive(Debug, clap::Args)]
@@ -46,6 +47,7 @@ EXAMPLES
   kymo show -e --event 'sched_*' --where 'tid == 42' kernel/   of another tracer's trace
   kymo show --format babeltrace trace/             any CTF as babeltrace2 prints it
   kymo show --format ftrace trace/                 calls as ftrace's function_graph prints them
+  kymo show --format trace-cmd trace.dat           records of ftrace as trace-cmd report prints them
   kymo show --format json trace/ | jq .name        one object a line, for programs")]
 pub struct Args {
     #[command(flatten)]
@@ -83,6 +85,8 @@ enum Layout {
     Ftrace,
     /// As ftrace's tracer function_duration prints them: one line a call, at its end.
     FtraceDuration,
+    /// As `trace-cmd report` prints a trace.dat; with --events the fields as they are (`report -R`).
+    TraceCmd,
 }
 
 /// After so many bytes lines are handed on.
@@ -183,6 +187,13 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             refuse(args.follow, "--follow", what)?;
             refuse(view.time != TimeKind::Absolute, "--time", what)?;
             return babeltrace::show(&args.input, &view.filter, context);
+        }
+        Layout::TraceCmd => {
+            let what = "--format trace-cmd";
+            view.refuse_call_options(what)?;
+            refuse(args.follow, "--follow", what)?;
+            refuse(view.time != TimeKind::Absolute, "--time", what)?;
+            return trace_cmd::show(&args.input, view, context);
         }
     };
     view.check(format)?;

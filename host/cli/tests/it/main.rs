@@ -11,5 +11,6 @@ mod other_tracers;
 mod outputs_and_terminals;
 mod rtems;
 mod systemview;
+mod trace_cmd;
 mod transcripts;
 mod zephyr;

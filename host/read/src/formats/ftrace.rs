@@ -22,9 +22,12 @@ mod source;
 mod stacks;
 mod text;
 
+use std::path::Path;
+
 use kymo_ftrace::Trace;
 
 use super::{Confidence, Opened};
+use crate::bytes::Bytes;
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions};
 
@@ -34,6 +37,38 @@ const FORMAT: &str = "ftrace";
 /// What a user should know of calls that the function tracer has recorded.
 const NO_ENDS: &str =
     "the function tracer records no ends: its calls are counted, and take no time";
+
+/// A trace of ftrace whose records stand for themselves: for what goes by them and not by the event model.
+#[derive(Debug)]
+pub struct FtraceTrace {
+    /// What the file or the directory says of its records.
+    pub trace: Trace,
+    bytes: Bytes,
+}
+
+impl FtraceTrace {
+    /// Opens a trace.dat, from a file or a pipe, or a directory of raw pages; `None` if the input is neither.
+    ///
+    /// # Errors
+    /// [`OpenError`] if it cannot be read at all.
+    pub fn open(path: &Path) -> Result<Option<Self>, OpenError> {
+        let options = OpenOptions::default();
+        let mut peek = Peek::open(path)?;
+        let (trace, bytes) = if raw::probe(&mut peek, &options)?.is_some() {
+            directory::open(peek.path())?
+        } else if !peek.is_directory() && dat::probe(&mut peek, &options)?.is_some() {
+            dat::parse(peek)?
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(Self { trace, bytes }))
+    }
+
+    /// The bytes that [`Records`](kymo_ftrace::Records) of the trace are read from.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// Directories with raw pages and event formats.
 pub(super) mod raw {
@@ -108,14 +143,20 @@ pub(super) mod dat {
         Ok(Trace::is_dat(head).then_some(Confidence::Certain))
     }
 
-    pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {
+    /// What the file says of its records, and its bytes.
+    pub(super) fn parse(peek: Peek) -> Result<(Trace, Bytes), OpenError> {
         let path = peek.path().to_owned();
         let bytes = peek.into_bytes()?;
         let trace = Trace::parse(&bytes).map_err(|error| OpenError::Ftrace {
-            path: path.clone(),
+            path,
             offset: error.offset,
             message: error.to_string(),
         })?;
+        Ok((trace, bytes))
+    }
+
+    pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {
+        let (trace, bytes) = parse(peek)?;
         let source = source::DatSource::new(trace, bytes, options);
         Ok(Opened::Source(Box::new(source)))
     }

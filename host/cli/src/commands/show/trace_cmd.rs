@@ -1,0 +1,188 @@
+//! `kymo show --format trace-cmd`: records of ftrace in the text layout of `trace-cmd report`, for eyes and scripts that
+//! know it.
+//!
+//! This goes by the records as they stand, not by the event model: every record has its line, spelt as trace-cmd spells
+//! it. Lost events have a line of their own, as there; damage is told on stderr.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use kymo_event::{Cpu, Operand, Subject, Tid, Time};
+use kymo_ftrace::{EventFormat, FieldFormat, Place, Records, Report as Layout, Step, Style, Trace};
+use kymo_read::FtraceTrace;
+
+use super::ViewArgs;
+use crate::args::InputArgs;
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::filter::check_bounds;
+use crate::render::escape::TerminalWriter;
+
+/// How much is written at a time, in bytes.
+const CHUNK: usize = 1 << 16;
+
+/// Writes the records that are wanted.
+///
+/// # Errors
+/// When the input is no binary trace of ftrace, or damaged; what can be read is written before.
+pub fn show(input: &InputArgs, view: &ViewArgs, context: &mut Context) -> Result<ExitCode, Report> {
+    view.filter.refuse_to_look_ahead("--format trace-cmd")?;
+    let mut filter = view.filter.filter();
+    check_bounds(&filter)?;
+    let path = input.path();
+    let opened = FtraceTrace::open(path).map_err(|error| Report::caused_by(&error))?;
+    let Some(opened) = opened else {
+        let what = format!(
+            "{}: expected a trace.dat, or a directory of raw ring-buffer pages",
+            path.display()
+        );
+        return Err(Report::new(what).help(
+            "trace-cmd's layout is for those; `kymo show --events` lists the events of any trace",
+        ));
+    };
+    let (trace, bytes) = (&opened.trace, opened.bytes());
+    let mut records = Records::new(trace, bytes);
+    let streams: Vec<bool> = records
+        .lanes()
+        .map(|(buffer, cpu)| filter.streams.wants(&stream_name(trace, buffer, cpu)))
+        .collect();
+    let style = Style {
+        raw: view.events,
+        ..Style::default()
+    };
+    let mut layout = Layout::new(trace, style);
+    let everything = filter.is_everything();
+    let mut damage = trace.damage.first().map(ToString::to_string);
+    let cpus = trace.buffers.iter().map(|buffer| buffer.cpus.len()).max();
+    let mut lines = String::with_capacity(CHUNK * 2);
+    lines.push_str(&format!("cpus={}\n", cpus.unwrap_or(0)));
+    let mut started = false;
+    while let Some((place, step)) = records.next(trace, bytes) {
+        if let Step::Damage(error, _) = &step {
+            damage.get_or_insert_with(|| error.to_string());
+        }
+        if !everything {
+            if !started && matches!(step, Step::Record(_)) {
+                started = true;
+                filter = filter.from_start(time(place));
+            }
+            let wanted = streams.get(place.lane) == Some(&true)
+                && match &step {
+                    Step::Record(record) => filter.wants(&Found::new(trace, place, record.data)),
+                    _ => filter.keeps_gap(Some(time(place)), Some(Cpu(place.cpu))),
+                };
+            if !wanted {
+                continue;
+            }
+        }
+        layout.push(place, &step, &mut lines);
+        if lines.len() >= CHUNK {
+            write(&mut lines, context)?;
+        }
+    }
+    layout.finish(&mut lines);
+    write(&mut lines, context)?;
+    context.out().0.flush()?;
+    match damage {
+        None => Ok(ExitCode::SUCCESS),
+        Some(first) => Err(Report::new(first).help("all that could be read was given")),
+    }
+}
+
+fn time(place: Place) -> Time {
+    Time(i64::try_from(place.time).unwrap_or(i64::MAX))
+}
+
+/// What a CPU's records are called, as `kymo info` has it.
+fn stream_name(trace: &Trace, buffer: usize, cpu: u32) -> String {
+    match trace.buffers.get(buffer).map(|it| it.name.as_str()) {
+        None | Some("") => format!("cpu{cpu}"),
+        Some(buffer) => format!("{buffer}/cpu{cpu}"),
+    }
+}
+
+/// Writes whole lines, and clears them. On a terminal they are escaped; elsewhere they are byte by byte what trace-cmd
+/// prints.
+fn write(lines: &mut String, context: &mut Context) -> io::Result<()> {
+    if context.shows_output() {
+        TerminalWriter::new(context.out().0).write_all(lines.as_bytes())?;
+    } else {
+        context.out().0.write_all(lines.as_bytes())?;
+    }
+    lines.clear();
+    Ok(())
+}
+
+/// A record, as a filter asks for it.
+struct Found<'a> {
+    trace: &'a Trace,
+    place: Place,
+    data: &'a [u8],
+    format: Option<&'a EventFormat>,
+    pid: i32,
+}
+
+impl<'a> Found<'a> {
+    fn new(trace: &'a Trace, place: Place, data: &'a [u8]) -> Self {
+        let number =
+            |from: usize, to: usize| data.get(from..to).map_or(0, |it| trace.order.number(it));
+        Self {
+            trace,
+            place,
+            data,
+            format: trace.formats.get(number(0, 2) as u16),
+            pid: (number(4, 8) as u32).cast_signed(),
+        }
+    }
+
+    fn operand(&self, field: &FieldFormat) -> Option<Operand<'a>> {
+        let scope = self.trace.scope();
+        if field.is_array() {
+            return field
+                .is_text()
+                .then(|| Operand::Text(scope.text(field, self.data)));
+        }
+        let value = scope.field(field, self.data);
+        let unused = 64 - 8 * field.size.clamp(1, 8) as u32;
+        Some(Operand::Integer(match field.signed {
+            true => ((value << unused).cast_signed() >> unused).into(),
+            false => value.into(),
+        }))
+    }
+}
+
+impl Subject for Found<'_> {
+    fn time(&self) -> Option<Time> {
+        Some(time(self.place))
+    }
+
+    fn name(&self) -> &str {
+        self.format.map_or("", |format| &format.name)
+    }
+
+    fn cpu(&self) -> Option<Cpu> {
+        Some(Cpu(self.place.cpu))
+    }
+
+    fn thread(&self) -> Option<Tid> {
+        u64::try_from(self.pid).ok().map(Tid)
+    }
+
+    fn thread_name(&self) -> Option<Cow<'_, str>> {
+        self.trace.comms.get(self.pid).map(Cow::Borrowed)
+    }
+
+    fn field(&self, path: &str) -> Option<Operand<'_>> {
+        match path.strip_prefix("context.").unwrap_or(path) {
+            "pid"
+                if self
+                    .format
+                    .is_none_or(|format| format.field("pid").is_none()) =>
+            {
+                Some(Operand::Integer(self.pid.into()))
+            }
+            path => self.operand(self.format?.field(path)?),
+        }
+    }
+}
