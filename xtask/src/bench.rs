@@ -16,6 +16,8 @@ use kymo_targets::run::{Error, Result};
 
 pub mod analyze;
 pub mod ctf;
+pub mod import;
+pub mod limits;
 pub mod linux;
 pub mod listing;
 pub mod log;

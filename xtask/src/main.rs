@@ -34,6 +34,8 @@ Usage: cargo xtask <task>
                     held against budgets (--count)
   bench analyze [--print] [ROW]  what report, show, export and info cost a record, beside uftrace and babeltrace2
                     (--print: without holding the figures against xtask/analyze-limits.txt)
+  bench import [--count] [ROW]  how quickly recordings of RTEMS, SystemView and ftrace are read, beside their own
+                    tools: times and memory, or instructions held against xtask/import-limits.txt (--count)
   lib [TARGET] [--parts PART,...|none]  libkymo.a for this machine, or for another (thumbv7em-none-eabihf, ...), with
                     these parts alone: depth, profile, metadata, cost, promotions, retained, items
   lib TARGET --minimal  libkymo_minimal.a for a Cortex-M whose flash is short
@@ -57,6 +59,11 @@ enum Task {
     /// Whether figures are only printed, and the row if it is one.
     BenchAnalyze {
         print: bool,
+        only: Option<String>,
+    },
+    /// Whether instructions are counted, and the row if it is one.
+    BenchImport {
+        count: bool,
         only: Option<String>,
     },
     /// For this target, or this machine, with these parts, or all.
@@ -99,6 +106,18 @@ impl Task {
                     _ => return None,
                 };
                 Self::BenchAnalyze { print, only }
+            }
+            ["bench", "import", rest @ ..] => {
+                let (count, rest) = match rest {
+                    ["--count", rest @ ..] => (true, rest),
+                    _ => (false, rest),
+                };
+                let only = match rest {
+                    [] => None,
+                    [row] if !row.starts_with('-') => Some((*row).to_owned()),
+                    _ => return None,
+                };
+                Self::BenchImport { count, only }
             }
             ["lib", target, "--minimal"] if target.starts_with("thumb") => {
                 Self::Minimal((*target).to_owned())
@@ -145,6 +164,13 @@ impl Task {
             Self::BenchAnalyze { print, only } => {
                 setup::packages(&[Need::Native, Need::Checks])?;
                 bench::analyze::analyze(print, only.as_deref())
+            }
+            Self::BenchImport { count, only } => {
+                setup::packages(&[Need::Native, Need::Checks])?;
+                match count {
+                    true => bench::import::count(only.as_deref()),
+                    false => bench::import::time(only.as_deref()),
+                }
             }
             Self::Library(target, parts) => {
                 let parts = library::parts(parts.as_deref())?;

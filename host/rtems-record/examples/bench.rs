@@ -1,18 +1,26 @@
-//! How many items a second are read, beside the arithmetic that RTEMS's own client does for each:
+//! What is measured by `cargo xtask bench import` of RTEMS's event recording: one way of reading a stream, with what it
+//! cost.
 //!
 //! ```text
-//! cargo run --release -p kymo-rtems-record --example bench -- [ITEMS]
+//! cargo run --release -p kymo-rtems-record --example bench -- write le64 4000000 FILE
+//! cargo run --release -p kymo-rtems-record --example bench -- read FILE
+//! cargo run --release -p kymo-rtems-record --example bench -- peer FILE
 //! ```
+//!
+//! `peer` does what RTEMS's own converter does for each item of a stream of 64 bits, as plainly as it stands there: it
+//! gives the scale of the machine. Both print items, nanoseconds of processor time, and a sum of what was seen.
 
+use std::error::Error;
+use std::fs::{self, File};
 use std::hint::black_box;
-use std::time::Instant;
+use std::io::{BufWriter, Read, Write};
 
-use kymo_fixtures::rtems_record::{LAYOUTS, Layout, Stream};
+use kymo_fixtures::rtems_record::{LAYOUTS, Stream};
 use kymo_rtems_record::Reader;
 
 /// Four processors in rounds, 256 items each: switches, interrupts, events of the user.
-fn stream(layout: Layout, items: u64) -> Stream {
-    let mut stream = Stream::new(layout, 10, 4, 1 << 13, 100_000_000);
+fn stream(items: u64) -> Stream {
+    let mut stream = Stream::new(LAYOUTS[1], 10, 4, 1 << 13, 100_000_000);
     let mut now = 100_000_000;
     for round in 0..items / 1024 {
         for cpu in 0..4 {
@@ -34,72 +42,155 @@ fn stream(layout: Layout, items: u64) -> Stream {
     stream
 }
 
-/// What the peer's client does for each item of 64 bits, as plain as it stands there: time, comparison, a call.
-fn peer(bytes: &[u8]) -> u64 {
-    let scaler = ((1_u64 << 63) + 50_000_000) / 100_000_000;
-    let (mut last, mut accumulated, mut base, mut last_bt) = (0_u32, 0_u64, 0_u64, 0_u64);
-    let mut low = 0;
-    let mut sum = 0_u64;
-    let handler: fn(u64, u32, u64) -> u64 = |bt, event, data| {
-        // The handler makes nanoseconds of it, and writes 21 bytes.
-        let ns = (bt >> 32) * 1_000_000_000 + (((bt & 0xFFFF_FFFF) * 1_000_000_000) >> 32);
-        ns ^ u64::from(event) ^ data
-    };
-    let handler = black_box(handler);
-    for item in bytes.get(8..).unwrap_or(&[]).chunks_exact(12) {
-        let word = u32::from_le_bytes([item[0], item[1], item[2], item[3]]);
-        let data = u64::from_le_bytes([
-            item[4], item[5], item[6], item[7], item[8], item[9], item[10], item[11],
-        ]);
-        let (time, event) = (word >> 10, word & 0x3FF);
+fn write(layout: &str, items: u64, path: &str) -> Result<(), Box<dyn Error>> {
+    let stream = stream(items);
+    match layout {
+        "le64" => fs::write(path, &stream.bytes)?,
+        "base64" => fs::write(path, stream.base64())?,
+        "zlib" => fs::write(path, stream.zlib())?,
+        _ => return Err("le64, base64 or zlib?".into()),
+    }
+    Ok(())
+}
+
+/// Items, and a number that depends on all that was seen.
+type Seen = (u64, u64);
+
+fn read(path: &str) -> Result<Seen, Box<dyn Error>> {
+    let mut reader = Reader::new(File::open(path)?);
+    let (mut records, mut items, mut sum) = (Vec::new(), 0, 0_u64);
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = reader.read(&mut records)?;
+        for record in &records {
+            items += u64::from(record.is_item);
+            sum = sum
+                .wrapping_add(record.time as u64)
+                .wrapping_add(record.data);
+        }
+        records.clear();
+    }
+    match reader.take_faults().first() {
+        None => Ok((items, sum)),
+        Some(fault) => Err(fault.to_string().into()),
+    }
+}
+
+/// RTEMS's client (`record-client.c`) and what its converter (`record-main-lttng.cc`) does with each item: the bytes of
+/// an item are gathered, its time is computed, a handler is called, which makes nanoseconds of the time and writes 21
+/// bytes to a buffered file.
+struct Peer {
+    item: [u8; 12],
+    filled: usize,
+    low: u64,
+    base: u64,
+    accumulated: u64,
+    last: u32,
+    last_bt: u64,
+    items: u64,
+    out: BufWriter<File>,
+    handler: fn(&mut Self, u64, u32, u64) -> std::io::Result<()>,
+}
+
+impl Peer {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            item: [0; 12],
+            filled: 0,
+            low: 0,
+            base: 0,
+            accumulated: 0,
+            last: 0,
+            last_bt: 0,
+            items: 0,
+            out: BufWriter::with_capacity(4096, File::create("/dev/null")?),
+            handler: black_box(Self::handle),
+        })
+    }
+
+    /// `rtems_record_client_run`.
+    fn run(&mut self, mut bytes: &[u8]) -> std::io::Result<()> {
+        while !bytes.is_empty() {
+            let room = &mut self.item[self.filled..];
+            let count = room.len().min(bytes.len());
+            room[..count].copy_from_slice(&bytes[..count]);
+            self.filled += count;
+            bytes = &bytes[count..];
+            if self.filled == self.item.len() {
+                self.filled = 0;
+                let (word, data) = self.item.split_at(4);
+                let word = u32::from_le_bytes(word.try_into().unwrap_or_default());
+                let data = u64::from_le_bytes(data.try_into().unwrap_or_default());
+                self.visit(word >> 10, word & 0x3FF, data)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit(&mut self, time: u32, event: u32, data: u64) -> std::io::Result<()> {
+        const SCALE: u64 = ((1 << 63) + 50_000_000) / 100_000_000;
         match event {
-            323 => low = data,
-            322 => (base, accumulated, last) = (data << 32 | low, 0, time),
+            323 => self.low = data,
+            322 => (self.base, self.accumulated, self.last) = (data << 32 | self.low, 0, time),
             _ => {}
         }
         if event > 16 {
-            accumulated += u64::from(time.wrapping_sub(last) & 0x3F_FFFF);
-            last = time;
+            self.accumulated += u64::from(time.wrapping_sub(self.last) & 0x3F_FFFF);
+            self.last = time;
         }
-        let bt = base.wrapping_add(accumulated.wrapping_mul(scaler) >> 31);
-        last_bt = last_bt.max(bt);
-        sum ^= handler(last_bt, event, data);
+        let bt = self
+            .base
+            .wrapping_add(self.accumulated.wrapping_mul(SCALE) >> 31);
+        self.last_bt = self.last_bt.max(bt);
+        self.items += 1;
+        (self.handler)(self, self.last_bt, event, data)
     }
-    sum
+
+    fn handle(&mut self, bt: u64, event: u32, data: u64) -> std::io::Result<()> {
+        let ns = (bt >> 32) * 1_000_000_000 + (((bt & 0xFFFF_FFFF) * 1_000_000_000) >> 32);
+        let mut record = [0; 21];
+        record[0] = 31;
+        record[1..5].copy_from_slice(&event.to_le_bytes());
+        record[5..13].copy_from_slice(&ns.to_le_bytes());
+        record[13..].copy_from_slice(&data.to_le_bytes());
+        self.out.write_all(&record)
+    }
 }
 
-fn measure(what: &str, items: u64, mut run: impl FnMut() -> u64) {
-    let mut best = f64::INFINITY;
-    for _ in 0..5 {
-        let start = Instant::now();
-        black_box(run());
-        best = best.min(start.elapsed().as_secs_f64());
-    }
-    println!("{what:<28} {:8.1} M items/s", items as f64 / best / 1e6);
-}
-
-fn read(bytes: &[u8]) -> u64 {
-    let mut reader = Reader::new(bytes);
-    let (mut records, mut count) = (Vec::new(), 0);
-    while reader.read(&mut records).unwrap_or(false) {
-        count += records.len() as u64;
-        records.clear();
-    }
-    count
-}
-
-fn main() {
-    let items = std::env::args().nth(1).and_then(|it| it.parse().ok());
-    let items = items.unwrap_or(4_000_000);
-    for (name, layout) in ["LE32", "LE64", "BE32", "BE64"].into_iter().zip(LAYOUTS) {
-        let stream = stream(layout, items);
-        measure(name, items, || read(&stream.bytes));
-        if name == "LE64" {
-            measure("LE64, the peer's arithmetic", items, || peer(&stream.bytes));
-            let text = stream.base64();
-            measure("LE64 as base64", items, || read(text.as_bytes()));
-            let packed = stream.zlib();
-            measure("LE64 as zlib", items, || read(&packed));
+fn peer(path: &str) -> Result<Seen, Box<dyn Error>> {
+    let (mut file, mut peer) = (File::open(path)?, Peer::new()?);
+    let mut buffer = vec![0; 64 << 10];
+    // Format and magic.
+    file.read_exact(&mut buffer[..8])?;
+    loop {
+        let count = file.read(&mut buffer)?;
+        if count == 0 {
+            peer.out.flush()?;
+            return Ok((peer.items, peer.last_bt));
         }
+        peer.run(&buffer[..count])?;
     }
+}
+
+/// Nanoseconds that this process, which has one thread, has run so far.
+fn processor_time() -> Option<u64> {
+    // The system brings what it knows of a thread's time up to date when that goes to sleep.
+    std::thread::sleep(std::time::Duration::from_millis(1));
+    let text = fs::read_to_string("/proc/self/schedstat").ok()?;
+    text.split(' ').next()?.parse().ok()
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let before = processor_time().unwrap_or(0);
+    let (items, sum) = match words[..] {
+        ["write", layout, items, path] => return write(layout, items.parse()?, path),
+        ["read", path] => read(path)?,
+        ["peer", path] => peer(path)?,
+        _ => return Err("write LAYOUT ITEMS FILE, read FILE or peer FILE?".into()),
+    };
+    let time = processor_time().unwrap_or(0).saturating_sub(before);
+    println!("{items} {time} {sum:x}");
+    Ok(())
 }

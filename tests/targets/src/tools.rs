@@ -124,6 +124,26 @@ const TOOLS: &[Tool] = &[
         present: || answers("uftrace"),
     },
     Tool {
+        package: "babeltrace",
+        why: "lttnganalyses, which reads the kernel traces that Kymo writes, calls it",
+        need: Need::Checks,
+        present: || run::succeeds(Command::new("babeltrace").arg("--list")),
+    },
+    Tool {
+        package: "python3-babeltrace",
+        why: "reads the kernel traces that Kymo writes for lttnganalyses",
+        need: Need::Checks,
+        present: || {
+            run::succeeds(Command::new("/usr/bin/python3").args(["-c", "import babeltrace"]))
+        },
+    },
+    Tool {
+        package: "trace-cmd",
+        why: "the import bench compares with it",
+        need: Need::Checks,
+        present: || answers("trace-cmd"),
+    },
+    Tool {
         package: "python3-venv",
         why: "runs Perfetto's own schema over the Perfetto traces that Kymo writes",
         need: Need::Checks,

@@ -13,11 +13,10 @@ use kymo_targets::kymo::{self, Profile};
 use kymo_targets::run::{self, Error, Result};
 
 use crate::bench::ctf::process::instructions;
+use crate::bench::limits::{Found, Limit, Limits};
 
-mod limits;
 mod recordings;
 
-use limits::Limits;
 use recordings::{Lttng, Pair, Recordings, Trace};
 
 /// What a row reads.
@@ -116,30 +115,15 @@ const ROWS: [Row; 9] = [
     },
 ];
 
-/// What was found of a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Found {
-    /// Instructions a record.
-    instructions: f64,
-    /// Those of the peer.
-    peer: Option<f64>,
-    /// Bytes of the output an event, of an export.
-    bytes: Option<f64>,
-}
-
-impl Found {
-    /// How many times fewer instructions than the peer.
-    fn ratio(self) -> Option<f64> {
-        self.peer.map(|peer| peer / self.instructions.max(1.0))
-    }
-}
+/// The file of gates.
+const LIMITS: &str = "analyze-limits.txt";
 
 /// Measures all rows, or the one of this name, and prints them beside their gates.
 ///
 /// # Errors
 /// When something can't be built or run, or, unless `print_only`, a gate is exceeded.
 pub fn analyze(print_only: bool, only: Option<&str>) -> Result<()> {
-    let limits = Limits::load()?;
+    let limits = Limits::load(LIMITS)?;
     let rows: Vec<&Row> = ROWS
         .iter()
         .filter(|row| only.is_none_or(|only| row.name == only))
@@ -190,6 +174,15 @@ pub fn analyze(print_only: bool, only: Option<&str>) -> Result<()> {
         true => Ok(()),
         false => Err(Error::new(format!("{} gates are exceeded", exceeded.len()))),
     }
+}
+
+/// A recording of uftrace's, and how many records it has.
+///
+/// # Errors
+/// When it can't be made.
+pub fn uftrace(kymo: &Path) -> Result<(std::path::PathBuf, u64)> {
+    let Pair([_, many]) = Recordings::make(kymo)?.uftrace;
+    Ok((many.path, many.records))
 }
 
 /// Measures one row.
@@ -245,7 +238,7 @@ fn measure(kymo: &Path, row: &Row, pair: &Pair, recordings: &Recordings) -> Resu
 }
 
 /// A line of the table.
-fn line(row: &Row, found: Found, limit: &limits::Limit) -> String {
+fn line(row: &Row, found: Found, limit: &Limit) -> String {
     let number = |value: Option<f64>, digits: usize| match value {
         Some(value) => format!("{value:.digits$}"),
         None => "-".to_owned(),
@@ -270,21 +263,10 @@ mod tests {
 
     #[test]
     fn every_row_has_limits_and_every_limit_a_row() {
-        let limits = Limits::load().unwrap();
+        let limits = Limits::load(LIMITS).unwrap();
         for row in &ROWS {
             limits.get(row.name).unwrap();
         }
-        assert_eq!(limits.len(), ROWS.len());
-    }
-
-    #[test]
-    fn the_ratio_is_how_many_times_fewer() {
-        let found = Found {
-            instructions: 150.0,
-            peer: Some(1_200.0),
-            bytes: None,
-        };
-        assert_eq!(found.ratio(), Some(8.0));
-        assert_eq!(Found::default().ratio(), None);
+        assert_eq!(limits.count(), ROWS.len());
     }
 }

@@ -305,7 +305,11 @@ fn least(mut ours: Command, mut theirs: Option<Command>) -> Result<(Cost, Option
     let (mut our, mut their) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let (processor, peak) = told(&mut ours)?;
-        our.push(Cost { processor, peak });
+        our.push(Cost {
+            processor,
+            peak,
+            ..Cost::default()
+        });
         if let Some(theirs) = &mut theirs {
             their.push(measure(theirs)?);
         }

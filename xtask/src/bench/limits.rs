@@ -1,9 +1,25 @@
-//! The gates, out of `xtask/analyze-limits.txt`: a line a row, with the most instructions a record, how many times
-//! fewer than the peer's they must be, and the most bytes an event; `-` for what has no gate.
+//! The gates of a bench that counts instructions, out of a file in `xtask`: a line a row, with the most instructions a
+//! record, how many times fewer than the peer's they must be, and the most bytes an event; `-` for what has no gate.
 
 use kymo_targets::run::{self, Context, Error, Result};
 
-use super::Found;
+/// What was found of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Found {
+    /// Instructions a record.
+    pub instructions: f64,
+    /// Those of the peer.
+    pub peer: Option<f64>,
+    /// Bytes of the output an event, of an export.
+    pub bytes: Option<f64>,
+}
+
+impl Found {
+    /// How many times fewer instructions than the peer.
+    pub fn ratio(self) -> Option<f64> {
+        self.peer.map(|peer| peer / self.instructions.max(1.0))
+    }
+}
 
 /// The gates of all rows.
 pub struct Limits(Vec<(String, Limit)>);
@@ -20,13 +36,14 @@ pub struct Limit {
 }
 
 impl Limits {
-    /// Reads the file.
+    /// Reads a file of `xtask`.
     ///
     /// # Errors
     /// When it can't be read, or a line can't.
-    pub fn load() -> Result<Self> {
-        let path = run::root().join("xtask/analyze-limits.txt");
+    pub fn load(name: &str) -> Result<Self> {
+        let path = run::root().join("xtask").join(name);
         Self::parse(&std::fs::read_to_string(&path).context(path.display())?)
+            .context(path.display())
     }
 
     fn parse(text: &str) -> Result<Self> {
@@ -57,7 +74,7 @@ impl Limits {
                 };
             rows.push(parsed.ok_or_else(|| {
                 Error::new(format!(
-                    "analyze-limits.txt:{}: expected a row and three gates, found {line:?}",
+                    "line {}: expected a row and three gates, found {line:?}",
                     n + 1
                 ))
             })?);
@@ -73,12 +90,12 @@ impl Limits {
         let found = self.0.iter().find(|(name, _)| name == row);
         found
             .map(|(_, limit)| limit)
-            .ok_or_else(|| Error::new(format!("analyze-limits.txt has no row {row}")))
+            .ok_or_else(|| Error::new(format!("there are no gates for the row {row}")))
     }
 
     /// The number of rows.
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 }
@@ -132,5 +149,16 @@ mod tests {
         assert!(limits.get("info").is_err());
         assert!(Limits::parse("show 450\n").is_err());
         assert!(Limits::parse("show 450 many -\n").is_err());
+    }
+
+    #[test]
+    fn the_ratio_is_how_many_times_fewer() {
+        let found = Found {
+            instructions: 150.0,
+            peer: Some(1_200.0),
+            bytes: None,
+        };
+        assert_eq!(found.ratio(), Some(8.0));
+        assert_eq!(Found::default().ratio(), None);
     }
 }

@@ -15,8 +15,10 @@ use kymo_targets::run::{self, Context, Error, Result};
 pub struct Cost {
     /// Processor time, in nanoseconds; of a program that does not say it itself in steps of 10 ms.
     pub processor: u64,
-    /// The largest memory, in KiB.
+    /// The largest memory, in KiB, with the files that are mapped.
     pub peak: u64,
+    /// The largest memory without those, in KiB, as far as looks every other millisecond show.
+    pub anonymous: u64,
 }
 
 /// Runs a program whose output is thrown away.
@@ -40,12 +42,16 @@ fn follow(child: &Child) -> Result<Cost> {
     /// Ticks a second in `/proc/PID/stat`: Linux has never had others for programs.
     const TICKS: u64 = 100;
     let folder = format!("/proc/{}", child.id());
-    let mut peak = 0;
+    let (mut peak, mut anonymous) = (0, 0);
     loop {
         let status = fs::read_to_string(format!("{folder}/status")).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let held = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-        peak = peak.max(held.unwrap_or(0));
+        let held = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let held = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+            held.unwrap_or(0)
+        };
+        peak = peak.max(held("VmHWM:"));
+        anonymous = anonymous.max(held("RssAnon:"));
         let stat = fs::read_to_string(format!("{folder}/stat")).context("a process's state")?;
         // The name, in brackets, may hold anything. Behind it: state, and eleven fields on the times.
         let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
@@ -58,6 +64,7 @@ fn follow(child: &Child) -> Result<Cost> {
             return Ok(Cost {
                 processor: ticks * (1_000_000_000 / TICKS),
                 peak,
+                anonymous,
             });
         }
         thread::sleep(Duration::from_millis(2));
@@ -94,6 +101,7 @@ mod tests {
         busy.args(["-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"]);
         let cost = measure(&mut busy).unwrap();
         assert!(cost.processor > 0 && cost.peak > 100, "{cost:?}");
+        assert!((1..=cost.peak).contains(&cost.anonymous), "{cost:?}");
         assert!(measure(Command::new("sh").args(["-c", "exit 3"])).is_err());
     }
 }
