@@ -8,7 +8,8 @@
 //! ```
 //!
 //! `peer` does what RTEMS's own converter does for each item of a stream of 64 bits, as plainly as it stands there: it
-//! gives the scale of the machine. Both print items, nanoseconds of processor time, and a sum of what was seen.
+//! gives the scale of the machine (how much longer the whole converter takes: `PEER_WHOLE` in
+//! `xtask/src/bench/import.rs`). Both print items, nanoseconds of processor time, and a sum of what was seen.
 
 use std::error::Error;
 use std::fs::{self, File};

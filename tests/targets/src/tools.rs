@@ -141,7 +141,8 @@ const TOOLS: &[Tool] = &[
         package: "trace-cmd",
         why: "the import bench compares with it",
         need: Need::Checks,
-        present: || answers("trace-cmd"),
+        // It has no --version.
+        present: || run::succeeds(Command::new("trace-cmd").arg("options")),
     },
     Tool {
         package: "python3-venv",

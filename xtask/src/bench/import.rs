@@ -135,7 +135,7 @@ impl Programs {
         cargo.args(["build", "--profile", "shipping"]);
         cargo.args(["-p", "kymo-rtems-record", "--example", "bench"]);
         run::run(cargo.current_dir(run::root()))?;
-        let has_trace_cmd = run::succeeds(Command::new("trace-cmd").arg("--version"));
+        let has_trace_cmd = run::succeeds(Command::new("trace-cmd").arg("options"));
         if !has_trace_cmd {
             println!("SKIPPED: no trace-cmd to compare with");
         }
