@@ -209,49 +209,49 @@ impl<'a> Counter<'a> {
         }
     }
 
+    /// A block executed. How many ranges and instructions that makes is worked out at the end.
     #[inline]
-    fn range(&mut self, at: usize, range: &Range) {
-        self.arrive(range.start);
+    fn execution(&mut self, id: u32, end: u64, last: Last, is_taken: bool) {
+        let index = id as usize;
+        if index >= self.blocks.len() {
+            self.blocks.resize(index + 1, Executions::default());
+        }
+        let executions = &mut self.blocks[index];
+        if executions.taken + executions.not_taken == 0 {
+            self.touched.push(id);
+        }
+        if is_taken {
+            executions.taken += 1;
+            if last.class == Class::Indirect {
+                self.branch = Some(end.wrapping_sub(u64::from(last.size)));
+            }
+        } else {
+            executions.not_taken += 1;
+        }
+    }
+
+    /// A range that is no block.
+    fn other(&mut self, range: &Range) {
         self.counts.ranges += 1;
         self.counts.instructions += u64::from(range.count);
-        self.counts.doubts.range(at, range);
-        if range.is_taken && range.last.class == Class::Indirect {
+        if range.is_taken && matches!(range.last.class, Class::Branch | Class::Indirect) {
             self.branch = Some(range.end.wrapping_sub(u64::from(range.last.size)));
         }
-        match range.block {
-            Some(block) => {
-                let index = block as usize;
-                if index >= self.blocks.len() {
-                    self.blocks.resize(index + 1, Executions::default());
-                }
-                let executions = &mut self.blocks[index];
-                if executions.taken + executions.not_taken == 0 {
-                    self.touched.push(block);
-                }
-                executions.taken += u64::from(range.is_taken);
-                executions.not_taken += u64::from(!range.is_taken);
-            }
-            None => {
-                if range.is_taken && range.last.class == Class::Branch {
-                    self.branch = Some(range.end.wrapping_sub(u64::from(range.last.size)));
-                }
-                let thread = &mut self.threads[self.thread];
-                let run = Run {
-                    thread: thread.number,
-                    start: range.start,
-                    end: range.end,
-                    count: range.count,
-                    isa: range.isa,
-                    last: range.last,
-                    target: None,
-                    executions: 0,
-                    taken: 0,
-                };
-                let run = thread.others.entry((range.start, range.end)).or_insert(run);
-                run.executions += 1;
-                run.taken += u64::from(range.is_taken && run.is_branch());
-            }
-        }
+        let thread = &mut self.threads[self.thread];
+        let run = Run {
+            thread: thread.number,
+            start: range.start,
+            end: range.end,
+            count: range.count,
+            isa: range.isa,
+            last: range.last,
+            target: None,
+            executions: 0,
+            taken: 0,
+        };
+        let run = thread.others.entry((range.start, range.end)).or_insert(run);
+        run.executions += 1;
+        run.taken += u64::from(range.is_taken && run.is_branch());
     }
 
     /// Adds up what the threads ran; `blocks` are those of the flow.
@@ -264,6 +264,8 @@ impl<'a> Counter<'a> {
                     continue;
                 };
                 let all = executions.taken + executions.not_taken;
+                self.counts.ranges += all;
+                self.counts.instructions += all * u64::from(block.count);
                 if block.has_no_opcode {
                     let place = Place {
                         count: 0,
@@ -308,10 +310,28 @@ impl<'a> Counter<'a> {
 
 impl Sink for Counter<'_> {
     #[inline]
+    fn block(&mut self, at: usize, id: u32, block: &Block, is_taken: bool) {
+        if !self.tracker.is_selected() {
+            return;
+        }
+        self.arrive(block.start);
+        if is_taken || block.last.is_conditional {
+            self.counts.doubts.reach(block.end);
+        } else {
+            self.counts.doubts.range(at, &block.range(id, is_taken));
+        }
+        self.execution(id, block.end, block.last, is_taken);
+    }
+
     fn element(&mut self, at: usize, element: Element) {
         if let Element::Range(range) = &element {
             if self.tracker.is_selected() {
-                self.range(at, range);
+                self.arrive(range.start);
+                self.counts.doubts.range(at, range);
+                match range.block {
+                    Some(id) => self.execution(id, range.end, range.last, range.is_taken),
+                    None => self.other(range),
+                }
             }
             return;
         }

@@ -60,6 +60,12 @@ impl Doubts {
         }
     }
 
+    /// Takes the end of a range that raises none.
+    #[inline]
+    pub fn reach(&mut self, end: u64) {
+        self.last = end;
+    }
+
     /// Takes a range.
     #[inline]
     pub fn range(&mut self, at: usize, range: &Range) {

@@ -28,6 +28,12 @@ use crate::source::Protocol;
 pub trait Sink {
     /// Takes an element. `at` is the position in the stream of the packet from which it comes.
     fn element(&mut self, at: usize, element: Element);
+
+    /// Takes the execution of a block: the range that it is. A sink that counts blocks needs none of its fields.
+    #[inline]
+    fn block(&mut self, at: usize, id: BlockId, block: &Block, is_taken: bool) {
+        self.element(at, Element::Range(block.range(id, is_taken)));
+    }
 }
 
 impl Sink for Vec<(usize, Element)> {
@@ -96,12 +102,18 @@ impl<C: Code> Flow<C> {
     pub fn run(&mut self, decoder: PacketDecoder<'_>, sink: &mut impl Sink) -> u64 {
         let mut packets = 0;
         match (self, decoder) {
-            (Flow::EtmV4(flow), PacketDecoder::EtmV4(decoder)) => {
-                for packet in *decoder {
+            (Flow::EtmV4(flow), PacketDecoder::EtmV4(mut decoder)) => loop {
+                // Most packets are atoms: they go from byte to blocks.
+                while flow.follows_atoms()
+                    && let Some((at, atoms)) = decoder.next_atoms()
+                {
                     packets += 1;
-                    flow.packet(&packet, sink);
+                    flow.follow(at, atoms, sink);
                 }
-            }
+                let Some(packet) = decoder.next() else { break };
+                packets += 1;
+                flow.packet(&packet, sink);
+            },
             (Flow::EtmV3(flow), PacketDecoder::EtmV3(decoder)) => {
                 for packet in decoder {
                     packets += 1;

@@ -238,6 +238,26 @@ const RESET: [u8; 16] = [
     0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f,
 ];
 
+/// The lowest bits of the even bytes of a frame: those that say "a new ID".
+const EVEN_LOW_BITS: u128 = 0x0001_0001_0001_0001_0001_0001_0001_0001;
+
+/// Where the bits of the last byte of a frame belong.
+static LOW_BITS: [u128; 256] = {
+    let mut table = [0; 256];
+    let mut value = 0;
+    while value < 256 {
+        let mut bit = 0;
+        while bit < 8 {
+            if value >> bit & 1 == 1 {
+                table[value] |= 1 << (16 * bit);
+            }
+            bit += 1;
+        }
+        value += 1;
+    }
+    table
+};
+
 struct Splitter {
     frames: Frames<'static>,
     /// Index into the streams by ID.
@@ -318,8 +338,19 @@ impl Splitter {
         }
     }
 
+    #[inline]
     fn frame(&mut self, frame: &[u8; 16], offset: u64) {
         self.frames.frames += 1;
+        let whole = u128::from_le_bytes(*frame);
+        if whole & EVEN_LOW_BITS == 0 {
+            // No new ID: data, with their low bits in the last byte.
+            let data = whole | LOW_BITS[usize::from(frame[15])];
+            return self.data(&data.to_le_bytes()[..15], offset);
+        }
+        self.frame_with_ids(frame, offset);
+    }
+
+    fn frame_with_ids(&mut self, frame: &[u8; 16], offset: u64) {
         let mut data = [0; 15];
         let mut len = 0;
         let mut start = offset;

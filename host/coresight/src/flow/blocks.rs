@@ -53,7 +53,10 @@ pub struct Block {
     pub stop: Stop,
     /// Whether an instruction in it is 0 in its upper half: A64 has none such, so it is no code.
     pub has_no_opcode: bool,
-    /// The block that follows if the branch is taken, and if it is not.
+    /// Whether going on from it, not taken and taken, changes nothing but the address: its branch is direct, is no call if
+    /// taken, conditional if not, and the block has nothing that a check could refuse.
+    is_plain: [bool; 2],
+    /// The block that follows if the branch is not taken, and if it is.
     next: [BlockId; 2],
 }
 
@@ -172,11 +175,27 @@ impl<C: Code> Blocks<C> {
         if let Some(id) = self.by_start.get(&key) {
             return *id;
         }
-        let block = self.walk(space, isa, address);
+        let mut block = self.walk(space, isa, address);
+        let is_direct = block.stop == Stop::Waypoint
+            && block.last.class == instruction::Class::Branch
+            && !block.has_no_opcode;
+        block.is_plain = [
+            is_direct && block.last.is_conditional,
+            is_direct && !block.links,
+        ];
         let id = self.blocks.len() as BlockId;
         self.blocks.push(block);
         self.by_start.insert(key, id);
         id
+    }
+
+    /// The block behind another one, if it is known and going there changes nothing but the address: no call, which pushes on
+    /// the return stack, no return from an exception, no block that is to be checked.
+    #[inline]
+    pub fn plain_successor(&self, id: BlockId, is_taken: bool) -> Option<BlockId> {
+        let block = &self.blocks[id as usize];
+        let next = block.next[usize::from(is_taken)];
+        (next != NONE && block.is_plain[usize::from(is_taken)]).then_some(next)
     }
 
     /// The block behind another one whose direct branch is taken or not.
@@ -258,6 +277,7 @@ impl<C: Code> Blocks<C> {
             next_isa: isa,
             stop: Stop::NotAccessible,
             has_no_opcode: false,
+            is_plain: [false; 2],
             next: [NONE; 2],
         };
         let mut bytes: &[u8] = &[];

@@ -13,7 +13,7 @@ use super::Sink;
 use super::blocks::{BlockId, Blocks};
 use super::return_stack::ReturnStack;
 use crate::element::{Context, Element, TraceOn, Transaction, Unsynced};
-use crate::etmv4::{Config, Fields, Kind, Packet};
+use crate::etmv4::{Atoms, Config, Fields, Kind, Packet};
 use crate::isa::Isa;
 use crate::memory::Code;
 use queue::{Entry, What};
@@ -128,20 +128,42 @@ impl<C: Code> EtmV4Flow<C> {
     pub fn packet(&mut self, packet: &Packet, sink: &mut impl Sink) {
         self.last_packet = packet.start;
         let result = match (self.state, packet.fields) {
-            // Without speculation, atoms are followed at once.
-            (State::Decoding, Fields::Atoms(atoms))
-                if self.config.idr8 == 0 && self.unseen == 0 =>
-            {
-                self.commit_all(sink)
-                    .and_then(|()| self.atoms(packet.start, atoms, sink))
+            (State::Decoding, Fields::Atoms(atoms)) if self.follows_atoms() => {
+                return self.follow(packet.start, atoms, sink);
             }
             (State::Decoding, _) => self.decode(packet, sink),
             _ => self.synchronize(packet, sink),
         };
+        self.fit(packet.start, result, sink);
+    }
+
+    /// Whether atoms are followed at once: nothing is speculative, and decoding is under way.
+    #[inline]
+    pub fn follows_atoms(&self) -> bool {
+        self.config.idr8 == 0 && self.unseen == 0 && self.state == State::Decoding
+    }
+
+    /// Follows the atoms of a packet at position `at`, where they are [followed at once](Self::follows_atoms).
+    #[inline]
+    pub fn follow(&mut self, at: usize, atoms: Atoms, sink: &mut impl Sink) {
+        self.last_packet = at;
+        let result = if self.queue.is_empty() {
+            self.depth = 0;
+            self.atoms(at, atoms, sink)
+        } else {
+            self.commit_all(sink)
+                .and_then(|()| self.atoms(at, atoms, sink))
+        };
+        self.fit(at, result, sink);
+    }
+
+    /// Begins anew where the trace does not fit.
+    #[inline]
+    fn fit(&mut self, at: usize, result: Result<(), Misfit>, sink: &mut impl Sink) {
         if let Err(Misfit(why)) = result {
             self.lose_sync(why);
             if matches!(why, Unsynced::BadImage | Unsynced::BadOpcode) {
-                sink.element(packet.start, Element::NoSync(why));
+                sink.element(at, Element::NoSync(why));
                 self.state = State::WaitAsync;
             }
         }

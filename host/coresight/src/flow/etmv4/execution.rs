@@ -74,6 +74,18 @@ impl<C: Code> EtmV4Flow<C> {
     ) -> Result<(), Misfit> {
         let mut bits = atoms.bits;
         for _ in 0..atoms.count {
+            // Where the block is known, and so is the one that follows, nothing else changes.
+            if let Some(id) = self.next_block
+                && let Some(next) = self.blocks.plain_successor(id, bits & 1 == 1)
+            {
+                let is_taken = bits & 1 == 1;
+                sink.block(at, id, self.blocks.get(id), is_taken);
+                let block = self.blocks.get(next);
+                (self.address, self.isa) = (block.start, block.isa);
+                self.next_block = Some(next);
+                bits >>= 1;
+                continue;
+            }
             self.pop_return();
             if self.needs_address || self.needs_context {
                 bits >>= 1;
@@ -122,12 +134,13 @@ impl<C: Code> EtmV4Flow<C> {
                 );
                 self.address = block.end;
                 self.needs_address = true;
+                self.next_block = None;
                 return Ok(());
             }
             Stop::NoCode => return Err(Misfit(Unsynced::BadImage)),
         }
         let returns = block.last.purpose == Purpose::ExceptionReturn;
-        sink.element(at, Element::Range(block.range(id, is_taken)));
+        sink.block(at, id, block, is_taken);
         self.go_on(id, is_taken);
         if is_taken && self.config.is_ete && returns {
             sink.element(at, Element::ExceptionReturn);
@@ -224,6 +237,7 @@ impl<C: Code> EtmV4Flow<C> {
                     },
                 );
                 self.needs_address = true;
+                self.next_block = None;
             }
         }
         let return_address = Some(return_address);
@@ -261,7 +275,10 @@ impl<C: Code> EtmV4Flow<C> {
         }
         match next {
             Some(next) => self.set_address(next.value, next.is),
-            None => self.needs_address = true,
+            None => {
+                self.needs_address = true;
+                self.next_block = None;
+            }
         }
     }
 
@@ -290,6 +307,7 @@ impl<C: Code> EtmV4Flow<C> {
                 },
             );
             self.needs_address = true;
+            self.next_block = None;
             return Ok(());
         };
         let end = source.wrapping_add(u64::from(last.size));
