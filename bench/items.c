@@ -62,7 +62,6 @@ static void produce(void)
 
 CALLS(put, TIMES, kymo_ring_put(&kymo_items, KYMO_ITEM_USER(1), i))
 CALLS(put_packet, FULL, kymo_ring_put(&kymo_items, KYMO_ITEM_USER(1), i))
-CALLS(put_own, TIMES, kymo_ring_put_own(&level, KYMO_ITEM_USER(1), i))
 
 /* Runs a row whose items are all in one packet, and says what they take. */
 #define RUN(name, ring) \
@@ -76,9 +75,7 @@ static void rings(void)
 {
 	/* The first of each begins a packet. */
 	kymo_ring_put(&kymo_items, KYMO_ITEM_USER(0), 0);
-	kymo_ring_put_own(&level, KYMO_ITEM_USER(0), 0);
 	RUN(put, kymo_items);
-	RUN(put_own, level);
 	row_put_packet();
 }
 

@@ -61,7 +61,8 @@ typedef struct kymo_item {
 /* So many items can be produced at once at most: what a packet holds. */
 #define KYMO_ITEMS_AT_ONCE (sizeof(uintptr_t) == 4 ? 121u : 336u)
 
-/* A ring. Producers in assembly need `at` alone: store the item there (`id | now << 10`, data), move
+/* A ring. Producers in assembly need `at` alone: with interrupts masked (whatever level uses the ring: kymo_tick()
+ * and the gate close its packets, too) read the counter, store the item there (`id | now << 10`, data), move
  * `at` behind it, and when it has become a multiple of KYMO_ITEM_PACKET call
  * kymo_item_landed(ring). They call kymo_tick() at least every 2^21 ticks of the clock. All the rest
  * is the recorder's. */
@@ -128,14 +129,12 @@ extern kymo_ring_t kymo_items;
  * of interrupts uses, say. */
 void kymo_ring_produce(kymo_ring_t *ring, const kymo_item_t *items, size_t count);
 
-/* One item, as fast as can be: on Armv7-M 12 instructions with interrupts masked, and 9 with nothing
- * masked into a ring that only one level of interrupts (or the threads alone) uses. They look at
+/* One item, as fast as can be: on Armv7-M 12 instructions with interrupts masked. It looks at
  * nothing but the ring, so call kymo_tick() at least every 2^21 ticks of the clock, and let the clock
- * be the counter that they read: DWT_CYCCNT, or what your linker script says (`kymo_counter =
- * 0x40028018;`), which must then be kymo_config.counter too. With another clock use the other producers: these
- * two would give a wrong time to items in a packet that another producer has begun; all others are counted as lost. */
+ * be the counter that it reads: DWT_CYCCNT, or what your linker script says (`kymo_counter =
+ * 0x40028018;`), which must then be kymo_config.counter too. With another clock use the other producers: this
+ * one would give a wrong time to items in a packet that another producer has begun; all others are counted as lost. */
 void kymo_ring_put(kymo_ring_t *ring, uint32_t id, uintptr_t data);
-void kymo_ring_put_own(kymo_ring_t *ring, uint32_t id, uintptr_t data);
 
 /* See kymo_ring_t. Called with interrupts masked it leaves them so for all of a packet's change; else they are masked
  * in it for some steps only. */

@@ -235,6 +235,9 @@ impl<P: SinglePort + 'static> Single<P> {
 
     #[inline(never)]
     fn change_packet(&self, hot: &Hot) -> bool {
+        if !self.can_mask(hot) {
+            return false;
+        }
         // (Their addresses are not put together masked.)
         let (this, hot) = (P::somewhere(self), P::somewhere(hot));
         let was = this.port.mask();

@@ -362,19 +362,6 @@ pub unsafe extern "C" fn kymo_ring_put(ring: *const Ring, id: u32, data: usize) 
     }
 }
 
-/// One item, into a ring that only one level of interrupts (or the threads alone) uses.
-///
-/// # Safety
-/// `ring` was defined by `KYMO_RING`, and that is so.
-#[cfg(all(target_os = "none", not(target_arch = "aarch64"), not(kymo_assembly)))]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kymo_ring_put_own(ring: *const Ring, id: u32, data: usize) {
-    // SAFETY: by this function's contract.
-    if let Some(ring) = unsafe { ring.as_ref() } {
-        system::produce_in(ring, &[Item { id, data }]);
-    }
-}
-
 /// A producer in assembly stored an item at the end of a packet.
 ///
 /// # Safety

@@ -223,6 +223,7 @@ fn a_recorded_entry_or_exit_takes_few_instructions() {
     let enter = straight_path(&program, "__cyg_profile_func_enter");
     let exit = straight_path(&program, "__cyg_profile_func_exit");
     println!("instructions: enter {enter}, exit {exit}");
-    assert!((20..=42).contains(&enter), "enter: {enter} instructions");
+    // Two of them look at the stopper, whose depth is counted.
+    assert!((20..=43).contains(&enter), "enter: {enter} instructions");
     assert!((20..=42).contains(&exit), "exit: {exit} instructions");
 }

@@ -52,3 +52,47 @@ fn a_million_items_are_read_while_interrupts_write() {
         check(&ring(30_000), 1_000_000);
     }
 }
+
+/// Runs a program, with these options.
+fn run(name: &str, options: &[&str]) -> Said {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stress_items");
+    let library = library(&folder.join("library"), "");
+    let folder = folder.join(format!("{name}{}", options.concat()));
+    let counter = "-Wl,--defsym=kymo_counter=0x40028018";
+    let options = [&[counter], options].concat();
+    let program = Program::build(&folder, &format!("{name}.c"), &options, &[&library]);
+    program.run(&folder)
+}
+
+#[test]
+fn a_tick_that_strikes_anywhere_costs_a_ring_no_item_unsaid() {
+    if !equipped(&[TARGET]) {
+        return;
+    }
+    let said = run("ring_tick", &["-DRECORDS=5000"]);
+    assert_eq!(said.number("unsaid"), 0, "{said:?}");
+    assert_eq!(said.number("backward"), 0, "{said:?}");
+    assert!(said.number("next") > 4000, "{said:?}");
+}
+
+#[test]
+fn a_thread_that_cannot_mask_interrupts_is_refused_and_reported() {
+    if !equipped(&[TARGET]) {
+        return;
+    }
+    let said = run("unprivileged", &[]);
+    assert_eq!(
+        (said.number("set_up"), said.number("value")),
+        (1, 1),
+        "{said:?}"
+    );
+    for options in [&["-DUNPRIVILEGED"][..], &["-DUNPRIVILEGED", "-DEARLY"]] {
+        let said = run("unprivileged", options);
+        assert_eq!(
+            (said.number("set_up"), said.number("value")),
+            (0, 0),
+            "{said:?}"
+        );
+        assert_eq!(said.number("unprivileged"), 1, "{said:?}");
+    }
+}

@@ -125,6 +125,8 @@ impl Status {
         Some(match self.error_value {
             // An address is told from a number by its size.
             Some(value) if value > 1 << 24 => format!("{error} is {value:#x}{rule}"),
+            // What breaks the rule is not always a value.
+            Some(0) if matches!(error, "no_clock" | "unprivileged") => format!("{error}{rule}"),
             Some(value) => format!("{error} is {value}{rule}"),
             None => format!("{error}{rule}"),
         })

@@ -86,6 +86,8 @@ faults! {
     ClockHz "clock_hz" "must not be 0";
     /// Functions are numbered more coarsely than readers know.
     FunctionShift "function_shift" "must be from 0 to 7";
+    /// A thread that cannot mask interrupts called a hook.
+    Unprivileged "unprivileged" "threads that run unprivileged must not be instrumented: they cannot mask interrupts";
     /// There are more CPUs than the library was built for.
     Cpus "cpu_count" "must be at most 16";
 }

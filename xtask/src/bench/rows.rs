@@ -154,9 +154,6 @@ pub const ROWS: &[Row] = &[
     event("put", "item, interrupts masked")
         .within(12)
         .on(On::Bare),
-    event("put_own", "item, ring of one level")
-        .within(9)
-        .on(On::Bare),
     event("produce_r9", "item, place in a register")
         .within(6)
         .on(On::Armv7),

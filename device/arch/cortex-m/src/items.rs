@@ -23,7 +23,7 @@ const _: () = assert!(ID_BITS == 10 && TIME_BITS == 22);
 #[doc(hidden)]
 pub const PACKET_LEFT: u32 = 32 - packet_bytes(WordSize::Bits32).ilog2();
 
-/// Defines `kymo_ring_put` and `kymo_ring_put_own`, producers into rings of the type `$ring`. `$landed`,
+/// Defines `kymo_ring_put`, the producer into rings of the type `$ring`. `$landed`,
 /// an `extern "C"` function of a ring and an item (`u32`, of which the low 10 bits are the id, and `usize`),
 /// gets the items that have landed.
 #[macro_export]
@@ -59,36 +59,6 @@ macro_rules! items {
                 "1: ldr r1, [r3, #-8]!",
                 "str r3, [r0]",
                 "msr PRIMASK, r12",
-                "b {landed}",
-                ".p2align 2",
-                ".weak {counter}",
-                "9: .word {counter}",
-                left = const $crate::PACKET_LEFT,
-                landed = sym $landed,
-                counter = sym kymo_counter,
-            )
-        }
-
-        /// Produces an item into a ring that only one level of interrupts (or the threads alone)
-        /// uses: what interrupts it here uses another one.
-        ///
-        /// # Safety
-        /// As of [`kymo_ring_put`]; and that is so.
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        pub unsafe extern "C" fn kymo_ring_put_own(ring: *const $ring, id: u32, data: usize) {
-            core::arch::naked_asm!(
-                "ldr r3, 9f",
-                "ldr r3, [r3]",
-                "bfi r1, r3, #10, #22",
-                "ldr r3, [r0]",
-                "stm r3!, {{r1, r2}}",
-                "str r3, [r0]",
-                "lsls r1, r3, #{left}",
-                "beq 1f",
-                "bx lr",
-                "1: ldr r1, [r3, #-8]!",
-                "str r3, [r0]",
                 "b {landed}",
                 ".p2align 2",
                 ".weak {counter}",

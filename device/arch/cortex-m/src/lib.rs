@@ -37,6 +37,9 @@ mod register {
     /// DWT_CTRL: bit 0 (CYCCNTENA) starts the cycle counter. (Where there is none it reads as 0.)
     #[cfg(target_has_atomic = "32")]
     pub const DWT_CTRL: *mut u32 = 0xE000_1000 as *mut u32;
+    /// DWT_LAR, the lock of the DWT's registers.
+    #[cfg(target_has_atomic = "32")]
+    pub const DWT_LAR: *mut u32 = 0xE000_1FB0 as *mut u32;
     /// DWT_CYCCNT.
     pub const DWT_CYCCNT: *mut u32 = 0xE000_1004 as *mut u32;
     /// SYST_CSR: bit 0 (ENABLE).
@@ -140,6 +143,22 @@ impl SinglePort for CortexM {
         &LINK
     }
 
+    fn is_privileged(&self) -> bool {
+        let (control, exception): (u32, u32);
+        // SAFETY: reading these changes nothing, and is allowed to anybody.
+        unsafe {
+            asm!(
+                "mrs {}, CONTROL",
+                "mrs {}, IPSR",
+                out(reg) control,
+                out(reg) exception,
+                options(nomem, nostack, preserves_flags),
+            );
+        }
+        // Handlers are privileged whatever CONTROL says.
+        control & 1 == 0 || exception & 0x1FF != 0
+    }
+
     fn find_counter(&self) -> Option<u32> {
         if start_cycle_counter() {
             return Some(0);
@@ -174,10 +193,12 @@ impl SinglePort for CortexM {
 #[cfg(target_has_atomic = "32")]
 fn start_cycle_counter() -> bool {
     use core::ptr::write_volatile;
-    use register::{DEMCR, DWT_CTRL};
+    use register::{DEMCR, DWT_CTRL, DWT_LAR};
     // SAFETY: Armv7-M has these registers; what is not implemented reads as zero.
     unsafe {
         write_volatile(DEMCR, read_volatile(DEMCR) | 1 << 24);
+        // A Cortex-M7 ignores writes to its DWT until this key is given; elsewhere it is the one that is ignored.
+        write_volatile(DWT_LAR, 0xC5AC_CE55);
         write_volatile(DWT_CTRL, read_volatile(DWT_CTRL) | 1);
         let before = read_volatile(DWT_CYCCNT);
         asm!(

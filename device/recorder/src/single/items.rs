@@ -99,6 +99,10 @@ impl<P: SinglePort + 'static> Single<P> {
         if !self.wake(hot, config) {
             return false;
         }
+        if !self.can_mask(hot) {
+            ring.lose(items);
+            return false;
+        }
         let Some(was) = self.come_in() else {
             return false;
         };

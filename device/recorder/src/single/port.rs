@@ -17,6 +17,11 @@ pub trait SinglePort: Target {
     fn unmask(&self, was: usize) {
         Self::let_go(was);
     }
+    /// Whether masking does anything here. An unprivileged thread's is ignored, and interrupts would come between a
+    /// record's bytes.
+    fn is_privileged(&self) -> bool {
+        true
+    }
     /// Finds a counter of the processor's own that counts now; returns after how many ticks it
     /// begins again, where 0 stands for 2^32. `None` if there is none.
     fn find_counter(&self) -> Option<u32>;

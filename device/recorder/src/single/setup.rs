@@ -60,6 +60,9 @@ impl<P: SinglePort + 'static> Single<P> {
 
     fn try_set_up(&self, hot: &'static Hot, config: &'static Config) -> Result<(), SetupError> {
         let (gate, stream) = (&hot.gate, self.writer.stream());
+        if !self.port.is_privileged() {
+            return Err(Fault::Unprivileged.of(0));
+        }
         if config.version != CONFIG_VERSION {
             return Err(Fault::Version.of(config.version as usize));
         }
@@ -127,6 +130,20 @@ impl<P: SinglePort + 'static> Single<P> {
         gate.set_stopper(sets.stopper);
         self.once.set(sets.once);
         Ok(())
+    }
+
+    /// Whether interrupts can be masked here, which is looked at where packets change. If not, nothing is recorded any
+    /// more, and `status` says why: what was recorded meanwhile may be torn.
+    #[inline(never)]
+    pub(super) fn can_mask(&self, hot: &Hot) -> bool {
+        if self.port.is_privileged() {
+            return true;
+        }
+        self.fault.set(Fault::Unprivileged.number());
+        self.culprit.set(0);
+        hot.gate.set_up(true, false);
+        self.writer.stream().suspend();
+        false
     }
 
     /// How the clock counts, once it has been set up.

@@ -131,6 +131,9 @@ impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
     #[inline(never)]
     fn room(&self, need: Need) -> Found {
         let Self { single, hot } = self;
+        if !single.can_mask(hot) {
+            return Found::Shut;
+        }
         let was = single.port.mask();
         let found = match hot.gate.open() {
             true => single.inside_quietly(|| single.room_inside(hot, need)),
