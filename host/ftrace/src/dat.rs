@@ -7,6 +7,7 @@ mod options;
 mod v6;
 mod v7;
 
+pub(crate) use options::id;
 pub use options::{Guest, Options};
 
 use crate::clock::Timing;

@@ -4,6 +4,7 @@
 //!   its records in the order of time.
 //! - [`EventFormat`] and [`PrintFormat`] are the kernel's descriptions of events, parsed and evaluated.
 //! - [`Report`] writes records as `trace-cmd report` does.
+//! - [`DatFile`] is a trace.dat to be written.
 //!
 //! No input makes it panic, hang or take memory without bound; what cannot be read is told with its place, and what
 //! follows is read.
@@ -26,6 +27,7 @@ mod records;
 mod report;
 mod symbols;
 pub mod text;
+mod write;
 
 pub use clock::{CpuShift, Sample, Timing};
 pub use cursor::{CpuCursor, CpuData, Next, Record};
@@ -41,3 +43,4 @@ pub use page::{Entry, Lost, Page, PageLayout};
 pub use records::{Place, Records, Step};
 pub use report::{Report, Style};
 pub use symbols::{Comms, PrintkFormats, Symbol, Symbols};
+pub use write::DatFile;

@@ -79,7 +79,7 @@ fn report(trace: &Trace, file: &[u8], style: Style) -> String {
 
 /// This version of trace-cmd has a fixed table of letters for the states of tasks; newer ones, and we, take those that
 /// the kernel's own format tells.
-fn older_states(report: &str) -> String {
+pub(super) fn older_states(report: &str) -> String {
     let mut lines = String::with_capacity(report.len());
     for line in report.split_inclusive('\n') {
         match line.split_once(" ==> ") {

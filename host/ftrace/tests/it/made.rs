@@ -7,13 +7,23 @@ use kymo_ftrace::{Lost, Order, Records, Report, Step, Style, Trace};
 
 /// A machine, and how its files are written.
 #[derive(Clone, Copy, Debug)]
-struct Machine {
-    big: bool,
-    long: usize,
+pub(super) struct Machine {
+    pub(super) big: bool,
+    pub(super) long: usize,
     compression: &'static str,
 }
 
-const PAGE: usize = 256;
+pub(super) const PAGE: usize = 256;
+
+/// The format of the event that the machines record.
+pub(super) const NOTE: &str = "name: note\nID: 7\nformat:\n\
+    \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+    \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+    \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+    \tfield:s64 value;\toffset:8;\tsize:8;\tsigned:1;\n\
+    \tfield:__data_loc char[] text;\toffset:16;\tsize:4;\tsigned:1;\n\n\
+    print fmt: \"%lld %s%s\", REC->value, __get_str(text), REC->value > 9 ? \" many\" : \"\"\n";
 
 impl Machine {
     fn number(self, value: u64, size: usize) -> Vec<u8> {
@@ -45,7 +55,7 @@ impl Machine {
     }
 
     /// An event `note` with a number and a text elsewhere in the record.
-    fn note(self, delta: u64, pid: u64, value: u64, text: &str) -> Vec<u8> {
+    pub(super) fn note(self, delta: u64, pid: u64, value: u64, text: &str) -> Vec<u8> {
         let mut data = [
             self.u16(7),
             vec![0x0d, 0x21],
@@ -61,7 +71,7 @@ impl Machine {
         [self.word(data.len() as u64 / 4, delta), data].concat()
     }
 
-    fn page(self, time: u64, entries: &[Vec<u8>], lost: Option<u64>) -> Vec<u8> {
+    pub(super) fn page(self, time: u64, entries: &[Vec<u8>], lost: Option<u64>) -> Vec<u8> {
         let entries = entries.concat();
         let flags = if lost.is_some() { 3 << 30 } else { 0 };
         let commit = entries.len() as u64 | flags;
@@ -74,7 +84,7 @@ impl Machine {
         page
     }
 
-    fn header_page(self) -> String {
+    pub(super) fn header_page(self) -> String {
         let Self { long, .. } = self;
         let data = 8 + long;
         format!(
@@ -96,19 +106,11 @@ impl Machine {
     }
 
     fn systems(self) -> Vec<u8> {
-        let format = "name: note\nID: 7\nformat:\n\
-            \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
-            \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
-            \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
-            \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
-            \tfield:s64 value;\toffset:8;\tsize:8;\tsigned:1;\n\
-            \tfield:__data_loc char[] text;\toffset:16;\tsize:4;\tsigned:1;\n\n\
-            print fmt: \"%lld %s%s\", REC->value, __get_str(text), REC->value > 9 ? \" many\" : \"\"\n";
         let system = [self.u32(1), b"made\0".to_vec(), self.u32(1)].concat();
         [
             system,
-            self.u64(format.len() as u64),
-            format.as_bytes().to_vec(),
+            self.u64(NOTE.len() as u64),
+            NOTE.as_bytes().to_vec(),
         ]
         .concat()
     }
@@ -252,7 +254,7 @@ impl Machine {
 }
 
 /// The machines: both byte orders and word sizes, every compression.
-fn machines() -> Vec<Machine> {
+pub(super) fn machines() -> Vec<Machine> {
     let mut all = Vec::new();
     for big in [false, true] {
         for long in [4, 8] {
@@ -268,7 +270,7 @@ fn machines() -> Vec<Machine> {
     all
 }
 
-fn report(file: &[u8]) -> String {
+pub(super) fn report(file: &[u8]) -> String {
     let trace = Trace::parse(file).unwrap();
     assert_eq!(trace.damage, []);
     let mut records = Records::new(&trace, file);
