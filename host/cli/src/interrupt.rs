@@ -23,11 +23,14 @@ struct State {
     waiting: Option<Cancel>,
     /// Files and directories to remove.
     temporaries: Vec<PathBuf>,
+    /// What else is to be done before the process ends.
+    last: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
     waiting: None,
     temporaries: Vec::new(),
+    last: Vec::new(),
 });
 
 /// Whether the handler is installed, or why it can't be.
@@ -53,6 +56,9 @@ fn handle() {
     }
     for path in state.temporaries.drain(..) {
         remove(&path);
+    }
+    for action in state.last.drain(..) {
+        action();
     }
     // The lock is held: no output gets its name any more.
     std::process::exit(INTERRUPTED);
@@ -82,6 +88,14 @@ pub fn create_temporary<T>(
     let (path, created) = create()?;
     state.temporaries.push(path.clone());
     Ok((path, created))
+}
+
+/// Has a signal that ends the process do this before.
+#[cfg(target_os = "linux")]
+pub fn before_end(action: impl FnOnce() + Send + 'static) {
+    // Without a handler a signal just ends the process.
+    let _ = install();
+    state().last.push(Box::new(action));
 }
 
 /// Removes a temporary file or directory.

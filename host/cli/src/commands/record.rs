@@ -1,5 +1,6 @@
 //! `kymo record`: streams from a target into a trace directory, until stopped.
 
+mod ftrace;
 mod rtems;
 mod tracing;
 
@@ -12,6 +13,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, Progres
 use kymo_link::Told;
 use kymo_read::kymo::{Recording, RecordingFigures, Taken, WriteError};
 
+use self::ftrace::FtraceArgs;
 use crate::args::{Format, FormatArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
@@ -32,12 +34,15 @@ EXAMPLES
   kymo show --follow trace --elf firmware.elf             in another window: see it come
   kymo record systemview:localhost:19111 -o it.SVDat      what a target with SystemView's recorder sends
   kymo record rtems:board:1234 -o capture.bin --limit 10M what RTEMS's record server sends, as it came
+  kymo record --ftrace --threshold 100us -- make          Linux: calls in the kernel of a command and its children
+  kymo record --ftrace --event 'sched:*' -o sched.dat     Linux: events of the whole system, until ctrl-C
   kymo record /dev/ttyUSB1 -o trace --protocol zephyr-tracing --metadata metadata
                                                           what Zephyr's tracing sends")]
 pub struct Args {
-    /// The directory of the recording; of SystemView and RTEMS, the file. A trace that is there is replaced.
-    #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
+    /// The directory of the recording; of SystemView, RTEMS and ftrace, the file. A trace that is there is
+    /// replaced. [default with --ftrace: trace.dat]
+    #[arg(short, long, value_name = "DIR", required_unless_present = "ftrace")]
+    output: Option<PathBuf>,
 
     /// Stop after this time: a number with ms, s, m or h.
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -67,6 +72,16 @@ pub struct Args {
 
     #[command(flatten)]
     symbols: SymbolArgs,
+
+    #[command(flatten)]
+    ftrace: FtraceArgs,
+}
+
+impl Args {
+    /// Where the recording goes.
+    fn output(&self) -> &Path {
+        self.output.as_deref().unwrap_or(Path::new("trace.dat"))
+    }
 }
 
 /// Records until stopped, and says what came of it.
@@ -75,12 +90,15 @@ pub struct Args {
 /// When the target does not answer or cannot stream, the directory can't be written, or the stream
 /// ended although more was wanted; what arrived until then is in the recording.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
+    if args.ftrace.ftrace {
+        return ftrace::record(args, context);
+    }
     if let Some(address) = args.target.systemview()? {
         let limits = systemview::Limits {
             duration: args.duration,
             bytes: args.size,
         };
-        return systemview::record(&address, &args.output, limits, context);
+        return systemview::record(&address, args.output(), limits, context);
     }
     if let Some(path) = args
         .target
@@ -110,7 +128,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let told = live.target.tell_time().map_err(explain)?;
     let origin = live_stream::origin(told, &live.identity);
     let mut recorder = Recorder {
-        recording: Recording::create(&args.output, &live.identity, &name, origin, functions)
+        recording: Recording::create(args.output(), &live.identity, &name, origin, functions)
             .map_err(|error| unwritten(&error))?,
         args,
         started: Instant::now(),
@@ -131,13 +149,13 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         context.warn("the target has begun anew: the recording ends there");
     }
     match args.format.format {
-        Format::Text => summary(&args.output, figures, &ended, took, context),
+        Format::Text => summary(args.output(), figures, &ended, took, context),
         Format::Json => json(context.out().0, figures, &ended, (took, told))?,
     }
     match ended.failure {
         Some(report) => Err(report.help(format_args!(
             "what arrived until then is in {}",
-            args.output.display()
+            args.output().display()
         ))),
         None => Ok(ExitCode::SUCCESS),
     }

@@ -60,11 +60,11 @@ pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCod
         );
     }
     let unwritten = |error: io::Error| {
-        Report::new(format_args!("{}: {error}", args.output.display()))
+        Report::new(format_args!("{}: {error}", args.output().display()))
             .help("give --output a file that can be written")
     };
     let server = Server::connect(path)?;
-    let file = BufWriter::new(File::create(&args.output).map_err(unwritten)?);
+    let file = BufWriter::new(File::create(args.output()).map_err(unwritten)?);
     let started = Instant::now();
     let mut reader = Reader::new(Copy {
         server,
@@ -122,7 +122,7 @@ pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCod
         Format::Text => {
             context.note(format_args!(
                 "{}: {} in {}, in {:.1} s ({} a second)",
-                args.output.display(),
+                args.output().display(),
                 counted(events, "event"),
                 counted(bytes, "byte"),
                 took.as_secs_f64(),
@@ -156,7 +156,7 @@ pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCod
     match failure {
         Some(report) => Err(report.help(format_args!(
             "what arrived until then is in {}",
-            args.output.display()
+            args.output().display()
         ))),
         None => Ok(ExitCode::SUCCESS),
     }

@@ -50,14 +50,14 @@ pub fn record(args: &Args, target: &TargetArgs, context: &mut Context) -> Result
         );
     }
     let metadata = metadata(args.metadata.as_deref())?;
-    check_empty(&args.output)?;
+    check_empty(args.output())?;
     let address = target.address();
     let mut line = Line::open(&address, timeouts()?).map_err(explain)?;
     let interrupt = Interruptible::new()?;
-    let path = args.output.join(STREAM);
-    fs::create_dir_all(&args.output).map_err(|error| unwritable(&args.output, &error))?;
-    fs::write(args.output.join("metadata"), metadata)
-        .map_err(|error| unwritable(&args.output, &error))?;
+    let path = args.output().join(STREAM);
+    fs::create_dir_all(args.output()).map_err(|error| unwritable(args.output(), &error))?;
+    fs::write(args.output().join("metadata"), metadata)
+        .map_err(|error| unwritable(args.output(), &error))?;
     let file = File::create(&path).map_err(|error| unwritable(&path, &error))?;
     let mut recorder = Recorder {
         file,
@@ -88,7 +88,7 @@ pub fn record(args: &Args, target: &TargetArgs, context: &mut Context) -> Result
     match args.format.format {
         Format::Text => context.note(format_args!(
             "{}: {bytes} bytes in {:.1} s ({} bytes a second)",
-            args.output.display(),
+            args.output().display(),
             took.as_secs_f64(),
             per_second(bytes, took)
         )),
@@ -112,7 +112,7 @@ pub fn record(args: &Args, target: &TargetArgs, context: &mut Context) -> Result
         None => Ok(ExitCode::SUCCESS),
         Some(error) => Err(explain(error).help(format_args!(
             "what arrived until then is in {}",
-            args.output.display()
+            args.output().display()
         ))),
     }
 }

@@ -1,0 +1,166 @@
+//! Tracing a boot: the kernel command line that does it, and the buffer afterwards.
+//!
+//! Sources: `admin-guide/kernel-parameters.txt` (`ftrace`, `ftrace_filter`, `trace_buf_size`, `trace_clock`,
+//! `trace_event`, `tracing_thresh`) and `trace/boottime-trace.rst` (boot configurations).
+
+use std::path::Path;
+
+use crate::drain::{Drain, Pages};
+use crate::plan::{self, Place, Request};
+use crate::recording::{Left, Recording, page_size};
+use crate::state::Restore;
+use crate::{Result, Tracefs, TracefsError};
+
+/// The tracer of some kernels that takes its stop function from the command line.
+const DURATION: &str = "function_duration";
+
+/// What is to be given to the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// The kernel command line.
+    pub command_line: String,
+    /// The boot configuration, if the command line alone can't say all.
+    pub configuration: Option<String>,
+}
+
+/// What makes a kernel trace its boot as asked for. Its initcalls are recorded in any case.
+pub fn parameters(request: &Request) -> Parameters {
+    // The clock is global from the beginning: kernels that change to it later empty the buffer then.
+    let mut words = vec!["trace_clock=global".to_owned()];
+    if let Some(clock) = &request.clock {
+        words = vec![format!("trace_clock={clock}")];
+    }
+    let tracer = request.tracer.as_deref().unwrap_or("function_graph");
+    let wants_functions = request.threshold_us.is_some()
+        || !request.functions.is_empty()
+        || request.events.is_empty();
+    let has_tracer = tracer != "nop" && (wants_functions || request.tracer.is_some());
+    if has_tracer {
+        words.push(format!("ftrace={tracer}"));
+        if let Some(microseconds) = request.threshold_us {
+            words.push(format!("tracing_thresh={microseconds}"));
+        }
+        if !request.functions.is_empty() {
+            words.push(format!("ftrace_filter={}", request.functions.join(",")));
+        }
+    }
+    words.push(format!("trace_buf_size={}k", request.buffer_kb));
+    let events = request.events.iter().map(ToString::to_string);
+    let events: Vec<String> = std::iter::once("initcall:*".to_owned())
+        .chain(events)
+        .collect();
+    words.push(format!("trace_event={}", events.join(",")));
+    let mut configuration = None;
+    match &request.stop_at {
+        Some(function) if tracer == DURATION => words.push(format!("trace_stop_fn={function}")),
+        Some(function) => {
+            words.push("bootconfig".to_owned());
+            configuration = Some(format!(
+                "ftrace.event.kprobes.kymo_stop {{\n\tprobes = \"{function}\"\n\tactions = \"traceoff\"\n}}\n"
+            ));
+        }
+        None => {}
+    }
+    Parameters {
+        command_line: words.join(" "),
+        configuration,
+    }
+}
+
+/// Takes what the boot has recorded out of the top buffer. Recording pauses meanwhile, and goes on as it was.
+///
+/// The second value is what could not be restored.
+///
+/// # Errors
+/// When the buffer holds nothing, or it can't be read.
+pub fn save(
+    tracefs: &Tracefs,
+    folder: &Path,
+    state: &Path,
+) -> (Result<Recording>, Vec<TracefsError>) {
+    let (restore, _) = Restore::begin(tracefs, state);
+    let taken = take(tracefs, folder, &restore);
+    let failed = restore.restore();
+    // Which events the boot has recorded nobody knows any more: the formats of all.
+    let systems = tracefs.names("events");
+    let recording = taken.and_then(|taken| Recording::explain(tracefs, &systems, taken));
+    (recording, failed)
+}
+
+fn take(tracefs: &Tracefs, folder: &Path, restore: &Restore) -> Result<(Vec<Pages>, Left)> {
+    let place = Place::Top;
+    if plan::entries(tracefs, &place) == 0 {
+        return Err(TracefsError::Empty);
+    }
+    restore.set("tracing_on", "0")?;
+    let drain = Drain::start(tracefs, &place, page_size(tracefs)?, folder)?;
+    Ok((drain.finish()?, Left::of(tracefs, &place)?))
+}
+
+/// The tracer that still runs after a boot, and costs time.
+///
+/// # Errors
+/// When tracefs can't be read.
+pub fn tracer_left(tracefs: &Tracefs) -> Result<Option<String>> {
+    let tracer = tracefs.read("current_tracer")?;
+    let tracer = tracer.trim();
+    Ok((tracer != "nop").then(|| tracer.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_says_what_is_asked_for() {
+        let request = Request {
+            threshold_us: Some(200),
+            functions: vec!["acpi_*".into(), "pci_*".into()],
+            events: vec!["sched:sched_switch".parse().unwrap()],
+            buffer_kb: 8192,
+            ..Request::default()
+        };
+        let parameters = super::parameters(&request);
+        assert_eq!(
+            parameters.command_line,
+            "trace_clock=global ftrace=function_graph tracing_thresh=200 ftrace_filter=acpi_*,pci_* \
+             trace_buf_size=8192k trace_event=initcall:*,sched:sched_switch"
+        );
+        assert_eq!(parameters.configuration, None);
+    }
+
+    #[test]
+    fn events_alone_need_no_tracer() {
+        let request = Request {
+            events: vec!["sched".parse().unwrap()],
+            buffer_kb: 1024,
+            ..Request::default()
+        };
+        assert_eq!(
+            super::parameters(&request).command_line,
+            "trace_clock=global trace_buf_size=1024k trace_event=initcall:*,sched:*"
+        );
+    }
+
+    #[test]
+    fn the_stop_function_is_said_as_the_kernel_takes_it() {
+        let mut request = Request {
+            stop_at: Some("pty_init".into()),
+            buffer_kb: 1024,
+            ..Request::default()
+        };
+        let mainline = super::parameters(&request);
+        assert!(mainline.command_line.ends_with(" bootconfig"));
+        assert_eq!(
+            mainline.configuration.unwrap(),
+            "ftrace.event.kprobes.kymo_stop {\n\tprobes = \"pty_init\"\n\tactions = \"traceoff\"\n}\n"
+        );
+        request.tracer = Some("function_duration".into());
+        let other = super::parameters(&request);
+        assert!(
+            other.command_line.ends_with(" trace_stop_fn=pty_init"),
+            "{other:?}"
+        );
+        assert_eq!(other.configuration, None);
+    }
+}

@@ -1,0 +1,227 @@
+//! Copies the pages of each CPU from the kernel to a file: one thread a CPU, whole pages by `splice`, the last by `read`.
+//!
+//! The files have no names: whatever happens, nothing of them is left.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+
+use crate::plan::Place;
+use crate::{Result, Tracefs, TracefsError};
+
+/// A thread looks at least so often whether it is to end.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+/// Older kernels wake a reader for a single event, which is no whole page yet: so long is waited for more.
+const BREATH: Duration = Duration::from_millis(5);
+
+/// The bytes that a pipe can hold, if the system lets it.
+const PIPE: usize = 1 << 20;
+
+/// The threads that copy.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    threads: Vec<JoinHandle<Result<Pages>>>,
+    ending: Arc<AtomicBool>,
+    bytes: Arc<AtomicU64>,
+}
+
+/// What one CPU recorded.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pub(crate) cpu: u32,
+    pub(crate) file: File,
+    pub(crate) bytes: u64,
+}
+
+impl Drain {
+    /// Begins to copy. The files are in `folder`.
+    pub(crate) fn start(
+        tracefs: &Tracefs,
+        place: &Place,
+        page_size: usize,
+        folder: &Path,
+    ) -> Result<Self> {
+        let mut drain = Self {
+            threads: Vec::new(),
+            ending: Arc::default(),
+            bytes: Arc::default(),
+        };
+        for cpu in tracefs.cpus() {
+            let name = place.file(&format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+            let path = tracefs.path(&name);
+            // O_NONBLOCK: what is not there is not waited for.
+            let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+            let raw = OpenOptions::new()
+                .read(true)
+                .custom_flags(nonblocking)
+                .open(&path)
+                .map_err(|error| TracefsError::io("open", &path, error))?;
+            let file = tempfile::tempfile_in(folder)
+                .map_err(|error| TracefsError::io("write into", folder, error))?;
+            let copy = Copy {
+                raw,
+                path,
+                folder: folder.to_owned(),
+                pages: Pages {
+                    cpu,
+                    file,
+                    bytes: 0,
+                },
+                page_size,
+                ending: Arc::clone(&drain.ending),
+                bytes: Arc::clone(&drain.bytes),
+            };
+            let thread = thread::Builder::new().name(format!("cpu{cpu}"));
+            let thread = thread
+                .spawn(move || copy.run())
+                .map_err(|error| TracefsError::io("begin a thread for", tracefs.root(), error))?;
+            drain.threads.push(thread);
+        }
+        Ok(drain)
+    }
+
+    /// Bytes of pages so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread has ended although it was not told to: its disk may be full.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Copies what is left, when recording is off.
+    ///
+    /// # Errors
+    /// The first one that a thread met.
+    pub(crate) fn finish(mut self) -> Result<Vec<Pages>> {
+        self.ending.store(true, Ordering::Relaxed);
+        let mut results = Vec::new();
+        for thread in self.threads.drain(..) {
+            // A thread does not panic; if it does, so does this.
+            results.push(
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            );
+        }
+        results.into_iter().collect()
+    }
+}
+
+/// Whoever forgets the threads ends them: they hold files that keep an instance from being removed.
+impl Drop for Drain {
+    fn drop(&mut self) {
+        self.ending.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Copies the pages of one CPU.
+struct Copy {
+    raw: File,
+    path: PathBuf,
+    folder: PathBuf,
+    pages: Pages,
+    page_size: usize,
+    ending: Arc<AtomicBool>,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Copy {
+    fn run(mut self) -> Result<Pages> {
+        let pipe = pipe_with(PipeFlags::CLOEXEC)
+            .map_err(|error| TracefsError::io("make a pipe for", &self.path, error.into()))?;
+        // A smaller one does, too.
+        let _ = fcntl_setpipe_size(&pipe.1, PIPE);
+        while !self.ending.load(Ordering::Relaxed) {
+            if self.whole_pages(&pipe)? > 0 {
+                continue;
+            }
+            let mut waiting = [PollFd::new(&self.raw, PollFlags::IN)];
+            match poll(&mut waiting, Some(&LOOK)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => {
+                    if self.whole_pages(&pipe)? == 0 {
+                        thread::sleep(BREATH);
+                    }
+                }
+                Err(error) => {
+                    return Err(TracefsError::io("wait for", &self.path, error.into()));
+                }
+            }
+        }
+        while self.whole_pages(&pipe)? > 0 {}
+        self.rest()?;
+        Ok(self.pages)
+    }
+
+    fn took(&mut self, bytes: u64) {
+        self.pages.bytes += bytes;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn unwritten(&self, error: impl Into<io::Error>) -> TracefsError {
+        TracefsError::io("write into", &self.folder, error.into())
+    }
+
+    /// Moves pages that are full, as many as the pipe takes. Gives how many bytes that were.
+    fn whole_pages(
+        &mut self,
+        (out, into): &(impl std::os::fd::AsFd, impl std::os::fd::AsFd),
+    ) -> Result<usize> {
+        let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+        let most = PIPE - PIPE % self.page_size.max(1);
+        let moved = match splice(&self.raw, None, into, None, most, flags) {
+            Ok(moved) => moved,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(error) => return Err(TracefsError::io("read", &self.path, error.into())),
+        };
+        let mut left = moved;
+        while left > 0 {
+            match splice(out, None, &self.pages.file, None, left, SpliceFlags::MOVE) {
+                Ok(0) => return Err(self.unwritten(io::Error::from(io::ErrorKind::WriteZero))),
+                Ok(written) => left = left.saturating_sub(written),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.unwritten(error)),
+            }
+        }
+        self.took(moved as u64);
+        Ok(moved)
+    }
+
+    /// Reads the pages that are not full.
+    fn rest(&mut self) -> Result<()> {
+        let mut page = vec![0; self.page_size];
+        loop {
+            match self.raw.read(&mut page) {
+                Ok(0) => return Ok(()),
+                Ok(read) => {
+                    // Pages have one size in the file, however little is on them.
+                    page.get_mut(read..).unwrap_or_default().fill(0);
+                    let written = self.pages.file.write_all(&page);
+                    written.map_err(|error| self.unwritten(error))?;
+                    self.took(page.len() as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(TracefsError::io("read", &self.path, error)),
+            }
+        }
+    }
+}

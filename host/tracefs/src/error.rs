@@ -1,0 +1,143 @@
+//! Why a kernel can't be traced as asked for, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// What went wrong with tracefs. [`TracefsError::help`] is the next step.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TracefsError {
+    /// The kernel knows no tracefs.
+    #[error("this kernel has no tracefs: it was built without tracing (CONFIG_FTRACE)")]
+    NoTracefs,
+    /// The kernel has tracefs, and it is mounted nowhere.
+    #[error("tracefs is not mounted")]
+    NotMounted,
+    /// This user may not use it.
+    #[error("no permission to use {}", path.display())]
+    PermissionDenied {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The kernel was built without a tracer.
+    #[error("this kernel has no tracer {tracer}; it has: {available}")]
+    NoTracer {
+        /// What was needed.
+        tracer: String,
+        /// Those that it has.
+        available: String,
+    },
+    /// The kernel was built without a part of a tracer.
+    #[error("this kernel cannot {what}: it has no {}", path.display())]
+    Missing {
+        /// What was asked for.
+        what: &'static str,
+        /// The file that would do it.
+        path: PathBuf,
+    },
+    /// Another program uses the top buffer.
+    #[error("the kernel's top buffer, which {tracer} needs here, is in use: {by}")]
+    InUse {
+        /// The tracer that was to be used.
+        tracer: String,
+        /// By what.
+        by: String,
+    },
+    /// No function has such a name.
+    #[error("no function that this kernel can trace matches {name}")]
+    NoFunction {
+        /// The name or pattern.
+        name: String,
+    },
+    /// No event has such a name.
+    #[error("this kernel has no event {name}")]
+    NoEvent {
+        /// The name or pattern.
+        name: String,
+    },
+    /// A thread or process that is to be traced isn't there.
+    #[error("there is no process {pid}")]
+    NoProcess {
+        /// Its number.
+        pid: u32,
+    },
+    /// The kernel doesn't take a value.
+    #[error("the kernel refuses {value:?} in {}", path.display())]
+    Refused {
+        /// The file of tracefs.
+        path: PathBuf,
+        /// What was written to it.
+        value: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The buffer that was to be saved holds nothing.
+    #[error("the kernel's top buffer holds no event")]
+    Empty,
+    /// Another failure.
+    #[error("cannot {doing} {}", path.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl TracefsError {
+    /// The error of doing something with a file.
+    pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        let path = path.into();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::PermissionDenied { path, source },
+            _ => Self::Io {
+                doing,
+                path,
+                source,
+            },
+        }
+    }
+
+    /// What to do next, if anything is known to help.
+    pub fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::NoTracefs => "boot a kernel with CONFIG_FTRACE and CONFIG_FUNCTION_GRAPH_TRACER".into(),
+            Self::NotMounted => "mount it: mount -t tracefs nodev /sys/kernel/tracing".into(),
+            Self::PermissionDenied { .. } => {
+                "run this as root; a kernel in lockdown (confidentiality) cannot be traced at all".into()
+            }
+            Self::NoTracer { tracer, available } => {
+                match available.split_whitespace().find(|it| *it == "function") {
+                    Some(_) if tracer != "function" => {
+                        "count calls without their times with --tracer function, or build the kernel with \
+                         CONFIG_FUNCTION_GRAPH_TRACER"
+                            .into()
+                    }
+                    _ => "record events instead (--event 'sched:*'), or build the kernel with \
+                          CONFIG_FUNCTION_GRAPH_TRACER"
+                        .into(),
+                }
+            }
+            Self::Missing { .. } => "build the kernel with CONFIG_DYNAMIC_FTRACE, or do without that option".into(),
+            Self::InUse { .. } => {
+                "save what it holds with kymo record --ftrace --boot -o boot.dat, or end it: \
+                 echo nop > /sys/kernel/tracing/current_tracer; echo 0 > /sys/kernel/tracing/events/enable"
+                    .into()
+            }
+            Self::NoFunction { .. } => {
+                "those that it can trace are in /sys/kernel/tracing/available_filter_functions".into()
+            }
+            Self::NoEvent { .. } => {
+                "those that it has are in /sys/kernel/tracing/available_events".into()
+            }
+            Self::Empty => {
+                "boot with what kymo record --ftrace --boot prints; saving takes the events out of the buffer".into()
+            }
+            Self::NoProcess { .. } | Self::Refused { .. } | Self::Io { .. } => return None,
+        })
+    }
+}

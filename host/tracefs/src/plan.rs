@@ -1,0 +1,311 @@
+//! From what is asked for to settings: which tracer, in which buffer, with which filters.
+
+use std::fmt;
+
+use crate::state::Restore;
+use crate::{EventName, Result, Tracefs, TracefsError};
+
+/// The tracer that records entries and exits of functions.
+const GRAPH: &str = "function_graph";
+
+/// A tracer of some kernels that records calls of at least a duration.
+const DURATION: &str = "function_duration";
+
+/// No tracer.
+const NOP: &str = "nop";
+
+/// So many names of tasks the kernel shall remember. It remembers 128 otherwise.
+const NAMES: u32 = 16_384;
+
+/// What is to be recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// The tracer. Without it: one of functions, unless events alone are asked for.
+    pub tracer: Option<String>,
+    /// Calls of at least so many microseconds alone.
+    pub threshold_us: Option<u64>,
+    /// Recording stops where this function is entered.
+    pub stop_at: Option<String>,
+    /// Functions to record, as the kernel matches them (`vfs_*`); all if there are none.
+    pub functions: Vec<String>,
+    /// Events to record.
+    pub events: Vec<EventName>,
+    /// Threads to record, with the threads and processes that they start; all if there are none.
+    pub tasks: Vec<u32>,
+    /// The size of each CPU's buffer in KiB.
+    pub buffer_kb: u64,
+    /// The clock of the trace; without it the kernel's own choice.
+    pub clock: Option<String>,
+}
+
+impl Request {
+    /// The tracer for this, of those that a buffer can have; `None` if events alone are asked for.
+    ///
+    /// # Errors
+    /// When the kernel has no such tracer.
+    pub(crate) fn tracer(&self, available: &str) -> Result<Option<String>> {
+        let has = |name: &str| available.split_whitespace().any(|it| it == name);
+        let wants_functions =
+            self.threshold_us.is_some() || !self.functions.is_empty() || self.events.is_empty();
+        let tracer = match &self.tracer {
+            Some(name) if name == NOP => return Ok(None),
+            Some(name) => name,
+            None if !wants_functions => return Ok(None),
+            None if self.threshold_us.is_some() && has(DURATION) => DURATION,
+            None => GRAPH,
+        };
+        match has(tracer) {
+            true => Ok(Some(tracer.to_owned())),
+            false => Err(TracefsError::NoTracer {
+                tracer: tracer.to_owned(),
+                available: available.trim().to_owned(),
+            }),
+        }
+    }
+}
+
+/// Which of the kernel's buffers records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// An instance that was made for this, of this name. Its settings are its own, and nobody else's tracing is
+    /// disturbed.
+    Instance(String),
+    /// The kernel's first buffer, which is there always, and which alone some tracers can use.
+    Top,
+}
+
+impl Place {
+    /// The name of one of its files.
+    pub(crate) fn file(&self, name: &str) -> String {
+        match self {
+            Self::Instance(instance) => format!("instances/{instance}/{name}"),
+            Self::Top => name.to_owned(),
+        }
+    }
+
+    /// Chooses: an instance if the tracer works in one. Gives how many events the top buffer held, which are lost.
+    pub(crate) fn choose(
+        tracefs: &Tracefs,
+        tracer: Option<&str>,
+        restore: &Restore,
+    ) -> Result<(Self, u64)> {
+        if tracefs.has("instances") {
+            let name = format!("kymo-{}", std::process::id());
+            restore.make_instance(&name)?;
+            let place = Self::Instance(name.clone());
+            // A directory that the kernel has filled.
+            if let Ok(available) = tracefs.read(&place.file("available_tracers"))
+                && tracer.is_none_or(|tracer| available.split_whitespace().any(|it| it == tracer))
+            {
+                return Ok((place, 0));
+            }
+            restore.remove_instance(&name)?;
+        }
+        let current = tracefs.read("current_tracer")?;
+        let by = match current.trim() {
+            NOP if matches!(
+                tracefs.read("events/enable").as_deref().map(str::trim),
+                Ok("1" | "X")
+            ) =>
+            {
+                "events are on".to_owned()
+            }
+            NOP => return Ok((Self::Top, entries(tracefs, &Self::Top))),
+            tracer => format!("tracer {tracer}"),
+        };
+        Err(TracefsError::InUse {
+            tracer: tracer.unwrap_or("recording").to_owned(),
+            by,
+        })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Instance(name) => write!(f, "instance {name}"),
+            Self::Top => f.write_str("the top buffer"),
+        }
+    }
+}
+
+/// How many events a buffer holds.
+pub(crate) fn entries(tracefs: &Tracefs, place: &Place) -> u64 {
+    let of_cpu = |cpu: &u32| stat(tracefs, place, *cpu, "entries:");
+    tracefs.cpus().iter().filter_map(of_cpu).sum()
+}
+
+/// A number of `per_cpu/cpuN/stats`.
+pub(crate) fn stat(tracefs: &Tracefs, place: &Place, cpu: u32, name: &str) -> Option<u64> {
+    let text = tracefs
+        .read(&place.file(&format!("per_cpu/cpu{cpu}/stats")))
+        .ok()?;
+    number(&text, name)
+}
+
+/// The number behind a name at the beginning of a line.
+pub(crate) fn number(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().parse().ok()
+}
+
+/// Makes all settings. The buffer does not record yet.
+///
+/// # Errors
+/// When the kernel lacks something or refuses a value. What was changed until then is for `restore` to undo.
+pub(crate) fn apply(
+    tracefs: &Tracefs,
+    request: &Request,
+    tracer: Option<&str>,
+    place: &Place,
+    restore: &Restore,
+) -> Result<()> {
+    let set = |name: &str, value: &str| match place {
+        // It goes with all its settings.
+        Place::Instance(_) => tracefs.write(&place.file(name), value),
+        Place::Top => restore.set(name, value),
+    };
+    let needs = |name: &str, what: &'static str| match tracefs.has(&place.file(name)) {
+        true => Ok(()),
+        false => Err(TracefsError::Missing {
+            what,
+            path: tracefs.path(&place.file(name)),
+        }),
+    };
+    set("tracing_on", "0")?;
+    if let Some(clock) = &request.clock {
+        set("trace_clock", clock)?;
+    }
+    set("buffer_size_kb", &request.buffer_kb.to_string())?;
+    if tracefs.has("saved_cmdlines_size") {
+        let kept = tracefs.read("saved_cmdlines_size")?;
+        if kept.trim().parse().is_ok_and(|kept: u32| kept < NAMES) {
+            restore.set("saved_cmdlines_size", &NAMES.to_string())?;
+        }
+    }
+    for (is_used, option, file, without) in [
+        (
+            tracer.is_some(),
+            "options/function-fork",
+            "set_ftrace_pid",
+            "set_ftrace_notrace_pid",
+        ),
+        (
+            !request.events.is_empty(),
+            "options/event-fork",
+            "set_event_pid",
+            "set_event_notrace_pid",
+        ),
+    ] {
+        if !is_used {
+            continue;
+        }
+        if !request.tasks.is_empty() {
+            needs(option, "follow the processes that a process starts")?;
+            needs(file, "record some threads alone")?;
+            let tasks: Vec<String> = request.tasks.iter().map(u32::to_string).collect();
+            set(option, "1")?;
+            set(file, &tasks.join(" "))?;
+        } else if tracefs.has(&place.file(without)) && tracefs.has(&place.file(option)) {
+            // Whoever records is no part of what is recorded: neither this process nor the threads that it starts.
+            set(option, "1")?;
+            set(without, &std::process::id().to_string())?;
+        }
+    }
+    if let Some(tracer) = tracer {
+        functions(tracefs, request, tracer, place, restore)?;
+        set("current_tracer", tracer)?;
+    }
+    if let Some(function) = &request.stop_at {
+        stop_at(tracefs, function, place, restore)?;
+    }
+    for name in &request.events {
+        let events = name.of(tracefs);
+        if events.is_empty() {
+            return Err(TracefsError::NoEvent {
+                name: name.to_string(),
+            });
+        }
+        for (system, event) in events {
+            set(&format!("events/{system}/{event}/enable"), "1")?;
+        }
+    }
+    if *place == Place::Top {
+        // Truncated, it is emptied.
+        tracefs.write("trace", "")?;
+    }
+    Ok(())
+}
+
+/// The threshold and the filter of functions: those that the tracer takes when it begins.
+fn functions(
+    tracefs: &Tracefs,
+    request: &Request,
+    tracer: &str,
+    place: &Place,
+    restore: &Restore,
+) -> Result<()> {
+    let threshold = "tracing_thresh";
+    match request.threshold_us {
+        Some(microseconds) => {
+            if !tracefs.has(threshold) {
+                return Err(TracefsError::Missing {
+                    what: "leave out short calls",
+                    path: tracefs.path(threshold),
+                });
+            }
+            // There is one for all instances.
+            restore.set(threshold, &microseconds.to_string())?;
+        }
+        None if tracer == GRAPH && tracefs.has(threshold) => restore.set(threshold, "0")?,
+        None => {}
+    }
+    let file = place.file("set_ftrace_filter");
+    for (number, name) in request.functions.iter().enumerate() {
+        if !tracefs.has(&file) {
+            return Err(TracefsError::Missing {
+                what: "record some functions alone",
+                path: tracefs.path(&file),
+            });
+        }
+        let done = match (number, place) {
+            (0, Place::Top) => restore.set(&file, name),
+            (0, Place::Instance(_)) => tracefs.write(&file, name),
+            _ => tracefs.append(&file, name),
+        };
+        done.map_err(|error| unknown(error, name))?;
+    }
+    Ok(())
+}
+
+/// The kernel refuses names of functions that it doesn't have.
+fn unknown(error: TracefsError, name: &str) -> TracefsError {
+    match error {
+        TracefsError::Refused { .. } => TracefsError::NoFunction {
+            name: name.to_owned(),
+        },
+        other => other,
+    }
+}
+
+/// Stops recording where a function is entered.
+fn stop_at(tracefs: &Tracefs, function: &str, place: &Place, restore: &Restore) -> Result<()> {
+    // That of kernels with the tracer function_duration.
+    let own = "trace_stop_fn";
+    let filter = place.file("set_ftrace_filter");
+    if !tracefs.has(&filter) && tracefs.has(own) {
+        return restore
+            .set(own, function)
+            .map_err(|error| unknown(error, function));
+    }
+    if !tracefs.has(&filter) {
+        return Err(TracefsError::Missing {
+            what: "stop at a function",
+            path: tracefs.path(&filter),
+        });
+    }
+    let command = format!("{function}:traceoff");
+    restore
+        .command(&filter, &command, &format!("!{command}"))
+        .map_err(|error| unknown(error, function))
+}
