@@ -14,6 +14,7 @@ mod ended;
 pub mod fdd;
 pub mod groups;
 mod hash;
+pub mod initcalls;
 pub mod profile;
 mod recursion;
 pub mod replay;

@@ -5,6 +5,7 @@ mod columns;
 mod doubts;
 mod entry;
 mod fdd;
+mod initcalls;
 mod output;
 mod replays;
 mod rows;
@@ -16,7 +17,7 @@ use kymo_analysis::profile::Bounds;
 use kymo_analysis::replay::Replay;
 use kymo_analysis::schedule::Schedule;
 use kymo_analysis::statistics::Measure;
-use kymo_event::{Condition, Duration};
+use kymo_event::{Condition, Duration, Wanted};
 
 use crate::args::{Format, FormatArgs, InputArgs, SymbolArgs};
 use crate::commands::compensated;
@@ -49,6 +50,7 @@ EXAMPLES
   kymo report --by thread trace/                   how long each thread ran, and waited to run
   kymo report --by thread,function trace/          the functions of each thread apart
   kymo report --by file trace/                     which source file took the time; also line, cpu, space, call-site
+  kymo report --initcalls -n 20 boot.dat           what took a Linux kernel longest to boot
   kymo report --compensate trace/                  the times without what recording took
   kymo report --format json trace/ | jq .self_ns   one object a line, for programs", after_long_help = columns::help())]
 pub struct Args {
@@ -98,6 +100,10 @@ pub struct Args {
     /// JSON a member, says how much the rest may still be wrong.
     #[arg(long)]
     compensate: bool,
+
+    /// Show what a Linux kernel did while it booted: its initcalls, with level, time and result.
+    #[arg(long, conflicts_with_all = ["by", "sort", "columns", "having", "wall", "off_cpu", "compensate", "fdd"])]
+    initcalls: bool,
 
     #[command(flatten)]
     fdd: fdd::FddArgs,
@@ -243,11 +249,23 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         return fdd::run(args, context);
     }
     check(args)?;
-    let wanted = args.filter.wanted();
+    let mut wanted = args.filter.wanted();
+    if args.initcalls {
+        wanted = wanted.max(Wanted::Details);
+    }
     let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
     let part = args
         .filter
         .part(&args.input, &args.symbols, &mut trace, context)?;
+    if args.initcalls {
+        args.filter.refuse_call_options("--initcalls")?;
+        return initcalls::run(
+            &mut trace,
+            &part,
+            (args.number, args.format.format),
+            context,
+        );
+    }
     let symbols = trace.symbols();
     let mut choice = Choice::of(args, &USUAL, "total")?;
     let of_functions = args.by == [By::Function];

@@ -24,6 +24,12 @@ pub(super) fn all(event: &EventFormat, scope: &Scope<'_>, data: &[u8], pid: i32)
 }
 
 fn value(field: &FieldFormat, scope: &Scope<'_>, data: &[u8]) -> Value {
+    // A pointer to a function of the kernel's, which is gone from its memory after the boot.
+    if field.type_name == "initcall_t"
+        && let Some(symbol) = scope.symbols.find(scope.field(field, data))
+    {
+        return Value::Text(symbol.name.to_owned());
+    }
     if !field.is_array() {
         return number(field, scope.field(field, data), field.size);
     }
