@@ -83,18 +83,25 @@ pub fn save(
     let failed = restore.restore();
     // Which events the boot has recorded nobody knows any more: the formats of all.
     let systems = tracefs.names("events");
-    let recording = taken.and_then(|taken| Recording::explain(tracefs, &systems, taken));
+    let recording = taken.and_then(|(entries, taken)| {
+        let mut recording = Recording::explain(tracefs, &systems, taken)?;
+        // The kernel also counts those that were read before.
+        recording.events = entries;
+        Ok(recording)
+    });
     (recording, failed)
 }
 
-fn take(tracefs: &Tracefs, folder: &Path, restore: &Restore) -> Result<(Vec<Pages>, Left)> {
+/// The events that the buffer held, and what it held them in.
+fn take(tracefs: &Tracefs, folder: &Path, restore: &Restore) -> Result<(u64, (Vec<Pages>, Left))> {
     let place = Place::Top;
     if plan::entries(tracefs, &place) == 0 {
         return Err(TracefsError::Empty);
     }
     restore.set("tracing_on", "0")?;
+    let entries = plan::entries(tracefs, &place);
     let drain = Drain::start(tracefs, &place, page_size(tracefs)?, folder)?;
-    Ok((drain.finish()?, Left::of(tracefs, &place)?))
+    Ok((entries, (drain.finish()?, Left::of(tracefs, &place)?)))
 }
 
 /// The tracer that still runs after a boot, and costs time.

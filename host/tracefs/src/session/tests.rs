@@ -338,6 +338,8 @@ fn the_buffer_of_the_boot_is_saved_once() {
     assert!(failed.is_empty());
     let recording = recording.unwrap();
     assert_eq!(recording.bytes(), 3 * PAGE as u64);
+    // Five have been read before.
+    assert_eq!(recording.events, 4);
     let mut file = Vec::new();
     recording.write(&mut file).unwrap();
     // All formats: nobody knows which events the boot has recorded.
