@@ -6,6 +6,7 @@ mod cpus;
 mod ended_calls;
 mod firmware;
 mod foreign;
+mod ftrace;
 mod instructions;
 mod memory;
 mod native_stream;

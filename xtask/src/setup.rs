@@ -14,10 +14,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use kymo_targets::cpus;
 use kymo_targets::run::{self, Context, Error, Result};
 use kymo_targets::rust::{BareRust, FIRMWARE_TARGET, installed, recent, tools_dir};
 use kymo_targets::tools::{self, Need, answers};
+use kymo_targets::{cpus, guest};
 
 /// The machines that tests build for, beside this one.
 const RUST_TARGETS: [&str; 8] = [
@@ -37,7 +37,8 @@ pub fn everything() -> Result<()> {
     for target in RUST_TARGETS {
         rust_for(target)?;
     }
-    babeltrace21()
+    babeltrace21()?;
+    guest()
 }
 
 /// Installs the packages that are missing for these needs.
@@ -98,6 +99,46 @@ fn babeltrace21() -> Result<()> {
         println!("setup: going on without it: {error}");
     }
     Ok(())
+}
+
+/// Fetches a Linux kernel for QEMU, with a shell, and unpacks both beside the system. Without them the tests that boot
+/// it say so.
+fn guest() -> Result<()> {
+    let Some(folder) = guest::folder().filter(|_| guest::Kernel::find().is_none()) else {
+        return Ok(());
+    };
+    println!("setup: fetching a Linux kernel to run in QEMU (its ftrace is recorded; 30 MB) into");
+    println!("       {}", folder.display());
+    if let Err(error) = fetch_guest(&folder) {
+        println!("setup: going on without it: {error}");
+    }
+    Ok(())
+}
+
+/// Downloads the packages of the guest, and unpacks them.
+fn fetch_guest(folder: &Path) -> Result<()> {
+    let [metapackage, shell] = guest::PACKAGES;
+    let depends = run::output(Command::new("apt-cache").args(["depends", metapackage]))?;
+    let kernel = depends
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Depends: linux-image-"))
+        .ok_or_else(|| Error::new(format!("{metapackage} depends on no kernel")))?;
+    let debs = folder.join("debs");
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(&debs).context(debs.display())?;
+    let mut download = Command::new("apt-get");
+    download.args(["download", "-q"]);
+    download.args([&format!("linux-image-{kernel}"), shell]);
+    run::run(download.current_dir(&debs))?;
+    for deb in fs::read_dir(&debs).context(debs.display())? {
+        let deb = deb.context(debs.display())?.path();
+        run::run(Command::new("dpkg").arg("-x").arg(deb).arg(folder))?;
+    }
+    fs::remove_dir_all(&debs).context(debs.display())?;
+    match guest::Kernel::find() {
+        Some(_) => Ok(()),
+        None => Err(Error::new("the packages hold no kernel")),
+    }
 }
 
 /// Installs packages with apt, as root or through sudo.

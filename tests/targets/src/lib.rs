@@ -10,6 +10,7 @@ pub mod attributes;
 pub mod compile;
 pub mod cpus;
 pub mod firmware;
+pub mod guest;
 pub mod kymo;
 pub mod library;
 pub mod lua;

@@ -25,17 +25,20 @@ pub enum Need {
     Cpus,
     /// To build programs for other processors under Linux and run them in QEMU.
     Foreign,
+    /// To record what a Linux kernel in QEMU does.
+    Guest,
 }
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Firmware,
         Self::Processors,
         Self::Native,
         Self::Checks,
         Self::Cpus,
         Self::Foreign,
+        Self::Guest,
     ];
 }
 
@@ -195,6 +198,19 @@ const TOOLS: &[Tool] = &[
         why: "the C library for it",
         need: Need::Foreign,
         present: || finds("powerpc64-linux-gnu-gcc", "libc.a"),
+    },
+    Tool {
+        package: "qemu-system-x86",
+        why: "runs a Linux kernel whose ftrace is recorded",
+        need: Need::Guest,
+        present: || answers("qemu-system-x86_64"),
+    },
+    Tool {
+        package: "trace-cmd",
+        why: "reads the trace.dat files that Kymo writes, as an independent check",
+        need: Need::Guest,
+        // It has no --version.
+        present: || run::succeeds(Command::new("trace-cmd").arg("options")),
     },
     Tool {
         package: "gcc-aarch64-linux-gnu",

@@ -1,0 +1,325 @@
+//! The kernel's tracer, live: `kymo record --ftrace` in a Linux guest, what it leaves of the kernel's settings, and its
+//! files as `kymo` and trace-cmd read them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use kymo_targets::guest::Kernel;
+use kymo_targets::kymo::{self, Profile};
+use kymo_targets::run;
+use kymo_targets::tools::{self, Need};
+use serde_json::Value;
+
+/// For so long a guest may run on a machine that is very busy.
+const LIMIT: Duration = Duration::from_secs(1200);
+
+/// What the guest left, and the program that reads it.
+struct Guest {
+    out: PathBuf,
+    kymo: PathBuf,
+}
+
+impl Guest {
+    fn text(&self, name: &str) -> String {
+        let bytes = fs::read(self.out.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Fails unless a recording ended so, and left the settings as they were.
+    fn check(&self, name: &str, code: &str, words: &[&str]) {
+        let said = self.text(&format!("{name}.err"));
+        assert_eq!(
+            self.text(&format!("{name}.code")).trim(),
+            code,
+            "{name}: {said}"
+        );
+        for word in words {
+            assert!(said.contains(word), "{name}: no {word:?} in: {said}");
+        }
+        let settings = self.text(&format!("{name}.settings"));
+        assert_eq!(settings, self.text("before.settings"), "{name}");
+    }
+
+    /// What `kymo` prints of a recording, a JSON value a line.
+    fn look(&self, verb: &[&str], name: &str) -> Vec<Value> {
+        let mut command = Command::new(&self.kymo);
+        command.args(verb).args(["--format", "json"]);
+        let text = run::output(command.arg(self.out.join(format!("{name}.dat")))).unwrap();
+        let values = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        values.collect()
+    }
+
+    /// How often each function was called.
+    fn counts(&self, name: &str) -> Vec<(String, u64)> {
+        let rows = self.look(&["report"], name);
+        let count = |row: &Value| {
+            let function = row["function"].as_str().unwrap().to_owned();
+            (function, row["count"].as_u64().unwrap())
+        };
+        rows.iter().map(count).collect()
+    }
+
+    /// The lines of `trace-cmd report`.
+    fn report(&self, name: &str) -> Vec<String> {
+        let path = self.out.join(format!("{name}.dat"));
+        let text = run::output(Command::new("trace-cmd").args(["report", "-t"]).arg(path)).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+/// How often something stands in lines.
+fn times(lines: &[String], what: &str) -> usize {
+    lines.iter().filter(|line| line.contains(what)).count()
+}
+
+#[test]
+fn a_kernel_is_recorded_and_left_as_it_was() {
+    tools::require(&[Need::Guest]).unwrap();
+    let Some(kernel) = Kernel::find() else {
+        let why = "no Linux kernel for QEMU: cargo xtask setup fetches one";
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+        return;
+    };
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    let mut print = Command::new(&kymo);
+    print.args(["record", "--ftrace", "--boot", "--threshold", "1ms"]);
+    // All functions are too many for a boot under emulation.
+    print.args(["--function", "do_one_initcall", "--function", "*_init"]);
+    let words = run::output(&mut print).unwrap();
+    let started = Instant::now();
+    let folder = run::target_dir().join("ftrace-test");
+    let script = include_str!("ftrace/script.sh");
+    let out = kernel
+        .run(script, &[&kymo], words.trim(), (&folder, LIMIT))
+        .unwrap();
+    println!(
+        "the guest ran for {:?}:\n{}",
+        started.elapsed(),
+        fs::read_to_string(out.join("times")).unwrap()
+    );
+    let guest = Guest { out, kymo };
+    refusals(&guest);
+    recordings(&guest);
+    ends(&guest);
+    kills(&guest);
+    boot(&guest);
+}
+
+/// What can't be done is said with the next step, and changes nothing.
+fn refusals(guest: &Guest) {
+    let failed = |name: &str, words: &[&str]| {
+        let said = guest.text(&format!("{name}.err"));
+        assert_eq!(
+            guest.text(&format!("{name}.code")).trim(),
+            "2",
+            "{name}: {said}"
+        );
+        for word in words {
+            assert!(said.contains(word), "{name}: no {word:?} in: {said}");
+        }
+        assert!(!guest.out.join(format!("{name}.dat")).exists(), "{name}");
+    };
+    failed("unmounted", &["tracefs is not mounted", "mount -t tracefs"]);
+    failed(
+        "busy",
+        &["in use: tracer function_graph", "--boot -o boot.dat"],
+    );
+    failed("empty", &["holds no event", "--boot"]);
+    failed("user", &["no permission", "as root"]);
+    failed(
+        "nothing",
+        &["matches no_such_function", "available_filter_functions"],
+    );
+    failed(
+        "nobody",
+        &["no event sched:no_such_event", "available_events"],
+    );
+    failed("missing", &["cannot run no-such-program"]);
+    for name in ["empty", "nothing", "nobody", "missing"] {
+        guest.check(name, "2", &[]);
+    }
+}
+
+/// What was asked for is in the files, and nothing else, as `kymo` and trace-cmd read them.
+fn recordings(guest: &Guest) {
+    guest.check(
+        "command",
+        "3",
+        &["calls of at least 200 us (function_graph) in the top buffer"],
+    );
+    let calls = guest.look(&["calls"], "command");
+    let names: Vec<&str> = calls
+        .iter()
+        .filter_map(|call| call["thread_name"].as_str())
+        .collect();
+    // The command, and what it has started: nobody else.
+    assert!(names.contains(&"ls"), "{names:?}");
+    assert!(
+        names.iter().all(|name| ["ls", "sh"].contains(name)),
+        "{names:?}"
+    );
+    for call in &calls {
+        assert!(call["duration_ns"].as_u64().unwrap() >= 200_000, "{call}");
+    }
+
+    guest.check(
+        "functions",
+        "0",
+        &[
+            "functions (function_graph) in the top buffer",
+            "functions.dat:",
+        ],
+    );
+    let counts = guest.counts("functions");
+    let of = |name: &str| {
+        counts
+            .iter()
+            .find(|(function, _)| function == name)
+            .map_or(0, |it| it.1)
+    };
+    // dd reads and writes 500 times; it is loaded, and says what it did.
+    assert!((500..600).contains(&of("vfs_read")), "{counts:?}");
+    assert!((500..600).contains(&of("vfs_write")), "{counts:?}");
+    assert!((500..600).contains(&of("ksys_read")), "{counts:?}");
+    for (name, _) in &counts {
+        assert!(name.starts_with("vfs_") || name == "ksys_read", "{name}");
+    }
+    let theirs = guest.report("functions");
+    for (name, count) in &counts {
+        let calls = times(&theirs, &format!("{name}()"));
+        assert_eq!(calls as u64, *count, "{name}");
+    }
+
+    guest.check("events", "0", &["recording events in instance kymo-"]);
+    let shown = guest.look(&["show", "--events"], "events");
+    let theirs = guest.report("events");
+    for name in [
+        "sched_switch",
+        "sys_enter_openat",
+        "sys_exit_openat",
+        "sched_process_exec",
+    ] {
+        let ours = shown.iter().filter(|event| event["name"] == name).count();
+        assert!(ours > 0, "{name}");
+        assert_eq!(ours, times(&theirs, &format!(" {name}:")), "{name}");
+    }
+    let info = guest.look(&["info"], "events").remove(0);
+    assert_eq!(info["lost"], 0, "{info}");
+
+    guest.check("pid", "0", &[]);
+    let opened = guest.look(&["show", "--events"], "pid");
+    let opens = opened
+        .iter()
+        .filter(|event| event["name"] == "sys_enter_openat");
+    // Each is of a `cat` that the loop has started since.
+    assert!(opens.clone().count() > 2, "{opened:?}");
+}
+
+/// However a recording ends, its file is whole.
+fn ends(guest: &Guest) {
+    guest.check(
+        "stop",
+        "0",
+        &["recording stopped at do_unlinkat", "stop.dat:"],
+    );
+    let counts = guest.counts("stop");
+    // It was reached from there, and what it calls is not recorded any more.
+    assert!(
+        counts.iter().any(|(name, _)| name == "vfs_open"),
+        "{counts:?}"
+    );
+    assert!(
+        counts.iter().all(|(name, _)| name != "vfs_unlink"),
+        "{counts:?}"
+    );
+
+    guest.check("int", "0", &["int.dat:"]);
+    let shown = guest.look(&["show", "--events"], "int");
+    assert!(shown.iter().any(|event| event["name"] == "sched_switch"));
+    guest.check(
+        "term",
+        "0",
+        &["functions (function) in instance", "term.dat:"],
+    );
+    let counts = guest.counts("term");
+    assert!(
+        counts.iter().any(|(name, _)| name == "vfs_read"),
+        "{counts:?}"
+    );
+}
+
+/// What a killed recording left, the next one puts right.
+fn kills(guest: &Guest) {
+    let during = guest.text("during.settings");
+    for line in ["tracing_thresh 200", "current_tracer function_graph"] {
+        assert!(during.contains(line), "{during}");
+    }
+    assert!(during.contains("panic:traceoff"), "{during}");
+    // Nothing was restored; the kernel itself forgets a process that has ended.
+    let without = |settings: &str| {
+        let lines = settings.lines();
+        let lines = lines.filter(|line| !line.starts_with("set_ftrace_notrace_pid"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(without(&guest.text("left.settings")), without(&during));
+    guest.check(
+        "after",
+        "0",
+        &["an earlier recording was killed", "restored"],
+    );
+    let left = guest.text("left-instance.settings");
+    assert!(left.contains("instances kymo-"), "{left}");
+    guest.check("pid", "0", &["an earlier recording was killed"]);
+}
+
+/// The boot's own buffer, and the initcalls in it.
+fn boot(guest: &Guest) {
+    let said = guest.text("boot.err");
+    assert_eq!(guest.text("boot.code").trim(), "0", "{said}");
+    assert!(said.contains("function_graph still records"), "{said}");
+    let calls = guest.look(&["calls"], "boot");
+    for call in &calls {
+        assert!(call["duration_ns"].as_u64().unwrap() >= 1_000_000, "{call}");
+    }
+    let theirs = guest.report("boot");
+    let initcalls = guest.look(&["report", "--by", "initcall"], "boot");
+    let ended = initcalls.iter().filter(|it| !it["result"].is_null());
+    assert_eq!(ended.count(), times(&theirs, "initcall_finish:"));
+    assert!(initcalls.len() > 300, "{}", initcalls.len());
+    let named = |name: &str| initcalls.iter().find(|it| it["initcall"] == name).unwrap();
+    for (name, level) in [
+        ("acpi_init", "subsys"),
+        ("tracer_init_tracefs", "fs"),
+        ("serial8250_init", "device"),
+    ] {
+        assert_eq!(named(name)["level"], level, "{initcalls:?}");
+        assert_eq!(named(name)["result"], 0);
+        assert!(named(name)["duration_ns"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn a_command_line_for_the_boot_is_printed_anywhere() {
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    let print = |options: &[&str]| {
+        let mut command = Command::new(&kymo);
+        command.args(["record", "--ftrace", "--boot"]).args(options);
+        run::output(&mut command).unwrap()
+    };
+    assert_eq!(
+        print(&[
+            "--tracer",
+            "function_graph",
+            "--threshold",
+            "200us",
+            "--function",
+            "acpi_*"
+        ]),
+        "trace_clock=global ftrace=function_graph tracing_thresh=200 ftrace_filter=acpi_* trace_buf_size=3907k \
+         trace_event=initcall:*\n"
+    );
+}
