@@ -286,7 +286,7 @@ fn boot(guest: &Guest) {
         assert!(call["duration_ns"].as_u64().unwrap() >= 1_000_000, "{call}");
     }
     let theirs = guest.report("boot");
-    let initcalls = guest.look(&["report", "--by", "initcall"], "boot");
+    let initcalls = guest.look(&["report", "--initcalls"], "boot");
     let ended = initcalls.iter().filter(|it| !it["result"].is_null());
     assert_eq!(ended.count(), times(&theirs, "initcall_finish:"));
     assert!(initcalls.len() > 300, "{}", initcalls.len());

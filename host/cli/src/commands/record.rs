@@ -34,8 +34,8 @@ EXAMPLES
   kymo show --follow trace --elf firmware.elf             in another window: see it come
   kymo record systemview:localhost:19111 -o it.SVDat      what a target with SystemView's recorder sends
   kymo record rtems:board:1234 -o capture.bin --limit 10M what RTEMS's record server sends, as it came
-  kymo record --ftrace --threshold 100us -- make          Linux: calls in the kernel of a command and its children
-  kymo record --ftrace --event 'sched:*' -o sched.dat     Linux: events of the whole system, until ctrl-C
+  kymo record --ftrace --threshold 100us -- make          what a command has Linux do for long
+  kymo record --ftrace --event 'sched:*' -o sched.dat     who runs on this Linux, until ctrl-C
   kymo record /dev/ttyUSB1 -o trace --protocol zephyr-tracing --metadata metadata
                                                           what Zephyr's tracing sends")]
 pub struct Args {
