@@ -15,6 +15,7 @@ use crate::bench::walk::Call;
 use kymo_targets::run::{Error, Result};
 
 pub mod analyze;
+pub mod coresight;
 pub mod ctf;
 pub mod import;
 pub mod limits;

@@ -36,6 +36,8 @@ Usage: cargo xtask <task>
                     (--print: without holding the figures against xtask/analyze-limits.txt)
   bench import [--count] [ROW]  how quickly recordings of RTEMS, SystemView and ftrace are read, beside their own
                     tools: times and memory, or instructions held against xtask/import-limits.txt (--count)
+  bench coresight [--count]  how quickly hardware trace is decoded, beside libopencsd: times, or instructions held
+                    against budgets (--count)
   lib [TARGET] [--parts PART,...|none]  libkymo.a for this machine, or for another (thumbv7em-none-eabihf, ...), with
                     these parts alone: depth, profile, metadata, cost, promotions, retained, items
   lib TARGET --minimal  libkymo_minimal.a for a Cortex-M whose flash is short
@@ -56,6 +58,10 @@ enum Task {
     BenchCtf(u64),
     /// Instructions.
     CountCtf,
+    /// Whether instructions are counted.
+    BenchCoresight {
+        count: bool,
+    },
     /// Whether figures are only printed, and the row if it is one.
     BenchAnalyze {
         print: bool,
@@ -95,6 +101,8 @@ impl Task {
             ["bench", "ctf"] => Self::BenchCtf(bench::ctf::EVENTS),
             ["bench", "ctf", "--events", events] => Self::BenchCtf(events.parse().ok()?),
             ["bench", "ctf", "--count"] => Self::CountCtf,
+            ["bench", "coresight"] => Self::BenchCoresight { count: false },
+            ["bench", "coresight", "--count"] => Self::BenchCoresight { count: true },
             ["bench", "analyze", rest @ ..] => {
                 let (print, rest) = match rest {
                     ["--print", rest @ ..] => (true, rest),
@@ -160,6 +168,13 @@ impl Task {
             Self::CountCtf => {
                 setup::packages(&[Need::Checks])?;
                 bench::ctf::count()
+            }
+            Self::BenchCoresight { count } => {
+                setup::packages(&[Need::Checks])?;
+                match count {
+                    true => bench::coresight::count(),
+                    false => bench::coresight::time(),
+                }
             }
             Self::BenchAnalyze { print, only } => {
                 setup::packages(&[Need::Native, Need::Checks])?;
@@ -258,6 +273,8 @@ mod tests {
             other,
             Some(Task::Library(Some("thumbv7m-none-eabi".into()), None))
         );
+        let counted = Task::parse(&["bench", "coresight", "--count"]);
+        assert_eq!(counted, Some(Task::BenchCoresight { count: true }));
         assert_eq!(Task::parse(&["lib"]), Some(Task::Library(None, None)));
         let parts = |parts: &str| Some(parts.to_owned());
         assert_eq!(

@@ -151,6 +151,11 @@ fn steps(options: &Options) -> Vec<Step> {
         bench::recorder(false, None)
     }));
     steps.push(Step::new("bench ctf", Side::Host, bench::ctf::count));
+    steps.push(Step::new(
+        "bench coresight",
+        Side::Host,
+        bench::coresight::count,
+    ));
     // Its gates are those of the event core that is being built: they count once it is in.
     steps.push(Step::new("bench analyze", Side::Host, || {
         bench::analyze::analyze(true, None)

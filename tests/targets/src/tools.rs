@@ -109,6 +109,12 @@ const TOOLS: &[Tool] = &[
         present: || answers("babeltrace2"),
     },
     Tool {
+        package: "libopencsd-bin",
+        why: "lists CoreSight packets as text, to be measured beside",
+        need: Need::Checks,
+        present: || Path::new("/usr/bin/trc_pkt_lister").is_file(),
+    },
+    Tool {
         package: "libopencsd-dev",
         why: "decodes CoreSight trace, as an independent check and to be measured beside",
         need: Need::Checks,
