@@ -10,6 +10,8 @@ use crate::order::Reader;
 pub struct Options {
     /// Nanoseconds that are to be added to all times (options DATE and OFFSET).
     pub offset_ns: i64,
+    /// Whether these make the time of day of them, in UTC (option DATE).
+    pub dated: bool,
     /// The statistics of each CPU's buffer, as the kernel prints them.
     pub cpu_stats: Vec<String>,
     /// The clocks that the kernel had, with brackets around the chosen one.
@@ -98,7 +100,10 @@ impl Options {
             String::from_utf8_lossy(data.get(..end).unwrap_or_default()).into_owned()
         };
         match id {
-            id::DATE => self.add_offset(&text(), 1000),
+            id::DATE => {
+                self.add_offset(&text(), 1000);
+                self.dated = true;
+            }
             id::OFFSET => self.add_offset(&text(), 1),
             id::CPUSTAT if self.cpu_stats.len() < KEPT => self.cpu_stats.push(text()),
             id::BUFFER if self.buffers.len() < KEPT => {

@@ -402,6 +402,15 @@ fn guests_counters_and_offsets_become_nanoseconds() {
     assert_eq!(trace.options.guests[0].name, "vm");
     assert_eq!(trace.options.guests[0].cpus, [(0, 77)]);
     assert_eq!(trace.order, Order::Little);
+    // An option DATE says that times are those of the day; OFFSET does not.
+    for (id, dated) in [(1, true), (7, false)] {
+        let file = machine.v7(&[(id, b"100\0".to_vec())], &buffers);
+        let trace = Trace::parse(&file).unwrap();
+        assert_eq!(
+            (trace.options.dated, trace.options.offset_ns > 0),
+            (dated, true)
+        );
+    }
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use kymo_event::{
-    Addr, Batch, Cpu, Damage, EventKind, Field, FunctionId, Gap, InterruptKind, Row, RowKind,
-    StreamId, StreamInfo, ThreadId, Time, TraceInfo, Wanted,
+    Addr, Batch, Cpu, Damage, EventKind, Field, FunctionId, Gap, InterruptKind, Moment, Row,
+    RowKind, StreamId, StreamInfo, ThreadId, Time, TraceInfo, WallClock, Wanted,
 };
 use kymo_ftrace::{EventFormat, Lost, Place, Record, Records, Step, Trace};
 
@@ -62,6 +62,10 @@ impl DatSource {
         let mut info = TraceInfo {
             format: super::FORMAT.to_owned(),
             numbered_threads: true,
+            wall_clock: WallClock::new(trace.options.dated.then_some(Moment {
+                time: Time(0),
+                unix_ns: 0,
+            })),
             ..TraceInfo::default()
         };
         let comms = trace.comms.iter().map(|(pid, comm)| (pid, comm.to_owned()));
