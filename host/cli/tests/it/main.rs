@@ -3,10 +3,12 @@
 mod behaviour;
 mod convert;
 mod coresight;
+mod counts;
 mod fdd;
 mod fixtures;
 mod hostile_directories;
 mod live;
+mod metadata;
 mod other_tracers;
 mod outputs_and_terminals;
 mod rtems;

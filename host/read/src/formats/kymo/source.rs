@@ -433,6 +433,8 @@ pub(crate) fn open_directory(
         let path = path.to_owned();
         move |source| OpenError::Io { path, source }
     };
+    let named = options.metadata.as_ref();
+    let named = named.and_then(|path| path.canonicalize().ok());
     let mut streams = Vec::new();
     for entry in fs::read_dir(directory).map_err(io(directory))? {
         let entry = entry.map_err(io(directory))?;
@@ -440,6 +442,9 @@ pub(crate) fn open_directory(
         let name = entry.file_name().to_string_lossy().into_owned();
         let kind = fs::metadata(&path).map_err(io(&path))?.file_type();
         if name == "metadata" || name.starts_with('.') || !kind.is_file() {
+            continue;
+        }
+        if named.is_some() && path.canonicalize().ok() == named {
             continue;
         }
         let file = File::open(&path).map_err(io(&path))?;

@@ -1,0 +1,119 @@
+//! The same numbers, whoever counts: `info`, `report`, `calls` and every export, of every kind of source.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kymo_fixtures::captures;
+use serde_json::Value;
+
+/// What a run printed to stdout and stderr. Damaged input is no failure here: what can be read is counted.
+fn kymo(arguments: &[&str]) -> (String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    let output = command.args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr))
+}
+
+fn objects(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// A capture of each kind of source.
+fn sources() -> Vec<PathBuf> {
+    let own = [
+        "demo",
+        "threads.kymo",
+        "processors.kymo",
+        "items.kymo",
+        "damaged.kymo",
+    ];
+    let own = own.map(|name| Path::new("tests/data").join(name));
+    let mut sources = own.to_vec();
+    sources.push(captures::zephyr_instrumentation().join("instr_default/cap1/11_dump_trace.bin"));
+    let others = [
+        (captures::ctf(), "lttng-recorded/lttng213-ctf1-cyg/trace"),
+        (
+            captures::ctf(),
+            "tracecompass/context-switches-context-switches-ust",
+        ),
+        (captures::systemview(), "pro-cpu2.svdat"),
+        (captures::ftrace(), "amd64/dat/events-mono.dat"),
+        (captures::ftrace(), "amd64/dat/function-v7.dat"),
+        (captures::rtems_record(), "shim-be32-cpu4/stream.bin"),
+    ];
+    for (folder, name) in others {
+        sources.extend(folder.map(|folder| folder.join(name)));
+    }
+    sources
+}
+
+/// The number in front of a word in the note of an export.
+fn told(note: &str, word: &str) -> u64 {
+    let notes = note.lines().filter(|line| line.starts_with("note: "));
+    let parts = notes.flat_map(|line| line.split([',', ':']));
+    let mut numbers = parts.filter_map(|part| {
+        let (number, rest) = part.trim().split_once(' ')?;
+        let is_word = rest == word || rest.strip_suffix('s') == Some(word);
+        number.parse().ok().filter(|_| is_word)
+    });
+    numbers.next().unwrap_or(0)
+}
+
+#[test]
+fn counts_agree_whoever_counts() {
+    for source in sources() {
+        let folder = tempfile::tempdir().unwrap();
+        let input = source.to_str().unwrap();
+        let info = &objects(&kymo(&["info", "--format", "json", input]).0)[0];
+        let events = info["events"].as_u64().unwrap();
+        assert!(events > 0, "{input}: {info}");
+        for format in [
+            "csv",
+            "json",
+            "perfetto",
+            "trace-event",
+            "folded",
+            "ctf",
+            "lttng",
+        ] {
+            let out = folder.path().join(format!("out-{format}"));
+            let out = out.to_str().unwrap();
+            let (_, note) = kymo(&["export", "--to", format, "-o", out, input]);
+            assert_eq!(told(&note, "event"), events, "{input} to {format}: {note}");
+            if format == "json" {
+                let text = std::fs::read_to_string(out).unwrap();
+                let is = |line: &&Value, what| line["type"] == what;
+                let lines = objects(&text);
+                let records = lines.iter().filter(|line| is(line, "event"));
+                assert_eq!(records.count() as u64, events, "{input}");
+                let gaps = lines.iter().filter(|line| is(line, "gap")).count() as u64;
+                assert_eq!(gaps, info["gaps"].as_u64().unwrap(), "{input}");
+                let named = |line: &&Value| line["type"] != "event" || line["name"] != "";
+                assert!(lines.iter().all(|line| named(&line)), "{input}");
+            }
+        }
+        // Calls: those of the table, and one by one.
+        let count = |options: &[&str]| {
+            let rows =
+                objects(&kymo(&[&["report", "--format", "json"], options, &[input]].concat()).0);
+            let counts = rows.iter().filter_map(|row| row["count"].as_u64());
+            counts.sum::<u64>()
+        };
+        let table = count(&[]);
+        let listed = objects(&kymo(&["calls", "--format", "json", input]).0).len() as u64;
+        assert_eq!(table, listed, "{input}");
+        for by in [
+            "file",
+            "line",
+            "call-site",
+            "space",
+            "thread,function",
+            "cpu,function",
+        ] {
+            assert_eq!(count(&["--by", by]), table, "{input} by {by}");
+        }
+    }
+}
