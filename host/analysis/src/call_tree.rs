@@ -23,7 +23,7 @@ pub use views::{Edge, Group, Sum, View};
 
 /// How many calls of a stack are told apart; what is called from there on is one frame, [`Frame::Deeper`]. A recursion
 /// that ran away would else take space by the square of its depth.
-const DEEPEST: usize = 1 << 10;
+pub const DEEPEST: usize = 1 << 10;
 
 /// The number of a node.
 pub type NodeId = u32;
@@ -155,6 +155,13 @@ impl CallTree {
     /// A node; the root if there is none of this number.
     pub fn node(&self, id: NodeId) -> &Node {
         self.nodes.get(id as usize).unwrap_or(&self.nodes[0])
+    }
+
+    /// Calls that are deeper than the tree tells apart: those of [`Frame::Deeper`].
+    pub fn deeper(&self) -> u64 {
+        let nodes = self.nodes.iter();
+        let deeper = nodes.filter(|node| node.frame == Frame::Deeper);
+        deeper.map(|node| node.count).sum()
     }
 
     /// Exits whose begin nobody saw.

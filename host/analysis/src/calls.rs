@@ -8,7 +8,7 @@
 //!
 //! # Tracks
 //! Every thread and every interrupt has a stack of its own, a *track*. Which track an event belongs
-//! to follows from the interrupts that are being served on its processor and from the thread that
+//! to follows from the interrupts that are active on its processor and from the thread that
 //! it names. Where a stream belongs to a thread of a Linux process, that thread takes the place of a
 //! processor, with all streams that belong to it; signals are its interrupts. Where an event names
 //! neither, its stream takes that place.
@@ -38,7 +38,7 @@
 //! - A loss leaves open what is open, in doubt ([`Doubt::loss`]), unless it is of a stream that never had
 //!   any calls ([`StreamInfo::without_calls`]). An exit that fits a call in doubt
 //!   closes it, and those above it as [`Repair::Lost`]. Interrupts are not kept open over a loss;
-//!   where the trace tells that one is being served behind it, what it does is no thread's.
+//!   where the trace tells that one is active behind it, what it does is no thread's.
 //!   A call that [`LOSSES_SURVIVED`] losses passed without any sign of life is closed as lost.
 //! - Recording off closes everything, on all tracks, as [`How::RecordingOff`]: that was wanted.
 //! - The end of the trace closes the rest as [`How::Open`], at the last event of all: a thread that waits has no

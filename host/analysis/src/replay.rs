@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use kymo_event::{Batch, EventRef, StreamId, Time, TraceInfo};
+use kymo_event::{Batch, EventRef, StreamId, Time, TraceInfo, Unmet};
 use kymo_symbols::Symbols;
 
 use crate::calls::{self, Calls, Counts, Observer as _, Step};
@@ -372,6 +372,11 @@ impl Replay {
     /// How many events were chosen; `None` if all were asked for.
     pub fn chosen(&self) -> Option<Chosen> {
         self.chooser.as_ref().map(Chooser::chosen)
+    }
+
+    /// The fields that conditions of the selection ask for and no event has; `None` if all were asked for.
+    pub fn unmet(&self) -> Option<&Unmet> {
+        self.chooser.as_ref().map(Chooser::unmet)
     }
 
     /// Whether the window has begun: whether there are events behind its first bound.

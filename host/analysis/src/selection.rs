@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kymo_event::{
     Addr, Cpu, Duration, Event, EventKind, EventRef, Filter, FunctionId, Identities, InterruptId,
-    Operand, Pattern, Row, RowKind, Subject, ThreadId, Tid, Time, TraceInfo,
+    Operand, Pattern, Row, RowKind, Subject, ThreadId, Tid, Time, TraceInfo, Unmet,
 };
 use kymo_symbols::{Symbols, spellings};
 
@@ -91,6 +91,7 @@ pub(crate) struct Chooser {
     interrupts: Vec<Option<Fits>>,
     streams: Vec<Option<bool>>,
     chosen: Chosen,
+    unmet: Unmet,
     held: Held,
 }
 
@@ -144,6 +145,7 @@ impl Chooser {
     pub(crate) fn new(selection: Selection, symbols: Arc<Symbols>) -> Self {
         Self {
             needs_events: selection.needs_events(),
+            unmet: Unmet::new(&selection.events.conditions),
             held: Held::new(selection.min_duration),
             selection,
             symbols,
@@ -161,6 +163,10 @@ impl Chooser {
             undecided: self.held.undecided,
             ..self.chosen
         }
+    }
+
+    pub(crate) const fn unmet(&self) -> &Unmet {
+        &self.unmet
     }
 
     /// Whether an event is chosen by its stream, name and fields.
@@ -197,6 +203,10 @@ impl Chooser {
             event: whole,
             identities: &info.identities,
         };
+        if self.needs_events {
+            let fields = whole.map_or(&[][..], |event| &event.fields);
+            self.unmet.meet(&subject, fields);
+        }
         let wanted = !self.needs_events
             || (filter.events.wants(subject.name())
                 && filter.conditions.iter().all(|it| it.holds(&subject)));

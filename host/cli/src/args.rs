@@ -1,6 +1,6 @@
-//! What can be asked for: the command line as a whole, and the options that several verbs share.
+//! What can be asked for: the command line as a whole, and the options that several subcommands share.
 //!
-//! The options of a single verb stand in its module, as `Args`. The help of every verb begins with
+//! The options of a single subcommand stand in its module, as `Args`. The help of every subcommand begins with
 //! examples (`before_help`): whoever asks for help wants most of all to see what to type.
 
 use std::ffi::OsString;
@@ -69,7 +69,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The verbs. Each has a module in [`commands`], where its options are.
+/// The subcommands. Each has a module in [`commands`], where its options are.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Who the target is, and what it has recorded
@@ -138,7 +138,7 @@ pub enum Format {
     Json,
 }
 
-/// `--format`, of every verb that prints a table or a listing.
+/// `--format`, of every subcommand that prints a table or a listing.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct FormatArgs {
     /// How to print the result.
@@ -146,7 +146,7 @@ pub struct FormatArgs {
     pub format: Format,
 }
 
-/// Where names come from: of every verb that shows functions.
+/// Where names come from: of every subcommand that shows functions.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Symbols")]
 pub struct SymbolArgs {
@@ -164,7 +164,7 @@ pub struct SymbolArgs {
     pub build_dir: Option<PathBuf>,
 }
 
-/// The input of the verbs that read a trace.
+/// The input of the subcommands that read a trace.
 #[derive(Args, Clone, Debug)]
 pub struct InputArgs {
     /// A trace directory, one stream beside its metadata, or a raw file or dump of a Kymo target;
@@ -374,13 +374,13 @@ mod tests {
     fn every_help_begins_with_examples() {
         let mut command = Cli::command();
         assert!(command.render_help().to_string().starts_with("EXAMPLES\n"));
-        let verbs = command.get_subcommands_mut();
-        for verb in verbs.filter(|verb| verb.get_name() != "help") {
-            let help = verb.render_help().to_string();
+        let subcommands = command.get_subcommands_mut();
+        for subcommand in subcommands.filter(|subcommand| subcommand.get_name() != "help") {
+            let help = subcommand.render_help().to_string();
             assert!(
                 help.starts_with("EXAMPLES\n"),
                 "{}: {help}",
-                verb.get_name()
+                subcommand.get_name()
             );
         }
     }

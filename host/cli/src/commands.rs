@@ -1,4 +1,4 @@
-//! The verbs, one module each, with its options (`Args`) and what it does (`run`).
+//! The subcommands, one module each, with its options (`Args`) and what it does (`run`).
 
 pub mod annotate;
 pub mod branches;
@@ -32,7 +32,7 @@ use crate::diagnostic::Report;
 /// Does what was asked for.
 ///
 /// # Errors
-/// Whatever kept the verb from doing it; what it had found by then is written already.
+/// Whatever kept the subcommand from doing it; what it had found by then is written already.
 pub fn run(command: Command, context: &mut Context) -> Result<ExitCode, Report> {
     match command {
         Command::Status(args) => status::run(&args, context),

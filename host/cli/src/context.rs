@@ -1,4 +1,4 @@
-//! What a verb needs from its surroundings: where results go, where remarks go, and what the
+//! What a subcommand needs from its surroundings: where results go, where remarks go, and what the
 //! terminal can do.
 
 use std::cell::RefCell;
@@ -19,7 +19,7 @@ use crate::render::escape::escaped_lines;
 use crate::render::fold::Fold;
 use crate::render::palette::Palette;
 
-/// The surroundings of a verb. Results are written through [`out`](Self::out); whatever else there
+/// The surroundings of a subcommand. Results are written through [`out`](Self::out); whatever else there
 /// is to say goes to stderr by [`warn`](Self::warn), [`note`](Self::note) and
 /// [`detail`](Self::detail).
 pub struct Context {
@@ -93,7 +93,7 @@ impl Context {
         (&mut self.out, &self.out_palette)
     }
 
-    /// Hands to stdout what is buffered. [`main`](crate::main) does it at the end; a verb that waits
+    /// Hands to stdout what is buffered. [`main`](crate::main) does it at the end; a subcommand that waits
     /// for something in between does it before.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
@@ -130,7 +130,7 @@ impl Context {
         io::stdout().is_terminal()
     }
 
-    /// Says why the verb failed, and gives the exit code for it. A closed pipe is no failure.
+    /// Says why the subcommand failed, and gives the exit code for it. A closed pipe is no failure.
     pub fn fail(&self, report: &Report) -> ExitCode {
         if report.is_closed_pipe() {
             return ExitCode::SUCCESS;

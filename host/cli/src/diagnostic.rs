@@ -1,7 +1,7 @@
 //! Failures as the user sees them.
 //!
 //! Libraries return errors that say what they expected, what they found and where. A [`Report`]
-//! joins that with what only the verb knows (which file, what was being done) and with advice.
+//! joins that with what only the subcommand knows (which file, what was being done) and with advice.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use crate::render::escape::escaped;
 
-/// Why a verb could not do what was asked for: one message, and what to do about it.
+/// Why a subcommand could not do what was asked for: one message, and what to do about it.
 ///
 /// Printed as `error: MESSAGE` and a `help: ADVICE` line for each advice; the exit code is 2.
 #[derive(Clone, Debug)]

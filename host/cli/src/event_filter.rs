@@ -6,11 +6,12 @@ use std::rc::Rc;
 use kymo_analysis::replay::Window;
 use kymo_event::{
     Cpu, EventKind, EventRef, Filter, Operand, RowKind, Subject, ThreadId, Tid, Time, TraceInfo,
+    Unmet,
 };
 
 use crate::context::Context;
 use crate::names::Names;
-use crate::span::{Span, has_time, remark_nothing_chosen};
+use crate::span::{Span, has_time, remark_nothing_chosen, remark_unmet};
 
 /// Goes through the events of a trace in their order, and says which are chosen: for what lists events.
 pub struct Chooser {
@@ -24,6 +25,8 @@ pub struct Chooser {
     kept: u64,
     /// ... and how many were not.
     left_out: u64,
+    /// What conditions ask for that no event has.
+    unmet: Unmet,
 }
 
 /// An event, and the trace that tells what it names.
@@ -41,6 +44,7 @@ impl Chooser {
         Self {
             everything: filter.is_everything(),
             conditional: !filter.conditions.is_empty(),
+            unmet: Unmet::new(&filter.conditions),
             filter,
             streams: Vec::new(),
             kept: 0,
@@ -67,6 +71,7 @@ impl Chooser {
         if self.kept == 0 && self.left_out > 0 {
             let (begin, end) = self.filter.span();
             remark_nothing_chosen(Window { begin, end }, self.left_out, span, context);
+            remark_unmet(&self.unmet, context);
         }
     }
 
@@ -90,12 +95,15 @@ impl Chooser {
         };
         let called = matches!(row.kind, RowKind::Enter | RowKind::Exit);
         let function = row.of_function().filter(|_| called && self.conditional);
-        self.filter.wants(&Named {
+        let named = Named {
             event,
             thread,
             info,
             function: function.map(|id| names.function(&info.identities, id)),
-        })
+        };
+        let fields = event.event.map_or(&[][..], |event| &event.fields);
+        self.unmet.meet(&named, fields);
+        self.filter.wants(&named)
     }
 }
 

@@ -1,6 +1,6 @@
-//! The trace that a verb works on, with its symbols.
+//! The trace that a subcommand works on, with its symbols.
 //!
-//! All verbs that read a trace do the same before and after their own work: open the input, find
+//! All subcommands that read a trace do the same before and after their own work: open the input, find
 //! names for its functions and check that they are of the same build, go through the events, and
 //! say in the end what could not be read. That is here.
 
@@ -292,13 +292,34 @@ impl Trace {
         }
     }
 
-    /// Says so, once it is read, if a saved dump holds nothing. Of a live target that has been said.
-    pub fn remark_empty(&self, context: &Context) {
+    /// Says, once it is read, what is odd about it, as a saved dump that holds nothing. Of a live target that has been
+    /// said.
+    pub fn remark(&self, context: &Context) {
         if self.sent.is_none() && is_empty_dump(self.info()) {
             context.note(
                 "the dump is empty: the target had been dumped before, or its trigger had not been \
                  entered since it started",
             );
+        }
+        self.remark_beyond(context);
+    }
+
+    /// Says so if the trace has more functions or threads than are told apart.
+    pub fn remark_beyond(&self, context: &Context) {
+        let beyond = self.info().identities.beyond();
+        for (events, what) in [
+            (beyond.functions, "functions"),
+            (beyond.threads, "threads"),
+            (beyond.interrupts, "interrupts"),
+            (beyond.spaces, "address spaces"),
+            (beyond.mappings, "mappings"),
+        ] {
+            if events > 0 {
+                context.warn(format_args!(
+                    "{}: more {what} than are told apart: {events} mentions of others count as one",
+                    self.name
+                ));
+            }
         }
     }
 
@@ -537,7 +558,7 @@ pub fn refused(error: &OpenError) -> Report {
         OpenError::Io { source, .. } if is_out_of_files(source) => {
             report.help("`ulimit -n` tells how many files may be open at once; `ulimit -n 1024` allows more")
         }
-        OpenError::Io { .. } => report.help("may you read it, and is it a file or a directory?"),
+        OpenError::Io { .. } => report.help("check the path and its permissions"),
         OpenError::Mapping(_) => {
             report.help("`kymo show --events` lists the events of the trace with their fields")
         }

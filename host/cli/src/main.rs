@@ -2,7 +2,7 @@
 //!
 //! This crate only joins: it finds out what was asked for ([`args`]), opens the input or the target
 //! and its symbols, hands the events to an analysis or an export, and shows the result
-//! ([`render`]). Each verb is one module of [`commands`].
+//! ([`render`]). Each subcommand is one module of [`commands`].
 //!
 //! Three rules hold for all of them, so that `kymo` works in scripts. Results go to stdout, and
 //! everything else to stderr ([`context`]). A failure is one `error:` line that says what is wrong

@@ -1,6 +1,6 @@
 //! What a live target has recorded, fetched.
 //!
-//! `kymo trace` fetches it, and so does every verb whose input turns out to be a target: all of
+//! `kymo trace` fetches it, and so does every subcommand whose input turns out to be a target: all of
 //! them say the same of what could not be recorded or did not fit.
 
 use kymo_link::{Dump, Status};

@@ -1,7 +1,7 @@
 //! From when to when a trace is, and what is said where nothing of it was chosen.
 
 use kymo_analysis::replay::{Replay, Window};
-use kymo_event::{Batch, Row, StreamId, Time, TraceInfo};
+use kymo_event::{Batch, Row, StreamId, Time, TraceInfo, Unmet};
 
 use crate::context::Context;
 use crate::render::count::counted;
@@ -71,6 +71,27 @@ pub fn remark_nothing_chosen(window: Window, left_out: u64, span: Span, context:
     context.warn(format_args!("{what}{excluded}; the trace {runs}"));
 }
 
+/// Says so if conditions ask for fields that no event has, where nothing was chosen.
+pub fn remark_unmet(unmet: &Unmet, context: &Context) {
+    /// More names than these are only counted.
+    const LISTED: usize = 40;
+    let missing: Vec<&str> = unmet.fields().collect();
+    if missing.is_empty() {
+        return;
+    }
+    let names: Vec<&str> = unmet.names().collect();
+    let known = match names.get(..LISTED) {
+        _ if names.is_empty() => "none has any".to_owned(),
+        Some(first) if names.len() > LISTED => {
+            let more = names.len() - LISTED;
+            format!("there are {} and {more} more", first.join(", "))
+        }
+        _ => format!("there are {}", names.join(", ")),
+    };
+    let missing = missing.join(" or ");
+    context.warn(format_args!("no event has a field {missing}; {known}"));
+}
+
 /// Says so if nothing of a trace was in the window, or chosen.
 pub fn remark_replay(replay: &Replay, span: Span, context: &Context) {
     let Some((begin, _)) = span.bounds() else {
@@ -81,6 +102,9 @@ pub fn remark_replay(replay: &Replay, span: Span, context: &Context) {
     let none_chosen = chosen.kept == 0 && chosen.left_out > 0;
     if none_chosen || !replay.has_begun() || window.end < begin {
         remark_nothing_chosen(window, chosen.left_out, span, context);
+        if let Some(unmet) = replay.unmet().filter(|_| none_chosen) {
+            remark_unmet(unmet, context);
+        }
     }
     if chosen.undecided > 0 {
         context.note(format_args!(

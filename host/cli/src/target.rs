@@ -1,6 +1,6 @@
-//! The live target that a verb talks to.
+//! The live target that a subcommand talks to.
 //!
-//! All verbs that talk to a target do the same before and after their own work: find out which one
+//! All subcommands that talk to a target do the same before and after their own work: find out which one
 //! is meant, open the way to it, find out whether it is a Kymo target or one that runs Zephyr's own
 //! instrumentation, show what its program writes to the same line, and tell the user in good words
 //! what went wrong. That is here.
@@ -37,7 +37,7 @@ pub use zephyr::{Fetched, LiveZephyr, ZEPHYR_WAIT_SECONDS, one_pointer, pointer_
 /// The serial port that is meant where none is given: the first board on USB.
 const DEFAULT_SERIAL: &str = "/dev/ttyACM0";
 
-/// How long a verb waits for a capture to end where it is not said.
+/// How long a subcommand waits for a capture to end where it is not said.
 pub const USUAL_WAIT_SECONDS: u64 = 10;
 
 /// How often a capture that is waited for is looked at.
@@ -59,7 +59,7 @@ pub enum Protocol {
     ZephyrTracing,
 }
 
-/// Which target, of every verb that talks to one.
+/// Which target, of every subcommand that talks to one.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Target")]
 pub struct TargetArgs {

@@ -186,7 +186,7 @@ pub enum Gap {
         /// How many packets.
         packets: u64,
     },
-    /// Behind lost events: so many interrupt handlers are being served from here on whose
+    /// Behind lost events: so many interrupt handlers are active from here on whose
     /// beginnings are among what was lost. (It stands where the source says so, not at the last
     /// event before the loss.)
     InInterrupt {

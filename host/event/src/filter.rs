@@ -10,6 +10,7 @@
 
 mod condition;
 mod pattern;
+mod unmet;
 
 use std::borrow::Cow;
 
@@ -17,6 +18,7 @@ use crate::{Cpu, Duration, Event, EventKind, Field, Tid, Time, Value};
 
 pub use condition::{Condition, ConditionError, Relation};
 pub use pattern::{Choice, Pattern};
+pub use unmet::Unmet;
 
 /// The value of a field, as far as it can be compared with something.
 #[derive(Clone, Debug, PartialEq)]

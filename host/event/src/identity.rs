@@ -150,7 +150,42 @@ pub struct Identities {
     by_name: HashMap<(SpaceId, Box<str>), FunctionId>,
     by_tid: HashMap<(SpaceId, Tid), ThreadId>,
     by_irq: HashMap<(SpaceId, InterruptKind, Irq), InterruptId>,
+    /// Whether there is a copy, which has to be told of changes.
+    is_copied: bool,
     changes: Vec<Change>,
+    beyond: Beyond,
+}
+
+/// Functions that are told apart. Programs have a few thousand; a browser with all its libraries has half of these.
+const MOST_FUNCTIONS: usize = 1 << 20;
+
+/// Threads that are told apart.
+const MOST_THREADS: usize = 1 << 18;
+
+/// Interrupts that are told apart.
+const MOST_INTERRUPTS: usize = 1 << 16;
+
+/// Spaces that are told apart, and mappings of each that are kept.
+const MOST_SPACES: usize = 1 << 16;
+
+/// The longest name, in bytes. What is longer is cut.
+const LONGEST_NAME: usize = 1 << 12;
+
+/// How often something was named beyond what is told apart, so that input without end takes no memory without end:
+/// all of that is one function, one thread, one interrupt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Beyond {
+    /// Functions.
+    pub functions: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Interrupts.
+    pub interrupts: u64,
+    /// Spaces: what is in those is in the last one that is told apart.
+    pub spaces: u64,
+    /// Mappings, which are not kept.
+    pub mappings: u64,
 }
 
 /// Two are the same if they name the same things.
@@ -173,6 +208,7 @@ pub struct News {
     thread_names: Vec<(ThreadId, Box<str>)>,
     thread_abouts: Vec<(ThreadId, Option<i64>, Option<Stack>)>,
     interrupt_names: Vec<(InterruptId, Box<str>)>,
+    beyond: Beyond,
 }
 
 /// How much of [`Identities`] somebody knows.
@@ -189,10 +225,26 @@ fn next<T>(table: &[T]) -> u32 {
     u32::try_from(table.len()).unwrap_or(u32::MAX)
 }
 
+/// A name as far as it is kept.
+fn shortened(name: &str) -> &str {
+    match name.len() {
+        0..=LONGEST_NAME => name,
+        _ => {
+            let mut ends = (0..=LONGEST_NAME).rev();
+            let end = ends.find(|end| name.is_char_boundary(*end));
+            name.get(..end.unwrap_or(0)).unwrap_or_default()
+        }
+    }
+}
+
 impl Identities {
     /// Adds a space.
     pub fn add_space(&mut self, space: Space) -> SpaceId {
         let id = SpaceId(next(&self.spaces));
+        if self.spaces.len() >= MOST_SPACES {
+            self.beyond.spaces += 1;
+            return SpaceId(id.0 - 1);
+        }
         self.spaces.push(space);
         id
     }
@@ -201,6 +253,9 @@ impl Identities {
     pub fn function_at(&mut self, space: SpaceId, address: Addr) -> FunctionId {
         if let Some(known) = self.by_address.get(&(space, address)) {
             return *known;
+        }
+        if let Some(other) = self.other_function(space) {
+            return other;
         }
         let mapping = self.space(space).and_then(|space| {
             let found = space.mappings.iter().rposition(|it| it.holds(address));
@@ -219,8 +274,12 @@ impl Identities {
 
     /// The function of a name that has no address.
     pub fn function_named(&mut self, space: SpaceId, name: &str) -> FunctionId {
+        let name = shortened(name);
         if let Some(known) = self.by_name.get(&(space, name.into())) {
             return *known;
+        }
+        if let Some(other) = self.other_function(space) {
+            return other;
         }
         let id = FunctionId(next(&self.functions));
         self.functions.push(Function {
@@ -233,8 +292,42 @@ impl Identities {
         id
     }
 
+    /// The function that stands for all that are not told apart, if there are so many; counts it.
+    fn other_function(&mut self, space: SpaceId) -> Option<FunctionId> {
+        let last = MOST_FUNCTIONS - 1;
+        if self.functions.len() < last {
+            return None;
+        }
+        self.beyond.functions += 1;
+        if self.functions.len() == last {
+            self.functions.push(Function {
+                space,
+                address: None,
+                name: Some("(other functions)".into()),
+                mapping: None,
+            });
+        }
+        Some(FunctionId(next(&self.functions) - 1))
+    }
+
+    /// How often something was named beyond what is told apart.
+    pub const fn beyond(&self) -> Beyond {
+        self.beyond
+    }
+
+    /// Takes note of a change, if it is to be told to a copy.
+    fn change(&mut self, change: Change) {
+        if self.is_copied {
+            self.changes.push(change);
+        }
+    }
+
     /// Names a function that has an address.
     pub fn name_function(&mut self, function: FunctionId, name: &str) {
+        let name = shortened(name);
+        if function.0 as usize == MOST_FUNCTIONS - 1 {
+            return;
+        }
         if let Some(function) = self.functions.get_mut(function.0 as usize) {
             function.name = Some(name.into());
         }
@@ -243,6 +336,12 @@ impl Identities {
     /// The thread that its target identifies so.
     pub fn thread(&mut self, space: SpaceId, tid: Tid) -> ThreadId {
         let next = ThreadId(next(&self.threads));
+        if self.threads.len() >= MOST_THREADS {
+            let other = ThreadId(next.0 - 1);
+            let known = self.by_tid.get(&(space, tid)).copied();
+            self.beyond.threads += u64::from(known.is_none());
+            return known.unwrap_or(other);
+        }
         let id = *self.by_tid.entry((space, tid)).or_insert(next);
         if id == next {
             self.threads.push(Thread {
@@ -259,6 +358,12 @@ impl Identities {
     /// The interrupt of this kind and number.
     pub fn interrupt(&mut self, space: SpaceId, kind: InterruptKind, irq: Irq) -> InterruptId {
         let next = InterruptId(next(&self.interrupts));
+        if self.interrupts.len() >= MOST_INTERRUPTS {
+            let other = InterruptId(next.0 - 1);
+            let known = self.by_irq.get(&(space, kind, irq)).copied();
+            self.beyond.interrupts += u64::from(known.is_none());
+            return known.unwrap_or(other);
+        }
         let id = *self.by_irq.entry((space, kind, irq)).or_insert(next);
         if id == next {
             self.interrupts.push(Interrupt {
@@ -273,11 +378,12 @@ impl Identities {
 
     /// Names a thread. The name holds for what happened before, too.
     pub fn name_thread(&mut self, thread: ThreadId, name: &str) {
+        let name = shortened(name);
         if let Some(known) = self.threads.get_mut(thread.0 as usize)
             && known.name.as_deref() != Some(name)
         {
             known.name = Some(name.into());
-            self.changes.push(Change::ThreadName(thread));
+            self.change(Change::ThreadName(thread));
         }
     }
 
@@ -287,7 +393,7 @@ impl Identities {
             && known.priority != Some(priority)
         {
             known.priority = Some(priority);
-            self.changes.push(Change::ThreadAbout(thread));
+            self.change(Change::ThreadAbout(thread));
         }
     }
 
@@ -297,23 +403,29 @@ impl Identities {
             && known.stack != Some(stack)
         {
             known.stack = Some(stack);
-            self.changes.push(Change::ThreadAbout(thread));
+            self.change(Change::ThreadAbout(thread));
         }
     }
 
     /// Names an interrupt. The name holds for what happened before, too.
     pub fn name_interrupt(&mut self, interrupt: InterruptId, name: &str) {
+        let name = shortened(name);
         if let Some(known) = self.interrupts.get_mut(interrupt.0 as usize)
             && known.name.as_deref() != Some(name)
         {
             known.name = Some(name.into());
-            self.changes.push(Change::InterruptName(interrupt));
+            self.change(Change::InterruptName(interrupt));
         }
     }
 
     /// A file is mapped into a space. What was at these addresses before is another function from here
     /// on.
     pub fn map(&mut self, space: SpaceId, mapping: Mapping) {
+        let space_of = self.spaces.get(space.0 as usize);
+        if space_of.is_some_and(|space| space.mappings.len() >= MOST_SPACES) {
+            self.beyond.mappings += 1;
+            return;
+        }
         self.by_address
             .retain(|(of, address), _| *of != space || !mapping.holds(*address));
         if let Some(space) = self.spaces.get_mut(space.0 as usize) {
@@ -395,8 +507,10 @@ impl Identities {
                 .get(known.interrupts..)
                 .unwrap_or(&[])
                 .to_vec(),
+            beyond: self.beyond,
             ..News::default()
         };
+        self.is_copied = true;
         for change in std::mem::take(&mut self.changes) {
             match change {
                 Change::ThreadName(id) => news
@@ -423,6 +537,7 @@ impl Identities {
     /// Takes over what became known elsewhere. Nothing else may be interned in such a copy.
     pub fn learn(&mut self, news: News) {
         self.spaces = news.spaces;
+        self.beyond = news.beyond;
         self.functions.extend(news.functions);
         self.threads.extend(news.threads);
         self.interrupts.extend(news.interrupts);
@@ -445,74 +560,4 @@ impl Identities {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_spaces_share_nothing() {
-        let mut all = Identities::default();
-        let [one, other] = ["one", "other"].map(|name| {
-            all.add_space(Space {
-                name: name.to_owned(),
-                ..Space::default()
-            })
-        });
-        assert_ne!(
-            all.function_at(one, Addr(8)),
-            all.function_at(other, Addr(8))
-        );
-        assert_ne!(
-            all.function_named(one, "read"),
-            all.function_named(other, "read")
-        );
-        assert_ne!(all.thread(one, Tid(1)), all.thread(other, Tid(1)));
-        assert_eq!(all.thread(one, Tid(1)), all.thread(one, Tid(1)));
-        let hard = all.interrupt(one, InterruptKind::Hard, Irq(3));
-        assert_ne!(hard, all.interrupt(one, InterruptKind::Soft, Irq(3)));
-    }
-
-    #[test]
-    fn what_is_mapped_anew_is_another_function() {
-        let mut all = Identities::default();
-        let space = all.add_space(Space::default());
-        let mapping = |path: &str| Mapping {
-            start: Addr(0x1000),
-            bytes: 0x100,
-            offset: 0,
-            path: path.to_owned(),
-            build_id: None,
-            since: None,
-        };
-        all.map(space, mapping("one"));
-        let (inside, outside) = (
-            all.function_at(space, Addr(0x1010)),
-            all.function_at(space, Addr(0x2000)),
-        );
-        all.map(space, mapping("other"));
-        let again = all.function_at(space, Addr(0x1010));
-        assert_ne!(again, inside);
-        assert_eq!(all.function_at(space, Addr(0x2000)), outside);
-        let mappings = [inside, again, outside].map(|id| all.function(id).unwrap().mapping);
-        assert_eq!(mappings, [Some(0), Some(1), None]);
-    }
-
-    #[test]
-    fn a_copy_learns_what_is_new() {
-        let (mut all, mut copy) = (Identities::default(), Identities::default());
-        let mut known = Known::default();
-        let space = all.add_space(Space::default());
-        let thread = all.thread(space, Tid(7));
-        copy.learn(all.news(&mut known));
-        all.name_thread(thread, "main");
-        all.set_priority(thread, 4);
-        let stack = Stack {
-            base: Addr(0x100),
-            bytes: 512,
-            used: None,
-        };
-        all.set_stack(thread, stack);
-        all.function_named(space, "read");
-        copy.learn(all.news(&mut known));
-        assert_eq!(copy, all);
-    }
-}
+mod tests;

@@ -28,11 +28,11 @@ pub use event::{ClockGap, Event, EventKind, Gap, RecordingCause};
 pub use field::{Field, Value, push_fields};
 pub use filter::{
     Bound, Choice, Condition, ConditionError, Filter, Operand, Pattern, Relation, Subject,
-    ThreadChoice,
+    ThreadChoice, Unmet,
 };
 pub use identity::{
-    Function, Identities, Interrupt, InterruptKind, Known, Mapping, News, Space, SpaceKind, Stack,
-    Thread,
+    Beyond, Function, Identities, Interrupt, InterruptKind, Known, Mapping, News, Space, SpaceKind,
+    Stack, Thread,
 };
 pub use trace::{ClockCorrection, Damage, StreamInfo, TraceInfo};
 pub use units::{

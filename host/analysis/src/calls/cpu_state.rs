@@ -28,11 +28,11 @@ pub(super) struct CpuState {
     pub nobody: Option<usize>,
     /// The tracks that had it last.
     pub tracks: Vec<usize>,
-    /// The tracks of the interrupts that are being served, the innermost last.
+    /// The tracks of the interrupts that are active, the innermost last.
     pub interrupts: Vec<usize>,
-    /// How many more are being served that are nested too deep.
+    /// How many more are active that are nested too deep.
     pub hidden: u64,
-    /// How many are being served, below all others, whose beginning was lost. Which they are is
+    /// How many are active, below all others, whose beginning was lost. Which they are is
     /// not known, so until they end `nobody` is at work, and not the thread.
     pub unseen: u32,
     /// How many have ended since the last loss that were not even known to be served.

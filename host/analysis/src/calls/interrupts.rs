@@ -113,7 +113,7 @@ impl Calls {
         }
     }
 
-    /// An interrupt ends of which nobody knew that it was being served: what passed meanwhile was charged to
+    /// An interrupt ends of which nobody knew that it was active: what passed meanwhile was charged to
     /// threads. As many as can be nested may have begun before the trace, or in a loss; if there are more, the
     /// trace tells of no beginnings.
     fn doubt_interrupted(&mut self, cpu: usize) {

@@ -154,7 +154,7 @@ impl Calls {
         let track = Some(self.id(track));
         let before = self.recording.replace(on);
         if on {
-            // Of what is being served now, the beginnings are recorded behind this.
+            // Of what is active now, the beginnings are recorded behind this.
             self.cpus[cpu].unseen = 0;
             out(Step::Event { track, event });
             if before == Some(true) {

@@ -90,7 +90,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         false => list(args, &mut trace, &part, context),
     });
     listed.map_err(|report| trace.kept(report))?;
-    trace.remark_empty(context);
+    trace.remark(context);
     trace.verdict()
 }
 

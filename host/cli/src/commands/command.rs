@@ -1,4 +1,4 @@
-//! `kymo command`: gives a target one of the commands that no other verb gives.
+//! `kymo command`: gives a target one of the commands that no other subcommand gives.
 
 use std::process::ExitCode;
 
@@ -104,7 +104,7 @@ fn parse(line: &str) -> Result<Command, Report> {
     };
     let known = "the words are enable, disable, on, off, once on, once off, mode overwrite, mode fixed, mode \
                  stream, clear and listsets";
-    let verb = match Command::parse(line.as_bytes()) {
+    let subcommand = match Command::parse(line.as_bytes()) {
         Ok(Some(
             command @ (Command::Enable
             | Command::Disable
@@ -133,7 +133,7 @@ fn parse(line: &str) -> Result<Command, Report> {
             | Command::WallClock { .. },
         )) => "record",
     };
-    Err(failed(&"it has a verb of its own").help(format_args!("use `kymo {verb}`")))
+    Err(failed(&"it has a subcommand of its own").help(format_args!("use `kymo {subcommand}`")))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What `--compensate` means in every verb that has it: where the costs come from, and what is said
+//! What `--compensate` means in every subcommand that has it: where the costs come from, and what is said
 //! of it in the end.
 
 use kymo_analysis::compensation::Compensation;

@@ -154,7 +154,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         write(&mut trace, &part, format, output, &options, context)
     });
     written.map_err(|report| trace.kept(report))?;
-    trace.remark_empty(context);
+    trace.remark(context);
     trace.verdict()
 }
 

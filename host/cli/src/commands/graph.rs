@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use kymo_analysis::call_tree::{CallTree, Frame, Group, View};
+use kymo_analysis::call_tree::{CallTree, DEEPEST as TOLD_APART, Frame, Group, View};
 use kymo_analysis::calls::{Callee, Step, TrackId};
 use kymo_analysis::replay::{Observer, Options, Origin, Replay};
 use kymo_analysis::titles;
@@ -183,12 +183,26 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         info,
         threads: &threads,
         next: 0,
+        cut: 0,
     };
     match args.format.format {
         Format::Text => printer.text(out, palette, &roots)?,
         Format::Json => printer.json(out, &roots, None, 0)?,
     }
+    let cut = printer.cut;
     names.remark(&info.identities, context);
+    if cut > 0 {
+        context.note(format_args!(
+            "what is below {} of {DEEPEST} levels is not shown",
+            counted(cut, "line")
+        ));
+    }
+    if tree.deeper() > 0 {
+        context.note(format_args!(
+            "stacks are told apart up to {TOLD_APART} calls: {} deeper, and in the lines (deeper calls)",
+            are(tree.deeper(), "call")
+        ));
+    }
     if roots.is_empty() {
         context.note("there are no calls in this part of the trace");
     }
@@ -207,8 +221,16 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     }
     remark_replay(&replay, span, context);
     read?;
-    trace.remark_empty(context);
+    trace.remark(context);
     trace.verdict()
+}
+
+/// How many calls a line is of; `None` of a thread or a space, which nobody calls.
+const fn calls(group: &Group) -> Option<u64> {
+    match group.frame {
+        Frame::Call(_) | Frame::Deeper => Some(group.count),
+        Frame::Root | Frame::Space(_) | Frame::Track(_) => None,
+    }
 }
 
 /// Writes lines of a view.
@@ -226,6 +248,8 @@ struct Printer<'p> {
     threads: &'p [Option<String>],
     /// The number of the next line, in JSON.
     next: u64,
+    /// Lines below which there are more, too deep to be shown.
+    cut: u64,
 }
 
 impl Printer<'_> {
@@ -250,7 +274,12 @@ impl Printer<'_> {
         }
     }
 
-    fn text(&self, out: &mut dyn Write, palette: &Palette, roots: &[Group]) -> std::io::Result<()> {
+    fn text(
+        &mut self,
+        out: &mut dyn Write,
+        palette: &Palette,
+        roots: &[Group],
+    ) -> std::io::Result<()> {
         let (time, order) = match self.upward {
             true => ("TIME", "FUNCTION, AND BELOW IT ITS CALLERS"),
             false => ("TOTAL", "FUNCTION, AND BELOW IT WHAT IT CALLED"),
@@ -294,9 +323,11 @@ impl Printer<'_> {
                 Human(group.total),
                 percent(group.total, self.whole),
                 Human(group.self_time),
-                group.count,
+                calls(&group).map_or("-".to_owned(), |count| count.to_string()),
             )?;
-            if rest.len() < DEEPEST {
+            if rest.len() >= DEEPEST {
+                self.cut += u64::from(!self.below(&group).is_empty());
+            } else {
                 let below = match indent.strip_suffix("+- ") {
                     Some(before) if is_last => format!("{before}   +- "),
                     Some(before) => format!("{before}|  +- "),
@@ -338,10 +369,10 @@ impl Printer<'_> {
                 .member("parent", parent)
                 .member("depth", depth as u64)
                 .member("function", name.as_str())
-                .member("count", group.count)
+                .member("count", calls(group))
                 .member("total_ns", group.total)
                 .member("self_ns", group.self_time)
-                .member("longest_ns", group.longest);
+                .member("longest_ns", calls(group).map(|_| group.longest));
             if let Frame::Call(Callee::Function(id)) = group.frame
                 && let Some(address) = self.info.identities.function(id).and_then(|it| it.address)
             {
@@ -350,9 +381,11 @@ impl Printer<'_> {
             object.end();
             line.push(b'\n');
             out.write_all(&line)?;
+            let below = self.below(group);
             if depth < DEEPEST {
-                let below = self.below(group);
                 self.json(out, &below, Some(id), depth + 1)?;
+            } else {
+                self.cut += u64::from(!below.is_empty());
             }
         }
         Ok(())

@@ -63,6 +63,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     };
     let summary = Summary::of(&mut functions);
     let met = functions.met;
+    trace.remark_beyond(context);
     let identities = &trace.info().identities;
     let functions = (0..).zip(&met).filter(|(_, met)| **met);
     let functions = functions.filter_map(|(id, _)| identities.function(FunctionId(id)));

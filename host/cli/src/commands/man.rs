@@ -23,7 +23,7 @@ pub struct Args {
     directory: PathBuf,
 }
 
-/// Writes one page for `kymo` and one for each verb.
+/// Writes one page for `kymo` and one for each subcommand.
 ///
 /// # Errors
 /// When the directory or a page can't be written.
@@ -39,10 +39,10 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     fs::create_dir_all(directory).map_err(failed)?;
     let mut command = Cli::command();
     command.build();
-    let verbs = command
+    let subcommands = command
         .get_subcommands()
-        .filter(|verb| verb.get_name() != "help");
-    for page in std::iter::once(&command).chain(verbs) {
+        .filter(|subcommand| subcommand.get_name() != "help");
+    for page in std::iter::once(&command).chain(subcommands) {
         // `kymo show` is described on the page kymo-show(1), as the parser's display name has it.
         let name = page
             .get_display_name()

@@ -402,6 +402,6 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     }
     remark_replay(replay, span, context);
     read?;
-    trace.remark_empty(context);
+    trace.remark(context);
     trace.verdict()
 }

@@ -238,7 +238,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         None => show(&mut trace, view, part, format, context),
     });
     shown.map_err(|report| trace.kept(report))?;
-    trace.remark_empty(context);
+    trace.remark(context);
     trace.verdict()
 }
 
@@ -279,7 +279,7 @@ fn tree(
         some_calls: part.chooses_by_function(),
         some_threads: part.chooses_threads(),
         depth: part.depth(),
-        times: Times::new(view.time, trace.info())?,
+        times: Times::of(view.time, trace)?,
     };
     if view.compensate {
         compensated::check(trace.info())?;
@@ -355,7 +355,7 @@ fn listing(
     names: &Names<'_>,
     context: &mut Context,
 ) -> Result<(), Report> {
-    let times = Times::new(view.time, trace.info())?;
+    let times = Times::of(view.time, trace)?;
     let window = part.window();
     let mut chooser = Chooser::new(part.filter);
     let mut span = Span::default();
@@ -392,7 +392,7 @@ fn json(
     names: &Names<'_>,
     context: &mut Context,
 ) -> Result<(), Report> {
-    let times = Times::new(view.time, trace.info())?;
+    let times = Times::of(view.time, trace)?;
     let window = part.window();
     let mut chooser = Chooser::new(part.filter);
     let mut span = Span::default();

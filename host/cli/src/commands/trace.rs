@@ -492,7 +492,7 @@ fn show_or_export(
         let shown = shown.and_then(|()| Ok(context.flush()?));
         shown.map_err(|report| trace.kept(report))?;
     }
-    trace.remark_empty(context);
+    trace.remark(context);
     trace.verdict()
 }
 

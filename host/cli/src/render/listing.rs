@@ -100,7 +100,6 @@ impl<'a> Listing<'a> {
         if !event.record && !matches!(event.kind, EventKind::Gap(_)) {
             return Ok(());
         }
-        self.times.meet(event.time, Some(event.stream));
         self.line.clear();
         // Writing to a string cannot fail.
         let _ = self.line(identities, event);

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use kymo_event::{Date, StreamId, Time, TraceInfo, WallClock};
+use kymo_event::{Date, Time, TraceInfo, WallClock};
 
 use crate::diagnostic::Report;
+use crate::input::Events;
 
 use super::duration::Seconds;
 
@@ -14,7 +15,7 @@ pub enum TimeKind {
     /// Seconds by the trace's own clock.
     #[default]
     Absolute,
-    /// Seconds since the first event.
+    /// Seconds since the first event of the trace, as --begin +SECONDS counts.
     Relative,
     /// Date and time of day, in UTC.
     Date,
@@ -24,19 +25,26 @@ pub enum TimeKind {
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     kind: TimeKind,
-    /// What counts as zero; `None` before the first event.
-    origin: Option<Time>,
+    /// What counts as zero.
+    origin: Time,
     wall: WallClock,
-    /// The streams whose events happened at no moment.
-    timeless: Vec<StreamId>,
 }
 
 impl Times {
     /// The times of a trace.
     ///
     /// # Errors
-    /// If dates are wanted and the trace tells none.
-    pub fn new(kind: TimeKind, info: &TraceInfo) -> Result<Self, Report> {
+    /// If dates are wanted and the trace tells none; if its first event is wanted and can't be read.
+    pub fn of(kind: TimeKind, trace: &mut dyn Events) -> Result<Self, Report> {
+        let start = match kind {
+            TimeKind::Relative => trace.start()?,
+            TimeKind::Absolute | TimeKind::Date => None,
+        };
+        Self::new(kind, trace.info(), start.unwrap_or_default())
+    }
+
+    /// The same, with what counts as zero.
+    fn new(kind: TimeKind, info: &TraceInfo, origin: Time) -> Result<Self, Report> {
         let wall = match (kind, &info.wall_clock) {
             (TimeKind::Date, None) => {
                 return Err(Report::new("nothing in the trace tells the time of day").help(
@@ -46,21 +54,7 @@ impl Times {
             }
             (_, wall) => wall.clone().unwrap_or_default(),
         };
-        let streams = (0..).zip(&info.streams);
-        let timeless = streams.filter(|(_, stream)| stream.timeless);
-        Ok(Self {
-            kind,
-            origin: (kind != TimeKind::Relative).then_some(Time(0)),
-            wall,
-            timeless: timeless.map(|(index, _)| StreamId(index)).collect(),
-        })
-    }
-
-    /// An event happened then. The first one is what others are relative to.
-    pub fn meet(&mut self, time: Time, stream: Option<StreamId>) {
-        if self.origin.is_none() && stream.is_none_or(|stream| !self.timeless.contains(&stream)) {
-            self.origin = Some(time);
-        }
+        Ok(Self { kind, origin, wall })
     }
 
     /// What stands over the column.
@@ -75,7 +69,7 @@ impl Times {
     pub fn push(&self, time: Time, out: &mut String) {
         match self.kind {
             TimeKind::Absolute | TimeKind::Relative => {
-                let origin = self.origin.unwrap_or_default();
+                let origin = self.origin;
                 Seconds { time, origin }.push(out);
             }
             // Writing to a string can't fail.

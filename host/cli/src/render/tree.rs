@@ -157,19 +157,6 @@ impl<'a> Tree<'a> {
             (_, None) => return Ok(()),
         };
         match step {
-            Step::Begin(Begin { time, .. })
-            | Step::End(End { time, .. })
-            | Step::State { time, .. } => {
-                let time = self.recorded(*time);
-                self.options.times.meet(time, None);
-            }
-            Step::Event { event, .. } => {
-                let time = self.recorded(event.row.time);
-                self.options.times.meet(time, Some(event.row.stream));
-            }
-            _ => {}
-        }
-        match step {
             Step::Track { track, info } => {
                 self.actors.know(*track, info, identities);
                 Ok(())

@@ -1,7 +1,7 @@
 //! A live target that runs Zephyr's own instrumentation.
 //!
 //! It tells less than a Kymo target: not whether it records, how much there is, or which build it is.
-//! And it is changed by being asked: after a dump it records nothing until it is rebooted. All verbs
+//! And it is changed by being asked: after a dump it records nothing until it is rebooted. All subcommands
 //! that talk to one say so in the same words, from here.
 
 use std::time::Duration;

@@ -125,7 +125,7 @@ fn jumps_that_the_trace_does_not_tell_are_warned_of_once() {
     let csv = raw.path().join("out.csv");
     let csv = csv.to_str().expect("a name");
     let json = ["--format", "json"];
-    for verb in [
+    for subcommand in [
         &["info"][..],
         &["show"],
         &["report"],
@@ -135,14 +135,14 @@ fn jumps_that_the_trace_does_not_tell_are_warned_of_once() {
     ] {
         for input in ["demo", "demo.kymo"] {
             let warnings = |elf| {
-                let output = run(&[verb, &["--elf", elf, input]].concat());
+                let output = run(&[subcommand, &["--elf", elf, input]].concat());
                 let text = String::from_utf8_lossy(&output.stderr).into_owned();
-                assert!(output.status.success(), "{verb:?} {input}: {text}");
+                assert!(output.status.success(), "{subcommand:?} {input}: {text}");
                 text.matches("warning: the program calls longjmp").count()
             };
-            assert_eq!(warnings("jumps.elf"), 1, "{verb:?} {input}");
-            assert_eq!(warnings("jumps-marked.elf"), 0, "{verb:?} {input}");
-            assert_eq!(warnings("demo.elf"), 0, "{verb:?} {input}");
+            assert_eq!(warnings("jumps.elf"), 1, "{subcommand:?} {input}");
+            assert_eq!(warnings("jumps-marked.elf"), 0, "{subcommand:?} {input}");
+            assert_eq!(warnings("demo.elf"), 0, "{subcommand:?} {input}");
         }
     }
     let told = |elf| {

@@ -1,4 +1,4 @@
-//! The verbs that talk to targets, against targets that are made for it: see
+//! The subcommands that talk to targets, against targets that are made for it: see
 //! `../../../link/tests/fake` and, of Zephyr's own instrumentation, `fake_zephyr` beside it.
 
 mod capture;
@@ -97,7 +97,7 @@ fn run(arguments: &[&str]) -> Output {
     command(arguments).output().expect("it runs")
 }
 
-/// Runs a verb against a target.
+/// Runs a subcommand against a target.
 fn on(fake: &Fake, arguments: &[&str]) -> Output {
     let address = fake.address();
     let mut command = command(arguments);
@@ -117,7 +117,7 @@ fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("text")
 }
 
-/// The result of a verb that must succeed.
+/// The result of a subcommand that must succeed.
 fn good(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{}", err(output));
     out(output)
@@ -131,7 +131,7 @@ fn interrupt(process: &Child) {
     assert!(kill.expect("a shell runs").success());
 }
 
-/// The messages of a verb that must fail, each with these parts.
+/// The messages of a subcommand that must fail, each with these parts.
 fn fails(output: &Output, parts: &[&str]) {
     let messages = err(output);
     assert_eq!(output.status.code(), Some(2), "{messages}");
@@ -303,9 +303,9 @@ fn every_verb_that_reads_takes_a_target() {
     let mut cut = state("demo.kymo");
     cut.faults.close_at = Some(2);
     let fake = Fake::start(cut);
-    for verb in ["show", "report", "info"] {
+    for subcommand in ["show", "report", "info"] {
         fails(
-            &run(&[verb, &fake.address()]),
+            &run(&[subcommand, &fake.address()]),
             &["240 of 396 bytes arrived", "kept"],
         );
     }
@@ -403,11 +403,14 @@ fn targets_that_do_not_answer_are_told_apart() {
         &run(&["ping", "--serial", "no-such-port"]),
         &["no-such-port does not exist"],
     );
-    for verb in ["trace", "profile"] {
-        fails(&run(&[verb, "tcp:nowhere"]), &["port behind the host"]);
+    for subcommand in ["trace", "profile"] {
+        fails(
+            &run(&[subcommand, "tcp:nowhere"]),
+            &["port behind the host"],
+        );
         #[cfg(unix)]
         fails(
-            &run(&[verb, "/dev/null"]),
+            &run(&[subcommand, "/dev/null"]),
             &["cannot open /dev/null", "help: a serial port is"],
         );
     }

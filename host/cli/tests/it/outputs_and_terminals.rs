@@ -194,9 +194,9 @@ fn an_output_is_never_its_own_input() {
         (&raw, &elf),
     ] {
         let symbols = ["--elf", str(&elf), "--symbols", str(&nm)];
-        for verb in [&["export", "--to", "json"][..], &["trace", "--perfetto"]] {
+        for subcommand in [&["export", "--to", "json"][..], &["trace", "--perfetto"]] {
             let rest = ["-o", str(output), str(input)];
-            let output = run(&[verb, &rest, &symbols].concat());
+            let output = run(&[subcommand, &rest, &symbols].concat());
             if text(&output.stderr).contains("--perfetto contradicts the name") {
                 continue;
             }

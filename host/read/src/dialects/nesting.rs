@@ -25,13 +25,13 @@ const NESTED: usize = 256;
 pub(crate) struct Nesting {
     /// The calls of whatever is at work, but for handlers where no exit is named.
     calls: Stack,
-    /// Where no exit is named: the calls of the handlers being served, and of the threads that
+    /// Where no exit is named: the calls of the handlers active, and of the threads that
     /// wait; `nested` tells whether it is so.
     nested: bool,
     handlers: Vec<Stack>,
     waiting: HashMap<Option<ThreadId>, Stack>,
     thread: Option<ThreadId>,
-    /// The interrupts being served, as far as they are known.
+    /// The interrupts active, as far as they are known.
     interrupts: Vec<InterruptId>,
 }
 

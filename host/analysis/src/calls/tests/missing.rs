@@ -484,7 +484,7 @@ fn an_interrupt_that_began_in_a_loss_is_not_charged_to_the_thread() {
         "0 A0 0-25 15/15 doubtful",
     ];
     assert_eq!(trace.finish(), said);
-    // Of what is being served when recording is turned on, the beginnings are recorded.
+    // Of what is active when recording is turned on, the beginnings are recorded.
     let mut trace = Trace::new();
     trace
         .gap(0)

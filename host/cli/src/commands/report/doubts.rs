@@ -108,7 +108,10 @@ impl Doubts {
             (clipped_at_begin, "that began before the part that is shown"),
             (orphans, "that began before what was recorded"),
             (lost, "whose return is lost"),
-            (unwound, "unwound by a jump or an exception"),
+            (
+                unwound,
+                "left without an exit, by an exception, longjmp or swapcontext",
+            ),
             (
                 doubtful,
                 "during which events were lost, the clock was uncertain, or an interrupt's beginning is missing",

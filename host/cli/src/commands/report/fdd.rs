@@ -283,7 +283,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     }
     names.remark(identities, context);
     read?;
-    trace.remark_empty(context);
+    trace.remark(context);
     trace.verdict()
 }
 

@@ -211,6 +211,6 @@ fn finish(
     let all = Part::default();
     export::write(trace, &all, format, Some(path), &options, context)
         .map_err(|report| trace.kept(report))?;
-    trace.remark_empty(context);
+    trace.remark(context);
     trace.verdict()
 }

@@ -23,7 +23,7 @@ pub struct Actor {
     cpu: Option<Cpu>,
     /// Where it acted last.
     stream: StreamId,
-    /// For an interrupt that is being served: what it interrupts.
+    /// For an interrupt that is active: what it interrupts.
     interrupts: Option<TrackId>,
 }
 

@@ -207,9 +207,9 @@ fn a_target_is_named_by_position_in_every_subcommand() {
     assert!(good(&run(&["status", &address])).contains(&address));
     assert_eq!(good(&run(&["command", "off", &address])), "ok\n");
     assert_eq!(good(&run(&["command", "mode", "fixed", &address])), "ok\n");
-    for verb in ["info", "report", "show", "trace", "profile"] {
-        let by_position = good(&run(&[verb, &address]));
-        assert_eq!(good(&run(&[verb, "--target", &address])), by_position);
+    for subcommand in ["info", "report", "show", "trace", "profile"] {
+        let by_position = good(&run(&[subcommand, &address]));
+        assert_eq!(good(&run(&[subcommand, "--target", &address])), by_position);
     }
     let listed = good(&run(&["trace", &address, "--list"]));
     assert!(listed.starts_with("trigger: none"), "{listed}");

@@ -100,9 +100,9 @@ fn a_profile_has_what_the_target_counted_and_what_it_could_not() {
         text
     );
     assert_eq!(good(&run(&["profile", kept, "--elf", "demo.elf"])), text);
-    for verb in ["show", "report", "info"] {
+    for subcommand in ["show", "report", "info"] {
         fails(
-            &run(&[verb, kept]),
+            &run(&[subcommand, kept]),
             &["is a profile table, not a trace", "`kymo profile "],
         );
     }
@@ -118,9 +118,9 @@ fn a_profile_has_what_the_target_counted_and_what_it_could_not() {
 
 #[test]
 fn a_profile_of_a_saved_trace_agrees_with_its_report() {
-    let members = |verb: &str| -> Vec<Value> {
+    let members = |subcommand: &str| -> Vec<Value> {
         let text = good(&run(&[
-            verb,
+            subcommand,
             "demo.kymo",
             "--elf",
             "demo.elf",

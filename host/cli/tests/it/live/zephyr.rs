@@ -1,4 +1,4 @@
-//! The verbs on a target that runs Zephyr's own instrumentation: see
+//! The subcommands on a target that runs Zephyr's own instrumentation: see
 //! `../../../link/tests/fake_zephyr`.
 
 use std::fs;
@@ -35,7 +35,7 @@ pub fn state() -> State {
     }
 }
 
-/// Runs a verb against a device.
+/// Runs a subcommand against a device.
 pub fn on(fake: &Fake, arguments: &[&str]) -> Output {
     let mut command = command(arguments);
     command.args(["--target", &fake.address()]);

@@ -1,0 +1,103 @@
+//! Tests of identities.
+
+use super::*;
+
+#[test]
+fn two_spaces_share_nothing() {
+    let mut all = Identities::default();
+    let [one, other] = ["one", "other"].map(|name| {
+        all.add_space(Space {
+            name: name.to_owned(),
+            ..Space::default()
+        })
+    });
+    assert_ne!(
+        all.function_at(one, Addr(8)),
+        all.function_at(other, Addr(8))
+    );
+    assert_ne!(
+        all.function_named(one, "read"),
+        all.function_named(other, "read")
+    );
+    assert_ne!(all.thread(one, Tid(1)), all.thread(other, Tid(1)));
+    assert_eq!(all.thread(one, Tid(1)), all.thread(one, Tid(1)));
+    let hard = all.interrupt(one, InterruptKind::Hard, Irq(3));
+    assert_ne!(hard, all.interrupt(one, InterruptKind::Soft, Irq(3)));
+}
+
+#[test]
+fn what_is_mapped_anew_is_another_function() {
+    let mut all = Identities::default();
+    let space = all.add_space(Space::default());
+    let mapping = |path: &str| Mapping {
+        start: Addr(0x1000),
+        bytes: 0x100,
+        offset: 0,
+        path: path.to_owned(),
+        build_id: None,
+        since: None,
+    };
+    all.map(space, mapping("one"));
+    let (inside, outside) = (
+        all.function_at(space, Addr(0x1010)),
+        all.function_at(space, Addr(0x2000)),
+    );
+    all.map(space, mapping("other"));
+    let again = all.function_at(space, Addr(0x1010));
+    assert_ne!(again, inside);
+    assert_eq!(all.function_at(space, Addr(0x2000)), outside);
+    let mappings = [inside, again, outside].map(|id| all.function(id).unwrap().mapping);
+    assert_eq!(mappings, [Some(0), Some(1), None]);
+}
+
+#[test]
+fn what_is_told_apart_is_bounded() {
+    let mut all = Identities::default();
+    let space = all.add_space(Space::default());
+    let address = |number: usize| Addr(number as u64 * 16);
+    for number in 0..MOST_FUNCTIONS + 3 {
+        all.function_at(space, address(number));
+    }
+    assert_eq!(all.functions().len(), MOST_FUNCTIONS);
+    assert_eq!(all.beyond().functions, 4);
+    let last = all.function_named(space, "another one");
+    let name = all
+        .function(last)
+        .and_then(|function| function.name.as_deref());
+    assert_eq!(name, Some("(other functions)"));
+    // What is known stays what it is.
+    assert_eq!(all.function_at(space, address(7)), FunctionId(7));
+    for number in 0..MOST_THREADS + 3 {
+        let thread = all.thread(space, Tid(number as u64));
+        all.name_thread(thread, &number.to_string());
+    }
+    assert_eq!(all.threads().len(), MOST_THREADS);
+    assert_eq!(all.beyond().threads, 3);
+    assert!(all.changes.is_empty(), "nobody takes them");
+    let name = "x".repeat(5 * LONGEST_NAME);
+    all.name_thread(ThreadId(0), &name);
+    assert_eq!(
+        all.thread_name(ThreadId(0)).map(str::len),
+        Some(LONGEST_NAME)
+    );
+}
+
+#[test]
+fn a_copy_learns_what_is_new() {
+    let (mut all, mut copy) = (Identities::default(), Identities::default());
+    let mut known = Known::default();
+    let space = all.add_space(Space::default());
+    let thread = all.thread(space, Tid(7));
+    copy.learn(all.news(&mut known));
+    all.name_thread(thread, "main");
+    all.set_priority(thread, 4);
+    let stack = Stack {
+        base: Addr(0x100),
+        bytes: 512,
+        used: None,
+    };
+    all.set_stack(thread, stack);
+    all.function_named(space, "read");
+    copy.learn(all.news(&mut known));
+    assert_eq!(copy, all);
+}
