@@ -160,6 +160,9 @@ fn steps(options: &Options) -> Vec<Step> {
     steps.push(Step::new("bench analyze", Side::Host, || {
         bench::analyze::analyze(true, None)
     }));
+    steps.push(Step::new("bench import", Side::Host, || {
+        bench::import::count(None)
+    }));
     steps.push(Step::new("models", Side::Device, move || {
         proof::models(&mut cargo("device", "test"), long)
     }));

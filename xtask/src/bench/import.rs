@@ -47,8 +47,8 @@ const PEER_WHOLE: f64 = 130.0 / 21.5;
 const PEER_BASE64: f64 = 130.0 / 6.0;
 
 /// By how many KiB the memory of a report may grow from an eighth of a trace to all of it, whose functions are few
-/// more.
-const GROWTH: u64 = 1 << 10;
+/// more: what is read ahead comes and goes by more than 1 MiB. The rows alone of all records would be 9 MiB.
+const GROWTH: u64 = 2 << 10;
 
 /// The file of gates.
 const LIMITS: &str = "import-limits.txt";
