@@ -169,6 +169,59 @@ typedef struct kymo_config {
 /* You define this one. */
 extern const kymo_config_t kymo_config;
 
+#ifdef __cplusplus
+#define KYMO_ASSERT(holds_, rule_) static_assert(holds_, rule_)
+#else
+#define KYMO_ASSERT(holds_, rule_) _Static_assert(holds_, rule_)
+#endif
+
+/* The memory of a profile table; KYMO_WITH_TABLE among the fields of KYMO_CONFIG takes it. */
+#define KYMO_TABLE(slots_, stacks_, depth_)                                                       \
+	KYMO_ASSERT((slots_) >= 2, "slot_count must be at least 2");                              \
+	KYMO_ASSERT((stacks_) >= 2 && (stacks_) <= 32, "shadow_stacks must be from 2 to 32");     \
+	KYMO_ASSERT((depth_) >= 2 && (depth_) <= 65535, "shadow_depth must be from 2 to 65535");  \
+	static kymo_slot_t kymo_table_slots[KYMO_MEMORY(slots_)];                                 \
+	static kymo_frame_t kymo_table_frames[KYMO_MEMORY((stacks_) * (depth_))];                 \
+	enum { kymo_table_slot_count = (slots_), kymo_table_stacks = (stacks_), kymo_table_depth = (depth_) }
+
+#define KYMO_WITH_TABLE                                                                           \
+	.slots = KYMO_GIVEN(kymo_table_slots), .slot_count = kymo_table_slot_count,               \
+	.frames = KYMO_GIVEN(kymo_table_frames), .shadow_stacks = kymo_table_stacks,              \
+	.shadow_depth = kymo_table_depth
+
+/* Defines kymo_config and its memory, and checks when it is compiled what must hold of the sizes: so many packets of
+ * packet_size bytes, so many bytes for names, then the other fields (in C++ in their order):
+ *
+ *     KYMO_TABLE(256, 4, 32);
+ *     KYMO_CONFIG(KYMO_START_ON, 16, 1024, 1024, KYMO_WITH_TABLE, .clock_hz = 64000000);
+ *
+ * For one processor. What cannot be known before the program runs (whether a clock counts) kymo_status() tells. */
+#define KYMO_CONFIG(flags_, packets_, packet_size_, metadata_size_, ...)                          \
+	KYMO_ASSERT((packet_size_) % 8 == 0 && (packet_size_) >= 128 && (packet_size_) <= 524288, \
+		    "packet_size must be a multiple of 8, from 128 to 524288");                   \
+	KYMO_ASSERT((packets_) >= 2, "there must be at least 2 packets");                         \
+	KYMO_ASSERT((metadata_size_) >= 128 && (metadata_size_) < 524288,                         \
+		    "metadata_size must be at least 128 and less than 524288");                   \
+	static uint64_t kymo_buffer_memory[KYMO_MEMORY((packets_) * (packet_size_) / 8)];         \
+	static uint64_t kymo_metadata_memory[KYMO_MEMORY(((metadata_size_) + 7) / 8)];            \
+	const kymo_config_t kymo_config = {.version = KYMO_CONFIG_VERSION,                        \
+					   .flags = (flags_),                                     \
+					   .buffer = KYMO_GIVEN(kymo_buffer_memory),              \
+					   .buffer_size = (packets_) * (packet_size_),            \
+					   .packet_size = (packet_size_),                         \
+					   .metadata = KYMO_GIVEN(kymo_metadata_memory),          \
+					   .metadata_size = (metadata_size_),                     \
+					   __VA_ARGS__}
+
+#ifdef __linux__
+/* There the recorder takes its memory itself. */
+#define KYMO_MEMORY(count_) 1
+#define KYMO_GIVEN(memory_) (sizeof(memory_) != 0 ? NULL : NULL)
+#else
+#define KYMO_MEMORY(count_) (count_)
+#define KYMO_GIVEN(memory_) (memory_)
+#endif
+
 /* The start of the image with GNU ld's own linker scripts. */
 extern const char __executable_start[];
 #define KYMO_TEXT_BASE ((const void *)__executable_start)

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use kymo_wire::process_file;
 
-use super::common::{build, compilers, raw_file};
+use super::common::{build, compilers, device, raw_file};
 
 #[test]
 fn a_hook_is_no_cancellation_point() {
@@ -206,4 +206,48 @@ fn a_pipe_that_nobody_reads_does_not_stop_the_program() {
     drop(writer.expect("a pipe"));
     assert!(reader.join().expect("it ends").len() > 600);
     assert_eq!(names(&folder), ["pipe"]);
+}
+
+#[test]
+fn sizes_are_checked_when_a_configuration_is_compiled_and_when_it_runs() {
+    let sizes = |packets: u32, packet: u32, stacks: u32| {
+        [
+            format!("-DPACKETS={packets}"),
+            format!("-DPACKET_SIZE={packet}"),
+            format!("-DSTACKS={stacks}"),
+        ]
+    };
+    for compiler in compilers() {
+        let good = sizes(16, 512, 4);
+        let good = good.each_ref().map(String::as_str);
+        for (flags, says) in [
+            (&good[..], "good 0\n"),
+            (
+                &["-DBY_HAND"],
+                "packet_size: must be a multiple of 8, from 128 to 524288 500\n",
+            ),
+        ] {
+            let program = build(compiler, "configured", flags);
+            let output = Command::new(program).output().expect("it runs");
+            assert_eq!(String::from_utf8_lossy(&output.stdout), says, "{compiler}");
+        }
+        for (sizes, rule) in [
+            (sizes(16, 500, 4), "packet_size must be a multiple of 8"),
+            (sizes(1, 512, 4), "there must be at least 2 packets"),
+            (sizes(16, 512, 1), "shadow_stacks must be from 2 to 32"),
+        ] {
+            let output = Command::new(compiler)
+                .args(sizes)
+                .args(["-fsyntax-only", "-I"])
+                .arg(device().join("c/include"))
+                .arg(device().join("tests/programs/configured.c"))
+                .output()
+                .expect("the compiler runs");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                !output.status.success() && errors.contains(rule),
+                "{errors}"
+            );
+        }
+    }
 }
