@@ -270,6 +270,11 @@ fn names_that_come_during_a_dump_do_not_change_it() {
     let first = host.dump();
     name(b"late");
     host.pieces.clear();
+    let frames = host.ends[0].0;
+    let resend = format!("resend 0 {}", frames - 1);
+    host.hear(&device.talk(&Host::command(1, &resend)).concat());
+    assert_eq!(host.dump(), first);
+    device.frame("done");
     host.pieces.clear();
     host.hear(&device.talk(&Host::command(1, "dump_trace")).concat());
     let names = packets(&host.dump(), Mock::<Small>::LAYOUT, 0x1000)[0]
