@@ -148,12 +148,14 @@ impl<C: Code> PtmFlow<C> {
             Fields::ContextId(id) => {
                 if self.context.context_id != Some(id) {
                     self.context.context_id = Some(id);
+                    self.context.isa = self.isa;
                     sink.element(at, Element::Context(self.context));
                 }
             }
             Fields::Vmid(vmid) => {
                 if self.context.vmid != Some(u32::from(vmid)) {
                     self.context.vmid = Some(u32::from(vmid));
+                    self.context.isa = self.isa;
                     sink.element(at, Element::Context(self.context));
                 }
             }

@@ -519,7 +519,7 @@ fn is_plain(event: &Event) -> bool {
 }
 
 /// Where execution goes on behind an event.
-fn next_of(event: &Event) -> (u64, Isa) {
+pub fn next_of(event: &Event) -> (u64, Isa) {
     match event {
         Event::Run(run) => (run.next, run.next_isa),
         Event::Exception { ran, handler, .. } => (*handler, ran.isa),

@@ -285,7 +285,7 @@ pub struct Run {
     pub isa: Isa,
     /// The last instruction; meaningless if `count` is 0.
     pub last: Op,
-    /// Address of that instruction.
+    /// Address of that instruction; 0 if `count` is.
     pub source: u64,
     pub is_taken: bool,
     /// Where execution goes on, and in which instruction set.
@@ -345,7 +345,11 @@ pub fn walk(program: &Program, steps: usize, exceptions: usize, random: &mut Ran
                     count: count as u32,
                     isa: first.isa,
                     last: Op::Plain,
-                    source: 0,
+                    source: if count > 0 {
+                        program.all[index - 1].address
+                    } else {
+                        0
+                    },
                     is_taken: true,
                     next: last.address,
                     next_isa: last.isa,
