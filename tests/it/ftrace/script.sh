@@ -70,6 +70,7 @@ record empty --boot
 record command --threshold 200us -- sh -c 'ls /proc > /dev/null; exit 3'
 record functions --function 'vfs_*' --function ksys_read -- dd if=/dev/zero of=/dev/null bs=1 count=500
 cp functions.err dd.err
+record lost --function 'vfs_*' --buffer 8k -- dd if=/dev/zero of=/dev/null bs=1 count=2000
 record events --event sched --event 'syscalls:sys_*_openat' -- sh -c 'cat /proc/version > /dev/null'
 record nothing --function no_such_function
 record nobody --event sched:no_such_event
@@ -81,6 +82,10 @@ rm file
 end
 
 begin int --event 'sched:*' --event 'irq:*'
+kill -INT $PID
+end
+
+begin int-command --event sched -- sleep 1000
 kill -INT $PID
 end
 
