@@ -132,7 +132,7 @@ impl CallTree {
             Step::Begin(begin) => self.begin(begin.track, begin.callee),
             // An orphan has no begin, so none of the open calls is its.
             Step::End(end) if end.begin.is_some() => {
-                self.end(end);
+                self.end(end, info.in_order);
             }
             Step::End(_) => self.orphans += 1,
             Step::Track { track, info: of } => self.track(info, *track, of),
@@ -191,7 +191,7 @@ impl CallTree {
         self.tracks[at] = (of.space(info), of.is_thread());
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin(&mut self, id: TrackId, callee: Callee) {
         let track = id.0 as usize;
         let (parent, depth) = match self.open.get(track).map(Vec::as_slice) {
@@ -227,13 +227,16 @@ impl CallTree {
         }
     }
 
+    /// `in_order`: no clock of the source is ever ahead.
     #[inline]
-    fn end(&mut self, end: &End) {
+    fn end(&mut self, end: &End, in_order: bool) {
         let open = self.open.get_mut(end.track.0 as usize);
         let Some(id) = open.and_then(Vec::pop) else {
             return;
         };
-        self.ended.add(end.call, id);
+        if !in_order {
+            self.ended.add(end.call, id);
+        }
         if let Some(node) = self.nodes.get_mut(id as usize) {
             node.count += 1;
             node.self_time += end.sure_self.unwrap_or_default();

@@ -333,6 +333,25 @@ impl Batch {
         self.events.get(row.event as usize)
     }
 
+    /// How many of its events are [records](Event::record) of the input.
+    pub fn records(&self) -> u64 {
+        let (mut records, mut at) = (0, 0);
+        let single = |from, to| {
+            let rows = self.rows.get(from..to).unwrap_or(&[]);
+            rows.iter().filter(|row| row.record).count()
+        };
+        for run in self.runs() {
+            records += single(at, run.start) + run.len();
+            at = run.end;
+        }
+        (records + single(at, self.rows.len())) as u64
+    }
+
+    /// Whether events stand beside rows: if none do, rows say all, and none is [rare](RowKind::Rare).
+    pub const fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// The events beside rows, for whoever adds to their fields and labels. What a row says too (time, place,
     /// meaning) is to stay as it is.
     pub fn events_mut(&mut self) -> &mut [Event] {

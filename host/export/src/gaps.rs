@@ -5,7 +5,7 @@
 //! event. A selection of calls does not change gaps, so they are found in the events themselves.
 
 use kymo_analysis::replay::Window;
-use kymo_event::{Batch, Event, EventKind, Filter, Gap, Row, RowKind, StreamId, Time, TraceInfo};
+use kymo_event::{Batch, Event, EventKind, Filter, Gap, RowKind, StreamId, Time, TraceInfo};
 
 use crate::cut::within;
 
@@ -60,9 +60,8 @@ impl Gaps {
     /// Looks for gaps, and for what ends them.
     pub fn take(&mut self, info: &TraceInfo, batch: &Batch, out: &mut impl FnMut(GapStep<'_>)) {
         // Most batches have no gap, and this runs for every event.
-        let rare = |row: &Row| row.kind == RowKind::Rare;
         let none = self.open.is_empty() && self.before.is_empty();
-        if none && self.window.end == Time(i64::MAX) && !batch.rows().iter().any(rare) {
+        if none && self.window.end == Time(i64::MAX) && !batch.has_events() {
             self.last = batch.rows().last().map_or(self.last, |row| row.time);
             return;
         }

@@ -50,8 +50,8 @@ impl Summary {
     /// Counts the events of a batch: those in the window as taken.
     pub(crate) fn take(&mut self, batch: &Batch, window: Window) {
         let whole = window == Window::default();
-        if whole && !batch.rows().iter().any(|row| row.kind == RowKind::Rare) {
-            self.events += batch.rows().iter().filter(|row| row.record).count() as u64;
+        if whole && !batch.has_events() {
+            self.events += batch.records();
             return;
         }
         for row in batch.rows() {

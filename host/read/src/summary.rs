@@ -1,7 +1,7 @@
 //! What is in a trace, counted in one pass: the answer to `kymo info`.
 
 use kymo_event::{
-    Batch, Cpu, Damage, EventKind, Gap, RowKind, StreamId, StreamInfo, ThreadId, Time,
+    Batch, Cpu, Damage, EventKind, Gap, Row, RowKind, StreamId, StreamInfo, ThreadId, Time,
 };
 
 use crate::Source;
@@ -135,8 +135,33 @@ impl Summary {
 
     /// Counts what is in a batch: its streams come in runs.
     fn add_batch(&mut self, batch: &Batch, known: &[StreamInfo]) {
+        let mut rest = batch.rows();
+        let mut at = 0;
+        for calls in batch.runs() {
+            let (before, behind) = rest
+                .split_at_checked(calls.start - at)
+                .unwrap_or((rest, &[]));
+            self.add_rows(batch, before, known);
+            let (run, behind) = behind
+                .split_at_checked(calls.len())
+                .unwrap_or((behind, &[]));
+            if let (Some(first), Some(last)) = (run.first(), run.last()) {
+                let run = Run {
+                    stream: first.stream,
+                    records: run.len() as u64,
+                    first: first.time,
+                    last: last.time,
+                };
+                self.add(&run, known);
+            }
+            (rest, at) = (behind, calls.end);
+        }
+        self.add_rows(batch, rest, known);
+    }
+
+    fn add_rows(&mut self, batch: &Batch, rows: &[Row], known: &[StreamInfo]) {
         let mut run = Run::of(StreamId(u32::MAX));
-        for row in batch.rows() {
+        for row in rows {
             if row.stream != run.stream {
                 self.add(&run, known);
                 run = Run::of(row.stream);

@@ -1,6 +1,6 @@
 //! Open calls: what is kept of each, and how often each function is open.
 
-use kymo_event::{Addr, Duration, FunctionId, Time};
+use kymo_event::{Addr, Duration, FunctionId, InterruptId, Time};
 
 use super::output::{Begin, CallId, Callee, Doubt, End, How, TrackId};
 
@@ -9,7 +9,9 @@ use super::output::{Begin, CallId, Callee, Doubt, End, How, TrackId};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub call: CallId,
-    pub callee: Callee,
+    /// The number of the function or interrupt.
+    what: u32,
+    pub marks: Marks,
     pub begin: Time,
     /// How long the track had run when it began.
     pub ran: i64,
@@ -17,12 +19,11 @@ pub(super) struct Frame {
     pub callees: Duration,
     /// The address after the call in the caller; 0 where it is not known.
     site: Addr,
-    pub marks: Marks,
 }
 
-/// What has befallen an open call: a set of bits.
+/// What an open call is of, and what has befallen it: a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Marks(u8);
+pub(super) struct Marks(u32);
 
 impl Marks {
     /// Another call of the same function is open below it.
@@ -35,6 +36,10 @@ impl Marks {
     pub const INTERRUPT: Self = Self(8);
     /// It began before the window, with which its times begin.
     pub const CLIPPED: Self = Self(16);
+    /// It is of an interrupt, not of a function.
+    const HANDLER: Self = Self(32);
+    /// It is of a function that is not known.
+    const UNKNOWN: Self = Self(64);
 
     #[inline(always)]
     pub const fn has(self, mark: Self) -> bool {
@@ -49,7 +54,8 @@ impl Marks {
         self.0 &= !mark.0;
     }
 
-    /// Whether its times are as they were measured: nothing else than recursion has befallen it.
+    /// Whether it is of a function, and its times are as they were measured: nothing else than recursion has
+    /// befallen it.
     #[inline(always)]
     pub const fn is_plain(self) -> bool {
         self.0 & !Self::RECURSIVE.0 == 0
@@ -64,14 +70,31 @@ impl Frame {
         (begin, ran): (Time, i64),
         site: Option<Addr>,
     ) -> Self {
+        let (what, marks) = match callee {
+            Callee::Function(function) => (function.0, Marks::default()),
+            Callee::Interrupt(interrupt) => (interrupt.0, Marks::HANDLER),
+            Callee::Unknown => (0, Marks::UNKNOWN),
+        };
         Self {
             call,
-            callee,
+            what,
+            marks,
             begin,
             ran,
             callees: Duration(0),
             site: site.unwrap_or_default(),
-            marks: Marks::default(),
+        }
+    }
+
+    /// What was called.
+    #[inline(always)]
+    pub const fn callee(&self) -> Callee {
+        if self.marks.has(Marks::HANDLER) {
+            Callee::Interrupt(InterruptId(self.what))
+        } else if self.marks.has(Marks::UNKNOWN) {
+            Callee::Unknown
+        } else {
+            Callee::Function(FunctionId(self.what))
         }
     }
 
@@ -104,7 +127,7 @@ impl Stack<'_> {
     #[inline(always)]
     pub fn at_work(&self) -> Option<(CallId, Callee)> {
         let innermost = self.frames.last();
-        innermost.map(|frame| (frame.call, frame.callee))
+        innermost.map(|frame| (frame.call, frame.callee()))
     }
 
     /// Opens a call at this time, when the track had run so long.
@@ -143,9 +166,7 @@ impl Stack<'_> {
         let frame = self.frames.last()?;
         let duration = ran.checked_sub(frame.ran)?;
         let wall = time.0.checked_sub(frame.begin.0)?;
-        let Callee::Function(function) = frame.callee else {
-            return None;
-        };
+        let function = FunctionId(frame.what);
         // Clocks of two processors that disagree show only here.
         let is_plain = frame.marks.is_plain() && duration >= 0 && wall >= duration;
         if !is_plain || named.is_some_and(|named| named != function) {

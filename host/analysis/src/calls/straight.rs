@@ -29,7 +29,6 @@ pub(super) struct Place {
 impl Calls {
     /// Takes the enters and exits at the front of `rows` that are on the straight path: one loop with all
     /// that they share at hand. How many those were. `is_run`: they are of a [run](kymo_event::Run).
-    #[inline]
     pub fn run_to(&mut self, rows: &[Row], is_run: bool, out: &mut impl Observer) -> usize {
         let Some(first) = rows.first() else { return 0 };
         let Some(stream) = self.streams.get(first.stream.0 as usize) else {
@@ -118,8 +117,8 @@ struct Straight<'c> {
 
 impl Straight<'_> {
     /// Takes rows as far as they belong here. `CALM`: they are of a run whose times don't lie before the last one, and
-    /// nobody has to know what time was charged to whom.
-    #[inline(always)]
+    /// nobody has to know what time was charged to whom. Apart from its caller, so that the compiler has registers for it.
+    #[inline(never)]
     fn take<const CALM: bool>(
         &mut self,
         rows: &[Row],
@@ -131,22 +130,26 @@ impl Straight<'_> {
         let (mut calls, mut last, mut returned) = (self.calls, self.last, 0);
         let stream = rows.first().map(|row| row.stream);
         let mut stack = track.stack();
-        let mut done = rows.len();
-        for (index, row) in rows.iter().enumerate() {
+        let mut rest = rows;
+        // What is left takes the long way.
+        while let Some((row, behind)) = rest.split_first() {
             if !CALM {
                 // Elsewhere; or a clock that stepped back, or times too far apart for a number.
                 let is_here = Some(row.stream) == stream && row.place() == place.of;
                 let is_later = row.time >= last && row.time.0.checked_add(ahead).is_some();
                 // What stands beside a row is for whoever takes the steps, one by one.
-                if !is_here || !is_later || (row.has_event() && index > 0) {
-                    done = index;
+                let is_alone = !row.has_event() || rest.len() == rows.len();
+                if !(is_here && is_later && is_alone) {
                     break;
                 }
             }
             let ran = row.time.0.wrapping_add(ahead);
             let worked = (!CALM).then(|| stack.at_work());
-            match (row.kind, row.of_function()) {
-                (RowKind::Enter, Some(function)) if stack.depth() < max_depth => {
+            match row.kind {
+                RowKind::Enter if stack.depth() < max_depth => {
+                    let Some(function) = row.of_function() else {
+                        break;
+                    };
                     let call = CallId(calls);
                     calls += 1;
                     let begin = stack.enter(call, function, (row.time, ran), row.call_site());
@@ -156,21 +159,16 @@ impl Straight<'_> {
                         ..begin
                     }));
                 }
-                (RowKind::Exit, function) => match stack.leave(function, (row.time, ran)) {
-                    Some(end) => {
-                        returned += 1;
-                        out.step(Step::End(end));
-                    }
-                    // It takes the long way, as whatever else it is.
-                    None => {
-                        done = index;
+                RowKind::Exit => {
+                    // Exits of a run do not name their functions.
+                    let named = if CALM { None } else { row.of_function() };
+                    let Some(end) = stack.leave(named, (row.time, ran)) else {
                         break;
-                    }
-                },
-                _ => {
-                    done = index;
-                    break;
+                    };
+                    returned += 1;
+                    out.step(Step::End(end));
                 }
+                _ => break,
             }
             if let Some(call) = worked {
                 let passed = row.time.0.wrapping_sub(last.0);
@@ -183,12 +181,12 @@ impl Straight<'_> {
                     });
                 }
             }
-            last = row.time;
+            (last, rest) = (row.time, behind);
         }
         stack.end();
         track.ran = last.0.wrapping_add(ahead);
         (self.calls, self.last) = (calls, last);
         self.counts.returned += returned;
-        done
+        rows.len() - rest.len()
     }
 }

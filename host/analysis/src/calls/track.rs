@@ -102,7 +102,10 @@ impl Track {
     pub fn charge(&mut self, passed: i64) -> (i64, Option<(CallId, Callee)>) {
         self.ran = self.ran.saturating_add(passed);
         let innermost = self.frames.last();
-        (self.ran, innermost.map(|frame| (frame.call, frame.callee)))
+        (
+            self.ran,
+            innermost.map(|frame| (frame.call, frame.callee())),
+        )
     }
 
     /// Takes a charge back: that time did not pass. Gives the call that has it if that has ended, and
@@ -187,8 +190,8 @@ impl Track {
             return Match::Nothing;
         };
         let fits = |frame: &Frame| match wanted {
-            Some(wanted) => frame.callee == wanted,
-            None => !matches!(frame.callee, Callee::Interrupt(_)),
+            Some(wanted) => frame.callee() == wanted,
+            None => !matches!(frame.callee(), Callee::Interrupt(_)),
         };
         if self.frames.last().is_some_and(fits) {
             return Match::Open(top);
@@ -205,7 +208,7 @@ impl Track {
     /// The index of the innermost call that was entered at this time.
     pub fn entered(&self, time: Time) -> Option<usize> {
         let is_it =
-            |frame: &Frame| frame.begin == time && matches!(frame.callee, Callee::Function(_));
+            |frame: &Frame| frame.begin == time && matches!(frame.callee(), Callee::Function(_));
         self.frames.iter().rposition(is_it)
     }
 
@@ -213,7 +216,7 @@ impl Track {
     pub fn remember_off(&mut self) {
         self.off.clear();
         self.off
-            .extend(self.frames.iter().filter_map(|frame| match frame.callee {
+            .extend(self.frames.iter().filter_map(|frame| match frame.callee() {
                 Callee::Function(function) => Some(function),
                 _ => None,
             }));
@@ -230,7 +233,7 @@ impl Track {
 
     /// What was called last, and is open.
     pub fn innermost(&self) -> Option<Callee> {
-        self.frames.last().map(|frame| frame.callee)
+        self.frames.last().map(|frame| frame.callee())
     }
 
     /// Whether a function is open.
@@ -346,13 +349,13 @@ impl Track {
         if let Some(caller) = self.frames.last_mut() {
             caller.callees += duration;
         }
-        if let Callee::Function(function) = frame.callee {
+        if let Callee::Function(function) = frame.callee() {
             self.open.release(function);
         }
         Some(End {
             track: self.id,
             call: frame.call,
-            callee: frame.callee,
+            callee: frame.callee(),
             time,
             depth: self.frames.len() as u32,
             begin: Some(begin),
@@ -414,7 +417,7 @@ impl Track {
             begun(Begin {
                 track: self.id,
                 call: frame.call,
-                callee: frame.callee,
+                callee: frame.callee(),
                 time,
                 depth: depth as u32,
                 call_site: frame.call_site(),
@@ -429,7 +432,7 @@ impl Track {
     /// of calls if there is none. An interrupt is not counted among them: it ends by itself.
     pub fn entered_since_loss(&self) -> usize {
         let since = self.frames.iter().rev().take_while(|frame| {
-            !frame.marks.has(Marks::LOSS) && !matches!(frame.callee, Callee::Interrupt(_))
+            !frame.marks.has(Marks::LOSS) && !matches!(frame.callee(), Callee::Interrupt(_))
         });
         self.frames.len() - since.count()
     }
