@@ -32,8 +32,9 @@ Usage: cargo xtask <task>
                     RAM (--tighten: lower the limits to what is reached now, of all processors)
   bench ctf [--events N | --count]  how quickly CTF is read, beside babeltrace2: times and memory, or instructions
                     held against budgets (--count)
-  bench analyze [--print] [ROW]  what report, show, export and info cost a record, beside uftrace and babeltrace2
-                    (--print: without holding the figures against xtask/analyze-limits.txt)
+  bench analyze [--print] [--quick] [--long] [ROW]  what report, show, export and info cost a record, beside uftrace
+                    and babeltrace2, and what memory report takes (--print: without holding the figures against
+                    xtask/analyze-limits.txt, --quick: without the peers, --long: memory of 100 million events)
   bench import [--count] [ROW]  how quickly recordings of RTEMS, SystemView and ftrace are read, beside their own
                     tools: times and memory, or instructions held against xtask/import-limits.txt (--count)
   bench coresight [--count]  how quickly hardware trace is decoded, beside libopencsd: times, or instructions held
@@ -62,11 +63,7 @@ enum Task {
     BenchCoresight {
         count: bool,
     },
-    /// Whether figures are only printed, and the row if it is one.
-    BenchAnalyze {
-        print: bool,
-        only: Option<String>,
-    },
+    BenchAnalyze(bench::analyze::Options),
     /// Whether instructions are counted, and the row if it is one.
     BenchImport {
         count: bool,
@@ -104,16 +101,19 @@ impl Task {
             ["bench", "coresight"] => Self::BenchCoresight { count: false },
             ["bench", "coresight", "--count"] => Self::BenchCoresight { count: true },
             ["bench", "analyze", rest @ ..] => {
-                let (print, rest) = match rest {
-                    ["--print", rest @ ..] => (true, rest),
-                    _ => (false, rest),
-                };
-                let only = match rest {
-                    [] => None,
-                    [row] if !row.starts_with('-') => Some((*row).to_owned()),
-                    _ => return None,
-                };
-                Self::BenchAnalyze { print, only }
+                let mut options = bench::analyze::Options::default();
+                for word in rest {
+                    match *word {
+                        "--print" => options.print_only = true,
+                        "--quick" => options.quick = true,
+                        "--long" => options.long = true,
+                        row if !row.starts_with('-') && options.only.is_none() => {
+                            options.only = Some(row.to_owned());
+                        }
+                        _ => return None,
+                    }
+                }
+                Self::BenchAnalyze(options)
             }
             ["bench", "import", rest @ ..] => {
                 let (count, rest) = match rest {
@@ -176,9 +176,9 @@ impl Task {
                     false => bench::coresight::time(),
                 }
             }
-            Self::BenchAnalyze { print, only } => {
+            Self::BenchAnalyze(options) => {
                 setup::packages(&[Need::Native, Need::Checks])?;
-                bench::analyze::analyze(print, only.as_deref())
+                bench::analyze::analyze(&options)
             }
             Self::BenchImport { count, only } => {
                 setup::packages(&[Need::Native, Need::Checks])?;
@@ -303,14 +303,19 @@ mod tests {
         let million = Task::parse(&["bench", "ctf", "--events", "1000000"]);
         assert_eq!(million, Some(Task::BenchCtf(1_000_000)));
         assert_eq!(Task::parse(&["bench", "ctf", "--events", "many"]), None);
-        let print = Task::parse(&["bench", "analyze", "--print"]);
-        let analyze = |print, only: Option<&str>| Task::BenchAnalyze {
-            print,
-            only: only.map(str::to_owned),
+        let analyze = |words: &[&str]| match Task::parse(&[&["bench", "analyze"], words].concat()) {
+            Some(Task::BenchAnalyze(options)) => Some(options),
+            _ => None,
         };
-        assert_eq!(print, Some(analyze(true, None)));
-        let one = Task::parse(&["bench", "analyze", "show"]);
-        assert_eq!(one, Some(analyze(false, Some("show"))));
+        let options = bench::analyze::Options {
+            print_only: true,
+            quick: true,
+            long: false,
+            only: Some("show".to_owned()),
+        };
+        assert_eq!(analyze(&["--print", "show", "--quick"]), Some(options));
+        assert_eq!(analyze(&[]), Some(bench::analyze::Options::default()));
+        assert_eq!(analyze(&["show", "folded"]), None);
         let minimal = Task::parse(&["lib", "thumbv7m-none-eabi", "--minimal"]);
         assert_eq!(minimal, Some(Task::Minimal("thumbv7m-none-eabi".into())));
         assert_eq!(Task::parse(&["lib", "--native"]), None);

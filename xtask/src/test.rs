@@ -156,9 +156,13 @@ fn steps(options: &Options) -> Vec<Step> {
         Side::Host,
         bench::coresight::count,
     ));
-    // Its gates are those of the event core that is being built: they count once it is in.
-    steps.push(Step::new("bench analyze", Side::Host, || {
-        bench::analyze::analyze(true, None)
+    // Beside the peers it takes minutes: `cargo xtask bench analyze`.
+    steps.push(Step::new("bench analyze", Side::Host, move || {
+        bench::analyze::analyze(&bench::analyze::Options {
+            quick: true,
+            long,
+            ..bench::analyze::Options::default()
+        })
     }));
     steps.push(Step::new("bench import", Side::Host, || {
         bench::import::count(None)

@@ -4,7 +4,8 @@
 //! Figures are instructions, counted by Valgrind's callgrind: they are the same on any machine and under any load.
 //! Each is the difference between two recordings of the same program, divided by the records that one has more,
 //! so that it is free of what a process costs however long its input (symbols, debug information, start and end).
-//! The gates are in `xtask/analyze-limits.txt`.
+//! The gates are in `xtask/analyze-limits.txt`. Memory is measured too ([`memory`]), and how the work of `report` is
+//! shared by two threads.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,6 +16,7 @@ use kymo_targets::run::{self, Error, Result};
 use crate::bench::ctf::process::instructions;
 use crate::bench::limits::{Found, Limit, Limits};
 
+mod memory;
 mod recordings;
 
 use recordings::{Lttng, Pair, Recordings, Trace};
@@ -118,22 +120,36 @@ const ROWS: [Row; 9] = [
 /// The file of gates.
 const LIMITS: &str = "analyze-limits.txt";
 
+/// What of it is measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Nothing is held against gates.
+    pub print_only: bool,
+    /// Without the peers, which take most of the time, and so without the gates that are ratios.
+    pub quick: bool,
+    /// Memory is that of 100 million events, not of 10 million.
+    pub long: bool,
+    /// The row, if it is one.
+    pub only: Option<String>,
+}
+
 /// Measures all rows, or the one of this name, and prints them beside their gates.
 ///
 /// # Errors
-/// When something can't be built or run, or, unless `print_only`, a gate is exceeded.
-pub fn analyze(print_only: bool, only: Option<&str>) -> Result<()> {
+/// When something can't be built or run, or, unless they are only printed, a gate is exceeded.
+pub fn analyze(options: &Options) -> Result<()> {
     let limits = Limits::load(LIMITS)?;
-    let rows: Vec<&Row> = ROWS
-        .iter()
-        .filter(|row| only.is_none_or(|only| row.name == only))
-        .collect();
-    if rows.is_empty() {
+    let asked = |name: &str| options.only.as_ref().is_none_or(|only| name == only);
+    let rows: Vec<&Row> = ROWS.iter().filter(|row| asked(row.name)).collect();
+    if rows.is_empty() && !asked(memory::ROW) {
         let names = ROWS.map(|row| row.name).join(", ");
-        return Err(Error::new(format!("expected one of {names}")));
+        return Err(Error::new(format!(
+            "expected one of {names}, {}",
+            memory::ROW
+        )));
     }
     let kymo = kymo::build(Profile::Shipping)?;
-    let recordings = Recordings::make(&kymo)?;
+    let recordings = Recordings::make(&kymo, !options.quick)?;
     let lttng = Lttng::find(&kymo)?;
     println!(
         "\n{:12} {:>12} {:>6}  {:>8} {:>6} {:>8}  {:>6} {:>6}  beside",
@@ -153,7 +169,7 @@ pub fn analyze(print_only: bool, only: Option<&str>) -> Result<()> {
                 continue;
             }
         };
-        let found = measure(&kymo, row, pair, &recordings)?;
+        let found = measure(&kymo, row, pair, recordings.uftrace.as_ref())?;
         let limit = limits.get(row.name)?;
         println!("{}", line(row, found, limit));
         exceeded.extend(limit.exceeded(row.name, found));
@@ -166,11 +182,14 @@ pub fn analyze(print_only: bool, only: Option<&str>) -> Result<()> {
          recording (liblttng-ust-cyg-profile) has few events: its packets are repeated. bytes: an event, of the output.",
         few.records, many.records
     );
+    if asked(memory::ROW) {
+        exceeded.extend(memory::measure(&kymo, &recordings.program, options.long)?);
+    }
     if exceeded.is_empty() {
         return Ok(());
     }
     println!("\nBEYOND THE GATE:\n  {}", exceeded.join("\n  "));
-    match print_only {
+    match options.print_only {
         true => Ok(()),
         false => Err(Error::new(format!("{} gates are exceeded", exceeded.len()))),
     }
@@ -181,12 +200,14 @@ pub fn analyze(print_only: bool, only: Option<&str>) -> Result<()> {
 /// # Errors
 /// When it can't be made.
 pub fn uftrace(kymo: &Path) -> Result<(std::path::PathBuf, u64)> {
-    let Pair([_, many]) = Recordings::make(kymo)?.uftrace;
+    let recordings = Recordings::make(kymo, true)?.uftrace;
+    let recordings = recordings.ok_or_else(|| Error::new("uftrace has recorded nothing"))?;
+    let Pair([_, many]) = recordings;
     Ok((many.path, many.records))
 }
 
 /// Measures one row.
-fn measure(kymo: &Path, row: &Row, pair: &Pair, recordings: &Recordings) -> Result<Found> {
+fn measure(kymo: &Path, row: &Row, pair: &Pair, uftrace: Option<&Pair>) -> Result<Found> {
     let command = |trace: &Trace| {
         let mut command = Command::new(kymo);
         command.args(row.arguments);
@@ -200,17 +221,16 @@ fn measure(kymo: &Path, row: &Row, pair: &Pair, recordings: &Recordings) -> Resu
         command.arg(&trace.path);
         (command, output)
     };
-    let peer = || match row.peer {
+    let peer = || match row.peer.zip(uftrace) {
         None => Ok(None),
-        Some(Peer::Uftrace(words)) => recordings
-            .uftrace
+        Some((Peer::Uftrace(words), uftrace)) => uftrace
             .each(|trace| {
                 let mut uftrace = Command::new("uftrace");
                 uftrace.args(words).args(["--no-pager", "-d"]);
                 instructions(uftrace.arg(&trace.path))
             })
             .map(Some),
-        Some(Peer::Babeltrace) => pair
+        Some((Peer::Babeltrace, _)) => pair
             .each(|trace| {
                 let mut babeltrace = Command::new("babeltrace2");
                 babeltrace.arg(&trace.path);

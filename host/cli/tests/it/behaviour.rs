@@ -199,6 +199,31 @@ fn large(directory: &Path) -> PathBuf {
 }
 
 #[test]
+fn any_number_of_threads_gives_the_same() {
+    let place = tempfile::tempdir().unwrap();
+    let large = large(place.path());
+    let ctf = place.path().join("ctf");
+    let [large, ctf] = [&large, &ctf].map(|path| path.to_str().expect("UTF-8"));
+    let exported = run(&["export", "--to", "ctf", large, "-o", ctf]);
+    assert!(exported.status.success(), "{exported:?}");
+    for input in [large, ctf, "processors.kymo", "damaged.kymo"] {
+        for arguments in [
+            &["report"][..],
+            &["show"],
+            &["info"],
+            &["export", "--to", "perfetto"],
+        ] {
+            let with = |threads| run(&[arguments, &["--threads", threads, input]].concat());
+            let one = with("1");
+            assert!(!one.stdout.is_empty(), "{arguments:?} {input}: {one:?}");
+            for threads in ["2", "5"] {
+                assert_eq!(with(threads), one, "{arguments:?} {input} {threads}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_recording_of_another_version_is_not_taken_for_a_damaged_one() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("old.kymo");

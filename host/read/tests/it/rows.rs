@@ -24,6 +24,8 @@ fn read(mut source: Box<dyn Source>) -> Read {
         let stream = &info.streams[event.stream.0 as usize];
         !stream.timeless && !stream.without_calls
     });
+    let sorted = events.is_sorted_by_key(|event| event.time);
+    assert!(sorted || !info.in_order, "it said that it is in order");
     Read { info, events }
 }
 

@@ -50,8 +50,10 @@ pub struct Recordings {
     pub kymo: Pair,
     /// Exported as CTF.
     pub ctf: Pair,
-    /// uftrace's.
-    pub uftrace: Pair,
+    /// uftrace's, where the peers are wanted.
+    pub uftrace: Option<Pair>,
+    /// The program with Kymo, which takes the number of rounds.
+    pub program: PathBuf,
 }
 
 impl Recordings {
@@ -59,11 +61,10 @@ impl Recordings {
     ///
     /// # Errors
     /// When something can't be built or run, or the tracers disagree on the number of calls.
-    pub fn make(kymo: &Path) -> Result<Self> {
+    pub fn make(kymo: &Path, peers: bool) -> Result<Self> {
         let folder = run::target_dir().join("bench-analyze");
         fs::create_dir_all(&folder).context(folder.display())?;
         let traced = build(&folder.join("kymo"), true)?;
-        let plain = build(&folder.join("plain"), false)?;
         let [a, b] = ROUNDS;
         let own = Pair([
             record(kymo, &traced, &folder, a)?,
@@ -71,14 +72,21 @@ impl Recordings {
         ]);
         let export = |trace: &Trace| export(kymo, trace);
         let ctf = Pair([export(&own.0[0])?, export(&own.0[1])?]);
-        let uftrace = Pair([
-            uftrace(&plain, &folder, a, own.0[0].records)?,
-            uftrace(&plain, &folder, b, own.0[1].records)?,
-        ]);
+        let uftrace = match peers {
+            false => None,
+            true => {
+                let plain = build(&folder.join("plain"), false)?;
+                Some(Pair([
+                    uftrace(&plain, &folder, a, own.0[0].records)?,
+                    uftrace(&plain, &folder, b, own.0[1].records)?,
+                ]))
+            }
+        };
         Ok(Self {
             kymo: own,
             ctf,
             uftrace,
+            program: traced,
         })
     }
 }
