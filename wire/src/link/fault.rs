@@ -7,12 +7,12 @@ use core::ffi::CStr;
 
 /// Defines the faults: each has a name and a rule.
 macro_rules! faults {
-    ($($(#[$doc:meta])* $fault:ident $name:literal $rule:literal;)*) => {
-        /// A rule that a program's configuration breaks.
+    ($($(#[$doc:meta])* $fault:ident = $number:literal $name:literal $rule:literal;)*) => {
+        /// A rule that a program's configuration breaks. (No number is 0, so that a recorder without a fault is all zero.)
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Fault {
-            $($(#[$doc])* $fault,)*
+            $($(#[$doc])* $fault = $number,)*
         }
 
         impl Fault {
@@ -49,47 +49,47 @@ macro_rules! faults {
 
 faults! {
     /// The configuration was compiled with the header of another release.
-    Version "version" "must be the KYMO_CONFIG_VERSION of this library: compile with the kymo.h beside it";
+    Version = 1 "version" "must be the KYMO_CONFIG_VERSION of this library: compile with the kymo.h beside it";
     /// There is no event buffer.
-    NoBuffer "buffer" "must not be NULL";
+    NoBuffer = 2 "buffer" "must not be NULL";
     /// The buffer is not aligned.
-    BufferAlignment "buffer_alignment" "the address of buffer must be a multiple of 8";
+    BufferAlignment = 3 "buffer_alignment" "the address of buffer must be a multiple of 8";
     /// A packet is too small, too large, or not aligned.
-    PacketSize "packet_size" "must be a multiple of 8, from 128 to 524288";
+    PacketSize = 4 "packet_size" "must be a multiple of 8, from 128 to 524288";
     /// The buffer has not room for whole packets, or for two.
-    BufferSize "buffer_size" "must be a multiple of packet_size, at least twice that";
+    BufferSize = 5 "buffer_size" "must be a multiple of packet_size, at least twice that";
     /// The buffers of several CPUs share cache lines.
-    CpuBuffers "cpu_buffers" "with several CPUs the address of buffer and buffer_size must be multiples of 128";
+    CpuBuffers = 6 "cpu_buffers" "with several CPUs the address of buffer and buffer_size must be multiples of 128";
     /// The memory for metadata is not aligned.
-    MetadataAlignment "metadata_alignment" "the address of metadata must be a multiple of 8";
+    MetadataAlignment = 7 "metadata_alignment" "the address of metadata must be a multiple of 8";
     /// The memory for metadata is too small or too large.
-    MetadataSize "metadata_size" "must be at least 128 and less than 524288";
+    MetadataSize = 8 "metadata_size" "must be at least 128 and less than 524288";
     /// There are too few slots.
-    SlotCount "slot_count" "must be at least 2";
+    SlotCount = 9 "slot_count" "must be at least 2";
     /// There is no memory for slots, or it is not aligned.
-    Slots "slots" "must not be NULL, and its address must be a multiple of 8";
+    Slots = 10 "slots" "must not be NULL, and its address must be a multiple of 8";
     /// There is no memory for shadow stacks, or it is not aligned.
-    Frames "frames" "must not be NULL, and its address must be a multiple of 8";
+    Frames = 11 "frames" "must not be NULL, and its address must be a multiple of 8";
     /// There are too few shadow stacks, or too many.
-    ShadowStacks "shadow_stacks" "must be from 2 to 32";
+    ShadowStacks = 12 "shadow_stacks" "must be from 2 to 32";
     /// The shadow stacks have too few frames, or too many.
-    ShadowDepth "shadow_depth" "must be from 2 to 65535";
+    ShadowDepth = 13 "shadow_depth" "must be from 2 to 65535";
     /// A profile table is wanted of a library that has none.
-    ProfileLeftOut "profile_left_out" "slot_count must be 0: this library was built without the profile table";
+    ProfileLeftOut = 14 "profile_left_out" "slot_count must be 0: this library was built without the profile table";
     /// A profile table is wanted of several CPUs.
-    ProfileOnCpus "profile_on_cpus" "slot_count must be 0 where cpu_count is more than 1";
+    ProfileOnCpus = 15 "profile_on_cpus" "slot_count must be 0 where cpu_count is more than 1";
     /// No clock counts (yet).
-    NoClock "no_clock" "a counter must run: give counter or clock, or start DWT_CYCCNT or SysTick";
+    NoClock = 16 "no_clock" "a counter must run: give counter or clock, or start DWT_CYCCNT or SysTick";
     /// The clock function's width is out of range.
-    ClockBits "clock_bits" "must be from 8 to 32 where clock is given";
+    ClockBits = 17 "clock_bits" "must be from 8 to 32 where clock is given";
     /// The clock has no rate.
-    ClockHz "clock_hz" "must not be 0";
+    ClockHz = 18 "clock_hz" "must not be 0";
     /// Functions are numbered more coarsely than readers know.
-    FunctionShift "function_shift" "must be from 0 to 7";
+    FunctionShift = 19 "function_shift" "must be from 0 to 7";
     /// A thread that cannot mask interrupts called a hook.
-    Unprivileged "unprivileged" "threads that run unprivileged must not be instrumented: they cannot mask interrupts";
+    Unprivileged = 20 "unprivileged" "threads that run unprivileged must not be instrumented: they cannot mask interrupts";
     /// There are more CPUs than the library was built for.
-    Cpus "cpu_count" "must be at most 16";
+    Cpus = 21 "cpu_count" "must be at most 16";
 }
 
 /// The greatest [`function_shift`](crate::event::Layout::function_shift).
@@ -98,7 +98,7 @@ pub const MAX_FUNCTION_SHIFT: u32 = 7;
 impl Fault {
     /// Its number, from 1 on: 0 is no fault.
     pub const fn number(self) -> u8 {
-        self as u8 + 1
+        self as u8
     }
 
     /// The fault of this number; `None` if it is 0, or nobody's.
