@@ -254,6 +254,11 @@ pub struct CtfArgs {
     /// Another file of the same recording: SystemView's of another core. Repeatable.
     #[arg(long, value_name = "FILE")]
     pub with: Vec<PathBuf>,
+
+    /// Where the binaries of a perf.data with hardware trace are, by their paths below this directory. Without this,
+    /// beside INPUT (below symfs, or itself), then on this machine.
+    #[arg(long, value_name = "DIR")]
+    pub symfs: Option<PathBuf>,
 }
 
 /// How to read a dump of a target's memory.

@@ -1,6 +1,7 @@
 //! Arm hardware trace, as its subcommands open it: the input, which part of it, its code and symbols.
 
 pub mod counting;
+pub mod coverage;
 pub mod part;
 pub mod program;
 pub mod remarks;

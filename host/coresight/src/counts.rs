@@ -83,7 +83,7 @@ pub struct Jump {
     pub thread: Option<u32>,
     /// Address of the branch.
     pub from: u64,
-    /// Where it went.
+    /// Where it went; 0 if the trace does not say, because it ends or stops there.
     pub to: u64,
     /// How often.
     pub count: u64,
@@ -343,8 +343,8 @@ impl Sink for Counter<'_> {
             return;
         }
         match element {
-            Element::RangeWithoutPath { count, .. } => {
-                self.branch = None;
+            Element::RangeWithoutPath { start, count, .. } => {
+                self.arrive(start);
                 self.counts.without_path += u64::from(count);
             }
             Element::Exception {
@@ -352,14 +352,12 @@ impl Sink for Counter<'_> {
                 is_branch_target,
                 ..
             } => {
-                if let Some(to) = return_address.filter(|_| is_branch_target) {
-                    self.arrive(to);
-                }
-                self.branch = None;
+                let to = return_address.filter(|_| is_branch_target);
+                self.arrive(to.unwrap_or_default());
                 self.counts.exceptions += 1;
             }
             Element::NotAccessible { address, .. } => self.arrive(address),
-            Element::NoSync(_) | Element::TraceOn { .. } | Element::End(_) => self.branch = None,
+            Element::NoSync(_) | Element::TraceOn { .. } | Element::End(_) => self.arrive(0),
             _ => {}
         }
         self.counts.doubts.element(at, &element);

@@ -293,6 +293,8 @@ pub struct Layout {
     /// From which address on there is code of an instruction set, or data: the mapping symbols `$a`, `$t`, `$x` and `$d`
     /// (Arm IHI 0044), sorted.
     marks: Vec<(u64, Option<Isa>)>,
+    /// That of its processor's code without marks.
+    isa: Isa,
 }
 
 impl Layout {
@@ -301,6 +303,11 @@ impl Layout {
         use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
         let file = object::File::parse(elf).ok()?;
         let mut layout = Layout {
+            isa: match file.architecture() {
+                object::Architecture::Aarch64 | object::Architecture::Aarch64_Ilp32 => Isa::A64,
+                object::Architecture::Arm => Isa::A32,
+                _ => Isa::Unknown,
+            },
             segments: file
                 .segments()
                 .map(|segment| {
@@ -341,6 +348,11 @@ impl Layout {
             let within = address.checked_sub(*start).filter(|within| within < size)?;
             offset.checked_add(within)
         })
+    }
+
+    /// The instruction set of the file's processor; A32 if that has T32 too.
+    pub fn isa(&self) -> Isa {
+        self.isa
     }
 
     /// What is at an address: code of an instruction set, or `Some(None)` for data. `None` if the file does not say.

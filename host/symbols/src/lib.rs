@@ -28,7 +28,7 @@ mod text;
 pub use error::{ElfError, Error, TextError};
 pub use file::{LARGEST_FILE, read_file};
 pub use jumps::UnmarkedJumps;
-pub use lines::{DebugInfo, Frame, Location};
+pub use lines::{DebugInfo, Frame, Location, Row};
 pub use name::{demangle, spellings};
 pub use program::{Loaded, Program, core_memory};
 pub use symbols::{Function, Symbols};

@@ -26,6 +26,17 @@ impl fmt::Display for Location {
     }
 }
 
+/// Code of one line of the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Address of its first byte.
+    pub start: u64,
+    /// Address behind its last byte.
+    pub end: u64,
+    /// The line.
+    pub location: Location,
+}
+
 /// A function at an address, one of several where functions are inlined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -110,6 +121,30 @@ impl Lines {
     /// holds it is as if there were none.
     pub fn location(&self, address: u64) -> Option<Location> {
         self.with(|context| location(context.ok()?.find_location(address).ok()??))
+    }
+
+    /// The rows of the line table from one link-time address to another, by address.
+    pub fn rows(&self, start: u64, end: u64) -> Vec<Row> {
+        self.with(|context| {
+            let mut rows = Vec::new();
+            let Some(found) = context
+                .ok()
+                .and_then(|context| context.find_location_range(start, end).ok())
+            else {
+                return rows;
+            };
+            for (address, size, found) in found {
+                let end = address.saturating_add(size).min(end);
+                if let Some(location) = location(found).filter(|_| start < end) {
+                    rows.push(Row {
+                        start: address.max(start),
+                        end,
+                        location,
+                    });
+                }
+            }
+            rows
+        })
     }
 
     /// The functions at a link-time address, the innermost inlined one first.

@@ -9,7 +9,7 @@ use kymo_event::Addr;
 use crate::error::Error;
 use crate::image::{Base, Image};
 use crate::jumps::UnmarkedJumps;
-use crate::lines::{DebugInfo, Frame, Location};
+use crate::lines::{DebugInfo, Frame, Location, Row};
 use crate::table::Entry;
 use crate::{ElfError, TextError, elf, name, similar, text};
 
@@ -215,6 +215,22 @@ impl Symbols {
         self.images
             .iter()
             .find_map(|image| image.location(address.0))
+    }
+
+    /// The lines of the code from one address to another, in pieces by address, of the first file that knows any.
+    pub fn rows(&self, start: Addr, end: Addr) -> Vec<Row> {
+        for image in &self.images {
+            let Some(lines) = &image.lines else { continue };
+            let mut rows = lines.rows(image.link_time(start.0), image.link_time(end.0));
+            for row in &mut rows {
+                row.start = image.run_time(row.start);
+                row.end = image.run_time(row.end);
+            }
+            if !rows.is_empty() {
+                return rows;
+            }
+        }
+        Vec::new()
     }
 
     /// The functions at an address, the innermost inlined one first, the one that really stands

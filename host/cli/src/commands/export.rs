@@ -1,6 +1,7 @@
 //! `kymo export`: the trace as a file for another tool.
 
 mod convert;
+mod hardware;
 
 use std::fs;
 use std::io;
@@ -33,6 +34,7 @@ EXAMPLES
   kymo export --to folded trace/ | less                     stacks with their self time
   kymo export --to ctf recording.kymo                       recording.ctf/, for babeltrace2
   kymo export --to ctf2 --begin +1s --end +2s lttng/        a second of a CTF trace, as CTF 2
+  kymo export --to lcov -o run.info perf.data               coverage by hardware trace, for genhtml
   kymo export --to ctf --repair -o whole/ cut/              what can be read of a damaged one
   kymo export -o trace.json tcp:localhost:4000              straight from a target")]
 pub struct Args {
@@ -74,7 +76,10 @@ fn formats() -> PossibleValuesParser {
     let values = all
         .iter()
         .map(|format| PossibleValue::new(format.name).help(format.about));
-    PossibleValuesParser::new(values.collect::<Vec<_>>())
+    let of_counts = hardware::FORMATS
+        .iter()
+        .map(|(name, _, about)| PossibleValue::new(name).help(about));
+    PossibleValuesParser::new(values.chain(of_counts).collect::<Vec<_>>())
 }
 
 /// Writes a saved trace in another format.
@@ -87,6 +92,15 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         .output
         .as_deref()
         .filter(|path| *path != Path::new("-"));
+    let of_counts = hardware::FORMATS
+        .iter()
+        .find(|(name, ..)| args.to.as_deref() == Some(name));
+    if let Some((_, kind, _)) = of_counts {
+        if let Some(output) = output {
+            protect(&Inputs::of(&args.input, &args.symbols), output)?;
+        }
+        return hardware::run(*kind, args, output, context);
+    }
     let format = choose(args.to.as_deref(), output)?;
     let program = args.program.clone().or_else(|| {
         let elf = args.symbols.elf.first()?;

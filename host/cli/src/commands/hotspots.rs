@@ -1,5 +1,7 @@
 //! `kymo hotspots`: what executed the most instructions, from Arm hardware trace.
 
+mod covered;
+
 use std::collections::HashMap;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -23,6 +25,7 @@ EXAMPLES
   kymo hotspots snapshot/                    functions by the instructions that they executed
   kymo hotspots --symfs root/ perf.data      with the binaries below root/
   kymo hotspots -n 10 perf.data              the ten hottest
+  kymo hotspots --coverage perf.data         how much of each function ran
   kymo hotspots --sort command,file perf.data    commands and their files
   kymo hotspots --sort line --function main perf.data    lines of one function
   kymo hotspots --format json perf.data | jq .function   one object a line, for programs")]
@@ -33,6 +36,11 @@ pub struct Args {
     /// What a row is of. Without this, command, file and function, or file and function of a trace without threads.
     #[arg(long, value_name = "KEYS", value_delimiter = ',')]
     sort: Vec<Key>,
+
+    /// Show how much of each function ran: instructions, lines and ways of conditional branches. What ran in part comes
+    /// first. `kymo export --to lcov` writes it line by line.
+    #[arg(long, conflicts_with_all = ["sort", "address", "function"])]
+    coverage: bool,
 
     /// Only the N hottest rows.
     #[arg(short = 'n', long, value_name = "N")]
@@ -131,6 +139,11 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     };
     let addresses = args.code.addresses(&opened, &mut programs)?;
     let counted = counting::count(&opened, &args.part, *decode, context)?;
+    let number = args.number.unwrap_or(usize::MAX);
+    if args.coverage {
+        covered::print(&counted, &mut programs, args.format.format, number, context)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut rows = Rows::new();
     for counted in &counted {
         let mut adder = Adder {
@@ -157,7 +170,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         let by_heat = b.instructions.cmp(&a.instructions);
         by_heat.then_with(|| a_texts.cmp(b_texts))
     });
-    rows.truncate(args.number.unwrap_or(usize::MAX));
+    rows.truncate(number);
     match args.format.format {
         Format::Text => table(&keys, &rows, total, context)?,
         Format::Json => json(&keys, &rows, total, context)?,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use kymo_coresight::input::Buffer;
 use kymo_coresight::isa::Isa;
@@ -34,6 +35,8 @@ pub struct Program {
     pub layout: Option<Layout>,
     /// Its symbols; none if it is no ELF file.
     pub symbols: Symbols,
+    /// Its bytes; none if there is no file.
+    pub bytes: Arc<[u8]>,
 }
 
 /// An address of an image.
@@ -69,10 +72,10 @@ impl Programs {
         if let Some(known) = self.files.get(path) {
             return Rc::clone(known);
         }
-        let bytes = files(&self.roots, path).next().unwrap_or_default();
+        let bytes: Arc<[u8]> = files(&self.roots, path).next().unwrap_or_default().into();
         let layout = Layout::of_elf(&bytes);
         let symbols = match layout {
-            Some(_) => Symbols::from_elf(bytes).unwrap_or_default(),
+            Some(_) => Symbols::from_elf(Arc::clone(&bytes)).unwrap_or_default(),
             None => Symbols::new(),
         };
         let name = Path::new(path).file_name();
@@ -81,6 +84,7 @@ impl Programs {
             name: name.map_or(path.to_owned(), |name| name.to_string_lossy().into_owned()),
             layout,
             symbols,
+            bytes,
         });
         self.files.insert(path.to_owned(), Rc::clone(&program));
         program
@@ -158,7 +162,7 @@ impl Programs {
                         start,
                         end,
                         linked: range.start,
-                        isa: layout.isa_at(range.start).flatten().or(isa),
+                        isa: Some(program.isa_at(range.start, isa)),
                         program: Some(Rc::clone(&program)),
                     };
                     found.insert(start, function);
@@ -187,6 +191,17 @@ impl Programs {
         similar.dedup();
         similar.truncate(5);
         similar
+    }
+}
+
+impl Program {
+    /// The instruction set of code at an address for which the file is linked; `by_pointer` is what a function's pointer
+    /// says of it.
+    pub fn isa_at(&self, address: u64, by_pointer: Option<Isa>) -> Isa {
+        let layout = self.layout.as_ref();
+        let marked = layout.and_then(|layout| layout.isa_at(address).flatten());
+        let isa = marked.or(by_pointer);
+        isa.unwrap_or(layout.map_or(Isa::A64, Layout::isa))
     }
 }
 

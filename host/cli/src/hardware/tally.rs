@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kymo_coresight::instruction::Class;
+use kymo_coresight::counts::Run;
 use kymo_coresight::isa::Isa;
 
 use super::counting::{Counted, steps_of};
@@ -29,6 +29,20 @@ pub struct Taken {
     pub is_conditional: bool,
 }
 
+impl Tally {
+    /// Adds the executions of an instruction in a run.
+    pub fn add(&mut self, run: &Run, address: u64) {
+        self.count += run.executions;
+        self.isa = run.isa;
+        if run.is_branch() && address == run.last_address() {
+            let branch = self.branch.get_or_insert_default();
+            branch.taken += run.taken;
+            branch.not_taken += run.executions - run.taken;
+            branch.is_conditional |= run.last.is_conditional || branch.not_taken > 0;
+        }
+    }
+}
+
 /// Adds what a source ran from `start` to `end`, by address.
 pub fn tally(tallies: &mut BTreeMap<u64, Tally>, counted: &Counted<'_>, start: u64, end: u64) {
     let runs = &counted.counts.runs;
@@ -37,16 +51,7 @@ pub fn tally(tallies: &mut BTreeMap<u64, Tally>, counted: &Counted<'_>, start: u
             if !(start..end).contains(&address) {
                 continue;
             }
-            let tally = tallies.entry(address).or_default();
-            tally.count += run.executions;
-            tally.isa = run.isa;
-            let is_branch = matches!(run.last.class, Class::Branch | Class::Indirect);
-            if is_branch && address == run.last_address() {
-                let branch = tally.branch.get_or_insert_default();
-                branch.taken += run.taken;
-                branch.not_taken += run.executions - run.taken;
-                branch.is_conditional |= run.last.is_conditional || branch.not_taken > 0;
-            }
+            tallies.entry(address).or_default().add(run, address);
         }
     }
 }

@@ -167,3 +167,72 @@ fn hot_spots_are_those_of_perf() {
         assert_eq!(found.len(), expected.len(), "{name}");
     }
 }
+
+/// The profile for AutoFDO is simpleperf's, which gives indirect branches the target 0 where we know the right one: perf
+/// says it too.
+#[test]
+fn profiles_are_those_of_simpleperf() {
+    let Some(folder) = captures::coresight() else {
+        return;
+    };
+    let golden = folder.join("perf/golden/aosp-perf_etm.simpleperf-autofdo.txt");
+    let golden = std::fs::read_to_string(golden).expect("the golden is there");
+    let expected = golden.replace("1088->0:1", "1088->10a4:1");
+    for name in ["aosp-perf_etm", "aosp-perf_with_unformatted_trace"] {
+        let ours = of_perf(&folder, name, &["export", "--to", "autofdo"]);
+        assert_eq!(ours.trim(), expected.trim(), "{name}");
+    }
+}
+
+/// A tracefile for genhtml of a program with debug information: what is summed up at the end of each file is what its
+/// records say, and lines that ran are the instructions that ran.
+#[test]
+fn coverage_adds_up() {
+    let Some(folder) = captures::coresight() else {
+        return;
+    };
+    let input = folder.join("snapshots/r5f-freertos").display().to_string();
+    let text = stdout(&["export", "--to", "lcov", &input]);
+    let mut sum = std::collections::BTreeMap::<&str, u64>::new();
+    let mut files = 0;
+    for line in text.lines() {
+        let (key, value) = line.split_once(':').unwrap_or((line, ""));
+        let last = value.rsplit(',').next().expect("a part");
+        match key {
+            "FN" | "DA" | "BRDA" => {
+                *sum.entry(key).or_default() += 1;
+                let is_hit = last.parse::<u64>().is_ok_and(|count| count > 0);
+                *sum.entry(if key == "DA" { "LH" } else { "BRH" })
+                    .or_default() += u64::from(is_hit && key != "FN");
+            }
+            "FNDA" => {
+                let count = value.split(',').next().expect("a count");
+                *sum.entry("FNH").or_default() += u64::from(count != "0");
+            }
+            "FNF" | "FNH" | "BRF" | "BRH" | "LF" | "LH" => {
+                let counted = match key {
+                    "FNF" => "FN",
+                    "BRF" => "BRDA",
+                    "LF" => "DA",
+                    other => other,
+                };
+                let found = sum.remove(counted).unwrap_or_default();
+                assert_eq!(value.parse(), Ok(found), "{line}");
+            }
+            "end_of_record" => files += 1,
+            "TN" | "SF" => {}
+            _ => panic!("{line}"),
+        }
+    }
+    assert!(files > 20, "{files}");
+    // What an instruction ran, a line ran: xTaskResumeAll's first line.
+    let annotated = stdout(&["annotate", "xTaskResumeAll", &input, "--format", "json"]);
+    let first: serde_json::Value =
+        serde_json::from_str(annotated.lines().next().expect("a line")).expect("JSON");
+    let (file, line, count) = (&first["source"], &first["line"], &first["count"]);
+    let record = text.split("end_of_record");
+    let record = record
+        .filter(|record| record.contains(&format!("SF:{}", file.as_str().expect("a file"))))
+        .collect::<String>();
+    assert!(record.contains(&format!("DA:{line},{count}\n")), "{first}");
+}

@@ -1,0 +1,262 @@
+//! Hardware trace as files for tools that read counts: coverage for lcov, profiles for AutoFDO.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use kymo_coresight::memory;
+
+use super::Args;
+use crate::context::Context;
+use crate::diagnostic::{Report, unwritable};
+use crate::hardware::counting::{self, Counted};
+use crate::hardware::coverage::coverage;
+use crate::hardware::part::PartArgs;
+use crate::hardware::program::{Program, Programs};
+use crate::hardware::{self, DecodeArgs, hex};
+use crate::output::OutputFile;
+
+/// A format that is made of counts, not of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Which functions, lines and branches ran, for lcov and genhtml.
+    Lcov,
+    /// Ranges and branches with their counts, for create_llvm_prof.
+    AutoFdo,
+}
+
+/// These formats by name, with what they are.
+pub const FORMATS: [(&str, Kind, &str); 2] = [
+    (
+        "lcov",
+        Kind::Lcov,
+        "coverage of functions, lines and branches by hardware trace, for genhtml",
+    ),
+    (
+        "autofdo",
+        Kind::AutoFdo,
+        "ranges and branches of hardware trace with their counts, for create_llvm_prof --profiler=text",
+    ),
+];
+
+/// Writes what ran of each binary in such a format.
+///
+/// # Errors
+/// When the input is no hardware trace, or the result can't be written.
+pub fn run(
+    kind: Kind,
+    args: &Args,
+    output: Option<&Path>,
+    context: &mut Context,
+) -> Result<ExitCode, Report> {
+    if args.filter.any() {
+        return Err(
+            Report::new("this format has all that ran, and a part was asked for")
+                .help("leave the options of the part out; kymo hotspots and annotate take them"),
+        );
+    }
+    let opened = hardware::open(
+        args.input.path(),
+        args.input.ctf.symfs.as_deref(),
+        true,
+        context,
+    )?;
+    let extra = args.symbols.load(&Default::default(), context)?;
+    let mut programs = Programs::new(&opened, extra);
+    let (part, decode) = (PartArgs::default(), DecodeArgs::default());
+    let counted = counting::count(&opened, &part, decode, context)?;
+    let mut text = Vec::new();
+    match kind {
+        Kind::Lcov => lcov(&counted, &mut programs, context, &mut text),
+        Kind::AutoFdo => autofdo(&counted, &mut programs, &mut text),
+    }
+    .map_err(Report::from)?;
+    match output {
+        None => context.out().0.write_all(&text)?,
+        Some(path) => {
+            let mut file = OutputFile::create(path)?;
+            file.write_all(&text)
+                .map_err(|error| unwritable(path, &error))?;
+            file.finish()?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A source file in coverage.
+#[derive(Default)]
+struct Source {
+    /// By line.
+    lines: BTreeMap<u32, u64>,
+    /// Line of each function, and how often it was entered.
+    functions: BTreeMap<String, (u32, u64)>,
+    /// By line: how often each of its branches was taken and not; `None` if it never ran.
+    branches: BTreeMap<u32, Vec<Option<(u64, u64)>>>,
+}
+
+/// The tracefile of `geninfo`: man geninfo, section "TRACEFILE FORMAT".
+fn lcov(
+    counted: &[Counted<'_>],
+    programs: &mut Programs,
+    context: &Context,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    let mut sources: BTreeMap<String, Source> = BTreeMap::new();
+    for covered in coverage(counted, programs) {
+        let mut has_lines = false;
+        for function in &covered.functions {
+            has_lines |= !function.lines.is_empty();
+            for ((file, number), count) in &function.lines {
+                let source = sources.entry(file.clone()).or_default();
+                *source.lines.entry(*number).or_default() += count;
+            }
+            if let Some(location) = &function.location
+                && let Some(number) = location.line
+            {
+                let source = sources.entry(location.file.clone()).or_default();
+                let entry = source.functions.entry(function.name.clone());
+                entry.or_insert((number, 0)).1 += function.entries;
+            }
+            for branch in &function.branches {
+                let Some(location) = &branch.location else {
+                    continue;
+                };
+                let Some(number) = location.line else {
+                    continue;
+                };
+                let (taken, not_taken) = (branch.taken.taken, branch.taken.not_taken);
+                let source = sources.entry(location.file.clone()).or_default();
+                let of_line = source.branches.entry(number).or_default();
+                of_line.push((taken + not_taken > 0).then_some((taken, not_taken)));
+            }
+        }
+        if !has_lines {
+            context.warn(format_args!(
+                "{}: no debug information: the coverage has none of its lines",
+                covered.program.path
+            ));
+        }
+    }
+    for (file, source) in &sources {
+        write_source(file, source, out)?;
+    }
+    Ok(())
+}
+
+fn write_source(file: &str, source: &Source, out: &mut dyn Write) -> std::io::Result<()> {
+    // A line break in a name would be a record of its own.
+    let one_line = |text: &str| text.replace(['\n', '\r'], "?");
+    writeln!(out, "TN:\nSF:{}", one_line(file))?;
+    for (name, (number, _)) in &source.functions {
+        writeln!(out, "FN:{number},{}", one_line(name))?;
+    }
+    for (name, (_, count)) in &source.functions {
+        writeln!(out, "FNDA:{count},{}", one_line(name))?;
+    }
+    let entered = source.functions.values().filter(|(_, count)| *count > 0);
+    writeln!(
+        out,
+        "FNF:{}\nFNH:{}",
+        source.functions.len(),
+        entered.count()
+    )?;
+    let (mut found, mut hit) = (0, 0);
+    for (number, branches) in &source.branches {
+        for (block, counts) in branches.iter().enumerate() {
+            let ways = counts.map(|(taken, not_taken)| [taken, not_taken]);
+            for way in 0..2 {
+                found += 1;
+                match ways {
+                    Some(ways) => {
+                        hit += u64::from(ways[way] > 0);
+                        writeln!(out, "BRDA:{number},{block},{way},{}", ways[way])?;
+                    }
+                    None => writeln!(out, "BRDA:{number},{block},{way},-")?,
+                }
+            }
+        }
+    }
+    writeln!(out, "BRF:{found}\nBRH:{hit}")?;
+    for (number, count) in &source.lines {
+        writeln!(out, "DA:{number},{count}")?;
+    }
+    let ran = source.lines.values().filter(|count| **count > 0).count();
+    writeln!(out, "LF:{}\nLH:{ran}\nend_of_record", source.lines.len())
+}
+
+/// What ran of a binary, by the addresses for which it is linked.
+#[derive(Default)]
+struct Profile {
+    /// First and last instruction of straight runs.
+    ranges: BTreeMap<(u64, u64), u64>,
+    /// Taken branches; to 0 where they leave the binary.
+    branches: BTreeMap<(u64, u64), u64>,
+}
+
+/// The text format of AutoFDO: how many ranges, each `FIRST-LAST:COUNT`; how many sampled addresses (none); how many
+/// branches, each `FROM->TO:COUNT`; then the binary, in comments.
+fn autofdo(
+    counted: &[Counted<'_>],
+    programs: &mut Programs,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    let mut profiles: BTreeMap<String, (Rc<Program>, Profile)> = BTreeMap::new();
+    for counted in counted {
+        let mut jumps = Vec::new();
+        for run in &counted.counts.runs {
+            let first = programs.place(counted.code, run.start);
+            let last = programs.place(counted.code, run.last_address());
+            let (Some(first), Some(last)) = (first, last) else {
+                continue;
+            };
+            if Rc::ptr_eq(&first.program, &last.program) {
+                let profile = profile(&mut profiles, &first.program);
+                let key = (first.address, last.address);
+                *profile.ranges.entry(key).or_default() += run.executions;
+            }
+            if let Some(target) = run.target.filter(|_| run.taken > 0) {
+                jumps.push((run.last_address(), target, run.taken));
+            }
+        }
+        let indirect = counted.counts.jumps.iter();
+        jumps.extend(indirect.map(|jump| (jump.from, jump.to, jump.count)));
+        for (from, to, count) in jumps {
+            let Some(from) = programs.place(counted.code, from) else {
+                continue;
+            };
+            let to = programs.place(counted.code, to);
+            let to = to.filter(|to| Rc::ptr_eq(&to.program, &from.program));
+            let key = (from.address, to.map_or(0, |to| to.address));
+            let profile = profile(&mut profiles, &from.program);
+            *profile.branches.entry(key).or_default() += count;
+        }
+    }
+    for (program, profile) in profiles.values() {
+        writeln!(out, "{}", profile.ranges.len())?;
+        for ((first, last), count) in &profile.ranges {
+            writeln!(out, "{first:x}-{last:x}:{count}")?;
+        }
+        writeln!(out, "0\n{}", profile.branches.len())?;
+        for ((from, to), count) in &profile.branches {
+            writeln!(out, "{from:x}->{to:x}:{count}")?;
+        }
+        if let Some(id) = memory::build_id(&program.bytes) {
+            // 20 bytes, as the kernel records them.
+            writeln!(out, "// build_id: 0x{:0<40}", hex(&id))?;
+        }
+        writeln!(out, "// {}\n", program.path.replace(['\n', '\r'], "?"))?;
+    }
+    Ok(())
+}
+
+fn profile<'p>(
+    profiles: &'p mut BTreeMap<String, (Rc<Program>, Profile)>,
+    program: &Rc<Program>,
+) -> &'p mut Profile {
+    let known = profiles.entry(program.path.clone());
+    &mut known
+        .or_insert_with(|| (Rc::clone(program), Profile::default()))
+        .1
+}
