@@ -71,9 +71,11 @@ fn indirect(word: u32) -> Option<Purpose> {
         _ if writes_pc && word & 0x0e50_0010 == 0x0610_0000 => Purpose::None,
         // MOV and shifts to the PC.
         _ if writes_pc && word & 0x0fe0_0000 == 0x01a0_0000 => implied(word & 0x0010_0fff == 0x00e),
-        // Miscellaneous instructions, synchronization primitives, and MSR are no data processing.
+        // Miscellaneous instructions and MSR are no data processing.
         _ if word & 0x0f90_0080 == 0x0100_0000 => return None,
-        _ if word & 0x0f90_00f0 == 0x0180_0090 => return None,
+        // Multiplications, synchronization, loads and stores of half words cannot write the PC.
+        _ if word & 0x0e00_0090 == 0x0000_0090 => return None,
+        _ if word & 0x0f90_0090 == 0x0100_0080 => return None,
         _ if writes_pc && word & 0x0fb0_0000 == 0x0320_0000 => return None,
         // Data processing to the PC, except for what only compares.
         _ if writes_pc && word & 0x0e00_0000 == 0x0200_0000 => {
