@@ -332,7 +332,8 @@ fn boot(guest: &Guest) {
     ] {
         assert_eq!(named(name)["level"], level, "{initcalls:?}");
         assert_eq!(named(name)["result"], 0);
-        assert!(named(name)["duration_ns"].as_u64().unwrap() > 0);
+        // The clock of an early boot goes in steps of some milliseconds: a short one may take none.
+        assert!(named(name)["duration_ns"].is_u64(), "{initcalls:?}");
     }
 }
 
