@@ -25,6 +25,7 @@ use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::mapping;
 use crate::recording;
+use crate::render::unit;
 use crate::rescue::{Rescue, is_empty_dump};
 use crate::span::has_time;
 use crate::target::{Either, Fetched, LiveZephyr, TargetArgs, address_in, incomplete, trace_info};
@@ -241,6 +242,7 @@ impl Trace {
     /// A trace whose symbols are known already: those of a live target are needed before there is
     /// a trace.
     fn with_symbols(name: String, source: Box<dyn Source>, symbols: Arc<Symbols>) -> Self {
+        unit::set(source.info().unit);
         Self {
             name,
             source: label(source, &symbols),
@@ -453,6 +455,7 @@ pub fn open(
         descriptions: descriptions(&input.ctf.description)?,
         beside: input.ctf.with.clone(),
         event_names: input.ctf.rtems.names()?,
+        symfs: input.ctf.symfs.clone(),
         ..context.open_options(wanted)
     };
     if crate::rtems::is_address(path) {
@@ -567,7 +570,7 @@ pub fn refused(error: &OpenError) -> Report {
             "the first line of a raw file is the target's answer to `identify`; transfer the file \
              again, in binary mode",
         ),
-        OpenError::Memory { .. } => report,
+        OpenError::Memory { .. } | OpenError::HardwareTrace { .. } => report,
         _ => report.help(
             "kymo reads trace directories (CTF), the raw files of its targets, with --elf dumps of their \
              memory, and dumps of Zephyr's instrumentation; symbols are given with --elf",

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use kymo_analysis::calls::Callee;
 use kymo_analysis::selection::FunctionChoice;
-use kymo_event::{Addr, FunctionId, Identities, TraceInfo};
+use kymo_event::{Addr, FunctionId, Identities, Space, TraceInfo};
 use kymo_symbols::{Function, Symbols, spellings};
 
 use crate::context::Context;
@@ -115,7 +115,10 @@ impl<'s> Names<'s> {
         if unnamed == 0 {
             return;
         }
-        let advice = if self.symbols.is_empty() && !carries_names(identities) {
+        let has_files = |space: &Space| !space.mappings.is_empty();
+        let advice = if self.symbols.is_empty() && identities.spaces().iter().any(has_files) {
+            "the files that hold them have no symbols for them"
+        } else if self.symbols.is_empty() && !carries_names(identities) {
             "give the program's ELF file with --elf"
         } else {
             "they are not in the symbols that were given; is that the program that was traced?"

@@ -16,3 +16,4 @@ pub mod table;
 pub mod threads;
 pub mod times;
 pub mod tree;
+pub mod unit;

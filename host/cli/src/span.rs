@@ -1,11 +1,12 @@
 //! From when to when a trace is, and what is said where nothing of it was chosen.
 
 use kymo_analysis::replay::{Replay, Window};
-use kymo_event::{Batch, Row, StreamId, Time, TraceInfo, Unmet};
+use kymo_event::{Batch, Row, StreamId, Time, TimeUnit, TraceInfo, Unmet};
 
 use crate::context::Context;
 use crate::render::count::counted;
 use crate::render::duration::Seconds;
+use crate::render::unit;
 
 /// From when to when the events of a trace are, as far as it was read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,13 +56,20 @@ pub fn remark_nothing_chosen(window: Window, left_out: u64, span: Span, context:
     };
     let seconds = |time| {
         let origin = Time(0);
-        Seconds { time, origin }.to_string().trim_start().to_owned()
+        let unit = match unit::get() {
+            TimeUnit::Nanoseconds => "s",
+            unit => unit.suffix(),
+        };
+        format!(
+            "{} {unit}",
+            Seconds { time, origin }.to_string().trim_start()
+        )
     };
     // Behind the end of a window nothing is read.
     let runs = if window.end < begin {
-        format!("begins at {} s", seconds(begin))
+        format!("begins at {}", seconds(begin))
     } else {
-        format!("runs from {} s to {} s", seconds(begin), seconds(end))
+        format!("runs from {} to {}", seconds(begin), seconds(end))
     };
     let what = if window.begin > end || window.end < begin || window.begin > window.end {
         "no event is between --begin and --end"

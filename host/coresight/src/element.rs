@@ -258,6 +258,17 @@ impl Range {
     }
 }
 
+impl Range {
+    /// Whether it says that a branch without a condition was not taken, which no processor does: the code is not what ran.
+    ///
+    /// Of T32 that is not known: an instruction before may have made the branch conditional.
+    pub fn is_mismatch(&self) -> bool {
+        let is_branch = matches!(self.last.class, Class::Branch | Class::Indirect);
+        let is_never_conditional = !self.last.is_conditional && self.isa != Isa::T32;
+        !self.is_taken && is_branch && is_never_conditional
+    }
+}
+
 /// The last instruction of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Last {

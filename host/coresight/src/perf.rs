@@ -8,7 +8,11 @@
 //! these as raw bytes, sorts and copies the others, and brings decompression that a trace of several gigabytes has no use
 //! for.
 
+mod fields;
 mod metadata;
+mod time;
+
+pub use time::TimeConversion;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -18,6 +22,7 @@ use crate::frames::{self, FrameFormat, Frames, TraceId};
 use crate::input::Buffer;
 use crate::memory::{Bytes, Image, Images, MemorySpace};
 use crate::source::Source;
+use fields::{number, text, word};
 use metadata::Metadata;
 
 /// The first bytes of the file.
@@ -64,6 +69,8 @@ pub struct Recording {
     pub threads: BTreeMap<u32, Thread>,
     /// The process of each buffer, if it is one thread's.
     pub processes: Vec<Option<u32>>,
+    /// How timestamps become nanoseconds, if they are of the counter of which the file says so.
+    pub conversion: Option<TimeConversion>,
 }
 
 impl Recording {
@@ -315,6 +322,7 @@ struct Walk {
     ids: Vec<(u32, TraceId)>,
     mappings: Vec<Mapping>,
     threads: BTreeMap<u32, Thread>,
+    conversion: Option<TimeConversion>,
 }
 
 impl Walk {
@@ -346,6 +354,7 @@ impl Walk {
                 21 => self.hardware_id(record),
                 64 if self.sample_id.0 == 0 => self.sample_id = SampleId::of_attr(record),
                 70 => self.metadata = Some(Metadata::read(record, at as u64)?),
+                79 => self.conversion = TimeConversion::read(record),
                 71 => at += self.auxtrace(record, at, data.end),
                 81 | 83 => {
                     return Err(Error::Format {
@@ -497,6 +506,7 @@ impl Walk {
             missing: 0,
             threads: self.threads,
             processes: Vec::new(),
+            conversion: self.conversion.filter(|_| metadata.has_virtual_time()),
         };
         let mut used = vec![false; self.runs.len()];
         for place in &self.places {
@@ -596,25 +606,4 @@ fn sources(metadata: &Metadata, ids: &[(u32, TraceId)], cpu: Option<u32>) -> Vec
         .collect();
     sources.sort_by_key(|(number, _)| (Some(*number) != cpu, *number));
     sources.into_iter().map(|(_, source)| source).collect()
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(
-        bytes.get(at..at.checked_add(4)?)?.try_into().ok()?,
-    ))
-}
-
-fn number(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(
-        bytes.get(at..at.checked_add(8)?)?.try_into().ok()?,
-    ))
-}
-
-fn text(record: &[u8], at: usize) -> String {
-    let rest = record.get(at..).unwrap_or_default();
-    let len = rest
-        .iter()
-        .position(|byte| *byte == 0)
-        .unwrap_or(rest.len());
-    String::from_utf8_lossy(&rest[..len]).into_owned()
 }

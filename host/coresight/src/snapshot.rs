@@ -3,6 +3,10 @@
 //! The layout is that of the Arm debugger's "snapshot" export as OpenCSD's `trc_pkt_lister` reads it: `snapshot.ini` lists
 //! device files and names the trace metadata, which lists buffers, says which source writes into which buffer and which
 //! core a source belongs to. A device file has the registers that configure a source, or the memory of a core.
+//!
+//! A raw buffer beside a configuration in TOML is read as such a snapshot, too.
+
+mod configuration;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -77,13 +81,33 @@ pub struct Buffer {
 }
 
 impl Snapshot {
-    /// Whether `path` is a snapshot: a directory with a `snapshot.ini`, or that file.
+    /// Whether `path` is a snapshot: a directory with a `snapshot.ini`, that file, or a configuration in TOML that says
+    /// what a raw buffer holds.
     pub fn is_at(path: &Path) -> bool {
         path.join("snapshot.ini").is_file()
             || path.file_name().is_some_and(|name| name == "snapshot.ini")
+            || Self::configuration_at(path).is_some()
     }
 
-    /// Reads the `.ini` files of the snapshot at `path`.
+    /// The configuration in a file, if it is one.
+    fn configuration_at(path: &Path) -> Option<String> {
+        let about = std::fs::metadata(path).ok()?;
+        if !about.is_file() || about.len() > configuration::LARGEST {
+            return None;
+        }
+        let text = String::from_utf8(std::fs::read(path).ok()?).ok()?;
+        configuration::is_one(&text).then_some(text)
+    }
+
+    /// A raw buffer with a configuration: see the module `configuration`. Its files are below `directory`.
+    ///
+    /// # Errors
+    /// [`Error::Value`] if the configuration is malformed.
+    pub fn of_configuration(directory: &Path, text: &str) -> Result<Self, Error> {
+        configuration::read(directory, "configuration", text)
+    }
+
+    /// Reads the `.ini` files of the snapshot at `path`, or the configuration there.
     ///
     /// # Errors
     /// [`Error`] if a file is missing or malformed.
@@ -93,6 +117,9 @@ impl Snapshot {
         } else {
             path.parent().unwrap_or(path).to_owned()
         };
+        if let Some(text) = Self::configuration_at(path) {
+            return configuration::read(&directory, &path.display().to_string(), &text);
+        }
         let main = Ini::read(&directory, Path::new("snapshot.ini"))?;
         let mut snapshot = Snapshot {
             directory,

@@ -37,6 +37,6 @@ pub use identity::{
 pub use trace::{ClockCorrection, Damage, StreamInfo, TraceInfo};
 pub use units::{
     Addr, Cpu, Duration, FunctionId, InterruptId, Irq, Picoseconds, SpaceId, StreamId, ThreadId,
-    Ticks, Tid, Time,
+    Ticks, Tid, Time, TimeUnit,
 };
 pub use wall::{Date, Moment, WallClock};

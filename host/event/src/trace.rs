@@ -1,6 +1,8 @@
 //! What is known of a trace as a whole.
 
-use crate::{Addr, Cpu, Identities, RecordingCost, SpaceId, StreamId, ThreadId, Time, WallClock};
+use crate::{
+    Addr, Cpu, Identities, RecordingCost, SpaceId, StreamId, ThreadId, Time, TimeUnit, WallClock,
+};
 
 /// A trace, before (and, for what only its end can tell, after) its events are read.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,6 +16,8 @@ pub struct TraceInfo {
     /// The run-time address of the start of the program's text, if the trace tells: with position-
     /// independent programs it is not the address in the ELF.
     pub text_base: Option<Addr>,
+    /// What times and durations count.
+    pub unit: TimeUnit,
     /// Ticks of the target's clock a second, if the trace tells.
     pub clock_hz: Option<u64>,
     /// The time of day by the times of the events, if the trace tells.

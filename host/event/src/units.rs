@@ -74,6 +74,45 @@ number!(
     StreamId(u32), "{}"
 );
 
+/// What [`Time`] and [`Duration`] count in a trace. Where a trace has no time, something else stands in its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TimeUnit {
+    /// Nanoseconds.
+    #[default]
+    Nanoseconds,
+    /// Instructions that were executed: hardware trace without time.
+    Instructions,
+    /// Cycles of the processor.
+    Cycles,
+    /// Ticks of a clock whose frequency the trace does not tell.
+    Ticks,
+}
+
+impl TimeUnit {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Nanoseconds,
+        Self::Instructions,
+        Self::Cycles,
+        Self::Ticks,
+    ];
+
+    /// Its name, as outputs for programs have it behind `total_` and the like.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "ns",
+            Self::Instructions => "instructions",
+            Self::Cycles => "cycles",
+            Self::Ticks => "ticks",
+        }
+    }
+
+    /// Whether it is a unit of time.
+    pub const fn is_time(self) -> bool {
+        matches!(self, Self::Nanoseconds)
+    }
+}
+
 impl Time {
     /// The time from `earlier` to this one; `None` if that lies in the future of this one.
     pub fn since(self, earlier: Self) -> Option<Duration> {

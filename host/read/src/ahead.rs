@@ -116,6 +116,7 @@ fn rest(info: &TraceInfo) -> TraceInfo {
         format: info.format.clone(),
         build_id: info.build_id.clone(),
         text_base: info.text_base,
+        unit: info.unit,
         clock_hz: info.clock_hz,
         wall_clock: info.wall_clock.clone(),
         clock_corrections: info.clock_corrections.clone(),

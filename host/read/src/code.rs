@@ -9,7 +9,7 @@ pub(crate) const FIELD: &str = "code";
 
 /// Adds to events with an address of code what that is: `function_at` gives `function at file:line`, or `None`.
 ///
-/// Only of sources that have such fields, which are recordings of RTEMS's; all others are passed on as they are.
+/// Only of sources that have such fields, which are recordings of RTEMS's and Arm hardware trace; all others are passed on as they are.
 pub fn resolve_code<S: Source>(
     source: S,
     function_at: impl Fn(Addr) -> Option<String> + Send,
@@ -36,7 +36,9 @@ impl<S: Source, F: Fn(Addr) -> Option<String> + Send> Source for ResolveCode<S, 
 
     fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
         let more = self.source.fill(batch)?;
-        if self.source.info().format != crate::rtems_record::FORMAT {
+        if ![crate::rtems_record::FORMAT, crate::coresight::FORMAT]
+            .contains(&self.source.info().format.as_str())
+        {
             return Ok(more);
         }
         let address = |fields: &[Field]| match fields.first() {

@@ -92,6 +92,14 @@ pub enum OpenError {
         /// Where, what was expected, and what is there.
         message: String,
     },
+    /// A recording of hardware trace cannot be used.
+    #[error("{}: {message}", path.display())]
+    HardwareTrace {
+        /// The input.
+        path: PathBuf,
+        /// Where, what was expected, and what is there.
+        message: String,
+    },
     /// The mapping does not fit the trace.
     #[error("the mapping does not fit the trace: {0}")]
     Mapping(#[from] MappingError),
@@ -120,6 +128,7 @@ impl OpenError {
             | Self::Several { .. }
             | Self::Version { .. }
             | Self::Memory { .. }
+            | Self::HardwareTrace { .. }
             | Self::Mapping(_)
             | Self::Identity { .. } => 0,
         }

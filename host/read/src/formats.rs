@@ -24,6 +24,7 @@
 //! A probe asks for no more bytes than it needs, because a pipe waits for them. It may look at the options: raw memory is
 //! an input only beside its program.
 
+pub mod coresight;
 pub mod ctf;
 pub mod ftrace;
 pub mod kymo;
@@ -64,7 +65,7 @@ pub(crate) struct Format {
 }
 
 /// All formats. Of those that are equally sure the first one is asked first.
-pub(crate) static FORMATS: [Format; 9] = [
+pub(crate) static FORMATS: [Format; 10] = [
     Format {
         what: "a CTF trace directory",
         probe: probes::directory::probe,
@@ -84,6 +85,11 @@ pub(crate) static FORMATS: [Format; 9] = [
         what: "a directory of raw pages of ftrace",
         probe: ftrace::raw::probe,
         open: ftrace::raw::open,
+    },
+    Format {
+        what: "a recording of Arm hardware trace (perf.data, or a directory with a snapshot.ini)",
+        probe: coresight::probe,
+        open: coresight::open,
     },
     Format {
         what: "ftrace's text",

@@ -15,6 +15,7 @@
 //! | a trace.dat of Linux's ftrace, its raw pages, or the kernel's text | `ftrace`: functions, threads, interrupts, system calls |
 //! | recordings of SEGGER SystemView, what it left in memory | [`systemview`] |
 //! | a recording of RTEMS's events: a stream, a dump, a console's log | [`rtems_record`] |
+//! | Arm hardware trace: perf.data, OpenCSD's snapshots | [`coresight`]: functions, threads, exceptions of the whole path |
 //! | what a target with Zephyr's instrumentation subsystem sent | [`zephyr_instrumentation`] |
 //!
 //! A format knows bytes and fields; what an event *means* is said by a dialect (`dialects/`), so
@@ -67,7 +68,7 @@ mod source;
 mod summary;
 
 pub use formats::ftrace::FtraceTrace;
-pub use formats::{kymo, rtems_record, systemview, zephyr_instrumentation};
+pub use formats::{coresight, kymo, rtems_record, systemview, zephyr_instrumentation};
 pub mod profile_table;
 
 pub use ahead::read_ahead;

@@ -36,6 +36,9 @@ pub struct OpenOptions {
     pub beside: Vec<PathBuf>,
     /// Names for the events of a recording of RTEMS's, in the place of its own.
     pub event_names: Option<Arc<crate::rtems_record::EventNames>>,
+    /// Below which directory the files are that processes of a recording of hardware trace had mapped. Without it they are
+    /// looked for beside the recording (in `symfs`, then by their paths), then on this machine.
+    pub symfs: Option<PathBuf>,
     /// How many threads may work on it: with more than one, the input is read ahead on a thread of its own.
     /// That changes nothing of what is read.
     pub threads: usize,
@@ -51,6 +54,7 @@ impl Default for OpenOptions {
             descriptions: Vec::new(),
             beside: Vec::new(),
             event_names: None,
+            symfs: None,
             threads: std::thread::available_parallelism().map_or(1, NonZero::get),
         }
     }

@@ -168,6 +168,13 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         write(&mut trace, &part, format, output, &options, context)
     });
     written.map_err(|report| trace.kept(report))?;
+    let unit = trace.info().unit;
+    if !unit.is_time() {
+        context.note(format_args!(
+            "times are {}, not nanoseconds, whatever a viewer calls them",
+            unit.suffix()
+        ));
+    }
     trace.remark(context);
     trace.verdict()
 }

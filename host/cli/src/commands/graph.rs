@@ -21,6 +21,7 @@ use crate::render::duration::Human;
 use crate::render::escape::escaped;
 use crate::render::palette::Palette;
 use crate::render::share::percent;
+use crate::render::unit;
 use crate::span::{Span, remark_replay};
 
 /// Deeper lines are not shown: they would be wider than any screen.
@@ -287,8 +288,12 @@ impl Printer<'_> {
         let heading = palette.heading;
         writeln!(
             out,
-            "{heading}{:>10}  {:>7}  {:>10}  {:>10}  {order}{heading:#}",
-            time, "%", "SELF", "COUNT"
+            "{heading}{:>10}  {:>7}  {:>10}  {:>10}  {order}{}{heading:#}",
+            time,
+            "%",
+            "SELF",
+            "COUNT",
+            unit::heading()
         )?;
         // What is left to write: groups of one level, the last one first, and how they are indented. Not by recursion:
         // stacks can be deeper than ours.
@@ -379,6 +384,7 @@ impl Printer<'_> {
                 object.member("address", address);
             }
             object.end();
+            unit::name_members(&mut line);
             line.push(b'\n');
             out.write_all(&line)?;
             let below = self.below(group);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use kymo_event::{
     Batch, ClockCorrection, Date, Duration, FunctionId, InterruptKind, RowKind, Space, SpaceKind,
-    TraceInfo, Wanted,
+    TimeUnit, TraceInfo, Wanted,
 };
 use kymo_export::json::{Object, list};
 use kymo_read::{ReadError, Source, StreamSummary, Summary};
@@ -21,6 +21,7 @@ use crate::render::duration::Seconds;
 use crate::render::escape::escaped;
 use crate::render::palette::Palette;
 use crate::render::table::{Align, Table};
+use crate::render::unit;
 use crate::target::address_in;
 
 /// The options of `kymo info`.
@@ -202,8 +203,15 @@ impl Facts<'_> {
         if let (Some(start), Some(end)) = (summary.start, summary.end) {
             let zero = kymo_event::Time(0);
             let seconds = |time| Seconds { time, origin: zero }.to_string();
-            line("start", &format_args!("{} s", seconds(start).trim_start()))?;
-            line("end", &format_args!("{} s", seconds(end).trim_start()))?;
+            let unit = match info.unit {
+                TimeUnit::Nanoseconds => "s",
+                unit => unit.suffix(),
+            };
+            line(
+                "start",
+                &format_args!("{} {unit}", seconds(start).trim_start()),
+            )?;
+            line("end", &format_args!("{} {unit}", seconds(end).trim_start()))?;
             if let Some(span) = end.since(start) {
                 line("span", &span.with_unit())?;
             }
@@ -359,6 +367,7 @@ impl Facts<'_> {
             .object("symbols", |object| self.symbols_json(object))
             .member("warnings", self.warnings.as_slice());
         object.end();
+        unit::name_members(&mut line);
         line.push(b'\n');
         out.write_all(&line)
     }

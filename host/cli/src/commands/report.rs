@@ -267,7 +267,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         );
     }
     let symbols = trace.symbols();
-    let mut choice = Choice::of(args, &USUAL, "total")?;
+    let mut choice = Choice::of(args, columns::usual(trace.info()), "total")?;
     let of_functions = args.by == [By::Function];
     let grouping = (!of_functions).then(|| Grouping {
         groups: Default::default(),

@@ -23,6 +23,7 @@ use crate::render::ftrace::Tracer;
 use crate::render::listing::Listing;
 use crate::render::times::{TimeKind, Times};
 use crate::render::tree::{Tree, TreeOptions};
+use crate::render::unit;
 use crate::rescue::is_empty_dump;
 use crate::span::{Span, has_time, remark_replay};
 use crate::systemview;
@@ -438,10 +439,12 @@ fn json(
                 _ => {}
             });
             if lines.len() >= LINES {
+                unit::name_members(&mut lines);
                 out.write_all(&lines)?;
                 lines.clear();
             }
         }
+        unit::name_members(&mut lines);
         out.write_all(&lines)?;
         lines.clear();
         Ok(more(!span.is_behind(window)))
@@ -453,6 +456,7 @@ fn json(
             repair_line(&mut lines, &step, None, &mut tracks, identities, names);
         });
     }
+    unit::name_members(&mut lines);
     out.write_all(&lines)?;
     chooser.remark(span, context);
     read

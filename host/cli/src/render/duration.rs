@@ -9,6 +9,8 @@ use std::fmt;
 
 use kymo_event::{Duration, Time, push_number, push_three};
 
+use super::unit;
+
 /// The width of a duration: `999.999 us`.
 pub const WIDTH: usize = 10;
 
@@ -22,6 +24,9 @@ impl Human {
     /// Adds it to a text.
     pub fn push(self, out: &mut String) {
         let ns = self.0.0;
+        if !unit::get().is_time() {
+            return push_padded(out, ns, 10);
+        }
         let rounded = |unit: u64| ns / unit + u64::from(ns % unit >= unit / 2);
         let (thousandths, unit) = match ns {
             0..1_000_000 => (ns, " us"),
@@ -55,7 +60,7 @@ pub(super) fn push_padded(out: &mut String, number: u64, width: u32) {
     push_number(number, out);
 }
 
-/// Shows a moment as seconds with nine decimals, padded on the left to 15 columns: enough for
+/// Shows a moment as seconds with nine decimals (where the trace has no time, as the number that it has), padded on the left to 15 columns: enough for
 /// days. With `origin` as zero it counts from there.
 #[derive(Clone, Copy, Debug)]
 pub struct Seconds {
@@ -71,6 +76,10 @@ impl Seconds {
         let ns = i128::from(self.time.0) - i128::from(self.origin.0);
         // Two times of 64 bits are not further apart than 64 bits without a sign.
         let apart = ns.unsigned_abs() as u64;
+        if !unit::get().is_time() {
+            let sign = if ns < 0 { "-" } else { "" };
+            return out.push_str(&format!("{:>15}", format!("{sign}{apart}")));
+        }
         let (whole, rest) = (apart / 1_000_000_000, apart % 1_000_000_000);
         if ns < 0 {
             out.push_str(&format!("{:>5}", format_args!("-{whole}").to_string()));

@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use kymo_event::{Date, Time, TraceInfo, WallClock};
+use kymo_event::{Date, Time, TimeUnit, TraceInfo, WallClock};
 
 use crate::diagnostic::Report;
 use crate::input::Events;
 
 use super::duration::Seconds;
+use super::unit;
 
 /// What times are shown as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -58,9 +59,14 @@ impl Times {
     }
 
     /// What stands over the column.
-    pub const fn heading(&self) -> &'static str {
+    pub fn heading(&self) -> &'static str {
         match self.kind {
-            TimeKind::Absolute | TimeKind::Relative => "       TIME [s]",
+            TimeKind::Absolute | TimeKind::Relative => match unit::get() {
+                TimeUnit::Nanoseconds => "       TIME [s]",
+                TimeUnit::Instructions => "   INSTRUCTIONS",
+                TimeUnit::Cycles => "         CYCLES",
+                TimeUnit::Ticks => "          TICKS",
+            },
             TimeKind::Date => "DATE                          ",
         }
     }

@@ -17,6 +17,8 @@ pub(super) struct Metadata {
 pub(super) struct Unit {
     pub cpu: u32,
     pub protocol: Protocol,
+    /// Whether its timestamps are those of the virtual counter, which is the kernel's own.
+    pub has_virtual_time: bool,
 }
 
 const CS_ETM: u32 = 3;
@@ -25,6 +27,11 @@ const MAGIC_ETMV4: u64 = 0x4040_4040_4040_4040;
 const MAGIC_ETE: u64 = 0x5050_5050_5050_5050;
 
 impl Metadata {
+    /// Whether the timestamps of all units are those of the virtual counter.
+    pub fn has_virtual_time(&self) -> bool {
+        !self.units.is_empty() && self.units.iter().all(|unit| unit.has_virtual_time)
+    }
+
     /// Reads the record's body, which ends at `end` of the file.
     pub fn read(record: &[u8], end: u64) -> Result<Self, Error> {
         let kind = word(record, 0).unwrap_or_default();
@@ -116,7 +123,17 @@ impl Metadata {
                     });
                 }
             };
-            metadata.units.push(Unit { cpu, protocol });
+            // Bits TS of TRFCR_EL1: 1 is the virtual counter.
+            let source = match magic {
+                MAGIC_ETMV4 => register(7)?,
+                MAGIC_ETE => register(8)?,
+                _ => 0,
+            };
+            metadata.units.push(Unit {
+                cpu,
+                protocol,
+                has_virtual_time: source == 1,
+            });
             at += 8 * count;
         }
         Ok(metadata)

@@ -1,5 +1,6 @@
 //! Tests of `kymo-coresight` on captures of real trace units, against the listings of OpenCSD 1.8.0.
 
+mod calls;
 mod classes;
 mod data;
 mod elements;

@@ -118,3 +118,43 @@ fn build_ids_beside_the_records() {
     let id = kymo_coresight::memory::build_id(&file).expect("a build ID");
     assert_eq!(mapping.map(|mapping| &mapping.build_id), Some(&id));
 }
+
+#[test]
+fn timestamps_become_nanoseconds_where_the_counter_is_the_kernel_s() {
+    let Some(folder) = data::folder() else { return };
+    let path = folder.join("perf/ete-001-raw.perf.data");
+    let plain = std::fs::read(path).expect("a recording");
+    // A record at the end of the data: its size is in the header, at 48.
+    let number = |bytes: &[u8], at: usize| {
+        usize::try_from(u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())).unwrap()
+    };
+    let end = number(&plain, 40) + number(&plain, 48);
+    let mut record = vec![79, 0, 0, 0, 0, 0, 32, 0];
+    for field in [4u64, 1 << 5, 1000] {
+        record.extend(field.to_le_bytes());
+    }
+    let mut bytes = plain.clone();
+    bytes.splice(end..end, record);
+    let size = (number(&plain, 48) + 32) as u64;
+    bytes[48..56].copy_from_slice(&size.to_le_bytes());
+    // The trace unit does not say that its timestamps are of that counter.
+    assert_eq!(perf::read(&bytes).expect("a recording").conversion, None);
+    // ETE's metadata: magic, CPU, 8 or 9 parameters of which the last is the source of timestamps.
+    let magic = [0x50u8; 8];
+    let at = bytes.windows(8).position(|found| found == magic).unwrap();
+    let parameters = number(&bytes, at + 16);
+    let behind = at + 24 + 8 * parameters;
+    if parameters == 8 {
+        bytes.splice(behind..behind, 1u64.to_le_bytes());
+        bytes[at + 16] = 9;
+        // AUXTRACE_INFO and the data are 8 bytes longer.
+        let info = at - 40;
+        let longer = u16::from_le_bytes([bytes[info + 6], bytes[info + 7]]) + 8;
+        bytes[info + 6..info + 8].copy_from_slice(&longer.to_le_bytes());
+        bytes[48..56].copy_from_slice(&(size + 8).to_le_bytes());
+    } else {
+        bytes[behind - 8..behind].copy_from_slice(&1u64.to_le_bytes());
+    }
+    let conversion = perf::read(&bytes).expect("a recording").conversion;
+    assert_eq!(conversion.map(|it| it.nanoseconds(100)), Some(1200));
+}

@@ -33,15 +33,17 @@ pub static FORMAT: Format = Format {
     open,
 };
 
-/// The first row.
-const HEADER: &str = "time_ns,cpu,thread,thread_name,name,function,fields\n";
+/// The first row, behind the time.
+const HEADER: &str = ",cpu,thread,thread_name,name,function,fields\n";
 
 fn open<'a>(
-    _info: &TraceInfo,
+    info: &TraceInfo,
     context: Context<'a>,
     destination: Destination<'a>,
 ) -> io::Result<Box<dyn Sink + 'a>> {
     let mut out = Output::new(destination.writer()?);
+    let time = format!("time_{}", info.unit.suffix());
+    out.bytes.extend_from_slice(time.as_bytes());
     out.bytes.extend_from_slice(HEADER.as_bytes());
     Ok(Box::new(Csv {
         out,

@@ -7,7 +7,7 @@
 use std::io::{self, BufWriter, Write};
 
 use inferno::flamegraph::{self, Options};
-use kymo_event::{Batch, TraceInfo, Wanted};
+use kymo_event::{Batch, TimeUnit, TraceInfo, Wanted};
 
 use crate::Summary;
 use crate::format::{Context, Destination, Format, Shape, Sink, Takes};
@@ -71,8 +71,12 @@ impl Sink for FlameGraph<'_> {
         // XML has no control characters.
         options.title = self.title.replace(char::is_control, " ");
         // A picture travels without the command line that made it, so it says itself what is missing.
-        options.subtitle = Some(format!("width: time on the CPU; {summary}"));
-        "ns".clone_into(&mut options.count_name);
+        let width = match info.unit {
+            TimeUnit::Nanoseconds => "time on the CPU",
+            unit => unit.suffix(),
+        };
+        options.subtitle = Some(format!("width: {width}; {summary}"));
+        info.unit.suffix().clone_into(&mut options.count_name);
         options.hash = true;
         let empty = lines.is_empty();
         match flamegraph::from_lines(

@@ -11,7 +11,7 @@
 
 use std::io;
 
-use kymo_event::{Batch, Event, EventKind, TraceInfo, Wanted};
+use kymo_event::{Batch, Event, EventKind, TimeUnit, TraceInfo, Wanted};
 
 use crate::Summary;
 use crate::format::{Context, Destination, Format, Shape, Sink, Takes};
@@ -92,7 +92,7 @@ fn begin<'o>(out: &'o mut Vec<u8>, kind: &str, info: &TraceInfo, event: &Event) 
     let mut object = Object::begin(out);
     object
         .member("type", kind)
-        .member("time_ns", event.time)
+        .member(time_member(info), event.time)
         .member("cpu", event.cpu)
         .member(
             "thread",
@@ -100,4 +100,14 @@ fn begin<'o>(out: &'o mut Vec<u8>, kind: &str, info: &TraceInfo, event: &Event) 
         )
         .member("thread_name", thread_name(info, event));
     object
+}
+
+/// The member that has the time.
+const fn time_member(info: &TraceInfo) -> &'static str {
+    match info.unit {
+        TimeUnit::Nanoseconds => "time_ns",
+        TimeUnit::Instructions => "time_instructions",
+        TimeUnit::Cycles => "time_cycles",
+        TimeUnit::Ticks => "time_ticks",
+    }
 }

@@ -14,7 +14,7 @@ use kymo_ctf::metadata::{EventClass, Metadata, Scope};
 use kymo_ctf::{Message, Projection, StreamReader, Trace};
 use kymo_event::{
     Addr, ClockGap, Cpu, Duration, EventKind, Field, FunctionId, Gap, Identities, InterruptId,
-    InterruptKind, Irq, RecordingCause, RowKind, ThreadId, Tid, TraceInfo, Value,
+    InterruptKind, Irq, RecordingCause, RowKind, ThreadId, Tid, TimeUnit, TraceInfo, Value,
 };
 use kymo_wire::event::METADATA_STREAM;
 
@@ -397,6 +397,10 @@ impl Export {
             space.build_id.clone_from(&id);
         }
         info.text_base = base.or(info.text_base);
+        if let Some(unit) = env_text(metadata, "kymo_unit") {
+            let named = |known: &TimeUnit| known.suffix() == unit;
+            info.unit = TimeUnit::ALL.into_iter().find(named).unwrap_or_default();
+        }
         info.build_id = id.or(info.build_id.take());
         let identities = &mut info.identities;
         let streams = info.streams.iter_mut().skip(first);

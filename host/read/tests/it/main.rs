@@ -3,6 +3,7 @@
 mod any_input;
 mod babeltrace;
 mod clocks;
+mod coresight;
 mod ctf;
 mod damage;
 mod dumps;

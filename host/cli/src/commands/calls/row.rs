@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use kymo_analysis::calls::{CallId, Callee, End, How};
-use kymo_event::{Cpu, Duration, Identities, ThreadId, Time, TraceInfo};
+use kymo_event::{Cpu, Duration, Identities, ThreadId, Time, TimeUnit, TraceInfo};
 use kymo_export::json::Object;
 
 use super::Layout;
@@ -13,6 +13,7 @@ use crate::names::Names;
 use crate::render::duration::{Human, Seconds, WIDTH};
 use crate::render::palette::{Palette, paint};
 use crate::render::threads::{ThreadNames, cell};
+use crate::render::unit;
 
 /// The widest that the column of threads gets.
 const WIDEST: usize = 20;
@@ -122,7 +123,10 @@ impl<'a> Writer<'a> {
             Layout::Text => writeln!(
                 self.out,
                 "{heading}{:>15}  {:>WIDTH$}   {:>WIDTH$}   CPU  {:<threads$}  DEPTH  {:<13}  FUNCTION  (CALLER){heading:#}",
-                "BEGIN [s]",
+                match unit::get() {
+                    TimeUnit::Nanoseconds => "BEGIN [s]".to_owned(),
+                    unit => format!("[{}]", unit.suffix()),
+                },
                 "DURATION",
                 "SELF",
                 "THREAD",
@@ -130,9 +134,13 @@ impl<'a> Writer<'a> {
                 threads = self.width
             ),
             Layout::Json => Ok(()),
-            Layout::Csv => self.out.write_all(
-                b"thread,thread_name,cpu,function,begin_ns,duration_ns,self_ns,depth,caller,ended,doubtful\n",
-            ),
+            Layout::Csv => {
+                let unit = unit::get().suffix();
+                writeln!(
+                    self.out,
+                    "thread,thread_name,cpu,function,begin_{unit},duration_{unit},self_{unit},depth,caller,ended,doubtful"
+                )
+            }
         }
     }
 
@@ -245,6 +253,7 @@ impl<'a> Writer<'a> {
             Callee::Unknown => {}
         }
         object.end();
+        unit::name_members(&mut self.line);
         self.line.push(b'\n');
     }
 

@@ -26,6 +26,7 @@ use crate::render::duration::{Human, Seconds};
 use crate::render::escape::escaped;
 use crate::render::palette::Palette;
 use crate::render::threads::ThreadNames;
+use crate::render::unit;
 use crate::span::{Span, remark_replay};
 use crate::target::address_in;
 
@@ -267,8 +268,13 @@ impl Printer<'_> {
         let heading = palette.heading;
         writeln!(
             out,
-            "{heading}{:>10}  {:>10}  {:>10}  {:>7}  {:>7}  CALLED{heading:#}",
-            "TOTAL", "MEDIAN", "SELF", "COUNT", "MEDIAN"
+            "{heading}{:>10}  {:>10}  {:>10}  {:>7}  {:>7}  CALLED{}{heading:#}",
+            "TOTAL",
+            "MEDIAN",
+            "SELF",
+            "COUNT",
+            "MEDIAN",
+            unit::heading()
         )?;
         let Some(root) = self.view.roots().into_iter().next() else {
             return Ok(());

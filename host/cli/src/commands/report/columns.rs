@@ -9,13 +9,14 @@ mod list;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use kymo_event::{Condition, Cpu, Duration, Operand, Subject, Tid, Time};
+use kymo_event::{Condition, Cpu, Duration, Operand, Subject, Tid, Time, TraceInfo};
 use kymo_export::json::Object;
 
 use super::entry::{Entry, Run};
 use crate::render::duration::Human;
 use crate::render::share::percent;
 use crate::render::table::Align;
+use crate::render::unit;
 pub use list::COLUMNS;
 
 /// A column.
@@ -79,6 +80,19 @@ pub const USUAL: [&str; 9] = [
     "count", "missing", "total", "self", "self%", "avg", "min", "max", "name",
 ];
 
+/// The same for hardware trace, which is of many programs and libraries.
+const OF_FILES: [&str; 11] = [
+    "count", "missing", "total", "self", "self%", "avg", "min", "max", "space", "object", "name",
+];
+
+/// The columns of a table of functions for which nobody said which, by the trace.
+pub fn usual(info: &TraceInfo) -> &'static [&'static str] {
+    match info.format == kymo_read::coresight::FORMAT {
+        true => &OF_FILES,
+        false => &USUAL,
+    }
+}
+
 /// Those of a table of threads, where the trace tells when they ran.
 pub const OF_THREADS: [&str; 13] = [
     "id",
@@ -116,11 +130,19 @@ impl Column {
     fn kind(&self) -> Kind {
         match self.name {
             "name" | "function" | "file" | "line" | "call-site" | "thread" | "irq" | "space"
-            | "child" | "id" => Kind::Text,
+            | "object" | "child" | "id" => Kind::Text,
             "count" | "missing" | "callers" | "callees" | "child-count" | "call-sites"
             | "total%" | "self%" | "load%" | "priority" | "runs" | "readies" | "stack" | "used"
             | "cpu" => Kind::Number,
             _ => Kind::Time,
+        }
+    }
+
+    /// What stands above it: of times, with their unit if that is none of time.
+    pub fn title(&self) -> Cow<'static, str> {
+        match self.kind() {
+            Kind::Time => format!("{}{}", self.heading, unit::heading()).into(),
+            Kind::Number | Kind::Text => self.heading.into(),
         }
     }
 

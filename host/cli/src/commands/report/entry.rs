@@ -25,6 +25,8 @@ pub struct Entry {
     /// The number of its thread, if it is of one.
     pub thread: Option<String>,
     pub location: Option<Location>,
+    /// The file that holds the function, where the trace tells, without its directories.
+    pub object: Option<String>,
     pub row: Row,
     /// How many calls there were at most; `None` if that is not known.
     pub count_max: Option<u64>,
@@ -57,6 +59,17 @@ pub struct Run {
     pub number: Option<String>,
     pub priority: Option<i64>,
     pub stack: Option<Stack>,
+}
+
+/// The file that was mapped where a function is, without its directories.
+pub fn object(callee: Callee, identities: &Identities) -> Option<String> {
+    let Callee::Function(id) = callee else {
+        return None;
+    };
+    let function = identities.function(id)?;
+    let space = identities.space(function.space)?;
+    let path = &space.mappings.get(function.mapping? as usize)?.path;
+    Some(path.rsplit('/').next().unwrap_or(path).to_owned())
 }
 
 /// Callers and callees of a function.
@@ -111,6 +124,7 @@ impl Entry {
             key: Key::default(),
             thread: None,
             location: None,
+            object: None,
             row,
             count_max: None,
             total_max: None,

@@ -14,6 +14,7 @@ use crate::render::count::counted;
 use crate::render::palette::Palette;
 use crate::render::share::percent;
 use crate::render::table::Table;
+use crate::render::unit;
 
 /// Writes the table as text.
 pub fn text(
@@ -25,11 +26,14 @@ pub fn text(
     whole: Whole,
 ) -> std::io::Result<()> {
     let of = by.last().copied().unwrap_or_default();
-    let headings = columns.iter().map(|column| match column.name {
-        "name" => (of.heading(), of.align()),
-        _ => (column.heading, column.align()),
-    });
-    let mut table = Table::new(headings);
+    let headings: Vec<_> = columns
+        .iter()
+        .map(|column| match column.name {
+            "name" => (of.heading().into(), of.align()),
+            _ => (column.title(), column.align()),
+        })
+        .collect();
+    let mut table = Table::new(headings.iter().map(|(title, align)| (&**title, *align)));
     let shared = Shared::of(by, columns, entries);
     for entry in entries {
         table.row(columns.iter().map(|column| match column.name {
@@ -181,6 +185,7 @@ pub fn json(
         column.member(entry, whole, &mut object);
     }
     object.end();
+    unit::name_members(&mut line);
     line.push(b'\n');
     out.write_all(&line)
 }

@@ -14,7 +14,7 @@ use kymo_event::{Duration, Filter, InterruptId, ThreadId, TraceInfo};
 use kymo_symbols::Symbols;
 
 use super::by::{By, Key, Within};
-use super::entry::{Child, Entry, Place, Relations, Run, describe};
+use super::entry::{Child, Entry, Place, Relations, Run, describe, object};
 use super::replays::TableReplay;
 use crate::names::Names;
 
@@ -114,6 +114,7 @@ impl Rows<'_> {
         labels.push((By::Function, name));
         Entry {
             location,
+            object: object(callee, identities),
             ..Entry::new(callee, place, labels, row)
         }
     }

@@ -165,6 +165,9 @@ fn environment(info: &TraceInfo, context: Context<'_>) -> Vec<(String, EnvValue)
         ("kymo_program", context.options.program.clone()),
         ("kymo_format", info.format.clone()),
     ];
+    if !info.unit.is_time() {
+        facts.push(("kymo_unit", info.unit.suffix().to_owned()));
+    }
     if let Some(base) = info.text_base {
         facts.push(("kymo_text_base", base.to_string()));
     }

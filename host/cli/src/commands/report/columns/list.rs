@@ -7,7 +7,7 @@ use super::super::entry::{Entry, Run};
 use super::{Column, Get, Needs, Value, Whole};
 
 /// All columns, in the order in which help lists them.
-pub static COLUMNS: [Column; 46] = [
+pub static COLUMNS: [Column; 47] = [
     column("count", "COUNT", "calls", |it, _| {
         Value::Count(it.row.count)
     }),
@@ -258,6 +258,12 @@ pub static COLUMNS: [Column; 46] = [
     of(By::Irq, "the interrupt, with --by irq"),
     of(By::Cpu, "the processor on which calls began, with --by cpu"),
     of(By::Space, "the address space"),
+    column(
+        "object",
+        "OBJECT",
+        "the file that holds the function, of traces that tell",
+        |it, _| text(it.object.as_deref()),
+    ),
     Column {
         name: "function",
         ..of(By::Function, "the function or interrupt")

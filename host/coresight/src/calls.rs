@@ -1,0 +1,566 @@
+//! Elements to calls: which functions were entered and left, and which exceptions cut in.
+//!
+//! What a block of code says of that (its function, how it ends) is looked up once and remembered by the block's number;
+//! a range that stays within its function costs two comparisons. Nothing is known here of events or symbols: a
+//! [`Program`] says which function has an address.
+//!
+//! # Rules
+//! - A call opens a frame that remembers where it returns to. A return to the address of a frame further out closes
+//!   those above it as well: a `longjmp`, or an exception of C++.
+//! - A jump to the start of another function is a tail call: the function ends, and the other one takes its frame.
+//! - A jump or return into the middle of another function closes frames down to that function, if it is open. If it is
+//!   not, execution was found there: the trace does not have its call.
+//! - An exception opens a frame of its own. Its end is a return from exceptions, or, where the handler is not traced, that
+//!   tracing begins again. If execution goes on elsewhere (a signal handler), the frame of the exception is replaced by
+//!   one that returns where the exception came, so that the end of the handler is known.
+//! - Each thread has a stack of its own, chosen by the context. A kernel writes its context register while it switches
+//!   stacks, so that both halves of a switch fit the stacks of their threads.
+
+mod step;
+
+pub use step::{Entered, Lost, Place, Program, Step};
+
+use std::collections::HashMap;
+
+use crate::element::{Context, Element, Leave, Range, TraceOn, Unsynced};
+use crate::flow::BlockId;
+
+/// Frames of one thread that are kept; what is deeper is given without them, and found again on the way out.
+const DEEPEST: usize = 1 << 16;
+
+/// Frames among which the one is looked for to which execution returns.
+const REACH: usize = 4096;
+
+/// Threads whose stacks are kept. Hostile traces have billions.
+const THREADS: usize = 1 << 16;
+
+/// What a frame is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Function(u32),
+    Exception(u32),
+    /// Where a signal handler returns to, in the end.
+    Resume,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    kind: Kind,
+    /// Where execution goes on behind it, if that is known.
+    return_address: Option<u64>,
+    /// For a function of which nothing is known: any address without a function may be its.
+    is_unknown: bool,
+    /// For an exception: how the code before it was left.
+    before: Before,
+}
+
+/// How execution came to the next range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// The trace begins, or was not followed for a while.
+    Nothing,
+    /// The range before ended so, at this address.
+    Range(Leave, u64),
+    /// An exception came.
+    Exception,
+    /// An exception's handler ended.
+    ExceptionReturn,
+}
+
+/// Follows the elements of one source.
+#[derive(Debug)]
+pub struct Calls {
+    /// Instructions so far.
+    instructions: u64,
+    context: Context,
+    thread: u32,
+    stack: Vec<Frame>,
+    /// Stacks of threads that do not run.
+    waiting: HashMap<u32, Vec<Frame>>,
+    before: Before,
+    /// Of each block: its function. Outer `None`: not looked up yet.
+    places: Vec<Option<Option<Place>>>,
+    /// Calls that are too deep to be kept.
+    too_deep: u64,
+}
+
+impl Calls {
+    /// Begins with the thread that runs in no known context.
+    pub fn new(program: &mut impl Program) -> Self {
+        let context = Context::default();
+        Calls {
+            instructions: 0,
+            context,
+            thread: program.thread(&context),
+            stack: Vec::new(),
+            waiting: HashMap::new(),
+            before: Before::Nothing,
+            places: Vec::new(),
+            too_deep: 0,
+        }
+    }
+
+    /// Instructions that executed so far.
+    pub fn instructions(&self) -> u64 {
+        self.instructions
+    }
+
+    /// The thread that runs.
+    pub fn thread(&self) -> u32 {
+        self.thread
+    }
+
+    /// Calls that were not followed because they were more than 65,536 deep.
+    pub fn too_deep(&self) -> u64 {
+        self.too_deep
+    }
+
+    /// Forgets what is known of blocks: their numbers no longer hold.
+    pub fn forget_code(&mut self) {
+        self.places.clear();
+    }
+
+    /// Takes the next element. Its steps happened before the instructions that it adds.
+    #[inline]
+    pub fn element(
+        &mut self,
+        element: &Element,
+        program: &mut impl Program,
+        out: &mut impl FnMut(Step),
+    ) {
+        match element {
+            Element::Range(range) => self.range(range, program, out),
+            other => self.other(other, program, out),
+        }
+    }
+
+    #[inline]
+    fn range(&mut self, range: &Range, program: &mut impl Program, out: &mut impl FnMut(Step)) {
+        let place = self.place(range.block, range.start, program);
+        let stays = match (self.stack.last(), self.before, place) {
+            (
+                Some(Frame {
+                    kind: Kind::Function(function),
+                    ..
+                }),
+                Before::Range(Leave::Next | Leave::Jump, _),
+                Some(place),
+            ) => *function == place.function,
+            _ => false,
+        };
+        if !stays {
+            self.arrive(range.start, place, program, out);
+        }
+        if let Before::Range(Leave::Next, end) = self.before
+            && end != range.start
+        {
+            out(Step::Mismatch { address: end });
+        }
+        if !range.is_taken && range.is_mismatch() {
+            out(Step::Mismatch {
+                address: range.end.wrapping_sub(u64::from(range.last.size)),
+            });
+        }
+        self.instructions += u64::from(range.count);
+        self.before = Before::Range(range.leave(), range.end);
+    }
+
+    #[inline]
+    fn place(
+        &mut self,
+        block: Option<BlockId>,
+        address: u64,
+        program: &mut impl Program,
+    ) -> Option<Place> {
+        let Some(block) = block else {
+            return program.function(&self.context, address);
+        };
+        let index = block as usize;
+        if index >= self.places.len() {
+            self.places.resize(index + 1, None);
+        }
+        match self.places[index] {
+            Some(place) => place,
+            None => {
+                let place = program.function(&self.context, address);
+                self.places[index] = Some(place);
+                place
+            }
+        }
+    }
+
+    /// Execution comes to an address.
+    fn arrive(
+        &mut self,
+        address: u64,
+        place: Option<Place>,
+        program: &mut impl Program,
+        out: &mut impl FnMut(Step),
+    ) {
+        let before = self.before;
+        match before {
+            Before::Range(Leave::Call | Leave::IndirectCall, end) => {
+                let is_local = place.is_some_and(|place| {
+                    !place.is_start && self.function() == Some(place.function)
+                });
+                // A call within a function is a way to learn the PC, or a routine of its own without a name.
+                if !is_local {
+                    self.enter(address, place, Some(end), Entered::Call, program, out);
+                }
+            }
+            Before::Range(Leave::IndirectJump, _) if self.is_inside(address, place, program) => {}
+            Before::Range(Leave::Return | Leave::IndirectJump, _)
+                if self.returns(address, false, out) => {}
+            Before::Range(Leave::Return, _) => self.find(address, place, true, program, out),
+            Before::Range(Leave::ExceptionReturn, _) | Before::ExceptionReturn => {
+                self.resume(address, place, program, out);
+            }
+            Before::Nothing => self.resume(address, place, program, out),
+            Before::Exception => {
+                self.enter(address, place, None, Entered::Call, program, out);
+            }
+            Before::Range(..) => self.jump(address, place, program, out),
+        }
+    }
+
+    /// The function that runs.
+    fn function(&self) -> Option<u32> {
+        match self.stack.last()?.kind {
+            Kind::Function(function) => Some(function),
+            _ => None,
+        }
+    }
+
+    /// Whether execution is still in the function that ran, as far as that is known.
+    fn is_inside(&self, address: u64, place: Option<Place>, program: &impl Program) -> bool {
+        match (self.stack.last(), place) {
+            (
+                Some(Frame {
+                    kind: Kind::Function(function),
+                    ..
+                }),
+                Some(place),
+            ) => *function == place.function,
+            (Some(frame), None) => frame.is_unknown && !program.is_unknown(&self.context, address),
+            _ => false,
+        }
+    }
+
+    /// A jump, which may lead into another function.
+    fn jump(
+        &mut self,
+        address: u64,
+        place: Option<Place>,
+        program: &mut impl Program,
+        out: &mut impl FnMut(Step),
+    ) {
+        if self.is_inside(address, place, program) {
+            return;
+        }
+        let is_start = match place {
+            Some(place) => place.is_start,
+            None => program.is_unknown(&self.context, address),
+        };
+        if is_start {
+            // The function gives its frame to the other one.
+            let frame = self.leave_top(out);
+            let return_address = frame.and_then(|frame| frame.return_address);
+            let how = match frame {
+                Some(_) => Entered::TailCall,
+                None => Entered::Found,
+            };
+            return self.enter(address, place, return_address, how, program, out);
+        }
+        self.find(address, place, false, program, out);
+    }
+
+    /// Closes the innermost frame, if that is a function's.
+    fn leave_top(&mut self, out: &mut impl FnMut(Step)) -> Option<Frame> {
+        let frame = *self.stack.last()?;
+        let Kind::Function(function) = frame.kind else {
+            return None;
+        };
+        self.stack.pop();
+        out(Step::Exit {
+            function,
+            unwound: 0,
+        });
+        Some(frame)
+    }
+
+    /// Closes frames down to the one that returns to an address, if there is one. `crosses`: also those of exceptions.
+    fn returns(&mut self, address: u64, crosses: bool, out: &mut impl FnMut(Step)) -> bool {
+        for (index, frame) in self.stack.iter().enumerate().rev().take(REACH) {
+            let is_function = matches!(frame.kind, Kind::Function(_));
+            if frame.return_address == Some(address) && (is_function || crosses) {
+                self.unwind(index, out);
+                return true;
+            }
+            if !is_function && !crosses {
+                // A handler that returns by an ordinary branch to where the exception came: A32 and the M profile.
+                if frame.return_address == Some(address) {
+                    self.unwind(index, out);
+                    return true;
+                }
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Execution is in the middle of a function that did not run before: it is open further out, or was not seen yet.
+    fn find(
+        &mut self,
+        address: u64,
+        place: Option<Place>,
+        has_returned: bool,
+        program: &mut impl Program,
+        out: &mut impl FnMut(Step),
+    ) {
+        if self.is_inside(address, place, program) {
+            return;
+        }
+        let mut bottom = self.stack.len();
+        let mut found = None;
+        for (index, frame) in self.stack.iter().enumerate().rev().take(REACH) {
+            match (frame.kind, place) {
+                (Kind::Function(function), Some(place)) if function == place.function => {
+                    found = Some(index);
+                    break;
+                }
+                (Kind::Function(_), _) => bottom = index,
+                // What an exception interrupted is not left by it.
+                _ => break,
+            }
+        }
+        match found {
+            Some(index) => self.unwind(index + 1, out),
+            // Whoever returns to what was not seen leaves all that was.
+            None if has_returned => self.unwind(bottom, out),
+            None => {
+                self.leave_top(out);
+            }
+        }
+        if found.is_none() {
+            self.enter(address, place, None, Entered::Found, program, out);
+        }
+    }
+
+    /// Execution goes on behind an exception, or after it was not traced for a while.
+    fn resume(
+        &mut self,
+        address: u64,
+        place: Option<Place>,
+        program: &mut impl Program,
+        out: &mut impl FnMut(Step),
+    ) {
+        let exception = self
+            .stack
+            .iter()
+            .rposition(|frame| !matches!(frame.kind, Kind::Function(_)));
+        let has_ended = self.before != Before::Nothing
+            || self.context.level == Some(0)
+            || self
+                .stack
+                .last()
+                .is_some_and(|frame| matches!(frame.kind, Kind::Exception(_)));
+        if self.returns(address, true, out) {
+            return;
+        }
+        let Some(index) = exception.filter(|_| has_ended) else {
+            return self.find(address, place, false, program, out);
+        };
+        if self.stack[index].return_address.is_none() {
+            // Where it came is not known: it was on the way to here.
+            let before = self.stack[index].before;
+            self.unwind(index, out);
+            self.before = match before {
+                Before::Range(Leave::Next, _) => Before::Range(Leave::Jump, address),
+                before => before,
+            };
+            return self.arrive(address, place, program, out);
+        }
+        // The kernel sends the thread elsewhere: to a handler of a signal, which will come back.
+        let frame = self.stack[index];
+        self.unwind(index, out);
+        let is_handler = place.is_some_and(|place| place.is_start)
+            || place.is_none() && self.function().is_some();
+        if is_handler && frame.kind != Kind::Resume {
+            self.push(Frame {
+                kind: Kind::Resume,
+                ..frame
+            });
+            self.enter(address, place, None, Entered::Call, program, out);
+        } else {
+            self.find(address, place, false, program, out);
+        }
+    }
+
+    fn enter(
+        &mut self,
+        address: u64,
+        place: Option<Place>,
+        return_address: Option<u64>,
+        how: Entered,
+        program: &mut impl Program,
+        out: &mut impl FnMut(Step),
+    ) {
+        let function = match place {
+            Some(place) => place.function,
+            None => program.unknown(&self.context, address),
+        };
+        let frame = Frame {
+            kind: Kind::Function(function),
+            return_address,
+            is_unknown: place.is_none(),
+            before: Before::Nothing,
+        };
+        if self.push(frame) {
+            out(Step::Enter {
+                function,
+                return_address,
+                how,
+            });
+        }
+    }
+
+    fn push(&mut self, frame: Frame) -> bool {
+        if self.stack.len() >= DEEPEST {
+            self.too_deep += 1;
+            return false;
+        }
+        self.stack.push(frame);
+        true
+    }
+
+    /// Closes all frames from `bottom` on.
+    fn unwind(&mut self, bottom: usize, out: &mut impl FnMut(Step)) {
+        while self.stack.len() > bottom {
+            // A run of functions above an exception, or above the bottom.
+            let first = self.stack[bottom..]
+                .iter()
+                .rposition(|frame| !matches!(frame.kind, Kind::Function(_)));
+            let first = first.map_or(bottom, |index| bottom + index + 1);
+            if let Some(Frame {
+                kind: Kind::Function(last),
+                ..
+            }) = self.stack.get(first).copied()
+            {
+                let mut unwound = 0;
+                for frame in self.stack.drain(first..).rev() {
+                    // Who is told of one exit closes what is above it; of recursion each has to be told.
+                    if frame.kind == Kind::Function(last) {
+                        out(Step::Exit {
+                            function: last,
+                            unwound,
+                        });
+                        unwound = 0;
+                    } else {
+                        unwound += 1;
+                    }
+                }
+            } else if let Some(frame) = self.stack.pop()
+                && let Kind::Exception(number) = frame.kind
+            {
+                out(Step::ExceptionEnd { number });
+            }
+        }
+    }
+
+    #[cold]
+    fn other(&mut self, element: &Element, program: &mut impl Program, out: &mut impl FnMut(Step)) {
+        match *element {
+            Element::Context(context) => {
+                self.context = context;
+                let thread = program.thread(&context);
+                if thread != self.thread {
+                    self.switch(thread, out);
+                }
+            }
+            Element::Exception {
+                number,
+                return_address,
+                ..
+            } => self.exception(number, return_address, program, out),
+            // Behind an instruction that returns from exceptions, it says the same again.
+            Element::ExceptionReturn
+                if !matches!(self.before, Before::Range(Leave::ExceptionReturn, _)) =>
+            {
+                self.before = Before::ExceptionReturn;
+            }
+            Element::TraceOn { why, .. } => {
+                if why == TraceOn::Overflow {
+                    self.lose(Lost::Overflow, out);
+                }
+                if self.before != Before::ExceptionReturn {
+                    self.before = Before::Nothing;
+                }
+                out(Step::TraceOn);
+            }
+            Element::NoSync(Unsynced::Init) => self.before = Before::Nothing,
+            Element::NoSync(why) => self.lose(Lost::Unsynced(why), out),
+            Element::NotAccessible { address, .. } => {
+                // Where execution is and how it got there is known.
+                let place = program.function(&self.context, address);
+                self.arrive(address, place, program, out);
+                self.lose(Lost::NoCode(address), out);
+            }
+            Element::AddressUnknown => self.lose(Lost::NoAddress, out),
+            Element::RangeWithoutPath { count, .. } => {
+                self.lose(Lost::NoPath(count), out);
+                self.instructions += u64::from(count);
+            }
+            _ => {}
+        }
+    }
+
+    fn lose(&mut self, why: Lost, out: &mut impl FnMut(Step)) {
+        self.before = Before::Nothing;
+        out(Step::Lost(why));
+    }
+
+    fn exception(
+        &mut self,
+        number: u32,
+        return_address: Option<u64>,
+        program: &mut impl Program,
+        out: &mut impl FnMut(Step),
+    ) {
+        // Of ETMv3, and where an exception comes upon another one, the packet does not have it.
+        let return_address = return_address.or(match self.before {
+            Before::Range(Leave::Next, end) => Some(end),
+            _ => None,
+        });
+        let is_under_way = match self.before {
+            Before::Range(leave, _) => leave != Leave::Next,
+            before => before == Before::ExceptionReturn,
+        };
+        if is_under_way && let Some(address) = return_address {
+            // What was on its way when the exception came has arrived.
+            let place = program.function(&self.context, address);
+            self.arrive(address, place, program, out);
+        }
+        let before = self.before;
+        let is_kept = self.push(Frame {
+            kind: Kind::Exception(number),
+            return_address,
+            is_unknown: false,
+            before,
+        });
+        if is_kept {
+            out(Step::Exception { number });
+        }
+        self.before = Before::Exception;
+    }
+
+    fn switch(&mut self, thread: u32, out: &mut impl FnMut(Step)) {
+        let stack = std::mem::take(&mut self.stack);
+        if self.waiting.len() >= THREADS {
+            self.waiting.clear();
+        }
+        self.waiting.insert(self.thread, stack);
+        self.stack = self.waiting.remove(&thread).unwrap_or_default();
+        self.thread = thread;
+        out(Step::Thread { thread });
+    }
+}

@@ -1,0 +1,303 @@
+//! Calls from elements: a made-up program with a function at every multiple of 0x100.
+
+use std::collections::HashSet;
+
+use kymo_coresight::calls::{Calls, Entered, Lost, Place, Program, Step};
+use kymo_coresight::element::{Context, Element, Last, Leave, Range, TraceOn, Unsynced};
+use kymo_coresight::instruction::{Class, Purpose};
+use kymo_coresight::isa::Isa;
+use kymo_coresight::memory::MemorySpace;
+
+/// Functions are numbered by the hundreds of their addresses; nothing is known of addresses from 0x10000 on.
+#[derive(Default)]
+struct Numbered(HashSet<u64>);
+
+impl Program for Numbered {
+    fn function(&mut self, _: &Context, address: u64) -> Option<Place> {
+        (address < 0x10000).then_some(Place {
+            function: (address >> 8) as u32,
+            is_start: address & 0xff == 0,
+        })
+    }
+
+    fn unknown(&mut self, _: &Context, address: u64) -> u32 {
+        self.0.insert(address);
+        address as u32
+    }
+
+    fn is_unknown(&self, _: &Context, address: u64) -> bool {
+        self.0.contains(&address)
+    }
+
+    fn thread(&mut self, context: &Context) -> u32 {
+        context.context_id.unwrap_or(99)
+    }
+}
+
+/// Instructions from `start` to `end` that are left so.
+fn run(start: u64, end: u64, leave: Leave) -> Element {
+    let (class, purpose) = match leave {
+        Leave::Next => (Class::Branch, Purpose::None),
+        Leave::Jump => (Class::Branch, Purpose::None),
+        Leave::IndirectJump => (Class::Indirect, Purpose::None),
+        Leave::Call => (Class::Branch, Purpose::Call),
+        Leave::IndirectCall => (Class::Indirect, Purpose::Call),
+        Leave::Return => (Class::Indirect, Purpose::Return),
+        Leave::ExceptionReturn => (Class::Indirect, Purpose::ExceptionReturn),
+    };
+    let range = Range {
+        start,
+        end,
+        count: ((end - start) / 4) as u32,
+        isa: Isa::A64,
+        is_taken: leave != Leave::Next,
+        last: Last {
+            size: 4,
+            class,
+            purpose,
+            is_conditional: leave == Leave::Next,
+        },
+        block: None,
+        cycles: None,
+    };
+    assert_eq!(range.leave(), leave);
+    Element::Range(range)
+}
+
+fn context(thread: Option<u32>, level: u8) -> Element {
+    Element::Context(Context {
+        context_id: thread,
+        level: Some(level),
+        ..Context::default()
+    })
+}
+
+fn exception(number: u32, return_address: u64) -> Element {
+    Element::Exception {
+        number,
+        return_address: Some(return_address),
+        is_branch_target: false,
+    }
+}
+
+const ON: Element = Element::TraceOn {
+    why: TraceOn::Normal,
+    cycles: None,
+};
+
+/// The steps as words: `>1` enters function 1, `=1` by a tail call, `?1` found in it, `<1` leaves it, `<1+2` with two
+/// others, `!14` and `.14` begin and end an exception, `@5` is a switch to a thread.
+fn steps(elements: &[Element]) -> (String, u64) {
+    let mut program = Numbered::default();
+    let mut calls = Calls::new(&mut program);
+    let mut words = Vec::new();
+    for element in elements {
+        calls.element(element, &mut program, &mut |step| {
+            words.push(match step {
+                Step::Enter { function, how, .. } => match how {
+                    Entered::Call => format!(">{function:x}"),
+                    Entered::TailCall => format!("={function:x}"),
+                    Entered::Found => format!("?{function:x}"),
+                },
+                Step::Exit {
+                    function,
+                    unwound: 0,
+                } => format!("<{function:x}"),
+                Step::Exit { function, unwound } => format!("<{function:x}+{unwound}"),
+                Step::Exception { number } => format!("!{number}"),
+                Step::ExceptionEnd { number } => format!(".{number}"),
+                Step::Thread { thread } => format!("@{thread}"),
+                Step::Lost(Lost::NoCode(address)) => format!("lost {address:x}"),
+                Step::Lost(why) => format!("{why:?}"),
+                Step::TraceOn => "on".to_owned(),
+                Step::Mismatch { address } => format!("mismatch {address:x}"),
+            });
+        });
+    }
+    (words.join(" "), calls.instructions())
+}
+
+fn check(elements: &[Element], expected: &str) {
+    assert_eq!(steps(elements).0, expected);
+}
+
+#[test]
+fn calls_and_returns_nest() {
+    let elements = [
+        run(0x110, 0x120, Leave::Call),
+        run(0x200, 0x208, Leave::Next),
+        run(0x208, 0x210, Leave::IndirectCall),
+        run(0x300, 0x304, Leave::Return),
+        run(0x210, 0x220, Leave::Return),
+        run(0x120, 0x124, Leave::Return),
+        run(0x480, 0x484, Leave::Jump),
+    ];
+    let (words, instructions) = steps(&elements);
+    // Function 4 called function 1 before the trace began.
+    assert_eq!(words, "?1 >2 >3 <3 <2 <1 ?4");
+    assert_eq!(instructions, 4 + 2 + 2 + 1 + 4 + 1 + 1);
+}
+
+#[test]
+fn recursion_returns_call_by_call() {
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x200, 0x210, Leave::Call),
+            run(0x200, 0x210, Leave::Call),
+            run(0x200, 0x204, Leave::Return),
+            run(0x210, 0x214, Leave::Return),
+            run(0x210, 0x214, Leave::Return),
+            run(0x120, 0x124, Leave::Next),
+        ],
+        "?1 >2 >2 >2 <2 <2 <2",
+    );
+}
+
+#[test]
+fn a_jump_to_a_start_is_a_tail_call_and_one_within_is_none() {
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x200, 0x208, Leave::Jump),
+            run(0x200, 0x210, Leave::Jump),
+            run(0x300, 0x310, Leave::IndirectJump),
+            run(0x320, 0x330, Leave::Return),
+            run(0x120, 0x124, Leave::Next),
+        ],
+        "?1 >2 <2 =3 <3",
+    );
+}
+
+#[test]
+fn a_longjmp_leaves_what_is_above() {
+    // 1 calls setjmp (5), which returns; 2 and 3 and longjmp (6), which goes on behind the call of setjmp.
+    check(
+        &[
+            run(0x100, 0x110, Leave::Call),
+            run(0x500, 0x510, Leave::Return),
+            run(0x110, 0x120, Leave::Call),
+            run(0x200, 0x210, Leave::Call),
+            run(0x300, 0x310, Leave::Call),
+            run(0x600, 0x610, Leave::IndirectJump),
+            run(0x110, 0x130, Leave::Return),
+        ],
+        "?1 >5 <5 >2 >3 >6 <2+2",
+    );
+}
+
+#[test]
+fn a_system_call_of_a_user_trace_ends_where_it_began() {
+    check(
+        &[
+            context(Some(7), 0),
+            run(0x100, 0x110, Leave::Call),
+            run(0x200, 0x208, Leave::Next),
+            exception(2, 0x208),
+            ON,
+            context(Some(7), 0),
+            run(0x208, 0x210, Leave::Return),
+            run(0x110, 0x114, Leave::Next),
+        ],
+        "@7 ?1 >2 !2 on .2 <2",
+    );
+}
+
+#[test]
+fn an_interrupt_comes_before_its_branch_arrives() {
+    // The call of 2 was taken; the interrupt comes before the first instruction there. Its handler is at 0x800.
+    check(
+        &[
+            run(0x100, 0x110, Leave::Call),
+            exception(14, 0x200),
+            run(0x800, 0x810, Leave::Call),
+            run(0x900, 0x904, Leave::Return),
+            run(0x810, 0x814, Leave::ExceptionReturn),
+            Element::ExceptionReturn,
+            run(0x200, 0x210, Leave::Return),
+            run(0x110, 0x114, Leave::Next),
+        ],
+        "?1 >2 !14 >8 >9 <9 <8 .14 <2",
+    );
+}
+
+#[test]
+fn a_signal_handler_comes_back_to_where_it_cut_in() {
+    check(
+        &[
+            context(Some(7), 0),
+            run(0x100, 0x110, Leave::Call),
+            run(0x200, 0x208, Leave::Next),
+            exception(14, 0x208),
+            ON,
+            // The kernel sends the thread to its handler 4, which returns to a trampoline in 5 with a system call.
+            run(0x400, 0x410, Leave::Return),
+            run(0x510, 0x518, Leave::Next),
+            exception(2, 0x518),
+            ON,
+            run(0x208, 0x210, Leave::Return),
+            run(0x110, 0x114, Leave::Next),
+        ],
+        "@7 ?1 >2 !14 on .14 >4 <4 ?5 !2 on .2 <5 <2",
+    );
+}
+
+#[test]
+fn threads_have_stacks_of_their_own() {
+    check(
+        &[
+            context(Some(1), 1),
+            run(0x100, 0x110, Leave::Call),
+            run(0x900, 0x910, Leave::Next),
+            context(Some(2), 1),
+            run(0x910, 0x920, Leave::Return),
+            run(0x310, 0x320, Leave::Call),
+            run(0x900, 0x910, Leave::Next),
+            context(Some(1), 1),
+            run(0x910, 0x920, Leave::Return),
+            run(0x110, 0x114, Leave::Next),
+        ],
+        "@1 ?1 >9 @2 ?9 <9 ?3 >9 @1 <9",
+    );
+}
+
+#[test]
+fn code_that_is_missing_is_left_by_its_return() {
+    check(
+        &[
+            run(0x100, 0x110, Leave::Call),
+            Element::NotAccessible {
+                address: 0x20000,
+                space: MemorySpace::ANY,
+            },
+            run(0x110, 0x120, Leave::Return),
+        ],
+        "?1 >20000 lost 20000 <20000",
+    );
+    check(
+        &[
+            run(0x100, 0x110, Leave::Call),
+            run(0x200, 0x204, Leave::Next),
+            Element::NoSync(Unsynced::Overflow),
+            run(0x204, 0x208, Leave::Return),
+            run(0x110, 0x120, Leave::Next),
+        ],
+        "?1 >2 Unsynced(Overflow) <2",
+    );
+}
+
+#[test]
+fn what_code_and_trace_disagree_on_is_told() {
+    check(
+        &[
+            run(0x100, 0x110, Leave::Next),
+            run(0x118, 0x120, Leave::Next),
+        ],
+        "?1 mismatch 110",
+    );
+    let mut element = run(0x100, 0x110, Leave::Jump);
+    if let Element::Range(range) = &mut element {
+        range.is_taken = false;
+    }
+    check(&[element], "?1 mismatch 10c");
+}

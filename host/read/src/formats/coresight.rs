@@ -1,0 +1,53 @@
+//! Arm hardware trace (CoreSight): recordings of perf and simpleperf, OpenCSD's snapshot directories.
+//!
+//! The trace is decoded by `kymo-coresight`; here it becomes events:
+//!
+//! | trace | event |
+//! |---|---|
+//! | calls, returns, tail calls, jumps out of functions | a function is entered and left |
+//! | exceptions and returns from them | an interrupt handler begins and ends; of a thread, a function like `[IRQ]` |
+//! | context IDs | a thread gets its processor |
+//! | text and values of an STM or ITM | markers and named events |
+//! | interrupts, PC samples, counters of a DWT | interrupt handlers, named events |
+//! | overflow, code that no image has | a gap |
+//! | bad packets, code that does not fit | damage |
+//!
+//! Only the edges between functions become events: what happens within one costs an addition.
+
+mod clock;
+mod input;
+mod lane;
+mod names;
+mod program;
+mod software;
+mod source;
+
+use kymo_coresight::perf;
+use kymo_coresight::snapshot::Snapshot;
+
+use super::{Confidence, Opened};
+use crate::peek::Peek;
+use crate::{OpenError, OpenOptions};
+
+/// What [`TraceInfo::format`](kymo_event::TraceInfo::format) says of these.
+pub const FORMAT: &str = "coresight";
+
+pub(crate) fn probe(peek: &mut Peek, _: &OpenOptions) -> Result<Option<Confidence>, OpenError> {
+    if Snapshot::is_at(peek.path()) {
+        return Ok(Some(Confidence::Certain));
+    }
+    let is_perf = peek.first(perf::MAGIC.len())?.starts_with(perf::MAGIC);
+    Ok(is_perf.then_some(Confidence::Certain))
+}
+
+pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {
+    let path = peek.path().to_owned();
+    let input = if Snapshot::is_at(&path) {
+        input::snapshot(&path)?
+    } else {
+        input::perf(&path, &peek.into_bytes()?, options)?
+    };
+    Ok(Opened::Source(Box::new(source::CoreSightSource::new(
+        input,
+    ))))
+}

@@ -1,0 +1,224 @@
+//! When things happened, for a trace that tells times only now and then, or never.
+//!
+//! A trace unit says what executed, instruction by instruction, and the time every few hundred instructions at most. What
+//! lies between two times is spread by the instructions in between: it is right to within the time between the two, and
+//! the widest of those is kept for people to know. Where the trace has no time, instructions stand in its place.
+
+use kymo_coresight::perf::TimeConversion;
+use kymo_event::TimeUnit;
+
+/// What times are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// Instructions.
+    Instructions,
+    /// Cycle counts.
+    Cycles,
+    /// Timestamps.
+    Timestamps,
+}
+
+/// Things that wait for their time, at most. Behind so many they are placed by the rate so far.
+const PENDING: usize = 1 << 16;
+
+/// The time of what comes before any time is known.
+pub(super) const UNKNOWN: i64 = i64::MIN;
+
+/// A point of which both are known: instructions so far, and the time.
+#[derive(Clone, Copy, Debug)]
+struct Anchor {
+    instructions: u64,
+    time: i64,
+}
+
+/// Gives times to things that are told with the number of instructions before them.
+#[derive(Debug)]
+pub(super) struct Clock<T> {
+    measure: Measure,
+    conversion: Option<TimeConversion>,
+    /// Things behind the last anchor.
+    pending: Vec<(u64, T)>,
+    last: Option<Anchor>,
+    /// Time and instructions of the interval before.
+    rate: Option<(u64, u64)>,
+    cycles: u64,
+    latest: i64,
+    /// The longest time between two times of the trace.
+    pub widest: u64,
+    /// How often time went back.
+    pub backward: u64,
+}
+
+impl<T> Clock<T> {
+    pub fn new(measure: Measure, conversion: Option<TimeConversion>) -> Self {
+        let start = Anchor {
+            instructions: 0,
+            time: 0,
+        };
+        Clock {
+            measure,
+            conversion,
+            pending: Vec::new(),
+            last: (measure == Measure::Cycles).then_some(start),
+            rate: None,
+            cycles: 0,
+            latest: i64::MIN,
+            widest: 0,
+            backward: 0,
+        }
+    }
+
+    /// Something happens behind so many instructions.
+    pub fn push(&mut self, instructions: u64, what: T, out: &mut Vec<(i64, T)>) {
+        if self.measure == Measure::Instructions {
+            out.push((instructions.cast_signed(), what));
+            return;
+        }
+        self.pending.push((instructions, what));
+        if self.pending.len() >= PENDING {
+            self.extrapolate(out);
+        }
+    }
+
+    /// The trace tells a timestamp.
+    pub fn timestamp(&mut self, instructions: u64, ticks: u64, out: &mut Vec<(i64, T)>) {
+        if self.measure == Measure::Timestamps {
+            let time = match self.conversion {
+                Some(conversion) => conversion.nanoseconds(ticks).cast_signed(),
+                None => ticks.cast_signed(),
+            };
+            self.anchor(Anchor { instructions, time }, out);
+        }
+    }
+
+    /// The trace tells how many cycles passed since the last count.
+    pub fn cycles(&mut self, instructions: u64, cycles: u32, out: &mut Vec<(i64, T)>) {
+        if self.measure == Measure::Cycles {
+            self.cycles += u64::from(cycles);
+            let time = self.cycles.cast_signed();
+            self.anchor(Anchor { instructions, time }, out);
+        }
+    }
+
+    fn anchor(&mut self, next: Anchor, out: &mut Vec<(i64, T)>) {
+        let Some(last) = self.last else {
+            // What came before the first time waits for the second one, which tells the rate.
+            self.last = Some(next);
+            return;
+        };
+        let passed = next.time.checked_sub(last.time).unwrap_or(-1);
+        let Ok(passed) = u64::try_from(passed) else {
+            // What came before the step goes by the clock before it.
+            self.backward += 1;
+            self.extrapolate(out);
+            self.last = Some(next);
+            return;
+        };
+        let executed = next.instructions.saturating_sub(last.instructions);
+        self.widest = self.widest.max(passed);
+        if executed > 0 {
+            self.rate = Some((passed, executed));
+        }
+        self.place(last, (passed, executed.max(1)), out);
+        self.last = Some(next);
+    }
+
+    /// Gives everything its time by the rate so far.
+    fn extrapolate(&mut self, out: &mut Vec<(i64, T)>) {
+        match self.last {
+            Some(last) => self.place(last, self.rate.unwrap_or((0, 1)), out),
+            None => out.extend(self.pending.drain(..).map(|(_, what)| (UNKNOWN, what))),
+        }
+    }
+
+    fn place(&mut self, from: Anchor, (time, instructions): (u64, u64), out: &mut Vec<(i64, T)>) {
+        for (at, what) in self.pending.drain(..) {
+            let apart = i128::from(at) - i128::from(from.instructions);
+            let spread = apart * i128::from(time) / i128::from(instructions);
+            let time = i64::try_from(i128::from(from.time) + spread).unwrap_or(i64::MAX);
+            // Streams go on only; a step back is counted.
+            self.latest = self.latest.max(time);
+            out.push((self.latest, what));
+        }
+    }
+
+    /// The trace ends.
+    pub fn finish(&mut self, out: &mut Vec<(i64, T)>) {
+        self.extrapolate(out);
+    }
+}
+
+impl Measure {
+    /// What its times count.
+    pub fn unit(self, conversion: Option<TimeConversion>) -> TimeUnit {
+        match (self, conversion) {
+            (Measure::Instructions, _) => TimeUnit::Instructions,
+            (Measure::Cycles, _) => TimeUnit::Cycles,
+            (Measure::Timestamps, Some(_)) => TimeUnit::Nanoseconds,
+            (Measure::Timestamps, None) => TimeUnit::Ticks,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_between_two_times_is_spread_by_instructions() {
+        let mut clock = Clock::new(Measure::Timestamps, None);
+        let mut out = Vec::new();
+        clock.push(5, "before", &mut out);
+        clock.timestamp(10, 1000, &mut out);
+        clock.push(15, "half", &mut out);
+        assert!(out.is_empty());
+        clock.timestamp(20, 1100, &mut out);
+        clock.push(22, "after", &mut out);
+        clock.finish(&mut out);
+        assert_eq!(out, [(950, "before"), (1050, "half"), (1120, "after")]);
+        assert_eq!(clock.widest, 100);
+    }
+
+    #[test]
+    fn time_that_goes_back_is_counted_and_not_followed() {
+        let mut clock = Clock::new(Measure::Timestamps, None);
+        let mut out = Vec::new();
+        clock.timestamp(0, 1000, &mut out);
+        clock.timestamp(10, 1100, &mut out);
+        clock.push(11, 'a', &mut out);
+        clock.timestamp(12, 500, &mut out);
+        clock.push(13, 'b', &mut out);
+        clock.finish(&mut out);
+        assert_eq!(clock.backward, 1);
+        let times: Vec<_> = out.iter().map(|(time, _)| *time).collect();
+        assert!(times.is_sorted() && times[0] >= 1000, "{times:?}");
+    }
+
+    #[test]
+    fn cycles_add_up() {
+        let mut clock = Clock::new(Measure::Cycles, None);
+        let mut out = Vec::new();
+        clock.push(5, 'a', &mut out);
+        clock.cycles(10, 100, &mut out);
+        clock.push(15, 'b', &mut out);
+        clock.cycles(20, 10, &mut out);
+        assert_eq!(out, [(50, 'a'), (105, 'b')]);
+    }
+
+    #[test]
+    fn ticks_of_the_kernel_s_counter_become_its_nanoseconds() {
+        let conversion = TimeConversion {
+            shift: 1,
+            multiplier: 20,
+            zero: 7,
+        };
+        let mut clock = Clock::new(Measure::Timestamps, Some(conversion));
+        let mut out = Vec::new();
+        clock.timestamp(0, 3, &mut out);
+        clock.push(5, 'a', &mut out);
+        clock.timestamp(10, 5, &mut out);
+        assert_eq!(out, [(47, 'a')]);
+        let unit = Measure::Timestamps.unit(Some(conversion));
+        assert_eq!(unit, TimeUnit::Nanoseconds);
+    }
+}

@@ -1,0 +1,313 @@
+//! One source of trace, decoded on a thread of its own.
+//!
+//! Sources are independent: each is decoded ahead, as far as a few chunks go, and whoever merges them takes chunks in the
+//! order of time. What a chunk names for the first time comes with it.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use kymo_coresight::calls::{Calls, Step};
+use kymo_coresight::element::{Element, Transaction};
+use kymo_coresight::flow::{EtmV4Options, Flow, Sink};
+use kymo_coresight::frames::Offsets;
+use kymo_coresight::input::Buffer;
+use kymo_coresight::memory::Images;
+use kymo_coresight::perf::TimeConversion;
+
+use super::clock::{Clock, Measure};
+use super::program::{Binaries, Code, Definition, NO_THREAD, Room, Threads};
+use super::software::{self, Message};
+
+/// Chunks that are decoded ahead.
+const AHEAD: usize = 4;
+
+/// Things of one chunk.
+const CHUNK: usize = 4096;
+
+/// Something that happened.
+#[derive(Debug)]
+pub(super) enum What {
+    /// On the stack of a thread.
+    Step(Step),
+    /// The trace unit saw an event of its configuration; `None` is the trigger.
+    Event(Option<u8>),
+    /// Software wrote a value into the trace, at this exception level.
+    Value(u8, u64),
+    /// A transaction.
+    Transaction(Transaction),
+    /// Of an STM or ITM.
+    Message(Message),
+    /// The source ends.
+    End,
+}
+
+/// Something that happened, and where the trace says so.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub time: i64,
+    /// Offset in the buffer.
+    pub offset: u64,
+    pub what: What,
+}
+
+impl End {
+    /// Adds what is known of another source.
+    pub fn add(&mut self, other: End) {
+        self.instructions += other.instructions;
+        self.widest = self.widest.max(other.widest);
+        self.backward += other.backward;
+        self.too_deep += other.too_deep;
+    }
+}
+
+/// Some of what a source tells.
+#[derive(Debug, Default)]
+pub(super) struct Chunk {
+    /// Functions that are new, in the order of their numbers.
+    pub functions: Vec<Definition>,
+    pub items: Vec<Item>,
+    /// What is known of the source as a whole, with its last chunk.
+    pub end: Option<End>,
+}
+
+/// What is known of a source once it is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct End {
+    pub instructions: u64,
+    /// The longest time between two times of the trace.
+    pub widest: u64,
+    pub backward: u64,
+    pub too_deep: u64,
+}
+
+/// A stream of a buffer, and its source.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub buffer: Arc<Buffer>,
+    /// The stream of the buffer.
+    pub stream: usize,
+    /// Its source among those of the buffer.
+    pub source: usize,
+}
+
+/// Gives the process of a thread.
+pub(super) type ProcessOf = dyn Fn(u32) -> u32 + Send + Sync;
+
+/// Gives the name of the file that has an address.
+pub(super) type FileOf = dyn Fn(Room, u64) -> Option<String> + Send + Sync;
+
+/// What a thread needs to decode a source.
+pub(super) struct Work {
+    /// In the order of time.
+    pub parts: Vec<Part>,
+    pub measure: Measure,
+    pub conversion: Option<TimeConversion>,
+    pub binaries: Arc<Binaries>,
+    /// The thread that all of it is of.
+    pub thread: Option<u32>,
+    /// The process of each thread, where the trace is of processes.
+    pub process_of: Option<Arc<ProcessOf>>,
+    pub file_of: Arc<FileOf>,
+    pub options: EtmV4Options,
+}
+
+impl Work {
+    /// Decodes on a thread of its own. Chunks come until the source ends.
+    pub fn start(self) -> Receiver<Chunk> {
+        let (sender, receiver) = sync_channel(AHEAD);
+        thread::spawn(move || self.run(sender));
+        receiver
+    }
+
+    fn threads(&self, part: &Part) -> Option<Threads> {
+        let source = part.buffer.sources.get(part.source)?;
+        Some(Threads {
+            protocol: source.protocol,
+            always: self.thread,
+        })
+    }
+
+    fn run(&self, sender: SyncSender<Chunk>) {
+        let none = Images::default();
+        let mut state = State {
+            clock: Clock::new(self.measure, self.conversion),
+            placed: Vec::new(),
+            chunk: Chunk::default(),
+            sender,
+            is_closed: false,
+        };
+        let mut code = Code::new(
+            &none,
+            &self.binaries,
+            self.process_of.as_deref(),
+            &*self.file_of,
+        );
+        code.threads = self.parts.first().and_then(|part| self.threads(part));
+        let mut calls = Calls::new(&mut code);
+        if calls.thread() != NO_THREAD {
+            // The whole trace is of one thread, which no packet says.
+            let thread = calls.thread();
+            let began = What::Step(Step::Thread { thread });
+            state.clock.push(0, (0, began), &mut state.placed);
+        }
+        for part in &self.parts {
+            let (Some(stream), Some(source), Some(images)) = (
+                part.buffer.frames.streams.get(part.stream),
+                part.buffer.sources.get(part.source),
+                part.buffer.code.get(part.source),
+            ) else {
+                continue;
+            };
+            let mut output = Output {
+                state,
+                offsets: stream.offsets(),
+            };
+            if software::is_software(&source.protocol) {
+                software::read(&source.protocol, stream, &mut output);
+            } else {
+                code.images = images;
+                code.threads = self.threads(part);
+                // Blocks have other numbers in each part.
+                calls.forget_code();
+                let mut flow = Flow::new(&source.protocol, self.options, images);
+                let mut follower = Follower {
+                    calls: &mut calls,
+                    code: &mut code,
+                    output: &mut output,
+                };
+                flow.run_stream(&source.protocol, stream, &mut follower);
+            }
+            state = output.state;
+        }
+        state
+            .clock
+            .push(calls.instructions(), (0, What::End), &mut state.placed);
+        state.finish(
+            code.new,
+            End {
+                instructions: calls.instructions(),
+                too_deep: calls.too_deep(),
+                ..End::default()
+            },
+        );
+    }
+}
+
+/// Things on their way out: they get a time, then they leave in chunks.
+struct State {
+    clock: Clock<(u64, What)>,
+    placed: Vec<(i64, (u64, What))>,
+    chunk: Chunk,
+    sender: SyncSender<Chunk>,
+    /// Nobody takes any more.
+    is_closed: bool,
+}
+
+impl State {
+    fn take(&mut self) {
+        let items = self
+            .placed
+            .drain(..)
+            .map(|(time, (offset, what))| Item { time, offset, what });
+        self.chunk.items.extend(items);
+    }
+
+    fn send(&mut self) {
+        let chunk = std::mem::take(&mut self.chunk);
+        if !self.is_closed {
+            self.is_closed = self.sender.send(chunk).is_err();
+        }
+    }
+
+    fn finish(mut self, functions: Vec<Definition>, end: End) {
+        self.clock.finish(&mut self.placed);
+        self.take();
+        self.chunk.functions.extend(functions);
+        self.chunk.end = Some(End {
+            widest: self.clock.widest,
+            backward: self.clock.backward,
+            ..end
+        });
+        self.send();
+    }
+}
+
+/// Where the things of a part go.
+pub(super) struct Output<'a> {
+    state: State,
+    offsets: Offsets<'a>,
+}
+
+impl Output<'_> {
+    /// Something happened behind so many instructions, as the packet at a position of the stream says.
+    pub fn push(&mut self, instructions: u64, at: usize, what: What) {
+        let offset = self.offsets.of(at);
+        let State { clock, placed, .. } = &mut self.state;
+        clock.push(instructions, (offset, what), placed);
+    }
+
+    pub fn timestamp(&mut self, instructions: u64, ticks: u64) {
+        let State { clock, placed, .. } = &mut self.state;
+        clock.timestamp(instructions, ticks, placed);
+    }
+
+    fn cycles(&mut self, instructions: u64, cycles: Option<u32>) {
+        if let Some(cycles) = cycles {
+            let State { clock, placed, .. } = &mut self.state;
+            clock.cycles(instructions, cycles, placed);
+        }
+    }
+
+    /// Hands on what has its time, if that is worth it.
+    pub fn flush(&mut self, functions: &mut Vec<Definition>) {
+        if self.state.placed.len() >= CHUNK {
+            self.state.chunk.functions.append(functions);
+            self.state.take();
+            self.state.send();
+        }
+    }
+}
+
+/// Follows the elements of a source.
+struct Follower<'f, 'a, 'c> {
+    calls: &'f mut Calls,
+    code: &'f mut Code<'c>,
+    output: &'f mut Output<'a>,
+}
+
+impl Sink for Follower<'_, '_, '_> {
+    #[inline]
+    fn element(&mut self, at: usize, element: Element) {
+        let Self {
+            calls,
+            code,
+            output,
+        } = self;
+        if output.state.is_closed {
+            return;
+        }
+        let before = calls.instructions();
+        calls.element(&element, *code, &mut |step| {
+            output.push(before, at, What::Step(step));
+        });
+        let now = calls.instructions();
+        match element {
+            Element::Range(range) => output.cycles(now, range.cycles),
+            Element::Cycles(cycles) => output.cycles(now, Some(cycles)),
+            Element::TraceOn { cycles, .. } => output.cycles(now, cycles),
+            Element::Context(context) => output.cycles(now, context.cycles),
+            Element::Timestamp { value, cycles } => {
+                output.timestamp(now, value);
+                output.cycles(now, cycles);
+            }
+            Element::Event(number) => output.push(now, at, What::Event(number)),
+            Element::Instrumentation { level, value } => {
+                output.push(now, at, What::Value(level, value));
+            }
+            Element::Transaction(turn) => output.push(now, at, What::Transaction(turn)),
+            _ => {}
+        }
+        output.flush(&mut code.new);
+    }
+}

@@ -1,0 +1,336 @@
+//! What software and hardware say through an STM or ITM: text, values, interrupts, samples, counters.
+//!
+//! Times are the source's own: an ITM tells how many ticks passed since its last timestamp, for the packets before it; an
+//! STM gives packets whole timestamps. Bytes that are text are joined to lines.
+
+use std::collections::BTreeMap;
+
+use kymo_coresight::frames::Stream;
+use kymo_coresight::listing::{Packet, PacketDecoder};
+use kymo_coresight::{Protocol, itm, stm};
+
+use super::lane::{Output, What};
+
+/// What a packet says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// A line of text through a stimulus port, or a channel of a master.
+    Text { from: From, text: String },
+    /// A value.
+    Value {
+        from: From,
+        value: u64,
+        bits: u8,
+        is_marker: bool,
+    },
+    /// An interrupt handler begins (DWT).
+    InterruptEnter(u32),
+    /// An interrupt handler ends (DWT).
+    InterruptExit(u32),
+    /// Anything else, with its numbers. The first may be an address of code.
+    Named(&'static str, Vec<(&'static str, u64)>),
+    /// The source could not send everything.
+    Overflow,
+    /// Bytes that are no packet: where they begin in the stream, and how many.
+    Damage { bytes: u64, message: &'static str },
+}
+
+/// Through what a message came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum From {
+    /// A stimulus port of an ITM.
+    Port(u32),
+    /// A channel of a master of an STM.
+    Channel { master: u8, channel: u16 },
+}
+
+/// Whether a source traces no instructions.
+pub(super) fn is_software(protocol: &Protocol) -> bool {
+    matches!(protocol, Protocol::Stm(_) | Protocol::Itm(_))
+}
+
+/// Bytes of a line; longer ones are cut.
+const LONGEST: usize = 4096;
+
+/// Channels whose lines are kept. There are 16 million.
+const CHANNELS: usize = 4096;
+
+/// Reads a stream of messages.
+pub(super) fn read(protocol: &Protocol, stream: &Stream<'_>, output: &mut Output<'_>) {
+    let mut reader = Reader {
+        output,
+        group: 0,
+        ticks: 0,
+        lines: BTreeMap::new(),
+        page: 0,
+        global: 0,
+        is_unsynced: false,
+    };
+    let mut start = 0;
+    let ends = stream.resets.iter().copied().chain([stream.bytes.len()]);
+    for end in ends {
+        let bytes = stream.bytes.get(..end).unwrap_or_default();
+        let decoder = match protocol {
+            Protocol::Itm(_) if begins_with_packets(bytes, start) => {
+                PacketDecoder::Itm(itm::Decoder::synchronized(bytes, start))
+            }
+            _ => PacketDecoder::new(protocol, bytes, start),
+        };
+        if matches!(protocol, Protocol::Itm(_)) && start == 0 {
+            // Its times count from here.
+            reader.output.timestamp(0, 0);
+        }
+        for packet in decoder {
+            match packet {
+                Packet::Itm(packet) => reader.itm(&packet),
+                Packet::Stm(packet) => reader.stm(&packet),
+                _ => {}
+            }
+        }
+        start = end;
+    }
+    reader.end_lines(start);
+}
+
+/// Whether an ITM's bytes are packets from the start on: captures of a serial wire may begin without a synchronization.
+fn begins_with_packets(bytes: &[u8], start: usize) -> bool {
+    for packet in itm::Decoder::synchronized(bytes, start) {
+        match packet.kind {
+            itm::Kind::Async => return true,
+            itm::Kind::BadSequence | itm::Kind::Reserved => return false,
+            _ => {}
+        }
+    }
+    true
+}
+
+struct Reader<'o, 'a> {
+    output: &'o mut Output<'a>,
+    /// Timestamps so far: what comes between two has the time of the second.
+    group: u64,
+    ticks: u64,
+    /// Lines that have not ended, by where they come from.
+    lines: BTreeMap<From, Vec<u8>>,
+    /// Stimulus ports are told in pages of 32.
+    page: u32,
+    /// The upper bits of the global timestamp.
+    global: u64,
+    /// The packets before could not be read for lack of a synchronization.
+    is_unsynced: bool,
+}
+
+impl Reader<'_, '_> {
+    fn push(&mut self, at: usize, message: Message) {
+        self.output.push(self.group + 1, at, What::Message(message));
+        self.output.flush(&mut Vec::new());
+    }
+
+    fn timestamp(&mut self, ticks: u64) {
+        self.group += 1;
+        self.output.timestamp(self.group, ticks);
+    }
+
+    /// Data of a port or channel: of a line, or a value for itself.
+    fn data(&mut self, at: usize, from: From, (value, bits): (u64, u8), is_marker: bool) {
+        let bytes = value.to_le_bytes();
+        let bytes = bytes.get(..usize::from(bits / 8)).unwrap_or_default();
+        let is_text = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t' | 0x80..);
+        let goes_on = self.lines.contains_key(&from);
+        let may_be_text = match from {
+            From::Port(_) => bits == 8,
+            From::Channel { .. } => bits == 8 || goes_on,
+        };
+        if is_marker {
+            self.end_line(at, from);
+        }
+        if !may_be_text || bytes.is_empty() || !bytes.iter().all(is_text) {
+            self.end_line(at, from);
+            let message = Message::Value {
+                from,
+                value,
+                bits,
+                is_marker,
+            };
+            return self.push(at, message);
+        }
+        if !goes_on && self.lines.len() >= CHANNELS {
+            self.end_lines(at);
+        }
+        for byte in bytes {
+            if *byte == b'\n' {
+                self.end_line(at, from);
+                continue;
+            }
+            let line = self.lines.entry(from).or_default();
+            line.push(*byte);
+            if line.len() >= LONGEST {
+                self.end_line(at, from);
+            }
+        }
+    }
+
+    fn end_line(&mut self, at: usize, from: From) {
+        let Some(line) = self.lines.remove(&from) else {
+            return;
+        };
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end_matches('\r').to_owned();
+        if !text.is_empty() {
+            self.push(at, Message::Text { from, text });
+        }
+    }
+
+    fn end_lines(&mut self, at: usize) {
+        while let Some((from, _)) = self.lines.first_key_value() {
+            self.end_line(at, *from);
+        }
+    }
+
+    fn itm(&mut self, packet: &itm::Packet) {
+        let itm::Packet {
+            start: at,
+            source,
+            value,
+            size,
+            ..
+        } = *packet;
+        match packet.kind {
+            itm::Kind::Software => {
+                let from = From::Port(self.page * 32 + u32::from(source));
+                self.data(at, from, (value, 8 * size), false);
+            }
+            itm::Kind::Hardware => self.hardware(at, source, value, size),
+            itm::Kind::LocalTimestamp => {
+                self.ticks = self.ticks.saturating_add(value);
+                self.timestamp(self.ticks);
+            }
+            itm::Kind::GlobalTimestamp1 => {
+                // Low bits replace those that the packet has.
+                let bits = [7, 14, 21, 26][usize::from(size.clamp(1, 4) - 1)];
+                let mask = (1u64 << bits) - 1;
+                self.global = self.global & !mask | value & mask;
+                let numbers = vec![("value", self.global)];
+                self.push(at, Message::Named("global_timestamp", numbers));
+            }
+            itm::Kind::GlobalTimestamp2 => {
+                self.global = value << 26 | self.global & ((1 << 26) - 1);
+            }
+            itm::Kind::Extension if size == 2 && source == 0 => self.page = value as u32,
+            itm::Kind::Extension => {
+                let numbers = vec![("value", value)];
+                self.push(at, Message::Named("extension", numbers));
+            }
+            itm::Kind::Overflow => {
+                self.end_lines(at);
+                self.push(at, Message::Overflow);
+            }
+            itm::Kind::Async => self.is_unsynced = false,
+            itm::Kind::NotSync => self.unsynced(at),
+            itm::Kind::IncompleteEot => self.damage(at, packet.len, "the stream ends in a packet"),
+            itm::Kind::BadSequence | itm::Kind::Reserved => {
+                self.damage(at, packet.len, "expected a packet of an ITM");
+            }
+        }
+    }
+
+    /// Packets before a synchronization cannot be read: those of a ring buffer whose oldest was overwritten in part, or
+    /// behind damage.
+    fn unsynced(&mut self, at: usize) {
+        if !std::mem::replace(&mut self.is_unsynced, true) && at > 0 {
+            self.end_lines(at);
+            self.push(at, Message::Overflow);
+        }
+    }
+
+    fn damage(&mut self, at: usize, bytes: usize, message: &'static str) {
+        let bytes = bytes as u64;
+        self.push(at, Message::Damage { bytes, message });
+    }
+
+    /// What the DWT says (Armv7-M architecture, appendix D4.3).
+    fn hardware(&mut self, at: usize, source: u8, value: u64, size: u8) {
+        let number = (value & 0x1ff) as u32;
+        let message = match (source, size) {
+            (0, _) => Message::Named("counter_overflow", counters(value)),
+            (1, _) => match value >> 12 & 3 {
+                1 => Message::InterruptEnter(number),
+                2 => Message::InterruptExit(number),
+                3 => Message::Named("exception_return", vec![("to", number.into())]),
+                _ => Message::Named("exception", vec![("number", number.into())]),
+            },
+            (2, 4) => Message::Named("pc_sample", vec![(crate::code::FIELD, value)]),
+            (2, _) => Message::Named("sleeping", Vec::new()),
+            (8..=23, _) => {
+                let comparator = ("comparator", u64::from(source >> 1 & 3));
+                let (name, numbers) = match (source >> 3, source & 1) {
+                    (1, 0) => ("data_pc", vec![(crate::code::FIELD, value), comparator]),
+                    (1, _) => ("data_address", vec![("address", value), comparator]),
+                    (_, 0) => ("data_read", vec![("value", value), comparator]),
+                    (_, _) => ("data_write", vec![("value", value), comparator]),
+                };
+                Message::Named(name, numbers)
+            }
+            _ => {
+                let source = ("discriminator", source.into());
+                Message::Named("hardware", vec![source, ("value", value)])
+            }
+        };
+        self.push(at, message);
+    }
+
+    fn stm(&mut self, packet: &stm::Packet) {
+        use stm::Kind;
+        let at = packet.start();
+        let from = From::Channel {
+            master: packet.master,
+            channel: packet.channel,
+        };
+        let bits = match packet.kind {
+            Kind::Data4 => 4,
+            Kind::Data8 => 8,
+            Kind::Data16 => 16,
+            Kind::Data32 => 32,
+            Kind::Data64 => 64,
+            _ => 0,
+        };
+        let len = packet.end() - at;
+        match packet.kind {
+            Kind::Data4 | Kind::Data8 | Kind::Data16 | Kind::Data32 | Kind::Data64 => {
+                self.data(at, from, (packet.value, bits), packet.is_marker);
+            }
+            Kind::Flag => self.end_line(at, from),
+            Kind::Trigger => {
+                let numbers = vec![("value", packet.value)];
+                self.push(at, Message::Named("trigger", numbers));
+            }
+            Kind::Frequency => {
+                let numbers = vec![("hz", packet.value)];
+                self.push(at, Message::Named("frequency", numbers));
+            }
+            Kind::GlobalError | Kind::MasterError => {
+                self.end_lines(at);
+                self.push(at, Message::Overflow);
+            }
+            Kind::NotSync => self.unsynced(at),
+            Kind::IncompleteEot => self.damage(at, len, "the stream ends in a packet"),
+            Kind::BadSequence | Kind::Reserved => {
+                self.damage(at, len, "expected a packet of an STM");
+            }
+            Kind::Async => self.is_unsynced = false,
+            Kind::Version | Kind::Null | Kind::Master8 | Kind::Channel8 | Kind::Channel16 => {}
+        }
+        if let Some((ticks, _)) = packet.timestamp {
+            self.timestamp(ticks);
+        }
+    }
+}
+
+/// The counters of the DWT that wrapped around, each with 1.
+fn counters(flags: u64) -> Vec<(&'static str, u64)> {
+    ["cpi", "exception", "sleep", "lsu", "fold", "cycle"]
+        .into_iter()
+        .enumerate()
+        .filter(|(bit, _)| flags >> bit & 1 == 1)
+        .map(|(_, name)| (name, 1))
+        .collect()
+}

@@ -1,0 +1,584 @@
+//! What the sources of a recording tell, as events in the order of time.
+//!
+//! Where all sources have timestamps, they are merged by those. Where they have none, nothing tells what happened on one
+//! core while another one did something else: the sources come one after the other, and time goes on through all of them.
+//! Functions that are still open where one ends are closed, as where recording is switched off.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::Receiver;
+
+use kymo_coresight::calls::{Lost, Step};
+use kymo_coresight::element::Unsynced;
+use kymo_coresight::exception::{ExceptionKind, Exceptions};
+use kymo_event::{
+    Addr, Batch, Cpu, Damage, Event, EventKind, Field, FunctionId, Gap, InterruptId, InterruptKind,
+    Irq, RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId, Time, TraceInfo,
+    Value,
+};
+
+use super::clock::{Measure, UNKNOWN};
+use super::input::Input;
+use super::lane::{Chunk, End, Item, What, Work};
+use super::names::Names;
+use super::program::NO_THREAD;
+use super::software::{From, Message, is_software};
+use crate::{ReadError, Source};
+
+/// A recording.
+pub(super) struct CoreSightSource {
+    info: TraceInfo,
+    readers: Vec<Reader>,
+    names: Names,
+    /// Whether sources come one after the other.
+    is_serial: bool,
+    /// Where the time of the source at hand begins, if they come one after the other.
+    base: i64,
+    latest: Option<i64>,
+    total: End,
+    doubts: Doubts,
+    is_told: bool,
+}
+
+/// What was counted of what is not sure.
+#[derive(Default)]
+struct Doubts {
+    /// Times that execution went where no image has the code.
+    not_followed: u64,
+    /// Times that code and trace did not fit.
+    not_fitting: u64,
+    /// Times that trace is missing.
+    lost: u64,
+}
+
+/// One source, as far as it is read.
+struct Reader {
+    stream: StreamId,
+    cpu: Option<Cpu>,
+    exceptions: Option<Exceptions>,
+    state: State,
+    items: VecDeque<Item>,
+    /// Functions by the source's numbers.
+    functions: Vec<FunctionId>,
+    thread: Option<ThreadId>,
+    /// Where names of exceptions mean something.
+    space: SpaceId,
+    /// Interrupts that are being served, where no thread is known.
+    interrupts: Vec<InterruptId>,
+    /// It has times of its own although the others have none: all of it stands at one place.
+    is_timeless: bool,
+}
+
+enum State {
+    Waiting(Box<Work>),
+    Reading(Receiver<Chunk>),
+    Done,
+}
+
+impl CoreSightSource {
+    pub fn new(input: Input) -> Self {
+        let mut info = TraceInfo {
+            format: super::FORMAT.to_owned(),
+            unit: input.measure.unit(input.conversion),
+            numbered_threads: true,
+            remarks: input.remarks,
+            ..TraceInfo::default()
+        };
+        let is_serial = input.measure != Measure::Timestamps;
+        let mut names = Names::new(input.mappings, input.threads, input.process_of);
+        let space = names.first_space(&mut info);
+        let mut readers = Vec::new();
+        for (index, lane) in (0u32..).zip(input.lanes) {
+            let cpu = lane.cpu.map(Cpu);
+            info.streams.push(StreamInfo {
+                name: lane.name,
+                space,
+                cpu,
+                ..StreamInfo::default()
+            });
+            readers.push(Reader {
+                stream: StreamId(index),
+                cpu,
+                exceptions: Exceptions::of(&lane.protocol),
+                is_timeless: is_serial && is_software(&lane.protocol),
+                state: State::Waiting(Box::new(lane.work)),
+                items: VecDeque::new(),
+                functions: Vec::new(),
+                thread: None,
+                space,
+                interrupts: Vec::new(),
+            });
+        }
+        let about = match input.measure {
+            Measure::Timestamps => {
+                "timestamps of the trace; what lies between two is spread by instructions"
+            }
+            Measure::Cycles => "cycles, source after source: the trace has no timestamps",
+            Measure::Instructions => "instructions, source after source: the trace has no time",
+        };
+        info.about.push(("times".to_owned(), about.to_owned()));
+        Self {
+            info,
+            readers,
+            names,
+            is_serial,
+            base: 0,
+            latest: None,
+            total: End::default(),
+            doubts: Doubts::default(),
+            is_told: false,
+        }
+    }
+
+    /// The source whose next thing comes first.
+    fn first(&mut self) -> Option<usize> {
+        let mut first: Option<(i64, usize)> = None;
+        for index in 0..self.readers.len() {
+            let Some(time) = self.peek(index) else {
+                continue;
+            };
+            if first.is_none_or(|(earliest, _)| time < earliest) {
+                first = Some((time, index));
+            }
+            if self.is_serial {
+                break;
+            }
+        }
+        first.map(|(_, index)| index)
+    }
+
+    /// The time of the next thing of a source, for which chunks are read if need be.
+    fn peek(&mut self, index: usize) -> Option<i64> {
+        let reader = self.readers.get_mut(index)?;
+        loop {
+            if let Some(item) = reader.items.front() {
+                return Some(item.time);
+            }
+            let chunks = match std::mem::replace(&mut reader.state, State::Done) {
+                State::Waiting(work) => work.start(),
+                State::Reading(chunks) => chunks,
+                State::Done => return None,
+            };
+            let chunk = chunks.recv().ok()?;
+            for definition in &chunk.functions {
+                let function = self.names.function(definition, &mut self.info);
+                reader.functions.push(function);
+            }
+            reader.items.extend(chunk.items);
+            match chunk.end {
+                Some(end) => self.total.add(end),
+                None => reader.state = State::Reading(chunks),
+            }
+        }
+    }
+
+    fn take(&mut self, index: usize, batch: &mut Batch) {
+        let Some(reader) = self.readers.get_mut(index) else {
+            return;
+        };
+        let Some(item) = reader.items.pop_front() else {
+            return;
+        };
+        let time = match reader.is_timeless {
+            true => self.base,
+            false => self.base.saturating_add(item.time),
+        };
+        // Nothing is known of the time of what comes before the first one.
+        let time = match self.latest {
+            _ if item.time != UNKNOWN => time.max(self.latest.unwrap_or(i64::MIN)),
+            Some(latest) => latest,
+            None => 0,
+        };
+        let is_first = self.latest.is_none();
+        self.latest = Some(time);
+        let time = Time(time);
+        if let Some(stream) = self.info.streams.get_mut(index) {
+            if stream.start.is_none() && self.is_serial && !is_first {
+                let kind = EventKind::Recording {
+                    on: true,
+                    cause: RecordingCause::Unknown,
+                };
+                batch.push_event(reader.event(time, kind, false));
+            }
+            stream.start.get_or_insert(time);
+            stream.end = Some(time);
+        }
+        let mut at = At {
+            reader,
+            info: &mut self.info,
+            names: &mut self.names,
+            doubts: &mut self.doubts,
+            batch,
+            time,
+            offset: item.offset,
+        };
+        match item.what {
+            What::Step(step) => at.step(step),
+            What::Message(message) => at.message(message),
+            What::Event(number) => {
+                let number =
+                    number.map(|number| Field::new("number", Value::Unsigned(number.into())));
+                at.named("trace_event", number.into_iter().collect());
+            }
+            What::Value(level, value) => {
+                let label = Some(format!("EL{level}"));
+                at.push(EventKind::Marker { label, value });
+            }
+            What::Transaction(turn) => {
+                let turn = format!("{turn:?}").to_lowercase();
+                at.named("transaction", vec![Field::new("turn", turn)]);
+            }
+            What::End if self.is_serial => {
+                let kind = EventKind::Recording {
+                    on: false,
+                    cause: RecordingCause::Unknown,
+                };
+                at.push_made(kind);
+                at.reader.interrupts.clear();
+                self.base = time.0;
+            }
+            What::End => at.push_made(EventKind::Other),
+        }
+    }
+
+    /// What is known once all is read.
+    fn tell(&mut self) {
+        if std::mem::replace(&mut self.is_told, true) {
+            return;
+        }
+        let mut tell = |what: &str, value: String| self.info.about.push((what.to_owned(), value));
+        if self.total.instructions > 0 {
+            tell("instructions", self.total.instructions.to_string());
+        }
+        let unit = self.info.unit.suffix();
+        if self.total.widest > 0 {
+            let widest = self.total.widest;
+            tell(
+                "uncertainty",
+                format!("times are right to within {widest} {unit}"),
+            );
+        }
+        if self.total.backward > 0 {
+            let times = self.total.backward;
+            tell(
+                "clock",
+                format!("went back {times} times, which was not followed"),
+            );
+        }
+        for (what, times, why) in [
+            (
+                "not followed",
+                self.doubts.not_followed,
+                "no image has the code",
+            ),
+            ("lost", self.doubts.lost, "trace is missing or damaged"),
+            (
+                "not fitting",
+                self.doubts.not_fitting,
+                "the code is not what ran",
+            ),
+            ("too deep", self.total.too_deep, "calls were not followed"),
+        ] {
+            if times > 0 {
+                tell(what, format!("{times} times: {why}"));
+            }
+        }
+    }
+}
+
+/// A thing at its place.
+struct At<'a> {
+    reader: &'a mut Reader,
+    info: &'a mut TraceInfo,
+    names: &'a mut Names,
+    doubts: &'a mut Doubts,
+    batch: &'a mut Batch,
+    time: Time,
+    offset: u64,
+}
+
+impl Reader {
+    fn event(&self, time: Time, kind: EventKind, record: bool) -> Event {
+        Event {
+            time,
+            stream: self.stream,
+            cpu: self.cpu,
+            thread: self.thread,
+            kind,
+            named: false,
+            record,
+            name: "".into(),
+            fields: Vec::new(),
+        }
+    }
+}
+
+impl At<'_> {
+    fn row(&mut self, kind: RowKind, change: impl FnOnce(Row) -> Row) {
+        let row = Row::new(kind, self.time, self.reader.stream);
+        let row = row.at(self.reader.cpu, self.reader.thread);
+        self.batch.push(change(row));
+    }
+
+    fn push(&mut self, kind: EventKind) {
+        self.batch
+            .push_event(self.reader.event(self.time, kind, true));
+    }
+
+    /// Something that no record tells by itself.
+    fn push_made(&mut self, kind: EventKind) {
+        self.batch
+            .push_event(self.reader.event(self.time, kind, false));
+    }
+
+    fn named(&mut self, name: &'static str, fields: Vec<Field>) {
+        let event = self.reader.event(self.time, EventKind::Other, true);
+        self.batch.push_event(Event {
+            name: name.into(),
+            fields,
+            ..event
+        });
+    }
+
+    fn function(&self, number: u32) -> Option<FunctionId> {
+        self.reader.functions.get(number as usize).copied()
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Enter {
+                function,
+                return_address,
+                ..
+            } => {
+                let function = self.function(function);
+                let site = Addr(return_address.unwrap_or_default());
+                self.row(RowKind::Enter, |row| row.function(function).word(site));
+            }
+            Step::Exit { function, .. } => {
+                let function = self.function(function);
+                self.row(RowKind::Exit, |row| {
+                    let mut row = row.function(function);
+                    row.named = true;
+                    row
+                });
+            }
+            Step::Exception { number } => self.exception(number, true),
+            Step::ExceptionEnd { number } => self.exception(number, false),
+            Step::Thread { thread } => self.switch(thread),
+            Step::TraceOn => self.named("trace_on", Vec::new()),
+            Step::Lost(why) => self.lost(why),
+            Step::Mismatch { address } => {
+                self.doubts.not_fitting += 1;
+                let image = self.names.image_at(address);
+                let message = format!("the code at {address:#x}{image} does not fit the trace");
+                self.damage(0, message);
+            }
+        }
+    }
+
+    /// An exception begins or ends. Without threads an interrupt cuts into whatever the core does; of a thread it is part
+    /// of what that does, because handlers switch threads.
+    fn exception(&mut self, number: u32, begins: bool) {
+        let Some(exceptions) = self.reader.exceptions else {
+            return;
+        };
+        let name = exceptions.name(number);
+        let is_interrupt =
+            exceptions.is_m_profile() || exceptions.kind(number) == ExceptionKind::Interrupt;
+        if self.reader.thread.is_some() || !is_interrupt {
+            let function = self.names.exception(&name, self.reader.space, self.info);
+            let kind = match begins {
+                true => RowKind::Enter,
+                false => RowKind::Exit,
+            };
+            return self.row(kind, |row| {
+                let mut row = row.function(Some(function));
+                row.named = true;
+                row
+            });
+        }
+        let identities = &mut self.info.identities;
+        let irq = identities.interrupt(self.reader.space, InterruptKind::Hard, Irq(number));
+        if begins {
+            identities.name_interrupt(irq, &name);
+            self.reader.interrupts.push(irq);
+            self.row(RowKind::IsrEnter, |row| row.interrupt(Some(irq)));
+        } else if self.reader.interrupts.last() == Some(&irq) {
+            self.reader.interrupts.pop();
+            self.row(RowKind::IsrExit, |row| row.interrupt(Some(irq)));
+        }
+    }
+
+    fn switch(&mut self, thread: u32) {
+        while let Some(irq) = self.reader.interrupts.pop() {
+            self.row(RowKind::IsrExit, |row| row.interrupt(Some(irq)));
+        }
+        if self.reader.thread.is_some() {
+            self.row(RowKind::SwitchedOut, |row| row);
+        }
+        self.reader.thread = None;
+        if thread != NO_THREAD {
+            let (thread, space) = self.names.thread(thread, self.info);
+            self.reader.thread = Some(thread);
+            self.reader.space = space;
+            self.row(RowKind::SwitchedIn, |row| row);
+        }
+    }
+
+    fn lost(&mut self, why: Lost) {
+        let gap = match why {
+            Lost::Unsynced(Unsynced::Init | Unsynced::Reset | Unsynced::EndOfTrace) => return,
+            Lost::Overflow | Lost::Unsynced(Unsynced::Overflow | Unsynced::Discard) => {
+                self.doubts.lost += 1;
+                Gap::LostPackets { packets: None }
+            }
+            Lost::Unsynced(Unsynced::BadPacket) => {
+                self.doubts.lost += 1;
+                return self.damage(0, "expected a packet of the source".to_owned());
+            }
+            Lost::Unsynced(Unsynced::BadImage | Unsynced::BadOpcode) => {
+                self.doubts.not_fitting += 1;
+                return self.damage(0, "the code does not fit the trace".to_owned());
+            }
+            // It is known where execution was, and what stands for that is entered and left.
+            Lost::NoCode(address) => {
+                self.doubts.not_followed += 1;
+                let address = vec![Field::new("address", Value::Hex(address))];
+                return self.named("no_code", address);
+            }
+            Lost::NoAddress | Lost::NoPath(_) => {
+                self.doubts.lost += 1;
+                Gap::Discarded { events: None }
+            }
+        };
+        self.push_made(EventKind::Gap(gap));
+    }
+
+    fn damage(&mut self, bytes: u64, message: String) {
+        let stream = usize::try_from(self.reader.stream.0).unwrap_or(usize::MAX);
+        let stream = self.info.streams.get(stream);
+        self.info.add_damage(Damage {
+            stream: stream.map_or_else(String::new, |stream| stream.name.clone()),
+            offset: self.offset,
+            message: message.clone(),
+        });
+        self.push_made(EventKind::Gap(Gap::Damage {
+            offset: self.offset,
+            bytes: Some(bytes),
+            message,
+        }));
+    }
+
+    fn message(&mut self, message: Message) {
+        let from = |from: From| match from {
+            From::Port(port) => vec![Field::new("port", Value::Unsigned(port.into()))],
+            From::Channel { master, channel } => vec![
+                Field::new("master", Value::Unsigned(master.into())),
+                Field::new("channel", Value::Unsigned(channel.into())),
+            ],
+        };
+        let number = |from: From| match from {
+            From::Port(port) => u64::from(port),
+            From::Channel { channel, .. } => u64::from(channel),
+        };
+        match message {
+            Message::Text { from: by, text } => {
+                let kind = EventKind::Marker {
+                    label: Some(text),
+                    value: number(by),
+                };
+                let event = self.reader.event(self.time, kind, true);
+                self.batch.push_event(Event {
+                    name: "text".into(),
+                    fields: from(by),
+                    ..event
+                });
+            }
+            Message::Value {
+                from: by,
+                value,
+                bits,
+                is_marker,
+            } => {
+                let mut fields = from(by);
+                fields.push(Field::new("value", Value::Hex(value)));
+                fields.push(Field::new("bits", Value::Unsigned(bits.into())));
+                match is_marker {
+                    true => self.named("marker", fields),
+                    false => self.named("value", fields),
+                }
+            }
+            Message::InterruptEnter(number) => {
+                let (irq, name) = (Irq(number), cortex_m(number));
+                let identities = &mut self.info.identities;
+                let irq = identities.interrupt(self.reader.space, InterruptKind::Hard, irq);
+                identities.name_interrupt(irq, &name);
+                self.row(RowKind::IsrEnter, |row| row.interrupt(Some(irq)));
+            }
+            Message::InterruptExit(number) => {
+                let identities = &mut self.info.identities;
+                let irq = Irq(number);
+                let irq = identities.interrupt(self.reader.space, InterruptKind::Hard, irq);
+                self.row(RowKind::IsrExit, |row| row.interrupt(Some(irq)));
+            }
+            Message::Named(name, numbers) => {
+                let field = |(name, value): (&'static str, u64)| match name {
+                    crate::code::FIELD | "address" => Field::new(name, Value::Hex(value)),
+                    _ => Field::new(name, Value::Unsigned(value)),
+                };
+                self.named(name, numbers.into_iter().map(field).collect());
+            }
+            Message::Overflow => {
+                self.doubts.lost += 1;
+                self.push(EventKind::Gap(Gap::LostPackets { packets: None }));
+            }
+            Message::Damage { bytes, message } => {
+                self.doubts.lost += 1;
+                self.damage(bytes, message.to_owned());
+            }
+        }
+    }
+}
+
+/// The name of an exception of Armv7-M and Armv8-M, by its number.
+fn cortex_m(number: u32) -> String {
+    match number {
+        1 => "Reset".to_owned(),
+        2 => "NMI".to_owned(),
+        3 => "HardFault".to_owned(),
+        4 => "MemManage".to_owned(),
+        5 => "BusFault".to_owned(),
+        6 => "UsageFault".to_owned(),
+        7 => "SecureFault".to_owned(),
+        11 => "SVCall".to_owned(),
+        12 => "DebugMonitor".to_owned(),
+        14 => "PendSV".to_owned(),
+        15 => "SysTick".to_owned(),
+        16.. => format!("IRQ{}", number - 16),
+        _ => format!("exception {number}"),
+    }
+}
+
+impl Source for CoreSightSource {
+    fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        &mut self.info
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        batch.clear();
+        while !batch.is_full() {
+            match self.first() {
+                Some(index) => self.take(index, batch),
+                None => {
+                    self.tell();
+                    break;
+                }
+            }
+        }
+        Ok(!batch.is_empty())
+    }
+}
