@@ -4,7 +4,7 @@
 //! Figures are instructions, counted by Valgrind's callgrind: they are the same on any machine and under any load.
 //! Each is the difference between two recordings of the same program, divided by the records that one has more,
 //! so that it is free of what a process costs however long its input (symbols, debug information, start and end).
-//! The gates are in `xtask/analyze-limits.txt`. Memory is measured too ([`memory`]), and how the work of `report` is
+//! The gates are in `xtask/analyze-limits.txt`. Memory is measured too (module `memory`), and how the work of `report` is
 //! shared by two threads.
 
 use std::path::Path;

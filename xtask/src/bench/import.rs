@@ -6,7 +6,7 @@
 //! are in `xtask/import-limits.txt`.
 //!
 //! RTEMS's converter is not installed anywhere; what it does for each item is done again by a program of the bench
-//! (`host/rtems-record/examples/bench.rs`), which gives the scale in the same run: see [`PEER_WHOLE`].
+//! (`host/rtems-record/examples/bench.rs`), which gives the scale in the same run: see `PEER_WHOLE`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
