@@ -109,16 +109,16 @@ fn agree(open: &dyn Fn(&OpenOptions) -> Box<dyn Source>) -> usize {
 /// The clocks of a Cortex-M, and of a processor that counts more than once a nanosecond.
 const CLOCKS: [u64; 2] = [25_000_000, 2_593_991_000];
 
-fn dump(layout: Layout, bytes: &[u8], missing: &[std::ops::Range<u64>]) -> usize {
-    let [one, other] = CLOCKS.map(|clock_hz| {
+/// How many events each clock's recording has. Damage may put packets where only one of the clocks has a time in
+/// 64 bits, and so give one of them another gap.
+fn dump(layout: Layout, bytes: &[u8], missing: &[std::ops::Range<u64>]) -> [usize; 2] {
+    CLOCKS.map(|clock_hz| {
         let identity = Identity {
             clock_hz,
             ..identity(layout)
         };
         agree(&|options| open_dump(&identity, bytes.to_vec(), missing, "test", options).unwrap())
-    });
-    assert_eq!(one, other);
-    one
+    })
 }
 
 #[test]
@@ -126,7 +126,8 @@ fn a_recording_in_every_layout() {
     for layout in layouts() {
         let (bytes, count) = small(layout);
         // All but the three names.
-        assert_eq!(dump(layout, &bytes, &[]) as u64, count - 3);
+        let events = dump(layout, &bytes, &[]).map(|events| events as u64);
+        assert_eq!(events, [count - 3; 2]);
     }
 }
 
@@ -246,7 +247,7 @@ fn holes_that_begin_inside_of_a_record() {
             for length in [11, 12, 13] {
                 let mut holed = bytes.clone();
                 holed[from..from + length].fill(0);
-                assert!(dump(layout, &holed, &[]) > 0);
+                assert!(dump(layout, &holed, &[]).iter().all(|events| *events > 0));
             }
         }
     }
