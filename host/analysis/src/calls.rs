@@ -38,7 +38,9 @@
 //! - A loss leaves open what is open, in doubt ([`Doubt::loss`]), unless it is of a stream that never had
 //!   any calls ([`StreamInfo::without_calls`]). An exit that fits a call in doubt
 //!   closes it, and those above it as [`Repair::Lost`]. Interrupts are not kept open over a loss;
-//!   where the trace tells that one is active behind it, what it does is no thread's.
+//!   where the trace tells that one is active behind it, what it does is no thread's. Until a thread that
+//!   was switched in there returns from a call that it had open by then, one may be, and the calls of threads
+//!   that come from other processors are in doubt.
 //!   A call that [`LOSSES_SURVIVED`] losses passed without any sign of life is closed as lost.
 //! - Recording off closes everything, on all tracks, as [`How::RecordingOff`]: that was wanted.
 //! - The end of the trace closes the rest as [`How::Open`], at the last event of all: a thread that waits has no

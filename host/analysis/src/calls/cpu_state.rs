@@ -39,12 +39,29 @@ pub(super) struct CpuState {
     pub unforeseen: u32,
     /// Whether events were lost since its last one.
     pub lossy: bool,
+    /// Whether events of it were ever lost, from within the trace.
+    pub lost: bool,
+    /// Whether a handler may be active whose beginning was lost.
+    pub handlers: Handlers,
     /// Whether it is a thread that is known to have ended: another one goes on in its stream.
     pub ended: bool,
     /// Whether the trace has told that its clock steps back before the next event.
     pub told: bool,
     /// Who was charged with its time lately.
     pub charges: Charges,
+}
+
+/// Whether a processor may be in a handler whose beginning was lost, which would be taken for its thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Handlers {
+    /// No: nothing was lost, or a thread has been seen at work since.
+    #[default]
+    Known,
+    /// It may be, since the last loss.
+    Unknown,
+    /// The same, and a thread was switched in since. If that returns from a call that it had open by then, the
+    /// thread itself is at work.
+    UnknownAtSwitch,
 }
 
 /// How many charges are remembered. Timers that run ahead do so for some hundreds of events.
@@ -187,6 +204,8 @@ impl CpuState {
             unseen: 0,
             unforeseen: 0,
             lossy: false,
+            lost: false,
+            handlers: Handlers::default(),
             ended: false,
             told: false,
             charges: Charges::default(),

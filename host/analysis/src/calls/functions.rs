@@ -3,6 +3,7 @@
 use kymo_event::{Addr, Cpu, FunctionId, ThreadId, Time};
 
 use super::Calls;
+use super::cpu_state::Handlers;
 use super::output::{Begin, Callee, Doubt, How, Repair, Step, TrackKind};
 use super::track::Match;
 
@@ -76,6 +77,10 @@ impl Calls {
         match found {
             Match::Hidden => {}
             Match::Open(index) => {
+                let handlers = &mut self.cpus[cpu].handlers;
+                if *handlers == Handlers::UnknownAtSwitch && self.tracks[track].is_lossy(index) {
+                    *handlers = Handlers::Known;
+                }
                 if self.tracks[track].depth() > index + 1 {
                     self.close(track, index + 1, time, unfinished, out);
                 }

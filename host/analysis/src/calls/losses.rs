@@ -2,6 +2,7 @@
 
 use kymo_event::{Duration, EventRef, Gap, Row, StreamId, Time};
 
+use super::cpu_state::Handlers;
 use super::functions::unfinished;
 use super::output::{How, Repair, Step};
 use super::track::Track;
@@ -45,6 +46,7 @@ impl Calls {
                 self.advance(own, event.row.time, out);
                 self.nobody(own, event.row.stream, out);
                 self.cpus[own].unseen = *depth;
+                self.cpus[own].handlers = Handlers::Known;
                 return;
             }
             Gap::MissingExit { ago } => return self.missing_exit(own, event.row, *ago, out),
@@ -71,6 +73,11 @@ impl Calls {
             }
             if loss {
                 self.lose_cpu(cpu, event.row.time, out);
+                // What was overwritten is before the trace.
+                if !matches!(gap, Gap::Overwritten { .. }) {
+                    self.cpus[cpu].lost = true;
+                    self.cpus[cpu].handlers = Handlers::Unknown;
+                }
             } else {
                 self.each_touched(cpu, Track::doubt_clock);
             }
@@ -162,6 +169,7 @@ impl Calls {
                 self.counts.losses += 1;
                 for cpu in 0..self.cpus.len() {
                     self.lose_cpu(cpu, event.row.time, out);
+                    self.cpus[cpu].lost = true;
                 }
                 self.in_gap.clear();
             }

@@ -266,7 +266,8 @@ impl Repair {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Doubt {
     /// Events were lost while it was open: the exit may be that of another call of the same
-    /// function, calls that it made are missing from it, and switches may be missing.
+    /// function, calls that it made are missing from it, and switches may be missing. Or its thread was switched
+    /// in behind a loss that may hide a handler: some of its time may be that one's.
     pub loss: bool,
     /// The clock was uncertain or went back while it was open.
     pub clock: bool,
@@ -323,7 +324,7 @@ pub struct Counts {
     /// of [`Step::ClockAhead`].
     pub clock_ahead: Duration,
     /// Time of all processors (or, where streams belong to threads, threads) from their first event to
-    /// their last.
+    /// their last; to the end of the trace where calls are open then, or may be because events were lost.
     pub ran: Duration,
     /// Gaps in front of a processor's first event: how much time passed in them is not known.
     pub unbounded_gaps: u64,

@@ -6,6 +6,7 @@ mod jumps;
 mod missing;
 mod streams;
 mod switching;
+mod unseen;
 
 use kymo_event::{
     Addr, Batch, ClockGap, Cpu, Duration, Event, FunctionId, Gap, InterruptId, RecordingCause,

@@ -3,6 +3,7 @@
 use kymo_event::{EventRef, Row, ThreadId, Time};
 
 use super::Calls;
+use super::cpu_state::Handlers;
 use super::output::{Step, TrackKind};
 
 impl Calls {
@@ -35,6 +36,14 @@ impl Calls {
         }
         self.cpus[cpu].thread = Some(track);
         self.cpus[cpu].left = None;
+        if self.cpus[cpu].handlers != Handlers::Known {
+            // By a handler that nobody saw begin, maybe: what it does from here on is charged to the thread. (Not if
+            // the thread made calls here since: then it is at work, and no handler.)
+            if self.tracks[track].last_on.is_some_and(|last| last != cpu) {
+                self.tracks[track].doubt_loss();
+            }
+            self.cpus[cpu].handlers = Handlers::UnknownAtSwitch;
+        }
         self.put_on(cpu, track);
         self.state(cpu, track, time, true, recorded, out);
     }

@@ -441,10 +441,19 @@ impl Track {
     /// has been heard of for more than `survived` losses.
     pub fn lose(&mut self, survived: u32) -> Option<usize> {
         self.off.clear();
+        self.doubt_loss();
+        let now = self.losses.wrapping_add(1);
+        self.losses = now;
+        self.lost
+            .iter()
+            .position(|lost| now.wrapping_sub(lost.alive) > survived)
+    }
+
+    /// Puts everything that is open in doubt because of a loss: the times up to here are certain.
+    pub fn doubt_loss(&mut self) {
         let time = |from: i64, until: i64| {
             Duration(u64::try_from(until.saturating_sub(from)).unwrap_or(0))
         };
-        let now = self.losses.wrapping_add(1);
         // Those further out have been in doubt for longer.
         for index in self.lost.len()..self.frames.len() {
             let until = self.frames.get(index + 1).map_or(self.ran, |next| next.ran);
@@ -458,10 +467,11 @@ impl Track {
                 alive: self.losses,
             });
         }
-        self.losses = now;
-        self.lost
-            .iter()
-            .position(|lost| now.wrapping_sub(lost.alive) > survived)
+    }
+
+    /// Whether a call is in doubt because of a loss.
+    pub fn is_lossy(&self, index: usize) -> bool {
+        index < self.lost.len()
     }
 
     /// Puts the times of everything that is open in doubt.

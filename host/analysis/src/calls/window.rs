@@ -70,19 +70,26 @@ impl Calls {
     /// Closes what is open at `time`. That nothing more came from a processor or a thread does not show that it
     /// stood still: a thread that waits keeps its calls open. Only a thread that is known to have ended, and one
     /// whose last events were lost, has no time charged behind its last event.
+    /// Behind a loss, all time until `time` counts as time that ran: in calls, maybe, whose enters were lost.
     fn close_all(&mut self, time: Time, out: &mut impl FnMut(Step<'_>)) {
+        // Threads take calls whose enters were lost to other processors.
+        let wander = self.cpus.iter().any(|cpu| cpu.lost && cpu.cpu().is_some());
         for cpu in 0..self.cpus.len() {
             let Some(last) = self.cpus[cpu].last.filter(|last| *last < time) else {
                 self.end_interrupts(cpu, 0, time, |_| How::Open, out);
                 continue;
             };
             let mut end = last;
-            if std::mem::take(&mut self.cpus[cpu].lossy) {
-                // What is lost at its end may have taken until then.
-                self.counts.ran += time.since(last).unwrap_or_default();
-            } else if !self.cpus[cpu].ended && self.has_open_calls(cpu) {
+            let found = &mut self.cpus[cpu];
+            let lossy = std::mem::take(&mut found.lossy);
+            let lost = found.lost || (wander && found.cpu().is_some());
+            let ended = found.ended;
+            if !lossy && !ended && self.has_open_calls(cpu) {
                 self.advance(cpu, time, out);
                 end = time;
+            } else if lossy || (lost && !ended) {
+                // What is lost at its end may have taken until then, and so may a call whose enter is lost.
+                self.counts.ran += time.since(last).unwrap_or_default();
             }
             self.end_interrupts(cpu, 0, end, |_| How::Open, out);
         }
