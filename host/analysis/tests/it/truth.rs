@@ -84,6 +84,8 @@ struct Machine {
     running: [Option<usize>; CPUS],
     /// By processor, the handlers with their interrupts, the innermost last.
     handlers: [Vec<(InterruptId, Context)>; CPUS],
+    /// By processor, whether no function was entered or left since the last switch of threads.
+    switched: [bool; CPUS],
     events: Vec<Event>,
     truth: Vec<Call>,
 }
@@ -95,6 +97,7 @@ impl Machine {
             threads: (0..THREADS).map(|_| Context::default()).collect(),
             running: [None; CPUS],
             handlers: [const { Vec::new() }; CPUS],
+            switched: [false; CPUS],
             events: Vec::new(),
             truth: Vec::new(),
         };
@@ -163,6 +166,7 @@ impl Machine {
         let now = self.now;
         if let Some(context) = self.at(cpu) {
             context.enter(Callee::Function(function), now);
+            self.switched[cpu] = false;
             self.record(
                 cpu,
                 EventKind::Enter {
@@ -175,9 +179,11 @@ impl Machine {
 
     /// Returns from the function that is `out` calls further out than the innermost, with what is
     /// further in left behind. Not where one of these is the same function: which of them an exit
-    /// belongs to does not show.
+    /// belongs to does not show. Nor just behind a switch of threads: if the enter is lost, that is what the code
+    /// which switches looks like when it was entered as the other thread.
     fn exit(&mut self, cpu: usize, out: usize) {
         let now = self.now;
+        let out = if self.switched[cpu] { 0 } else { out };
         let Some(context) = self.at(cpu) else {
             return;
         };
@@ -199,6 +205,7 @@ impl Machine {
         let returned = context.leave(now, false);
         self.truth.extend(unwound);
         self.truth.extend(returned);
+        self.switched[cpu] = false;
         self.record(
             cpu,
             EventKind::Exit {
@@ -236,6 +243,7 @@ impl Machine {
         {
             return;
         }
+        self.switched[cpu] = true;
         if self.running[cpu].is_some() {
             self.record(cpu, EventKind::SwitchedOut);
             self.running[cpu] = None;
