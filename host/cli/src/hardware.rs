@@ -146,6 +146,11 @@ pub fn open(
             recording.truncated
         ));
     }
+    if let Some(offset) = recording.cut_at {
+        context.warn(format_args!(
+            "the file ends at offset {offset}, before the recording does: trace is missing"
+        ));
+    }
     if recording.missing > 0 {
         context.warn(format_args!(
             "{} AUX records left out: no buffer has their bytes",

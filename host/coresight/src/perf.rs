@@ -10,6 +10,7 @@
 
 mod fields;
 mod metadata;
+mod sample_id;
 mod time;
 
 pub use time::TimeConversion;
@@ -24,6 +25,7 @@ use crate::memory::{Bytes, Image, Images, MemorySpace};
 use crate::source::Source;
 use fields::{number, text, word};
 use metadata::Metadata;
+use sample_id::SampleId;
 
 /// The first bytes of the file.
 pub const MAGIC: &[u8; 8] = b"PERFILE2";
@@ -65,6 +67,8 @@ pub struct Recording {
     pub truncated: u64,
     /// AUX records of which no buffer has the bytes.
     pub missing: u64,
+    /// Where the file ends, if that is before the end of the recording.
+    pub cut_at: Option<u64>,
     /// Threads that were named or forked, by their numbers.
     pub threads: BTreeMap<u32, Thread>,
     /// The process of each buffer, if it is one thread's.
@@ -136,6 +140,7 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
         sample_id: header.sample_id,
         ..Walk::default()
     };
+    walk.is_cut = header.is_cut;
     walk.records(bytes, header.data.clone())?;
     let ids = build_ids(bytes, &header);
     for mapping in &mut walk.mappings {
@@ -187,55 +192,8 @@ struct Header {
     data: std::ops::Range<usize>,
     sample_id: SampleId,
     is_piped: bool,
-}
-
-/// Bits of a `sample_type`.
-const SAMPLE_TID: u64 = 1 << 1;
-const SAMPLE_TIME: u64 = 1 << 2;
-const SAMPLE_ID: u64 = 1 << 6;
-const SAMPLE_CPU: u64 = 1 << 7;
-const SAMPLE_STREAM_ID: u64 = 1 << 9;
-const SAMPLE_IDENTIFIER: u64 = 1 << 16;
-
-/// What stands at the end of each record: `sample_type`, if `sample_id_all` is set.
-#[derive(Clone, Copy, Debug, Default)]
-struct SampleId(u64);
-
-impl SampleId {
-    fn of_attr(attr: &[u8]) -> Self {
-        let is_all = number(attr, 40).is_some_and(|flags| flags >> 18 & 1 == 1);
-        SampleId(if is_all {
-            number(attr, 24).unwrap_or_default()
-        } else {
-            0
-        })
-    }
-
-    /// Process, thread and CPU at the end of a record, where it has them.
-    fn of(self, record: &[u8]) -> (Option<(u32, u32)>, Option<u32>) {
-        let fields = [
-            SAMPLE_TID,
-            SAMPLE_TIME,
-            SAMPLE_ID,
-            SAMPLE_STREAM_ID,
-            SAMPLE_CPU,
-            SAMPLE_IDENTIFIER,
-        ];
-        let present = fields.iter().filter(|field| self.0 & **field != 0);
-        let Some(mut at) = record.len().checked_sub(8 * present.clone().count()) else {
-            return (None, None);
-        };
-        let (mut thread, mut cpu) = (None, None);
-        for field in present {
-            match *field {
-                SAMPLE_TID => thread = word(record, at).zip(word(record, at + 4)),
-                SAMPLE_CPU => cpu = word(record, at),
-                _ => {}
-            }
-            at += 8;
-        }
-        (thread, cpu)
-    }
+    /// Whether the data end behind the end of the file.
+    is_cut: bool,
 }
 
 impl Header {
@@ -256,6 +214,7 @@ impl Header {
                 data: 16..bytes.len(),
                 sample_id: SampleId::default(),
                 is_piped: true,
+                is_cut: false,
             });
         }
         let field = |at| {
@@ -274,15 +233,17 @@ impl Header {
                 .min(bytes.len())
         };
         let sample_id = SampleId::of_attr(bytes.get(place(attrs)..).unwrap_or_default());
+        let data_end = data.saturating_add(data_size);
         let end = if data_size == 0 {
             bytes.len()
         } else {
-            place(data.saturating_add(data_size))
+            place(data_end)
         };
         Ok(Header {
             data: place(data)..end.max(place(data)),
             sample_id,
             is_piped: false,
+            is_cut: data_end > bytes.len() as u64,
         })
     }
 }
@@ -315,6 +276,8 @@ struct Place {
 #[derive(Default)]
 struct Walk {
     sample_id: SampleId,
+    /// Whether the file ends before the recording does.
+    is_cut: bool,
     metadata: Option<Metadata>,
     runs: Vec<Run>,
     places: Vec<Place>,
@@ -333,6 +296,10 @@ impl Walk {
                 break;
             };
             let (misc, size) = (sizes & 0xffff, (sizes >> 16) as usize);
+            if at + size > bytes.len() {
+                self.is_cut = true;
+                break;
+            }
             let Some(record) = bytes
                 .get(at + 8..at + size.max(8))
                 .filter(|_| size >= 8 && at + size <= data.end)
@@ -473,9 +440,9 @@ impl Walk {
         ) else {
             return 0;
         };
-        let size = usize::try_from(size)
-            .unwrap_or(usize::MAX)
-            .min(end - start.min(end));
+        let whole = usize::try_from(size).unwrap_or(usize::MAX);
+        let size = whole.min(end - start.min(end));
+        self.is_cut |= size < whole;
         let none = u32::MAX;
         self.places.push(Place {
             start,
@@ -504,6 +471,7 @@ impl Walk {
                 .filter(|run| run.flags & AUX_TRUNCATED != 0)
                 .count() as u64,
             missing: 0,
+            cut_at: self.is_cut.then_some(bytes.len() as u64),
             threads: self.threads,
             processes: Vec::new(),
             conversion: self.conversion.filter(|_| metadata.has_virtual_time()),

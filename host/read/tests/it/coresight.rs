@@ -230,3 +230,26 @@ fn other_hardware_trace_is_refused_by_name() {
         assert!(refused.to_string().contains(name), "{refused}");
     }
 }
+
+#[test]
+fn a_recording_that_was_cut_says_so() {
+    let Some(folder) = captures() else { return };
+    let whole = std::fs::read(folder.join("perf/ricsec-fib-1.perf.data")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cut.perf.data");
+    // In the middle of its trace, of a record, and where only what stands behind the records is missing.
+    let damage = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let source = open(&path, &OpenOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+        source.info().damage.clone()
+    };
+    let field = |at: usize| u64::from_le_bytes(whole[at..at + 8].try_into().unwrap()) as usize;
+    let end = field(40) + field(48);
+    assert_eq!(damage(&whole), []);
+    assert_eq!(damage(&whole[..end]), []);
+    for length in [8000, end - 4] {
+        let found = damage(&whole[..length]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].offset, length as u64);
+    }
+}

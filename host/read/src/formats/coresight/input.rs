@@ -30,6 +30,8 @@ pub(super) struct Input {
     pub process_of: Option<Arc<ProcessOf>>,
     /// What is missing.
     pub remarks: Vec<String>,
+    /// Where the file ends, if that is before the end of the recording.
+    pub cut_at: Option<u64>,
 }
 
 /// A source of trace.
@@ -81,6 +83,7 @@ pub(super) fn perf(path: &Path, bytes: &Bytes, options: &OpenOptions) -> Result<
     let mut input = Input::of(buffers, binaries, Some(Arc::new(process)), mappings);
     input.threads = threads;
     input.conversion = recording.conversion;
+    input.cut_at = recording.cut_at;
     for lane in &mut input.lanes {
         lane.work.conversion = recording.conversion;
     }
@@ -232,6 +235,7 @@ impl Input {
             threads: BTreeMap::new(),
             process_of,
             remarks: Vec::new(),
+            cut_at: None,
         }
     }
 

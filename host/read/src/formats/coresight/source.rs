@@ -83,6 +83,13 @@ impl CoreSightSource {
             remarks: input.remarks,
             ..TraceInfo::default()
         };
+        if let Some(offset) = input.cut_at {
+            info.add_damage(Damage {
+                stream: "perf.data".to_owned(),
+                offset,
+                message: "the file ends before the recording does".to_owned(),
+            });
+        }
         let is_serial = input.measure != Measure::Timestamps;
         let mut names = Names::new(input.mappings, input.threads, input.process_of);
         let space = names.first_space(&mut info);
