@@ -43,6 +43,7 @@ impl Disassembler {
                 let instruction = self.a64.decode(&mut reader).ok()?;
                 write!(self.text, "{instruction}").ok()?;
             }
+            Isa::A32 if is_pair_with_pc(bytes) => return None,
             Isa::A32 => {
                 let instruction = self.a32.decode(&mut reader).ok()?;
                 write!(self.text, "{instruction}").ok()?;
@@ -143,6 +144,15 @@ impl Opcode {
     }
 }
 
+/// Whether an A32 instruction is an LDRD or STRD of r15 and of a register behind it, which is unpredictable (Arm DDI 0406C,
+/// A8.8.72): the disassembler panics on it.
+fn is_pair_with_pc(bytes: &[u8]) -> bool {
+    let Opcode::Word(word) = Opcode::of(Isa::A32, bytes) else {
+        return false;
+    };
+    word & 0x0e10_f0d0 == 0x0000_f0d0
+}
+
 /// The address of `+0x10` or `-0x10`, relative to an instruction, or to its page for `adrp`.
 fn resolve(address: u64, offset: &str, text: &str) -> Option<u64> {
     let (is_back, digits) = match offset.split_at_checked(1)? {
@@ -183,6 +193,8 @@ mod tests {
         let a32 = |word: u32| line(Isa::A32, 0x1000, &word.to_le_bytes());
         assert_eq!(a32(0xfa00_0001), "fa000001   blx     0x100c");
         assert_eq!(a32(0xeeb7_0ae0), "eeb70ae0   .inst   0xeeb70ae0");
+        assert_eq!(a32(0xe000_f0d0), "e000f0d0   .inst   0xe000f0d0");
+        assert_eq!(a32(0xe1c4_60f8), "e1c460f8   strd    r6, r7, [r4, 0x8]");
         let t32 = |bytes: &[u8]| line(Isa::T32, 0x1000, bytes);
         assert_eq!(t32(&[0xfe, 0xd0]), "d0fe       beq     0x1000");
         assert_eq!(t32(&[0, 0xf0, 1, 0xf8]), "f000 f801  bl.w    0x1006");
