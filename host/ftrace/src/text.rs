@@ -137,7 +137,7 @@ pub fn line(text: &str) -> Line<'_> {
         };
     }
     let is_separator = trimmed.bytes().all(|byte| byte == b'-');
-    if trimmed.is_empty() || is_separator || trimmed.starts_with("cpus=") {
+    if trimmed.is_empty() || is_separator || is_report_header(trimmed) {
         return Line::Nothing;
     }
     if let Some(caller) = trimmed.strip_prefix("=> ") {
@@ -157,6 +157,15 @@ pub fn line(text: &str) -> Line<'_> {
         return switch;
     }
     graph::line(text).map_or(Line::Unknown, Line::Event)
+}
+
+/// What `trace-cmd report` writes before the events.
+fn is_report_header(text: &str) -> bool {
+    let is_empty_cpu = || {
+        let cpu = text.strip_prefix("CPU ")?.strip_suffix(" is empty")?;
+        cpu.parse::<u32>().ok()
+    };
+    text.starts_with("cpus=") || text.starts_with("version = ") || is_empty_cpu().is_some()
 }
 
 /// `ls-113`, `<idle>-0`; the name may hold spaces and dashes.

@@ -56,7 +56,8 @@ impl Scope<'_> {
                 };
                 (base + offset as usize, count as usize)
             }
-            Shape::Array(_) if field.size == 0 => (field.offset, usize::MAX),
+            // Without a size, it reaches to the record's end: `u32 buf[]`, which older kernels call `u32 buf`.
+            _ if field.size == 0 => (field.offset, usize::MAX),
             _ => (field.offset, field.size),
         };
         let rest = data.get(start..).unwrap_or_default();

@@ -2,4 +2,5 @@
 
 mod golden;
 mod made;
+mod older;
 mod written;

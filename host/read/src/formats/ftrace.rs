@@ -88,6 +88,7 @@ pub(super) mod raw {
 
 /// The kernel's text, from a file or as it comes.
 pub(super) mod lines {
+    use super::text::Recognised;
     use super::*;
     use crate::formats::probes::described_by;
 
@@ -120,10 +121,11 @@ pub(super) mod lines {
                 head.get(..whole).unwrap_or_default()
             };
             match text::recognise(lines) {
-                Some(true) => return Ok(Some(Confidence::Certain)),
-                Some(false) => return Ok(Some(Confidence::Likely)),
-                None if ended || wanted >= MOST || whole > 0 => return Ok(None),
-                None => wanted += STEP,
+                Recognised::Certain => return Ok(Some(Confidence::Certain)),
+                Recognised::Likely => return Ok(Some(Confidence::Likely)),
+                Recognised::No => return Ok(None),
+                Recognised::Undecided if ended || wanted >= MOST => return Ok(None),
+                Recognised::Undecided => wanted += STEP,
             }
         }
     }

@@ -126,6 +126,28 @@ fn text_is_the_same_without_its_header_and_through_a_pipe() {
     }
 }
 
+#[test]
+fn a_report_of_trace_cmd_may_have_its_header_and_lines_of_a_console() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("report.txt");
+    let events =
+        "  ls-7  [001]    34.896920: sched_wakeup: comm=sh pid=8 prio=120 target_cpu=001\n"
+            .repeat(8);
+    let header = "version = 6\nCPU 0 is empty\ncpus=2\n";
+    std::fs::write(&path, format!("{header}{events}")).unwrap();
+    let (found, info) = read(&path);
+    assert_eq!((found.len(), info.damage.len()), (8, 0));
+
+    std::fs::write(&path, format!("$ trace-cmd report\n{header}{events}$ \n")).unwrap();
+    let (found, info) = read(&path);
+    // What is no line of a trace is told.
+    assert_eq!((found.len(), info.damage.len()), (8, 2));
+
+    // Prose with a line of a trace in it is no trace.
+    std::fs::write(&path, format!("{}{events}", "Dear reader,\n".repeat(8))).unwrap();
+    assert!(kymo_read::open(&path, &OpenOptions::default()).is_err());
+}
+
 /// What a line tells of a call that is whole: function, time (of the beginning or end) and duration.
 fn told(path: &Path) -> Vec<(String, Option<u64>, i64)> {
     let lines = std::fs::read_to_string(path).unwrap();

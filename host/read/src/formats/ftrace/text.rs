@@ -19,28 +19,37 @@ use crate::{OpenError, OpenOptions, ReadError, Source};
 /// So many lines of a file are looked at, to know whether calls come as their exits alone.
 const LINES_LOOKED_AT: usize = 20_000;
 
-/// How sure one is of a text by its first lines.
-pub(super) fn recognise(head: &[u8]) -> Option<bool> {
-    let mut found = None;
+/// What a text is by its first lines.
+pub(super) enum Recognised {
+    /// The kernel's: it names its tracer.
+    Certain,
+    /// The kernel's, by the form of its lines.
+    Likely,
+    /// Another one.
+    No,
+    /// So far, there are only lines of a header.
+    Undecided,
+}
+
+/// Looks at first lines. What a console or a script wrote around the trace may be among them.
+pub(super) fn recognise(head: &[u8]) -> Recognised {
+    let (mut events, mut others) = (0, 0);
     let text = String::from_utf8_lossy(head);
     for line in text.lines().take(200) {
         match text::line(line) {
-            Line::Tracer(_) => return Some(true),
-            Line::Event(_) | Line::Switch { .. } => {
-                // A single line may be anything.
-                if found.is_some() {
-                    return Some(false);
-                }
-                found = Some(());
-            }
-            Line::Unknown if line.contains('\0') || found.is_none() && !line.starts_with('#') => {
-                return None;
-            }
+            Line::Tracer(_) => return Recognised::Certain,
+            Line::Event(_) | Line::Switch { .. } => events += 1,
+            Line::Unknown if line.contains('\0') => return Recognised::No,
+            Line::Unknown => others += 1,
             _ => {}
         }
     }
-    // All that there is may be one line.
-    found.map(|()| false)
+    match (events, others) {
+        (0, 0) => Recognised::Undecided,
+        // A single line may be anything, but it may be all that there is.
+        _ if events > 3 * others => Recognised::Likely,
+        _ => Recognised::No,
+    }
 }
 
 /// A text that is read line by line.
