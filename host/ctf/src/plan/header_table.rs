@@ -147,10 +147,13 @@ impl HeaderTable {
             ByteOrder::Little => key.start,
             ByteOrder::Big => (u64::BITS - key.end) % u64::BITS,
         };
-        let all = 1u64.checked_shl(key.size()).unwrap_or(u64::MAX);
+        // The largest key, which is the mask as well: ids may have 64 bits.
+        let mask = u64::MAX
+            .checked_shl(key.size())
+            .map_or(u64::MAX, |above| !above);
         let keys = match key.size() <= SMALL_KEY {
-            true => all,
-            false => all.min(stream.dense.len() as u64).min(MOST_KEYS),
+            true => mask + 1,
+            false => mask.min(stream.dense.len() as u64).min(MOST_KEYS),
         };
         let by_key = (0..keys).map(|value| {
             let mut bytes = [0; ROOM];
@@ -187,7 +190,7 @@ impl HeaderTable {
             order: header.order,
             align: header.align,
             shift: shift as u8,
-            mask: all.wrapping_sub(1),
+            mask,
             by_key,
             entries: (classes > 0).then(|| entries.into())?,
             header,
