@@ -24,6 +24,10 @@ pub(super) const DUMP_BYTES: usize = 64 * 1024 * 1024;
 /// Memory that a dump takes besides its bytes: an empty one must not be free.
 const DUMP_OVERHEAD: usize = 128;
 
+/// Number of marks on the console from which on a mark alone announces no dump: a target that prints
+/// nothing else would be waited for without end.
+const PRINTED_MARKS: u32 = 16;
+
 /// A dump that is coming.
 #[derive(Debug)]
 pub(super) struct Coming {
@@ -37,6 +41,12 @@ impl Coming {
     /// How many bytes have come.
     pub(super) fn bytes(&self) -> usize {
         self.body.len()
+    }
+
+    /// Whether there is more than the mark and the first bytes of the next one: a record, or the whole
+    /// mark of the end.
+    fn has_begun(&self) -> bool {
+        self.body.len() >= END.len() || self.body.first().copied().and_then(Kind::of).is_some()
     }
 
     /// How many bytes from the start on are understood: records, and damage between them.
@@ -82,6 +92,8 @@ pub(super) struct Sorter {
     surplus: Vec<u8>,
     /// Bytes of the dumps in `done`, each with [`DUMP_OVERHEAD`].
     stored: usize,
+    /// Marks that the console printed since the last dump.
+    printed_marks: u32,
     /// Whether the dumps have reached [`DUMP_BYTES`]: later bytes are text only.
     full: bool,
 }
@@ -116,6 +128,8 @@ impl Sorter {
             let body = self.text.split_off(behind);
             self.text.truncate(behind.saturating_sub(BEGIN.len()));
             self.searched = self.text.len();
+            // A mark alone may end every read: text is bounded here as well.
+            self.move_surplus();
             self.coming = Some(Coming {
                 body: Vec::new(),
                 scanner: Scanner::new(Hints::default()),
@@ -125,12 +139,17 @@ impl Sorter {
         }
         // The mark may have come half.
         self.searched = self.text.len().saturating_sub(BEGIN.len());
+        self.move_surplus();
+        Vec::new()
+    }
+
+    /// Moves the oldest text beyond [`TEXT_BYTES`] to `surplus`.
+    fn move_surplus(&mut self) {
         let surplus = self.text.len().saturating_sub(TEXT_BYTES);
         if surplus > 0 {
             self.surplus.extend(self.text.drain(..surplus));
             self.searched = self.searched.saturating_sub(surplus);
         }
-        Vec::new()
     }
 
     /// Bytes of a dump, until it ends: gives back what is behind it.
@@ -138,6 +157,7 @@ impl Sorter {
         coming.body.extend_from_slice(&bytes);
         if !could_be_dump(&coming.body) {
             // The console printed the mark.
+            self.printed_marks = self.printed_marks.saturating_add(1);
             self.asked |= !coming.unasked;
             self.text.extend_from_slice(BEGIN);
             self.searched = self.text.len();
@@ -171,6 +191,7 @@ impl Sorter {
     fn finish(&mut self, coming: Coming, ended: Ended) {
         self.stored += coming.body.len() + DUMP_OVERHEAD;
         self.full |= self.stored > DUMP_BYTES;
+        self.printed_marks = 0;
         self.done.push_back(Dump {
             body: coming.body,
             ended,
@@ -188,9 +209,11 @@ impl Sorter {
         self.asked = false;
     }
 
-    /// The dump that is coming.
+    /// The dump that is coming. A mark alone counts, unless the console has printed many of them.
     pub(super) fn coming(&self) -> Option<&Coming> {
-        self.coming.as_ref()
+        let trusted = self.printed_marks < PRINTED_MARKS;
+        let coming = self.coming.as_ref();
+        coming.filter(|coming| trusted || coming.has_begun())
     }
 
     /// Takes out the dumps that have come to an end.
@@ -216,7 +239,7 @@ impl Sorter {
 
     /// Whether a dump has come, or is coming.
     pub(super) fn has_dumps(&self) -> bool {
-        self.coming.is_some() || !self.done.is_empty()
+        self.coming().is_some() || !self.done.is_empty()
     }
 
     /// Whether a dump that was asked for has come to an end.
@@ -416,5 +439,20 @@ mod tests {
             assert!(sorter.text().len() <= TEXT_BYTES);
         }
         assert_eq!(sorter.take_text().len(), 1_000_000);
+    }
+
+    #[test]
+    fn endless_marks_do_not_fill_the_memory() {
+        let mut sorter = Sorter::default();
+        let marks = BEGIN.repeat(2500);
+        let mut given = 0;
+        for pushed in 0..100 {
+            sorter.push(&marks);
+            assert!(sorter.text().len() <= TEXT_BYTES);
+            assert_eq!(sorter.coming().is_some(), pushed < PRINTED_MARKS);
+            given += sorter.take_surplus().len();
+        }
+        sorter.end_dump(Ended::Cancelled);
+        assert_eq!(given + sorter.take_text().len() + BEGIN.len(), 1_000_000);
     }
 }
