@@ -313,11 +313,14 @@ pub fn address_in(input: &Path) -> Result<Option<Address>, Report> {
     })
 }
 
-/// Whether a path is a device that is read byte by byte: a serial port, as a rule.
+/// Whether a path is a device that is read byte by byte: a serial port, as a rule. Memory devices
+/// (`/dev/zero`, `/dev/null`, `/dev/urandom`: major number 1 in Linux) are none.
 #[cfg(unix)]
 fn is_device(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device())
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let is_memory = |device: u64| cfg!(target_os = "linux") && (device >> 8) & 0xfff == 1;
+    std::fs::metadata(path)
+        .is_ok_and(|metadata| metadata.file_type().is_char_device() && !is_memory(metadata.rdev()))
 }
 
 /// Serial ports have no paths here.

@@ -25,7 +25,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// It is none of the formats that are known.
-    #[error("{}: not a trace that kymo knows: expected {expected}, found {found}", path.display())]
+    #[error("{}: not a trace that kymo knows: found {found}, expected {expected}", path.display())]
     Unknown {
         /// The input.
         path: PathBuf,
