@@ -414,6 +414,14 @@ pub enum MetadataType {
     Cost = 5,
     /// What the target measured of two of its own hooks: a [`Measured`](crate::cost::Measured).
     Measured = 6,
+    /// An ELF file (a program or a shared library) lies in memory from here on: `word image`, a number that no
+    /// other record of this type has, `word start`, the lowest address of its segments, `word bytes` up to
+    /// the highest, then its build id, if it has one. Of libraries only those with functions that were called.
+    Image = 7,
+    /// A part of an image's path: `word image`, `u8 part`, counting from 0, then bytes of the path.
+    ImagePath = 8,
+    /// An image has been found to be unloaded: `word image`.
+    ImageUnloaded = 9,
 }
 
 impl MetadataType {
@@ -426,6 +434,9 @@ impl MetadataType {
             4 => Some(Self::IsrName),
             5 => Some(Self::Cost),
             6 => Some(Self::Measured),
+            7 => Some(Self::Image),
+            8 => Some(Self::ImagePath),
+            9 => Some(Self::ImageUnloaded),
             _ => None,
         }
     }

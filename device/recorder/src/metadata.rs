@@ -230,7 +230,10 @@ impl<T: Target> Metadata<T> {
     #[inline(always)]
     const fn number_bytes(kind: MetadataType) -> usize {
         match kind {
-            MetadataType::ThreadName => T::LAYOUT.word.bytes(),
+            MetadataType::ThreadName
+            | MetadataType::Image
+            | MetadataType::ImagePath
+            | MetadataType::ImageUnloaded => T::LAYOUT.word.bytes(),
             MetadataType::IsrName => 4,
             MetadataType::Clock
             | MetadataType::BuildId

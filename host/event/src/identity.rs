@@ -43,7 +43,8 @@ pub enum SpaceKind {
 /// A file that was mapped into a [`Space`] for a while.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// The first address.
+    /// The first address. Of a library of a Kymo recording that was loaded where another one had been, it and all
+    /// addresses in it are moved by a multiple of 2^48.
     pub start: Addr,
     /// How many bytes.
     pub bytes: u64,
@@ -53,7 +54,7 @@ pub struct Mapping {
     pub path: String,
     /// Its build id, if the trace tells.
     pub build_id: Option<Vec<u8>>,
-    /// From when on it was there; `None` if since before the trace.
+    /// From when on it is known to be there; `None` if since before the trace.
     pub since: Option<Time>,
 }
 

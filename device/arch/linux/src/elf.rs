@@ -1,9 +1,9 @@
-//! What the running program's own image says: where it begins, and its build id.
+//! What ELF images in memory say: where the running program begins, how long an image is, its build id.
 //!
 //! The linker defines `__ehdr_start` and `__executable_start` when the headers are loaded, which
 //! they are in every program for Linux; both are taken weakly, so that nothing fails to link.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 
 use crate::address_of;
 
@@ -12,6 +12,7 @@ core::arch::global_asm!(
     ".hidden __ehdr_start",
     ".weak __executable_start",
     ".hidden __executable_start",
+    ".weak _dl_find_object",
     ".pushsection .data.rel.ro.kymo_image,\"aw\"",
     ".globl kymo_image",
     ".hidden kymo_image",
@@ -19,12 +20,54 @@ core::arch::global_asm!(
     "kymo_image:",
     address_of!("__ehdr_start"),
     address_of!("__executable_start"),
+    address_of!("_dl_find_object"),
     ".popsection",
 );
 
 // SAFETY: the assembly above defines it, with this size, and it never changes once loaded.
 unsafe extern "C" {
-    static kymo_image: [*const c_void; 2];
+    static kymo_image: [*const c_void; 3];
+}
+
+/// Where an address lies, as the dynamic linker knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the image that begins here.
+    Image(usize),
+    /// In no image.
+    Elsewhere,
+    /// The C library cannot say (glibc before 2.35, musl).
+    Unknown,
+}
+
+/// The image that holds an address. Takes no lock, and may be called in signal handlers, as glibc promises.
+pub(crate) fn place(address: usize) -> Place {
+    /// `struct dl_find_object`: flags of 64 bits, the beginning and the end of the image, and more, less than 128
+    /// bytes in all.
+    #[repr(C, align(16))]
+    struct Found {
+        flags: u64,
+        start: usize,
+        others: [usize; 30],
+    }
+    // SAFETY: `kymo_image` is defined above, and constant once the program is loaded.
+    let find = unsafe { kymo_image[2] };
+    if find.is_null() {
+        return Place::Unknown;
+    }
+    // SAFETY: this is how glibc declares it.
+    let find: unsafe extern "C" fn(usize, *mut Found) -> c_int =
+        unsafe { core::mem::transmute(find) };
+    let mut found = Found {
+        flags: 0,
+        start: 0,
+        others: [0; 30],
+    };
+    // SAFETY: there is room for what it writes.
+    match unsafe { find(address, &mut found) } {
+        0 => Place::Image(found.start),
+        _ => Place::Elsewhere,
+    }
 }
 
 /// Where the program begins in memory; null if the linker didn't say.
@@ -80,32 +123,86 @@ struct ProgramHeader {
 /// The program's notes, one after the other; each begins with its header. Empty if there are none.
 pub fn notes() -> impl Iterator<Item = &'static [u8]> {
     // SAFETY: as above.
-    let image = unsafe { kymo_image[0] }.cast::<u8>();
-    let count = if image.is_null() {
-        0
-    } else {
-        // SAFETY: the linker put the file header there.
-        unsafe { (*image.cast::<FileHeader>()).program_header_count }
-    };
-    (0..count).flat_map(move |i| {
-        // SAFETY: the file header says that there are `count` program headers, which are loaded
-        // with it, and where the notes lie.
-        let segment = unsafe {
-            let header = &*image.cast::<FileHeader>();
-            let program = &*image
-                .add(header.program_headers)
-                .add(usize::from(i) * usize::from(header.program_header_size))
-                .cast::<ProgramHeader>();
-            if program.kind == NOTES {
-                core::slice::from_raw_parts(image.add(program.offset), program.file_size)
-            } else {
-                &[]
-            }
-        };
-        Notes(segment)
-    })
+    let image = unsafe { kymo_image[0] };
+    // SAFETY: the linker put the program's file header there.
+    let image = (!image.is_null()).then(|| unsafe { Image::at(image.cast()) });
+    image.into_iter().flat_map(|image| image.notes())
 }
 
+/// An ELF file in memory whose headers are loaded with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Image(*const u8);
+
+impl Image {
+    /// The image whose file header lies at an address.
+    ///
+    /// # Safety
+    /// An ELF image of this machine's kind begins there, all of its segments are mapped, and stays as long as this
+    /// value and what it gives are used.
+    pub(crate) const unsafe fn at(header: *const u8) -> Self {
+        Self(header)
+    }
+
+    /// The header of the file, which stands at its beginning.
+    pub(crate) fn header(self) -> &'static [u8] {
+        // SAFETY: by the contract of `at`.
+        unsafe { core::slice::from_raw_parts(self.0, size_of::<FileHeader>()) }
+    }
+
+    /// The program headers, as bytes and one by one.
+    pub(crate) fn segments(self) -> &'static [u8] {
+        // SAFETY: by the contract of `at`; the file header says where they are and how many, and they are loaded
+        // with it.
+        unsafe {
+            let header = &*self.0.cast::<FileHeader>();
+            let bytes =
+                usize::from(header.program_header_size) * usize::from(header.program_header_count);
+            core::slice::from_raw_parts(self.0.add(header.program_headers), bytes)
+        }
+    }
+
+    fn program_headers(self) -> impl Iterator<Item = &'static ProgramHeader> {
+        // SAFETY: as above.
+        let size = usize::from(unsafe { (*self.0.cast::<FileHeader>()).program_header_size });
+        let segments = self.segments().chunks_exact(size.max(1));
+        let whole = segments.filter(|header| header.len() >= size_of::<ProgramHeader>());
+        // SAFETY: each has the size that the file header says, and the linker aligns them.
+        whole.map(|header| unsafe { &*header.as_ptr().cast::<ProgramHeader>() })
+    }
+
+    /// How many bytes there are from the beginning of the lowest segment to the end of the highest.
+    pub(crate) fn bytes(self) -> usize {
+        let loaded = || self.program_headers().filter(|it| it.kind == LOADED);
+        let first = loaded().map(|it| it.address).min().unwrap_or(0);
+        let ends = loaded().map(|it| it.address.wrapping_add(it.memory_size));
+        ends.max().unwrap_or(0).wrapping_sub(first)
+    }
+
+    /// Its notes, one after the other; each begins with its header.
+    pub(crate) fn notes(self) -> impl Iterator<Item = &'static [u8]> {
+        let first = self.program_headers().filter(|it| it.kind == LOADED);
+        let first = first.map(|it| it.address).min().unwrap_or(0);
+        let notes = self.program_headers().filter(|it| it.kind == NOTES);
+        notes.flat_map(move |it| {
+            // SAFETY: by the contract of `at`, and the header says where they lie.
+            Notes(unsafe {
+                core::slice::from_raw_parts(
+                    self.0.add(it.address.wrapping_sub(first)),
+                    it.file_size,
+                )
+            })
+        })
+    }
+
+    /// Its build id; empty if it has none.
+    pub(crate) fn build_id(self) -> &'static [u8] {
+        let mut ids = self.notes().map(kymo_recorder::identity::build_id);
+        ids.find(|id| !id.is_empty()).unwrap_or(&[])
+    }
+}
+
+/// `PT_LOAD`.
+const LOADED: u32 = 1;
 /// `PT_NOTE`.
 const NOTES: u32 = 4;
 

@@ -25,7 +25,8 @@ mod processor;
 compile_error!("Kymo's recorder does not know this processor under Linux yet: see machine.rs");
 
 pub(crate) use processor::{
-    GETTID, MEMBARRIER, STATX, TGKILL, counter, counter_is_steady, lane, set_lane, stack, word,
+    GETTID, MEMBARRIER, STATX, TGKILL, UNLOAD_TICKS, counter, counter_is_steady, lane, set_lane,
+    stack, word,
 };
 
 /// So many bytes, at least, a signal handler's frame lies below what it interrupts: what the kernel saves there, on any

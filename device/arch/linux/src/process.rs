@@ -28,10 +28,12 @@ use crate::wide::Wide;
 use crate::{elf, settings, thread};
 
 mod fork;
+mod images;
 mod lock;
 mod regions;
 mod talk;
 
+use images::Images;
 pub(crate) use lock::{Claim, Lock};
 pub(crate) use regions::belong;
 use regions::describe;
@@ -52,6 +54,8 @@ pub struct Process {
     pub(crate) metadata: Metadata<Linux>,
     /// Held by the one who writes metadata.
     metadata_lock: Lock,
+    /// Which files the functions are in.
+    images: Images,
     /// The file that all of this is in.
     pub(crate) recording: Recording,
     /// Held by the one who reads the lanes.
@@ -112,6 +116,7 @@ impl Process {
             numbers: Numbers::new(),
             metadata: Metadata::new(),
             metadata_lock: Lock::new(),
+            images: Images::new(),
             recording: Recording::new(),
             reading: Claim::new(),
             ended: Ended::new(),
@@ -152,6 +157,7 @@ impl Process {
     fn open_call<const EXIT: bool>(&self, gate: &Gate, function: usize, caller: usize) {
         if let Some(lane) = self.lane() {
             let edge = if EXIT { Edge::Exit } else { Edge::Enter };
+            self.follow_image(function);
             lane.call(&self.port, gate, edge, function, caller);
             self.follow_stopper(lane, gate, edge, function);
         }
@@ -162,6 +168,7 @@ impl Process {
     #[cold]
     pub fn call_inside(&self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
         if let Some(lane) = self.existing_lane() {
+            self.follow_image(function);
             lane.call_inside(&self.port, gate, edge, function, caller);
             self.follow_stopper(lane, gate, edge, function);
         }
@@ -397,6 +404,7 @@ impl Process {
             let set_up = unsafe { self.metadata.set_up(memory, bytes, self.port.now()) };
             debug_assert!(set_up.is_ok(), "a page is enough for a header");
             self.metadata.build_id(self.port.now(), program_id(config));
+            self.describe_program(numbering(config).text_base);
         }
         let address = |function: Option<Function>| function.map_or(0, |it| it as usize);
         gate.set_trigger(address(config.trigger));

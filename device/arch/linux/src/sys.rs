@@ -6,6 +6,7 @@ use core::sync::atomic::{Ordering, fence};
 use crate::machine;
 
 pub mod files;
+pub mod maps;
 
 /// The declarations, as POSIX and Linux have them.
 mod c {

@@ -14,7 +14,7 @@ use kymo_wire::packet::EVENT_STREAM;
 
 use super::{nesting::Nesting, wants};
 use crate::fields::Collector;
-use crate::formats::kymo::number;
+use crate::formats::kymo::{MovedImages, number};
 
 /// What holds for all streams of a recording.
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ pub(crate) struct Dialect {
     /// Of which events fields are wanted; they are kept anyway where they say what the event's kind does
     /// not.
     pub(crate) wanted: Wanted,
+    /// Where libraries were loaded in the place of others.
+    pub(crate) moved: MovedImages,
 }
 
 /// What holds for one stream at one moment.
@@ -94,7 +96,7 @@ impl Dialect {
         let class = self.ids.get(record.packet().info().stream_class);
         let id = class.and_then(|events| *events.get(record.class_index())?);
         let running = context.thread;
-        let kind = id.and_then(|id| self.kind(id, identities, context, record));
+        let kind = id.and_then(|id| self.kind(id, identities, context, time, record));
         let kind = kind.unwrap_or_else(|| match id {
             Some(EventId::Metadata) => EventKind::Fact,
             // Among items.
@@ -142,13 +144,14 @@ impl Dialect {
         id: EventId,
         identities: &mut Identities,
         context: &mut Context,
+        time: Time,
         record: &kymo_ctf::Event<'_>,
     ) -> Option<EventKind> {
         let field = |name| field(record, name);
         // 0 is no place of a call.
         let caller = || {
             field("caller")
-                .map(|it| self.code(it))
+                .map(|it| self.code(it, time))
                 .filter(|it| it.0 != 0)
         };
         let nesting = &mut context.nesting;
@@ -164,9 +167,11 @@ impl Dialect {
             EventId::Enter | EventId::EnterLong => {
                 enter(identities, self.address(field("function")?), None)
             }
-            EventId::EnterFar => enter(identities, self.code(field("address")?), None),
+            EventId::EnterFar => enter(identities, self.code(field("address")?, time), None),
             EventId::EnterFrom => enter(identities, self.address(field("function")?), caller()),
-            EventId::EnterFarFrom => enter(identities, self.code(field("address")?), caller()),
+            EventId::EnterFarFrom => {
+                enter(identities, self.code(field("address")?, time), caller())
+            }
             EventId::Exit => EventKind::Exit {
                 function: nesting.exit(),
             },
@@ -176,7 +181,7 @@ impl Dialect {
             }
             EventId::ExitFar => {
                 nesting.exit_named();
-                self.exit(identities, self.code(field("address")?))
+                self.exit(identities, self.code(field("address")?, time))
             }
             EventId::Time => EventKind::Time,
             EventId::Block => EventKind::Other,
@@ -267,10 +272,10 @@ impl Dialect {
         Addr(self.layout.address(function, self.text_base))
     }
 
-    /// The address of code, without the Thumb bit.
-    pub(crate) fn code(&self, address: u64) -> Addr {
+    /// The address of code, without the Thumb bit, moved where it was another function's at another time.
+    pub(crate) fn code(&self, address: u64, time: Time) -> Addr {
         let mode_bits = (1u64 << self.layout.function_shift.min(1)) - 1;
-        Addr(address & !mode_bits)
+        Addr(self.moved.address(address & !mode_bits, time))
     }
 
     /// A word of the target, out of a computation that may have left it.
@@ -318,7 +323,11 @@ impl Dialect {
                     let costs = wire::costs(order, value);
                     EventKind::Costs(costs.map(|cost| self.cost(&cost)).collect())
                 }
-                MetadataType::BuildId | MetadataType::Clock => EventKind::Fact,
+                MetadataType::BuildId
+                | MetadataType::Clock
+                | MetadataType::Image
+                | MetadataType::ImagePath
+                | MetadataType::ImageUnloaded => EventKind::Fact,
             },
         )
     }

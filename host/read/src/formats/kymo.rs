@@ -19,6 +19,7 @@ mod clocks;
 mod describe;
 mod feed;
 mod header_table;
+mod images;
 mod interned;
 mod live;
 mod memory;
@@ -40,6 +41,7 @@ mod ticks;
 mod write;
 
 pub(crate) use describe::is_native;
+pub(crate) use images::MovedImages;
 pub use live::Live;
 pub use memory::MemoryDump;
 pub use packets::{Damaged, Fault, Packet, Piece, Pieces};

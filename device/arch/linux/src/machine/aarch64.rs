@@ -9,6 +9,10 @@ pub const MEMBARRIER: c_long = 283;
 pub const TGKILL: c_long = 131;
 pub const STATX: c_long = 291;
 
+/// A library is looked at again after so many ticks, as a power of two: some microseconds, less than it takes to unload
+/// it and load another.
+pub const UNLOAD_TICKS: u32 = 9;
+
 #[inline(always)]
 pub fn lane() -> *const u8 {
     let value: *const u8;

@@ -44,6 +44,10 @@ macro_rules! access {
     };
 }
 
+/// A library is looked at again after so many ticks, as a power of two: some microseconds, less than it takes to unload
+/// it and load another.
+pub const UNLOAD_TICKS: u32 = 9;
+
 #[inline(always)]
 pub fn lane() -> *const u8 {
     let value: *const u8;

@@ -13,6 +13,10 @@ pub const MEMBARRIER: c_long = 324;
 pub const TGKILL: c_long = 234;
 pub const STATX: c_long = 332;
 
+/// A library is looked at again after so many ticks, as a power of two: some microseconds, less than it takes to unload
+/// it and load another.
+pub const UNLOAD_TICKS: u32 = 14;
+
 #[inline(always)]
 pub fn lane() -> *const u8 {
     let value: *const u8;

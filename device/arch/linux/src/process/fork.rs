@@ -71,6 +71,7 @@ impl Process {
         self.numbers.forget();
         self.ended.forget();
         self.metadata_lock.reset();
+        self.images.fork();
         self.reading.release();
         self.polling.release();
         self.ending.store(false, Ordering::Relaxed);

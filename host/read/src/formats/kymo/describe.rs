@@ -10,6 +10,7 @@ use kymo_event::{Addr, Identities, Space, SpaceId, TraceInfo, Wanted};
 use kymo_wire::event::{ByteOrder, Layout, Shape, WordSize};
 use kymo_wire::link::{PROTOCOL, is_understood};
 
+use super::images::MovedImages;
 use crate::OpenError;
 use crate::dialects::kymo::{Dialect, event_ids};
 use crate::dialects::{env_text, hex_bytes, labels};
@@ -126,6 +127,7 @@ impl Description {
                 space: SpaceId(0),
                 labelled: u32::try_from(functions.len()).unwrap_or(u32::MAX),
                 wanted,
+                moved: MovedImages::default(),
             },
             functions,
         })

@@ -312,7 +312,8 @@ impl Live {
         };
         self.names_stream = Some(id);
         let stream = || Stream::new(&self.plan, id, kind, input.clone());
-        read_names(&mut self.info, stream(), &self.dialect);
+        let moved = read_names(&mut self.info, stream(), &self.dialect);
+        self.dialect.moved = moved;
         let mut stream = Stream::new(&self.plan, id, kind, input.clone());
         let mut count = 0;
         let identities = &mut self.info.identities;

@@ -30,23 +30,23 @@ impl Other<'_> {
                 batch.push(named(row(RowKind::Exit).function(Some(function))));
             }
             EventId::ExitFar => {
-                let function = self.far(record.whole());
+                let function = self.far(record.whole(), time);
                 batch.push(named(row(RowKind::Exit).function(Some(function))));
             }
             EventId::EnterFar => {
-                let function = self.far(record.whole());
+                let function = self.far(record.whole(), time);
                 batch.push(row(RowKind::Enter).function(Some(function)));
                 return true;
             }
             EventId::EnterFrom => {
                 let function = self.function(record.function());
-                let site = self.dialect.code(record.behind_function());
+                let site = self.dialect.code(record.behind_function(), time);
                 batch.push(row(RowKind::Enter).function(Some(function)).word(site));
                 return true;
             }
             EventId::EnterFarFrom => {
-                let function = self.far(record.word(0));
-                let site = self.dialect.code(record.behind_word());
+                let function = self.far(record.word(0), time);
+                let site = self.dialect.code(record.behind_word(), time);
                 batch.push(row(RowKind::Enter).function(Some(function)).word(site));
                 return true;
             }
@@ -115,8 +115,8 @@ impl Other<'_> {
     }
 
     /// The function at an address outside of the range of numbers.
-    fn far(&mut self, address: u64) -> FunctionId {
-        let address = self.dialect.code(address);
+    fn far(&mut self, address: u64, time: Time) -> FunctionId {
+        let address = self.dialect.code(address, time);
         self.identities.function_at(self.dialect.space, address)
     }
 

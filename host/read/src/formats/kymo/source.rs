@@ -21,6 +21,7 @@ use kymo_wire::packet::EVENT_STREAM;
 use super::clocks::{Clocks, Moments};
 use super::describe::{Description, Unusable, check_version};
 use super::feed::Input;
+use super::images::{ImageFacts, MovedImages};
 use super::packets::{Packet, Piece, Pieces};
 use super::row_stream::{Decoder, RowStream, Shared};
 use super::stream::{RINGS, Stream};
@@ -146,7 +147,7 @@ impl NativeSource {
     /// than the streams tells that.
     fn new(
         plan: &Arc<Plan>,
-        dialect: Dialect,
+        mut dialect: Dialect,
         mut info: TraceInfo,
         inputs: Vec<Part>,
         origin: Option<i64>,
@@ -179,7 +180,7 @@ impl NativeSource {
             let id = StreamId(index);
             if kind == StreamKind::Metadata {
                 let names = Stream::new(plan, id, kind, input.clone());
-                read_names(&mut info, names, &dialect);
+                dialect.moved = read_names(&mut info, names, &dialect);
             }
             info.streams.push(stream);
             let is_usual = matches!(kind, StreamKind::Cpu | StreamKind::Thread);
@@ -295,9 +296,14 @@ fn clocks(plan: &Plan, parts: &[Part]) -> Clocks {
     clocks
 }
 
-/// Reads the names of threads and interrupts into the identities, what recording costs, and the build id if nothing
-/// else told it.
-pub(super) fn read_names(info: &mut TraceInfo, mut stream: Stream, dialect: &Dialect) {
+/// Reads the names of threads and interrupts into the identities, the files that were in memory, what recording
+/// costs, and the build id if nothing else told it. Gives what those files share.
+pub(super) fn read_names(
+    info: &mut TraceInfo,
+    mut stream: Stream,
+    dialect: &Dialect,
+) -> MovedImages {
+    let mut images = ImageFacts::default();
     while let Some(event) = stream.next(dialect, &mut info.identities, &mut |_, _| {}) {
         match event.kind {
             // A later one of the same kind takes the place of an earlier one.
@@ -310,21 +316,31 @@ pub(super) fn read_names(info: &mut TraceInfo, mut stream: Stream, dialect: &Dia
                     info.costs.push(cost);
                 }
             }
-            EventKind::Fact if info.build_id.is_none() => {
+            EventKind::Fact => {
                 let field = |name| event.fields.iter().find(|field| field.name == name);
-                let kind = Value::Unsigned(MetadataType::BuildId as u64);
-                if field("type").is_some_and(|field| field.value == kind)
-                    && let Some(Value::Bytes(id)) = field("value").map(|field| &field.value)
+                if let Some(Value::Unsigned(kind)) = field("type").map(|field| &field.value)
+                    && let Some(Value::Bytes(value)) = field("value").map(|field| &field.value)
                 {
-                    info.build_id = Some(id.clone());
-                    if let Some(space) = info.identities.space_mut(dialect.space) {
-                        space.build_id = Some(id.clone());
+                    if *kind != MetadataType::BuildId as u64 {
+                        images.add(dialect.layout, *kind, value, event.time);
+                    } else if info.build_id.is_none() {
+                        info.build_id = Some(value.clone());
+                        if let Some(space) = info.identities.space_mut(dialect.space) {
+                            space.build_id = Some(value.clone());
+                        }
                     }
                 }
             }
             _ => {}
         }
     }
+    let (mappings, moved) = images.finish();
+    if let Some(space) = info.identities.space_mut(dialect.space)
+        && !mappings.is_empty()
+    {
+        space.mappings = mappings;
+    }
+    moved
 }
 
 /// Opens a dump that is in memory, as it came from a target: `missing` are the parts of `bytes`

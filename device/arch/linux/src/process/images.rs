@@ -1,0 +1,320 @@
+//! The load map: the program and the shared libraries whose functions are called, with their paths and build
+//! ids, as facts of the recording ([`MetadataType::Image`]).
+//!
+//! A function outside of the program is looked up among the images that are known; where it is in none of
+//! them, `/proc/self/maps` says what is there. That takes no lock of the dynamic linker, which another thread, or
+//! the very code that a signal handler interrupts, may hold.
+//!
+//! A library that is unloaded can be followed by another one at the same place. So an image in which a function is
+//! called is compared with what it was, if that is longer ago than [`machine::UNLOAD_TICKS`]: a library takes longer to be
+//! replaced than that. It can be read safely, for the function's caller is about to run it, and the dynamic
+//! linker says where the image begins. (Where it cannot say that, in glibc before 2.35, the one that was loaded
+//! first keeps the place. musl never unloads.)
+
+use core::cell::{Cell, UnsafeCell};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicUsize, Ordering};
+
+use kymo_recorder::threads::ThreadPort as _;
+use kymo_wire::event::MetadataType;
+
+use super::{Lock, Process};
+use crate::elf::{Image, Place, place};
+use crate::machine;
+use crate::sys::{self, maps};
+
+/// How many images are known at most.
+const MOST: usize = 512;
+
+/// Images that were found last, by a part of the address.
+const RECENT: usize = 64;
+
+/// The unit in which it is kept when an image was looked at, in ticks, as a power of two.
+const UNIT: u32 = 8;
+
+/// Memory that is no file is looked at again after so many ticks, as a power of two: to look takes long, and programs that
+/// make code at run time call it often.
+const UNNAMED_TICKS: u32 = 24;
+
+/// What of a path one record has beside the number of the part.
+const PART: usize = kymo_recorder::metadata::MAX_NAME - 1;
+
+/// The images that are known.
+#[derive(Debug)]
+pub(crate) struct Images {
+    /// Held by the one who looks at memory.
+    lock: Lock,
+    table: AtomicPtr<Table>,
+    /// The program itself, which is never unloaded.
+    program: AtomicUsize,
+    program_bytes: AtomicUsize,
+}
+
+/// In memory of its own. All zero is an empty table.
+struct Table {
+    count: AtomicU32,
+    /// The number of the last record.
+    number: Cell<usize>,
+    recent: [AtomicU16; RECENT],
+    entries: [Entry; MOST],
+    text: UnsafeCell<[u8; 2 * maps::LINE]>,
+}
+
+/// An image, or memory that is none.
+struct Entry {
+    start: AtomicUsize,
+    /// 0: there is none.
+    end: AtomicUsize,
+    /// What its headers and its build id are, as a number.
+    mark: AtomicU32,
+    /// The number of its record; 0 if it is no image.
+    number: AtomicUsize,
+    /// When it was looked at last, in units of 2^[`UNIT`] ticks.
+    seen: AtomicUsize,
+}
+
+impl Entry {
+    fn holds(&self, address: usize) -> bool {
+        let end = self.end.load(Ordering::Acquire);
+        self.start.load(Ordering::Relaxed) <= address && address < end
+    }
+
+    fn is_named(&self) -> bool {
+        self.number.load(Ordering::Relaxed) != 0
+    }
+}
+
+impl Table {
+    fn entries(&self) -> &[Entry] {
+        let count = self.count.load(Ordering::Acquire) as usize;
+        self.entries.get(..count).unwrap_or(&self.entries)
+    }
+
+    /// The entry that holds an address.
+    fn find(&self, address: usize) -> Option<&Entry> {
+        let recent = self.recent.get((address >> 14) % RECENT)?;
+        let entries = self.entries();
+        let last = usize::from(recent.load(Ordering::Relaxed));
+        if let Some(entry) = entries.get(last).filter(|entry| entry.holds(address)) {
+            return Some(entry);
+        }
+        let (place, entry) = (0..).zip(entries).find(|(_, entry)| entry.holds(address))?;
+        recent.store(place, Ordering::Relaxed);
+        Some(entry)
+    }
+
+    /// A place for a new entry: that of one that is gone, or a new one.
+    fn free(&self) -> Option<&Entry> {
+        let gone = |entry: &&Entry| entry.end.load(Ordering::Relaxed) == 0;
+        let known = self.entries();
+        known.iter().find(gone).or_else(|| {
+            let entry = self.entries.get(known.len())?;
+            self.count.store(known.len() as u32 + 1, Ordering::Release);
+            Some(entry)
+        })
+    }
+}
+
+impl Images {
+    /// None.
+    pub const fn new() -> Self {
+        Self {
+            lock: Lock::new(),
+            table: AtomicPtr::new(null_mut()),
+            program: AtomicUsize::new(0),
+            program_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// The child of a fork has the images of its parent.
+    pub fn fork(&self) {
+        self.lock.reset();
+    }
+
+    fn table(&self) -> Option<&Table> {
+        // SAFETY: null, or memory that stays for good and is used as a table only.
+        unsafe { self.table.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Whether what holds the address is known, and was looked at a short time ago.
+    fn knows(&self, address: usize, now: u64) -> bool {
+        let Some(entry) = self.table().and_then(|table| table.find(address)) else {
+            return false;
+        };
+        let wait = if entry.is_named() {
+            machine::UNLOAD_TICKS
+        } else {
+            UNNAMED_TICKS
+        };
+        let passed = units(now).wrapping_sub(entry.seen.load(Ordering::Relaxed));
+        passed < 1 << (wait - UNIT)
+    }
+}
+
+impl Process {
+    /// Has the recording tell which image holds a function that is called.
+    #[inline(always)]
+    pub(super) fn follow_image(&self, address: usize) {
+        let start = self.images.program.load(Ordering::Relaxed);
+        let bytes = self.images.program_bytes.load(Ordering::Relaxed);
+        if address.wrapping_sub(start) >= bytes {
+            self.follow_library(address);
+        }
+    }
+
+    #[inline(never)]
+    fn follow_library(&self, address: usize) {
+        if !self.images.knows(address, self.port.now()) {
+            // One that a handler interrupts here goes on behind it: the next call is soon enough.
+            self.images.lock.with(|| self.look_at_image(address));
+        }
+    }
+
+    /// Tells of the program itself.
+    pub(super) fn describe_program(&self, text_base: usize) {
+        if text_base == 0 {
+            return;
+        }
+        self.images.lock.with(|| {
+            let entry = self.look_at_image(text_base);
+            if let Some(entry) = entry.filter(|entry| entry.is_named()) {
+                let (start, end) = (
+                    entry.start.load(Ordering::Relaxed),
+                    entry.end.load(Ordering::Relaxed),
+                );
+                self.images
+                    .program_bytes
+                    .store(end.wrapping_sub(start), Ordering::Relaxed);
+                self.images.program.store(start, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Finds out what holds an address. Under the lock.
+    #[cold]
+    fn look_at_image(&self, address: usize) -> Option<&Entry> {
+        if self.images.table().is_none() {
+            let memory = sys::map(size_of::<Table>()).ok()?;
+            self.images.table.store(memory.cast(), Ordering::Release);
+        }
+        let table = self.images.table()?;
+        let now = units(self.port.now());
+        if let Some(known) = table.find(address) {
+            if known.is_named() && is_same(known, address) {
+                known.seen.store(now, Ordering::Relaxed);
+                return Some(known);
+            }
+            self.forget_image(known);
+        }
+        let entry = table.free()?;
+        // SAFETY: who holds the lock is the only user.
+        let text = unsafe { &mut *table.text.get() };
+        let found = maps::mapped(address, text);
+        let image = found.and_then(|found| {
+            // SAFETY: the beginning of a file is mapped there, readable, and code of it is about to run.
+            let image = unsafe { image_at(found.start) }?;
+            Some((image, found.start, found.path?))
+        });
+        let (start, end) = match (&image, found) {
+            (Some((image, start, _)), _) => (*start, start.wrapping_add(image.bytes())),
+            (None, Some(found)) => (found.start, found.end),
+            (None, None) => (address & !0xFFF, address | 0xFFF),
+        };
+        for other in table.entries() {
+            let other_end = other.end.load(Ordering::Relaxed);
+            if other.start.load(Ordering::Relaxed) < end && start < other_end {
+                self.forget_image(other);
+            }
+        }
+        let number = image.map_or(0, |(image, _, path)| {
+            let number = table.number.get() + 1;
+            table.number.set(number);
+            self.tell_image(number, (start, end), image.build_id(), path);
+            number
+        });
+        let mark = image.map_or(0, |(image, ..)| mark(image));
+        entry.mark.store(mark, Ordering::Relaxed);
+        entry.number.store(number, Ordering::Relaxed);
+        entry.seen.store(now, Ordering::Relaxed);
+        entry.start.store(start, Ordering::Relaxed);
+        entry.end.store(end, Ordering::Release);
+        Some(entry)
+    }
+
+    /// Something else is where an image was.
+    fn forget_image(&self, entry: &Entry) {
+        entry.end.store(0, Ordering::Relaxed);
+        let number = entry.number.load(Ordering::Relaxed);
+        if number != 0 {
+            let now = self.port.now();
+            self.with_metadata(|metadata| {
+                metadata.add(MetadataType::ImageUnloaded, now, number, &[]);
+            });
+        }
+    }
+
+    fn tell_image(&self, number: usize, (start, end): (usize, usize), id: &[u8], path: &[u8]) {
+        const WORD: usize = size_of::<usize>();
+        let mut text = [0; 2 * WORD + 32];
+        text[..WORD].copy_from_slice(&start.to_ne_bytes());
+        text[WORD..2 * WORD].copy_from_slice(&end.wrapping_sub(start).to_ne_bytes());
+        let id = id.get(..id.len().min(32)).unwrap_or(&[]);
+        text[2 * WORD..2 * WORD + id.len()].copy_from_slice(id);
+        let text = text.get(..2 * WORD + id.len()).unwrap_or(&[]);
+        let now = self.port.now();
+        self.with_metadata(|metadata| {
+            for (part, bytes) in (0..).zip(path.chunks(PART)) {
+                let mut text = [0; PART + 1];
+                text[0] = part;
+                text[1..=bytes.len()].copy_from_slice(bytes);
+                let text = text.get(..=bytes.len()).unwrap_or(&[]);
+                metadata.add(MetadataType::ImagePath, now, number, text);
+            }
+            metadata.add(MetadataType::Image, now, number, text);
+        });
+    }
+}
+
+/// A time in units of 2^[`UNIT`] ticks.
+const fn units(now: u64) -> usize {
+    (now >> UNIT) as usize
+}
+
+/// The ELF image at an address, if one is there.
+///
+/// # Safety
+/// The first page of a file is mapped there, readable, and stays while this value is used; if it is an ELF
+/// file, the dynamic linker or the kernel has mapped it whole.
+unsafe fn image_at(start: usize) -> Option<Image> {
+    // SAFETY: a page is longer than that.
+    let magic = unsafe { (start as *const [u8; 4]).read() };
+    // SAFETY: by this function's contract.
+    (magic == *b"\x7fELF").then(|| unsafe { Image::at(start as *const u8) })
+}
+
+/// Whether the image that holds the address, of which code is about to run, is the one that is known.
+fn is_same(entry: &Entry, address: usize) -> bool {
+    match place(address) {
+        Place::Unknown => true,
+        Place::Elsewhere => false,
+        Place::Image(start) => {
+            start == entry.start.load(Ordering::Relaxed)
+                // SAFETY: the dynamic linker says that an image begins there, and it does not unload it while
+                // its code runs.
+                && unsafe { image_at(start) }
+                    .is_some_and(|image| mark(image) == entry.mark.load(Ordering::Relaxed))
+        }
+    }
+}
+
+/// A number that differs, most probably, between two images: of their headers and build ids.
+fn mark(image: Image) -> u32 {
+    let parts = [image.header(), image.segments(), image.build_id()];
+    let words = parts.into_iter().flat_map(|part| part.chunks(4));
+    words.fold(0, |mark: u32, word| {
+        let word = word
+            .iter()
+            .fold(0, |word, byte| word << 8 | u32::from(*byte));
+        (mark.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B1)
+    })
+}
