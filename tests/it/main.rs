@@ -8,6 +8,7 @@ mod firmware;
 mod foreign;
 mod ftrace;
 mod instructions;
+mod libraries;
 mod memory;
 mod native_stream;
 mod sizes;

@@ -150,7 +150,8 @@ pub struct FormatArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Symbols")]
 pub struct SymbolArgs {
-    /// The program's ELF file: names, files and lines. Repeatable.
+    /// The program's ELF file: names, files and lines. Repeatable: shared libraries are told by their build ids.
+    /// The files of a recording of Linux are found by themselves where they were.
     #[arg(long, value_name = "FILE")]
     pub elf: Vec<PathBuf>,
 
@@ -162,6 +163,10 @@ pub struct SymbolArgs {
     /// Where a Zephyr application was built: its zephyr/zephyr.elf is taken.
     #[arg(long, value_name = "DIR")]
     pub build_dir: Option<PathBuf>,
+
+    /// Where separate debug information lies, as DIR/.build-id/xx/yyyy.debug, besides /usr/lib/debug. Repeatable.
+    #[arg(long, value_name = "DIR")]
+    pub debug_dir: Vec<PathBuf>,
 }
 
 /// The input of the subcommands that read a trace.

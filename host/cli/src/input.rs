@@ -4,6 +4,7 @@
 //! names for its functions and check that they are of the same build, go through the events, and
 //! say in the end what could not be read. That is here.
 
+mod images;
 mod symbols;
 
 use std::io;
@@ -32,7 +33,7 @@ use crate::target::{Either, Fetched, LiveZephyr, TargetArgs, address_in, incompl
 
 /// The format of Kymo's own recordings, whose exits need not name their functions. Those of others,
 /// whatever program they are of, tell all that they tell themselves.
-const FORMAT: &str = "kymo";
+pub const FORMAT: &str = "kymo";
 
 /// The section of a program that says how to read what it left in memory.
 const NOTE: &str = ".note.kymo";

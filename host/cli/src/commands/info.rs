@@ -234,6 +234,13 @@ impl Facts<'_> {
             &format_args!("{}, {} of them with names", self.functions, self.named),
         )?;
         line("symbols", &self.symbols_found())?;
+        let spaces = info.identities.spaces();
+        let ours = spaces.iter().filter(|_| info.format == input::FORMAT);
+        for mapping in ours.flat_map(|space| &space.mappings) {
+            let id = mapping.build_id.as_deref().map(hex);
+            let id = id.map_or(String::new(), |id| format!(", build id {id}"));
+            line("file", &format_args!("{}{id}", escaped(&mapping.path)))?;
+        }
         writeln!(out)?;
         let mut table = Table::new([
             ("STREAM", Align::Left),
@@ -410,6 +417,7 @@ fn space(out: &mut Vec<u8>, space: &Space) {
                 object.member("bytes", mapping.bytes);
                 object.member("offset", mapping.offset);
                 object.member("path", &mapping.path);
+                object.member("build_id", mapping.build_id.as_deref().map(hex));
                 object.end();
             })
         });

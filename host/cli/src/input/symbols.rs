@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use kymo_event::TraceInfo;
+use kymo_event::{Mapping, TraceInfo};
 use kymo_symbols::{Symbols, UnmarkedJumps};
 
-use super::{FORMAT, hex};
+use super::{FORMAT, hex, images};
 use crate::args::SymbolArgs;
 use crate::context::Context;
 use crate::diagnostic::Report;
@@ -34,11 +34,14 @@ impl SymbolArgs {
     /// When a file can't be read or is no file of symbols.
     pub fn load(&self, info: &TraceInfo, context: &Context) -> Result<Symbols, Report> {
         let mut symbols = Symbols::new();
+        let mappings = mappings(info);
+        // Files of the process, at their places, and those.
+        let (mut placed, mut known) = (Symbols::new(), Vec::new());
         let mut others = Vec::new();
         let mut same = false;
         let built = self.build_dir.as_ref().map(|dir| dir.join(BUILT_ELF));
         for path in self.elf.iter().chain(&self.symbols).chain(&built) {
-            let file = Symbols::open(path).map_err(|error| {
+            let mut file = Symbols::open(path).map_err(|error| {
                 Report::caused_by(&error).help(
                     "--elf takes the program's ELF file, --symbols the output of nm, a linker \
                      map, System.map or kallsyms",
@@ -48,11 +51,24 @@ impl SymbolArgs {
             context.detail(format_args!("{}: {count} functions", path.display()));
             if let (Some(of_file), Some(traced)) = (file.build_id(), &info.build_id) {
                 same |= of_file == traced;
+                let is_mapped = |it: &&Mapping| it.build_id.as_deref() == Some(of_file);
+                if let Some(mapping) = mappings.iter().find(is_mapped) {
+                    same = true;
+                    let start = mapping.start;
+                    known.push(start);
+                    file.set_text_base(start);
+                    placed.merge(file);
+                    continue;
+                }
                 if of_file != traced {
                     others.push((path, hex(of_file)));
                 }
             }
             symbols.merge(file);
+        }
+        // Each file of a process is known by its build id; elsewhere a boot loader may be beside the program.
+        if !mappings.is_empty() {
+            same = false;
         }
         if let (false, Some(traced)) = (same, &info.build_id) {
             for (path, found) in others {
@@ -90,16 +106,29 @@ impl SymbolArgs {
                 Err(error) => context.warn(Report::caused_by(&error).message()),
             }
         }
+        if let Some(text_base) = info.text_base {
+            symbols.set_text_base(text_base);
+        }
+        // What is named otherwise stands for the program, which is the first mapping.
+        let skip = usize::from(!symbols.is_empty());
+        symbols.merge(placed);
+        let rest = mappings.iter().skip(skip);
+        let rest = rest.filter(|mapping| !known.contains(&mapping.start));
+        symbols.merge(images::load(rest, &self.debug_dir, context));
         if info.format == FORMAT
             && let Some(jumps) = symbols.unmarked_jumps()
         {
             context.warn(unmarked(jumps));
         }
-        if let Some(text_base) = info.text_base {
-            symbols.set_text_base(text_base);
-        }
         Ok(symbols)
     }
+}
+
+/// The files of the process, where the trace is a recording of one.
+fn mappings(info: &TraceInfo) -> &[Mapping] {
+    let space = info.identities.spaces().first();
+    let ours = space.filter(|_| info.format == FORMAT);
+    ours.map_or(&[], |space| &space.mappings)
 }
 
 /// What a program's jumps do to its traces, and what mends it.

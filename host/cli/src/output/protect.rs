@@ -63,6 +63,7 @@ impl Inputs {
             elf,
             symbols,
             build_dir,
+            debug_dir: _,
         } = symbols;
         let built = build_dir.iter().map(|dir| dir.join("zephyr/zephyr.elf"));
         let paths = elf.iter().chain(symbols).cloned().chain(built);

@@ -85,11 +85,20 @@ const OF_FILES: [&str; 11] = [
     "count", "missing", "total", "self", "self%", "avg", "min", "max", "space", "object", "name",
 ];
 
+/// The same for a process with shared libraries.
+const OF_PROCESS: [&str; 10] = [
+    "count", "missing", "total", "self", "self%", "avg", "min", "max", "object", "name",
+];
+
 /// The columns of a table of functions for which nobody said which, by the trace.
 pub fn usual(info: &TraceInfo) -> &'static [&'static str] {
-    match info.format == kymo_read::coresight::FORMAT {
-        true => &OF_FILES,
-        false => &USUAL,
+    let mut spaces = info.identities.spaces().iter();
+    if info.format == kymo_read::coresight::FORMAT {
+        &OF_FILES
+    } else if spaces.any(|space| space.mappings.len() > 1) {
+        &OF_PROCESS
+    } else {
+        &USUAL
     }
 }
 

@@ -1,0 +1,240 @@
+//! A program with shared libraries, some of which are loaded one after the other at the same place: the recording says
+//! which files its functions are in, and `kymo` finds their names by itself.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use kymo_targets::kymo::{self, Profile};
+use kymo_targets::{library, run};
+use serde_json::Value;
+
+/// Two libraries with functions of the same names, of which the program has one at a time, and the program.
+const FIRST: &str = "int first_work(int n);
+int plugin(int n) { return first_work(n); }
+int first_work(int n) { return n <= 1 ? 1 : n * first_work(n - 1); }\n";
+const SECOND: &str = "int second_work(int n);
+int plugin(int n) { return second_work(n); }
+int second_work(int n) { return n <= 1 ? 1 : n + second_work(n - 1); }\n";
+const LINKED: &str = "int linked(int n) { return n + 1; }\n";
+const PROGRAM: &str = r#"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int linked(int n);
+__attribute__((no_instrument_function)) static void *use(const char *name, int n) {
+    void *library = dlopen(name, RTLD_NOW);
+    if (!library) { puts(dlerror()); exit(1); }
+    int (*plugin)(int) = (int (*)(int))dlsym(library, "plugin");
+    plugin(n);
+    dlclose(library);
+    return (void *)plugin;
+}
+int main(int count, char **arguments) {
+    (void)arguments;
+    int same = 0;
+    for (int i = 0; i < 20; i++) {
+        void *first = use("./libfirst.so", 4);
+        void *second = use("./libsecond.so", 3);
+        same += first == second;
+    }
+    printf("%d\n", same + 0 * linked(1));
+    fflush(stdout);
+    if (count > 1) _exit(0);
+    return 0;
+}
+"#;
+
+/// The files of a test, in a folder of their own.
+struct Files(PathBuf);
+
+impl Files {
+    /// Builds all of it.
+    fn build(test: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("libraries-{test}"));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        let files = Self(folder);
+        for (name, source) in [("first", FIRST), ("second", SECOND), ("linked", LINKED)] {
+            files.library(name, source);
+        }
+        fs::write(files.path("program.c"), PROGRAM).unwrap();
+        let library = library::for_this_machine().unwrap();
+        let hooks = ["enter", "exit"].map(|edge| format!("-Wl,-u,__cyg_profile_func_{edge}"));
+        files.compile(&[
+            &["program.c", "-L.", "-llinked", "-Wl,-rpath,$ORIGIN", "-ldl"],
+            &[hooks[0].as_str(), &hooks[1], library.to_str().unwrap()][..],
+            &["-o", "program"],
+        ]);
+        files
+    }
+
+    fn library(&self, name: &str, source: &str) {
+        let file = format!("{name}.c");
+        fs::write(self.path(&file), source).unwrap();
+        let out = format!("lib{name}.so");
+        self.compile(&[&[
+            "-shared",
+            "-fPIC",
+            "-fno-toplevel-reorder",
+            &file,
+            "-o",
+            &out,
+        ]]);
+    }
+
+    fn compile(&self, options: &[&[&str]]) {
+        let mut compiler = Command::new("gcc");
+        let usual = ["-finstrument-functions", "-O1", "-g", "-Wl,--build-id"];
+        compiler.args(usual).args(options.concat());
+        run::output(compiler.current_dir(&self.0)).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Runs the program; in how many of 20 rounds both libraries were at one place.
+    fn record(&self, arguments: &[&str]) -> (PathBuf, u32) {
+        let mut program = Command::new("./program");
+        program.env("KYMO_OUTPUT", "program.kymo").args(arguments);
+        let said = run::output(program.current_dir(&self.0)).unwrap();
+        (self.path("program.kymo"), said.trim().parse().unwrap())
+    }
+}
+
+/// Runs `kymo` in another folder than the program's.
+fn kymo(arguments: &[&str], trace: &Path) -> Output {
+    let mut kymo = Command::new(kymo::build(Profile::Debug).unwrap());
+    let output = kymo.args(arguments).arg(trace).current_dir("/").output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    output
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// How often each function was called, by name and file.
+fn calls(output: &Output) -> BTreeMap<(String, String), u64> {
+    let lines = std::str::from_utf8(&output.stdout).unwrap().lines();
+    let rows = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let rows = rows.filter_map(|row| {
+        let text = |name: &str| row[name].as_str().map(str::to_owned);
+        let file = text("object").unwrap_or_default();
+        Some(((text("function")?, file), row["count"].as_u64()?))
+    });
+    rows.collect()
+}
+
+fn expected() -> BTreeMap<(String, String), u64> {
+    let counts = [
+        ("main", "program", 1),
+        ("linked", "liblinked.so", 1),
+        ("plugin", "libfirst.so", 20),
+        ("first_work", "libfirst.so", 80),
+        ("plugin", "libsecond.so", 20),
+        ("second_work", "libsecond.so", 60),
+    ];
+    let counts = counts.map(|(name, file, count)| ((name.into(), file.into()), count));
+    counts.into()
+}
+
+const REPORT: [&str; 5] = [
+    "report",
+    "--format",
+    "json",
+    "--columns",
+    "count,object,name",
+];
+
+#[test]
+fn names_are_found_without_being_given() {
+    let files = Files::build("found");
+    let (trace, same) = files.record(&[]);
+    assert!(same > 0, "the libraries were never at the same place");
+    let report = kymo(&REPORT, &trace);
+    assert_eq!(calls(&report), expected());
+    assert_eq!(said(&report), "");
+    let info = kymo(&["info"], &trace);
+    let info = String::from_utf8_lossy(&info.stdout).into_owned();
+    for name in ["program", "liblinked.so", "libfirst.so", "libsecond.so"] {
+        let path = files.path(name);
+        assert!(
+            info.contains(&format!("{}, build id ", path.display())),
+            "{info}"
+        );
+    }
+    // The file that a process leaves when it ends by `_exit`.
+    let (trace, _) = files.record(&["_exit"]);
+    assert_eq!(calls(&kymo(&REPORT, &trace)), expected());
+}
+
+#[test]
+fn libraries_that_are_gone_or_changed_are_reported() {
+    let files = Files::build("gone");
+    let (trace, _) = files.record(&[]);
+    let moved = files.path("elsewhere.so");
+    fs::rename(files.path("libfirst.so"), &moved).unwrap();
+    files.library("second", "int plugin(int n) { return n + 7; }\n");
+    let report = kymo(&REPORT, &trace);
+    let text = said(&report);
+    let gone = files.path("libfirst.so");
+    assert!(
+        text.contains(&format!(
+            "not on this machine: {} (build id ",
+            gone.display()
+        )),
+        "{text}"
+    );
+    let other = files.path("libsecond.so");
+    assert!(
+        text.contains(&format!(
+            "{} is another build than the one",
+            other.display()
+        )),
+        "{text}"
+    );
+    let names = calls(&report);
+    let named = |name: &str, file: &str| names.get(&(name.to_owned(), file.to_owned()));
+    assert_eq!(named("linked", "liblinked.so"), Some(&1));
+    assert_eq!(named("first_work", "libfirst.so"), None);
+    assert_eq!(named("plugin", "libsecond.so"), None);
+    // One that is named is known by its build id, wherever it is.
+    let moved = moved.to_str().unwrap();
+    let report = kymo(&[&REPORT[..], &["--elf", moved]].concat(), &trace);
+    let names = calls(&report);
+    let first = names.get(&("first_work".to_owned(), "libfirst.so".to_owned()));
+    assert_eq!(first, Some(&80));
+    assert!(
+        !said(&report).contains("not on this machine"),
+        "{}",
+        said(&report)
+    );
+}
+
+#[test]
+fn separate_debug_information_is_found_by_build_id() {
+    let files = Files::build("debug");
+    let library = files.path("liblinked.so");
+    let notes = run::output(Command::new("readelf").arg("-n").arg(&library)).unwrap();
+    let (_, id) = notes.split_once("Build ID: ").expect("it has one");
+    let id = id.split_whitespace().next().unwrap();
+    let (first, rest) = id.split_at(2);
+    let folder = files.path("debug/.build-id").join(first);
+    fs::create_dir_all(&folder).unwrap();
+    let mut objcopy = Command::new("objcopy");
+    objcopy.arg("--only-keep-debug").arg(&library);
+    run::output(objcopy.arg(folder.join(format!("{rest}.debug")))).unwrap();
+    run::output(Command::new("strip").arg(&library)).unwrap();
+    let (trace, _) = files.record(&[]);
+    let debug = files.path("debug");
+    let options = ["--debug-dir", debug.to_str().unwrap(), "-v"];
+    let report = kymo(&[&REPORT[..], &options].concat(), &trace);
+    assert_eq!(calls(&report), expected());
+    assert!(said(&report).contains(".debug"), "{}", said(&report));
+}
