@@ -63,13 +63,23 @@ pub struct Decoder<'a> {
 /// Zeros of a synchronization, before its 0x80.
 const ASYNC_ZEROS: usize = 5;
 
+fn has_synchronization(bytes: &[u8]) -> bool {
+    let mut zeros = 0;
+    bytes.iter().any(|byte| {
+        let is_end = *byte == 0x80 && zeros >= ASYNC_ZEROS;
+        zeros = if *byte == 0 { zeros + 1 } else { 0 };
+        is_end
+    })
+}
+
 impl<'a> Decoder<'a> {
-    /// Decodes `bytes` from `start` on, beginning at the first synchronization.
+    /// Decodes `bytes` from `start` on, beginning at the first synchronization. A capture of a serial wire may have none,
+    /// since the DWT must be told to send them: there, a packet is taken to begin at `start`.
     pub fn new(bytes: &'a [u8], start: usize) -> Self {
         Decoder {
             bytes,
             at: start,
-            is_synced: false,
+            is_synced: !has_synchronization(bytes.get(start..).unwrap_or_default()),
         }
     }
 
@@ -239,5 +249,31 @@ impl Iterator for Decoder<'_> {
             let rest = self.bytes.len() - self.at;
             self.bad(Kind::IncompleteEot, began_as, rest)
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_without_synchronization_begins_with_a_packet() {
+        let sample = [0x17, 0x04, 0x02, 0x00, 0x08];
+        let bytes = [&[0xc0, 0x01][..], &sample, &[0x04], &sample].concat();
+        let kinds = |bytes: &[u8]| -> Vec<_> {
+            Decoder::new(bytes, 0).map(|packet| packet.kind).collect()
+        };
+        let expected = [
+            Kind::LocalTimestamp,
+            Kind::Hardware,
+            Kind::Reserved,
+            Kind::Hardware,
+        ];
+        assert_eq!(kinds(&bytes), expected);
+
+        let synchronized = [&bytes[..], &[0, 0, 0, 0, 0, 0x80], &sample].concat();
+        let kinds = kinds(&synchronized);
+        assert_eq!(kinds.first(), Some(&Kind::NotSync));
+        assert_eq!(kinds[kinds.len() - 2..], [Kind::Async, Kind::Hardware]);
     }
 }
