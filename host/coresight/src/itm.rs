@@ -260,9 +260,8 @@ mod tests {
     fn a_capture_without_synchronization_begins_with_a_packet() {
         let sample = [0x17, 0x04, 0x02, 0x00, 0x08];
         let bytes = [&[0xc0, 0x01][..], &sample, &[0x04], &sample].concat();
-        let kinds = |bytes: &[u8]| -> Vec<_> {
-            Decoder::new(bytes, 0).map(|packet| packet.kind).collect()
-        };
+        let kinds =
+            |bytes: &[u8]| -> Vec<_> { Decoder::new(bytes, 0).map(|packet| packet.kind).collect() };
         let expected = [
             Kind::LocalTimestamp,
             Kind::Hardware,

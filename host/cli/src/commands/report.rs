@@ -351,6 +351,11 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             }
         }
     }
+    if entries.is_empty() && table.schedule.is_none() {
+        context.note(
+            "there are no calls in this part of the trace; --by thread has the threads, `kymo show --events` all events",
+        );
+    }
     if schedule.is_none() && table.schedule.is_some() {
         context
             .note("the trace tells of no thread switches and interrupts: times are those of calls");
