@@ -1,6 +1,7 @@
 //! What remains of a [field program](super::field_program) when only some of its fields are asked for: their operations, and those
 //! by which the place moves on to them.
 
+use super::Count;
 use super::field_program::Op;
 use crate::metadata::Scope;
 
@@ -105,33 +106,57 @@ impl Picks {
                 numbers.push(number);
             }
         }
-        let load = |(op, number): (&Op, &Option<u16>)| match op {
-            Op::Number {
-                offset,
-                shift,
-                mask,
-                sign,
-                ..
-            } => Some(Load {
-                mask: *mask,
-                sign: *sign,
-                offset: *offset,
-                shift: *shift,
-                number: (*number)?,
-            }),
-            _ => None,
-        };
-        let loads = kept.iter().zip(&numbers).map(load);
-        let loads = loads.collect::<Option<Box<[Load]>>>();
         Some(Self {
-            // An operation that shows no value has no number beside it.
-            loads: loads
-                .filter(|_| kept.len() == numbers.len())
-                .map(Loads::from),
+            loads: loads(&kept, &numbers).map(Loads::from),
             ops: kept.into(),
             numbers: numbers.into(),
         })
     }
+}
+
+/// The numbers of a program that has nothing else to show, where all that lies before them has a known size.
+fn loads(ops: &[Op], numbers: &[Option<u16>]) -> Option<Box<[Load]>> {
+    let mut numbers = numbers.iter();
+    let mut loads = Vec::new();
+    // The place, in bits from the beginning of the event.
+    let mut place = 0u64;
+    for op in ops {
+        let number = value(op).and_then(|_| *numbers.next()?);
+        match (op, number) {
+            (
+                Op::Number {
+                    offset,
+                    shift,
+                    mask,
+                    sign,
+                    ..
+                },
+                Some(number),
+            ) => loads.push(Load {
+                mask: *mask,
+                sign: *sign,
+                offset: u8::try_from(place / 8 + u64::from(*offset)).ok()?,
+                shift: *shift,
+                number,
+            }),
+            (
+                Op::Text {
+                    skip,
+                    count: Count::Fixed(count),
+                    ..
+                },
+                None,
+            ) => {
+                let bits = count.checked_mul(8)?.checked_add(u64::from(*skip))?;
+                place = place.checked_add(bits)?;
+            }
+            _ => return None,
+        }
+        if !place.is_multiple_of(8) {
+            return None;
+        }
+    }
+    Some(loads.into())
 }
 
 /// The name of the single value that an operation shows.

@@ -337,6 +337,8 @@ mod tests {
         event { id = 1; name = "behind"; fields := struct { string file; u8 a; i16 b; }; };
         event { id = 2; name = "twice"; fields := struct { i16 b; }; };
         event { id = 3; name = "idle"; };
+        typealias integer { size = 8; encoding = UTF8; } := char;
+        event { id = 4; name = "text"; fields := struct { char name[3]; u8 a; i16 b; }; };
     "#;
 
     #[test]
@@ -346,6 +348,7 @@ mod tests {
             &[1, 0xFF, 0xFF, b'x', 0, 8, 3, 0],
             &[2, 1, 0, 5, 0],
             &[3, 1, 0],
+            &[4, 7, 0, b'y', 0, 0, 9, 0xFE, 0xFF],
         ]
         .concat();
         let trace = Trace::from_memory(METADATA.as_bytes(), [("stream", stream)]).unwrap();
@@ -353,7 +356,7 @@ mod tests {
         let fields = Projection::of_classes(trace.plan(), |_, class| {
             let (payload, context) = (Scope::EventFields, Scope::StreamEventContext);
             match class {
-                0 => [(context, "thread"), (payload, "a"), (payload, "b")],
+                0 | 4 => [(context, "thread"), (payload, "a"), (payload, "b")],
                 1 => [(payload, "b"), (context, "thread"), (payload, "b")],
                 2 => [(payload, "b"), (payload, ""), (payload, "b")],
                 _ => [(payload, ""); 3],
@@ -377,6 +380,7 @@ mod tests {
             [Some(3), Some(-1), Some(3)],
             [Some(5), None, Some(5)],
             [None; 3],
+            [Some(7), Some(9), Some(-2)],
         ];
         assert_eq!(bits, expected);
         assert_eq!(texts, expected);
@@ -385,6 +389,7 @@ mod tests {
             [Some(3), None, Some(3)],
             [Some(5), None, Some(5)],
             [None; 3],
+            [Some(7), Some(9), None],
         ];
         assert_eq!(unsigned, expected);
     }
