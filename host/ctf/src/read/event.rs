@@ -426,6 +426,14 @@ impl<'a> Event<'a> {
         self.reader.body_place(self.record)
     }
 
+    /// The bytes of the stream's event context, if it has the same fields in the same places in all events: those with
+    /// equal bytes tell the same there. `None` if that is not known.
+    #[must_use]
+    #[inline]
+    pub fn stream_context(&self) -> Option<&'a [u8]> {
+        self.reader.stream_context(self.record)
+    }
+
     /// Shows the fields of one scope to a visitor, packet header and context included.
     #[inline]
     pub fn visit<V: Visitor<'a>>(&self, scope: Scope, visitor: &mut V) {

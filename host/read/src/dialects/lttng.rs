@@ -15,8 +15,9 @@
 //! `sys_enter` with a number (2.0-pre).
 
 mod processes;
+mod rules;
 
-use kymo_ctf::metadata::{EventClass, Metadata, Scope};
+use kymo_ctf::metadata::{Metadata, Scope};
 use kymo_ctf::{Numbers, Projection, Trace};
 use kymo_event::{
     Addr, Cpu, EventKind, FunctionId, Identities, InterruptId, InterruptKind, Row, RowKind,
@@ -24,7 +25,8 @@ use kymo_event::{
 };
 
 use super::{Meanings, Sink, Spaces, env_text, of_class};
-use processes::Processes;
+use processes::{File, Processes};
+use rules::{Means, NAMES, PIDS, Rule, TIDS, context, vector};
 
 /// What is known of a trace by LTTng.
 pub(crate) struct Lttng {
@@ -42,6 +44,8 @@ pub(crate) struct Lttng {
     processes: Processes,
     /// The thread that runs on each CPU, once a switch has told; `None` when it is idle.
     running: Vec<Option<ThreadId>>,
+    /// By stream: the context that told a name.
+    told: Vec<Told>,
 }
 
 /// The places of fields in [`Lttng::numbers`]: what the contexts say of the thread and its process, and what the payload
@@ -56,49 +60,23 @@ const OWN_NAME: usize = 0;
 const NAME: usize = 1;
 const OTHER_NAME: usize = 2;
 
-/// What the events of one class are.
-#[derive(Clone, Debug)]
-struct Rule {
-    meaning: Means,
-    /// Whether any text of an event is looked at.
-    has_text: bool,
+/// The last context of a stream that told the name of a thread.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    /// Its stream class.
+    class: usize,
+    context: Vec<u8>,
+    thread: Option<ThreadId>,
+    name: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Means {
-    Switch,
-    Wakeup,
-    /// A thread has this name.
-    Name,
-    /// It executes the program of this path.
-    Exec,
-    IrqEntry,
-    IrqExit,
-    /// An interrupt of another kind begins; where its number does not tell its name, the event's name does.
-    KindEntry(InterruptKind),
-    KindExit(InterruptKind),
-    /// The system call at this place among [`Lttng::functions`].
-    SyscallEntry(usize),
-    SyscallExit(Option<usize>),
-    /// The number of the system call is in the field `id`.
-    NumberedEntry,
-    NumberedExit,
-    FunctionEntry,
-    FunctionExit,
-    /// A process tells of a file that it has loaded.
-    Object(processes::Object),
-    Other,
-}
+/// The largest context that is kept, in bytes.
+const LARGEST_CONTEXT: usize = 256;
 
 /// The names of softirqs by number (`include/linux/interrupt.h`).
 const SOFTIRQS: [&str; 10] = [
     "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
 ];
-
-/// What the contexts call the number of a thread, its name, and its process.
-const TIDS: [&str; 4] = ["vtid", "_vtid", "tid", "_tid"];
-const NAMES: [&str; 2] = ["procname", "_procname"];
-const PIDS: [&str; 2] = ["vpid", "_vpid"];
 
 /// How many numbers of system calls get a name where the trace has numbers alone.
 const NUMBERED: usize = 1024;
@@ -106,82 +84,14 @@ const NUMBERED: usize = 1024;
 /// CPUs whose threads are known. (Linux can be built for 8192.)
 const MOST_CPUS: usize = 1 << 13;
 
-/// The context of an event class that has one of these fields, and which.
-fn context<'n>(
-    metadata: &Metadata,
-    (stream, event): (usize, usize),
-    names: &[&'n str],
-) -> Option<(Scope, &'n str)> {
-    // Of both scopes that may have a field of this name the outer one counts.
-    let scopes = [Scope::StreamEventContext, Scope::EventContext];
-    names.iter().find_map(|name| {
-        scopes.into_iter().find_map(|scope| {
-            let fields = metadata.scope(stream, event, scope)?;
-            fields.member(name).map(|_| (scope, *name))
-        })
-    })
-}
-
 /// Asks for nothing.
 const NOTHING: (Scope, &str) = (Scope::EventFields, "");
-
-impl Means {
-    /// The numbers that it needs of the payload.
-    const fn numbers(self) -> [&'static str; 2] {
-        match self {
-            Self::Switch => ["prev_tid", "next_tid"],
-            Self::Wakeup => ["tid", ""],
-            Self::Name | Self::Exec => ["tid", "child_tid"],
-            Self::IrqEntry | Self::IrqExit => ["irq", ""],
-            Self::KindEntry(InterruptKind::Soft) | Self::KindExit(InterruptKind::Soft) => {
-                ["vec", ""]
-            }
-            Self::KindEntry(_) | Self::KindExit(_) => ["vector", ""],
-            Self::NumberedEntry | Self::NumberedExit => ["id", ""],
-            Self::FunctionEntry => ["addr", "call_site"],
-            Self::FunctionExit => ["addr", ""],
-            Self::SyscallEntry(_) | Self::SyscallExit(_) | Self::Object(_) | Self::Other => [""; 2],
-        }
-    }
-
-    /// The texts that it needs of the payload.
-    fn texts(self, class: &EventClass) -> [&'static str; 2] {
-        match self {
-            Self::Switch => ["prev_comm", "next_comm"],
-            Self::Wakeup => ["comm", ""],
-            Self::Name => match class.name.as_str() {
-                "sched_process_fork" => ["child_comm", ""],
-                _ => ["name", ""],
-            },
-            Self::Exec => ["filename", ""],
-            Self::IrqEntry => ["name", ""],
-            _ => [""; 2],
-        }
-    }
-}
 
 impl Lttng {
     /// What the events of a trace are; `None` if it is not LTTng's and has no event of these names.
     pub(crate) fn of(trace: &Trace, spaces: Spaces, identities: &mut Identities) -> Option<Self> {
         let metadata: &Metadata = trace.metadata();
-        let mut calls = Vec::new();
-        let streams = metadata.streams.iter().enumerate();
-        let rules: Vec<Vec<Rule>> = streams
-            .map(|(number, stream)| {
-                let mut events = stream.events.iter();
-                let old = events.any(|class| class.name == "exit_syscall");
-                let events = stream.events.iter().enumerate();
-                let rule = |(place, class): (usize, &EventClass)| {
-                    let meaning = meaning(class, old, &mut calls);
-                    let own_name = context(metadata, (number, place), &NAMES);
-                    Rule {
-                        has_text: own_name.is_some() || meaning.texts(class) != [""; 2],
-                        meaning,
-                    }
-                };
-                events.map(rule).collect()
-            })
-            .collect();
+        let (rules, calls) = rules::of(metadata);
         let all = || rules.iter().flatten().map(|rule| rule.meaning);
         let tracer = env_text(metadata, "tracer_name").unwrap_or("");
         let is_known = all().any(|it| !matches!(it, Means::Other | Means::Object(_)));
@@ -193,8 +103,8 @@ impl Lttng {
         let meaning = |stream: usize, event: usize| rules.get(stream)?.get(event);
         let payload = |name| (Scope::EventFields, name);
         let numbers = Projection::of_classes(trace.plan(), |stream, event| {
-            let rule = meaning(stream, event);
-            let [first, second] = rule.map_or([""; 2], |rule| rule.meaning.numbers());
+            let rule = meaning(stream, event).zip(class(stream, event));
+            let [first, second] = rule.map_or([""; 2], |(rule, class)| rule.meaning.numbers(class));
             [
                 context(metadata, (stream, event), &TIDS).unwrap_or(NOTHING),
                 context(metadata, (stream, event), &PIDS).unwrap_or(NOTHING),
@@ -222,6 +132,7 @@ impl Lttng {
             numbered: vec![None; NUMBERED],
             processes: Processes::new(spaces.code, has_calls),
             running: Vec::new(),
+            told: Vec::new(),
             rules,
         })
     }
@@ -236,7 +147,7 @@ impl Lttng {
                 _ => SpaceKind::Kernel,
             };
         }
-        let base = self.processes.look_ahead(trace, &mut info.identities);
+        let base = self.look_ahead(trace, &mut info.identities);
         info.text_base = info.text_base.or(base);
     }
 
@@ -275,9 +186,9 @@ impl Meanings for Lttng {
     #[inline]
     fn record(&mut self, record: &kymo_ctf::Event<'_>, class: usize, sink: &mut Sink<'_>) {
         sink.begin(record.time_ns());
-        let rule = of_class(&self.rules, class, record);
-        let (meaning, has_text) =
-            rule.map_or((Means::Other, false), |rule| (rule.meaning, rule.has_text));
+        let rule = of_class(&self.rules, class, record).copied();
+        let rule = rule.unwrap_or(Rule::OTHER);
+        let meaning = rule.meaning;
         let numbers = record.numbers::<4>(&self.numbers);
         let thread = match numbers.unsigned(TID) {
             Some(tid) => self.thread(Some(tid), sink),
@@ -286,8 +197,13 @@ impl Meanings for Lttng {
                 sink.cpu.and_then(running)
             }
         };
-        if has_text {
-            self.names(meaning, record, &numbers, thread, sink);
+        let is_told = match rule.own_name {
+            None => true,
+            Some(Scope::StreamEventContext) => self.has_told(record, (class, thread), sink),
+            Some(_) => false,
+        };
+        if rule.has_names || !is_told {
+            self.names(rule, record, &numbers, (class, thread), sink);
         }
         if meaning == Means::Switch {
             return self.switch(record, &numbers, sink);
@@ -372,24 +288,44 @@ impl Lttng {
             }
             Means::Object(object) => {
                 let (process, time) = (numbers.unsigned(PID), Some(sink.time));
-                self.processes
-                    .load(object, process, time, record, sink.identities);
-                sink.forget_functions();
+                if let Some(file) = File::of(record, numbers, &self.texts) {
+                    let processes = &mut self.processes;
+                    if processes.load(object, process, time, &file, sink.identities) {
+                        sink.forget_functions();
+                    }
+                }
                 return None;
             }
         })
     }
 
+    /// Whether the context of a record has told the name of its thread before, and the thread still has that.
+    #[inline]
+    fn has_told(
+        &self,
+        record: &kymo_ctf::Event<'_>,
+        (class, thread): (usize, Option<ThreadId>),
+        sink: &Sink<'_>,
+    ) -> bool {
+        let Some((told, id)) = self.told.get(sink.index).zip(thread) else {
+            return false;
+        };
+        (told.class, told.thread) == (class, thread)
+            && record.stream_context() == Some(&told.context)
+            && sink.identities.thread_name(id) == Some(&told.name)
+    }
+
     /// Takes the names that a record tells.
     #[inline(never)]
     fn names(
-        &self,
-        meaning: Means,
+        &mut self,
+        rule: Rule,
         record: &kymo_ctf::Event<'_>,
         numbers: &Numbers<4>,
-        thread: Option<ThreadId>,
+        (class, thread): (usize, Option<ThreadId>),
         sink: &mut Sink<'_>,
     ) {
+        let meaning = rule.meaning;
         let mut texts = [None; 3];
         record.project(&self.texts, &mut texts);
         let text = |place: usize| texts.get(place)?.as_ref()?.text();
@@ -430,6 +366,22 @@ impl Lttng {
                 }
             }
             _ => {}
+        }
+        if rule.own_name == Some(Scope::StreamEventContext)
+            && let Some(context) = record.stream_context()
+            && context.len() <= LARGEST_CONTEXT
+            && let Some(name) = text(OWN_NAME)
+        {
+            if self.told.len() <= sink.index {
+                self.told.resize_with(sink.index + 1, Told::default);
+            }
+            if let Some(told) = self.told.get_mut(sink.index) {
+                (told.class, told.thread) = (class, thread);
+                told.context.clear();
+                told.context.extend_from_slice(context);
+                told.name.clear();
+                told.name.push_str(&name);
+            }
         }
     }
 
@@ -496,92 +448,8 @@ fn name_interrupt(irq: InterruptId, name: String, sink: &mut Sink<'_>) {
     sink.besides(EventKind::IsrName { irq, name }, sink.cpu, None);
 }
 
-/// What the vector is called of which events of this name tell the beginning.
-fn vector(event: &str) -> Option<&str> {
-    event
-        .strip_prefix("x86_irq_vectors_")?
-        .strip_suffix("_entry")
-}
-
-/// The place of a system call among all.
-fn place(name: String, calls: &mut Vec<String>) -> usize {
-    let known = calls.iter().position(|known| *known == name);
-    known.unwrap_or_else(|| {
-        calls.push(name);
-        calls.len() - 1
-    })
-}
-
 /// What the softirq of this number is called.
 fn softirq(number: u64) -> Option<String> {
     let name = SOFTIRQS.get(usize::try_from(number).ok()?)?;
     Some(format!("softirq {name}"))
-}
-
-/// What the events of a class are; `old`: its system calls are called as before LTTng 2.3.
-fn meaning(class: &EventClass, old: bool, calls: &mut Vec<String>) -> Means {
-    let name = class.name.as_str();
-    let has = |field| {
-        let fields = class.fields.as_ref();
-        fields.is_some_and(|fields| fields.member(field).is_some())
-    };
-    match name {
-        "sched_switch" if has("next_tid") => return Means::Switch,
-        "sched_wakeup" | "sched_wakeup_new" if has("tid") => return Means::Wakeup,
-        "sched_process_fork" if has("child_tid") => return Means::Name,
-        "sched_process_exec" if has("filename") => return Means::Exec,
-        "lttng_statedump_process_state" if has("tid") => return Means::Name,
-        "irq_handler_entry" if has("irq") => return Means::IrqEntry,
-        "irq_handler_exit" if has("irq") => return Means::IrqExit,
-        "softirq_entry" if has("vec") => return Means::KindEntry(InterruptKind::Soft),
-        "softirq_exit" if has("vec") => return Means::KindExit(InterruptKind::Soft),
-        "sys_enter" if has("id") => return Means::NumberedEntry,
-        "sys_exit" if has("id") => return Means::NumberedExit,
-        "exit_syscall" => return Means::SyscallExit(None),
-        _ => {}
-    }
-    if let Some(object) = processes::Object::of(name).filter(|_| has("baddr")) {
-        return Means::Object(object);
-    }
-    if let Some(kind) = name.strip_prefix("lttng_ust_cyg_profile") {
-        return match kind.trim_start_matches("_fast") {
-            ":func_entry" if has("addr") => Means::FunctionEntry,
-            ":func_exit" => Means::FunctionExit,
-            _ => Means::Other,
-        };
-    }
-    if vector(name).is_some() && has("vector") {
-        return Means::KindEntry(InterruptKind::Vector);
-    }
-    if name.starts_with("x86_irq_vectors_") && name.ends_with("_exit") && has("vector") {
-        return Means::KindExit(InterruptKind::Vector);
-    }
-    let (compat, name) = match name.strip_prefix("compat_") {
-        Some(name) => (true, name),
-        None => (false, name),
-    };
-    let mut call = |name: &str, compat: bool| {
-        let bits = if compat { " (32 bits)" } else { "" };
-        place(format!("{name}{bits}"), calls)
-    };
-    if let Some(name) = name.strip_prefix("syscall_entry_") {
-        Means::SyscallEntry(call(name, compat))
-    } else if let Some(name) = name.strip_prefix("syscall_exit_") {
-        Means::SyscallExit(Some(call(name, compat)))
-    } else if let Some(name) = name.strip_prefix("sys_").filter(|_| old) {
-        Means::SyscallEntry(call(name, compat))
-    } else {
-        Means::Other
-    }
-}
-
-/// A number of the payload.
-fn number(record: &kymo_ctf::Event<'_>, name: &str) -> Option<u64> {
-    record.field_of(Scope::EventFields, name)?.as_u64()
-}
-
-/// A text of the payload.
-fn text(record: &kymo_ctf::Event<'_>, name: &str) -> Option<String> {
-    let value = record.field_of(Scope::EventFields, name)?;
-    Some(value.text()?.into_owned())
 }

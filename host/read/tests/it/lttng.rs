@@ -438,6 +438,10 @@ fn addresses_of_user_space_are_those_of_a_process() {
     record(1, 1, &[0x1010], "");
     record(2, 2, &[0x1000, 0x100], "/lib/three.so\0");
     record(1, 2, &[0x1010], "");
+    // What is told again is no other mapping, not even that of which the tracer does not know the size.
+    for _ in 0..3 {
+        record(0, 2, &[0x9000, 0], "[linux-vdso.so.1]\0");
+    }
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("metadata"), text).unwrap();
     std::fs::write(folder.path().join("stream"), stream).unwrap();
@@ -464,4 +468,70 @@ fn addresses_of_user_space_are_those_of_a_process() {
     ];
     assert_eq!(files, expected);
     assert_eq!(source.info().text_base, Some(Addr(0x1000)));
+    let mappings = identities.spaces().iter().flat_map(|space| &space.mappings);
+    let paths: Vec<_> = mappings.map(|mapping| mapping.path.as_str()).collect();
+    let expected = ["/bin/one", "/bin/two", "[linux-vdso.so.1]", "/lib/three.so"];
+    assert_eq!(paths, expected);
+}
+
+/// A name in a context counts whenever the thread has another one, also where another stream has told that.
+#[test]
+fn a_thread_has_the_name_of_its_last_context() {
+    let text = "/* CTF 1.8 */
+        trace { major = 1; minor = 8; byte_order = le; };
+        env { tracer_name = \"lttng-ust\"; domain = \"ust\"; };
+        clock { name = monotonic; freq = 1000000000; };
+        typealias integer { size = 8; align = 8; encoding = UTF8; } := char;
+        stream { event.header := struct { integer { size = 8; align = 8; } id;
+                integer { size = 64; align = 8; map = clock.monotonic.value; } timestamp; };
+            event.context := struct { integer { size = 32; align = 8; } vtid; char procname[5]; }; };
+        event { id = 0; name = \"lttng_ust_cyg_profile:func_entry\"; fields := struct {
+            integer { size = 64; align = 8; } addr; }; };
+        event { id = 1; name = \"lttng_ust_cyg_profile:func_exit\"; };";
+    let record = |(id, time, thread, name): &(u8, u64, u32, &str)| {
+        let mut bytes = vec![*id];
+        bytes.extend(time.to_le_bytes());
+        bytes.extend(thread.to_le_bytes());
+        bytes.extend(format!("{name:\0<5}").as_bytes());
+        bytes.extend(0x1000_u64.to_le_bytes().iter().filter(|_| *id == 0));
+        bytes
+    };
+    let one: Vec<u8> = [
+        (0, 5, 7, "one"),
+        (0, 10, 7, "one"),
+        (1, 11, 8, "other"),
+        (1, 12, 8, "other"),
+        (1, 20, 7, "one"),
+        (1, 25, 7, "one"),
+        (1, 30, 7, ""),
+        (1, 35, 8, "other"),
+    ]
+    .iter()
+    .flat_map(record)
+    .collect();
+    let two: Vec<u8> = [(0, 15, 7, "two"), (1, 16, 7, "two")]
+        .iter()
+        .flat_map(record)
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("metadata"), text).unwrap();
+    std::fs::write(folder.path().join("one"), one).unwrap();
+    std::fs::write(folder.path().join("two"), two).unwrap();
+    let mut source = open(folder.path(), &OpenOptions::default()).unwrap();
+    let events: Vec<_> = Events::new(&mut *source).map(Result::unwrap).collect();
+    let identities = &source.info().identities;
+    let named = events.iter().filter_map(|event| match &event.kind {
+        EventKind::ThreadName { thread, name } => {
+            Some((event.time.0, identities.tid(*thread).0, name.as_str()))
+        }
+        _ => None,
+    });
+    let expected = [
+        (5, 7, "one"),
+        (11, 8, "other"),
+        (15, 7, "two"),
+        (20, 7, "one"),
+    ];
+    assert_eq!(named.collect::<Vec<_>>(), expected);
+    assert_eq!(events.iter().filter(|event| event.record).count(), 10);
 }

@@ -85,6 +85,25 @@ impl StreamReader {
         stream.header_table.as_ref()?.get(record.lead)
     }
 
+    /// The bytes of the stream's event context of an event, where it lies the same in all events.
+    #[inline]
+    pub(in crate::read) fn stream_context(&self, record: &EventRecord) -> Option<&[u8]> {
+        // Otherwise padding may depend on where the event begins.
+        self.lead(record).filter(|lead| lead.settled)?;
+        let [start, end, _] = record.parts.starts.map(u64::from);
+        if !(start | end).is_multiple_of(8) {
+            return None;
+        }
+        let (bytes, base) = self.window.held();
+        let event = self
+            .packet
+            .offset
+            .wrapping_sub(base)
+            .wrapping_add(record.start / 8);
+        let within = |at: u64| usize::try_from(event.wrapping_add(at / 8)).ok();
+        bytes.get(within(start)?..within(end)?)
+    }
+
     /// Runs a program of a lead of this event, or a part of one, from the operation `first` on.
     #[inline]
     pub(in crate::read) fn show_led<'a, S: Sink<'a>>(

@@ -8,12 +8,13 @@
 //! Functions may have been entered before a process has told where they are. So the beginning of a trace is
 //! looked through beforehand for files that were there already.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-use kymo_ctf::{Message, Trace};
+use kymo_ctf::{Numbers, Projection, Run, Trace};
 use kymo_event::{Addr, Identities, Mapping, Space, SpaceId, SpaceKind, Time};
 
-use super::{PIDS, number, text};
+use super::{FIRST, Lttng, Means, NAME, PID, Rule, SECOND, of_class};
 
 /// What tells of a file that a process has loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +96,83 @@ impl Processes {
         space
     }
 
+    /// Takes a file that a process has loaded, if it is not known already. Whether addresses mean something else from
+    /// here on.
+    pub(super) fn load(
+        &mut self,
+        object: Object,
+        process: Option<u64>,
+        time: Option<Time>,
+        file: &File<'_>,
+        identities: &mut Identities,
+    ) -> bool {
+        let id = self.space(process, identities);
+        let Some(space) = identities.space_mut(id) else {
+            return false;
+        };
+        let is_it = |it: &Mapping| {
+            (it.start, it.bytes, it.path.as_str()) == (file.start, file.bytes, &*file.path)
+        };
+        let mut latest = space.mappings.iter().rev();
+        let is_known = match file.bytes {
+            // It holds no address (a vDSO, of which the tracer does not know the size).
+            0 => latest.any(is_it),
+            _ => latest.find(|it| it.holds(file.start)).is_some_and(is_it),
+        };
+        if object == Object::Known && file.is_program() {
+            space.text_base = space.text_base.or(Some(file.start));
+            if space.name.is_empty() {
+                space.name = file.path.to_string();
+            }
+        }
+        if is_known || space.mappings.len() >= MOST {
+            return false;
+        }
+        let mapping = Mapping {
+            start: file.start,
+            bytes: file.bytes,
+            offset: 0,
+            path: file.path.to_string(),
+            build_id: None,
+            since: time.filter(|_| object == Object::Loaded),
+        };
+        identities.map(id, mapping);
+        true
+    }
+}
+
+/// A file that a process has loaded.
+pub(super) struct File<'a> {
+    start: Addr,
+    bytes: u64,
+    path: Cow<'a, str>,
+}
+
+impl<'a> File<'a> {
+    /// The file that a record tells of; `None` if it lacks a field.
+    pub(super) fn of(
+        record: &kymo_ctf::Event<'a>,
+        numbers: &Numbers<4>,
+        texts: &'a Projection,
+    ) -> Option<Self> {
+        let mut values = [None; 3];
+        record.project(texts, &mut values);
+        let path = values[NAME].as_ref()?.text()?;
+        Some(Self {
+            start: Addr(numbers.unsigned(FIRST)?),
+            bytes: numbers.unsigned(SECOND)?,
+            path,
+        })
+    }
+
+    /// Whether it is a program and no library.
+    fn is_program(&self) -> bool {
+        let file = self.path.rsplit('/').next().unwrap_or(&self.path);
+        file.starts_with(|c: char| c != '[') && !file.contains(".so")
+    }
+}
+
+impl Lttng {
     /// Looks through the beginning of a trace for files that were loaded before. Gives the address of the
     /// first program.
     pub(super) fn look_ahead(
@@ -102,71 +180,34 @@ impl Processes {
         trace: &Trace,
         identities: &mut Identities,
     ) -> Option<Addr> {
-        if !self.has_calls {
+        let tells = |rule: &Rule| rule.meaning == Means::Object(Object::Known);
+        if !self.processes.has_calls || !self.rules.iter().flatten().any(tells) {
             return None;
         }
         let mut base = None;
         let mut messages = trace.messages().ok()?;
-        for _ in 0..BEGINNING {
-            // What cannot be read is told when the events are.
-            let Ok(Some((_, message))) = messages.next_message() else {
-                break;
-            };
-            let Message::Event(record) = message else {
-                continue;
-            };
-            if Object::of(record.name()) == Some(Object::Known) {
-                let mut contexts = PIDS.into_iter().filter_map(|name| record.field(name));
-                let process = contexts.next().and_then(|value| value.as_u64());
-                let program = self.load(Object::Known, process, None, &record, identities);
-                base = base.or(program);
+        let mut records = 0;
+        // What cannot be read is told when the events are.
+        while let Ok(Some((_, run))) = messages.next_run()
+            && records < BEGINNING
+        {
+            let Run::Events(events) = run else { continue };
+            records += events.len();
+            let class = events.packet().info().stream_class;
+            for record in events {
+                if !of_class(&self.rules, class, &record).is_some_and(tells) {
+                    continue;
+                }
+                let numbers = record.numbers::<4>(&self.numbers);
+                let Some(file) = File::of(&record, &numbers, &self.texts) else {
+                    continue;
+                };
+                base = base.or(file.is_program().then_some(file.start));
+                let process = numbers.unsigned(PID);
+                let known = Object::Known;
+                self.processes.load(known, process, None, &file, identities);
             }
         }
         base
     }
-
-    /// Takes a file that a record tells of. Gives its address if it is a program.
-    pub(super) fn load(
-        &mut self,
-        object: Object,
-        process: Option<u64>,
-        time: Option<Time>,
-        record: &kymo_ctf::Event<'_>,
-        identities: &mut Identities,
-    ) -> Option<Addr> {
-        let start = Addr(number(record, "baddr")?);
-        let bytes = number(record, "memsz").or_else(|| number(record, "size"))?;
-        let path = text(record, "path").or_else(|| text(record, "sopath"))?;
-        let base = is_program(&path).then_some(start);
-        let id = self.space(process, identities);
-        let space = identities.space_mut(id)?;
-        let mut holding = space.mappings.iter().rev().filter(|it| it.holds(start));
-        let is_known = holding
-            .next()
-            .is_some_and(|it| (it.start, it.bytes, &it.path) == (start, bytes, &path));
-        if object == Object::Known && base.is_some() {
-            space.text_base = space.text_base.or(base);
-            if space.name.is_empty() {
-                space.name.clone_from(&path);
-            }
-        }
-        if !is_known && space.mappings.len() < MOST {
-            let mapping = Mapping {
-                start,
-                bytes,
-                offset: 0,
-                path,
-                build_id: None,
-                since: time.filter(|_| object == Object::Loaded),
-            };
-            identities.map(id, mapping);
-        }
-        base
-    }
-}
-
-/// Whether a file is a program and no library.
-fn is_program(path: &str) -> bool {
-    let file = path.rsplit('/').next().unwrap_or(path);
-    file.starts_with(|c: char| c != '[') && !file.contains(".so")
 }

@@ -1,0 +1,216 @@
+//! What the events of each class are, by their names and fields: decided once, when a trace is opened.
+
+use kymo_ctf::metadata::{EventClass, Metadata, Scope};
+use kymo_event::InterruptKind;
+
+use super::processes::Object;
+
+/// What the events of one class are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rule {
+    pub(super) meaning: Means,
+    /// Which of the contexts has the name of the thread.
+    pub(super) own_name: Option<Scope>,
+    /// Whether the payload has names.
+    pub(super) has_names: bool,
+}
+
+impl Rule {
+    /// What cannot be found.
+    pub(super) const OTHER: Self = Self {
+        meaning: Means::Other,
+        own_name: None,
+        has_names: false,
+    };
+}
+
+/// The rules of all event classes, by stream class and place in it, with the system calls that they name.
+pub(super) fn of(metadata: &Metadata) -> (Vec<Vec<Rule>>, Vec<String>) {
+    let mut calls = Vec::new();
+    let streams = metadata.streams.iter().enumerate();
+    let rules = streams.map(|(number, stream)| {
+        let mut events = stream.events.iter();
+        let old = events.any(|class| class.name == "exit_syscall");
+        let events = stream.events.iter().enumerate();
+        let rule = |(place, class): (usize, &EventClass)| {
+            let meaning = meaning(class, old, &mut calls);
+            let own_name = context(metadata, (number, place), &NAMES);
+            let is_object = matches!(meaning, Means::Object(_));
+            Rule {
+                own_name: own_name.map(|(scope, _)| scope),
+                has_names: !is_object && meaning.texts(class) != [""; 2],
+                meaning,
+            }
+        };
+        events.map(rule).collect()
+    });
+    let rules = rules.collect();
+    (rules, calls)
+}
+
+/// What an event says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Means {
+    Switch,
+    Wakeup,
+    /// A thread has this name.
+    Name,
+    /// It executes the program of this path.
+    Exec,
+    IrqEntry,
+    IrqExit,
+    /// An interrupt of another kind begins; where its number does not tell its name, the event's name does.
+    KindEntry(InterruptKind),
+    KindExit(InterruptKind),
+    /// The system call at this place among [`Lttng::functions`].
+    SyscallEntry(usize),
+    SyscallExit(Option<usize>),
+    /// The number of the system call is in the field `id`.
+    NumberedEntry,
+    NumberedExit,
+    FunctionEntry,
+    FunctionExit,
+    /// A process tells of a file that it has loaded.
+    Object(Object),
+    Other,
+}
+
+/// What the contexts call the number of a thread, its name, and its process.
+pub(super) const TIDS: [&str; 4] = ["vtid", "_vtid", "tid", "_tid"];
+pub(super) const NAMES: [&str; 2] = ["procname", "_procname"];
+pub(super) const PIDS: [&str; 2] = ["vpid", "_vpid"];
+
+/// The context of an event class that has one of these fields, and which.
+pub(super) fn context<'n>(
+    metadata: &Metadata,
+    (stream, event): (usize, usize),
+    names: &[&'n str],
+) -> Option<(Scope, &'n str)> {
+    // Of both scopes that may have a field of this name the outer one counts.
+    let scopes = [Scope::StreamEventContext, Scope::EventContext];
+    names.iter().find_map(|name| {
+        scopes.into_iter().find_map(|scope| {
+            let fields = metadata.scope(stream, event, scope)?;
+            fields.member(name).map(|_| (scope, *name))
+        })
+    })
+}
+
+impl Means {
+    /// The numbers that it needs of the payload.
+    pub(super) fn numbers(self, class: &EventClass) -> [&'static str; 2] {
+        match self {
+            Self::Switch => ["prev_tid", "next_tid"],
+            Self::Wakeup => ["tid", ""],
+            Self::Name | Self::Exec => ["tid", "child_tid"],
+            Self::IrqEntry | Self::IrqExit => ["irq", ""],
+            Self::KindEntry(InterruptKind::Soft) | Self::KindExit(InterruptKind::Soft) => {
+                ["vec", ""]
+            }
+            Self::KindEntry(_) | Self::KindExit(_) => ["vector", ""],
+            Self::NumberedEntry | Self::NumberedExit => ["id", ""],
+            Self::FunctionEntry => ["addr", "call_site"],
+            Self::FunctionExit => ["addr", ""],
+            Self::Object(_) => ["baddr", first_of(class, ["memsz", "size"])],
+            Self::SyscallEntry(_) | Self::SyscallExit(_) | Self::Other => [""; 2],
+        }
+    }
+
+    /// The texts that it needs of the payload.
+    pub(super) fn texts(self, class: &EventClass) -> [&'static str; 2] {
+        match self {
+            Self::Switch => ["prev_comm", "next_comm"],
+            Self::Wakeup => ["comm", ""],
+            Self::Name => match class.name.as_str() {
+                "sched_process_fork" => ["child_comm", ""],
+                _ => ["name", ""],
+            },
+            Self::Exec => ["filename", ""],
+            Self::IrqEntry => ["name", ""],
+            Self::Object(_) => [first_of(class, ["path", "sopath"]), ""],
+            _ => [""; 2],
+        }
+    }
+}
+
+/// What the events of a class are; `old`: its system calls are called as before LTTng 2.3.
+fn meaning(class: &EventClass, old: bool, calls: &mut Vec<String>) -> Means {
+    let name = class.name.as_str();
+    let has = |field| {
+        let fields = class.fields.as_ref();
+        fields.is_some_and(|fields| fields.member(field).is_some())
+    };
+    match name {
+        "sched_switch" if has("next_tid") => return Means::Switch,
+        "sched_wakeup" | "sched_wakeup_new" if has("tid") => return Means::Wakeup,
+        "sched_process_fork" if has("child_tid") => return Means::Name,
+        "sched_process_exec" if has("filename") => return Means::Exec,
+        "lttng_statedump_process_state" if has("tid") => return Means::Name,
+        "irq_handler_entry" if has("irq") => return Means::IrqEntry,
+        "irq_handler_exit" if has("irq") => return Means::IrqExit,
+        "softirq_entry" if has("vec") => return Means::KindEntry(InterruptKind::Soft),
+        "softirq_exit" if has("vec") => return Means::KindExit(InterruptKind::Soft),
+        "sys_enter" if has("id") => return Means::NumberedEntry,
+        "sys_exit" if has("id") => return Means::NumberedExit,
+        "exit_syscall" => return Means::SyscallExit(None),
+        _ => {}
+    }
+    if let Some(object) = Object::of(name).filter(|_| has("baddr")) {
+        return Means::Object(object);
+    }
+    if let Some(kind) = name.strip_prefix("lttng_ust_cyg_profile") {
+        return match kind.trim_start_matches("_fast") {
+            ":func_entry" if has("addr") => Means::FunctionEntry,
+            ":func_exit" => Means::FunctionExit,
+            _ => Means::Other,
+        };
+    }
+    if vector(name).is_some() && has("vector") {
+        return Means::KindEntry(InterruptKind::Vector);
+    }
+    if name.starts_with("x86_irq_vectors_") && name.ends_with("_exit") && has("vector") {
+        return Means::KindExit(InterruptKind::Vector);
+    }
+    let (compat, name) = match name.strip_prefix("compat_") {
+        Some(name) => (true, name),
+        None => (false, name),
+    };
+    let mut call = |name: &str, compat: bool| {
+        let bits = if compat { " (32 bits)" } else { "" };
+        place(format!("{name}{bits}"), calls)
+    };
+    if let Some(name) = name.strip_prefix("syscall_entry_") {
+        Means::SyscallEntry(call(name, compat))
+    } else if let Some(name) = name.strip_prefix("syscall_exit_") {
+        Means::SyscallExit(Some(call(name, compat)))
+    } else if let Some(name) = name.strip_prefix("sys_").filter(|_| old) {
+        Means::SyscallEntry(call(name, compat))
+    } else {
+        Means::Other
+    }
+}
+
+/// What the vector is called of which events of this name tell the beginning.
+pub(super) fn vector(event: &str) -> Option<&str> {
+    event
+        .strip_prefix("x86_irq_vectors_")?
+        .strip_suffix("_entry")
+}
+
+/// The place of a system call among all.
+fn place(name: String, calls: &mut Vec<String>) -> usize {
+    let known = calls.iter().position(|known| *known == name);
+    known.unwrap_or_else(|| {
+        calls.push(name);
+        calls.len() - 1
+    })
+}
+
+/// The first of these fields that the payload of a class has; the last one if it has none.
+fn first_of(class: &EventClass, [first, other]: [&'static str; 2]) -> &'static str {
+    let fields = class.fields.as_ref();
+    match fields.is_some_and(|fields| fields.member(first).is_some()) {
+        true => first,
+        false => other,
+    }
+}
