@@ -24,6 +24,17 @@ const GROUPS: &str = match std::str::from_utf8(&BYTES) {
     Err(_) => panic!("digits are text"),
 };
 
+/// The last three digits of a number.
+#[inline]
+pub fn three(number: u64) -> [u8; 3] {
+    let first = 3 * (number % 1000) as usize;
+    let digits = BYTES.get(first..first + 3);
+    digits
+        .and_then(|digits| digits.first_chunk())
+        .copied()
+        .unwrap_or_default()
+}
+
 /// Adds the last three digits of a number to a text.
 #[inline]
 pub fn push_three(number: u64, out: &mut String) {

@@ -23,7 +23,7 @@ mod wall;
 
 pub use batch::{Batch, EventRef, Row, RowKind, Run, Wanted};
 pub use cost::{Recorded, RecordingCost};
-pub use digits::{push_number, push_three};
+pub use digits::{push_number, push_three, three};
 pub use event::{ClockGap, Event, EventKind, Gap, RecordingCause};
 pub use field::{Field, Value, push_fields};
 pub use filter::{

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use kymo_event::{Duration, Time, push_number, push_three};
+use kymo_event::{Duration, Time, push_number, push_three, three};
 
 use super::unit;
 
@@ -23,24 +23,50 @@ pub struct Human(pub Duration);
 impl Human {
     /// Adds it to a text.
     pub fn push(self, out: &mut String) {
-        let ns = self.0.0;
-        if !unit::get().is_time() {
-            return push_padded(out, ns, 10);
+        if let Some(digits) = self.digits() {
+            return out.push_str(std::str::from_utf8(&digits).unwrap_or_default());
         }
-        let rounded = |unit: u64| ns / unit + u64::from(ns % unit >= unit / 2);
+        if !unit::get().is_time() {
+            return push_padded(out, self.0.0, 10);
+        }
+        push_padded(out, self.rounded(1_000_000_000), 7);
+        out.push_str("  s");
+    }
+
+    /// The text of a duration below a thousand seconds.
+    #[inline]
+    pub fn digits(self) -> Option<[u8; WIDTH]> {
+        if !unit::get().is_time() {
+            return None;
+        }
+        let ns = self.0.0;
         let (thousandths, unit) = match ns {
-            0..1_000_000 => (ns, " us"),
-            1_000_000..999_999_500 => (rounded(1_000), " ms"),
-            999_999_500..999_999_500_000 => (rounded(1_000_000), "  s"),
-            _ => {
-                push_padded(out, rounded(1_000_000_000), 7);
-                return out.push_str("  s");
-            }
+            0..1_000_000 => (ns, *b" us"),
+            1_000_000..999_999_500 => (self.rounded(1_000), *b" ms"),
+            999_999_500..999_999_500_000 => (self.rounded(1_000_000), *b"  s"),
+            _ => return None,
         };
-        push_padded(out, thousandths / 1_000, 3);
-        out.push('.');
-        push_three(thousandths, out);
-        out.push_str(unit);
+        let [a, b, c] = padded(thousandths / 1_000);
+        let [d, e, f] = three(thousandths);
+        let [x, y, z] = unit;
+        Some([a, b, c, b'.', d, e, f, x, y, z])
+    }
+
+    /// So many of a unit, rounded half up.
+    const fn rounded(self, unit: u64) -> u64 {
+        let ns = self.0.0;
+        ns / unit + (ns % unit >= unit / 2) as u64
+    }
+}
+
+/// A number below a thousand, with spaces on its left.
+#[inline]
+fn padded(number: u64) -> [u8; 3] {
+    let [a, b, c] = three(number);
+    match number {
+        0..10 => [b' ', b' ', c],
+        10..100 => [b' ', b, c],
+        _ => [a, b, c],
     }
 }
 
@@ -71,8 +97,32 @@ pub struct Seconds {
 }
 
 impl Seconds {
+    /// The text of most moments: those of times, within a thousand seconds behind the origin.
+    #[inline]
+    pub fn digits(self) -> Option<[u8; 15]> {
+        let ns = self.time.0.checked_sub(self.origin.0)?;
+        if !(0..1_000_000_000_000).contains(&ns) || !unit::get().is_time() {
+            return None;
+        }
+        let ns = ns.unsigned_abs();
+        let mut text = *b"     .         ";
+        let groups = [
+            padded(ns / 1_000_000_000),
+            three(ns / 1_000_000),
+            three(ns / 1_000),
+            three(ns),
+        ];
+        for (at, group) in [2, 6, 9, 12].into_iter().zip(groups) {
+            text[at..at + 3].copy_from_slice(&group);
+        }
+        Some(text)
+    }
+
     /// Adds it to a text.
     pub fn push(self, out: &mut String) {
+        if let Some(digits) = self.digits() {
+            return out.push_str(std::str::from_utf8(&digits).unwrap_or_default());
+        }
         let ns = i128::from(self.time.0) - i128::from(self.origin.0);
         // Two times of 64 bits are not further apart than 64 bits without a sign.
         let apart = ns.unsigned_abs() as u64;
@@ -133,6 +183,7 @@ mod tests {
         ] {
             assert_eq!(shown(ns).len(), WIDTH, "{ns}");
         }
+        assert_eq!(shown(10_009), " 10.009 us");
         assert_eq!(shown(u64::MAX), "18446744074  s");
     }
 
@@ -145,6 +196,10 @@ mod tests {
         assert_eq!(shown(1_500_000_000, 0), "    1.500000000");
         assert_eq!(shown(-1, 0), "   -0.000000001");
         assert_eq!(shown(5, 5), "    0.000000000");
+        assert_eq!(shown(12_003_040_005, 0), "   12.003040005");
+        assert_eq!(shown(999_999_999_999, 0), "  999.999999999");
+        assert_eq!(shown(1_000_000_000_001, 1), " 1000.000000000");
+        assert_eq!(shown(1_000_000_000_001, 0), " 1000.000000001");
         assert_eq!(shown(i64::MAX, i64::MIN), "18446744073.709551615");
     }
 }

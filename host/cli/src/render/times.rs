@@ -71,6 +71,16 @@ impl Times {
         }
     }
 
+    /// The text of most moments in seconds, as wide as the heading.
+    #[inline]
+    pub fn digits(&self, time: Time) -> Option<[u8; 15]> {
+        let origin = self.origin;
+        match self.kind {
+            TimeKind::Absolute | TimeKind::Relative => Seconds { time, origin }.digits(),
+            TimeKind::Date => None,
+        }
+    }
+
     /// Adds a moment to a text, as wide as the heading.
     pub fn push(&self, time: Time, out: &mut String) {
         match self.kind {

@@ -36,10 +36,10 @@ use std::rc::Rc;
 use kymo_analysis::calls::{Begin, CallId, Callee, End, How, Repair, Step, TrackId};
 use kymo_analysis::clock_repair::RECORDED;
 use kymo_analysis::replay::Origin;
-use kymo_event::{Cpu, EventKind, EventRef, Identities, StreamId, Time, TraceInfo};
+use kymo_event::{Cpu, EventKind, EventRef, FunctionId, Identities, StreamId, Time, TraceInfo};
 
 use super::duration::WIDTH;
-use super::palette::Palette;
+use super::palette::{Palette, paint};
 use super::times::Times;
 use crate::names::Names;
 use actors::Actors;
@@ -74,13 +74,23 @@ pub struct Tree<'a> {
     actors: Actors,
     queue: Queue<Line>,
     /// Lines that have been written, whose room serves again.
-    spare: Vec<String>,
+    spare: Vec<Vec<u8>>,
+    /// By [`FunctionId`]: how its name is written.
+    functions: Vec<Option<Written>>,
     /// Whether there is a column for the processor: not where streams belong to threads.
     cpus: bool,
     /// How much later than it happened the next step was recorded, in nanoseconds.
     moved: i64,
     /// The same of the begins of open calls, where it is anything.
     begins_moved: HashMap<CallId, i64>,
+}
+
+/// How the name of a function is written: escaped and painted once, for all lines that have it.
+struct Written {
+    /// Where it is called: `f()`.
+    call: String,
+    /// At the end of a block: `} /* f */`.
+    end: String,
 }
 
 /// Where and when a line belongs.
@@ -107,9 +117,10 @@ impl<'a> Tree<'a> {
             palette: *palette,
             names,
             options,
-            actors: Actors::new(info),
+            actors: Actors::new(info, palette.actor),
             queue: Queue::default(),
             spare: Vec::new(),
+            functions: Vec::new(),
             cpus: info.streams.iter().any(|stream| stream.cpu.is_some()),
             moved: 0,
             begins_moved: HashMap::new(),
@@ -281,14 +292,21 @@ impl<'a> Tree<'a> {
     }
 
     /// What stands at the end of a call of several lines.
-    fn closing(&self, line: &mut Line, end: &End, identities: &Identities) {
+    fn closing(&mut self, line: &mut Line, end: &End, identities: &Identities) {
+        let remark = remark(end);
+        if let Callee::Function(id) = end.callee
+            && remark.is_none()
+            && !self.options.no_annotation
+        {
+            line.push(&self.written(id, identities).end);
+            return;
+        }
         let Palette {
             dim,
             warning,
             actor,
             ..
         } = self.palette;
-        let remark = remark(end);
         if end.how != How::Open {
             line.push("}");
         }
@@ -424,7 +442,7 @@ impl<'a> Tree<'a> {
     fn drain(&mut self) -> io::Result<()> {
         while let Some(line) = self.queue.pop() {
             let line = line.finish();
-            self.out.write_all(line.as_bytes())?;
+            self.out.write_all(&line)?;
             self.spare.push(line);
         }
         Ok(())
@@ -445,7 +463,7 @@ impl<'a> Tree<'a> {
         line.push("  ");
         match place.track.and_then(|track| self.actors.get(track)) {
             Some(actor) => {
-                line.paint(self.palette.actor, &actor.cell);
+                line.push(&actor.cell);
             }
             None => line.spaces(self.actors.width()),
         }
@@ -462,26 +480,45 @@ impl<'a> Tree<'a> {
     }
 
     /// A callee as it is called: `f()`, `==> SysTick (irq 15)`.
-    fn callee(&self, line: &mut Line, callee: Callee, track: TrackId, identities: &Identities) {
-        let Palette {
-            function, actor, ..
-        } = self.palette;
-        if let Callee::Interrupt(id) = callee {
-            let irq = identities.irq(id);
-            let name = self.actor_name(track);
-            let number = format!("irq {irq}");
-            line.push("==> ").paint(actor, name);
-            if *name != number {
-                line.push(&format!(" ({number})"));
+    fn callee(&mut self, line: &mut Line, callee: Callee, track: TrackId, identities: &Identities) {
+        match callee {
+            Callee::Function(id) => {
+                line.push(&self.written(id, identities).call);
             }
-            return;
+            Callee::Interrupt(id) => {
+                let irq = identities.irq(id);
+                let name = self.actor_name(track);
+                let number = format!("irq {irq}");
+                line.push("==> ").paint(self.palette.actor, name);
+                if *name != number {
+                    line.push(&format!(" ({number})"));
+                }
+            }
+            Callee::Unknown => {
+                line.paint(self.palette.function, UNKNOWN).push("()");
+            }
         }
-        let name = self.function_name(callee, identities);
-        line.paint(function, &name);
-        // A demangled C++ name has its parameters already.
-        if !name.ends_with(')') {
-            line.push("()");
+    }
+
+    /// How the name of a function is written.
+    #[inline]
+    fn written(&mut self, id: FunctionId, identities: &Identities) -> &Written {
+        let index = id.0 as usize;
+        if self.functions.len() <= index {
+            self.functions.resize_with(index + 1, || None);
         }
+        let Palette { function, dim, .. } = self.palette;
+        self.functions[index].get_or_insert_with(|| {
+            let name = self.names.function(identities, id);
+            let (mut call, mut end) = (String::new(), "} ".to_owned());
+            paint(&mut call, function, &name);
+            // A demangled C++ name has its parameters already.
+            if !name.ends_with(')') {
+                call.push_str("()");
+            }
+            paint(&mut end, dim, &format!("/* {name} */"));
+            Written { call, end }
+        })
     }
 
     fn actor_name(&self, track: TrackId) -> &str {
@@ -491,10 +528,13 @@ impl<'a> Tree<'a> {
     fn function_name(&self, callee: Callee, identities: &Identities) -> Rc<str> {
         match callee {
             Callee::Function(id) => self.names.function(identities, id),
-            _ => "an unknown function".into(),
+            _ => UNKNOWN.into(),
         }
     }
 }
+
+/// What a function is called that the trace does not name.
+const UNKNOWN: &str = "an unknown function";
 
 /// Whether the event from which an end follows is one of its own thread.
 fn ends_by_itself(how: How) -> bool {

@@ -1,9 +1,11 @@
 //! Who runs: the threads and interrupts of a tree, their names, and which of them each stream
 //! shows at the moment.
 
+use anstyle::Style;
 use kymo_analysis::calls::{TrackId, TrackInfo, TrackKind};
 use kymo_event::{Cpu, Identities, StreamId, TraceInfo};
 
+use crate::render::palette::paint;
 use crate::render::threads::{ThreadNames, cell};
 
 /// The column of actors is as wide as its longest name, within these limits.
@@ -18,7 +20,7 @@ pub struct Actor {
     pub base: u32,
     /// What to call it, unlike any other.
     pub name: String,
-    /// The name cut or filled up to the width of the column.
+    /// The name cut or filled up to the width of the column, as it is written.
     pub cell: String,
     cpu: Option<Cpu>,
     /// Where it acted last.
@@ -38,11 +40,12 @@ pub struct Actors {
     stream_cpus: Vec<Option<Cpu>>,
     threads: ThreadNames,
     width: usize,
+    style: Style,
 }
 
 impl Actors {
-    /// Nobody has acted yet.
-    pub fn new(info: &TraceInfo) -> Self {
+    /// Nobody has acted yet. Their names are written in `style`.
+    pub fn new(info: &TraceInfo, style: Style) -> Self {
         let threads = ThreadNames::new(info);
         let interrupts = info.identities.interrupts().iter();
         let interrupts = interrupts.filter_map(|interrupt| interrupt.name.as_deref());
@@ -55,6 +58,7 @@ impl Actors {
             stream_cpus: info.streams.iter().map(|stream| stream.cpu).collect(),
             threads,
             width: width.clamp(*WIDTHS.start(), *WIDTHS.end()),
+            style,
         }
     }
 
@@ -78,7 +82,9 @@ impl Actors {
                 own_name.map_or_else(|| format!("irq {}", identities.irq(irq)), str::to_owned)
             }
         };
-        let cell = cell(&name, self.width);
+        let mut painted = String::new();
+        paint(&mut painted, self.style, &cell(&name, self.width));
+        let cell = painted;
         let index = track.0 as usize;
         if self.by_track.len() <= index {
             self.by_track.resize_with(index + 1, || None);

@@ -123,7 +123,7 @@ mod tests {
     use crate::render::times::Times;
 
     fn line(text: &str) -> Line {
-        let mut line = Line::new(String::new(), Time(0), &Times::default());
+        let mut line = Line::new(Vec::new(), Time(0), &Times::default());
         line.push(text);
         line
     }
@@ -131,7 +131,8 @@ mod tests {
     /// All lines that can be written, without their times.
     fn drain(queue: &mut Queue<Line>) -> Vec<String> {
         let lines = std::iter::from_fn(|| queue.pop());
-        let texts = lines.map(|line| line.finish()[28..].trim_end().to_owned());
+        let texts = lines.map(|line| String::from_utf8(line.finish()).unwrap());
+        let texts = texts.map(|line| line[28..].trim_end().to_owned());
         texts.collect()
     }
 
