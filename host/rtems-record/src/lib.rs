@@ -9,6 +9,7 @@
 //! |---|---|---|
 //! | `container` | any input: a file, a console's log, base64, zlib | the bytes of each dump in it |
 //! | `stream` | bytes | items, the target's [`Header`], the names of its threads |
+//! | `chunks` | items of version 9 | those that the target had not overwritten before they were sent |
 //! | `timeline` | items with 22 bits of a counter | [`Record`]s with nanoseconds of uptime |
 //! | `merge` | the records of each processor | the records of all of them in the order of time |
 //!
@@ -53,6 +54,7 @@
 #![forbid(unsafe_code)]
 
 mod base64;
+mod chunks;
 mod container;
 mod error;
 mod event;

@@ -145,7 +145,7 @@ impl<R: Read> Reader<R> {
         if !std::mem::take(&mut self.open) {
             return;
         }
-        let finished = self.items.finish();
+        let finished = self.items.finish(&mut self.timeline);
         self.timeline.finish();
         self.timeline.drain(out);
         self.names.append(&mut self.items.names);

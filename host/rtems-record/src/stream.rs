@@ -3,6 +3,7 @@
 //! Layout: `cpukit/include/rtems/recorddata.h` and `recordclient.h`; what the header holds:
 //! `cpukit/libtrace/record/record-stream-header.c`.
 
+use crate::chunks::{Chunks, Item, Ring};
 use crate::error::Fault;
 use crate::event::NUMBERS;
 use crate::timeline::Timeline;
@@ -116,13 +117,8 @@ pub(crate) struct Items {
     pub names: Vec<ThreadName>,
     /// Of version 9: what the last chunk of each processor said.
     rings: Vec<Ring>,
-}
-
-/// Where a processor's chunk lay in its ring: counts of items since the start, that go round at 2^32.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ring {
-    tail: u32,
-    head: Option<u32>,
+    /// Of version 9: chunks of which items may have been overwritten while they were sent.
+    chunks: Chunks,
 }
 
 /// The time and the number in an item's first word.
@@ -143,6 +139,7 @@ impl Items {
             naming: Vec::new(),
             names: Vec::new(),
             rings: Vec::new(),
+            chunks: Chunks::default(),
         }
     }
 
@@ -258,23 +255,85 @@ impl Items {
         let first = self.offset;
         for (place, item) in items.iter().enumerate() {
             let (time_event, data) = split_item(item);
-            let (time, number) = split(time_event);
-            let event = self
-                .events
-                .get(usize::from(number))
-                .copied()
-                .unwrap_or_default();
-            if event.has_time() && event != EventId::UPTIME_HIGH && event != EventId::UPTIME_LOW {
-                timeline.item(time, event, data);
-                if event == EventId::THREAD_CREATE {
-                    self.name_next(data);
-                }
-            } else {
-                self.offset = first + (place * N) as u64;
-                self.control((time, number), event, data, timeline)?;
+            let offset = first + (place * N) as u64;
+            match self.header.version == 9 && self.header.cpus > 0 {
+                true => self.chunk(Item { time_event, data }, offset, timeline)?,
+                false => self.item((time_event, data), offset, timeline)?,
             }
         }
         self.offset = first + bytes.len() as u64;
+        Ok(())
+    }
+
+    /// An item at its place in the stream.
+    #[inline]
+    fn item(
+        &mut self,
+        (time_event, data): (u32, u64),
+        offset: u64,
+        timeline: &mut Timeline,
+    ) -> Result<(), Fault> {
+        let (time, number) = split(time_event);
+        let event = self.event(number);
+        if event.has_time() && event != EventId::UPTIME_HIGH && event != EventId::UPTIME_LOW {
+            timeline.item(time, event, data);
+            if event == EventId::THREAD_CREATE {
+                self.name_next(data);
+            }
+            return Ok(());
+        }
+        self.offset = offset;
+        self.control((time, number), event, data, timeline)
+    }
+
+    #[inline]
+    fn event(&self, number: u16) -> EventId {
+        let event = self.events.get(usize::from(number)).copied();
+        event.unwrap_or_default()
+    }
+
+    /// An item of version 9 behind the header: it waits until is known whether it was overwritten.
+    fn chunk(&mut self, item: Item, offset: u64, timeline: &mut Timeline) -> Result<(), Fault> {
+        let event = self.event(split(item.time_event).1);
+        if event == EventId::PROCESSOR {
+            let cpu = usize::try_from(item.data).unwrap_or(usize::MAX);
+            self.chunks.begin(cpu, offset);
+        } else if self.chunks.is_empty() {
+            return self.item((item.time_event, item.data), offset, timeline);
+        }
+        let has_room = self.chunks.push(event, item);
+        match event {
+            EventId::PROCESSOR | EventId::PER_CPU_HEAD => self.take_chunks(false, timeline),
+            _ if !has_room => self.take_chunks(true, timeline),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the chunks that have waited long enough; all of them if the stream has ended.
+    fn take_chunks(&mut self, ended: bool, timeline: &mut Timeline) -> Result<(), Fault> {
+        let size = self.header.format.item_bytes() as u64;
+        while let Some((chunk, lost)) = self.chunks.take(ended) {
+            let mut missing = 0;
+            for (place, item) in chunk.items.iter().enumerate() {
+                if lost.get(place) == Some(&true) {
+                    missing += 1;
+                    continue;
+                }
+                if missing > 0 {
+                    timeline.overflow(std::mem::take(&mut missing), false);
+                }
+                let offset = chunk.offset + place as u64 * size;
+                let read = self.item((item.time_event, item.data), offset, timeline);
+                if read.is_err() {
+                    // Nothing behind it is read.
+                    self.chunks.clear();
+                    return read;
+                }
+            }
+            if missing > 0 {
+                timeline.overflow(missing, false);
+            }
+        }
         Ok(())
     }
 
@@ -351,7 +410,12 @@ impl Items {
             }
             EventId::PER_CPU_HEAD => {
                 timeline.untimed(event, data);
-                self.head(data as u32, timeline);
+                let size = u32::try_from(self.header.ring_items).unwrap_or(u32::MAX);
+                let ring = self.rings.get_mut(self.cpu);
+                let lost = ring.map_or(0, |ring| ring.lost_before(data as u32, size));
+                if lost > 0 {
+                    timeline.overflow(lost, false);
+                }
                 return Ok(());
             }
             _ => {}
@@ -408,6 +472,7 @@ impl Items {
             return Err(self.fault(message));
         }
         self.header.ring_items = data;
+        self.chunks.set_ring(data);
         timeline.set_ring(data);
         Ok(())
     }
@@ -429,27 +494,6 @@ impl Items {
         self.started = true;
         timeline.switch_to(cpu, data);
         Ok(())
-    }
-
-    /// Of version 9: up to where the ring was read when the chunk that follows was taken from it. What had been
-    /// overwritten by then is lost.
-    fn head(&mut self, head: u32, timeline: &mut Timeline) {
-        let size = u32::try_from(self.header.ring_items).unwrap_or(u32::MAX);
-        let Some(ring) = self.rings.get_mut(self.cpu) else {
-            return;
-        };
-        let skipped = ring.head.map_or(0, |last| ring.tail.wrapping_sub(last));
-        let content = head.wrapping_sub(ring.tail);
-        // A ring holds one item less than its size.
-        let room = size.saturating_sub(1);
-        let overwritten = content.saturating_sub(room);
-        // Half of all counts is a step back: the target has begun again.
-        let skipped = if skipped < 1 << 31 { skipped } else { 0 };
-        ring.head = Some(head);
-        let lost = u64::from(overwritten) + u64::from(skipped);
-        if lost > 0 {
-            timeline.overflow(lost, false);
-        }
     }
 
     /// Characters of a text, the first in the lowest bits on every target.
@@ -501,7 +545,10 @@ impl Items {
     ///
     /// # Errors
     /// Where they break off.
-    pub fn finish(&mut self) -> Result<(), Fault> {
+    pub fn finish(&mut self, timeline: &mut Timeline) -> Result<(), Fault> {
+        let end = self.offset;
+        self.take_chunks(true, timeline)?;
+        self.offset = end;
         for cpu in 0..self.naming.len() {
             self.cpu = cpu;
             self.end_name();

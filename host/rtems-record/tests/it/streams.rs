@@ -110,6 +110,121 @@ fn what_a_ring_of_version_9_lost_follows_from_its_counts() {
     assert_eq!(last, (0, 42_000, 42));
 }
 
+/// A target of version 9 with rings of 16 items. Item `n` of a ring is event `n % 64` of the user's at tick `10 * n`, but
+/// every eighth is a pair of uptime together with the one behind it.
+fn item_of_version_9(stream: &mut Stream, number: u64) {
+    let counter = 10 * number;
+    let (seconds, rest) = (counter / MHZ, counter % MHZ);
+    let fraction = (u128::from(rest) << 32) / u128::from(MHZ);
+    match number % 8 {
+        0 => stream.item(counter, 321, fraction as u64),
+        1 => stream.item(counter - 10, 320, seconds),
+        _ => stream.item(counter, USER + number as u32 % 64, number),
+    };
+}
+
+/// A chunk with the items `tail..head` of a ring, of which those that `overwritten` names were sent as what took their place.
+fn chunk_of_version_9(
+    stream: &mut Stream,
+    cpu: u64,
+    (tail, head): (u64, u64),
+    overwritten: &[u64],
+) {
+    stream.processor(cpu).ring(tail, head);
+    for number in tail.max(head.saturating_sub(15))..head {
+        let hit = overwritten.contains(&number);
+        item_of_version_9(stream, if hit { number + 16 } else { number });
+    }
+}
+
+/// What is read of a stream of version 9: the data of the user's events of a processor, and the losses with how many of them
+/// come before.
+fn of_version_9(stream: &Stream, cpu: u8) -> (Vec<u64>, Vec<(usize, u64)>) {
+    let read = read(&stream.bytes);
+    assert!(read.faults.is_empty(), "{:?}", read.faults);
+    let (mut data, mut lost) = (Vec::new(), Vec::new());
+    for record in read.records.iter().filter(|it| it.cpu == cpu) {
+        match record.event {
+            EventId::PER_CPU_OVERFLOW => lost.push((data.len(), record.data)),
+            event if event >= EventId::USER_0 && event < EventId::PER_CPU_HEAD => {
+                assert_eq!(record.time, 10_000 * record.data as i64, "{record:?}");
+                data.push(record.data);
+            }
+            _ => {}
+        }
+    }
+    (data, lost)
+}
+
+/// The numbers of the user's events among the items.
+fn users(items: impl Iterator<Item = u64>) -> Vec<u64> {
+    items.filter(|number| number % 8 > 1).collect()
+}
+
+#[test]
+fn items_that_version_9_sent_in_time_are_kept_though_their_place_was_taken_later() {
+    let mut stream = Stream::new(LAYOUTS[0], 9, 2, 16, MHZ);
+    for round in 0..6 {
+        for cpu in 0..2 {
+            chunk_of_version_9(&mut stream, cpu, (10 * round, 10 * round + 10), &[]);
+        }
+    }
+    for cpu in 0..2 {
+        assert_eq!(of_version_9(&stream, cpu), (users(0..60), Vec::new()));
+    }
+}
+
+#[test]
+fn items_of_version_9_that_were_overwritten_while_they_were_sent_are_lost() {
+    let mut stream = Stream::new(LAYOUTS[3], 9, 2, 16, MHZ);
+    chunk_of_version_9(&mut stream, 0, (0, 12), &[]);
+    chunk_of_version_9(&mut stream, 1, (0, 4), &[]);
+    // Items 14 and 15 were sent as 30 and 31; 12 and 13 had gone before.
+    chunk_of_version_9(&mut stream, 0, (12, 24), &[14, 15]);
+    chunk_of_version_9(&mut stream, 0, (24, 34), &[]);
+    chunk_of_version_9(&mut stream, 1, (4, 5), &[]);
+    chunk_of_version_9(&mut stream, 0, (34, 40), &[]);
+    let kept = users((0..40).filter(|number| !(14..16).contains(number)));
+    // Behind the loss, times are known by the pair 16 and 17.
+    assert_eq!(of_version_9(&stream, 0), (kept, vec![(10, 2)]));
+    assert_eq!(of_version_9(&stream, 1), (users(0..5), Vec::new()));
+}
+
+#[test]
+fn items_of_version_9_are_judged_by_their_times_if_what_took_their_place_is_lost_too() {
+    for (overwritten, lost) in [
+        (&[][..], &[(14, 25)][..]),
+        (&[12, 13], &[(8, 2), (12, 25)]),
+        // What took their place is in order, and as good as they were.
+        (&[18, 19], &[(14, 25)]),
+    ] {
+        let mut stream = Stream::new(LAYOUTS[0], 9, 1, 16, MHZ);
+        chunk_of_version_9(&mut stream, 0, (0, 8), &[]);
+        chunk_of_version_9(&mut stream, 0, (8, 20), overwritten);
+        // 40 have come since, of which 15 were there; 3 of these could be overwritten while they were sent, and were not.
+        chunk_of_version_9(&mut stream, 0, (20, 60), &[]);
+        chunk_of_version_9(&mut stream, 0, (60, 63), &[]);
+        let newer = overwritten.iter().map(|it| it + 16).filter(|it| *it > 30);
+        let kept = (0..20).filter(|it| !overwritten.contains(it));
+        let kept = kept.chain(newer).chain(45..63);
+        assert_eq!(of_version_9(&stream, 0), (users(kept), lost.to_vec()));
+    }
+}
+
+#[test]
+fn damage_of_version_9_ends_with_all_that_came_before() {
+    let mut stream = Stream::new(LAYOUTS[1], 9, 1, 16, MHZ);
+    chunk_of_version_9(&mut stream, 0, (0, 4), &[]);
+    chunk_of_version_9(&mut stream, 0, (4, 10), &[]);
+    let offset = stream.bytes.len() as u64;
+    chunk_of_version_9(&mut stream, 7, (0, 4), &[]);
+    chunk_of_version_9(&mut stream, 0, (10, 12), &[]);
+    let read = read(&stream.bytes);
+    assert_eq!(read.faults.len(), 1);
+    assert_eq!(read.faults[0].offset, offset);
+    assert_eq!(user(&read).len(), users(0..10).len());
+}
+
 #[test]
 fn records_behind_a_loss_wait_for_the_next_pair() {
     let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, MHZ);
