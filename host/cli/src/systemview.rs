@@ -30,26 +30,42 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a target that was told to stop may still send.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// The target of SystemView that an input or an argument names: `systemview:HOST:PORT`.
+/// The target of SystemView that an input or an argument names: `systemview:HOST:PORT`; a serial port gets `baud`.
 ///
 /// # Errors
 /// When it looks like one and is none.
-pub fn address_in(input: &Path) -> Result<Option<SystemViewAddress>, Report> {
+pub fn address_in(input: &Path, baud: u32) -> Result<Option<SystemViewAddress>, Report> {
+    let with_baud = |it: SystemViewAddress| SystemViewAddress {
+        address: it.address.with_baud(baud),
+        ..it
+    };
     match input.to_str().filter(|name| name.starts_with(PREFIX)) {
         None => Ok(None),
-        Some(name) => name.parse().map(Some).map_err(|error| {
+        Some(name) => name.parse().map(with_baud).map(Some).map_err(|error| {
             Report::caused_by(&error).help(
-                "targets of SystemView are systemview:HOST:PORT or systemview: and a serial port",
+                "targets of SystemView are systemview:HOST:PORT, systemview:listen:PORT for one that connects, or systemview: and a serial port",
             )
         }),
     }
 }
 
-fn connect(address: &SystemViewAddress) -> Result<Session, Report> {
-    Session::start(address, CONNECT * patience()?).map_err(|error: LinkError| {
-        Report::caused_by(&error).help(
-            "the recorder of a target listens at port 19111, J-Link's RTT server at 19021, others where they are told to",
-        )
+fn connect(
+    address: &SystemViewAddress,
+    cancel: &Cancel,
+    context: &Context,
+) -> Result<Session, Report> {
+    if address.listen {
+        context.note(format_args!(
+            "waiting for a connection to {}",
+            address.address
+        ));
+    }
+    Session::start(address, CONNECT * patience()?, cancel).map_err(|error: LinkError| {
+        let help = match address.listen {
+            true => "a server of RTT channels has to connect to this port, as cargo-embed does with `socket`",
+            false => "the recorder of a target listens at port 19111, J-Link's RTT server at 19021, others where they are told to",
+        };
+        Report::caused_by(&error).help(help)
     })
 }
 
@@ -73,7 +89,7 @@ pub fn record(
     context: &Context,
 ) -> Result<ExitCode, Report> {
     let cancel = Interruptible::new()?;
-    let mut session = connect(address)?;
+    let mut session = connect(address, cancel.flag(), context)?;
     let unwritten = |error: io::Error| {
         Report::caused(output.display(), &error).help("may you write it, and is there room?")
     };
@@ -170,7 +186,7 @@ impl Follow {
     ) -> Result<Self, Report> {
         let interruptible = Interruptible::new()?;
         let reader = Reader {
-            session: connect(address)?,
+            session: connect(address, interruptible.flag(), context)?,
             cancel: interruptible.flag().clone(),
         };
         let mut options = context.open_options(wanted);

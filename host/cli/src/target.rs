@@ -103,7 +103,7 @@ impl NamedTarget {
     pub fn systemview(&self) -> Result<Option<SystemViewAddress>, Report> {
         match &self.address {
             // What is no TCP address is the name of a serial port.
-            Some(Address::Serial { path, .. }) => systemview::address_in(path),
+            Some(Address::Serial { path, .. }) => systemview::address_in(path, self.target.baud),
             _ => Ok(None),
         }
     }

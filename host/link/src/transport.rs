@@ -106,6 +106,13 @@ fn write_pieces(
 pub struct TcpTransport(TcpStream);
 
 impl TcpTransport {
+    /// A connection that the other side has opened.
+    pub(crate) fn of(stream: TcpStream) -> Self {
+        // As for those of ours: see [`connect`](Self::connect).
+        let _ = stream.set_nodelay(true);
+        Self(stream)
+    }
+
     /// Connects to the first address of `host` that accepts, within `timeout` over all of them
     /// (the look-up of the name is the system's and has the system's own time-out).
     ///

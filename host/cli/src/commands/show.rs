@@ -199,7 +199,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     };
     view.check(format)?;
     let wanted = view.wanted(format);
-    let systemview = systemview::address_in(args.input.path())?;
+    let systemview = systemview::address_in(args.input.path(), args.input.baud)?;
     if let Some(address) = systemview {
         view.filter.refuse_to_look_ahead("a live target")?;
         let (input, symbols) = (&args.input, &args.symbols);

@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use kymo_link::Address;
 use kymo_link::systemview::{Session, SystemViewAddress};
+use kymo_link::{Address, Cancel, LinkError};
 use kymo_systemview::{SYNC, TCP_HELLO};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -25,10 +25,13 @@ fn server_at(
 ) -> (SystemViewAddress, JoinHandle<()>) {
     let listener = TcpListener::bind(at).unwrap();
     let local = listener.local_addr().unwrap();
-    let address = SystemViewAddress(Address::Tcp {
-        host: local.ip().to_string(),
-        port: local.port(),
-    });
+    let address = SystemViewAddress {
+        address: Address::Tcp {
+            host: local.ip().to_string(),
+            port: local.port(),
+        },
+        listen: false,
+    };
     let thread = std::thread::spawn(move || {
         let (mut client, _) = listener.accept().unwrap();
         client.set_read_timeout(Some(LONG)).unwrap();
@@ -40,12 +43,33 @@ fn server_at(
     (address, thread)
 }
 
-/// Reads up to the command to start.
+/// Reads up to the command to start, as a server of an RTT channel: what comes before it no target knows.
 fn wait_for_start(client: &mut TcpStream) {
     let mut byte = [0];
     while byte != [1] {
         client.read_exact(&mut byte).unwrap();
     }
+}
+
+/// A recorder of SEGGER's: takes the greeting in one segment, and answers it.
+fn greet(client: &mut TcpStream) {
+    let mut hello = [0; 64];
+    let size = client.read(&mut hello).unwrap();
+    assert_eq!(hello[..size], TCP_HELLO);
+    let mut answer = [0; 32];
+    answer[..26].copy_from_slice(b"SEGGER SystemView V3.60.00");
+    // In pieces, as a small stack sends it.
+    client.write_all(&answer[..5]).unwrap();
+    client.write_all(&answer[5..]).unwrap();
+}
+
+/// A command, which comes behind its number of bytes.
+fn command(client: &mut TcpStream) -> Vec<u8> {
+    let mut size = [0];
+    client.read_exact(&mut size).unwrap();
+    let mut command = vec![0; size[0].into()];
+    client.read_exact(&mut command).unwrap();
+    command
 }
 
 fn recording() -> Vec<u8> {
@@ -54,7 +78,7 @@ fn recording() -> Vec<u8> {
 
 /// All that comes until the end.
 fn all(address: &SystemViewAddress) -> Vec<u8> {
-    let mut session = Session::start(address, LONG).unwrap();
+    let mut session = Session::start(address, LONG, &Cancel::new()).unwrap();
     let (mut all, mut buffer) = (Vec::new(), [0; 7]);
     loop {
         match session.read(&mut buffer, Duration::from_millis(20)) {
@@ -68,16 +92,15 @@ fn all(address: &SystemViewAddress) -> Vec<u8> {
 }
 
 #[test]
-fn a_recorder_greets_and_is_greeted() {
+fn a_recorder_behind_any_port_gets_commands_with_their_size() {
     let (address, thread) = server(|client| {
-        let mut hello = [0; 32];
-        client.read_exact(&mut hello).unwrap();
-        assert_eq!(hello, TCP_HELLO);
-        client
-            .write_all(b"SEGGER SystemView V3.60.00\0\0\0\0\0\0")
-            .unwrap();
-        wait_for_start(client);
+        greet(client);
+        assert_eq!(command(client), [1]);
         client.write_all(&recording()).unwrap();
+        // What describes modules is asked for while it records.
+        for expected in [&[7][..], &[128, 0], &[128, 1], &[128, 2]] {
+            assert_eq!(command(client), expected);
+        }
     });
     assert_eq!(all(&address), recording());
     thread.join().unwrap();
@@ -86,7 +109,7 @@ fn a_recorder_greets_and_is_greeted() {
 #[test]
 fn text_of_a_server_and_an_older_recording_are_dropped() {
     for first in [
-        &b"SEGGER J-Link V7.96a - Real time terminal output\r\nProcess: JLinkExe\r\n"[..],
+        &b"the message of an RTT server of OpenOCD's\n"[..],
         b"\x22\x01\x01\x05\x04",
     ] {
         let (address, thread) = server(move |client| {
@@ -112,12 +135,54 @@ fn a_target_that_does_not_listen_is_read_from_where_it_is() {
 fn the_recorder_at_its_own_port_waits_for_the_host() {
     // Addresses that nothing else listens at: on Linux all of 127.0.0.0/8 is this machine.
     let (address, thread) = server_at("127.19.1.11:19111", |client| {
-        let mut hello = [0; 32];
-        client.read_exact(&mut hello).unwrap();
-        assert_eq!(hello, TCP_HELLO);
-        let mut answer = [0; 32];
-        answer[..26].copy_from_slice(b"SEGGER SystemView V3.60.00");
-        client.write_all(&answer).unwrap();
+        // pyOCD passes on what the target had recorded before it is greeted.
+        client.write_all(b"\x22\x01\x01\x05").unwrap();
+        greet(client);
+        assert_eq!(command(client), [1]);
+        client.write_all(&recording()).unwrap();
+    });
+    assert_eq!(all(&address), recording());
+    thread.join().unwrap();
+}
+
+/// What J-Link's server says to whoever connects.
+const JLINK: &[u8] =
+    b"SEGGER J-Link V7.96a - Real time terminal output\r\nSEGGER J-Link V11.0, SN=1\r\nProcess: JLinkGDBServer\r\n";
+
+fn serve_as_j_link(client: &mut TcpStream) {
+    client.write_all(JLINK).unwrap();
+    let mut choice = [0; 36];
+    client.read_exact(&mut choice).unwrap();
+    assert_eq!(&choice, b"$$SEGGER_TELNET_ConfigStr=RTTCh;1$$\x01");
+    client.write_all(&recording()).unwrap();
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn j_links_server_is_told_the_channel_before_anything_else() {
+    let (address, thread) = server_at("127.19.0.21:19021", serve_as_j_link);
+    assert_eq!(all(&address), recording());
+    thread.join().unwrap();
+}
+
+#[test]
+fn j_links_server_is_known_at_another_port_too() {
+    let (address, thread) = server(serve_as_j_link);
+    assert_eq!(all(&address), recording());
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_target_that_was_recording_is_stopped_and_started_for_its_description() {
+    let (address, thread) = server(|client| {
+        wait_for_start(client);
+        // It goes on with what it was doing.
+        client.write_all(b"\x22\x01\x01\x05").unwrap();
+        let mut byte = [0];
+        while byte != [2] {
+            client.read_exact(&mut byte).unwrap();
+        }
+        client.write_all(b"\x0b\x04").unwrap();
         wait_for_start(client);
         client.write_all(&recording()).unwrap();
     });
@@ -126,17 +191,41 @@ fn the_recorder_at_its_own_port_waits_for_the_host() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
-fn j_links_server_is_told_the_channel_before_anything_else() {
-    let (address, thread) = server_at("127.19.0.21:19021", |client| {
-        let banner =
-            b"SEGGER J-Link V7.96a - Real time terminal output\r\nSEGGER J-Link V11.0, SN=1\r\n";
-        client.write_all(banner).unwrap();
-        let mut choice = [0; 36];
-        client.read_exact(&mut choice).unwrap();
-        assert_eq!(&choice, b"$$SEGGER_TELNET_ConfigStr=RTTCh;1$$\x01");
+fn a_server_that_is_a_client_is_waited_for() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let address: SystemViewAddress = format!("systemview:listen:127.0.0.1:{port}")
+        .parse()
+        .unwrap();
+    let thread = std::thread::spawn(move || {
+        // It tries to connect again with each piece of data, as probe-rs does, and reads nothing.
+        let mut client = loop {
+            match TcpStream::connect(("127.0.0.1", port)) {
+                Ok(client) => break client,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
         client.write_all(&recording()).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let _ = client.read_to_end(&mut Vec::new());
     });
     assert_eq!(all(&address), recording());
     thread.join().unwrap();
+}
+
+#[test]
+fn waiting_for_a_server_can_be_broken_off() {
+    let cancel = Cancel::new();
+    cancel.cancel();
+    // A port that the system chooses.
+    let address = SystemViewAddress {
+        address: Address::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port: 0,
+        },
+        listen: true,
+    };
+    let waited = Session::start(&address, LONG, &cancel).err();
+    assert!(matches!(waited, Some(LinkError::Cancelled)), "{waited:?}");
 }
