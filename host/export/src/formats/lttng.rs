@@ -36,9 +36,9 @@ use kymo_event::{
     ThreadId, Time, TraceInfo, Value, Wanted,
 };
 
-use self::about::{clock, environment};
+use self::about::{clock, environment, uuid};
 use self::classes::{Classes, FieldOf, Type, identifier};
-use self::packets::{Position, Stream};
+use self::packets::{Position, Stream, Uuid};
 use self::sched::{Left, NUMBERED, number};
 use crate::Summary;
 use crate::format::{Context, Destination, Format, Shape, Sink, Takes};
@@ -78,6 +78,7 @@ fn open<'a>(
         names: Names::new(context),
         classes: Classes::default(),
         base: None,
+        uuid: Uuid::default(),
         streams: BTreeMap::new(),
         tids: Vec::new(),
         taken: HashSet::new(),
@@ -100,6 +101,8 @@ struct Lttng<'a> {
     classes: Classes,
     /// The time of tick 0, once there was an event.
     base: Option<Time>,
+    /// Known with the first event.
+    uuid: Uuid,
     streams: BTreeMap<Key, Processor>,
     /// The numbers of threads, by [`ThreadId`].
     tids: Vec<Option<i32>>,
@@ -179,6 +182,16 @@ impl Record<'_> {
         }
     }
 
+    /// A field of a system call of Linux's: where LTTng has a text, ftrace has its address.
+    fn own_field(&mut self, field: &Field) {
+        match (syscalls::is_text(&field.name), &field.value) {
+            (true, Value::Hex(address) | Value::Unsigned(address)) => {
+                self.number(&field.name, Type::Text, *address);
+            }
+            _ => self.field(field),
+        }
+    }
+
     /// A field of the source.
     fn field(&mut self, field: &Field) {
         let name = identifier(&field.name);
@@ -219,7 +232,8 @@ impl Sink for Lttng<'_> {
             processor.stream.finish()?;
         }
         let environment = environment(info, self.context);
-        let text = self.classes.metadata(&environment, &clock(info, self.base));
+        let clock = clock(info, self.base);
+        let text = self.classes.metadata(self.uuid, &environment, &clock);
         fs::write(self.directory.join("metadata"), text)?;
         summary.held += self.held;
         summary.left_out += self.left_out;
@@ -236,6 +250,9 @@ impl Lttng<'_> {
             Some(_) => (event.stream, cpu),
             None => (StreamId(u32::MAX), cpu),
         };
+        if self.base.is_none() {
+            self.uuid = uuid(info, event);
+        }
         let base = *self.base.get_or_insert(event.time.min(Time(0)));
         let mut processor = match self.streams.remove(&key) {
             Some(processor) => processor,
@@ -245,6 +262,7 @@ impl Lttng<'_> {
                     key,
                     stream: Stream::new(
                         self.directory.join(format!("stream_{number}")),
+                        self.uuid,
                         number as u64,
                         cpu,
                     ),
@@ -430,7 +448,8 @@ impl Lttng<'_> {
             });
         }
         if !begins {
-            let value = argument("return", 0).unwrap_or(0);
+            let own = number(event, "ret").map(i64::cast_unsigned);
+            let value = argument("return", 0).or(own).unwrap_or(0);
             return self.write(
                 &format!("syscall_exit_{name}"),
                 ticks,
@@ -445,6 +464,10 @@ impl Lttng<'_> {
             ticks,
             processor,
             |record| {
+                // Linux names its fields itself, as LTTng does.
+                if event.fields.iter().any(|it| it.name == syscalls::NUMBER) {
+                    return syscalls::own_fields(event).for_each(|field| record.own_field(field));
+                }
                 if let Some(fields) = syscalls::fields(&name) {
                     for (place, (field, of_type)) in fields.iter().enumerate() {
                         let value = argument("arg", place).unwrap_or(0);
@@ -487,9 +510,19 @@ impl Lttng<'_> {
             self.left_out += u64::from(event.record);
             return Ok(());
         }
+        let is_sched = event.name.starts_with("sched_");
         self.write(&event.name, ticks, processor, |record| {
             for field in &event.fields {
-                record.field(field);
+                match sched::tid_field(&field.name).filter(|_| is_sched) {
+                    Some(name) => {
+                        record.field(&Field::new(name, field.value.clone()));
+                        // The one event that has both.
+                        if event.name == "sched_process_fork" {
+                            record.field(field);
+                        }
+                    }
+                    None => record.field(field),
+                }
             }
         })
     }

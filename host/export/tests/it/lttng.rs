@@ -289,6 +289,44 @@ fn a_thread_that_is_woken_before_it_runs_again_was_blocked() {
 }
 
 #[test]
+fn each_trace_has_a_uuid_of_its_own_and_always_the_same_one() {
+    let uuid = |counter: u64| {
+        let folder = tempfile::tempdir().unwrap();
+        let input = folder.path().join("stream.bin");
+        let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, 1_000_000);
+        stream
+            .processor(0)
+            .uptime(counter)
+            .item(counter + 1, 512, 1);
+        fs::write(&input, &stream.bytes).unwrap();
+        let directory = folder.path().join("kernel");
+        export(&input, &directory);
+        let metadata = fs::read_to_string(directory.join("metadata")).unwrap();
+        let line = metadata.lines().find(|line| line.contains("uuid = "));
+        line.unwrap().to_owned()
+    };
+    assert_eq!(uuid(100), uuid(100));
+    assert_ne!(uuid(100), uuid(200));
+}
+
+#[test]
+fn priorities_are_those_that_the_target_told() {
+    let Some(folder) = captures::systemview() else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    export(&folder.join("pro-cpu2.svdat"), directory.path());
+    let (info, events) = read(directory.path());
+    let of_task = |event: &&Event| {
+        let name = event.thread.and_then(|it| info.identities.thread_name(it));
+        event.kind == EventKind::SwitchedIn && name == Some("blink_task2")
+    };
+    let first = events.iter().find(of_task).unwrap();
+    let priority = first.fields.iter().find(|field| field.name == "next_prio");
+    assert_eq!(priority.unwrap().value.to_string(), "5");
+}
+
+#[test]
 fn any_source_is_a_kernel_trace() {
     for (name, trace) in traces::all() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
 //! What a trace says of itself: the facts by which tools know a kernel trace, the clock, and which threads are idle.
 
-use kymo_event::{Time, TraceInfo};
+use kymo_event::{Event, Time, TraceInfo};
 
 use super::classes::{ClockOf, Env};
+use super::packets::Uuid;
 use crate::format::Context;
 
 /// Whether a thread of this name is one that runs when no other can.
@@ -66,4 +67,14 @@ pub(super) fn clock(info: &TraceInfo, base: Option<Time>) -> ClockOf {
         seconds: base.div_euclid(NANO),
         nanoseconds: base.rem_euclid(NANO),
     }
+}
+
+/// The UUID of a trace, by what it says of itself and how it begins: viewers take traces of one UUID for one trace.
+pub(super) fn uuid(info: &TraceInfo, first: &Event) -> Uuid {
+    let streams: Vec<_> = info.streams.iter().map(|it| (&it.name, it.start)).collect();
+    let (format, clock, wall) = (&info.format, info.clock_hz, &info.wall_clock);
+    Uuid::of(&format!(
+        "{format:?} {clock:?} {wall:?} {:?} {streams:?} {first:?}",
+        info.about
+    ))
 }

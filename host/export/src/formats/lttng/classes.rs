@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use super::packets::UUID;
+use super::packets::Uuid;
 
 /// What a field is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,9 +64,8 @@ impl Classes {
     }
 
     /// The metadata of a trace of these classes.
-    pub fn metadata(&self, environment: &[(&str, Env)], clock: &ClockOf) -> String {
+    pub fn metadata(&self, uuid: Uuid, environment: &[(&str, Env)], clock: &ClockOf) -> String {
         let mut text = String::from(HEAD);
-        let uuid = uuid();
         let _ = write!(
             text,
             "trace {{\n\tmajor = 1;\n\tminor = 8;\n\tuuid = \"{uuid}\";\n\tbyte_order = le;\n\
@@ -126,13 +125,6 @@ pub(super) fn identifier(name: &str) -> String {
     } else {
         name
     }
-}
-
-fn uuid() -> String {
-    let hex: String = UUID.iter().map(|byte| format!("{byte:02x}")).collect();
-    let parts = [0..8, 8..12, 12..16, 16..20, 20..32];
-    let parts = parts.into_iter().filter_map(|part| hex.get(part));
-    parts.collect::<Vec<_>>().join("-")
 }
 
 /// Text between quotes.

@@ -3,12 +3,41 @@
 //! An event's header is 4 bytes where its number is below 31 and its time less than 2^27 ns (134 ms) behind the one
 //! before: 5 bits of number, 27 bits of time. Else it is 13 bytes.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 /// The trace's UUID in packets and metadata.
-pub(super) const UUID: [u8; 16] = *b"kymo\x4c\x54\x4e\x67\x80\x01kernel";
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Uuid([u8; 16]);
+
+impl Uuid {
+    /// The UUID of a trace that says this: the same trace has the same one, whenever it is written. It is a hash (FNV-1a),
+    /// marked as one that was made in a way of its own (version 8 of RFC 9562).
+    pub fn of(says: &str) -> Self {
+        const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+        const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+        let add = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(PRIME);
+        let hash = says.bytes().fold(BASIS, add);
+        let marked = hash & !(0xF << 76 | 0x3 << 62) | 0x8 << 76 | 0x2 << 62;
+        Self(marked.to_be_bytes())
+    }
+}
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(place, 4 | 6 | 8 | 10) {
+                "-"
+            } else {
+                ""
+            };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
 
 const MAGIC: u32 = 0xc1fc_1fc1;
 
@@ -42,6 +71,7 @@ impl Position {
 pub(super) struct Stream {
     path: PathBuf,
     file: Option<BufWriter<File>>,
+    uuid: Uuid,
     instance: u64,
     cpu: u32,
     bytes: Vec<u8>,
@@ -60,10 +90,11 @@ pub(super) struct Stream {
 
 impl Stream {
     /// A stream that makes its file once there is a packet.
-    pub fn new(path: PathBuf, instance: u64, cpu: u32) -> Self {
+    pub fn new(path: PathBuf, uuid: Uuid, instance: u64, cpu: u32) -> Self {
         Self {
             path,
             file: None,
+            uuid,
             instance,
             cpu,
             bytes: Vec::new(),
@@ -142,7 +173,7 @@ impl Stream {
         // What a short header leaves out is that of the packet's begin.
         self.last = ticks;
         self.bytes.extend(MAGIC.to_le_bytes());
-        self.bytes.extend(UUID);
+        self.bytes.extend(self.uuid.0);
         self.bytes.extend(0_u32.to_le_bytes());
         self.bytes.extend(self.instance.to_le_bytes());
         self.bytes.extend(ticks.to_le_bytes());
@@ -185,5 +216,21 @@ impl Stream {
             Some(mut file) => file.flush(),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_are_those_of_what_is_said() {
+        let text = Uuid::of("a trace").to_string();
+        assert_eq!(text, Uuid::of("a trace").to_string());
+        assert_ne!(text, Uuid::of("another").to_string());
+        // Version 8, and the variant of RFC 9562.
+        assert_eq!(text.len(), 36);
+        assert_eq!(text.get(14..15), Some("8"));
+        assert!(text.get(19..20).is_some_and(|it| "89ab".contains(it)));
     }
 }

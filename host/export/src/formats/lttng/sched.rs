@@ -42,10 +42,17 @@ struct Actor {
 pub(super) fn number(event: &Event, name: &str) -> Option<i64> {
     let field = event.fields.iter().find(|field| field.name == name)?;
     match field.value {
-        Value::Unsigned(value) | Value::Hex(value) => i64::try_from(value).ok(),
+        Value::Unsigned(value) | Value::Hex(value) => Some(value.cast_signed()),
         Value::Signed(value) => Some(value),
         _ => None,
     }
+}
+
+/// What LTTng calls a field in which Linux's own events of the scheduler have the number of a thread: `child_tid` of
+/// `child_pid`. `None` of other fields.
+pub(super) fn tid_field(name: &str) -> Option<String> {
+    let of = name.strip_suffix("pid")?;
+    (of.is_empty() || of.ends_with('_')).then(|| format!("{of}tid"))
 }
 
 impl Lttng<'_> {
@@ -161,10 +168,14 @@ impl Lttng<'_> {
             Some(thread) => self.tid(info, thread),
             None => 0,
         };
-        let priority = thread.and_then(|thread| self.priorities.get(&thread));
+        let told = || {
+            let known = info.identities.threads().get(thread?.0 as usize)?;
+            i32::try_from(known.priority?).ok()
+        };
+        let priority = thread.and_then(|thread| self.priorities.get(&thread).copied());
         Actor {
             tid,
-            priority: priority.copied().unwrap_or(PRIORITY),
+            priority: priority.or_else(told).unwrap_or(PRIORITY),
             comm,
         }
     }

@@ -3,7 +3,26 @@
 //! A source has arguments by their places. For the calls that do input and output analyses want a file descriptor and
 //! a count, by name, and fail where there is none.
 
+use kymo_event::{Event, Field};
+
 use super::classes::Type;
+
+/// The field by which Linux's events of system calls are known.
+pub(super) const NUMBER: &str = "__syscall_nr";
+
+/// The arguments in an event of Linux's: all but the number of the call, and what all events have.
+pub(super) fn own_fields(event: &Event) -> impl Iterator<Item = &Field> {
+    let is_argument = |field: &&Field| ![NUMBER, "context"].contains(&field.name.as_ref());
+    event.fields.iter().filter(is_argument)
+}
+
+/// Whether LTTng has a text in the field of a system call of this name.
+pub(super) fn is_text(name: &str) -> bool {
+    matches!(
+        name,
+        "filename" | "pathname" | "oldname" | "newname" | "path" | "name"
+    )
+}
 
 /// The fields of a call's entry, in the order of its arguments; `None` for a call that has no names here.
 pub(super) fn fields(call: &str) -> Option<&'static [(&'static str, Type)]> {
