@@ -247,6 +247,11 @@ pub struct CtfArgs {
     #[command(flatten)]
     pub rtems: crate::rtems::RtemsArgs,
 
+    /// The date in UTC (2026-11-21T17:20:00.5Z) at which the trace's clock showed 0, where INPUT does not tell
+    /// dates: of RTEMS, when the target started.
+    #[arg(long, value_name = "DATE")]
+    pub time_zero: Option<kymo_event::Date>,
+
     /// The metadata, where INPUT is one stream of a CTF trace and they do not lie side by side.
     #[arg(long, value_name = "FILE")]
     pub metadata: Option<PathBuf>,

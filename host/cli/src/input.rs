@@ -456,6 +456,7 @@ pub fn open(
         descriptions: descriptions(&input.ctf.description)?,
         beside: input.ctf.with.clone(),
         event_names: input.ctf.rtems.names()?,
+        time_zero: input.ctf.time_zero,
         symfs: input.ctf.symfs.clone(),
         ..context.open_options(wanted)
     };

@@ -6,7 +6,7 @@
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kymo_event::Addr;
 use kymo_link::{Address, TcpTransport, Transport};
@@ -54,6 +54,8 @@ fn address_of(path: &Path) -> Result<(String, u16), Report> {
 pub struct Server {
     transport: TcpTransport,
     cancel: Interruptible,
+    /// When it has been enough, also if nothing comes.
+    until: Option<Instant>,
 }
 
 impl Server {
@@ -71,14 +73,21 @@ impl Server {
         Ok(Self {
             transport,
             cancel: Interruptible::new()?,
+            until: None,
         })
+    }
+
+    /// Ends what is read at a moment.
+    pub const fn end_at(&mut self, until: Option<Instant>) {
+        self.until = until;
     }
 }
 
 impl Read for Server {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         loop {
-            if self.cancel.flag().is_cancelled() {
+            let is_late = self.until.is_some_and(|until| Instant::now() >= until);
+            if is_late || self.cancel.flag().is_cancelled() {
                 return Ok(0);
             }
             match self.transport.read(room, LOOK_EVERY) {

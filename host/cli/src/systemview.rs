@@ -191,6 +191,7 @@ impl Follow {
         };
         let mut options = context.open_options(wanted);
         options.descriptions = input::descriptions(&input.ctf.description)?;
+        options.time_zero = input.ctf.time_zero;
         let name = address.to_string();
         let source = systemview::open_reader(&name, Box::new(reader), &options);
         Ok(Self {

@@ -39,4 +39,4 @@ pub use units::{
     Addr, Cpu, Duration, FunctionId, InterruptId, Irq, Picoseconds, SpaceId, StreamId, ThreadId,
     Ticks, Tid, Time, TimeUnit,
 };
-pub use wall::{Date, Moment, WallClock};
+pub use wall::{Date, Moment, NoDate, WallClock};

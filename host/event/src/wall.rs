@@ -100,6 +100,69 @@ impl std::fmt::Display for Date {
     }
 }
 
+/// A text that is no [`Date`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoDate;
+
+impl std::fmt::Display for NoDate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("expected a date in UTC from 1678 to 2261, as in 2026-11-21T17:20:00.5Z")
+    }
+}
+
+impl std::error::Error for NoDate {}
+
+impl std::str::FromStr for Date {
+    type Err = NoDate;
+
+    /// Reads a date as [`Display`](std::fmt::Display) writes it. The fraction, the seconds and the time of day may be
+    /// left out, also the `Z`; a space may stand for the `T`.
+    fn from_str(text: &str) -> Result<Self, NoDate> {
+        let text = text.strip_suffix(['Z', 'z']).unwrap_or(text);
+        let (day, time) = text.split_once(['T', 't', ' ']).unwrap_or((text, "00:00"));
+        let (time, fraction) = time.split_once('.').unwrap_or((time, ""));
+        // A calendar day has its own text: this refuses the 30th of February.
+        let [year, month, day] = numbers(day, '-', [4, 2, 2]).ok_or(NoDate)?;
+        let days = days(year, month, day);
+        let with_seconds = format!("{time}:00");
+        let time = numbers(time, ':', [2; 3]).or_else(|| numbers(&with_seconds, ':', [2; 3]));
+        let [hour, minute, second] = time.ok_or(NoDate)?;
+        let digits = fraction.len() <= 9 && fraction.bytes().all(|byte| byte.is_ascii_digit());
+        let ns = format!("{fraction:0<9}").parse::<i64>().unwrap_or(0);
+        let is_time = hour < 24 && minute < 60 && second < 60;
+        let is_near = (1678..=2261).contains(&year);
+        if civil(days) != (year, month, day) || !digits || !is_time || !is_near {
+            return Err(NoDate);
+        }
+        let seconds = days * 86_400 + hour * 3600 + minute * 60 + second;
+        Ok(Self(seconds * 1_000_000_000 + ns))
+    }
+}
+
+/// The numbers in a text of so many digits each.
+fn numbers(text: &str, between: char, digits: [usize; 3]) -> Option<[i64; 3]> {
+    let mut parts = text.split(between);
+    let mut found = [0; 3];
+    for (number, digits) in found.iter_mut().zip(digits) {
+        let part = parts.next().filter(|part| part.len() == digits)?;
+        let is_number = part.bytes().all(|byte| byte.is_ascii_digit());
+        *number = part.parse().ok().filter(|_| is_number)?;
+    }
+    parts.next().is_none().then_some(found)
+}
+
+/// How many days a date of the Gregorian calendar is after 1970-01-01; the inverse of [`civil`].
+const fn days(year: i64, month: i64, day: i64) -> i64 {
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    let (era, year) = (year.div_euclid(400), year.rem_euclid(400));
+    let day = (153 * month + 2) / 5 + day - 1 + 365 * year + year / 4 - year / 100;
+    era * 146_097 + day - 719_468
+}
+
 /// The date so many days after 1970-01-01, by the Gregorian calendar. Years are counted from March,
 /// so that the day that is sometimes missing is the last one; 400 of them have 146,097 days.
 const fn civil(days: i64) -> (i64, i64, i64) {
@@ -171,6 +234,28 @@ mod tests {
             (-1, "1969-12-31T23:59:59.000000007Z"),
         ] {
             assert_eq!(Date(seconds * S + 7).to_string(), text);
+            assert_eq!(text.parse(), Ok(Date(seconds * S + 7)));
+        }
+        for (text, same) in [
+            ("2026-11-21", "2026-11-21T00:00:00Z"),
+            ("2026-11-21 17:20", "2026-11-21T17:20:00.000Z"),
+            ("2026-11-21T17:20:05.5", "2026-11-21T17:20:05.500000000Z"),
+        ] {
+            assert_eq!(text.parse::<Date>(), same.parse());
+            assert!(text.parse::<Date>().is_ok(), "{text}");
+        }
+        for text in [
+            "",
+            "2026-02-30",
+            "2026-13-01",
+            "2026-11-21T24:00",
+            "2026-11-21T1:00",
+            "2026-11-21T10:00:00.1234567890",
+            "1600-01-01",
+            "2026-11-21T10:00+01:00",
+            "-026-11-21",
+        ] {
+            assert_eq!(text.parse::<Date>(), Err(NoDate), "{text}");
         }
         assert_eq!(Date(i64::MAX).to_string(), "2262-04-11T23:47:16.854775807Z");
         assert_eq!(Date(i64::MIN).to_string(), "1677-09-21T00:12:43.145224192Z");

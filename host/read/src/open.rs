@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kymo_ctf::Trace;
-use kymo_event::Wanted;
+use kymo_event::{Date, Moment, Time, WallClock, Wanted};
 
 use crate::ahead::read_ahead;
 use crate::bytes::Bytes;
@@ -39,6 +39,8 @@ pub struct OpenOptions {
     /// Below which directory the files are that processes of a recording of hardware trace had mapped. Without it they are
     /// looked for beside the recording (in `symfs`, then by their paths), then on this machine.
     pub symfs: Option<PathBuf>,
+    /// When the clock of a trace showed 0 that does not tell the time of day itself.
+    pub time_zero: Option<Date>,
     /// How many threads may work on it: with more than one, the input is read ahead on a thread of its own.
     /// That changes nothing of what is read.
     pub threads: usize,
@@ -55,6 +57,7 @@ impl Default for OpenOptions {
             beside: Vec::new(),
             event_names: None,
             symfs: None,
+            time_zero: None,
             threads: std::thread::available_parallelism().map_or(1, NonZero::get),
         }
     }
@@ -85,8 +88,23 @@ fn open_source(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, Op
     let folder = folder_of_metadata(path).filter(|_| options.metadata.is_none());
     let peek = Peek::open(folder.unwrap_or(path))?;
     match formats::open(peek, options)? {
-        Opened::Source(source) => Ok(source),
+        Opened::Source(mut source) => {
+            date(&mut *source, options);
+            Ok(source)
+        }
         Opened::Other(peek) => Err(refusal(peek)),
+    }
+}
+
+/// Tells a trace that knows no dates when its clock showed 0, if that is known.
+pub(crate) fn date(source: &mut dyn Source, options: &OpenOptions) {
+    let zero = options.time_zero.map(|zero| Moment {
+        time: Time(0),
+        unix_ns: zero.0,
+    });
+    let info = source.info_mut();
+    if info.wall_clock.is_none() {
+        info.wall_clock = WallClock::new(zero);
     }
 }
 

@@ -49,8 +49,8 @@ impl Times {
         let wall = match (kind, &info.wall_clock) {
             (TimeKind::Date, None) => {
                 return Err(Report::new("nothing in the trace tells the time of day").help(
-                    "a target tells it where its program calls kymo_wall_clock(), on Linux, and \
-                     while `kymo record` follows it",
+                    "--time-zero tells when its clock showed 0; a Kymo target tells it itself where its program \
+                     calls kymo_wall_clock(), on Linux, and while `kymo record` follows it",
                 ));
             }
             (_, wall) => wall.clone().unwrap_or_default(),

@@ -102,6 +102,51 @@ fn a_record_server_is_recorded_byte_by_byte() {
 }
 
 #[test]
+fn a_duration_ends_a_recording_of_a_target_that_says_nothing_more() {
+    let (stream, half) = stream(20);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("capture.bin");
+    let file_name = file.to_str().unwrap();
+    let (go, wait) = channel();
+    let (address, thread) = server(stream.bytes.clone(), half, wait);
+    let output = kymo(&["record", &address, "-o", file_name, "--duration", "1s"]);
+    assert!(output.status.success(), "{}", text(&output).1);
+    assert!(std::fs::read(&file).unwrap() == stream.bytes[..half]);
+    drop(go);
+    thread.join().unwrap();
+}
+
+#[test]
+fn dates_are_known_where_the_user_tells_when_the_target_started() {
+    let (stream, _) = stream(3);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("capture.bin");
+    std::fs::write(&file, &stream.bytes).unwrap();
+    let file_name = file.to_str().unwrap();
+    let zero = ["--time-zero", "2026-11-21T17:20:00.5Z"];
+    let output = kymo(&[&["info", file_name], &zero[..]].concat());
+    let (out, errors) = text(&output);
+    assert!(
+        out.contains("date       2026-11-21T17:20:0"),
+        "{out}{errors}"
+    );
+    let show = ["show", "--events", "--time", "date", file_name];
+    let (out, errors) = text(&kymo(&[&show[..], &zero].concat()));
+    assert!(out.contains("2026-11-21T17:20:0"), "{out}{errors}");
+    let (_, errors) = text(&kymo(&show));
+    assert!(errors.contains("--time-zero"), "{errors}");
+    // And in what other tools read.
+    let kernel = folder.path().join("kernel");
+    let export = ["export", "--to", "lttng", "-o", kernel.to_str().unwrap()];
+    let output = kymo(&[&export[..], &[file_name], &zero].concat());
+    assert!(output.status.success(), "{}", text(&output).1);
+    let metadata = std::fs::read_to_string(kernel.join("metadata")).unwrap();
+    let seconds = "offset_s = 1795281600;";
+    assert!(metadata.contains(seconds), "{metadata}");
+    assert!(metadata.contains("offset = 500000000;"), "{metadata}");
+}
+
+#[test]
 fn what_a_record_server_sends_is_shown_as_it_comes() {
     let (stream, half) = stream(40);
     let (go, wait) = channel();

@@ -93,7 +93,8 @@ pub fn open_stream(
     reader: Box<dyn Read + Send>,
     options: &OpenOptions,
 ) -> Result<Box<dyn Source>, OpenError> {
-    let source = source::RecordSource::new(path, Reader::new(reader), false, options)?;
+    let mut source = source::RecordSource::new(path, Reader::new(reader), false, options)?;
+    crate::open::date(&mut source, options);
     Ok(Box::new(source))
 }
 

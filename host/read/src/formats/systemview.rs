@@ -120,7 +120,9 @@ pub fn open_reader(
     options: &OpenOptions,
 ) -> Box<dyn Source> {
     let input = stream::Stream::of_reader(name, reader);
-    Box::new(source::SystemViewSource::new(vec![input], None, options))
+    let mut source = source::SystemViewSource::new(vec![input], None, options);
+    crate::open::date(&mut source, options);
+    Box::new(source)
 }
 
 /// What a target left in its memory, of which `bytes` are an image; `None` if there is no control block of RTT in it with

@@ -20,23 +20,17 @@ use crate::render::json::Object;
 use crate::rtems::Server;
 
 /// Writes all that is read through it.
-struct Copy<'a> {
+struct Copy {
     server: Server,
     file: BufWriter<File>,
     bytes: u64,
     most: u64,
-    args: &'a Args,
-    started: Instant,
 }
 
-impl Read for Copy<'_> {
+impl Read for Copy {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        let late = self
-            .args
-            .duration
-            .is_some_and(|most| self.started.elapsed() >= most);
         let left = usize::try_from(self.most - self.bytes).unwrap_or(usize::MAX);
-        if late || left == 0 {
+        if left == 0 {
             return Ok(0);
         }
         let most = left.min(room.len());
@@ -63,16 +57,15 @@ pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCod
         Report::new(format_args!("{}: {error}", args.output().display()))
             .help("give --output a file that can be written")
     };
-    let server = Server::connect(path)?;
+    let mut server = Server::connect(path)?;
     let file = BufWriter::new(File::create(args.output()).map_err(unwritten)?);
     let started = Instant::now();
+    server.end_at(args.duration.and_then(|most| started.checked_add(most)));
     let mut reader = Reader::new(Copy {
         server,
         file,
         bytes: 0,
         most: args.size.unwrap_or(u64::MAX),
-        args,
-        started,
     });
     let bar = bar(context);
     let (mut records, mut events, mut faults) = (Vec::new(), 0_u64, Vec::new());
