@@ -6,7 +6,7 @@ use kymo_coresight::flow::{EtmV4Options, Flow, Sink};
 use kymo_coresight::frames::{self, FrameFormat, TraceId};
 use kymo_coresight::input::{self, Buffer};
 use kymo_coresight::listing::{Listing, PacketDecoder};
-use kymo_coresight::memory::{Image, Images, MemorySpace};
+use kymo_coresight::memory::{Bytes, Image, Images, Memory, MemorySpace};
 use kymo_coresight::selection::Selection;
 use kymo_coresight::{Protocol, etmv3, etmv4, perf, ptm};
 
@@ -129,7 +129,7 @@ pub fn coresight_packets(data: &[u8]) {
 }
 
 /// A buffer with one source.
-fn buffer(protocol: Protocol, bytes: &[u8], code: Images) -> Buffer {
+fn buffer(protocol: Protocol, bytes: &[u8], code: impl Into<Memory>) -> Buffer {
     Buffer {
         name: "fuzz".into(),
         sources: vec![kymo_coresight::Source {
@@ -138,7 +138,7 @@ fn buffer(protocol: Protocol, bytes: &[u8], code: Images) -> Buffer {
             cpu: None,
             protocol,
         }],
-        code: vec![code],
+        code: vec![code.into()],
         frames: frames::split(bytes, FrameFormat::Unformatted, TraceId::NONE).into_owned(),
         thread: None,
     }
@@ -231,7 +231,11 @@ pub fn coresight_perf(data: &[u8]) {
     let Ok(mut recording) = perf::read(data) else {
         return;
     };
-    recording.load(|mapping| (mapping.offset.is_multiple_of(2)).then(|| data.to_vec()));
+    let file = Bytes::from(data.to_vec());
+    recording.load(|mapping| match mapping.offset.is_multiple_of(2) {
+        true => Ok(vec![mapping.image(&file)]),
+        false => Err(perf::NotFound::Nothing),
+    });
     for buffer in &recording.buffers {
         for (source, _) in counted(buffer, EtmV4Options::default()) {
             assert!(source < buffer.sources.len());

@@ -265,10 +265,8 @@ pub struct CtfArgs {
     #[arg(long, value_name = "FILE")]
     pub with: Vec<PathBuf>,
 
-    /// Where the binaries of a perf.data with hardware trace are, by their paths below this directory. Without this,
-    /// beside INPUT (below symfs, or itself), then on this machine.
-    #[arg(long, value_name = "DIR")]
-    pub symfs: Option<PathBuf>,
+    #[command(flatten)]
+    pub binaries: crate::hardware::BinaryArgs,
 }
 
 /// How to read a dump of a target's memory.

@@ -8,14 +8,13 @@ pub mod remarks;
 pub mod tally;
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use kymo_coresight::flow::{EtmV4Options, Flow, Sink};
 use kymo_coresight::frames::Stream;
 use kymo_coresight::input::{self, Buffer};
 use kymo_coresight::listing::PacketDecoder;
-use kymo_coresight::memory;
-use kymo_coresight::perf::{self, Mapping, Thread};
+use kymo_coresight::perf::{self, Files, Mapping, Missing, Thread};
 use kymo_coresight::snapshot::Snapshot;
 
 use crate::context::Context;
@@ -29,13 +28,38 @@ pub struct HardwareArgs {
     #[arg(value_name = "INPUT")]
     pub input: PathBuf,
 
-    /// Where the binaries of a perf.data are, by their paths below this directory. Without this, they are looked for
+    #[command(flatten)]
+    pub binaries: BinaryArgs,
+
+    #[command(flatten)]
+    pub decode: DecodeArgs,
+}
+
+/// Where the binaries of a recording of hardware trace are.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct BinaryArgs {
+    /// Where the binaries of a perf.data with hardware trace are, by their paths below this directory. Without this,
     /// beside INPUT (below symfs, or itself), then on this machine.
     #[arg(long, value_name = "DIR")]
     pub symfs: Option<PathBuf>,
 
-    #[command(flatten)]
-    pub decode: DecodeArgs,
+    /// The kernel of a perf.data with hardware trace: its vmlinux, or the Image that was booted (AArch64).
+    #[arg(long, value_name = "FILE")]
+    pub vmlinux: Option<PathBuf>,
+
+    /// Where perf keeps binaries by build ID: vdso, kernel memory (kcore), files that are gone. Without this, ~/.debug.
+    #[arg(long, value_name = "DIR")]
+    pub buildid_dir: Option<PathBuf>,
+}
+
+impl BinaryArgs {
+    fn places(&self) -> perf::Places {
+        perf::Places {
+            symfs: self.symfs.clone(),
+            kernel: self.vmlinux.clone(),
+            cache: self.buildid_dir.clone(),
+        }
+    }
 }
 
 /// How instructions are followed.
@@ -71,23 +95,22 @@ impl DecodeArgs {
 pub struct Opened {
     /// Its trace buffers.
     pub buffers: Vec<Buffer>,
-    /// Below these directories are the files of the images.
-    pub roots: Vec<PathBuf>,
+    /// The symbols of the kernel, as it lists them itself.
+    pub kernel_symbols: Option<Vec<u8>>,
     /// Threads, by their numbers.
     pub threads: BTreeMap<u32, Thread>,
     /// Mappings of which there is no file.
-    pub missing: Vec<Mapping>,
+    pub missing: Vec<Missing>,
 }
 
-/// Opens an input of hardware trace: a snapshot, or a perf.data with binaries below `symfs`, or else
-/// beside it or on this machine. Says what is missing of the
-/// code, if that is wanted.
+/// Opens an input of hardware trace: a snapshot, or a perf.data with its binaries. Says what is missing of the code, if that
+/// is wanted.
 ///
 /// # Errors
 /// When it is none of these, or cannot be read.
 pub fn open(
     path: &Path,
-    symfs: Option<&Path>,
+    binaries: &BinaryArgs,
     wants_code: bool,
     context: &Context,
 ) -> Result<Opened, Report> {
@@ -97,14 +120,9 @@ pub fn open(
         for error in missing.iter().filter(|_| wants_code) {
             context.warn(format_args!("{error}"));
         }
-        let directory = if path.is_dir() {
-            Some(path)
-        } else {
-            path.parent()
-        };
         return Ok(Opened {
             buffers,
-            roots: vec![directory.unwrap_or(path).to_owned()],
+            kernel_symbols: None,
             threads: BTreeMap::new(),
             missing: Vec::new(),
         });
@@ -113,32 +131,10 @@ pub fn open(
         Report::caused(path.display(), &error)
             .help("kymo reads snapshot directories (snapshot.ini) and perf.data files of CoreSight")
     })?;
-    let beside = path.parent().unwrap_or(Path::new("."));
-    let roots = symfs.map_or_else(
-        || vec![beside.join("symfs"), beside.to_owned(), PathBuf::from("/")],
-        |symfs| vec![symfs.to_owned()],
-    );
-    let mut others = Vec::new();
-    let absent = recording.load(|mapping| {
-        files(&roots, &mapping.path).find_map(|file| match memory::build_id(&file) {
-            Some(id) if is_other(&mapping.build_id, &id) => {
-                others.push((mapping.path.clone(), hex(&id)));
-                None
-            }
-            _ => Some(file),
-        })
-    });
-    for mapping in absent.iter().filter(|_| wants_code) {
-        let path = escaped(&mapping.path);
-        let build_id = build_id(mapping);
-        match others.iter().find(|(path, _)| *path == mapping.path) {
-            Some((_, found)) => context.warn(format_args!(
-                "{path} is another build than the traced one{build_id}: its build ID is {found}; what ran there is not followed"
-            )),
-            None => context.warn(format_args!(
-                "no file for {path}{build_id}: what ran there is not followed"
-            )),
-        }
+    let mut files = Files::of_recording(path, &recording, &binaries.places());
+    let missing = recording.load(|mapping| files.images(mapping));
+    for missing in missing.iter().filter(|_| wants_code) {
+        context.warn(escaped(&missing.to_string()));
     }
     if recording.truncated > 0 {
         context.warn(format_args!(
@@ -157,29 +153,12 @@ pub fn open(
             recording.missing
         ));
     }
-    let is_absent = |mapping: &Mapping| absent.iter().any(|other| other.path == mapping.path);
     Ok(Opened {
         buffers: recording.buffers,
-        roots,
+        kernel_symbols: files.kernel_symbols(),
         threads: recording.threads,
-        missing: recording.mappings.into_iter().filter(is_absent).collect(),
+        missing,
     })
-}
-
-/// The files that a path of the trace can be, below each of the directories. None for one that leads out of them.
-pub fn files(roots: &[PathBuf], path: &str) -> impl Iterator<Item = Vec<u8>> {
-    let mut below = PathBuf::new();
-    let mut leads_out = false;
-    for part in Path::new(path).components() {
-        match part {
-            Component::Normal(part) => below.push(part),
-            Component::RootDir | Component::CurDir => {}
-            Component::ParentDir | Component::Prefix(_) => leads_out = true,
-        }
-    }
-    let roots = if leads_out { &[] } else { roots };
-    let paths = roots.iter().map(move |root| root.join(&below));
-    paths.filter_map(|path| kymo_symbols::read_file(&path, kymo_symbols::LARGEST_FILE).ok())
 }
 
 /// Follows the instructions of a stream of a buffer's source, by its place, until `sink` has enough.
@@ -195,28 +174,17 @@ pub fn follow<S: Sink>(
         return;
     };
     let mut flow = Flow::new(&source.protocol, options, code);
-    let mut start = 0;
-    let ends = stream.resets.iter().copied().chain([stream.bytes.len()]);
-    for end in ends {
-        if start > 0 {
-            flow.reset();
-        }
-        let bytes = stream.bytes.get(..end).unwrap_or_default();
-        for packet in PacketDecoder::new(&source.protocol, bytes, start) {
+    for segment in stream.segments() {
+        flow.begin(&segment, sink);
+        let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
+        for packet in PacketDecoder::new(&source.protocol, bytes, segment.start) {
             flow.packet(&packet, sink);
             if has_enough(sink) {
                 return;
             }
         }
-        start = end;
     }
-    flow.finish(sink);
-}
-
-/// Whether two build IDs are of different files. Recorders fill short ones up with zeros.
-fn is_other(recorded: &[u8], found: &[u8]) -> bool {
-    let length = recorded.len().min(found.len());
-    length > 0 && recorded.get(..length) != found.get(..length)
+    flow.finish_stream(stream, sink);
 }
 
 /// A mapping's build ID for a message; empty if none is known.

@@ -457,7 +457,9 @@ pub fn open(
         beside: input.ctf.with.clone(),
         event_names: input.ctf.rtems.names()?,
         time_zero: input.ctf.time_zero,
-        symfs: input.ctf.symfs.clone(),
+        symfs: input.ctf.binaries.symfs.clone(),
+        kernel: input.ctf.binaries.vmlinux.clone(),
+        buildid_dir: input.ctf.binaries.buildid_dir.clone(),
         ..context.open_options(wanted)
     };
     if crate::rtems::is_address(path) {

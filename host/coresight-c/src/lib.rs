@@ -8,14 +8,14 @@ mod values;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use kymo_coresight::counts::{self, Counts};
 use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::frames::{self, TraceId};
 use kymo_coresight::input::{self, Buffer};
 use kymo_coresight::listing::{Line, Listing};
-use kymo_coresight::memory::{Bytes, Image, Images, MemorySpace};
+use kymo_coresight::memory::{Bytes, Image, MemorySpace};
 use kymo_coresight::selection::Selection;
 use kymo_coresight::snapshot::Snapshot;
 use kymo_coresight::{Source, perf};
@@ -112,11 +112,9 @@ fn open(path: &Path, root: &Path) -> Result<Trace, String> {
         });
     }
     let mut recording = perf::open(path).map_err(text)?;
-    let missing = recording.load(|mapping| {
-        let below: PathBuf = mapping.path.trim_start_matches('/').into();
-        std::fs::read(root.join(below)).ok()
-    });
-    let missing = missing.iter().map(|mapping| name(&mapping.path));
+    let mut files = perf::Files::below(vec![root.to_owned()]);
+    let missing = recording.load(|mapping| files.images(mapping));
+    let missing = missing.iter().map(|missing| name(&missing.mapping.path));
     Ok(Trace {
         missing: missing.collect(),
         buffers: recording.buffers,
@@ -223,10 +221,9 @@ fn add(
             MemorySpace(space)
         },
     };
-    for buffer in &mut trace.buffers {
-        let mut code: Images = buffer.code.first().cloned().unwrap_or_default();
+    let buffers = trace.buffers.iter_mut();
+    for code in buffers.flat_map(|buffer| &mut buffer.code) {
         code.add(image.clone());
-        buffer.code.fill(code);
     }
     Ok(())
 }
@@ -398,6 +395,7 @@ pub unsafe extern "C" fn kymo_coresight_elements(
                     source,
                     offset,
                     element,
+                    ..
                 } = line
                     && !callback.take(&Element::new(number, source, offset, &element))
                 {

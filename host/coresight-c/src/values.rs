@@ -264,6 +264,9 @@ fn unsynced(why: Unsynced) -> i32 {
         Unsynced::BadImage => 5,
         Unsynced::BadOpcode => 6,
         Unsynced::EndOfTrace => 7,
+        Unsynced::Truncated => 8,
+        Unsynced::Partial => 9,
+        Unsynced::Collision => 10,
     }
 }
 

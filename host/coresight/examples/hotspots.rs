@@ -29,8 +29,9 @@ fn open(path: &Path) -> Result<Vec<Buffer>> {
         return Ok(buffers);
     }
     let mut recording = perf::open(path)?;
-    for missing in recording.load(|mapping| std::fs::read(&mapping.path).ok()) {
-        eprintln!("not found: {}", missing.path);
+    let mut files = perf::Files::below(vec!["/".into()]);
+    for missing in recording.load(|mapping| files.images(mapping)) {
+        eprintln!("not found: {}", missing.mapping.path);
     }
     Ok(recording.buffers)
 }

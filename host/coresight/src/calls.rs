@@ -120,6 +120,12 @@ impl Calls {
         self.places.clear();
     }
 
+    /// The program of the thread is replaced by another one: nothing of its stack is left.
+    pub fn replace(&mut self, out: &mut impl FnMut(Step)) {
+        self.unwind(0, out);
+        self.before = Before::Nothing;
+    }
+
     /// Takes the next element. Its steps happened before the instructions that it adds.
     #[inline]
     pub fn element(

@@ -14,6 +14,7 @@ use crate::frames::Stream;
 use crate::input::Buffer;
 use crate::instruction::Class;
 use crate::isa::Isa;
+use crate::memory::View;
 use crate::selection::{Selection, Tracker};
 
 /// What ran, of one stream or of several.
@@ -42,6 +43,8 @@ pub struct Counts {
 pub struct Run {
     /// The thread, if known.
     pub thread: Option<u32>,
+    /// What was in memory.
+    pub view: View,
     /// Address of the first instruction.
     pub start: u64,
     /// Address behind the last one.
@@ -61,8 +64,17 @@ pub struct Run {
 }
 
 impl Run {
-    fn key(&self) -> (Option<u32>, u64, u64, Isa, u32) {
-        (self.thread, self.start, self.end, self.isa, self.count)
+    fn key(&self) -> (Option<u32>, View, u64, u64, Isa, u32) {
+        let Run {
+            thread,
+            view,
+            start,
+            end,
+            isa,
+            count,
+            ..
+        } = *self;
+        (thread, view, start, end, isa, count)
     }
 
     /// Address of the last instruction.
@@ -81,6 +93,8 @@ impl Run {
 pub struct Jump {
     /// The thread, if known.
     pub thread: Option<u32>,
+    /// What was in memory.
+    pub view: View,
     /// Address of the branch.
     pub from: u64,
     /// Where it went; 0 if the trace does not say, because it ends or stops there.
@@ -112,7 +126,8 @@ impl Counts {
         self.jumps.extend(other.jumps);
         self.jumps.sort_unstable();
         self.jumps.dedup_by(|next, jump| {
-            let is_same = (jump.thread, jump.from, jump.to) == (next.thread, next.from, next.to);
+            let key = |jump: &Jump| (jump.thread, jump.view, jump.from, jump.to);
+            let is_same = key(jump) == key(next);
             if is_same {
                 jump.count += next.count;
             }
@@ -135,8 +150,8 @@ struct Thread {
     /// By block.
     blocks: HashMap<u64, Executions, AddressHash>,
     /// Ranges that are no block: up to exceptions, of counted instructions.
-    others: HashMap<(u64, u64), Run>,
-    jumps: HashMap<(u64, u64), u64, AddressHash>,
+    others: HashMap<(View, u64, u64), Run>,
+    jumps: HashMap<(View, u64, u64), u64, AddressHash>,
 }
 
 /// Counts elements.
@@ -204,7 +219,7 @@ impl<'a> Counter<'a> {
         if let Some(from) = self.branch.take() {
             *self.threads[self.thread]
                 .jumps
-                .entry((from, to))
+                .entry((self.counts.doubts.view, from, to))
                 .or_default() += 1;
         }
     }
@@ -237,9 +252,11 @@ impl<'a> Counter<'a> {
         if range.is_taken && matches!(range.last.class, Class::Branch | Class::Indirect) {
             self.branch = Some(range.end.wrapping_sub(u64::from(range.last.size)));
         }
+        let view = self.counts.doubts.view;
         let thread = &mut self.threads[self.thread];
         let run = Run {
             thread: thread.number,
+            view,
             start: range.start,
             end: range.end,
             count: range.count,
@@ -249,7 +266,8 @@ impl<'a> Counter<'a> {
             executions: 0,
             taken: 0,
         };
-        let run = thread.others.entry((range.start, range.end)).or_insert(run);
+        let key = (view, range.start, range.end);
+        let run = thread.others.entry(key).or_insert(run);
         run.executions += 1;
         run.taken += u64::from(range.is_taken && run.is_branch());
     }
@@ -271,6 +289,7 @@ impl<'a> Counter<'a> {
                         count: 0,
                         address: block.start,
                         offset: 0,
+                        view: block.view,
                     };
                     let places = &mut self.counts.doubts.no_opcodes;
                     places.entry(block.start).or_insert(place).count += all;
@@ -279,6 +298,7 @@ impl<'a> Counter<'a> {
                 let is_branch = matches!(class, Class::Branch | Class::Indirect);
                 runs.push(Run {
                     thread: thread.number,
+                    view: block.view,
                     start: block.start,
                     end: block.end,
                     count: block.count,
@@ -293,8 +313,9 @@ impl<'a> Counter<'a> {
             let jumps = thread.jumps.into_iter();
             self.counts
                 .jumps
-                .extend(jumps.map(|((from, to), count)| Jump {
+                .extend(jumps.map(|((view, from, to), count)| Jump {
                     thread: thread.number,
+                    view,
                     from,
                     to,
                     count,
@@ -361,6 +382,10 @@ impl Sink for Counter<'_> {
             _ => {}
         }
         self.counts.doubts.element(at, &element);
+    }
+
+    fn memory(&mut self, view: View) {
+        self.counts.doubts.view = view;
     }
 }
 

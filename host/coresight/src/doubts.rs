@@ -6,6 +6,7 @@ use crate::element::{Element, Range, Unsynced};
 use crate::frames::Stream;
 use crate::instruction::Class;
 use crate::isa::Isa;
+use crate::memory::View;
 
 /// How often something happened, and where first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,13 +17,15 @@ pub struct Place {
     pub address: u64,
     /// Position in the stream; of [located](Doubts::locate) doubts, offset in the trace buffer.
     pub offset: u64,
+    /// What was in memory.
+    pub view: View,
 }
 
 /// What was not followed, and what does not fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
-    /// Execution where no image has the code, by the page of 4 KiB.
-    pub not_accessible: BTreeMap<u64, Place>,
+    /// Execution where no image has the code, by program and page of 4 KiB.
+    pub not_accessible: BTreeMap<(u32, u64), Place>,
     /// Execution at an address that is not known.
     pub address_unknown: u64,
     /// What is known no more, by the reason. The beginning of a source and a reset are none.
@@ -33,14 +36,17 @@ pub struct Doubts {
     pub no_opcodes: BTreeMap<u64, Place>,
     /// Address behind the last range.
     last: u64,
+    /// What is in memory.
+    pub view: View,
 }
 
 /// Counts one more in a map of places.
-fn count<K: Ord>(places: &mut BTreeMap<K, Place>, key: K, address: u64, at: usize) {
+fn count<K: Ord>(places: &mut BTreeMap<K, Place>, key: K, (address, view): (u64, View), at: usize) {
     let place = places.entry(key).or_insert(Place {
         count: 0,
         address,
         offset: at as u64,
+        view,
     });
     place.count += 1;
 }
@@ -50,11 +56,12 @@ impl Doubts {
     pub fn element(&mut self, at: usize, element: &Element) {
         match *element {
             Element::NotAccessible { address, .. } => {
-                count(&mut self.not_accessible, address >> 12, address, at);
+                let key = (self.view.program(), address >> 12);
+                count(&mut self.not_accessible, key, (address, self.view), at);
             }
             Element::AddressUnknown => self.address_unknown += 1,
             Element::NoSync(why) if !matches!(why, Unsynced::Init | Unsynced::Reset) => {
-                count(&mut self.unsynced, why, self.last, at);
+                count(&mut self.unsynced, why, (self.last, self.view), at);
             }
             _ => {}
         }
@@ -82,7 +89,7 @@ impl Doubts {
         let is_branch = matches!(range.last.class, Class::Branch | Class::Indirect);
         if is_branch && range.isa != Isa::T32 {
             let address = range.end.wrapping_sub(u64::from(range.last.size));
-            count(&mut self.not_taken, address, address, at);
+            count(&mut self.not_taken, address, (address, self.view), at);
         }
     }
 

@@ -94,6 +94,12 @@ pub enum Unsynced {
     BadImage,
     /// The code has an instruction that there is not, where such are checked.
     BadOpcode,
+    /// The recorder had no room: what comes next is missing.
+    Truncated,
+    /// The recorder says that the trace before has gaps.
+    Partial,
+    /// The trace unit was used by something else as well, which has what is missing.
+    Collision,
     /// The trace ends.
     EndOfTrace,
 }
@@ -108,6 +114,9 @@ impl Unsynced {
             Unsynced::Discard => "discard",
             Unsynced::BadPacket | Unsynced::BadOpcode => "bad-packet",
             Unsynced::BadImage => "bad-program-image",
+            Unsynced::Truncated => "truncated",
+            Unsynced::Partial => "partial",
+            Unsynced::Collision => "collision",
             Unsynced::EndOfTrace => "end-of-trace",
         }
     }

@@ -17,17 +17,20 @@ pub use etmv4::{EtmV4Flow, EtmV4Options};
 
 pub use ptm::PtmFlow;
 
-use crate::element::Element;
-use crate::frames::Stream;
+use crate::element::{Element, Unsynced};
+use crate::frames::{Segment, Stream};
 use crate::instruction::Waypoints;
 use crate::listing::{Packet, PacketDecoder};
-use crate::memory::Code;
+use crate::memory::{Code, View};
 use crate::source::Protocol;
 
 /// Where elements go.
 pub trait Sink {
     /// Takes an element. `at` is the position in the stream of the packet from which it comes.
     fn element(&mut self, at: usize, element: Element);
+
+    /// From here on another view of memory holds. The first one is [`View::default`].
+    fn memory(&mut self, _: View) {}
 
     /// Takes the execution of a block: the range that it is. A sink that counts blocks needs none of its fields.
     #[inline]
@@ -140,28 +143,49 @@ impl<C: Code> Flow<C> {
         sink: &mut impl Sink,
     ) -> u64 {
         let mut packets = 0;
-        let mut start = 0;
-        let ends = stream.resets.iter().copied().chain([stream.bytes.len()]);
-        for end in ends {
-            if start > 0 {
-                self.reset();
-            }
-            let bytes = stream.bytes.get(..end).unwrap_or_default();
-            packets += self.run(PacketDecoder::new(protocol, bytes, start), sink);
-            start = end;
+        for segment in stream.segments() {
+            self.begin(&segment, sink);
+            let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
+            packets += self.run(PacketDecoder::new(protocol, bytes, segment.start), sink);
         }
-        self.finish(sink);
+        self.finish_stream(stream, sink);
         packets
     }
 
-    /// Begins anew, as after a reset of the trace unit.
-    pub fn reset(&mut self) {
-        match self {
-            Flow::EtmV4(flow) => flow.reset(),
-            Flow::EtmV3(flow) => flow.reset(),
-            Flow::Ptm(flow) => flow.reset(),
-            Flow::None => {}
+    /// A segment of the stream begins: decoding begins anew, as after a reset of the trace unit.
+    pub fn begin(&mut self, segment: &Segment, sink: &mut impl Sink) {
+        let is_first = segment.start == 0 && segment.lost_before.is_none();
+        let why = segment.lost_before.unwrap_or(Unsynced::Reset);
+        let view = match self {
+            Flow::EtmV4(flow) => {
+                if !is_first {
+                    flow.reset(why);
+                }
+                flow.blocks.session(segment.session)
+            }
+            Flow::EtmV3(flow) => {
+                if !is_first {
+                    flow.reset(why);
+                }
+                flow.blocks.session(segment.session)
+            }
+            Flow::Ptm(flow) => {
+                if !is_first {
+                    flow.reset(why);
+                }
+                flow.blocks.session(segment.session)
+            }
+            Flow::None => return,
+        };
+        sink.memory(view);
+    }
+
+    /// The stream ends, and what its recorder lost behind its last segment is told.
+    pub fn finish_stream(&mut self, stream: &Stream<'_>, sink: &mut impl Sink) {
+        if let Some(why) = stream.lost_at_end() {
+            sink.element(stream.bytes.len(), Element::NoSync(why));
         }
+        self.finish(sink);
     }
 
     /// The trace ends.
@@ -181,16 +205,6 @@ impl<C: Code> Flow<C> {
             Flow::EtmV3(flow) => Some(&flow.blocks),
             Flow::Ptm(flow) => Some(&flow.blocks),
             Flow::None => None,
-        }
-    }
-
-    /// Forgets what is known of the code: a mapping has changed.
-    pub fn forget_code(&mut self) {
-        match self {
-            Flow::EtmV4(flow) => flow.forget_code(),
-            Flow::EtmV3(flow) => flow.forget_code(),
-            Flow::Ptm(flow) => flow.blocks.clear(),
-            Flow::None => {}
         }
     }
 }

@@ -10,6 +10,8 @@
 
 use std::borrow::Cow;
 
+use crate::element::Unsynced;
+
 /// A trace ID: the ATB identifier of a source. 0x01 to 0x6F are sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceId(pub u8);
@@ -47,6 +49,23 @@ pub struct Stream<'a> {
     /// Positions in `bytes` at which the decoder has to begin anew.
     pub resets: Vec<usize>,
     runs: Vec<Run>,
+    /// Where sessions of the trace unit begin, with their numbers.
+    sessions: Vec<(usize, u32)>,
+    /// Where trace is missing that the recorder lost.
+    losses: Vec<(usize, Unsynced)>,
+}
+
+/// A part of a stream that is decoded for itself: decoding begins anew behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Position of its first byte.
+    pub start: usize,
+    /// Position behind its last byte.
+    pub end: usize,
+    /// The session of the trace unit, by its number in the buffer.
+    pub session: Option<u32>,
+    /// What the recorder lost before it.
+    pub lost_before: Option<Unsynced>,
 }
 
 /// Consecutive bytes of a stream that were consecutive in the buffer.
@@ -62,8 +81,8 @@ impl<'a> Stream<'a> {
         Stream {
             id,
             bytes: Cow::Borrowed(bytes),
-            resets: Vec::new(),
             runs: vec![Run { start: 0, offset }],
+            ..Self::new(id)
         }
     }
 
@@ -73,7 +92,41 @@ impl<'a> Stream<'a> {
             bytes: Cow::Owned(Vec::new()),
             resets: Vec::new(),
             runs: Vec::new(),
+            sessions: Vec::new(),
+            losses: Vec::new(),
         }
+    }
+
+    /// Its segments, in order.
+    pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
+        let ends = self.resets.iter().copied().chain([self.bytes.len()]);
+        let mut start = 0;
+        let mut sessions = self.sessions.iter().peekable();
+        let mut losses = self.losses.iter().peekable();
+        let mut session = None;
+        ends.map(move |end| {
+            while let Some((_, number)) = sessions.next_if(|(at, _)| *at <= start) {
+                session = Some(*number);
+            }
+            let mut lost_before = None;
+            while let Some((_, why)) = losses.next_if(|(at, _)| *at <= start) {
+                lost_before = Some(*why);
+            }
+            let segment = Segment {
+                start,
+                end,
+                session,
+                lost_before,
+            };
+            start = end;
+            segment
+        })
+    }
+
+    /// What the recorder lost behind the last byte.
+    pub fn lost_at_end(&self) -> Option<Unsynced> {
+        let (at, why) = self.losses.last()?;
+        (*at >= self.bytes.len()).then_some(*why)
     }
 
     fn add(&mut self, bytes: &[u8], offset: u64) {
@@ -154,8 +207,9 @@ pub struct Frames<'a> {
 }
 
 impl Frames<'_> {
-    /// Adds what another part of the buffer holds, which begins at `offset`. Decoders begin anew there.
-    pub(crate) fn append(&mut self, other: Frames<'_>, offset: u64) {
+    /// Adds what a session of the trace unit recorded, of which the bytes begin at `offset` of the buffer. Decoders begin
+    /// anew there.
+    pub(crate) fn append(&mut self, other: Frames<'_>, offset: u64, session: u32) {
         for stream in &other.streams {
             let at = self.streams.iter().position(|known| known.id == stream.id);
             let at = at.unwrap_or_else(|| {
@@ -167,6 +221,7 @@ impl Frames<'_> {
             if start > 0 {
                 known.resets.push(start);
             }
+            known.sessions.push((start, session));
             known
                 .resets
                 .extend(stream.resets.iter().map(|at| start + at));
@@ -185,6 +240,14 @@ impl Frames<'_> {
         self.resets += other.resets;
     }
 
+    /// The recorder lost trace behind what all streams have so far.
+    pub(crate) fn lose(&mut self, why: Unsynced) {
+        for stream in &mut self.streams {
+            let end = stream.bytes.len();
+            stream.losses.push((end, why));
+        }
+    }
+
     /// The same with bytes of its own.
     pub fn into_owned(self) -> Frames<'static> {
         let own = |stream: Stream<'_>| Stream {
@@ -192,6 +255,8 @@ impl Frames<'_> {
             bytes: Cow::Owned(stream.bytes.into_owned()),
             resets: stream.resets,
             runs: stream.runs,
+            sessions: stream.sessions,
+            losses: stream.losses,
         };
         Frames {
             streams: self.streams.into_iter().map(own).collect(),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::Error;
 use crate::frames::{self, Frames, Stream, TraceId};
-use crate::memory::Images;
+use crate::memory::{Images, Memory};
 use crate::snapshot::Snapshot;
 use crate::source::Source;
 
@@ -17,7 +17,7 @@ pub struct Buffer {
     /// The sources that write into it.
     pub sources: Vec<Source>,
     /// The memory of each source's core, in their order.
-    pub code: Vec<Images>,
+    pub code: Vec<Memory>,
     /// Its streams, and what is in none.
     pub frames: Frames<'static>,
     /// The thread whose trace it has alone, by its number.
@@ -53,7 +53,7 @@ pub fn open_snapshot(path: &Path) -> Result<(Vec<Buffer>, Vec<Error>), Error> {
             let (images, errors) = core.map_or_else(Default::default, |core| {
                 Images::of_core(&snapshot, core, &mut files)
             });
-            code.push(images);
+            code.push(Memory::from(images));
             missing.extend(errors);
         }
         let bytes = snapshot.read_buffer(buffer)?;

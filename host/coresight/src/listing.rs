@@ -5,9 +5,9 @@
 use std::fmt::{self, Write};
 
 use crate::element::Element;
-use crate::flow::{EtmV4Options, Flow};
-use crate::frames::{Offsets, Stream, TraceId};
-use crate::memory::Images;
+use crate::flow::{EtmV4Options, Flow, Sink};
+use crate::frames::{Offsets, Segment, Stream, TraceId};
+use crate::memory::{Memory, View};
 use crate::source::{Protocol, Source};
 use crate::{etmv3, etmv4, itm, ptm, stm};
 
@@ -119,24 +119,25 @@ struct Lane<'a> {
     stream: &'a Stream<'a>,
     offsets: Offsets<'a>,
     decoder: PacketDecoder<'a>,
-    flow: Flow<&'a Images>,
-    /// Where the bytes of this decoder end: the next reset or the end.
-    limit: usize,
-    /// The next packet, and the offset of its last byte.
-    next: Option<(u64, Packet)>,
+    flow: Flow<&'a Memory>,
+    view: View,
+    /// The segments that follow.
+    segments: std::vec::IntoIter<Segment>,
+    /// The next packet, and the offset of its last byte. It can be the first one of a segment.
+    next: Option<(u64, Packet, Option<Segment>)>,
 }
 
 impl<'a> Lane<'a> {
-    fn new(source: &'a Source, stream: &'a Stream<'a>, flow: Flow<&'a Images>) -> Self {
-        let limit = stream.resets.first().copied().unwrap_or(stream.bytes.len());
-        let bytes = stream.bytes.get(..limit).unwrap_or_default();
+    fn new(source: &'a Source, stream: &'a Stream<'a>, flow: Flow<&'a Memory>) -> Self {
+        let segments: Vec<_> = stream.segments().collect();
         let mut lane = Lane {
             source,
             stream,
             offsets: stream.offsets(),
-            decoder: PacketDecoder::new(&source.protocol, bytes, 0),
+            decoder: PacketDecoder::new(&source.protocol, &[], 0),
             flow,
-            limit,
+            view: View::default(),
+            segments: segments.into_iter(),
             next: None,
         };
         lane.advance();
@@ -145,22 +146,37 @@ impl<'a> Lane<'a> {
 
     fn advance(&mut self) {
         self.next = None;
+        let mut begins = None;
         loop {
             if let Some(packet) = self.decoder.next() {
                 let last = self.offsets.of(packet.end().saturating_sub(1));
-                self.next = Some((last, packet));
+                self.next = Some((last, packet, begins));
                 return;
             }
-            let start = self.limit;
-            if start >= self.stream.bytes.len() {
+            let Some(segment) = self.segments.next() else {
                 return;
-            }
-            let later = self.stream.resets.iter().copied().find(|at| *at > start);
-            self.limit = later.unwrap_or(self.stream.bytes.len());
-            let bytes = self.stream.bytes.get(..self.limit).unwrap_or_default();
-            self.decoder = PacketDecoder::new(&self.source.protocol, bytes, start);
-            self.flow.reset();
+            };
+            let bytes = self.stream.bytes.get(..segment.end).unwrap_or_default();
+            self.decoder = PacketDecoder::new(&self.source.protocol, bytes, segment.start);
+            begins = Some(segment);
         }
+    }
+}
+
+/// Elements of a packet, each with the memory that it is of.
+#[derive(Debug, Default)]
+struct Elements {
+    all: Vec<(usize, Element, View)>,
+    view: View,
+}
+
+impl Sink for Elements {
+    fn element(&mut self, at: usize, element: Element) {
+        self.all.push((at, element, self.view));
+    }
+
+    fn memory(&mut self, view: View) {
+        self.view = view;
     }
 }
 
@@ -168,7 +184,7 @@ impl<'a> Lane<'a> {
 pub struct Listing<'a> {
     lanes: Vec<Lane<'a>>,
     /// Elements of the packet before.
-    elements: Vec<(usize, Element)>,
+    elements: Elements,
     /// The lane that gave them, and the next of them.
     from: (usize, usize),
     /// Whether the ends are already among them.
@@ -185,7 +201,7 @@ impl<'a> Listing<'a> {
     pub fn decoding(
         sources: &'a [Source],
         streams: &'a [Stream<'a>],
-        code: &'a [Images],
+        code: &'a [Memory],
         options: EtmV4Options,
     ) -> Self {
         Self::build(sources, streams, |index| {
@@ -199,7 +215,7 @@ impl<'a> Listing<'a> {
     fn build(
         sources: &'a [Source],
         streams: &'a [Stream<'a>],
-        flow: impl Fn(usize) -> Flow<&'a Images>,
+        flow: impl Fn(usize) -> Flow<&'a Memory>,
     ) -> Self {
         let lanes = streams
             .iter()
@@ -213,7 +229,7 @@ impl<'a> Listing<'a> {
             .collect();
         Listing {
             lanes,
-            elements: Vec::new(),
+            elements: Elements::default(),
             from: (0, 0),
             is_finished: false,
         }
@@ -222,13 +238,14 @@ impl<'a> Listing<'a> {
     /// The next element of the packet before.
     fn element(&mut self) -> Option<Line<'a>> {
         let (lane, next) = self.from;
-        let (at, element) = *self.elements.get(next)?;
+        let (at, element, view) = *self.elements.all.get(next)?;
         self.from.1 += 1;
         let lane = self.lanes.get_mut(lane)?;
         Some(Line::Element {
             source: lane.source,
             offset: lane.offsets.of(at),
             element,
+            view,
         })
     }
 }
@@ -241,7 +258,7 @@ impl<'a> Iterator for Listing<'a> {
             if let Some(element) = self.element() {
                 return Some(element);
             }
-            self.elements.clear();
+            self.elements.all.clear();
             self.from.1 = 0;
             let first = (0..self.lanes.len())
                 .filter_map(|index| Some((self.lanes[index].next?.0, index)))
@@ -251,13 +268,18 @@ impl<'a> Iterator for Listing<'a> {
                 let next = if self.is_finished { self.from.0 + 1 } else { 0 };
                 self.is_finished = true;
                 let lane = self.lanes.get_mut(next)?;
-                lane.flow.finish(&mut self.elements);
+                self.elements.view = lane.view;
+                lane.flow.finish_stream(lane.stream, &mut self.elements);
                 self.from = (next, 0);
                 continue;
             };
             let lane = &mut self.lanes[index];
-            let (_, packet) = lane.next?;
+            let (_, packet, begins) = lane.next?;
             let stream = lane.stream;
+            self.elements.view = lane.view;
+            if let Some(segment) = begins {
+                lane.flow.begin(&segment, &mut self.elements);
+            }
             let entry = Entry {
                 source: lane.source,
                 id: stream.id,
@@ -269,6 +291,7 @@ impl<'a> Iterator for Listing<'a> {
                 packet,
             };
             lane.flow.packet(&packet, &mut self.elements);
+            lane.view = self.elements.view;
             self.from = (index, 0);
             lane.advance();
             return Some(Line::Packet(entry));
@@ -289,6 +312,8 @@ pub enum Line<'a> {
         offset: u64,
         /// The element.
         element: Element,
+        /// What was in memory.
+        view: View,
     },
 }
 
@@ -304,6 +329,7 @@ impl Line<'_> {
                 source,
                 offset,
                 element,
+                ..
             } => {
                 write!(out, "Idx:{offset}; ID:{:x}; ", source.id.0)?;
                 element.describe(out)

@@ -1,12 +1,18 @@
 //! Memory images: the code that a trace was taken of.
 
+mod history;
+mod layout;
+
+pub use history::{History, HistoryBuilder, Memory, Recorded, Scene, Session, View};
+pub use layout::{Layout, build_id};
+
 use std::collections::HashMap;
 use std::ops::{Deref, Range};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::Error;
-use crate::isa::Isa;
+use crate::element::Context;
 use crate::snapshot::{Device, Snapshot};
 
 /// A memory space as the processor's state selects it: exception level and security.
@@ -81,22 +87,53 @@ impl MemorySpace {
     }
 }
 
+/// What a trace has said so far of when it is and what runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moment {
+    /// The context.
+    pub context: Context,
+    /// The last timestamp.
+    pub ticks: Option<u64>,
+    /// The session of the trace unit, by its index.
+    pub session: Option<u32>,
+    /// The last change of memory that is known to have happened, because code ran that was not there before.
+    pub change: u32,
+}
+
 /// Code in memory.
 pub trait Code {
     /// The bytes from `address` on, as far as one image has them; `None` where none is.
-    fn at(&self, space: MemorySpace, address: u64) -> Option<&[u8]>;
+    fn at(&self, view: View, space: MemorySpace, address: u64) -> Option<&[u8]>;
+
+    /// What is in memory at a moment. Memory that never changes has one view.
+    fn view(&self, _: &Moment) -> View {
+        View::default()
+    }
+
+    /// The first later view, within the session, in which an address has code.
+    fn later(&self, _: &Moment, _: View, _: MemorySpace, _: u64) -> Option<View> {
+        None
+    }
 }
 
 impl<C: Code> Code for &C {
-    fn at(&self, space: MemorySpace, address: u64) -> Option<&[u8]> {
-        (**self).at(space, address)
+    fn at(&self, view: View, space: MemorySpace, address: u64) -> Option<&[u8]> {
+        (**self).at(view, space, address)
+    }
+
+    fn view(&self, moment: &Moment) -> View {
+        (**self).view(moment)
+    }
+
+    fn later(&self, moment: &Moment, view: View, space: MemorySpace, address: u64) -> Option<View> {
+        (**self).later(moment, view, space, address)
     }
 }
 
 /// Bytes of a file, or a part of them. Copies and parts share the memory, however many mappings a file has.
 #[derive(Clone, Debug, Default)]
 pub struct Bytes {
-    file: Arc<Vec<u8>>,
+    file: Arc<[u8]>,
     part: Range<usize>,
 }
 
@@ -114,11 +151,18 @@ impl Bytes {
     }
 }
 
+impl Bytes {
+    /// The whole file of which these are a part.
+    pub fn file(&self) -> &Arc<[u8]> {
+        &self.file
+    }
+}
+
 impl From<Vec<u8>> for Bytes {
     fn from(file: Vec<u8>) -> Self {
         let part = 0..file.len();
         Bytes {
-            file: Arc::new(file),
+            file: file.into(),
             part,
         }
     }
@@ -277,96 +321,12 @@ impl Images {
 }
 
 impl Code for Images {
-    fn at(&self, space: MemorySpace, address: u64) -> Option<&[u8]> {
+    fn at(&self, _: View, space: MemorySpace, address: u64) -> Option<&[u8]> {
         let image = self.find(space, address)?;
         image
             .bytes
             .get(usize::try_from(address - image.address).ok()?..)
     }
-}
-
-/// Where the parts of an ELF file are linked, and which of its code is of which instruction set.
-#[derive(Clone, Debug, Default)]
-pub struct Layout {
-    /// Segments: offset in the file, bytes, address.
-    segments: Vec<(u64, u64, u64)>,
-    /// From which address on there is code of an instruction set, or data: the mapping symbols `$a`, `$t`, `$x` and `$d`
-    /// (Arm IHI 0044), sorted.
-    marks: Vec<(u64, Option<Isa>)>,
-    /// That of its processor's code without marks.
-    isa: Isa,
-}
-
-impl Layout {
-    /// Reads an ELF file's headers and symbols. `None` if it is no ELF file, or not linked.
-    pub fn of_elf(elf: &[u8]) -> Option<Self> {
-        use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
-        let file = object::File::parse(elf).ok()?;
-        let mut layout = Layout {
-            isa: match file.architecture() {
-                object::Architecture::Aarch64 | object::Architecture::Aarch64_Ilp32 => Isa::A64,
-                object::Architecture::Arm => Isa::A32,
-                _ => Isa::Unknown,
-            },
-            segments: file
-                .segments()
-                .map(|segment| {
-                    let (offset, size) = segment.file_range();
-                    (offset, size, segment.address())
-                })
-                .collect(),
-            marks: Vec::new(),
-        };
-        for symbol in file.symbols() {
-            let isa = match symbol.name_bytes().unwrap_or_default() {
-                [b'$', kind] | [b'$', kind, b'.', ..] => match kind {
-                    b'a' => Some(Isa::A32),
-                    b't' => Some(Isa::T32),
-                    b'x' => Some(Isa::A64),
-                    b'd' => None,
-                    _ => continue,
-                },
-                _ => continue,
-            };
-            layout.marks.push((symbol.address(), isa));
-        }
-        layout.marks.sort_by_key(|(address, _)| *address);
-        (!layout.segments.is_empty()).then_some(layout)
-    }
-
-    /// The address of the byte at an offset of the file. `None` if it is in no segment.
-    pub fn address_of(&self, offset: u64) -> Option<u64> {
-        self.segments.iter().find_map(|(start, size, address)| {
-            let within = offset.checked_sub(*start).filter(|within| within < size)?;
-            address.checked_add(within)
-        })
-    }
-
-    /// The offset in the file of the byte at an address. `None` if no segment has it.
-    pub fn offset_of(&self, address: u64) -> Option<u64> {
-        self.segments.iter().find_map(|(offset, size, start)| {
-            let within = address.checked_sub(*start).filter(|within| within < size)?;
-            offset.checked_add(within)
-        })
-    }
-
-    /// The instruction set of the file's processor; A32 if that has T32 too.
-    pub fn isa(&self) -> Isa {
-        self.isa
-    }
-
-    /// What is at an address: code of an instruction set, or `Some(None)` for data. `None` if the file does not say.
-    pub fn isa_at(&self, address: u64) -> Option<Option<Isa>> {
-        let after = self.marks.partition_point(|(mark, _)| *mark <= address);
-        Some(self.marks.get(after.checked_sub(1)?)?.1)
-    }
-}
-
-/// The build ID of an ELF file.
-pub fn build_id(elf: &[u8]) -> Option<Vec<u8>> {
-    use object::Object as _;
-    let id = object::File::parse(elf).ok()?.build_id().ok()??;
-    Some(id.to_vec())
 }
 
 #[cfg(test)]
@@ -395,7 +355,10 @@ mod tests {
         let mut added = Images::default();
         all.into_iter().for_each(|image| added.add(image));
         for images in [collected, added] {
-            let at = |space, address| images.at(space, address).map(|bytes| bytes[0]);
+            let at = |space, address| {
+                let bytes = images.at(View::default(), space, address);
+                bytes.map(|bytes| bytes[0])
+            };
             assert_eq!(at(MemorySpace::EL3, 16), Some(1));
             assert_eq!(at(MemorySpace::EL1N, 16), Some(3));
             assert_eq!(at(MemorySpace::EL1N, 40), Some(2));

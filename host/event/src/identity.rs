@@ -273,6 +273,23 @@ impl Identities {
         id
     }
 
+    /// A function that begins at an address of a mapping, by its index in [`Space::mappings`]. Each call makes another one:
+    /// whoever knows mappings knows the functions that it has asked for. Up to the next
+    /// [`function_at`](Self::function_at) of the address, that is another one.
+    pub fn function_in(&mut self, space: SpaceId, address: Addr, mapping: u32) -> FunctionId {
+        if let Some(other) = self.other_function(space) {
+            return other;
+        }
+        let id = FunctionId(next(&self.functions));
+        self.functions.push(Function {
+            space,
+            address: Some(address),
+            name: None,
+            mapping: Some(mapping),
+        });
+        id
+    }
+
     /// The function of a name that has no address.
     pub fn function_named(&mut self, space: SpaceId, name: &str) -> FunctionId {
         let name = shortened(name);

@@ -41,6 +41,10 @@ pub struct OpenOptions {
     pub symfs: Option<PathBuf>,
     /// When the clock of a trace showed 0 that does not tell the time of day itself.
     pub time_zero: Option<Date>,
+    /// The kernel of a recording of hardware trace: its `vmlinux` or `Image`.
+    pub kernel: Option<PathBuf>,
+    /// The cache in which perf keeps the files of recordings by build ID. Without it, `~/.debug`.
+    pub buildid_dir: Option<PathBuf>,
     /// How many threads may work on it: with more than one, the input is read ahead on a thread of its own.
     /// That changes nothing of what is read.
     pub threads: usize,
@@ -58,6 +62,8 @@ impl Default for OpenOptions {
             event_names: None,
             symfs: None,
             time_zero: None,
+            kernel: None,
+            buildid_dir: None,
             threads: std::thread::available_parallelism().map_or(1, NonZero::get),
         }
     }

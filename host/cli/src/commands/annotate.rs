@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use kymo_coresight::disassembly::{Disassembler, Opcode};
 use kymo_coresight::instruction::{self, Waypoints};
 use kymo_coresight::isa::Isa;
-use kymo_coresight::memory::{Code as _, Images, MemorySpace};
+use kymo_coresight::memory::{MemorySpace, Scene, View};
 use kymo_export::json::Object;
 use kymo_symbols::Location;
 
@@ -59,10 +59,10 @@ pub struct Args {
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let HardwareArgs {
         input,
-        symfs,
+        binaries,
         decode,
     } = &args.hardware;
-    let mut opened = hardware::open(input, symfs.as_deref(), true, context)?;
+    let mut opened = hardware::open(input, binaries, true, context)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let extra = args.symbols.load(&Default::default(), context)?;
     let mut programs = Programs::new(&opened, extra);
@@ -121,7 +121,7 @@ fn annotate<'a>(
     for other in functions {
         let mut ran = BTreeMap::new();
         for counted in counted {
-            tally(&mut ran, counted, other.start, other.end);
+            tally(&mut ran, counted, other, programs);
         }
         // All at the addresses of the first one.
         for (address, tally) in ran {
@@ -139,13 +139,7 @@ fn annotate<'a>(
             }
         }
     }
-    let has_code = |counted: &&Counted<'_>| {
-        let code = counted.code.at(MemorySpace::ANY, function.start);
-        code.is_some()
-    };
-    let nothing = Images::default();
-    let code = counted.iter().find(has_code);
-    let code = code.map_or(&nothing, |counted| counted.code);
+    let code = function.code.seen(View::default());
     let lines = listing(function, code, &tallies, programs);
     Annotated { function, lines }
 }
@@ -153,7 +147,7 @@ fn annotate<'a>(
 /// All instructions of a function, those that did not run too.
 fn listing(
     function: &Loaded,
-    code: &Images,
+    code: Scene<'_>,
     tallies: &BTreeMap<u64, Tally>,
     programs: &mut Programs,
 ) -> Vec<Line> {

@@ -12,7 +12,7 @@ use kymo_coresight::frames::Stream;
 use kymo_coresight::input::Buffer;
 use kymo_coresight::instruction::{self, Class, Purpose, Waypoints};
 use kymo_coresight::isa::Isa;
-use kymo_coresight::memory::{Code as _, Images, MemorySpace};
+use kymo_coresight::memory::{Memory, MemorySpace, Scene, View};
 use kymo_coresight::selection::{Selection, Tracker};
 use kymo_export::json::Object;
 
@@ -65,8 +65,10 @@ const KNOWN: usize = 1 << 20;
 /// # Errors
 /// When the input can't be read, or holds no trace of a known protocol.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
-    let HardwareArgs { input, symfs, .. } = &args.hardware;
-    let mut opened = hardware::open(input, symfs.as_deref(), true, context)?;
+    let HardwareArgs {
+        input, binaries, ..
+    } = &args.hardware;
+    let mut opened = hardware::open(input, binaries, true, context)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let selection = args.part.selection(&opened)?;
     let extra = args.symbols.load(&Default::default(), context)?;
@@ -114,6 +116,7 @@ fn list(
         until_next: args.every.unwrap_or_default(),
         opened,
         code,
+        view: View::default(),
         cpu: lane.cpu,
         tracker: Tracker::new(&lane.protocol, buffer.thread, selection),
         addresses,
@@ -162,13 +165,14 @@ struct Printer<'a> {
     /// Instructions up to the next one that is listed.
     until_next: u64,
     opened: &'a Opened,
-    code: &'a Images,
+    code: &'a Memory,
+    view: View,
     cpu: Option<u32>,
     tracker: Tracker<'a>,
     addresses: &'a Addresses,
     programs: &'a mut Programs,
     /// Addresses as text.
-    known: HashMap<u64, Rc<str>>,
+    known: HashMap<(View, u64), Rc<str>>,
     branch: Branch,
     /// Address of the last instruction.
     last: Option<u64>,
@@ -223,9 +227,19 @@ impl Sink for Printer<'_> {
             _ => {}
         }
     }
+
+    fn memory(&mut self, view: View) {
+        self.view = view;
+        self.doubts.view = view;
+    }
 }
 
-impl Printer<'_> {
+impl<'a> Printer<'a> {
+    /// Memory as it is.
+    fn scene(&self) -> Scene<'a> {
+        self.code.seen(self.view)
+    }
+
     fn range(&mut self, range: &Range) {
         match self.every {
             None => self.arrive(Some(range.start)),
@@ -249,8 +263,8 @@ impl Printer<'_> {
             index: 1,
         };
         while index <= count {
-            at.go(self.code, range.isa, index);
-            if self.addresses.has(at.address) {
+            at.go(self.scene(), range.isa, index);
+            if self.addresses.has(self.scene(), at.address) {
                 self.instruction(at.address);
             }
             index += every;
@@ -270,7 +284,8 @@ impl Printer<'_> {
         if self.every.is_some() {
             return;
         }
-        let is_chosen = |address: Option<u64>| address.is_some_and(|at| self.addresses.has(at));
+        let is_chosen =
+            |address: Option<u64>| address.is_some_and(|at| self.addresses.has(self.scene(), at));
         if !self.addresses.is_all() && !is_chosen(from) && !is_chosen(to) {
             return;
         }
@@ -294,7 +309,9 @@ impl Printer<'_> {
             Branch::Taken(from, _) => Some(from),
             Branch::None | Branch::Exception(_) => self.last,
         };
-        if let Some(from) = from.filter(|from| self.every.is_none() && self.addresses.has(*from)) {
+        if let Some(from) =
+            from.filter(|from| self.every.is_none() && self.addresses.has(self.scene(), *from))
+        {
             if self.is_json {
                 self.json("branch", "trace end", Some(from), None);
             } else {
@@ -326,14 +343,14 @@ impl Printer<'_> {
             self.text.extend_from_slice(b"               0");
             return;
         };
-        let known = match self.known.get(&address) {
+        let known = match self.known.get(&(self.view, address)) {
             Some(known) => Rc::clone(known),
             None => {
                 let known: Rc<str> = self.describe(address).into();
                 if self.known.len() >= KNOWN {
                     self.known.clear();
                 }
-                self.known.insert(address, Rc::clone(&known));
+                self.known.insert((self.view, address), Rc::clone(&known));
                 known
             }
         };
@@ -341,7 +358,7 @@ impl Printer<'_> {
     }
 
     fn describe(&mut self, address: u64) -> String {
-        let place = self.programs.place(self.code, address);
+        let place = self.programs.place(self.code.seen(self.view), address);
         let within = self.programs.function(place.as_ref(), address);
         let mut text = format!("{address:16x}");
         let start = text.len();
@@ -375,7 +392,8 @@ impl Printer<'_> {
             _ => &[("address", from)],
         };
         for (side, address) in sides {
-            let place = address.and_then(|address| self.programs.place(self.code, address));
+            let place =
+                address.and_then(|address| self.programs.place(self.code.seen(self.view), address));
             let within =
                 address.and_then(|address| self.programs.function(place.as_ref(), address));
             object
@@ -428,7 +446,7 @@ struct Walk {
 
 impl Walk {
     /// Goes on to a later instruction.
-    fn go(&mut self, code: &Images, isa: Isa, index: u64) {
+    fn go(&mut self, code: Scene<'_>, isa: Isa, index: u64) {
         if isa != Isa::T32 {
             self.address = self.address.wrapping_add(4 * (index - self.index));
             self.index = index;

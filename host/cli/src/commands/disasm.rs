@@ -13,7 +13,7 @@ use kymo_coresight::element::{Element, Range};
 use kymo_coresight::flow::Sink;
 use kymo_coresight::frames::{Offsets, Stream};
 use kymo_coresight::input::Buffer;
-use kymo_coresight::memory::Images;
+use kymo_coresight::memory::{Memory, View};
 use kymo_coresight::selection::{Selection, Tracker};
 use kymo_export::json::Object;
 
@@ -68,8 +68,10 @@ const CACHE: usize = 256 << 20;
 /// # Errors
 /// When the input can't be read, or holds no trace of a known protocol.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
-    let HardwareArgs { input, symfs, .. } = &args.hardware;
-    let mut opened = hardware::open(input, symfs.as_deref(), true, context)?;
+    let HardwareArgs {
+        input, binaries, ..
+    } = &args.hardware;
+    let mut opened = hardware::open(input, binaries, true, context)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let selection = args.part.selection(&opened)?;
     let extra = args.symbols.load(&Default::default(), context)?;
@@ -116,6 +118,7 @@ fn list(
         opened,
         buffer,
         code,
+        view: View::default(),
         cpu: lane.cpu,
         source: &lane.name,
         tracker: Tracker::new(&lane.protocol, buffer.thread, selection),
@@ -150,7 +153,8 @@ fn list(
 struct Printer<'a> {
     opened: &'a Opened,
     buffer: &'a Buffer,
-    code: &'a Images,
+    code: &'a Memory,
+    view: View,
     cpu: Option<u32>,
     source: &'a str,
     tracker: Tracker<'a>,
@@ -189,12 +193,17 @@ impl Sink for Printer<'_> {
             self.gap(at, &element);
         }
     }
+
+    fn memory(&mut self, view: View) {
+        self.view = view;
+        self.doubts.view = view;
+    }
 }
 
 impl Printer<'_> {
     fn range(&mut self, range: &Range) {
         let Some(id) = range.block else {
-            let block = self.writer.block(self.code, range);
+            let block = self.writer.block(self.code.seen(self.view), range);
             self.print(&block);
             return;
         };
@@ -205,7 +214,7 @@ impl Printer<'_> {
         let block = match &self.blocks[id] {
             Some(block) => Rc::clone(block),
             None => {
-                let block = Rc::new(self.writer.block(self.code, range));
+                let block = Rc::new(self.writer.block(self.code.seen(self.view), range));
                 if self.kept > CACHE {
                     self.blocks.iter_mut().for_each(|block| *block = None);
                     self.kept = 0;

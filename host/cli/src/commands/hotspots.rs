@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use clap::ValueEnum;
+use kymo_coresight::memory::View;
 use kymo_export::json::Object;
 
 use crate::args::{Format, FormatArgs, SymbolArgs};
@@ -125,10 +126,10 @@ type Rows = HashMap<Vec<Rc<str>>, Heat>;
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let HardwareArgs {
         input,
-        symfs,
+        binaries,
         decode,
     } = &args.hardware;
-    let mut opened = hardware::open(input, symfs.as_deref(), true, context)?;
+    let mut opened = hardware::open(input, binaries, true, context)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let extra = args.symbols.load(&Default::default(), context)?;
     let mut programs = Programs::new(&opened, extra);
@@ -155,8 +156,8 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         };
         for run in &counted.counts.runs {
             for address in steps_of(counted.code, run) {
-                if addresses.has(address) {
-                    let (texts, is_entry) = adder.keys(run.thread, address);
+                if addresses.has(counted.code.seen(run.view), address) {
+                    let (texts, is_entry) = adder.keys(run.thread, run.view, address);
                     let heat = rows.entry(texts).or_default();
                     heat.instructions += run.executions;
                     heat.entries += if is_entry { run.executions } else { 0 };
@@ -184,8 +185,8 @@ struct Adder<'a> {
     programs: &'a mut Programs,
     keys: &'a [Key],
     counted: &'a Counted<'a>,
-    /// By address.
-    known: HashMap<u64, Found>,
+    /// By what was in memory, and address.
+    known: HashMap<(View, u64), Found>,
 }
 
 /// What is known of an instruction.
@@ -200,12 +201,12 @@ struct Found {
 }
 
 impl Adder<'_> {
-    fn keys(&mut self, thread: Option<u32>, address: u64) -> (Vec<Rc<str>>, bool) {
-        let found = match self.known.get(&address) {
+    fn keys(&mut self, thread: Option<u32>, view: View, address: u64) -> (Vec<Rc<str>>, bool) {
+        let found = match self.known.get(&(view, address)) {
             Some(known) => known.clone(),
             None => {
-                let found = self.look_up(address);
-                self.known.insert(address, found.clone());
+                let found = self.look_up(view, address);
+                self.known.insert((view, address), found.clone());
                 found
             }
         };
@@ -225,8 +226,8 @@ impl Adder<'_> {
         (self.keys.iter().map(text).collect(), found.is_entry)
     }
 
-    fn look_up(&mut self, address: u64) -> Found {
-        let place = self.programs.place(self.counted.code, address);
+    fn look_up(&mut self, view: View, address: u64) -> Found {
+        let place = self.programs.place(self.counted.code.seen(view), address);
         let place = place.as_ref();
         let within = self.programs.function(place, address);
         let file: Rc<str> = place.map_or("-".into(), |place| place.program.name.as_str().into());

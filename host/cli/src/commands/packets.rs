@@ -41,8 +41,10 @@ pub struct Args {
 /// # Errors
 /// When the input can't be read, or holds no trace of a known protocol.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
-    let HardwareArgs { input, symfs, .. } = &args.hardware;
-    let mut buffers = hardware::open(input, symfs.as_deref(), args.decode, context)?.buffers;
+    let HardwareArgs {
+        input, binaries, ..
+    } = &args.hardware;
+    let mut buffers = hardware::open(input, binaries, args.decode, context)?.buffers;
     args.sources.choose(&mut buffers)?;
     let mut is_whole = true;
     for buffer in &buffers {
@@ -124,6 +126,7 @@ fn write_json(line: &Line<'_>, out: &mut String) -> std::fmt::Result {
             source,
             offset,
             element,
+            ..
         } => {
             element.describe(&mut text)?;
             let text = text.strip_prefix("OCSD_GEN_TRC_ELEM_").unwrap_or(&text);

@@ -9,6 +9,7 @@ use kymo_coresight::element::{Element, Transaction};
 use kymo_coresight::input::Buffer;
 use kymo_coresight::instruction::{Class, Purpose};
 use kymo_coresight::listing::{Line, Listing};
+use kymo_coresight::memory::Scene;
 use kymo_coresight::selection::{Selection, Tracker};
 use kymo_export::json::Object;
 
@@ -50,8 +51,10 @@ const FLUSH_AT: usize = 1 << 16;
 /// # Errors
 /// When the input can't be read, or holds no trace of a known protocol.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
-    let HardwareArgs { input, symfs, .. } = &args.hardware;
-    let mut opened = hardware::open(input, symfs.as_deref(), true, context)?;
+    let HardwareArgs {
+        input, binaries, ..
+    } = &args.hardware;
+    let mut opened = hardware::open(input, binaries, true, context)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let selection = args.part.selection(&opened)?;
     let mut programs = Programs::new(&opened, Default::default());
@@ -102,16 +105,19 @@ fn list(
             source,
             offset,
             element,
+            view,
         } = entry
         else {
             continue;
         };
-        let Some(lane) = lanes
+        let Some((lane, code)) = lanes
             .iter_mut()
-            .find(|lane| std::ptr::eq(lane.source, source))
+            .zip(&buffer.code)
+            .find(|(lane, _)| std::ptr::eq(lane.source, source))
         else {
             continue;
         };
+        lane.doubts.view = view;
         lane.tracker.take(&element);
         if !args.part.sources.has_source(source) || !lane.tracker.is_selected() {
             continue;
@@ -121,7 +127,7 @@ fn list(
             Element::Range(range) => lane.doubts.range(offset as usize, range),
             other => lane.doubts.element(offset as usize, other),
         }
-        if !is_within(&element, addresses) {
+        if !is_within(&element, addresses, code.seen(view)) {
             continue;
         }
         match args.format.format {
@@ -150,15 +156,15 @@ fn list(
 }
 
 /// Whether an element is at addresses that are looked for. Those at no address are only listed with all.
-fn is_within(element: &Element, addresses: &Addresses) -> bool {
+fn is_within(element: &Element, addresses: &Addresses, code: Scene<'_>) -> bool {
     match *element {
-        Element::Range(range) => addresses.overlap(range.start, range.end),
-        Element::RangeWithoutPath { start, .. } => addresses.has(start),
-        Element::NotAccessible { address, .. } => addresses.has(address),
+        Element::Range(range) => addresses.overlap(code, range.start, range.end),
+        Element::RangeWithoutPath { start, .. } => addresses.has(code, start),
+        Element::NotAccessible { address, .. } => addresses.has(code, address),
         Element::Exception {
             return_address: Some(address),
             ..
-        } => addresses.has(address),
+        } => addresses.has(code, address),
         _ => addresses.is_all(),
     }
 }

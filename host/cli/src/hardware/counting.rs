@@ -4,7 +4,7 @@ use kymo_coresight::counts::{self, Counts, Run};
 use kymo_coresight::input::Buffer;
 use kymo_coresight::instruction::{self, Waypoints};
 use kymo_coresight::isa::Isa;
-use kymo_coresight::memory::{Code as _, Images, MemorySpace};
+use kymo_coresight::memory::{Memory, MemorySpace, Scene};
 
 use super::part::PartArgs;
 use super::remarks::{remark_doubts, remark_frames};
@@ -15,7 +15,7 @@ use crate::diagnostic::Report;
 /// What one source of a buffer ran.
 pub struct Counted<'a> {
     /// The memory of its core.
-    pub code: &'a Images,
+    pub code: &'a Memory,
     /// The CPU that it watches, if known.
     pub cpu: Option<u32>,
     /// What ran, in which runs and branches.
@@ -80,7 +80,7 @@ fn remark_total(total: Counts, buffers: &[Buffer], context: &Context) {
 }
 
 /// The addresses of the instructions of a part of the code.
-pub fn steps(code: &Images, isa: Isa, start: u64, end: u64) -> impl Iterator<Item = u64> {
+pub fn steps(code: Scene<'_>, isa: Isa, start: u64, end: u64) -> impl Iterator<Item = u64> {
     let mut address = start;
     std::iter::from_fn(move || {
         if address >= end {
@@ -101,6 +101,6 @@ pub fn steps(code: &Images, isa: Isa, start: u64, end: u64) -> impl Iterator<Ite
 }
 
 /// The addresses of the instructions of a run.
-pub fn steps_of(code: &Images, run: &Run) -> impl Iterator<Item = u64> {
-    steps(code, run.isa, run.start, run.end)
+pub fn steps_of(code: &Memory, run: &Run) -> impl Iterator<Item = u64> {
+    steps(code.seen(run.view), run.isa, run.start, run.end)
 }

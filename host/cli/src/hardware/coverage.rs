@@ -65,7 +65,7 @@ pub fn coverage(counted: &[Counted<'_>], programs: &mut Programs) -> Vec<Covered
     for counted in counted {
         for run in &counted.counts.runs {
             for address in steps_of(counted.code, run) {
-                let Some(place) = programs.place(counted.code, address) else {
+                let Some(place) = programs.place(counted.code.seen(run.view), address) else {
                     continue;
                 };
                 let (_, of_program) = tallies

@@ -6,6 +6,7 @@ use std::ops::Range;
 use kymo_coresight::Source;
 use kymo_coresight::frames::TraceId;
 use kymo_coresight::input::Buffer;
+use kymo_coresight::memory::Scene;
 use kymo_coresight::selection::Selection;
 use kymo_event::Pattern;
 
@@ -191,7 +192,7 @@ impl CodeArgs {
     /// # Errors
     /// When a function is asked for that no binary has.
     pub fn addresses(&self, opened: &Opened, programs: &mut Programs) -> Result<Addresses, Report> {
-        let mut ranges = self.address.clone();
+        let mut ranges: Vec<_> = self.address.iter().cloned().map(|it| (it, None)).collect();
         for wanted in &self.function {
             let found = programs.functions(&opened.buffers, wanted);
             if found.is_empty() {
@@ -199,7 +200,9 @@ impl CodeArgs {
             }
             ranges.extend(found);
         }
-        ranges.sort_by_key(|range| (range.start, range.end));
+        ranges.sort_by(|(a, a_file), (b, b_file)| {
+            (a.start, a.end, a_file).cmp(&(b.start, b.end, b_file))
+        });
         ranges.dedup();
         Ok(Addresses { ranges })
     }
@@ -226,8 +229,8 @@ fn number(text: &str) -> Option<u32> {
 /// The addresses to look at.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
-    /// Sorted; none for all addresses.
-    ranges: Vec<Range<u64>>,
+    /// Sorted; none for all addresses. Those of a function are in a file.
+    ranges: Vec<(Range<u64>, Option<String>)>,
 }
 
 impl Addresses {
@@ -236,17 +239,22 @@ impl Addresses {
         self.ranges.is_empty()
     }
 
-    /// Whether one is among them.
-    pub fn has(&self, address: u64) -> bool {
-        self.is_all() || self.ranges.iter().any(|range| range.contains(&address))
+    /// Whether one is among them, in memory as it was.
+    pub fn has(&self, code: Scene<'_>, address: u64) -> bool {
+        self.overlap(code, address, address.saturating_add(1))
     }
 
     /// Whether any of a range is among them.
-    pub fn overlap(&self, start: u64, end: u64) -> bool {
+    pub fn overlap(&self, code: Scene<'_>, start: u64, end: u64) -> bool {
         self.is_all()
-            || self
-                .ranges
-                .iter()
-                .any(|range| range.start < end && start < range.end)
+            || self.ranges.iter().any(|(range, file)| {
+                range.start < end
+                    && start < range.end
+                    && file.as_deref().is_none_or(|file| {
+                        // Another file can be there, in another process or at another time.
+                        let here = code.name_at(start.max(range.start));
+                        here.is_none_or(|name| name == file)
+                    })
+            })
     }
 }

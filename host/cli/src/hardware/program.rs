@@ -2,24 +2,23 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use kymo_coresight::input::Buffer;
 use kymo_coresight::isa::Isa;
-use kymo_coresight::memory::{Image, Images, Layout, MemorySpace};
+use kymo_coresight::memory::{Image, Images, Layout, Memory, MemorySpace, Scene};
 use kymo_event::{Addr, Pattern};
 use kymo_symbols::{Location, Symbols};
 
-use super::{Opened, files};
+use super::Opened;
 
 /// The files behind images, read when they are asked for first.
 #[derive(Debug)]
 pub struct Programs {
-    /// Below these directories are the files.
-    roots: Vec<PathBuf>,
-    files: HashMap<String, Rc<Program>>,
+    /// By name and place in memory of their contents: files of one name differ in it.
+    files: HashMap<(String, usize), Rc<Program>>,
     /// Symbols of code at fixed addresses, given beside the images.
     extra: Symbols,
 }
@@ -59,20 +58,27 @@ pub struct Within {
 
 impl Programs {
     /// The files of an input. `extra` are symbols at run-time addresses, for code that no image names.
-    pub fn new(opened: &Opened, extra: Symbols) -> Self {
+    pub fn new(opened: &Opened, mut extra: Symbols) -> Self {
+        let listed = opened
+            .kernel_symbols
+            .as_deref()
+            .map(String::from_utf8_lossy);
+        if let Some(Ok(kernel)) = listed.map(|text| Symbols::from_text(&text)) {
+            extra.merge(kernel);
+        }
         Programs {
-            roots: opened.roots.clone(),
             files: HashMap::new(),
             extra,
         }
     }
 
     /// The file of an image.
-    fn program(&mut self, path: &str) -> Rc<Program> {
-        if let Some(known) = self.files.get(path) {
+    fn program(&mut self, image: &Image) -> Rc<Program> {
+        let bytes = Arc::clone(image.bytes.file());
+        let (path, key) = (&image.name, (image.name.clone(), bytes.as_ptr().addr()));
+        if let Some(known) = self.files.get(&key) {
             return Rc::clone(known);
         }
-        let bytes: Arc<[u8]> = files(&self.roots, path).next().unwrap_or_default().into();
         let layout = Layout::of_elf(&bytes);
         let symbols = match layout {
             Some(_) => Symbols::from_elf(Arc::clone(&bytes)).unwrap_or_default(),
@@ -80,21 +86,21 @@ impl Programs {
         };
         let name = Path::new(path).file_name();
         let program = Rc::new(Program {
-            path: path.to_owned(),
-            name: name.map_or(path.to_owned(), |name| name.to_string_lossy().into_owned()),
+            path: path.clone(),
+            name: name.map_or(path.clone(), |name| name.to_string_lossy().into_owned()),
             layout,
             symbols,
             bytes,
         });
-        self.files.insert(path.to_owned(), Rc::clone(&program));
+        self.files.insert(key, Rc::clone(&program));
         program
     }
 
     /// The file and the place in it of an address. `None` where no image is.
-    pub fn place(&mut self, code: &Images, address: u64) -> Option<Place> {
+    pub fn place(&mut self, code: Scene<'_>, address: u64) -> Option<Place> {
         let image = code.find(MemorySpace::ANY, address)?;
         let offset = image.file_offset.wrapping_add(address - image.address);
-        let program = self.program(&image.name);
+        let program = self.program(image);
         let linked = program
             .layout
             .as_ref()
@@ -127,25 +133,34 @@ impl Programs {
         own.or_else(|| self.extra.location(Addr(address)))
     }
 
-    /// Where at run time the functions are that a pattern stands for.
-    pub fn functions(&mut self, buffers: &[Buffer], wanted: &str) -> Vec<Range<u64>> {
-        let mut found = Vec::new();
-        for function in self.named(buffers, wanted) {
-            found.push(function.start..function.end);
-        }
+    /// Where at run time the functions are that a pattern stands for, each in which file.
+    pub fn functions(
+        &mut self,
+        buffers: &[Buffer],
+        wanted: &str,
+    ) -> Vec<(Range<u64>, Option<String>)> {
+        let found = self.named(buffers, wanted).into_iter();
         found
+            .map(|function| {
+                let file = function.program.map(|program| program.path.clone());
+                (function.start..function.end, file)
+            })
+            .collect()
     }
 
     /// The functions that a name or a pattern stands for, in the order of their addresses.
     pub fn named(&mut self, buffers: &[Buffer], wanted: &str) -> Vec<Loaded> {
-        let mut found: BTreeMap<u64, Loaded> = BTreeMap::new();
+        let mut found: BTreeMap<(u64, Option<String>), Loaded> = BTreeMap::new();
         let images = buffers.iter().flat_map(|buffer| &buffer.code);
-        let images: BTreeMap<(u64, &str), &Image> = images
-            .flat_map(Images::iter)
-            .map(|image| ((image.address, image.name.as_str()), image))
+        let images: BTreeMap<(u64, &str, usize), &Image> = images
+            .flat_map(Memory::images)
+            .map(|image| {
+                let contents = image.bytes.file().as_ptr().addr();
+                ((image.address, image.name.as_str(), contents), image)
+            })
             .collect();
         for image in images.into_values() {
-            let program = self.program(&image.name);
+            let program = self.program(image);
             let Some(layout) = &program.layout else {
                 continue;
             };
@@ -164,19 +179,29 @@ impl Programs {
                         linked: range.start,
                         isa: Some(program.isa_at(range.start, isa)),
                         program: Some(Rc::clone(&program)),
+                        code: Images::from_iter([image.clone()]).into(),
                     };
-                    found.insert(start, function);
+                    found.insert((start, Some(program.path.clone())), function);
                 }
             }
         }
         for (name, range, isa) in chosen(&self.extra, wanted) {
-            found.entry(range.start).or_insert(Loaded {
+            let is_known = found.keys().any(|(start, _)| *start == range.start);
+            if is_known {
+                continue;
+            }
+            let images = buffers.iter().flat_map(|buffer| &buffer.code);
+            let mut images = images.flat_map(Memory::images);
+            let image = images
+                .find(|image| range.start.wrapping_sub(image.address) < image.bytes.len() as u64);
+            found.entry((range.start, None)).or_insert(Loaded {
                 name,
                 start: range.start,
                 end: range.end,
                 linked: range.start,
                 isa,
                 program: None,
+                code: Images::from_iter(image.cloned()).into(),
             });
         }
         found.into_values().collect()
@@ -220,6 +245,8 @@ pub struct Loaded {
     pub isa: Option<Isa>,
     /// Its file; `None` where symbols were given beside the images.
     pub program: Option<Rc<Program>>,
+    /// The image that has its code.
+    pub code: Memory,
 }
 
 /// The functions of a file that a name or a pattern stands for, with the addresses for which they are linked, and T32 if

@@ -6,7 +6,7 @@ use kymo_coresight::doubts::{Doubts, Place};
 use kymo_coresight::element::Unsynced;
 use kymo_coresight::frames::TraceId;
 use kymo_coresight::input::Buffer;
-use kymo_coresight::memory::{Images, MemorySpace};
+use kymo_coresight::memory::{Memory, MemorySpace, Scene};
 
 use super::{Opened, build_id};
 use crate::context::Context;
@@ -79,17 +79,19 @@ pub fn remark_doubts(
     doubts: &Doubts,
     opened: &Opened,
     buffer: &Buffer,
-    code: &Images,
+    code: &Memory,
     context: &Context,
 ) {
     let name = &buffer.name;
     let mut missing: BTreeMap<&str, (Place, String)> = BTreeMap::new();
     let mut nowhere = Vec::new();
     for place in doubts.not_accessible.values() {
-        let mapping = opened.missing.iter().find(|mapping| {
-            let within = place.address.checked_sub(mapping.address);
-            within.is_some_and(|within| within < mapping.length)
-        });
+        let name = code.name_at(place.view, place.address);
+        let mapping = opened
+            .missing
+            .iter()
+            .map(|missing| &missing.mapping)
+            .find(|mapping| name == Some(&*mapping.path));
         match mapping {
             Some(mapping) => {
                 missing
@@ -130,13 +132,18 @@ pub fn remark_doubts(
             Unsynced::BadPacket => "a packet is wrong",
             Unsynced::BadOpcode => "the code has an instruction that A64 does not have",
             Unsynced::BadImage => "the trace does not fit the code",
+            Unsynced::Truncated => "the recorder had no room (truncated AUX record)",
+            Unsynced::Partial => "the recorder says that it has gaps (partial AUX record)",
+            Unsynced::Collision => {
+                "something else used the trace unit (AUX record with a collision)"
+            }
             Unsynced::EndOfTrace | Unsynced::Init | Unsynced::Reset => "the trace begins anew",
         };
         context.warn(format_args!(
             "{name}: trace was lost {}: {why}, first at offset {}{}",
             times(place.count),
             place.offset,
-            suspect(code, place.address)
+            suspect(code.seen(place.view), place.address)
         ));
     }
     for (places, what) in [
@@ -151,14 +158,14 @@ pub fn remark_doubts(
                 "{name}: {what}, {}, first at {:#x}{}: the image is probably not what ran",
                 times(place.count),
                 place.address,
-                suspect(code, place.address)
+                suspect(code.seen(place.view), place.address)
             ));
         }
     }
 }
 
 /// The image that has an address, for the end of a message.
-fn suspect(code: &Images, address: u64) -> String {
+fn suspect(code: Scene<'_>, address: u64) -> String {
     // The address can be the one behind the last instruction that is known.
     let find = |address| code.find(MemorySpace::ANY, address);
     match find(address).or_else(|| find(address.wrapping_sub(1))) {

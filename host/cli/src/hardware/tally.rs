@@ -1,11 +1,13 @@
 //! How often each instruction ran, and where its branch went: counts of runs, spread over their instructions.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use kymo_coresight::counts::Run;
 use kymo_coresight::isa::Isa;
 
 use super::counting::{Counted, steps_of};
+use super::program::{Loaded, Program, Programs};
 
 /// How often an instruction ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,10 +45,26 @@ impl Tally {
     }
 }
 
-/// Adds what a source ran from `start` to `end`, by address.
-pub fn tally(tallies: &mut BTreeMap<u64, Tally>, counted: &Counted<'_>, start: u64, end: u64) {
+/// Adds what a source ran of a function, by address.
+pub fn tally(
+    tallies: &mut BTreeMap<u64, Tally>,
+    counted: &Counted<'_>,
+    function: &Loaded,
+    programs: &mut Programs,
+) {
+    let (start, end) = (function.start, function.end);
     let runs = &counted.counts.runs;
     for run in runs.iter().filter(|run| run.start < end && run.end > start) {
+        // Another file can be at these addresses, in another process or at another time.
+        let place = programs.place(counted.code.seen(run.view), run.start.max(start));
+        let is_other = |own: &Rc<Program>| {
+            place
+                .as_ref()
+                .is_some_and(|place| !Rc::ptr_eq(own, &place.program))
+        };
+        if function.program.as_ref().is_some_and(is_other) {
+            continue;
+        }
         for address in steps_of(counted.code, run) {
             if !(start..end).contains(&address) {
                 continue;

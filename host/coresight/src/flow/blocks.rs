@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::element::{Last, Range};
+use crate::element::{Context, Last, Range};
 use crate::instruction::{self, Instruction, Waypoints};
 use crate::isa::Isa;
-use crate::memory::{Code, MemorySpace};
+use crate::memory::{Code, MemorySpace, Moment, View};
 
 /// Number of a block.
 pub type BlockId = u32;
@@ -41,6 +41,8 @@ pub struct Block {
     pub isa: Isa,
     /// Memory space.
     pub space: MemorySpace,
+    /// What was in memory.
+    pub view: View,
     /// The last instruction.
     pub last: Last,
     /// Whether the last one is a call.
@@ -76,7 +78,7 @@ impl Block {
     }
 }
 
-/// The blocks of a program, found as a trace runs through them.
+/// The blocks of programs, found as a trace runs through them. Those of one view of memory are never those of another one.
 #[derive(Debug)]
 pub struct Blocks<C> {
     code: C,
@@ -84,8 +86,15 @@ pub struct Blocks<C> {
     /// Each instruction is a block of its own.
     is_stepping: bool,
     blocks: Vec<Block>,
-    by_start: HashMap<Key, BlockId, AddressHash>,
+    moment: Moment,
+    view: View,
+    /// The blocks of the view at hand, and those of the others.
+    by_start: Starts,
+    others: HashMap<View, Starts>,
 }
+
+/// Blocks by their starts.
+type Starts = HashMap<Key, BlockId, AddressHash>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
@@ -132,7 +141,10 @@ impl<C: Code> Blocks<C> {
             waypoints,
             is_stepping: false,
             blocks: Vec::new(),
+            moment: Moment::default(),
+            view: View::default(),
             by_start: HashMap::default(),
+            others: HashMap::new(),
         }
     }
 
@@ -158,6 +170,63 @@ impl<C: Code> Blocks<C> {
     pub fn clear(&mut self) {
         self.blocks.clear();
         self.by_start.clear();
+        self.others.clear();
+    }
+
+    /// What is in memory.
+    pub fn view(&self) -> View {
+        self.view
+    }
+
+    /// The trace says the context. The view of memory, if it is another one than before.
+    pub fn context(&mut self, context: &Context) -> Option<View> {
+        let known = &self.moment.context;
+        let is_same = (known.context_id, known.vmid) == (context.context_id, context.vmid);
+        self.moment.context = *context;
+        (!is_same).then(|| self.look()).flatten()
+    }
+
+    /// The trace says the time. The view of memory, if it is another one than before.
+    pub fn timestamp(&mut self, ticks: u64) -> Option<View> {
+        self.moment.ticks = Some(ticks);
+        self.look()
+    }
+
+    /// A session of the trace unit begins, of which nothing is known from the one before. The view of memory.
+    pub fn session(&mut self, session: Option<u32>) -> View {
+        self.moment = Moment {
+            session,
+            change: self.moment.change,
+            ..Moment::default()
+        };
+        self.look();
+        self.view
+    }
+
+    /// Code runs at an address that has none. The view in which it has some, if memory can have changed by now.
+    #[cold]
+    pub fn advance(&mut self, space: MemorySpace, address: u64) -> Option<View> {
+        let view = self.code.later(&self.moment, self.view, space, address)?;
+        self.moment.change = view.change();
+        self.switch(view)
+    }
+
+    fn look(&mut self) -> Option<View> {
+        let view = self.code.view(&self.moment);
+        self.switch(view)
+    }
+
+    fn switch(&mut self, view: View) -> Option<View> {
+        if view == self.view {
+            return None;
+        }
+        let next = self.others.remove(&view).unwrap_or_default();
+        let before = std::mem::replace(&mut self.by_start, next);
+        if !before.is_empty() {
+            self.others.insert(self.view, before);
+        }
+        self.view = view;
+        Some(view)
     }
 
     /// A block that was found before.
@@ -224,7 +293,8 @@ impl<C: Code> Blocks<C> {
 
     /// One instruction.
     pub fn instruction(&self, space: MemorySpace, isa: Isa, address: u64) -> Option<Instruction> {
-        instruction::decode(isa, address, self.code.at(space, address)?, self.waypoints)
+        let bytes = self.code.at(self.view, space, address)?;
+        instruction::decode(isa, address, bytes, self.waypoints)
     }
 
     fn walk(&self, space: MemorySpace, isa: Isa, start: u64) -> Block {
@@ -271,6 +341,7 @@ impl<C: Code> Blocks<C> {
             count: 0,
             isa,
             space,
+            view: self.view,
             last: Last::default(),
             links: false,
             target: 0,
@@ -294,7 +365,8 @@ impl<C: Code> Blocks<C> {
             let mut found = instruction::decode(isa, block.end, bytes, self.waypoints);
             if found.is_none() {
                 // The next image, or the end of all.
-                bytes = self.code.at(space, block.end).unwrap_or_default();
+                let code = self.code.at(self.view, space, block.end);
+                bytes = code.unwrap_or_default();
                 found = instruction::decode(isa, block.end, bytes, self.waypoints);
             }
             let Some(instruction) = found else {

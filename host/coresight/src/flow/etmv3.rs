@@ -11,7 +11,7 @@ use crate::etmv3::{Branch, Config, Fields, ISync, Kind, Packet};
 use crate::etmv4::Atoms;
 use crate::instruction::Class;
 use crate::isa::{Isa, SyncReason};
-use crate::memory::Code;
+use crate::memory::{Code, View};
 
 /// Turns the packets of one ETMv3 into elements.
 #[derive(Debug)]
@@ -60,9 +60,28 @@ impl<C: Code> EtmV3Flow<C> {
         }
     }
 
-    /// Begins anew, as after a reset of the trace unit.
-    pub fn reset(&mut self) {
-        self.lose_sync(Unsynced::Reset);
+    /// Begins anew, as after a reset of the trace unit; `why` is what the next element says of it.
+    pub fn reset(&mut self, why: Unsynced) {
+        self.lose_sync(why);
+    }
+
+    /// Gives an element, and goes on with the memory that it stands for.
+    fn give(&mut self, at: usize, element: Element, sink: &mut impl Sink) {
+        sink.element(at, element);
+        let view = match element {
+            Element::Context(context) => self.blocks.context(&context),
+            Element::Timestamp { value, .. } => self.blocks.timestamp(value),
+            _ => None,
+        };
+        self.see(view, sink);
+    }
+
+    /// Memory has changed, if there is another view of it.
+    fn see(&mut self, view: Option<View>, sink: &mut impl Sink) {
+        if let Some(view) = view {
+            self.next_block = None;
+            sink.memory(view);
+        }
     }
 
     fn lose_sync(&mut self, why: Unsynced) {
@@ -84,12 +103,6 @@ impl<C: Code> EtmV3Flow<C> {
         for (at, element) in self.pending.drain(..) {
             sink.element(at, element);
         }
-    }
-
-    /// Forgets what is known of the code: a mapping has changed.
-    pub fn forget_code(&mut self) {
-        self.blocks.clear();
-        self.next_block = None;
     }
 
     /// Takes the next packet.
@@ -151,20 +164,17 @@ impl<C: Code> EtmV3Flow<C> {
             } => self.p_header(at, atoms, cycles, format, sink),
             Fields::ISync(isync) => self.isync(at, &isync, false, sink),
             Fields::Cycles(cycles) => sink.element(at, Element::Cycles(cycles)),
-            Fields::Timestamp(value) => sink.element(
-                at,
-                Element::Timestamp {
-                    value,
-                    cycles: None,
-                },
-            ),
+            Fields::Timestamp(value) => {
+                let cycles = None;
+                self.give(at, Element::Timestamp { value, cycles }, sink);
+            }
             Fields::ContextId(id) => {
                 self.context.context_id = Some(id);
-                sink.element(at, Element::Context(self.context));
+                self.give(at, Element::Context(self.context), sink);
             }
             Fields::Vmid(vmid) => {
                 self.context.vmid = Some(u32::from(vmid));
-                sink.element(at, Element::Context(self.context));
+                self.give(at, Element::Context(self.context), sink);
             }
             Fields::Branch(_) | Fields::Data { .. } => {}
             Fields::None => match packet.kind {
@@ -206,13 +216,11 @@ impl<C: Code> EtmV3Flow<C> {
         self.context.isa = self.isa;
         self.context.context_id = isync.id.or(self.context.context_id);
         self.set_context(isync.context.ns, isync.context.hyp);
-        sink.element(
-            at,
-            Element::Context(Context {
-                cycles: isync.cycles,
-                ..self.context
-            }),
-        );
+        let context = Context {
+            cycles: isync.cycles,
+            ..self.context
+        };
+        self.give(at, Element::Context(context), sink);
         if let Some(address) = isync.current.or(isync.address) {
             self.address = u64::from(address.value);
             self.next_block = None;
@@ -243,7 +251,7 @@ impl<C: Code> EtmV3Flow<C> {
             let before = (self.context.security, self.context.level);
             self.set_context(context.ns, context.hyp);
             if before != (self.context.security, self.context.level) {
-                sink.element(at, Element::Context(self.context));
+                self.give(at, Element::Context(self.context), sink);
             }
         }
         if exception.number != 0 {
@@ -323,6 +331,13 @@ impl<C: Code> EtmV3Flow<C> {
             Some(id) => id,
             None => self.blocks.at(space, self.isa, self.address),
         };
+        let mut id = id;
+        if self.blocks.get(id).count == 0
+            && let Some(view) = self.blocks.advance(space, self.address)
+        {
+            self.see(Some(view), sink);
+            id = self.blocks.at(space, self.isa, self.address);
+        }
         let block = self.blocks.get(id);
         if block.count == 0 {
             sink.element(

@@ -15,7 +15,7 @@ use super::return_stack::ReturnStack;
 use crate::element::{Context, Element, TraceOn, Transaction, Unsynced};
 use crate::etmv4::{Atoms, Config, Fields, Kind, Packet};
 use crate::isa::Isa;
-use crate::memory::Code;
+use crate::memory::{Code, View};
 use queue::{Entry, What};
 
 /// Choices of how to show what an ETE says.
@@ -96,16 +96,29 @@ impl<C: Code> EtmV4Flow<C> {
         }
     }
 
-    /// Begins anew, as after a reset of the trace unit.
-    pub fn reset(&mut self) {
-        self.lose_sync(Unsynced::Reset);
+    /// Begins anew, as after a reset of the trace unit; `why` is what the next element says of it.
+    pub fn reset(&mut self, why: Unsynced) {
+        self.lose_sync(why);
         self.overflowed = false;
     }
 
-    /// Forgets what is known of the code: a mapping has changed.
-    pub fn forget_code(&mut self) {
-        self.blocks.clear();
-        self.next_block = None;
+    /// Gives an element, and goes on with the memory that it stands for.
+    fn give(&mut self, at: usize, element: Element, sink: &mut impl Sink) {
+        sink.element(at, element);
+        let view = match element {
+            Element::Context(context) => self.blocks.context(&context),
+            Element::Timestamp { value, .. } => self.blocks.timestamp(value),
+            _ => None,
+        };
+        self.see(view, sink);
+    }
+
+    /// Memory has changed, if there is another view of it.
+    fn see(&mut self, view: Option<View>, sink: &mut impl Sink) {
+        if let Some(view) = view {
+            self.next_block = None;
+            sink.memory(view);
+        }
     }
 
     fn lose_sync(&mut self, why: Unsynced) {
@@ -425,7 +438,7 @@ impl<C: Code> EtmV4Flow<C> {
                 sink.element(at, Element::TraceOn { why, cycles: None });
             }
             What::TraceInfo => self.returns.flush(),
-            What::Times(element) => sink.element(at, element),
+            What::Times(element) => self.give(at, element, sink),
             What::Transaction(turn) => sink.element(at, Element::Transaction(turn)),
             What::ExceptionReturn => sink.element(at, Element::ExceptionReturn),
             What::Exception {

@@ -8,7 +8,7 @@ use super::return_stack::ReturnStack;
 use crate::element::{Context, Element, Range, Security, TraceOn, Unsynced};
 use crate::instruction::Class;
 use crate::isa::{Isa, SyncReason};
-use crate::memory::Code;
+use crate::memory::{Code, MemorySpace};
 use crate::ptm::{self, Branch, Config, Fields, Kind, Packet};
 
 /// Turns the packets of one PTM into elements.
@@ -50,14 +50,27 @@ impl<C: Code> PtmFlow<C> {
         }
     }
 
-    /// Begins anew, as after a reset of the trace unit.
-    pub fn reset(&mut self) {
+    /// Begins anew, as after a reset of the trace unit; `why` is what the next element says of it.
+    pub fn reset(&mut self, why: Unsynced) {
         self.state = State::NoSync;
-        self.unsynced = Unsynced::Reset;
+        self.unsynced = why;
         self.has_address = false;
         self.isa = Isa::Unknown;
         self.context = Context::default();
         self.returns.flush();
+    }
+
+    /// Gives an element, and goes on with the memory that it stands for.
+    fn give(&mut self, at: usize, element: Element, sink: &mut impl Sink) {
+        sink.element(at, element);
+        let view = match element {
+            Element::Context(context) => self.blocks.context(&context),
+            Element::Timestamp { value, .. } => self.blocks.timestamp(value),
+            _ => None,
+        };
+        if let Some(view) = view {
+            sink.memory(view);
+        }
     }
 
     /// The trace ends.
@@ -137,26 +150,21 @@ impl<C: Code> PtmFlow<C> {
                 );
             }
             Fields::Timestamp { value, .. } => {
-                sink.element(
-                    at,
-                    Element::Timestamp {
-                        value,
-                        cycles: packet.cycles,
-                    },
-                );
+                let cycles = packet.cycles;
+                self.give(at, Element::Timestamp { value, cycles }, sink);
             }
             Fields::ContextId(id) => {
                 if self.context.context_id != Some(id) {
                     self.context.context_id = Some(id);
                     self.context.isa = self.isa;
-                    sink.element(at, Element::Context(self.context));
+                    self.give(at, Element::Context(self.context), sink);
                 }
             }
             Fields::Vmid(vmid) => {
                 if self.context.vmid != Some(u32::from(vmid)) {
                     self.context.vmid = Some(u32::from(vmid));
                     self.context.isa = self.isa;
-                    sink.element(at, Element::Context(self.context));
+                    self.give(at, Element::Context(self.context), sink);
                 }
             }
             Fields::None => match packet.kind {
@@ -164,7 +172,7 @@ impl<C: Code> PtmFlow<C> {
                 Kind::Trigger => sink.element(at, Element::Event(None)),
                 Kind::BadSequence | Kind::Reserved => {
                     sink.element(at, Element::NoSync(Unsynced::BadPacket));
-                    self.reset();
+                    self.reset(Unsynced::Reset);
                     self.state = State::WaitAsync;
                 }
                 _ => {}
@@ -198,7 +206,13 @@ impl<C: Code> PtmFlow<C> {
             Security::Secure
         };
         let why = match reason {
-            SyncReason::Periodic if !is_first => return,
+            SyncReason::Periodic if !is_first => {
+                let view = self.blocks.context(&self.context);
+                if let Some(view) = view {
+                    sink.memory(view);
+                }
+                return;
+            }
             SyncReason::RestartOverflow => TraceOn::Overflow,
             SyncReason::DebugExit => TraceOn::Debug,
             _ => TraceOn::Normal,
@@ -212,7 +226,7 @@ impl<C: Code> PtmFlow<C> {
             },
         );
         if is_news {
-            sink.element(packet.start, Element::Context(self.context));
+            self.give(packet.start, Element::Context(self.context), sink);
         }
     }
 
@@ -251,6 +265,7 @@ impl<C: Code> PtmFlow<C> {
         }
         let space = self.context.space();
         let last = u64::from(branch.address.value);
+        self.reach(space, self.address, sink);
         let size = self
             .blocks
             .instruction(space, self.isa, last)
@@ -287,10 +302,26 @@ impl<C: Code> PtmFlow<C> {
         }
     }
 
+    /// Code runs at an address. Whether memory has changed for it to be there.
+    fn reach(&mut self, space: MemorySpace, address: u64, sink: &mut impl Sink) -> bool {
+        if self.blocks.instruction(space, self.isa, address).is_some() {
+            return false;
+        }
+        let view = self.blocks.advance(space, address);
+        if let Some(view) = view {
+            sink.memory(view);
+        }
+        view.is_some()
+    }
+
     /// Walks to the next waypoint.
     fn waypoint(&mut self, packet: &Packet, is_taken: bool, is_atom: bool, sink: &mut impl Sink) {
         let at = packet.start;
-        let id = self.blocks.at(self.context.space(), self.isa, self.address);
+        let space = self.context.space();
+        let mut id = self.blocks.at(space, self.isa, self.address);
+        if self.blocks.get(id).count == 0 && self.reach(space, self.address, sink) {
+            id = self.blocks.at(space, self.isa, self.address);
+        }
         let block = *self.blocks.get(id);
         if block.stop != Stop::Waypoint {
             self.has_address = false;

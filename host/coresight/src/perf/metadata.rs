@@ -1,6 +1,6 @@
 //! AUXTRACE_INFO: the registers of each CPU's trace unit, of every version of their layout.
 
-use super::{number, word};
+use super::fields::{number, word};
 use crate::Error;
 use crate::source::Protocol;
 use crate::{etmv3, etmv4, ptm};

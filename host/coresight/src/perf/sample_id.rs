@@ -1,4 +1,6 @@
-//! What stands at the end of records that are no samples: whose they are, on which CPU.
+//! What stands at the end of records that are no samples: whose they are, when, on which CPU.
+
+use std::collections::HashMap;
 
 use super::fields::{number, word};
 
@@ -10,22 +12,66 @@ const SAMPLE_CPU: u64 = 1 << 7;
 const SAMPLE_STREAM_ID: u64 = 1 << 9;
 const SAMPLE_IDENTIFIER: u64 = 1 << 16;
 
-/// What stands at the end of each record: `sample_type`, if `sample_id_all` is set.
+/// What stands at the end of each record of an event: its `sample_type`, if `sample_id_all` is set.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SampleId(pub(super) u64);
+struct Layout(u64);
 
-impl SampleId {
-    pub(super) fn of_attr(attr: &[u8]) -> Self {
+/// What a record says at its end, as far as it does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ending {
+    /// Process and thread.
+    pub thread: Option<(u32, u32)>,
+    pub cpu: Option<u32>,
+    /// Nanoseconds of perf's clock.
+    pub time: Option<u64>,
+}
+
+/// How the records of each event end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layouts {
+    /// That of the first event.
+    first: Option<Layout>,
+    /// Those of other events, by the identifiers with which their records end.
+    by_id: HashMap<u64, Layout>,
+}
+
+impl Layouts {
+    /// Adds an event by its attributes and its identifiers.
+    pub fn add(&mut self, attr: &[u8], ids: &[u8]) {
         let is_all = number(attr, 40).is_some_and(|flags| flags >> 18 & 1 == 1);
-        SampleId(if is_all {
-            number(attr, 24).unwrap_or_default()
-        } else {
-            0
-        })
+        let layout = Layout(match is_all {
+            true => number(attr, 24).unwrap_or_default(),
+            false => 0,
+        });
+        self.first.get_or_insert(layout);
+        if layout.0 & SAMPLE_IDENTIFIER != 0 {
+            let ids = ids.chunks_exact(8).filter_map(|id| number(id, 0));
+            self.by_id.extend(ids.map(|id| (id, layout)));
+        }
     }
 
-    /// Process, thread and CPU at the end of a record, where it has them.
-    pub(super) fn of(self, record: &[u8]) -> (Option<(u32, u32)>, Option<u32>) {
+    /// Adds an event of a HEADER_ATTR record: attributes, which begin with their own size behind their type, then
+    /// identifiers.
+    pub fn add_record(&mut self, record: &[u8]) {
+        let size = word(record, 4).and_then(|size| usize::try_from(size).ok());
+        let ids = size.and_then(|size| record.get(size..));
+        self.add(record, ids.unwrap_or_default());
+    }
+
+    /// What a record's end says.
+    pub fn read(&self, record: &[u8]) -> Ending {
+        // Records of different events can be told apart only where all of them end with an identifier.
+        let last = record.len().checked_sub(8);
+        let own = last
+            .and_then(|at| number(record, at))
+            .and_then(|id| self.by_id.get(&id));
+        let layout = own.copied().or(self.first);
+        layout.unwrap_or_default().read(record)
+    }
+}
+
+impl Layout {
+    fn read(self, record: &[u8]) -> Ending {
         let fields = [
             SAMPLE_TID,
             SAMPLE_TIME,
@@ -35,18 +81,19 @@ impl SampleId {
             SAMPLE_IDENTIFIER,
         ];
         let present = fields.iter().filter(|field| self.0 & **field != 0);
+        let mut ending = Ending::default();
         let Some(mut at) = record.len().checked_sub(8 * present.clone().count()) else {
-            return (None, None);
+            return ending;
         };
-        let (mut thread, mut cpu) = (None, None);
         for field in present {
             match *field {
-                SAMPLE_TID => thread = word(record, at).zip(word(record, at + 4)),
-                SAMPLE_CPU => cpu = word(record, at),
+                SAMPLE_TID => ending.thread = word(record, at).zip(word(record, at + 4)),
+                SAMPLE_TIME => ending.time = number(record, at),
+                SAMPLE_CPU => ending.cpu = word(record, at),
                 _ => {}
             }
             at += 8;
         }
-        (thread, cpu)
+        ending
     }
 }

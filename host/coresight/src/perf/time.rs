@@ -1,6 +1,6 @@
 //! Times of a trace as perf's clock has them.
 
-use super::number;
+use super::fields::number;
 
 /// How the ticks of a counter become nanoseconds of perf's clock (PERF_RECORD_TIME_CONV).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use kymo_coresight::element::Element;
 use kymo_coresight::flow::{EtmV4Options, Flow};
 use kymo_coresight::frames::{self, FrameFormat, TraceId};
 use kymo_coresight::listing::{Line, Listing, PacketDecoder};
-use kymo_coresight::memory::{Image, Images, MemorySpace};
+use kymo_coresight::memory::{Bytes, Image, Images, Memory, MemorySpace};
 use kymo_coresight::snapshot::Snapshot;
 use kymo_coresight::{Protocol, Source, etmv3, etmv4, perf, ptm};
 use proptest::prelude::*;
@@ -146,8 +146,8 @@ fn small_captures_may_end_anywhere() {
                 .map(|source| {
                     let device = snapshot.device(&source.name);
                     let core = device.and_then(|device| snapshot.core_of(device));
-                    core.map_or_else(Images::default, |core| {
-                        Images::of_core(&snapshot, core, &mut files).0
+                    core.map_or_else(Memory::default, |core| {
+                        Images::of_core(&snapshot, core, &mut files).0.into()
                     })
                 })
                 .collect();
@@ -187,7 +187,8 @@ fn a_recording_may_end_or_be_wrong_anywhere() {
         let mut wrong = bytes.clone();
         wrong[end] ^= 0xff;
         if let Ok(mut recording) = perf::read(&wrong) {
-            recording.load(|_| Some(vec![0; 64]));
+            let file = Bytes::from(vec![0; 64]);
+            recording.load(|mapping| Ok(vec![mapping.image(&file)]));
         }
     }
 }

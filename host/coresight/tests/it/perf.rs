@@ -6,7 +6,7 @@ use kymo_coresight::element::Element;
 use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::input::Buffer;
 use kymo_coresight::listing::{Line, Listing};
-use kymo_coresight::perf::{self, Mapping};
+use kymo_coresight::perf::{self, Files, Mapping, Recording};
 
 use crate::data;
 
@@ -14,6 +14,12 @@ use crate::data;
 fn file(folder: &Path, mapping: &Mapping) -> Option<Vec<u8>> {
     let path = PathBuf::from(mapping.path.trim_start_matches('/'));
     std::fs::read(folder.join("perf/symfs").join(path)).ok()
+}
+
+/// Gives a recording the binaries of the folder.
+fn load(recording: &mut Recording, folder: &Path) {
+    let mut files = Files::below(vec![folder.join("perf/symfs")]);
+    recording.load(|mapping| files.images(mapping));
 }
 
 /// Instructions of all ranges.
@@ -39,7 +45,7 @@ fn count(name: &str) -> Option<u64> {
     let folder = data::folder()?;
     let path = folder.join("perf").join(format!("{name}.perf.data"));
     let mut recording = perf::open(&path).expect("a recording");
-    recording.load(|mapping| file(&folder, mapping));
+    load(&mut recording, &folder);
     Some(recording.buffers.iter().map(instructions).sum())
 }
 
@@ -95,7 +101,7 @@ fn the_newest_metadata_has_the_same_layout() {
         .expect("metadata");
     bytes[at + 8] = 2;
     let mut recording = perf::read(&bytes).expect("a recording");
-    recording.load(|mapping| file(&folder, mapping));
+    load(&mut recording, &folder);
     assert_eq!(
         recording.buffers.iter().map(instructions).sum::<u64>(),
         31_566

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use kymo_coresight::counts;
 use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::frames::{self, FrameFormat, TraceId};
-use kymo_coresight::perf;
+use kymo_coresight::memory::Bytes;
+use kymo_coresight::perf::{self, NotFound};
 use kymo_coresight::selection::Selection;
 use kymo_coresight::snapshot::Snapshot;
 use kymo_coresight::{Protocol, Source};
@@ -124,8 +125,11 @@ impl Juno {
     /// Instructions in a file, and how many bytes of trace in AUX records it lacks.
     fn count(&self, bytes: &[u8]) -> (u64, u64) {
         let mut recording = perf::read(bytes).expect("a recording");
-        let missing =
-            recording.load(|mapping| self.files.get(&PathBuf::from(&mapping.path)).cloned());
+        let missing = recording.load(|mapping| {
+            let file = self.files.get(&PathBuf::from(&mapping.path)).cloned();
+            let file = file.map(Bytes::from).ok_or(NotFound::Nothing)?;
+            Ok(vec![mapping.image(&file)])
+        });
         assert_eq!(missing, []);
         let counts = recording.buffers.iter().flat_map(|buffer| {
             counts::of_buffer(

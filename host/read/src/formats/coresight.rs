@@ -22,6 +22,10 @@ mod program;
 mod software;
 mod source;
 
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
 use kymo_coresight::perf;
 use kymo_coresight::snapshot::Snapshot;
 
@@ -33,17 +37,34 @@ use crate::{OpenError, OpenOptions};
 pub const FORMAT: &str = "coresight";
 
 pub(crate) fn probe(peek: &mut Peek, _: &OpenOptions) -> Result<Option<Confidence>, OpenError> {
-    if Snapshot::is_at(peek.path()) {
+    if Snapshot::is_at(peek.path()) || is_directory(peek.path()) {
         return Ok(Some(Confidence::Certain));
     }
     let is_perf = peek.first(perf::MAGIC.len())?.starts_with(perf::MAGIC);
     Ok(is_perf.then_some(Confidence::Certain))
 }
 
+/// Whether a directory is a recording of perf's, with its records in a file.
+fn is_directory(path: &Path) -> bool {
+    let mut magic = [0; perf::MAGIC.len()];
+    let file = path.is_dir().then(|| File::open(perf::records(path)));
+    let read = file
+        .and_then(Result::ok)
+        .map(|mut file| file.read_exact(&mut magic));
+    matches!(read, Some(Ok(()))) && magic == *perf::MAGIC
+}
+
 pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {
     let path = peek.path().to_owned();
     let input = if Snapshot::is_at(&path) {
         input::snapshot(&path)?
+    } else if is_directory(&path) {
+        let records = perf::records(&path);
+        let bytes = std::fs::read(&records).map_err(|source| OpenError::Io {
+            path: records,
+            source,
+        })?;
+        input::perf(&path, &bytes, options)?
     } else {
         input::perf(&path, &peek.into_bytes()?, options)?
     };

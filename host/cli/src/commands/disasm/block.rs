@@ -7,7 +7,7 @@ use std::rc::Rc;
 use kymo_coresight::disassembly::{Disassembler, Opcode};
 use kymo_coresight::element::Range;
 use kymo_coresight::instruction::{self, Waypoints};
-use kymo_coresight::memory::{Code as _, Images, MemorySpace};
+use kymo_coresight::memory::{MemorySpace, Scene};
 use kymo_export::json::Json;
 
 use crate::args::Format;
@@ -63,7 +63,7 @@ impl Writer {
     }
 
     /// The lines of a range.
-    pub fn block(&mut self, code: &Images, range: &Range) -> Block {
+    pub fn block(&mut self, code: Scene<'_>, range: &Range) -> Block {
         let mut block = Block {
             file: Rc::default(),
             text: Vec::new(),
@@ -75,7 +75,7 @@ impl Writer {
             let found = instruction::decode(range.isa, address, bytes, Waypoints::default());
             let Some(instruction) = found else { break };
             let size = u64::from(instruction.size);
-            if self.addresses.has(address) {
+            if self.addresses.has(code, address) {
                 let place = self.programs.place(code, address);
                 if let Some(place) = place.as_ref().filter(|_| path.is_empty()) {
                     path.clone_from(&place.program.path);

@@ -57,12 +57,7 @@ pub fn run(
                 .help("leave the options of the part out; kymo hotspots and annotate take them"),
         );
     }
-    let opened = hardware::open(
-        args.input.path(),
-        args.input.ctf.symfs.as_deref(),
-        true,
-        context,
-    )?;
+    let opened = hardware::open(args.input.path(), &args.input.ctf.binaries, true, context)?;
     let extra = args.symbols.load(&Default::default(), context)?;
     let mut programs = Programs::new(&opened, extra);
     let (part, decode) = (PartArgs::default(), DecodeArgs::default());
@@ -206,8 +201,9 @@ fn autofdo(
     for counted in counted {
         let mut jumps = Vec::new();
         for run in &counted.counts.runs {
-            let first = programs.place(counted.code, run.start);
-            let last = programs.place(counted.code, run.last_address());
+            let code = counted.code.seen(run.view);
+            let first = programs.place(code, run.start);
+            let last = programs.place(code, run.last_address());
             let (Some(first), Some(last)) = (first, last) else {
                 continue;
             };
@@ -217,16 +213,17 @@ fn autofdo(
                 *profile.ranges.entry(key).or_default() += run.executions;
             }
             if let Some(target) = run.target.filter(|_| run.taken > 0) {
-                jumps.push((run.last_address(), target, run.taken));
+                jumps.push((run.view, run.last_address(), target, run.taken));
             }
         }
         let indirect = counted.counts.jumps.iter();
-        jumps.extend(indirect.map(|jump| (jump.from, jump.to, jump.count)));
-        for (from, to, count) in jumps {
-            let Some(from) = programs.place(counted.code, from) else {
+        jumps.extend(indirect.map(|jump| (jump.view, jump.from, jump.to, jump.count)));
+        for (view, from, to, count) in jumps {
+            let code = counted.code.seen(view);
+            let Some(from) = programs.place(code, from) else {
                 continue;
             };
-            let to = programs.place(counted.code, to);
+            let to = programs.place(code, to);
             let to = to.filter(|to| Rc::ptr_eq(&to.program, &from.program));
             let key = (from.address, to.map_or(0, |to| to.address));
             let profile = profile(&mut profiles, &from.program);

@@ -5,7 +5,7 @@ use super::{EtmV4Flow, Misfit};
 use crate::element::{Element, Range, Security, Unsynced};
 use crate::etmv4::{self, Atoms, QElement};
 use crate::flow::Sink;
-use crate::flow::blocks::{BlockId, Stop};
+use crate::flow::blocks::{BlockId, Blocks, Stop};
 use crate::instruction::{Class, Purpose};
 use crate::isa::Isa;
 use crate::memory::Code;
@@ -49,7 +49,7 @@ impl<C: Code> EtmV4Flow<C> {
         self.context.isa = self.isa;
         self.needs_context = false;
         self.next_block = None;
-        sink.element(at, Element::Context(self.context));
+        self.give(at, Element::Context(self.context), sink);
     }
 
     /// If an indirect branch got no address, its target is where the last call returns to.
@@ -109,7 +109,16 @@ impl<C: Code> EtmV4Flow<C> {
             Some(id) => id,
             None => self.blocks.at(self.context.space(), self.isa, self.address),
         };
-        let block = self.blocks.get(id);
+        let mut id = id;
+        let mut block = self.blocks.get(id);
+        if block.stop == Stop::NotAccessible && block.count == 0 {
+            let (space, isa, address) = (block.space, block.isa, block.start);
+            if let Some(view) = self.blocks.advance(space, address) {
+                self.see(Some(view), sink);
+                id = self.blocks.at(space, isa, address);
+            }
+            block = self.blocks.get(id);
+        }
         if self.options.checks_opcodes && block.has_no_opcode {
             return Err(Misfit(Unsynced::BadOpcode));
         }
@@ -215,9 +224,17 @@ impl<C: Code> EtmV4Flow<C> {
         // Behind an indirect branch without a target the reference walks on from the branch, and so do we: counts compare.
         if self.address != return_address && !self.needs_context {
             let space = self.context.space();
-            let block = self
-                .blocks
-                .walk_until(space, self.isa, self.address, Some(return_address));
+            let walk = |blocks: &Blocks<C>, isa, start| {
+                blocks.walk_until(space, isa, start, Some(return_address))
+            };
+            let mut block = walk(&self.blocks, self.isa, self.address);
+            if block.stop == Stop::NotAccessible
+                && block.count == 0
+                && let Some(view) = self.blocks.advance(space, self.address)
+            {
+                self.see(Some(view), sink);
+                block = walk(&self.blocks, self.isa, self.address);
+            }
             if block.count > 0 && block.stop != Stop::NoCode {
                 let range = Range {
                     block: None,
@@ -298,7 +315,14 @@ impl<C: Code> EtmV4Flow<C> {
         if self.needs_address || self.address > source {
             self.set_address(source, is);
         }
-        let Some(last) = self.blocks.instruction(space, self.isa, source) else {
+        let mut last = self.blocks.instruction(space, self.isa, source);
+        if last.is_none()
+            && let Some(view) = self.blocks.advance(space, source)
+        {
+            self.see(Some(view), sink);
+            last = self.blocks.instruction(space, self.isa, source);
+        }
+        let Some(last) = last else {
             sink.element(
                 at,
                 Element::NotAccessible {

@@ -1,7 +1,7 @@
 //! Inputs with hardware trace, opened: what is to be decoded, by source.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use kymo_coresight::flow::EtmV4Options;
@@ -12,10 +12,9 @@ use kymo_coresight::perf;
 use kymo_coresight::{Error, Protocol, etmv3, etmv4, ptm};
 
 use super::clock::Measure;
-use super::lane::{FileOf, Part, ProcessOf, Work};
-use super::program::{Binaries, Room};
+use super::lane::{Part, ProcessOf, Work};
+use super::program::Binaries;
 use super::software::is_software;
-use crate::bytes::Bytes;
 use crate::{OpenError, OpenOptions};
 
 /// What an input has.
@@ -23,7 +22,8 @@ pub(super) struct Input {
     pub lanes: Vec<Lane>,
     pub measure: Measure,
     pub conversion: Option<perf::TimeConversion>,
-    pub mappings: Vec<perf::Mapping>,
+    /// Build IDs by paths of files, as far as they are recorded.
+    pub build_ids: HashMap<String, Vec<u8>>,
     /// Threads by their numbers.
     pub threads: BTreeMap<u32, perf::Thread>,
     /// The process of a thread, where the trace is of processes and a kernel, and not of one machine.
@@ -45,29 +45,23 @@ pub(super) struct Lane {
 /// Opens a snapshot directory.
 pub(super) fn snapshot(path: &Path) -> Result<Input, OpenError> {
     let (buffers, missing) = open_snapshot(path).map_err(|error| refused(path, error))?;
-    let directory = match path.is_dir() {
-        true => path.to_owned(),
-        false => path.parent().unwrap_or(path).to_owned(),
-    };
-    let binaries = Binaries::new(move |name| read_below(&directory, name));
-    let mut input = Input::of(
-        buffers.into_iter().map(|it| (it, None)),
-        binaries,
-        None,
-        Vec::new(),
-    );
-    input.map_images();
+    let binaries = Binaries::new(None);
+    let mut input = Input::of(buffers.into_iter().map(|it| (it, None)), binaries, None);
     input.remarks.extend(missing.iter().map(Error::to_string));
     Ok(input)
 }
 
 /// Opens a perf.data file, `bytes` of `path`.
-pub(super) fn perf(path: &Path, bytes: &Bytes, options: &OpenOptions) -> Result<Input, OpenError> {
+pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<Input, OpenError> {
     let mut recording = perf::read(bytes).map_err(|error| refused(path, error))?;
-    let roots = roots(path, options);
-    let read = |roots: &[PathBuf], name: &str| roots.iter().find_map(|root| read_below(root, name));
-    let missing = recording.load(|mapping| read(&roots, &mapping.path));
-    let binaries = Binaries::new(move |name| read(&roots, name));
+    let places = perf::Places {
+        symfs: options.symfs.clone(),
+        kernel: options.kernel.clone(),
+        cache: options.buildid_dir.clone(),
+    };
+    let mut files = perf::Files::of_recording(path, &recording, &places);
+    let missing = recording.load(|mapping| files.images(mapping));
+    let binaries = Binaries::new(files.kernel_symbols());
     let threads = std::mem::take(&mut recording.threads);
     let processes: HashMap<u32, u32> = threads
         .iter()
@@ -79,8 +73,13 @@ pub(super) fn perf(path: &Path, bytes: &Bytes, options: &OpenOptions) -> Result<
         let thread = buffer.thread;
         (buffer, thread)
     });
-    let mappings = std::mem::take(&mut recording.mappings);
-    let mut input = Input::of(buffers, binaries, Some(Arc::new(process)), mappings);
+    let mut input = Input::of(buffers, binaries, Some(Arc::new(process)));
+    input.build_ids = recording
+        .mappings
+        .iter()
+        .filter(|mapping| !mapping.build_id.is_empty())
+        .map(|mapping| (mapping.path.clone(), mapping.build_id.clone()))
+        .collect();
     input.threads = threads;
     input.conversion = recording.conversion;
     input.cut_at = recording.cut_at;
@@ -88,27 +87,15 @@ pub(super) fn perf(path: &Path, bytes: &Bytes, options: &OpenOptions) -> Result<
         lane.work.conversion = recording.conversion;
     }
     let more = missing.len().saturating_sub(MISSING_TOLD);
-    for mapping in missing.into_iter().take(MISSING_TOLD) {
-        let id: String = mapping
-            .build_id
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        let id = match id.as_str() {
-            "" => id,
-            _ => format!(" (build ID {id})"),
-        };
-        let path = mapping.path;
-        let remark = format!("no file for {path}{id}: what ran there is not followed");
-        input.remarks.push(remark);
-    }
+    let told = missing.iter().take(MISSING_TOLD);
+    input.remarks.extend(told.map(perf::Missing::to_string));
     if more > 0 {
         let remark = format!("no file for {more} more mappings: what ran there is not followed");
         input.remarks.push(remark);
     }
     if recording.truncated > 0 {
         let times = recording.truncated;
-        let remark = format!("the kernel lost trace {times} times (truncated AUX records)");
+        let remark = format!("the kernel lost trace {times} times (flags of AUX records)");
         input.remarks.push(remark);
     }
     if recording.missing > 0 {
@@ -121,42 +108,6 @@ pub(super) fn perf(path: &Path, bytes: &Bytes, options: &OpenOptions) -> Result<
 
 /// Mappings without a file that are told one by one.
 const MISSING_TOLD: usize = 8;
-
-/// The file that has an address, by its name without directories.
-fn file_of(mappings: &[perf::Mapping], room: Room, address: u64) -> Option<String> {
-    let process = match room {
-        Room::Process(process) => Some(process),
-        Room::Machine | Room::Kernel => None,
-    };
-    let has = |mapping: &&perf::Mapping| {
-        mapping.process == process && address.wrapping_sub(mapping.address) < mapping.length
-    };
-    let path = &mappings.iter().rev().find(has)?.path;
-    Some(path.rsplit('/').next().unwrap_or(path).to_owned())
-}
-
-/// Below which directories the files of a recording are looked for: where the options say, or else beside it and on this
-/// machine.
-fn roots(path: &Path, options: &OpenOptions) -> Vec<PathBuf> {
-    if let Some(symfs) = &options.symfs {
-        return vec![symfs.clone()];
-    }
-    let beside = path.parent().unwrap_or(Path::new("."));
-    vec![beside.join("symfs"), beside.to_owned(), PathBuf::from("/")]
-}
-
-/// The file of a name below a directory. A name comes from a trace: it may not lead out of it.
-fn read_below(directory: &Path, name: &str) -> Option<Vec<u8>> {
-    let mut path = directory.to_owned();
-    for part in Path::new(name).components() {
-        match part {
-            std::path::Component::Normal(part) => path.push(part),
-            std::path::Component::RootDir | std::path::Component::CurDir => {}
-            _ => return None,
-        }
-    }
-    kymo_symbols::read_file(&path, kymo_symbols::LARGEST_FILE).ok()
-}
 
 fn refused(path: &Path, error: Error) -> OpenError {
     match error {
@@ -174,10 +125,7 @@ impl Input {
         buffers: impl Iterator<Item = (Buffer, Option<u32>)>,
         binaries: Binaries,
         process_of: Option<Arc<ProcessOf>>,
-        mappings: Vec<perf::Mapping>,
     ) -> Self {
-        let files = mappings.clone();
-        let file_of: Arc<FileOf> = Arc::new(move |room, address| file_of(&files, room, address));
         let binaries = Arc::new(binaries);
         let mut lanes: Vec<Lane> = Vec::new();
         // Buffers of one CPU or thread follow each other; what one source wrote into them is one stream.
@@ -214,7 +162,6 @@ impl Input {
                         binaries: Arc::clone(&binaries),
                         thread,
                         process_of: process_of.clone(),
-                        file_of: Arc::clone(&file_of),
                         options: EtmV4Options::default(),
                     },
                 });
@@ -231,32 +178,11 @@ impl Input {
             lanes,
             measure,
             conversion: None,
-            mappings,
+            build_ids: HashMap::new(),
             threads: BTreeMap::new(),
             process_of,
             remarks: Vec::new(),
             cut_at: None,
-        }
-    }
-
-    /// Makes mappings of memory images.
-    fn map_images(&mut self) {
-        for lane in &self.lanes {
-            let parts = lane.work.parts.iter();
-            let images = parts.filter_map(|part| part.buffer.code.get(part.source));
-            for image in images.flat_map(|images| images.iter()) {
-                let mapping = perf::Mapping {
-                    process: None,
-                    address: image.address,
-                    length: image.bytes.len() as u64,
-                    offset: image.file_offset,
-                    path: image.name.clone(),
-                    build_id: Vec::new(),
-                };
-                if !self.mappings.contains(&mapping) {
-                    self.mappings.push(mapping);
-                }
-            }
         }
     }
 }

@@ -12,11 +12,11 @@ use kymo_coresight::element::{Element, Transaction};
 use kymo_coresight::flow::{EtmV4Options, Flow, Sink};
 use kymo_coresight::frames::Offsets;
 use kymo_coresight::input::Buffer;
-use kymo_coresight::memory::Images;
+use kymo_coresight::memory::{Memory, View};
 use kymo_coresight::perf::TimeConversion;
 
 use super::clock::{Clock, Measure};
-use super::program::{Binaries, Code, Definition, NO_THREAD, Room, Threads};
+use super::program::{Binaries, Code, Definition, NO_THREAD, Threads};
 use super::software::{self, Message};
 
 /// Chunks that are decoded ahead.
@@ -30,6 +30,8 @@ const CHUNK: usize = 4096;
 pub(super) enum What {
     /// On the stack of a thread.
     Step(Step),
+    /// The code at an address, of this file, is not what ran.
+    Mismatch(u64, Option<String>),
     /// The trace unit saw an event of its configuration; `None` is the trigger.
     Event(Option<u8>),
     /// Software wrote a value into the trace, at this exception level.
@@ -58,6 +60,7 @@ impl End {
         self.widest = self.widest.max(other.widest);
         self.backward += other.backward;
         self.too_deep += other.too_deep;
+        self.of_any = self.of_any.max(other.of_any);
     }
 }
 
@@ -79,6 +82,8 @@ pub(super) struct End {
     pub widest: u64,
     pub backward: u64,
     pub too_deep: u64,
+    /// How many processes have memory, if it was not known which of them ran.
+    pub of_any: usize,
 }
 
 /// A stream of a buffer, and its source.
@@ -94,9 +99,6 @@ pub(super) struct Part {
 /// Gives the process of a thread.
 pub(super) type ProcessOf = dyn Fn(u32) -> u32 + Send + Sync;
 
-/// Gives the name of the file that has an address.
-pub(super) type FileOf = dyn Fn(Room, u64) -> Option<String> + Send + Sync;
-
 /// What a thread needs to decode a source.
 pub(super) struct Work {
     /// In the order of time.
@@ -108,7 +110,6 @@ pub(super) struct Work {
     pub thread: Option<u32>,
     /// The process of each thread, where the trace is of processes.
     pub process_of: Option<Arc<ProcessOf>>,
-    pub file_of: Arc<FileOf>,
     pub options: EtmV4Options,
 }
 
@@ -129,7 +130,7 @@ impl Work {
     }
 
     fn run(&self, sender: SyncSender<Chunk>) {
-        let none = Images::default();
+        let none = Memory::default();
         let mut state = State {
             clock: Clock::new(self.measure, self.conversion),
             placed: Vec::new(),
@@ -137,12 +138,7 @@ impl Work {
             sender,
             is_closed: false,
         };
-        let mut code = Code::new(
-            &none,
-            &self.binaries,
-            self.process_of.as_deref(),
-            &*self.file_of,
-        );
+        let mut code = Code::new(&none, &self.binaries, self.process_of.as_deref());
         code.threads = self.parts.first().and_then(|part| self.threads(part));
         let mut calls = Calls::new(&mut code);
         if calls.thread() != NO_THREAD {
@@ -152,7 +148,7 @@ impl Work {
             state.clock.push(0, (0, began), &mut state.placed);
         }
         for part in &self.parts {
-            let (Some(stream), Some(source), Some(images)) = (
+            let (Some(stream), Some(source), Some(memory)) = (
                 part.buffer.frames.streams.get(part.stream),
                 part.buffer.sources.get(part.source),
                 part.buffer.code.get(part.source),
@@ -162,15 +158,17 @@ impl Work {
             let mut output = Output {
                 state,
                 offsets: stream.offsets(),
+                memory: Some(memory),
+                view: View::default(),
             };
             if software::is_software(&source.protocol) {
                 software::read(&source.protocol, stream, &mut output);
             } else {
-                code.images = images;
+                code.memory = memory;
                 code.threads = self.threads(part);
                 // Blocks have other numbers in each part.
                 calls.forget_code();
-                let mut flow = Flow::new(&source.protocol, self.options, images);
+                let mut flow = Flow::new(&source.protocol, self.options, memory);
                 let mut follower = Follower {
                     calls: &mut calls,
                     code: &mut code,
@@ -188,6 +186,7 @@ impl Work {
             End {
                 instructions: calls.instructions(),
                 too_deep: calls.too_deep(),
+                of_any: code.of_any,
                 ..End::default()
             },
         );
@@ -237,9 +236,16 @@ impl State {
 pub(super) struct Output<'a> {
     state: State,
     offsets: Offsets<'a>,
+    memory: Option<&'a Memory>,
+    view: View,
 }
 
 impl Output<'_> {
+    /// The file that has an address.
+    fn file_at(&self, address: u64) -> Option<String> {
+        self.memory?.name_at(self.view, address).map(str::to_owned)
+    }
+
     /// Something happened behind so many instructions, as the packet at a position of the stream says.
     pub fn push(&mut self, instructions: u64, at: usize, what: What) {
         let offset = self.offsets.of(at);
@@ -289,7 +295,11 @@ impl Sink for Follower<'_, '_, '_> {
         }
         let before = calls.instructions();
         calls.element(&element, *code, &mut |step| {
-            output.push(before, at, What::Step(step));
+            let what = match step {
+                Step::Mismatch { address } => What::Mismatch(address, output.file_at(address)),
+                step => What::Step(step),
+            };
+            output.push(before, at, what);
         });
         let now = calls.instructions();
         match element {
@@ -309,5 +319,15 @@ impl Sink for Follower<'_, '_, '_> {
             _ => {}
         }
         output.flush(&mut code.new);
+    }
+
+    fn memory(&mut self, view: View) {
+        self.output.view = view;
+        if self.code.see(view) {
+            let (before, output) = (self.calls.instructions(), &mut *self.output);
+            self.calls.replace(&mut |step| {
+                output.push(before, 0, What::Step(step));
+            });
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use kymo_coresight::perf::{self, Thread};
+use kymo_coresight::perf::Thread;
 use kymo_event::{Addr, FunctionId, Mapping, Space, SpaceId, SpaceKind, ThreadId, Tid, TraceInfo};
 
 use super::lane::ProcessOf;
@@ -12,8 +12,11 @@ use super::program::{Definition, NO_THREAD, Room};
 /// What things of a recording are called.
 pub(super) struct Names {
     spaces: HashMap<Room, SpaceId>,
-    /// Files in memory; those of the kernel, or of the machine, have no process.
-    mappings: Vec<perf::Mapping>,
+    /// The first space of each process, to which its threads belong whatever they execute; and whether it has a program yet.
+    processes: HashMap<u32, (SpaceId, bool)>,
+    /// Functions of files, by the mapping in which they begin.
+    mapped: HashMap<(SpaceId, u64, u32), FunctionId>,
+    build_ids: HashMap<String, Vec<u8>>,
     threads: BTreeMap<u32, Thread>,
     /// The process of a thread, where the trace is of processes.
     process_of: Option<Arc<ProcessOf>>,
@@ -21,13 +24,15 @@ pub(super) struct Names {
 
 impl Names {
     pub fn new(
-        mappings: Vec<perf::Mapping>,
+        build_ids: HashMap<String, Vec<u8>>,
         threads: BTreeMap<u32, Thread>,
         process_of: Option<Arc<ProcessOf>>,
     ) -> Self {
         Names {
             spaces: HashMap::new(),
-            mappings,
+            processes: HashMap::new(),
+            mapped: HashMap::new(),
+            build_ids,
             threads,
             process_of,
         }
@@ -46,53 +51,108 @@ impl Names {
         if let Some(known) = self.spaces.get(&room) {
             return *known;
         }
-        let process = match room {
-            Room::Process(process) if process != NO_THREAD => Some(process),
-            _ => None,
+        let id = match room {
+            Room::Machine => Self::add_space(SpaceKind::Firmware, None, "", info),
+            Room::Kernel => Self::add_space(SpaceKind::Kernel, None, "", info),
+            Room::Process { process, .. } => {
+                let first = self.process_space(process, info);
+                match self.processes.get_mut(&process) {
+                    // The space is its process's first program's.
+                    Some((_, has_program)) if !*has_program => {
+                        *has_program = true;
+                        first
+                    }
+                    _ => self.add_process(process, info),
+                }
+            }
         };
-        let name = process.and_then(|process| self.threads.get(&process));
-        let id = info.identities.add_space(Space {
-            kind: match room {
-                Room::Machine => SpaceKind::Firmware,
-                Room::Kernel => SpaceKind::Kernel,
-                Room::Process(_) => SpaceKind::Process,
-            },
-            name: name.map_or_else(String::new, |thread| thread.name.clone()),
-            pid: process.map(u64::from),
-            ..Space::default()
-        });
-        let is_here = |mapping: &&perf::Mapping| match room {
-            Room::Process(_) => mapping.process.is_some() && mapping.process == process,
-            Room::Machine | Room::Kernel => mapping.process.is_none(),
-        };
-        for mapping in self.mappings.iter().filter(is_here) {
-            let mapping = Mapping {
-                start: Addr(mapping.address),
-                bytes: mapping.length,
-                offset: mapping.offset,
-                path: mapping.path.clone(),
-                build_id: Some(mapping.build_id.clone()).filter(|id| !id.is_empty()),
-                since: None,
-            };
-            info.identities.map(id, mapping);
-        }
         self.spaces.insert(room, id);
         id
+    }
+
+    fn add_space(
+        kind: SpaceKind,
+        process: Option<u32>,
+        name: &str,
+        info: &mut TraceInfo,
+    ) -> SpaceId {
+        info.identities.add_space(Space {
+            kind,
+            name: name.to_owned(),
+            pid: process.map(u64::from),
+            ..Space::default()
+        })
+    }
+
+    fn add_process(&self, process: u32, info: &mut TraceInfo) -> SpaceId {
+        let known = self.threads.get(&process);
+        let name = known.map_or("", |thread| &thread.name);
+        let process = Some(process).filter(|process| *process != NO_THREAD);
+        Self::add_space(SpaceKind::Process, process, name, info)
+    }
+
+    /// The space to which the threads of a process belong.
+    fn process_space(&mut self, process: u32, info: &mut TraceInfo) -> SpaceId {
+        if let Some((known, _)) = self.processes.get(&process) {
+            return *known;
+        }
+        let id = self.add_process(process, info);
+        self.processes.insert(process, (id, false));
+        id
+    }
+
+    /// The mapping of a space that has an address, by its index.
+    fn mapping(
+        &self,
+        space: SpaceId,
+        definition: &Definition,
+        address: u64,
+        info: &mut TraceInfo,
+    ) -> Option<u32> {
+        let path = definition.file.as_deref()?;
+        let known = info.identities.space(space)?;
+        let is_it = |mapping: &Mapping| mapping.holds(Addr(address)) && mapping.path == path;
+        if let Some(index) = known.mappings.iter().position(is_it) {
+            return u32::try_from(index).ok();
+        }
+        let (start, bytes, offset) = definition.memory.mapped(definition.view, address)?;
+        let mapping = Mapping {
+            start: Addr(start),
+            bytes,
+            offset,
+            path: path.to_owned(),
+            build_id: self.build_ids.get(path).cloned(),
+            since: None,
+        };
+        let index = u32::try_from(known.mappings.len()).ok()?;
+        info.identities.map(space, mapping);
+        Some(index)
     }
 
     /// The function of a definition.
     pub fn function(&mut self, definition: &Definition, info: &mut TraceInfo) -> FunctionId {
         let space = self.space(definition.room, info);
-        let identities = &mut info.identities;
-        match (definition.address, &definition.name) {
-            (None, name) => identities.function_named(space, name.as_deref().unwrap_or_default()),
-            (Some(address), None) => identities.function_at(space, Addr(address)),
-            (Some(address), Some(name)) => {
-                let function = identities.function_at(space, Addr(address));
-                identities.name_function(function, name);
-                function
-            }
+        let Some(address) = definition.address else {
+            let name = definition.name.as_deref().unwrap_or_default();
+            return info.identities.function_named(space, name);
+        };
+        // What another file has at the address, before or afterwards, is another function.
+        let function = match self.mapping(space, definition, address, info) {
+            None => info.identities.function_at(space, Addr(address)),
+            Some(mapping) => match self.mapped.get(&(space, address, mapping)) {
+                Some(known) => *known,
+                None => {
+                    let identities = &mut info.identities;
+                    let function = identities.function_in(space, Addr(address), mapping);
+                    self.mapped.insert((space, address, mapping), function);
+                    function
+                }
+            },
+        };
+        if let Some(name) = &definition.name {
+            info.identities.name_function(function, name);
         }
+        function
     }
 
     /// What stands for an exception among the functions of a thread.
@@ -102,11 +162,11 @@ impl Names {
 
     /// A thread by its number, and the space of its process.
     pub fn thread(&mut self, number: u32, info: &mut TraceInfo) -> (ThreadId, SpaceId) {
-        let room = match &self.process_of {
-            Some(process_of) => Room::Process(process_of(number)),
-            None => Room::Machine,
+        let process = self.process_of.as_ref().map(|of| of(number));
+        let space = match process {
+            Some(process) => self.process_space(process, info),
+            None => self.space(Room::Machine, info),
         };
-        let space = self.space(room, info);
         let thread = info.identities.thread(space, Tid(number.into()));
         if let Some(known) = self.threads.get(&number)
             && !known.name.is_empty()
@@ -114,12 +174,5 @@ impl Names {
             info.identities.name_thread(thread, &known.name);
         }
         (thread, space)
-    }
-
-    /// ` of FILE` for the file that has an address, if one does.
-    pub fn image_at(&self, address: u64) -> String {
-        let has = |mapping: &&perf::Mapping| address.wrapping_sub(mapping.address) < mapping.length;
-        let mapping = self.mappings.iter().rev().find(has);
-        mapping.map_or_else(String::new, |mapping| format!(" of {}", mapping.path))
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::lane::{FileOf, ProcessOf};
+use super::lane::ProcessOf;
 use kymo_coresight::Protocol;
 use kymo_coresight::calls::{Place, Program};
 use kymo_coresight::element::Context;
-use kymo_coresight::memory::{Image, Images, Layout};
+use kymo_coresight::memory::{Image, Layout, Memory, View};
 use kymo_event::Addr;
 use kymo_symbols::Symbols;
 
@@ -18,8 +18,13 @@ pub(super) enum Room {
     Machine,
     /// The kernel.
     Kernel,
-    /// A process, by its number.
-    Process(u32),
+    /// A program that a process runs, up to its end or its next exec.
+    Process {
+        /// Its number.
+        process: u32,
+        /// The program, by its number in the memory of the recording.
+        program: u32,
+    },
 }
 
 /// A function that is new.
@@ -29,17 +34,23 @@ pub(super) struct Definition {
     /// Where it begins; `None` of what stands for code that is not there.
     pub address: Option<u64>,
     pub name: Option<Box<str>>,
+    /// The file that has it.
+    pub file: Option<Arc<str>>,
+    /// The memory that it is in.
+    pub memory: Memory,
+    /// The program as it was then.
+    pub view: View,
 }
 
-/// The symbols of all images, read when they are first needed and shared by all sources.
+/// The symbols of all files, read when they are first needed and shared by all sources.
 pub(super) struct Binaries {
-    /// The file of an image, by the image's name.
-    read: Box<ReadImage>,
-    known: Mutex<HashMap<String, Option<Arc<Binary>>>>,
+    /// By name and place in memory of a file's contents, which are kept as long as these are.
+    known: Mutex<Known>,
+    /// Symbols of the kernel at the addresses where it ran.
+    kernel: Option<Symbols>,
 }
 
-/// Reads the file of an image.
-type ReadImage = dyn Fn(&str) -> Option<Vec<u8>> + Send + Sync;
+type Known = HashMap<(String, usize), Option<Arc<Binary>>>;
 
 /// An ELF file.
 #[derive(Debug)]
@@ -48,25 +59,36 @@ struct Binary {
     symbols: Symbols,
 }
 
+/// The place in memory of the contents of an image's file: files of one name differ in it.
+fn contents(image: &Image) -> usize {
+    image.bytes.file().as_ptr().addr()
+}
+
 impl Binaries {
-    pub fn new(read: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
+    /// `kernel` are its symbols as it lists them itself.
+    pub fn new(kernel: Option<Vec<u8>>) -> Self {
+        let kernel = kernel.and_then(|text| {
+            let text = String::from_utf8_lossy(&text);
+            Symbols::from_text(&text).ok()
+        });
         Binaries {
-            read: Box::new(read),
             known: Mutex::default(),
+            kernel,
         }
     }
 
     fn of(&self, image: &Image) -> Option<Arc<Binary>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known.get(&image.name) {
+        let key = (image.name.clone(), contents(image));
+        if let Some(known) = known.get(&key) {
             return known.clone();
         }
-        let binary = (self.read)(&image.name).and_then(|file| {
-            let layout = Layout::of_elf(&file)?;
-            let symbols = Symbols::from_elf(file).ok()?;
+        let file = image.bytes.file();
+        let binary = Layout::of_elf(file).and_then(|layout| {
+            let symbols = Symbols::from_elf(Arc::clone(file)).ok()?;
             Some(Arc::new(Binary { layout, symbols }))
         });
-        known.insert(image.name.clone(), binary.clone());
+        known.insert(key, binary.clone());
         binary
     }
 }
@@ -84,40 +106,60 @@ pub(super) const NO_THREAD: u32 = u32::MAX;
 
 /// What one source's core ran.
 pub(super) struct Code<'a> {
-    pub images: &'a Images,
-    pub binaries: &'a Binaries,
+    pub memory: &'a Memory,
+    view: View,
+    binaries: &'a Binaries,
     pub threads: Option<Threads>,
     /// The process of each thread, where the trace is of processes.
     process_of: Option<&'a ProcessOf>,
-    functions: HashMap<(Room, u64), u32>,
-    unknown: HashMap<(Room, u64), u32>,
-    missing: HashMap<(Room, Option<String>), u32>,
-    /// The name of the file that has an address.
-    file_of: &'a FileOf,
+    /// The program that each process ran last.
+    programs: HashMap<u32, u32>,
+    /// By start, and by the contents of the file.
+    functions: HashMap<(Room, u64, usize), u32>,
+    unknown: HashMap<(Room, u64, usize), u32>,
+    missing: HashMap<(Room, Option<Box<str>>), u32>,
+    files: HashMap<Box<str>, Arc<str>>,
     count: u32,
     /// Functions that nobody was told of.
     pub new: Vec<Definition>,
+    /// How many processes have memory, if it was not known which of them ran.
+    pub of_any: usize,
 }
 
 impl<'a> Code<'a> {
     pub fn new(
-        images: &'a Images,
+        memory: &'a Memory,
         binaries: &'a Binaries,
         process_of: Option<&'a ProcessOf>,
-        file_of: &'a FileOf,
     ) -> Self {
         Code {
-            images,
+            memory,
+            view: View::default(),
             binaries,
             threads: None,
             process_of,
+            programs: HashMap::new(),
             functions: HashMap::new(),
             unknown: HashMap::new(),
             missing: HashMap::new(),
-            file_of,
+            files: HashMap::new(),
             count: 0,
             new: Vec::new(),
+            of_any: 0,
         }
+    }
+
+    /// Goes on with another view of memory. Whether the process that runs has been given another program.
+    pub fn see(&mut self, view: View) -> bool {
+        self.view = view;
+        if view.is_any() && self.memory.processes() > 1 {
+            self.of_any = self.memory.processes();
+        }
+        let Some(process) = self.memory.process(view) else {
+            return false;
+        };
+        let before = self.programs.insert(process, view.program());
+        before.is_some_and(|before| before != view.program())
     }
 
     fn room(&self, context: &Context, address: u64) -> Room {
@@ -126,10 +168,15 @@ impl<'a> Code<'a> {
         };
         // Linux has the kernel in the upper half of 64 bits, and above 3 GiB of 32.
         let is_kernel = address >> 63 == 1 || address >> 32 == 0 && address >= 0xc000_0000;
-        match self.tid(context) {
-            _ if is_kernel => Room::Kernel,
-            Some(thread) => Room::Process(process_of(thread)),
-            None => Room::Process(NO_THREAD),
+        if is_kernel {
+            return Room::Kernel;
+        }
+        let thread = self.tid(context);
+        let process = self.memory.process(self.view);
+        let process = process.or_else(|| Some(process_of(thread?)));
+        Room::Process {
+            process: process.unwrap_or(NO_THREAD),
+            program: self.view.program(),
         }
     }
 
@@ -144,8 +191,9 @@ impl<'a> Code<'a> {
     /// What stands for all code of a file that is not there.
     fn missing(&mut self, context: &Context, address: u64) -> Place {
         let room = self.room(context, address);
-        let file = (self.file_of)(room, address);
-        let key = (room, file.clone());
+        let file = self.memory.name_at(self.view, address);
+        let file = file.map(|path| path.rsplit('/').next().unwrap_or(path));
+        let key = (room, file.map(Box::from));
         let function = match self.missing.get(&key) {
             Some(known) => *known,
             None => {
@@ -153,11 +201,7 @@ impl<'a> Code<'a> {
                     Some(file) => format!("[no code of {file}]"),
                     None => "[no code]".to_owned(),
                 };
-                let id = self.define(Definition {
-                    room,
-                    address: None,
-                    name: Some(name.into()),
-                });
+                let id = self.define(room, None, Some(name.into()), None);
                 self.missing.insert(key, id);
                 id
             }
@@ -168,42 +212,80 @@ impl<'a> Code<'a> {
         }
     }
 
-    fn define(&mut self, definition: Definition) -> u32 {
-        self.new.push(definition);
+    fn define(
+        &mut self,
+        room: Room,
+        address: Option<u64>,
+        name: Option<Box<str>>,
+        file: Option<Arc<str>>,
+    ) -> u32 {
+        self.new.push(Definition {
+            room,
+            address,
+            name,
+            file,
+            memory: self.memory.clone(),
+            view: self.view,
+        });
         self.count += 1;
         self.count - 1
+    }
+
+    /// A file's name, kept once.
+    fn file(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.files.get(name) {
+            return Arc::clone(known);
+        }
+        let file: Arc<str> = name.into();
+        self.files.insert(name.into(), Arc::clone(&file));
+        file
+    }
+
+    fn image(&self, context: &Context, address: u64) -> Option<&'a Image> {
+        self.memory.find(self.view, context.space(), address)
+    }
+
+    fn unknown_key(&self, context: &Context, address: u64) -> (Room, u64, usize) {
+        let file = self.image(context, address).map_or(0, contents);
+        (self.room(context, address), address, file)
     }
 }
 
 impl Program for Code<'_> {
     fn function(&mut self, context: &Context, address: u64) -> Option<Place> {
-        let Some(image) = self.images.find(context.space(), address) else {
+        let Some(image) = self.image(context, address) else {
             return Some(self.missing(context, address));
         };
-        let binary = self.binaries.of(image)?;
-        let offset = image.file_offset + (address - image.address);
-        let linked = binary.layout.address_of(offset)?;
-        let mut function = binary.symbols.function_at(Addr(linked))?;
-        // What a compiler moves out of a function is still of it.
-        if let Some(parent) = function.raw_name().strip_suffix(".cold")
-            && let [only] = binary.symbols.by_name(parent).as_slice()
-        {
-            function = *only;
-        }
+        let room = self.room(context, address);
+        let binary = self.binaries.of(image);
+        let offset = image.file_offset.wrapping_add(address - image.address);
+        let own = binary.as_deref().and_then(|binary| {
+            let linked = binary.layout.address_of(offset)?;
+            let mut function = binary.symbols.function_at(Addr(linked))?;
+            // What a compiler moves out of a function is still of it.
+            if let Some(parent) = function.raw_name().strip_suffix(".cold")
+                && let [only] = binary.symbols.by_name(parent).as_slice()
+            {
+                function = *only;
+            }
+            Some((function, linked))
+        });
+        let listed = || {
+            let symbols = self.binaries.kernel.as_ref();
+            let symbols = symbols.filter(|_| room == Room::Kernel)?;
+            Some((symbols.function_at(Addr(address))?, address))
+        };
+        let (function, linked) = own.or_else(listed)?;
         let start = address
             .wrapping_sub(linked)
             .wrapping_add(function.address().0);
-        let room = self.room(context, address);
-        let name = function.name();
-        let function = match self.functions.get(&(room, start)) {
+        let key = (room, start, contents(image));
+        let function = match self.functions.get(&key) {
             Some(known) => *known,
             None => {
-                let id = self.define(Definition {
-                    room,
-                    address: Some(start),
-                    name: Some(name.into()),
-                });
-                self.functions.insert((room, start), id);
+                let file = self.file(&image.name);
+                let id = self.define(room, Some(start), Some(function.name().into()), Some(file));
+                self.functions.insert(key, id);
                 id
             }
         };
@@ -214,22 +296,20 @@ impl Program for Code<'_> {
     }
 
     fn unknown(&mut self, context: &Context, address: u64) -> u32 {
-        let room = self.room(context, address);
-        if let Some(known) = self.unknown.get(&(room, address)) {
+        let key = self.unknown_key(context, address);
+        if let Some(known) = self.unknown.get(&key) {
             return *known;
         }
-        let id = self.define(Definition {
-            room,
-            address: Some(address),
-            name: None,
-        });
-        self.unknown.insert((room, address), id);
+        let file = self.image(context, address);
+        let file = file.map(|image| self.file(&image.name));
+        let id = self.define(key.0, Some(address), None, file);
+        self.unknown.insert(key, id);
         id
     }
 
     fn is_unknown(&self, context: &Context, address: u64) -> bool {
-        self.unknown
-            .contains_key(&(self.room(context, address), address))
+        let key = self.unknown_key(context, address);
+        self.unknown.contains_key(&key)
     }
 
     fn thread(&mut self, context: &Context) -> u32 {

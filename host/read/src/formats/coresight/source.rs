@@ -91,7 +91,7 @@ impl CoreSightSource {
             });
         }
         let is_serial = input.measure != Measure::Timestamps;
-        let mut names = Names::new(input.mappings, input.threads, input.process_of);
+        let mut names = Names::new(input.build_ids, input.threads, input.process_of);
         let space = names.first_space(&mut info);
         let mut readers = Vec::new();
         for (index, lane) in (0u32..).zip(input.lanes) {
@@ -220,6 +220,12 @@ impl CoreSightSource {
         };
         match item.what {
             What::Step(step) => at.step(step),
+            What::Mismatch(address, file) => {
+                at.doubts.not_fitting += 1;
+                let file = file.map_or_else(String::new, |file| format!(" of {file}"));
+                let message = format!("the code at {address:#x}{file} does not fit the trace");
+                at.damage(0, message);
+            }
             What::Message(message) => at.message(message),
             What::Event(number) => {
                 let number =
@@ -269,6 +275,15 @@ impl CoreSightSource {
             tell(
                 "clock",
                 format!("went back {times} times, which was not followed"),
+            );
+        }
+        if self.total.of_any > 0 {
+            let processes = self.total.of_any;
+            tell(
+                "processes",
+                format!(
+                    "the trace does not always tell which one runs: then all {processes} are taken for one"
+                ),
             );
         }
         for (what, times, why) in [
@@ -374,12 +389,8 @@ impl At<'_> {
             Step::Thread { thread } => self.switch(thread),
             Step::TraceOn => self.named("trace_on", Vec::new()),
             Step::Lost(why) => self.lost(why),
-            Step::Mismatch { address } => {
-                self.doubts.not_fitting += 1;
-                let image = self.names.image_at(address);
-                let message = format!("the code at {address:#x}{image} does not fit the trace");
-                self.damage(0, message);
-            }
+            // It comes with its file.
+            Step::Mismatch { .. } => {}
         }
     }
 
@@ -435,7 +446,14 @@ impl At<'_> {
     fn lost(&mut self, why: Lost) {
         let gap = match why {
             Lost::Unsynced(Unsynced::Init | Unsynced::Reset | Unsynced::EndOfTrace) => return,
-            Lost::Overflow | Lost::Unsynced(Unsynced::Overflow | Unsynced::Discard) => {
+            Lost::Overflow
+            | Lost::Unsynced(
+                Unsynced::Overflow
+                | Unsynced::Discard
+                | Unsynced::Truncated
+                | Unsynced::Partial
+                | Unsynced::Collision,
+            ) => {
                 self.doubts.lost += 1;
                 Gap::LostPackets { packets: None }
             }

@@ -1,0 +1,401 @@
+//! Memory over time: what a kernel and each program of a recording had where, and when.
+//!
+//! A *program* is what one process has in memory from its fork or exec to the next one: files are mapped into it one after
+//! the other, a later one over an earlier one. What a child has not replaced yet is its parent's as of the fork. Changes of
+//! all programs are numbered in the order of time, so a number stands for a time, and a [`View`] for a program as it was
+//! then.
+//!
+//! The trace tells with contexts which thread runs, and with timestamps when. Where it has no timestamps, a session of the
+//! trace unit lies between two times, and what is mapped in between is in memory from when on code of it runs.
+
+mod memory;
+
+pub use memory::{Memory, Recorded, Scene, Session};
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use super::{Image, MemorySpace};
+
+/// A program as it was after a change of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct View {
+    program: u32,
+    change: u32,
+}
+
+impl std::hash::Hash for View {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write_u64(u64::from(self.program) << 32 | u64::from(self.change));
+    }
+}
+
+/// The program that stands for all of them, where it is not known which one runs.
+const ANY: u32 = u32::MAX;
+
+/// The program that all others share: the kernel, or the only one.
+const SHARED: u32 = 0;
+
+impl View {
+    /// The number of the program. That of the kernel is 0.
+    pub fn program(self) -> u32 {
+        self.program
+    }
+
+    /// The number of the last change.
+    pub fn change(self) -> u32 {
+        self.change
+    }
+
+    /// Whether it is not known which program runs: it has what any has.
+    pub fn is_any(self) -> bool {
+        self.program == ANY
+    }
+}
+
+/// An image in memory.
+#[derive(Clone, Debug)]
+struct Placed {
+    image: Image,
+    /// Bytes that it takes; its file may have fewer.
+    length: u64,
+    /// The change that mapped it.
+    since: u32,
+}
+
+impl Placed {
+    fn has(&self, address: u64) -> bool {
+        address.wrapping_sub(self.image.address) < self.length
+    }
+
+    fn last(&self) -> u64 {
+        let behind = self.length.saturating_sub(1);
+        self.image.address.saturating_add(behind)
+    }
+}
+
+/// What is mapped into one program.
+#[derive(Clone, Debug, Default)]
+struct Program {
+    process: Option<u32>,
+    /// The program as a part of which it began: its parent.
+    below: Option<View>,
+    /// By address.
+    placed: Vec<Placed>,
+    /// For each the highest address of it and all before it.
+    reach: Vec<u64>,
+    /// The changes of it, in order.
+    changes: Vec<u32>,
+}
+
+impl Program {
+    fn sort(&mut self) {
+        self.placed.sort_by_key(|placed| placed.image.address);
+        let mut reach = 0;
+        self.reach.clear();
+        for placed in &self.placed {
+            reach = reach.max(placed.last());
+            self.reach.push(reach);
+        }
+    }
+
+    /// What was ever mapped at an address, the last by address first.
+    fn candidates(&self, space: MemorySpace, address: u64) -> impl Iterator<Item = &Placed> {
+        let end = self
+            .placed
+            .partition_point(|placed| placed.image.address <= address);
+        let all = self.placed.get(..end).unwrap_or_default();
+        let reach = self.reach.get(..end).unwrap_or_default();
+        all.iter()
+            .zip(reach)
+            .rev()
+            .take_while(move |(_, reach)| **reach >= address)
+            .map(|(placed, _)| placed)
+            .filter(move |placed| placed.has(address) && placed.image.space.overlaps(space))
+    }
+
+    /// What is at an address after a change: of all, the newest.
+    fn find(&self, change: u32, space: MemorySpace, address: u64) -> Option<&Placed> {
+        let mut newest: Option<&Placed> = None;
+        for placed in self.candidates(space, address) {
+            let is_newer = newest.is_none_or(|newest| placed.since > newest.since);
+            if placed.since <= change && is_newer {
+                newest = Some(placed);
+            }
+        }
+        newest
+    }
+
+    /// The first change behind one, up to another, that maps something at an address.
+    fn later(&self, (behind, last): (u32, u32), space: MemorySpace, address: u64) -> Option<u32> {
+        self.candidates(space, address)
+            .filter(|placed| placed.since > behind && placed.since <= last)
+            .filter(|placed| address - placed.image.address < placed.image.bytes.len() as u64)
+            .map(|placed| placed.since)
+            .min()
+    }
+
+    fn last_change(&self, change: u32) -> u32 {
+        up_to(&self.changes, change).copied().unwrap_or_default()
+    }
+}
+
+/// The last of sorted numbers that is not above a limit.
+fn up_to(numbers: &[u32], limit: u32) -> Option<&u32> {
+    let after = numbers.partition_point(|number| *number <= limit);
+    numbers.get(after.checked_sub(1)?)
+}
+
+/// The last of sorted entries whose key is not above a limit.
+fn entry_up_to<K: Copy + Ord, T: Copy>(entries: &[(K, T)], limit: K) -> Option<T> {
+    let after = entries.partition_point(|(key, _)| *key <= limit);
+    Some(entries.get(after.checked_sub(1)?)?.1)
+}
+
+/// What all programs of a recording had in memory, over time.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    programs: Vec<Program>,
+    /// The time of each change, from the first one, numbered 1, on.
+    times: Vec<u64>,
+    /// The programs of each process, with the changes that began them.
+    processes: HashMap<u32, Vec<(u32, u32)>>,
+    /// The processes of each thread, with the changes that began it.
+    threads: HashMap<u32, Vec<(u32, u32)>>,
+    /// The threads that each CPU switched to, with their times.
+    switches: HashMap<u32, Vec<(u64, u32)>>,
+    /// All programs as one.
+    any: OnceLock<Program>,
+}
+
+/// Builds a [`History`] of changes that are told in the order of time.
+#[derive(Debug)]
+pub struct HistoryBuilder {
+    history: History,
+}
+
+impl Default for HistoryBuilder {
+    fn default() -> Self {
+        HistoryBuilder {
+            history: History {
+                programs: vec![Program::default()],
+                ..History::default()
+            },
+        }
+    }
+}
+
+impl HistoryBuilder {
+    /// Takes the next change, at a time that is not before that of the last one. Its number.
+    fn change(&mut self, time: u64) -> u32 {
+        let times = &mut self.history.times;
+        let latest = times.last().copied().unwrap_or_default();
+        times.push(time.max(latest));
+        u32::try_from(times.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Begins a program of a process. Its number.
+    fn program(&mut self, change: u32, process: u32, below: Option<View>) -> u32 {
+        let programs = &mut self.history.programs;
+        let number = u32::try_from(programs.len()).unwrap_or(ANY - 1);
+        programs.push(Program {
+            process: Some(process),
+            below,
+            changes: vec![change],
+            ..Program::default()
+        });
+        let of_process = self.history.processes.entry(process).or_default();
+        of_process.push((change, number));
+        number
+    }
+
+    /// The program that a process runs now.
+    fn current(&self, process: u32) -> Option<u32> {
+        let programs = self.history.processes.get(&process)?;
+        programs.last().map(|(_, program)| *program)
+    }
+
+    /// A thread belongs to a process.
+    pub fn thread(&mut self, time: u64, thread: u32, process: u32) {
+        let known = self.history.threads.get(&thread);
+        if known.and_then(|known| known.last()).map(|known| known.1) != Some(process) {
+            let change = self.change(time);
+            let of_thread = self.history.threads.entry(thread).or_default();
+            of_thread.push((change, process));
+        }
+    }
+
+    /// A process begins; with what its parent has in memory, if it inherits that.
+    pub fn fork(&mut self, time: u64, process: u32, parent: Option<u32>) {
+        let change = self.change(time);
+        let below = parent.and_then(|parent| self.current(parent));
+        let below = below.map(|program| {
+            // Who has mapped nothing of its own is as its parent was.
+            match self.history.programs.get(program as usize) {
+                Some(Program {
+                    placed,
+                    below: Some(below),
+                    ..
+                }) if placed.is_empty() => *below,
+                _ => View { program, change },
+            }
+        });
+        self.program(change, process, below);
+    }
+
+    /// A process executes another program: nothing is left of what it had in memory.
+    pub fn exec(&mut self, time: u64, process: u32) {
+        let change = self.change(time);
+        self.program(change, process, None);
+    }
+
+    /// A CPU switches to a thread.
+    pub fn switch(&mut self, time: u64, cpu: u32, thread: u32) {
+        let of_cpu = self.history.switches.entry(cpu).or_default();
+        if of_cpu.last().is_none_or(|(_, last)| *last != thread) {
+            of_cpu.push((time, thread));
+        }
+    }
+
+    /// A file is mapped into a process, or into the kernel: its images, each with the bytes that it takes.
+    pub fn map(&mut self, time: u64, process: Option<u32>, images: Vec<(Image, u64)>) {
+        let change = self.change(time);
+        let program = match process {
+            None => SHARED,
+            Some(process) => match self.current(process) {
+                Some(program) => program,
+                None => self.program(change, process, None),
+            },
+        };
+        if let Some(program) = self.history.programs.get_mut(program as usize) {
+            program
+                .placed
+                .extend(images.into_iter().map(|(image, length)| Placed {
+                    image,
+                    length,
+                    since: change,
+                }));
+            program.changes.push(change);
+        }
+    }
+
+    /// All changes are told.
+    pub fn build(mut self) -> History {
+        self.history.programs.iter_mut().for_each(Program::sort);
+        self.history
+    }
+}
+
+impl History {
+    /// The changes that were made up to a time.
+    fn changes_at(&self, time: u64) -> u32 {
+        self.times.partition_point(|at| *at <= time) as u32
+    }
+
+    /// The program of a number; those of all programs together where it is none.
+    fn program(&self, number: u32) -> &Program {
+        self.programs.get(number as usize).unwrap_or_else(|| {
+            self.any.get_or_init(|| {
+                let placed = self.programs.iter().flat_map(|program| &program.placed);
+                let mut any = Program {
+                    placed: placed.cloned().collect(),
+                    ..Program::default()
+                };
+                any.sort();
+                any
+            })
+        })
+    }
+
+    /// Whether a thread belongs to a process that is known.
+    fn process_of(&self, thread: u32, change: u32) -> Option<u32> {
+        let known = self.threads.get(&thread)?;
+        // What the recording tells of a thread can come behind its first trace.
+        entry_up_to(known, change).or_else(|| known.first().map(|(_, process)| *process))
+    }
+
+    /// What a thread sees after a change.
+    fn view(&self, thread: Option<u32>, change: u32) -> View {
+        let process = thread.and_then(|thread| self.process_of(thread, change));
+        let shared = self.program(SHARED).last_change(change);
+        let Some(process) = process else {
+            return View {
+                program: ANY,
+                change,
+            };
+        };
+        let programs = self.processes.get(&process).map(Vec::as_slice);
+        let programs = programs.unwrap_or_default();
+        // Before its first change, a process has what is mapped then, as soon as that runs.
+        let first = programs.first().map(|(_, program)| *program);
+        let Some(program) = entry_up_to(programs, change).or(first) else {
+            // A thread of the kernel.
+            return View {
+                program: SHARED,
+                change: shared,
+            };
+        };
+        let own = self.program(program).last_change(change);
+        View {
+            program,
+            change: own.max(shared),
+        }
+    }
+
+    fn find(&self, view: View, space: MemorySpace, address: u64) -> Option<&Placed> {
+        let mut next = Some(view);
+        while let Some(view) = next {
+            let program = self.program(view.program);
+            if let Some(placed) = program.find(view.change, space, address) {
+                return Some(placed);
+            }
+            next = program.below;
+        }
+        let shared = view.program != SHARED && view.program != ANY;
+        let shared = shared.then(|| self.program(SHARED))?;
+        shared.find(view.change, space, address)
+    }
+
+    /// The first view behind one, up to a change, in which an address has code.
+    fn later(&self, view: View, last: u32, space: MemorySpace, address: u64) -> Option<View> {
+        let between = (view.change, last);
+        let own = self.program(view.program);
+        let mut first = own.later(between, space, address).map(|change| View {
+            program: view.program,
+            change,
+        });
+        if view.program == ANY {
+            return first;
+        }
+        let mut consider = |program: u32, change: Option<u32>| {
+            if let Some(change) = change
+                && first.is_none_or(|first| change < first.change)
+            {
+                first = Some(View { program, change });
+            }
+        };
+        let shared = self.program(SHARED).later(between, space, address);
+        consider(view.program, shared);
+        // What the process executes next.
+        let process = own.process.and_then(|process| self.processes.get(&process));
+        for (begin, program) in process.map(Vec::as_slice).unwrap_or_default() {
+            if *begin > view.change && *begin <= last {
+                consider(
+                    *program,
+                    self.program(*program).later(between, space, address),
+                );
+            }
+        }
+        first
+    }
+
+    /// The thread that a CPU runs all the time from one time to another, if that is known.
+    fn running(&self, cpu: u32, begin: u64, end: u64) -> Option<u32> {
+        let switches = self.switches.get(&cpu)?;
+        let after = switches.partition_point(|(time, _)| *time <= begin);
+        if switches.get(after).is_some_and(|(time, _)| *time <= end) {
+            return None;
+        }
+        Some(switches.get(after.checked_sub(1)?)?.1)
+    }
+}

@@ -1,0 +1,218 @@
+//! The memory that one trace source saw: the history, and what says where in it the source is.
+
+use std::sync::{Arc, OnceLock};
+
+use super::super::{Code, Image, Images, MemorySpace, Moment};
+use super::{History, Placed, Program, View};
+use crate::perf::TimeConversion;
+use crate::source::Protocol;
+
+/// A session of a trace unit: it began recording behind one time, and had ended at the other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// A time before the first instruction.
+    pub begin: u64,
+    /// A time behind the last one.
+    pub end: u64,
+}
+
+/// What a recording says of a trace source besides the trace.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// How the source tells which thread runs.
+    pub protocol: Protocol,
+    /// The thread whose trace it is alone.
+    pub thread: Option<u32>,
+    /// The CPU that the source watches.
+    pub cpu: Option<u32>,
+    /// The sessions of the buffer.
+    pub sessions: Arc<Vec<Session>>,
+    /// How timestamps become times of changes and sessions.
+    pub conversion: Option<TimeConversion>,
+}
+
+/// The memory that a trace source's core saw. Copies share it.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    history: Arc<History>,
+    recorded: Option<Recorded>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Images::default().into()
+    }
+}
+
+impl From<Images> for Memory {
+    /// Memory that never changes.
+    fn from(images: Images) -> Self {
+        let placed = images.iter().map(|image| Placed {
+            length: image.bytes.len() as u64,
+            image: image.clone(),
+            since: 0,
+        });
+        let mut program = Program {
+            placed: placed.collect(),
+            ..Program::default()
+        };
+        program.sort();
+        Memory {
+            history: Arc::new(History {
+                programs: vec![program],
+                ..History::default()
+            }),
+            recorded: None,
+        }
+    }
+}
+
+/// Memory as it was.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene<'m> {
+    memory: &'m Memory,
+    view: View,
+}
+
+impl<'m> Scene<'m> {
+    /// The image that has an address.
+    pub fn find(self, space: MemorySpace, address: u64) -> Option<&'m Image> {
+        self.memory.find(self.view, space, address)
+    }
+
+    /// The bytes from an address on, as far as one image has them.
+    pub fn at(self, space: MemorySpace, address: u64) -> Option<&'m [u8]> {
+        self.memory.at(self.view, space, address)
+    }
+
+    /// The name of what is mapped at an address, whether its file is there or not.
+    pub fn name_at(self, address: u64) -> Option<&'m str> {
+        self.memory.name_at(self.view, address)
+    }
+}
+
+impl Memory {
+    /// Memory as a view says.
+    pub fn seen(&self, view: View) -> Scene<'_> {
+        Scene { memory: self, view }
+    }
+
+    /// The memory of a source of a recording.
+    pub fn new(history: Arc<History>, recorded: Recorded) -> Self {
+        Memory {
+            history,
+            recorded: Some(recorded),
+        }
+    }
+
+    /// Adds an image that all programs have. Where several have an address, the one added first does.
+    pub fn add(&mut self, image: Image) {
+        let history = Arc::make_mut(&mut self.history);
+        history.any = OnceLock::new();
+        if let Some(program) = history.programs.first_mut() {
+            let placed = &mut program.placed;
+            let at = placed.partition_point(|other| other.image.address < image.address);
+            placed.insert(
+                at,
+                Placed {
+                    length: image.bytes.len() as u64,
+                    image,
+                    since: 0,
+                },
+            );
+            program.sort();
+        }
+    }
+
+    /// The image that has an address.
+    pub fn find(&self, view: View, space: MemorySpace, address: u64) -> Option<&Image> {
+        let image = &self.history.find(view, space, address)?.image;
+        let offset = usize::try_from(address - image.address).ok()?;
+        (offset < image.bytes.len()).then_some(image)
+    }
+
+    /// The name of what is mapped at an address, whether its file is there or not.
+    pub fn name_at(&self, view: View, address: u64) -> Option<&str> {
+        let placed = self.history.find(view, MemorySpace::ANY, address)?;
+        Some(&placed.image.name)
+    }
+
+    /// What is mapped at an address, whether its file is there or not: its first address, bytes, and offset in the file.
+    pub fn mapped(&self, view: View, address: u64) -> Option<(u64, u64, u64)> {
+        let placed = self.history.find(view, MemorySpace::ANY, address)?;
+        let Image {
+            address,
+            file_offset,
+            ..
+        } = placed.image;
+        Some((address, placed.length, file_offset))
+    }
+
+    /// All images of all times, those of a program by address.
+    pub fn images(&self) -> impl Iterator<Item = &Image> {
+        let programs = self.history.programs.iter();
+        let placed = programs.flat_map(|program| &program.placed);
+        placed.map(|placed| &placed.image)
+    }
+
+    /// The process of a view's program.
+    pub fn process(&self, view: View) -> Option<u32> {
+        self.history.program(view.program).process
+    }
+
+    /// The process of a thread, at the time of a view.
+    pub fn process_of(&self, view: View, thread: u32) -> Option<u32> {
+        self.history.process_of(thread, view.change)
+    }
+
+    /// How many processes have something in memory.
+    pub fn processes(&self) -> usize {
+        self.history.processes.len()
+    }
+
+    /// The thread and the time at a moment; the last time that it can be.
+    fn place(recorded: &Recorded, history: &History, moment: &Moment) -> (Option<u32>, u64, u64) {
+        let session = moment
+            .session
+            .and_then(|index| recorded.sessions.get(index as usize));
+        let (begin, end) = session.map_or((0, u64::MAX), |session| {
+            (session.begin, session.end.max(session.begin))
+        });
+        let time = recorded.conversion.zip(moment.ticks);
+        let time = time.map(|(conversion, ticks)| conversion.nanoseconds(ticks));
+        let begin = time.map_or(begin, |time| time.clamp(begin, end));
+        let thread = recorded
+            .thread
+            .or_else(|| recorded.protocol.thread_of(&moment.context));
+        let thread = thread.or_else(|| {
+            let until = if time.is_some() { begin } else { end };
+            history.running(recorded.cpu?, begin, until)
+        });
+        (thread, begin, end)
+    }
+}
+
+impl Code for Memory {
+    fn at(&self, view: View, space: MemorySpace, address: u64) -> Option<&[u8]> {
+        let image = self.find(view, space, address)?;
+        let offset = usize::try_from(address - image.address).ok()?;
+        image.bytes.get(offset..)
+    }
+
+    fn view(&self, moment: &Moment) -> View {
+        let Some(recorded) = &self.recorded else {
+            return View::default();
+        };
+        let (thread, time, _) = Self::place(recorded, &self.history, moment);
+        let change = self.history.changes_at(time).max(moment.change);
+        self.history.view(thread, change)
+    }
+
+    fn later(&self, moment: &Moment, view: View, space: MemorySpace, address: u64) -> Option<View> {
+        let recorded = self.recorded.as_ref()?;
+        let (_, _, end) = Self::place(recorded, &self.history, moment);
+        let last = self.history.changes_at(end);
+        // What one program mapped just before it was replaced by another one stays behind it.
+        self.history.later(view, last, space, address)
+    }
+}

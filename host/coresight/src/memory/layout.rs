@@ -1,0 +1,98 @@
+//! Where the code of an ELF file is: in the file, and at which addresses.
+
+use crate::isa::Isa;
+
+/// Where the parts of an ELF file are linked, and which of its code is of which instruction set.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    /// Segments: offset in the file, bytes, address.
+    segments: Vec<(u64, u64, u64)>,
+    /// From which address on there is code of an instruction set, or data: the mapping symbols `$a`, `$t`, `$x` and `$d`
+    /// (Arm IHI 0044), sorted.
+    marks: Vec<(u64, Option<Isa>)>,
+    /// That of its processor's code without marks.
+    isa: Isa,
+}
+
+impl Layout {
+    /// Reads an ELF file's headers and symbols. `None` if it is no ELF file, or not linked.
+    pub fn of_elf(elf: &[u8]) -> Option<Self> {
+        use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _};
+        let file = object::File::parse(elf).ok()?;
+        let mut layout = Layout {
+            isa: match file.architecture() {
+                object::Architecture::Aarch64 | object::Architecture::Aarch64_Ilp32 => Isa::A64,
+                object::Architecture::Arm => Isa::A32,
+                _ => Isa::Unknown,
+            },
+            segments: file
+                .segments()
+                .map(|segment| {
+                    let (offset, size) = segment.file_range();
+                    (offset, size, segment.address())
+                })
+                .collect(),
+            marks: Vec::new(),
+        };
+        if layout.segments.is_empty() {
+            // A module of the kernel, laid out as it is in memory, has sections alone.
+            let code = file
+                .sections()
+                .filter(|section| section.kind() == object::SectionKind::Text);
+            let code = code.filter(|section| section.address() != 0);
+            layout.segments.extend(code.filter_map(|section| {
+                let (offset, size) = section.file_range()?;
+                Some((offset, size, section.address()))
+            }));
+        }
+        for symbol in file.symbols() {
+            let isa = match symbol.name_bytes().unwrap_or_default() {
+                [b'$', kind] | [b'$', kind, b'.', ..] => match kind {
+                    b'a' => Some(Isa::A32),
+                    b't' => Some(Isa::T32),
+                    b'x' => Some(Isa::A64),
+                    b'd' => None,
+                    _ => continue,
+                },
+                _ => continue,
+            };
+            layout.marks.push((symbol.address(), isa));
+        }
+        layout.marks.sort_by_key(|(address, _)| *address);
+        (!layout.segments.is_empty()).then_some(layout)
+    }
+
+    /// The address of the byte at an offset of the file. `None` if it is in no segment.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        self.segments.iter().find_map(|(start, size, address)| {
+            let within = offset.checked_sub(*start).filter(|within| within < size)?;
+            address.checked_add(within)
+        })
+    }
+
+    /// The offset in the file of the byte at an address. `None` if no segment has it.
+    pub fn offset_of(&self, address: u64) -> Option<u64> {
+        self.segments.iter().find_map(|(offset, size, start)| {
+            let within = address.checked_sub(*start).filter(|within| within < size)?;
+            offset.checked_add(within)
+        })
+    }
+
+    /// The instruction set of the file's processor; A32 if that has T32 too.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// What is at an address: code of an instruction set, or `Some(None)` for data. `None` if the file does not say.
+    pub fn isa_at(&self, address: u64) -> Option<Option<Isa>> {
+        let after = self.marks.partition_point(|(mark, _)| *mark <= address);
+        Some(self.marks.get(after.checked_sub(1)?)?.1)
+    }
+}
+
+/// The build ID of an ELF file.
+pub fn build_id(elf: &[u8]) -> Option<Vec<u8>> {
+    use object::Object as _;
+    let id = object::File::parse(elf).ok()?.build_id().ok()??;
+    Some(id.to_vec())
+}

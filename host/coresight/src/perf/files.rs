@@ -1,0 +1,236 @@
+//! The files that a recording ran: where perf and people keep them, and whether they are the ones.
+//!
+//! A file is looked for below directories as the recorded path names it, then in the cache that perf keeps by build ID
+//! (`~/.debug`). One whose build ID is not the recorded one is refused: what it has at an address is not what ran.
+
+mod kernel;
+mod module;
+
+use std::collections::HashMap;
+use std::path::{Component, Path, PathBuf};
+
+use super::{Mapping, Recording};
+use crate::memory::{Bytes, Image, build_id};
+
+/// Why a mapping has no code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotFound {
+    /// There is no such file.
+    Nothing,
+    /// There is one of another build.
+    OtherBuild {
+        /// The file.
+        path: PathBuf,
+        /// Its build ID.
+        found: Vec<u8>,
+    },
+    /// The file is none that holds code of a kernel or module as it is in memory.
+    NotCode {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Where somebody says that files are.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// Files are below this directory, by their recorded paths; else beside the recording (in `symfs`, or by their paths)
+    /// and on this machine.
+    pub symfs: Option<PathBuf>,
+    /// The kernel: a `vmlinux`, or an `Image` of AArch64.
+    pub kernel: Option<PathBuf>,
+    /// The cache that perf keeps by build ID; else `~/.debug`.
+    pub cache: Option<PathBuf>,
+}
+
+/// Finds the files of a recording.
+#[derive(Debug, Default)]
+pub struct Files {
+    roots: Vec<PathBuf>,
+    caches: Vec<PathBuf>,
+    kernel: Option<PathBuf>,
+    /// With `kcore` and `kallsyms`, which perf puts into a directory beside the records.
+    kcore: Option<PathBuf>,
+    release: Option<String>,
+    /// Files that were looked for.
+    known: HashMap<(String, Vec<u8>), Result<Bytes, NotFound>>,
+    /// The segments of a copy of the kernel's memory.
+    core: Vec<Image>,
+    /// The kernel's own list of its symbols.
+    symbols: Option<Vec<u8>>,
+    /// Of each name in it the modules and addresses.
+    addresses: HashMap<Box<str>, Listed>,
+}
+
+/// The modules and addresses of a name; no module is the kernel itself.
+type Listed = Vec<(Option<Box<str>>, u64)>;
+
+/// A file, as it was found.
+type Found = Result<Bytes, NotFound>;
+
+impl Files {
+    /// Looks below each of these directories, in their order.
+    pub fn below(roots: Vec<PathBuf>) -> Self {
+        Files {
+            roots,
+            ..Files::default()
+        }
+    }
+
+    /// Looks where perf leaves the files of the recording at `path`, or where somebody says that they are.
+    pub fn of_recording(path: &Path, recording: &Recording, places: &Places) -> Self {
+        let beside = path.parent().unwrap_or(Path::new("."));
+        let roots = match &places.symfs {
+            Some(symfs) => vec![symfs.clone()],
+            None => vec![beside.join("symfs"), beside.to_owned(), PathBuf::from("/")],
+        };
+        let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".debug"));
+        let mut caches = vec![beside.join(".debug")];
+        caches.extend(places.symfs.as_ref().map(|symfs| symfs.join(".debug")));
+        caches.extend(places.cache.clone().or_else(home));
+        Files::below(roots)
+            .with_caches(caches)
+            .with_kernel(places.kernel.clone())
+            .with_kcore(path.is_dir().then(|| path.join("kcore_dir")))
+            .with_release(recording.release.clone())
+    }
+
+    /// Also looks in these caches of perf's, in the layout of `~/.debug`.
+    #[must_use]
+    pub fn with_caches(mut self, caches: Vec<PathBuf>) -> Self {
+        self.caches = caches;
+        self
+    }
+
+    /// Takes this file for the kernel: a `vmlinux`, or an `Image` of AArch64.
+    #[must_use]
+    pub fn with_kernel(mut self, kernel: Option<PathBuf>) -> Self {
+        self.kernel = kernel;
+        self
+    }
+
+    /// Takes the kernel's memory from a directory with `kcore` and `kallsyms`, as `perf record --kcore` makes it.
+    #[must_use]
+    pub fn with_kcore(mut self, directory: Option<PathBuf>) -> Self {
+        self.kcore = directory;
+        self
+    }
+
+    /// The release of the kernel, by which distributions name its files.
+    #[must_use]
+    pub fn with_release(mut self, release: Option<String>) -> Self {
+        self.release = release;
+        self
+    }
+
+    /// The symbols of the kernel that was loaded, as `/proc/kallsyms` lists them, if there is such a file.
+    pub fn kernel_symbols(&mut self) -> Option<Vec<u8>> {
+        self.symbols.take()
+    }
+
+    /// The images of a mapping.
+    ///
+    /// # Errors
+    /// [`NotFound`] says why there are none.
+    pub fn images(&mut self, mapping: &Mapping) -> Result<Vec<Image>, NotFound> {
+        let is_kernel = mapping.process.is_none();
+        if is_kernel && kernel::is_kernel(&mapping.path) {
+            return self.kernel(mapping);
+        }
+        if is_kernel && module::is_module(&mapping.path) {
+            return self.module(mapping);
+        }
+        let file = self.file(mapping)?;
+        Ok(vec![mapping.image(&file)])
+    }
+
+    /// The file of a mapping.
+    fn file(&mut self, mapping: &Mapping) -> Found {
+        let key = (mapping.path.clone(), mapping.build_id.clone());
+        if let Some(known) = self.known.get(&key) {
+            return known.clone();
+        }
+        let places = self.places(&mapping.path, &mapping.build_id);
+        let found = first_of(places, &mapping.build_id);
+        self.known.insert(key, found.clone());
+        found
+    }
+
+    /// Where a file can be.
+    fn places(&self, path: &str, build_id: &[u8]) -> Vec<PathBuf> {
+        let below = below(path);
+        let roots = self.roots.iter();
+        let mut places: Vec<_> = roots
+            .flat_map(|root| below.iter().map(|below| root.join(below)))
+            .collect();
+        places.extend(self.cached(build_id, &["elf", "vdso"]));
+        places
+    }
+
+    /// Files of a build in the caches. A build's entry there is a directory; of old perf, the file itself.
+    fn cached(&self, build_id: &[u8], names: &[&str]) -> Vec<PathBuf> {
+        let Some((first, rest)) = build_id.split_first() else {
+            return Vec::new();
+        };
+        // Recorders fill short ones up with zeros.
+        let written = rest
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .map_or(0, |at| at + 1);
+        let mut lengths = vec![rest.len(), written];
+        lengths.dedup();
+        let mut places = Vec::new();
+        for cache in &self.caches {
+            for length in &lengths {
+                let rest = rest.get(..*length).unwrap_or(rest);
+                let entry = cache.join(".build-id").join(hex(&[*first])).join(hex(rest));
+                places.extend(names.iter().map(|name| entry.join(name)));
+                places.push(entry);
+            }
+        }
+        places
+    }
+}
+
+/// A recorded path below a directory. `None` for one that leads out of it, or that is no file's.
+fn below(path: &str) -> Option<PathBuf> {
+    let mut below = PathBuf::new();
+    for part in Path::new(path).components() {
+        match part {
+            Component::Normal(part) => below.push(part),
+            Component::RootDir | Component::CurDir => {}
+            Component::ParentDir | Component::Prefix(_) => return None,
+        }
+    }
+    (!below.as_os_str().is_empty()).then_some(below)
+}
+
+/// The first of these files that is of a build, if that is known.
+fn first_of(places: Vec<PathBuf>, recorded: &[u8]) -> Found {
+    let mut why = NotFound::Nothing;
+    for path in places {
+        let Ok(file) = crate::file::read(&path) else {
+            continue;
+        };
+        match build_id(&file) {
+            Some(found) if is_other(recorded, &found) => {
+                if why == NotFound::Nothing {
+                    why = NotFound::OtherBuild { path, found };
+                }
+            }
+            _ => return Ok(Bytes::from(file)),
+        }
+    }
+    Err(why)
+}
+
+/// Whether two build IDs are of different files. Recorders fill short ones up with zeros.
+fn is_other(recorded: &[u8], found: &[u8]) -> bool {
+    let length = recorded.len().min(found.len());
+    length > 0 && recorded.get(..length) != found.get(..length)
+}
+
+/// Bytes in hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,126 @@
+//! What the kernel says beside the trace, in the order of time: which programs processes run, and what they map.
+
+use std::collections::HashMap;
+
+use super::Mapping;
+use crate::memory::{History, HistoryBuilder, Image, MemorySpace};
+
+/// Something that the kernel said.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// A mapping, by its index.
+    Map(usize),
+    /// A thread is one of a process.
+    Thread { process: u32, thread: u32 },
+    /// A process begins, with the memory of another one.
+    Fork { process: u32, parent: Option<u32> },
+    /// A process executes another program.
+    Exec { process: u32 },
+    /// A CPU runs a thread from here on.
+    Switch { cpu: u32, thread: u32 },
+    /// Trace of a thread begins.
+    TraceStart { thread: u32 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    time: Option<u64>,
+    /// Offset of the record.
+    at: u64,
+    event: Event,
+}
+
+/// All that the kernel said.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sideband {
+    told: Vec<Told>,
+    /// Whether times are perf's; else they are offsets of records, which are in the order of time about.
+    has_times: bool,
+}
+
+impl Sideband {
+    pub fn push(&mut self, time: Option<u64>, at: u64, event: Event) {
+        self.told.push(Told { time, at, event });
+    }
+
+    /// All is told: puts it into the order of time. `has_times`: whether the records of trace have times.
+    pub fn sort(&mut self, has_times: bool) {
+        self.has_times = has_times && self.told.iter().all(|told| told.time.is_some());
+        let has_times = self.has_times;
+        self.told
+            .sort_by_key(|told| (Self::time_of(has_times, told), told.at));
+    }
+
+    fn time_of(has_times: bool, told: &Told) -> u64 {
+        match told.time {
+            Some(time) if has_times => time,
+            _ => told.at,
+        }
+    }
+
+    /// Whether times are perf's.
+    pub fn has_times(&self) -> bool {
+        self.has_times
+    }
+
+    /// When trace of each thread began.
+    pub fn trace_starts(&self) -> HashMap<u32, Vec<u64>> {
+        let mut starts: HashMap<u32, Vec<u64>> = HashMap::new();
+        for told in &self.told {
+            if let Event::TraceStart { thread } = told.event {
+                let time = Self::time_of(self.has_times, told);
+                starts.entry(thread).or_default().push(time);
+            }
+        }
+        starts
+    }
+
+    /// The history of memory, with the images of each mapping: `images` has them by the mapping's index. Without any, what
+    /// it covers is not there.
+    pub fn history(&self, mappings: &[Mapping], mut images: Vec<Vec<Image>>) -> History {
+        let mut builder = HistoryBuilder::default();
+        for told in &self.told {
+            let time = Self::time_of(self.has_times, told);
+            match told.event {
+                Event::Thread { process, thread } => builder.thread(time, thread, process),
+                Event::Fork { process, parent } => builder.fork(time, process, parent),
+                Event::Exec { process } => builder.exec(time, process),
+                Event::Switch { cpu, thread } => builder.switch(time, cpu, thread),
+                Event::TraceStart { .. } => {}
+                Event::Map(index) => {
+                    let Some(mapping) = mappings.get(index) else {
+                        continue;
+                    };
+                    let images = images.get_mut(index).map(std::mem::take);
+                    let mut images: Vec<_> = images
+                        .unwrap_or_default()
+                        .into_iter()
+                        .map(|image| (image.bytes.len() as u64, image))
+                        .map(|(length, image)| (image, length))
+                        .collect();
+                    match images.as_mut_slice() {
+                        [] => images.push((Self::nothing(mapping), mapping.length)),
+                        // A file can end before its mapping does.
+                        [(image, length)] if image.address == mapping.address => {
+                            *length = (*length).max(mapping.length);
+                        }
+                        _ => {}
+                    }
+                    builder.map(time, mapping.process, images);
+                }
+            }
+        }
+        builder.build()
+    }
+
+    /// What stands for a file that is not there.
+    fn nothing(mapping: &Mapping) -> Image {
+        Image {
+            name: mapping.path.clone(),
+            address: mapping.address,
+            file_offset: mapping.offset,
+            bytes: Vec::new().into(),
+            space: MemorySpace::ANY,
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The records of a perf.data file: trace, and what the kernel says of processes meanwhile.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::buffers::{Aux, Place};
+use super::fields::{number, text, word};
+use super::metadata::Metadata;
+use super::sample_id::Layouts;
+use super::sideband::{Event, Sideband};
+use super::{Mapping, Thread, TimeConversion};
+use crate::Error;
+use crate::frames::TraceId;
+
+/// Bits of a record's `misc`.
+const MISC_CPU_MODE: u32 = 7;
+const MISC_KERNEL: u32 = 1;
+const MISC_DATA: u32 = 1 << 13;
+const MISC_COMM_EXEC: u32 = 1 << 13;
+/// Of a fork that perf made up for a process that was there before: it maps what it has by itself.
+const MISC_FORK_EXEC: u32 = 1 << 13;
+const MISC_SWITCH_OUT: u32 = 1 << 13;
+const MISC_BUILD_ID: u32 = 1 << 14;
+
+/// What the records of a file say.
+#[derive(Default)]
+pub(super) struct Walk {
+    pub layouts: Layouts,
+    /// Whether the file ends before the recording does.
+    pub is_cut: bool,
+    pub metadata: Option<Metadata>,
+    pub aux: Vec<Aux>,
+    pub places: Vec<Place>,
+    /// CPU and trace ID.
+    pub ids: Vec<(u32, TraceId)>,
+    pub mappings: Vec<Mapping>,
+    pub threads: BTreeMap<u32, Thread>,
+    pub conversion: Option<TimeConversion>,
+    pub sideband: Sideband,
+    /// Offset of the record at hand.
+    at: u64,
+}
+
+impl Walk {
+    pub fn records(&mut self, bytes: &[u8], data: Range<usize>) -> Result<(), Error> {
+        let mut at = data.start;
+        while at + 8 <= data.end {
+            let (Some(kind), Some(sizes)) = (word(bytes, at), word(bytes, at + 4)) else {
+                break;
+            };
+            let (misc, size) = (sizes & 0xffff, (sizes >> 16) as usize);
+            if at + size > bytes.len() {
+                self.is_cut = true;
+                break;
+            }
+            let Some(record) = bytes
+                .get(at + 8..at + size.max(8))
+                .filter(|_| size >= 8 && at + size <= data.end)
+            else {
+                return Err(Error::Format {
+                    offset: at as u64,
+                    expected: "a record that ends before the data does",
+                    found: format!("{size} bytes of type {kind}"),
+                });
+            };
+            self.at = at as u64;
+            at += size;
+            match kind {
+                1 => self.mmap(record, misc),
+                3 => self.comm(record, misc),
+                4 => self.exit(record),
+                7 => self.fork(record, misc),
+                10 => self.mmap2(record, misc),
+                11 => self.aux(record),
+                12 => self.trace_start(record),
+                14 if misc & MISC_SWITCH_OUT == 0 => self.switch(record),
+                15 => self.switch_of_cpu(record, misc),
+                21 => self.hardware_id(record),
+                64 => self.layouts.add_record(record),
+                70 => self.metadata = Some(Metadata::read(record, at as u64)?),
+                79 => self.conversion = TimeConversion::read(record),
+                71 => at += self.auxtrace(record, at, data.end),
+                81 | 83 => {
+                    return Err(Error::Format {
+                        offset: at as u64,
+                        expected: "uncompressed records",
+                        found:
+                            "a compressed one (record without -z, or decompress with perf inject)"
+                                .into(),
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of what a record says, with its time.
+    fn event(&mut self, record: &[u8], event: Event) {
+        let time = self.layouts.read(record).time;
+        self.sideband.push(time, self.at, event);
+    }
+
+    fn mmap(&mut self, record: &[u8], misc: u32) {
+        if misc & MISC_DATA == 0 {
+            self.mapping(record, misc, 32, Vec::new());
+        }
+    }
+
+    fn mmap2(&mut self, record: &[u8], misc: u32) {
+        const PROT_EXEC: u32 = 4;
+        // With a build ID, protection and flags stand where they do without one.
+        if word(record, 56).is_some_and(|protection| protection & PROT_EXEC == 0) {
+            return;
+        }
+        let mut build_id = Vec::new();
+        if misc & MISC_BUILD_ID != 0 {
+            let size = usize::from(record.get(32).copied().unwrap_or_default()).min(20);
+            build_id = record.get(36..36 + size).unwrap_or_default().to_vec();
+        }
+        self.mapping(record, misc, 64, build_id);
+    }
+
+    fn mapping(&mut self, record: &[u8], misc: u32, name: usize, build_id: Vec<u8>) {
+        let (Some(process), Some(thread), Some(address), Some(length), Some(offset)) = (
+            word(record, 0),
+            word(record, 4),
+            number(record, 8),
+            number(record, 16),
+            number(record, 24),
+        ) else {
+            return;
+        };
+        let is_kernel = misc & MISC_CPU_MODE == MISC_KERNEL || process == u32::MAX;
+        if !is_kernel {
+            self.event(record, Event::Thread { process, thread });
+            // The thread that maps is one of the process; the process has the number of its first one.
+            let thread = process;
+            self.event(record, Event::Thread { process, thread });
+        }
+        self.event(record, Event::Map(self.mappings.len()));
+        self.mappings.push(Mapping {
+            process: (!is_kernel).then_some(process),
+            address,
+            length,
+            offset,
+            path: text(record, name),
+            build_id,
+        });
+    }
+
+    fn comm(&mut self, record: &[u8], misc: u32) {
+        if let (Some(process), Some(thread)) = (word(record, 0), word(record, 4)) {
+            // Linux has 15 bytes for it; forks copy it.
+            let name = text(record.get(..72).unwrap_or(record), 8);
+            self.event(record, Event::Thread { process, thread });
+            if misc & MISC_COMM_EXEC != 0 {
+                self.event(record, Event::Exec { process });
+            }
+            self.threads.insert(thread, Thread { process, name });
+        }
+    }
+
+    /// A thread begins with the name of its parent.
+    fn fork(&mut self, record: &[u8], misc: u32) {
+        if let (Some(process), Some(parent_process), Some(thread), Some(parent)) = (
+            word(record, 0),
+            word(record, 4),
+            word(record, 8),
+            word(record, 12),
+        ) {
+            if process != parent_process {
+                let parent = (misc & MISC_FORK_EXEC == 0).then_some(parent_process);
+                self.event(record, Event::Fork { process, parent });
+            }
+            self.event(record, Event::Thread { process, thread });
+            let parent = self.threads.get(&parent);
+            let name = parent.map_or_else(String::new, |parent| parent.name.clone());
+            self.threads.insert(thread, Thread { process, name });
+        }
+    }
+
+    /// A thread ends. Its number can be another one's from here on, which a fork tells.
+    fn exit(&mut self, record: &[u8]) {
+        if let (Some(process), Some(thread)) = (word(record, 0), word(record, 8)) {
+            let known = self.threads.entry(thread).or_default();
+            known.process = process;
+        }
+    }
+
+    /// A thread of which trace begins.
+    fn trace_start(&mut self, record: &[u8]) {
+        if let (Some(process), Some(thread)) = (word(record, 0), word(record, 4)) {
+            let ending = self.layouts.read(record);
+            self.event(record, Event::Thread { process, thread });
+            if let Some(cpu) = ending.cpu.filter(|cpu| *cpu != u32::MAX) {
+                self.event(record, Event::Switch { cpu, thread });
+            }
+            self.event(record, Event::TraceStart { thread });
+            let known = self.threads.entry(thread).or_default();
+            known.process = process;
+        }
+    }
+
+    /// A thread gets a CPU, which stand at the record's end.
+    fn switch(&mut self, record: &[u8]) {
+        let ending = self.layouts.read(record);
+        if let (Some((_, thread)), Some(cpu)) = (ending.thread, ending.cpu) {
+            self.event(record, Event::Switch { cpu, thread });
+        }
+    }
+
+    /// A CPU switches: from the thread at the record's end to the one that it names, or the other way round.
+    fn switch_of_cpu(&mut self, record: &[u8], misc: u32) {
+        let ending = self.layouts.read(record);
+        let thread = match misc & MISC_SWITCH_OUT {
+            0 => ending.thread.map(|(_, thread)| thread),
+            _ => word(record, 4),
+        };
+        if let (Some(thread), Some(cpu)) = (thread, ending.cpu) {
+            self.event(record, Event::Switch { cpu, thread });
+        }
+    }
+
+    fn aux(&mut self, record: &[u8]) {
+        if let (Some(offset), Some(size), Some(flags)) =
+            (number(record, 0), number(record, 8), number(record, 16))
+        {
+            let ending = self.layouts.read(record);
+            if let Some((process, thread)) = ending.thread {
+                self.event(record, Event::Thread { process, thread });
+            }
+            self.aux.push(Aux {
+                offset,
+                size,
+                flags,
+                thread: ending.thread,
+                cpu: ending.cpu,
+                time: ending.time,
+                at: self.at,
+            });
+        }
+    }
+
+    fn hardware_id(&mut self, record: &[u8]) {
+        let cpu = self.layouts.read(record).cpu;
+        if let (Some(value), Some(cpu)) = (number(record, 0), cpu) {
+            self.ids.push((cpu, TraceId(value as u8)));
+        }
+    }
+
+    /// A buffer; how many bytes of it follow the record.
+    fn auxtrace(&mut self, record: &[u8], start: usize, end: usize) -> usize {
+        let (Some(size), Some(offset), Some(thread), Some(cpu)) = (
+            number(record, 0),
+            number(record, 8),
+            word(record, 28),
+            word(record, 32),
+        ) else {
+            return 0;
+        };
+        let whole = usize::try_from(size).unwrap_or(usize::MAX);
+        let size = whole.min(end - start.min(end));
+        self.is_cut |= size < whole;
+        let none = u32::MAX;
+        self.places.push(Place {
+            start,
+            size,
+            offset,
+            thread: (cpu == none).then_some(thread),
+            cpu: (cpu != none).then_some(cpu),
+        });
+        size
+    }
+}

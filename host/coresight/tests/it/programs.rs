@@ -1,0 +1,270 @@
+//! Programs at equal addresses: processes on one CPU, fork, exec, files mapped one over the other. Two files have code of three
+//! and of two instructions, so the count of what ran says which one it was.
+
+use kymo_coresight::counts::{self, Counts};
+use kymo_coresight::element::Unsynced;
+use kymo_coresight::flow::EtmV4Options;
+use kymo_coresight::memory::Bytes;
+use kymo_coresight::perf::{self, NotFound};
+use kymo_coresight::selection::Selection;
+use kymo_fixtures::perf_data::{AUX_RAW, AUX_TRUNCATED, Magic, PerfData, Unit};
+
+const NOP: u32 = 0xd503_201f;
+const RET: u32 = 0xd65f_03c0;
+
+/// Where both files are.
+const HERE: u64 = 0x40_0000;
+
+/// The code of a file by its name.
+fn code(path: &str) -> Option<Vec<u8>> {
+    let words: &[u32] = match path {
+        "/three" => &[NOP, NOP, RET],
+        "/two" => &[NOP, RET],
+        _ => return None,
+    };
+    Some(words.iter().flat_map(|word| word.to_le_bytes()).collect())
+}
+
+/// Trace of an ETMv4, with or without context IDs.
+struct Trace {
+    bytes: Vec<u8>,
+    has_ids: bool,
+}
+
+impl Trace {
+    fn new(has_ids: bool) -> Self {
+        // Synchronization, trace info, trace on.
+        let bytes = [&[0; 11][..], &[0x80, 0x01, 0x01, 0x00, 0x04]].concat();
+        Trace { bytes, has_ids }
+    }
+
+    /// A timestamp of all its bits.
+    fn time(mut self, time: u64) -> Self {
+        self.bytes.push(0x02);
+        let groups = (0..8).map(|index| (time >> (7 * index)) as u8 | 0x80);
+        self.bytes.extend(groups);
+        self.bytes.push((time >> 56) as u8);
+        self
+    }
+
+    /// A thread runs what is at an address, up to its return.
+    fn run(mut self, thread: u32, address: u64) -> Self {
+        let mut long = address.to_le_bytes();
+        (long[0], long[1]) = ((address >> 2 & 0x7f) as u8, (address >> 9 & 0x7f) as u8);
+        self.bytes.push(0x85);
+        self.bytes.extend(long);
+        // EL0, AArch64, non-secure; then VMID and context ID.
+        self.bytes.push(if self.has_ids { 0xf0 } else { 0x30 });
+        if self.has_ids {
+            self.bytes.push(0);
+            self.bytes.extend(thread.to_le_bytes());
+        }
+        self.bytes.push(0xf7);
+        self
+    }
+}
+
+/// A recording of CPU 0 with what the kernel says beside the trace.
+fn recording(has_ids: bool, sideband: impl FnOnce(&mut PerfData)) -> PerfData {
+    let mut perf = PerfData::new(true);
+    let unit = Unit {
+        cpu: 0,
+        magic: Magic::EtmV4,
+        // Its timestamps are those of the kernel's counter.
+        registers: vec![
+            if has_ids { 0xc1 } else { 0x01 },
+            0x10,
+            0x0800_0e81,
+            0x4100_f463,
+            0x488,
+            0,
+            0,
+            1,
+        ],
+    };
+    perf.info(1, false, &[unit]);
+    perf.clock();
+    sideband(&mut perf);
+    perf
+}
+
+/// What ran, as the number of instructions of each thread's runs.
+fn count(perf: PerfData) -> (Vec<(Option<u32>, u32, u64)>, Counts) {
+    let mut recording = perf::read(&perf.file()).expect("a recording");
+    recording.load(|mapping| {
+        let file = Bytes::from(code(&mapping.path).ok_or(NotFound::Nothing)?);
+        Ok(vec![mapping.image(&file)])
+    });
+    let mut all = Counts::default();
+    for buffer in &recording.buffers {
+        let (options, selection) = (EtmV4Options::default(), Selection::default());
+        for (_, counts) in counts::of_buffer(buffer, options, &selection, 1, |_| true) {
+            all.add(counts);
+        }
+    }
+    let runs = all.runs.iter();
+    let mut ran: Vec<_> = runs
+        .map(|run| (run.thread, run.count, run.executions))
+        .collect();
+    ran.sort_unstable();
+    (ran, all)
+}
+
+/// One session of the CPU, up to 9000 ns.
+fn session(mut perf: PerfData, trace: &Trace) -> PerfData {
+    let size = trace.bytes.len() as u64;
+    perf.at(9000).aux(0, 0, 0, size, AUX_RAW);
+    perf.buffer(None, 0, 0, &trace.bytes);
+    perf
+}
+
+#[test]
+fn processes_at_equal_addresses_are_told_apart_by_context_ids() {
+    let perf = recording(true, |perf| {
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+        perf.at(2100).mapping(2, HERE, 0x1000, 0, "/two");
+    });
+    let trace = Trace::new(true).run(1, HERE).run(2, HERE).run(1, HERE);
+    let (ran, _) = count(session(perf, &trace));
+    assert_eq!(ran, [(Some(1), 3, 2), (Some(2), 2, 1)]);
+}
+
+#[test]
+fn processes_at_equal_addresses_are_told_apart_by_switches() {
+    let perf = recording(false, |perf| {
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+        perf.at(2100).mapping(2, HERE, 0x1000, 0, "/two");
+        perf.at(3000).switch(1, 0);
+        perf.at(5000).switch(2, 0);
+        perf.at(7000).switch(1, 0);
+    });
+    let mut trace = Trace::new(false);
+    for time in [4000, 6000, 8000] {
+        trace = trace.time(time).run(0, HERE);
+    }
+    let (ran, _) = count(session(perf, &trace));
+    assert_eq!(ran, [(None, 2, 1), (None, 3, 2)]);
+}
+
+#[test]
+fn an_exec_replaces_what_was_mapped() {
+    let perf = recording(true, |perf| {
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+        perf.at(2100).mapping(1, 2 * HERE, 0x1000, 0, "/three");
+        perf.at(5000).exec(1, "other");
+        perf.at(5100).mapping(1, HERE, 0x1000, 0, "/two");
+    });
+    let trace = Trace::new(true)
+        .time(4000)
+        .run(1, HERE)
+        .run(1, 2 * HERE)
+        .time(6000)
+        .run(1, HERE)
+        .run(1, 2 * HERE);
+    let (ran, counts) = count(session(perf, &trace));
+    assert_eq!(ran, [(Some(1), 2, 1), (Some(1), 3, 1), (Some(1), 3, 1)]);
+    // Nothing is left of the program before.
+    let nowhere: u64 = counts
+        .doubts
+        .not_accessible
+        .values()
+        .map(|it| it.count)
+        .sum();
+    assert_eq!(nowhere, 1);
+}
+
+#[test]
+fn a_file_mapped_over_another_one_is_there_from_then_on() {
+    let perf = recording(true, |perf| {
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+        perf.at(5000).mapping(1, HERE, 0x1000, 0, "/two");
+        perf.at(7000).mapping(1, HERE, 0x1000, 0, "/gone");
+    });
+    let mut trace = Trace::new(true);
+    for time in [4000, 4500, 6000, 8000] {
+        trace = trace.time(time).run(1, HERE);
+    }
+    let (ran, counts) = count(session(perf, &trace));
+    assert_eq!(ran, [(Some(1), 2, 1), (Some(1), 3, 2)]);
+    // Of what is there in the end there is no file; what was there before is not taken for it.
+    let nowhere: u64 = counts
+        .doubts
+        .not_accessible
+        .values()
+        .map(|it| it.count)
+        .sum();
+    assert_eq!(nowhere, 1);
+}
+
+#[test]
+fn a_child_keeps_what_its_parent_had() {
+    let perf = recording(true, |perf| {
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+        perf.at(3000).fork(2, 1);
+        perf.at(4000).mapping(1, HERE, 0x1000, 0, "/two");
+        perf.at(4100).fork(3, 2);
+    });
+    let trace = Trace::new(true)
+        .time(5000)
+        .run(1, HERE)
+        .run(2, HERE)
+        .run(3, HERE);
+    let (ran, _) = count(session(perf, &trace));
+    assert_eq!(ran, [(Some(1), 2, 1), (Some(2), 3, 1), (Some(3), 3, 1)]);
+}
+
+#[test]
+fn what_is_mapped_within_a_session_is_there_when_it_runs() {
+    // No timestamps: all of it is one session, in which both were mapped.
+    let perf = recording(true, |perf| {
+        perf.at(2000).start(1, 0);
+        perf.at(5000).mapping(1, HERE, 0x1000, 0, "/three");
+        perf.at(6000).mapping(1, 2 * HERE, 0x1000, 0, "/two");
+    });
+    let trace = Trace::new(true).run(1, HERE).run(1, 2 * HERE).run(1, HERE);
+    let (ran, counts) = count(session(perf, &trace));
+    let by_length: Vec<_> = [2, 3]
+        .iter()
+        .map(|length| {
+            let own = ran.iter().filter(|(_, count, _)| count == length);
+            own.map(|(_, _, executions)| executions).sum::<u64>()
+        })
+        .collect();
+    assert_eq!(by_length, [1, 2]);
+    assert!(counts.doubts.not_accessible.is_empty());
+}
+
+#[test]
+fn what_is_mapped_behind_a_session_is_not_in_it() {
+    let perf = recording(true, |perf| {
+        perf.at(2000).mapping(1, 2 * HERE, 0x1000, 0, "/two");
+    });
+    let trace = Trace::new(true).run(1, HERE);
+    let mut perf = session(perf, &trace);
+    perf.at(9500).mapping(1, HERE, 0x1000, 0, "/three");
+    let (ran, counts) = count(perf);
+    assert_eq!(ran, []);
+    assert_eq!(counts.doubts.not_accessible.len(), 1);
+}
+
+#[test]
+fn what_the_recorder_lost_is_a_gap_between_sessions() {
+    let mut perf = recording(true, |perf| {
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+    });
+    let trace = Trace::new(true).run(1, HERE);
+    let size = trace.bytes.len() as u64;
+    perf.at(3000).aux(0, 0, 0, size, AUX_RAW | AUX_TRUNCATED);
+    perf.at(5000).aux(0, 0, size, size, AUX_RAW);
+    perf.at(7000).aux(0, 0, 2 * size, 0, AUX_TRUNCATED);
+    let twice = [&trace.bytes[..], &trace.bytes].concat();
+    perf.buffer(None, 0, 0, &twice);
+    let (ran, counts) = count(perf);
+    assert_eq!(ran, [(Some(1), 3, 2)]);
+    // One behind each of the sessions: the second one where the trace ends.
+    let lost = counts.doubts.unsynced.get(&Unsynced::Truncated);
+    assert_eq!(
+        lost.map(|place| (place.count, place.offset)),
+        Some((2, size))
+    );
+}
