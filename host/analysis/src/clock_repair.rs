@@ -198,6 +198,7 @@ mod tests {
             kind: EventKind::Other,
             named: false,
             record: true,
+            stamp: None,
             name: "".into(),
             fields: Vec::new(),
         }

@@ -7,7 +7,8 @@
 //!   one of its thread that had not ended by then, if its recorded depth is one less. A call whose caller is elsewhere (on
 //!   another processor, or filtered away by a threshold) is nobody's, so *local* times are too long there.
 //! - The *longest sub-routine* is the one with the largest total of the whole trace, not under this caller.
-//! - Durations go through the floating point arithmetic of its Python, which now and then takes a nanosecond off.
+//! - Durations have the seven digits that the kernel prints, and go through the floating point arithmetic of its Python,
+//!   which now and then takes a nanosecond off.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -35,8 +36,11 @@ impl<F> FddCall<F> {
     /// A call whose duration is what fdd makes of it.
     #[must_use]
     pub fn as_fdd_reads_it(self) -> Self {
-        // Microseconds as they are printed, to seconds, to nanoseconds.
-        let seconds = self.duration.0 as f64 / 1e3 / 1e6;
+        // Microseconds as the kernel prints them, with seven digits, to seconds, to nanoseconds.
+        let digits = (self.duration.0 / 1_000).checked_ilog10().unwrap_or(0) + 1;
+        let unit = 10_u64.pow(digits.saturating_sub(4).min(3));
+        let printed = self.duration.0 / unit * unit;
+        let seconds = printed as f64 / 1e3 / 1e6;
         Self {
             duration: Duration((seconds * 1e9) as u64),
             ..self
@@ -223,6 +227,8 @@ mod tests {
     fn durations_lose_what_its_arithmetic_loses() {
         let read = |ns| call(0, 0, 0, ns, 1).as_fdd_reads_it().duration.0;
         assert_eq!(read(12_669), 12_669);
+        assert!(read(16_139_407).abs_diff(16_139_400) <= 1);
+        assert!(read(1_234_567_890).abs_diff(1_234_567_000) <= 1);
         let lost = (1..2_000).filter(|ns| read(*ns) != *ns).count();
         assert!((1..500).contains(&lost), "{lost}");
         assert!((1..2_000).all(|ns| read(ns).abs_diff(ns) <= 1));

@@ -58,6 +58,9 @@ pub struct Initcalls {
     callers: Vec<bool>,
     /// What each thread calls from there.
     stacks: HashMap<Option<ThreadId>, Call>,
+    /// The places in the list of events of what each thread finished last, until its caller returns; where times are
+    /// made of durations.
+    finished: HashMap<Option<ThreadId>, usize>,
 }
 
 /// What one kind of records tells.
@@ -72,6 +75,7 @@ struct Told {
 /// A call of the caller of initcalls.
 #[derive(Debug, Default)]
 struct Call {
+    begin: Time,
     /// How deep below it the thread is.
     depth: usize,
     /// The callee that runs: when it began, and which it is.
@@ -90,23 +94,25 @@ impl Told {
         self.list.push(initcall);
     }
 
-    /// An initcall of this name ends, in the thread where it began.
+    /// An initcall of this name ends, in the thread where it began. Its place in the list.
     fn end(
         &mut self,
         thread: Option<ThreadId>,
         name: &str,
         result: Option<i64>,
         duration: impl FnOnce(Option<Time>) -> Option<Duration>,
-    ) {
+    ) -> Option<usize> {
         let open = self.open.entry(thread).or_default();
         let is_it = |place: &usize| self.list.get(*place).is_some_and(|it| it.name == name);
         let found = open.iter().rposition(is_it);
         let place = found.map(|at| open.split_off(at).swap_remove(0));
+        let next = self.list.len();
         if let Some(initcall) = place.and_then(|place| self.list.get_mut(place)) {
             initcall.duration = duration(initcall.start);
             initcall.result = result;
         } else if self.list.len() >= MOST {
             self.left_out += 1;
+            return None;
         } else {
             // Its beginning is not in the trace.
             self.list.push(Initcall {
@@ -117,6 +123,7 @@ impl Told {
                 result,
             });
         }
+        Some(place.unwrap_or(next))
     }
 }
 
@@ -128,7 +135,7 @@ impl Initcalls {
                 RowKind::Enter | RowKind::Exit => self.call(info, row),
                 RowKind::Rare | RowKind::Other => {
                     if let Some(event) = batch.event_of(row) {
-                        self.event(event);
+                        self.event(info, event);
                     }
                 }
                 _ => {}
@@ -149,7 +156,7 @@ impl Initcalls {
         .map(|(evidence, told)| (evidence, told.list, told.left_out))
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, info: &TraceInfo, event: &Event) {
         if let EventKind::Gap(gap) = &event.kind {
             // What runs in whom is not known any more.
             if matches!(gap, Gap::Discarded { .. } | Gap::Damage { .. }) {
@@ -160,6 +167,7 @@ impl Initcalls {
         match &*event.name {
             "initcall_level" => self.level = text(event, "level"),
             "initcall_start" => {
+                self.finished.remove(&event.thread);
                 let initcall = Initcall {
                     name: function(event),
                     start: Some(event.time),
@@ -171,10 +179,15 @@ impl Initcalls {
             }
             "initcall_finish" => {
                 let (name, end) = (function(event), event.time);
-                self.events
+                let place = self
+                    .events
                     .end(event.thread, &name, number(event, "ret"), |start| {
-                        end.since(start?)
+                        // Times that are made of durations say nothing of what passed: the caller's duration does.
+                        end.since(start?).filter(|_| !info.untimed)
                     });
+                if let Some(place) = place.filter(|_| info.untimed) {
+                    self.finished.insert(event.thread, place);
+                }
             }
             "console" => {
                 if let Some(line) = text(event, "msg").or_else(|| text(event, "text")) {
@@ -230,6 +243,11 @@ impl Initcalls {
                 (false, 1, _) => call.left(row.time),
                 (false, 0, _) => {
                     if let Some(call) = self.stacks.remove(&thread) {
+                        let finished = self.finished.remove(&thread);
+                        if let Some(initcall) = finished.and_then(|at| self.events.list.get_mut(at))
+                        {
+                            initcall.duration = row.time.since(call.begin);
+                        }
                         self.ended(info, &call);
                     }
                     return;
@@ -243,7 +261,11 @@ impl Initcalls {
             return;
         }
         if is_entry && row.of_function().is_some_and(|it| self.is_caller(info, it)) {
-            self.stacks.insert(thread, Call::default());
+            let call = Call {
+                begin: row.time,
+                ..Call::default()
+            };
+            self.stacks.insert(thread, call);
         }
     }
 

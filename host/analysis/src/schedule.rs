@@ -441,6 +441,7 @@ mod tests {
             kind,
             named: false,
             record: true,
+            stamp: None,
             name: "".into(),
             fields: Vec::new(),
         }

@@ -5,6 +5,7 @@
 //! say in the end what could not be read. That is here.
 
 mod images;
+mod remarks;
 mod symbols;
 
 use std::io;
@@ -112,6 +113,8 @@ pub struct Trace {
     incomplete: Option<Report>,
     /// What a live target sent that won't send it again.
     sent: Option<Rescue>,
+    /// So many of the reader's remarks have been passed on.
+    remarked: usize,
 }
 
 impl Trace {
@@ -234,10 +237,9 @@ impl Trace {
         context: &Context,
     ) -> Result<Self, Report> {
         let symbols = Arc::new(symbols.load(source.info(), context)?);
-        for remark in &source.info().remarks {
-            context.warn(format_args!("{name}: {remark}"));
-        }
-        Ok(Self::with_symbols(name, source, symbols))
+        let trace = Self::with_symbols(name, source, symbols);
+        trace.remark_read(0, context);
+        Ok(trace)
     }
 
     /// A trace whose symbols are known already: those of a live target are needed before there is
@@ -246,6 +248,7 @@ impl Trace {
         unit::set(source.info().unit);
         Self {
             name,
+            remarked: source.info().remarks.len(),
             source: label(source, &symbols),
             is_live: false,
             read: Vec::new(),
@@ -292,37 +295,6 @@ impl Trace {
         match &self.sent {
             Some(sent) => sent.keep_after(report),
             None => report,
-        }
-    }
-
-    /// Says, once it is read, what is odd about it, as a saved dump that holds nothing. Of a live target that has been
-    /// said.
-    pub fn remark(&self, context: &Context) {
-        if self.sent.is_none() && is_empty_dump(self.info()) {
-            context.note(
-                "the dump is empty: the target had been dumped before, or its trigger had not been \
-                 entered since it started",
-            );
-        }
-        self.remark_beyond(context);
-    }
-
-    /// Says so if the trace has more functions or threads than are told apart.
-    pub fn remark_beyond(&self, context: &Context) {
-        let beyond = self.info().identities.beyond();
-        for (events, what) in [
-            (beyond.functions, "functions"),
-            (beyond.threads, "threads"),
-            (beyond.interrupts, "interrupts"),
-            (beyond.spaces, "address spaces"),
-            (beyond.mappings, "mappings"),
-        ] {
-            if events > 0 {
-                context.warn(format_args!(
-                    "{}: more {what} than are told apart: {events} mentions of others count as one",
-                    self.name
-                ));
-            }
         }
     }
 
@@ -565,6 +537,7 @@ pub fn refused(error: &OpenError) -> Report {
         OpenError::Io { source, .. } if is_out_of_files(source) => {
             report.help("`ulimit -n` tells how many files may be open at once; `ulimit -n 1024` allows more")
         }
+        OpenError::LiveTracefs { .. } => report.help("`kymo record --ftrace` records what it traces"),
         OpenError::Io { .. } => report.help("check the path and its permissions"),
         OpenError::Mapping(_) => {
             report.help("`kymo show --events` lists the events of the trace with their fields")

@@ -474,6 +474,7 @@ impl EventRef<'_> {
                 kind: self.row.meaning(),
                 named: self.row.named,
                 record: self.row.record,
+                stamp: None,
                 name: "".into(),
                 fields: Vec::new(),
             },
@@ -499,6 +500,7 @@ mod tests {
             },
             named: false,
             record: true,
+            stamp: None,
             name: "".into(),
             fields: Vec::new(),
         };

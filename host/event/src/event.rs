@@ -30,11 +30,21 @@ pub struct Event {
     /// Whether it is a record of the input. What the reader adds (a [`Gap`] that no record tells of, the
     /// second half of a thread switch) is not.
     pub record: bool,
+    /// The timestamp of its record, where that is another one than [`time`](Self::time): a kernel's function graph
+    /// writes the record of an entry after the call began, and that of an exit after it ended.
+    pub stamp: Option<Time>,
     /// What the source calls it. Empty if it is no record, or if names were not
     /// [wanted](crate::Wanted).
     pub name: Cow<'static, str>,
     /// Its fields, as the source has them, if they were [wanted](crate::Wanted).
     pub fields: Vec<Field>,
+}
+
+impl Event {
+    /// The timestamp of its record, for lists of records as they stand in the input.
+    pub fn timestamp(&self) -> Time {
+        self.stamp.unwrap_or(self.time)
+    }
 }
 
 /// What an event means.

@@ -312,6 +312,7 @@ mod tests {
             kind: EventKind::Other,
             named: false,
             record: true,
+            stamp: None,
             name: name.into(),
             fields,
         }

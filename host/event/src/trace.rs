@@ -27,6 +27,8 @@ pub struct TraceInfo {
     /// Whether the clock may step back while events are recorded ([`Gap::TimeBackward`](crate::Gap)), as
     /// some sources' clocks do; where it is known to go on only, that is false.
     pub steps_back: bool,
+    /// Whether the source has no times: those of the events are made of durations, for each thread by itself.
+    pub untimed: bool,
     /// Whether the source sees to it that no event's time lies before that of the event in front of it.
     pub in_order: bool,
     /// What recording cost the traced program, if the trace tells.

@@ -121,6 +121,7 @@ fn rest(info: &TraceInfo) -> TraceInfo {
         wall_clock: info.wall_clock.clone(),
         clock_corrections: info.clock_corrections.clone(),
         steps_back: info.steps_back,
+        untimed: info.untimed,
         in_order: info.in_order,
         costs: info.costs.clone(),
         numbered_threads: info.numbered_threads,

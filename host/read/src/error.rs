@@ -82,6 +82,12 @@ pub enum OpenError {
         /// What was expected, and what is there.
         message: String,
     },
+    /// A directory is the running kernel's tracefs: reading its raw pages would wait for events, and take them away.
+    #[error("{}: this is the tracefs of a running kernel, and no recording", path.display())]
+    LiveTracefs {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A recording of RTEMS's events does not say what is needed to read it.
     #[error("{}: {message}", path.display())]
     Record {
@@ -124,6 +130,7 @@ impl OpenError {
             | Self::Record { offset, .. } => *offset,
             Self::Io { .. }
             | Self::Empty { .. }
+            | Self::LiveTracefs { .. }
             | Self::Unknown { .. }
             | Self::Several { .. }
             | Self::Version { .. }

@@ -194,6 +194,7 @@ mod tests {
             },
             named: false,
             record: true,
+            stamp: None,
             name: "named_marker".into(),
             fields: vec![Field::new("name", Value::Hex(name))],
         };

@@ -64,6 +64,7 @@ impl Trace {
             kind,
             named: false,
             record: true,
+            stamp: None,
             name: "".into(),
             fields: Vec::new(),
         };
@@ -490,6 +491,7 @@ fn a_new_name_tells_the_track_again() {
             kind,
             named: false,
             record: true,
+            stamp: None,
             name: "".into(),
             fields: Vec::new(),
         };

@@ -84,6 +84,7 @@ fn compensated_with_all(
             kind: kind.clone(),
             named: false,
             record: true,
+            stamp: None,
             name: "".into(),
             fields: Vec::new(),
         };

@@ -46,6 +46,7 @@ impl Made {
             kind: EventKind::Other,
             named: false,
             record: true,
+            stamp: None,
             name: name.into(),
             fields,
         });
@@ -60,6 +61,7 @@ impl Made {
             kind: EventKind::Gap(Gap::Discarded { events: None }),
             named: false,
             record: false,
+            stamp: None,
             name: "".into(),
             fields: Vec::new(),
         });

@@ -48,6 +48,7 @@ fn trace(actions: &[(u8, u8, u8)]) -> Vec<Event> {
                 kind,
                 named: true,
                 record: true,
+                stamp: None,
                 name: "e".into(),
                 fields: Vec::new(),
             });

@@ -157,6 +157,7 @@ impl Machine {
             kind,
             named: false,
             record: true,
+            stamp: None,
             name: "".into(),
             fields: Vec::new(),
         });
@@ -588,6 +589,7 @@ fn any_event((kind, stream, thread, what, time): (u8, u32, u32, u64, i64)) -> Ev
         kind,
         named: false,
         record: true,
+        stamp: None,
         name: "".into(),
         fields: Vec::new(),
     }

@@ -473,8 +473,9 @@ fn event_line(
     // A gap that the reader found by itself is no record.
     if event.record {
         let mut object = Object::begin(line);
-        object.member("type", "event").member("time_ns", event.time);
-        if let Some(date) = times.date(event.time) {
+        let time = event.timestamp();
+        object.member("type", "event").member("time_ns", time);
+        if let Some(date) = times.date(time) {
             object.member("date", &*date.to_string());
         }
         object

@@ -116,6 +116,26 @@ fn the_table_is_that_of_fdd() {
 }
 
 #[test]
+fn the_table_of_a_trace_dat_is_that_of_its_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(data) = captures::ftrace() else {
+        return;
+    };
+    let Some(bytes) = captures::unpacked(&data.join("amd64/dat/fg-sched-v6.dat")) else {
+        return;
+    };
+    let input = folder.path().join("trace.dat");
+    std::fs::write(&input, bytes).unwrap();
+    for (name, options) in [
+        ("fdd-all.txt", &[][..]),
+        ("fdd-all-e-cpu1--n-30.txt", &["-e", "cpu==1", "-n", "30"]),
+        ("fdd-all-t-50000000.txt", &["-t", "50000000"]),
+    ] {
+        agree(&golden(name).unwrap(), &ours(&input, options), name);
+    }
+}
+
+#[test]
 fn letters_and_names_of_columns_do_not_mix() {
     let refused = |options: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));

@@ -83,6 +83,7 @@ mod tests {
                 kind: EventKind::Other,
                 named: false,
                 record: true,
+                stamp: None,
                 name: "e".into(),
                 fields: fields.clone(),
             };

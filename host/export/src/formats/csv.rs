@@ -119,7 +119,7 @@ fn row(
     function: &str,
     fields: &str,
 ) {
-    event.time.write(out);
+    event.timestamp().write(out);
     out.push(b',');
     if let Some(cpu) = event.cpu {
         cpu.write(out);

@@ -92,7 +92,7 @@ fn begin<'o>(out: &'o mut Vec<u8>, kind: &str, info: &TraceInfo, event: &Event) 
     let mut object = Object::begin(out);
     object
         .member("type", kind)
-        .member(time_member(info), event.time)
+        .member(time_member(info), event.timestamp())
         .member("cpu", event.cpu)
         .member(
             "thread",

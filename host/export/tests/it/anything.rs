@@ -95,6 +95,7 @@ fn events(step: impl Strategy<Value = i64>) -> impl Strategy<Value = Trace> {
                 thread: thread.map(|thread| ThreadId(THREADS + thread)),
                 // What is missing is no record.
                 record: !matches!(kind, EventKind::Gap(_)),
+                stamp: None,
                 kind,
                 named: false,
                 name: "any".into(),

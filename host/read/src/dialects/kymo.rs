@@ -130,6 +130,7 @@ impl Dialect {
             kind,
             named: matches!(id, Some(EventId::ExitNamed | EventId::ExitFar)),
             record: true,
+            stamp: None,
             name: match id {
                 Some(id) => Cow::Borrowed(id.name()),
                 None => Cow::Owned(record.name().to_owned()),
@@ -441,6 +442,7 @@ impl Context {
             kind: EventKind::Gap(gap),
             named: false,
             record: false,
+            stamp: None,
             name: "".into(),
             fields: Vec::new(),
         }

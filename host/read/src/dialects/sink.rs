@@ -145,6 +145,7 @@ impl Sink<'_> {
                 time: last,
                 kind: EventKind::Gap(Gap::TimeBackward { by }),
                 record: false,
+                stamp: None,
                 ..self.event_of(EventKind::Other, self.cpu, None)
             };
             self.batch.push_event(gap);
@@ -246,6 +247,7 @@ impl Sink<'_> {
     pub(crate) fn besides(&mut self, kind: EventKind, cpu: Option<Cpu>, thread: Option<ThreadId>) {
         let event = Event {
             record: false,
+            stamp: None,
             ..self.event_of(kind, cpu, thread)
         };
         self.batch.push_event(event);
@@ -260,6 +262,7 @@ impl Sink<'_> {
             kind,
             named: false,
             record: true,
+            stamp: None,
             name: "".into(),
             fields: Vec::new(),
         }

@@ -414,6 +414,7 @@ fn gap(stream: StreamId, last: Option<Time>, cpu: Option<Cpu>, gap: Gap) -> Even
         kind: EventKind::Gap(gap),
         named: false,
         record: false,
+        stamp: None,
         name: "".into(),
         fields: Vec::new(),
     }

@@ -16,6 +16,7 @@
 
 mod directory;
 mod fields;
+mod held;
 mod meaning;
 mod output;
 mod source;

@@ -257,3 +257,98 @@ fn durations_have_more_digits_than_times() {
         .unwrap();
     assert_eq!((leaf.1, leaf.2), (60_702_473_000, 1642));
 }
+
+/// Text of a function graph without times, from standard input's point of view a file.
+fn read_lines(lines: &str) -> (Vec<Event>, TraceInfo) {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("trace");
+    std::fs::write(&path, lines).unwrap();
+    read(&path)
+}
+
+#[test]
+fn calls_without_times_are_as_long_as_the_text_says() {
+    let scratch = tempfile::tempdir().unwrap();
+    let Some(path) = text("boot/boot-thresh200.txt", scratch.path()) else {
+        return;
+    };
+    let (events, info) = read(&path);
+    assert!(info.untimed);
+    assert!(info.remarks.iter().any(|it| it.contains("has no times")));
+    let mut ours: Vec<_> = calls(&events, &info)
+        .into_iter()
+        .map(|(name, _, duration)| (name, duration))
+        .collect();
+    let told = told(&path).into_iter();
+    let mut theirs: Vec<_> = told.map(|(name, _, duration)| (name, duration)).collect();
+    ours.sort();
+    theirs.sort();
+    assert_eq!(ours.len(), theirs.len());
+    // An interrupt between the end of a call and the writing of its exit makes the call look longer.
+    let longer = ours
+        .iter()
+        .zip(&theirs)
+        .filter(|(ours, theirs)| (ours.1 - theirs.1).abs() > 1_000);
+    assert!(longer.count() * 50 < ours.len());
+    assert!(
+        ours.iter()
+            .map(|it| &it.0)
+            .eq(theirs.iter().map(|it| &it.0))
+    );
+    let sum = |calls: &[(String, i64)]| calls.iter().map(|(_, it)| it).sum::<i64>();
+    assert!((sum(&ours) - sum(&theirs)).abs() * 1_000 < sum(&theirs));
+}
+
+#[test]
+fn a_thread_takes_its_open_calls_to_another_cpu() {
+    let (events, info) = read_lines(
+        "# tracer: function_graph\n\
+         0)               |  outer() {\n\
+         0)   1.000 us    |    first();\n\
+         1)  700.000 us   |  other();\n\
+         ------------------------------------------\n\
+         0)    work-7     =>    next-8   \n\
+         ------------------------------------------\n\
+         0)   5.000 us    |  next();\n\
+         ------------------------------------------\n\
+         1)    <idle>-0   =>    work-7   \n\
+         ------------------------------------------\n\
+         1)   2.000 us    |    second();\n\
+         1)   9.000 us    |  }\n",
+    );
+    assert!(info.untimed);
+    let mut calls = calls(&events, &info);
+    calls.sort();
+    let calls: Vec<_> = calls
+        .iter()
+        .map(|(name, _, duration)| (name.as_str(), *duration))
+        .collect();
+    let expected = [
+        ("first", 1_000),
+        ("next", 5_000),
+        ("other", 700_000),
+        ("outer", 9_000),
+        ("second", 2_000),
+    ];
+    assert_eq!(calls, expected);
+}
+
+#[test]
+fn depths_show_what_a_loss_hides() {
+    let (events, info) = read_lines(
+        "# tracer: function_graph\n\
+         5.000000 |   0)   work-7   |               |  outer() {\n\
+         5.000010 |   0)   work-7   |               |    inner() {\n\
+         CPU:0 [LOST 3 EVENTS]\n\
+         5.000100 |   0)   work-7   | ! 100.000 us  |  }\n",
+    );
+    let missing = events
+        .iter()
+        .filter(|it| matches!(it.kind, EventKind::Gap(kymo_event::Gap::MissingExit { .. })));
+    assert_eq!(missing.count(), 1);
+    let exit = events.iter().find_map(|it| match it.kind {
+        EventKind::Exit { function } => function,
+        _ => None,
+    });
+    assert_eq!(name(&info, exit.unwrap()), "outer");
+}

@@ -179,20 +179,31 @@ impl Gathered {
         else {
             return;
         };
-        let (Some(depth), Some(duration)) = (number("depth"), number("duration")) else {
+        // trace.dat has both times, text the duration.
+        let times = number("calltime").zip(number("rettime"));
+        let duration = number("duration").or(times.and_then(|(begin, end)| end.checked_sub(begin)));
+        let (Some(depth), Some(duration)) = (number("depth"), duration) else {
             return;
         };
         let pid = event.thread.map(|id| identities.tid(id).0);
         let call = FddCall {
             cpu: event.cpu.unwrap_or_default(),
             thread: pid.unwrap_or_default(),
-            begin: Time(event.time.0.saturating_sub_unsigned(duration)),
+            begin: begin(event, times, duration),
             duration: Duration(duration),
             depth: u32::try_from(depth).unwrap_or(u32::MAX).saturating_add(1),
             function: Callee::Function(function),
         };
         self.recorded.push((call, pid));
     }
+}
+
+/// When a call began whose record of its exit this is: by its own times, if these are by the clock of the trace.
+fn begin(event: &Event, times: Option<(u64, u64)>, duration: u64) -> Time {
+    let by_end = event.time.0.saturating_sub_unsigned(duration);
+    let own = times.and_then(|(begin, _)| i64::try_from(begin).ok());
+    let is_near = |own: &i64| own.abs_diff(by_end) < 1_000_000_000;
+    Time(own.filter(is_near).unwrap_or(by_end))
 }
 
 /// Shows the table.

@@ -34,17 +34,12 @@ pub fn run(
     }
     let window = part.window();
     let mut initcalls = Initcalls::default();
-    let known = trace.info().remarks.len();
     let read = trace.walk(&mut |moment| {
         if let Moment::Batch(info, batch) = moment {
             initcalls.batch(info, batch);
         }
         Ok(more(true))
     });
-    // What is to be known of the times of a text turns up while it is read.
-    for remark in trace.info().remarks.iter().skip(known) {
-        context.warn(remark);
-    }
     let Some((evidence, mut list, left_out)) = initcalls.finish() else {
         context.warn(
             "the trace tells of no initcall: kymo record --ftrace --boot prints how a boot is traced",
@@ -105,6 +100,7 @@ pub fn run(
         ));
     }
     read?;
+    trace.remark(context);
     trace.verdict()
 }
 

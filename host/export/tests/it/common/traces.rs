@@ -117,6 +117,7 @@ impl Writer {
             thread: self.thread,
             // What is missing is no record.
             record: !matches!(kind, EventKind::Gap(_)),
+            stamp: None,
             kind,
             named: false,
             name: name.into(),

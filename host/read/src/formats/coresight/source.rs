@@ -328,6 +328,7 @@ impl Reader {
             kind,
             named: false,
             record,
+            stamp: None,
             name: "".into(),
             fields: Vec::new(),
         }

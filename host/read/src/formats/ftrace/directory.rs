@@ -98,11 +98,22 @@ fn order(page: &[u8], layout: &PageLayout, page_size: usize) -> Order {
     orders.into_iter().find(fits).unwrap_or_default()
 }
 
+/// Whether a directory is tracefs itself: its files have no size.
+fn is_live(directory: &Path, raw: &[(u32, PathBuf)]) -> bool {
+    let is_empty = |path: &Path| fs::metadata(path).is_ok_and(|file| file.len() == 0);
+    is_empty(&directory.join("tracing_on")) && raw.iter().all(|(_, path)| is_empty(path))
+}
+
 /// Reads all but the pages, which are given as one piece.
 ///
 /// # Errors
-/// [`OpenError::Io`] if a file cannot be read.
+/// [`OpenError::Io`] if a file cannot be read, [`OpenError::LiveTracefs`] if reading would wait for events.
 pub(super) fn open(directory: &Path) -> Result<(Trace, Bytes), OpenError> {
+    let raw = raw_files(directory);
+    if is_live(directory, &raw) {
+        let path = directory.to_owned();
+        return Err(OpenError::LiveTracefs { path });
+    }
     let io = |path: &Path| {
         let path = path.to_owned();
         move |source| OpenError::Io { path, source }
@@ -115,7 +126,7 @@ pub(super) fn open(directory: &Path) -> Result<(Trace, Bytes), OpenError> {
     let (mut cpus, mut offset) = (Vec::new(), 0);
     let mut pages: Box<dyn Read> = Box::new(io::empty());
     let mut first = Vec::new();
-    for (cpu, path) in raw_files(directory) {
+    for (cpu, path) in raw {
         let mut file = File::open(&path).map_err(io(&path))?;
         if first.is_empty() {
             let head = Read::by_ref(&mut file).take(64).read_to_end(&mut first);

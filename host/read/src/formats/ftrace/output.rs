@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
+use super::held::{Held, Number};
 use kymo_event::{
     Addr, Batch, Cpu, Event, EventKind, Field, FunctionId, Gap, Identities, Row, RowKind, Space,
     SpaceId, SpaceKind, StreamId, ThreadId, Tid, Time, TraceInfo,
@@ -15,10 +16,20 @@ const WAITING: usize = 1 << 19;
 #[derive(Debug)]
 pub(super) struct Out {
     pub(super) row: Row,
-    /// The task that ran, if it is known; 0 is the idle task of the CPU.
+    /// The task that runs, if it is known; 0 is the idle task of the CPU. Of a switch, the task after it.
     pub(super) pid: Option<i32>,
-    /// What only an event says: its kind, name and fields.
-    pub(super) event: Option<(EventKind, std::borrow::Cow<'static, str>, Vec<Field>)>,
+    /// What only an event says.
+    pub(super) event: Option<Box<Told>>,
+}
+
+/// What an event says and a row does not.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) kind: EventKind,
+    pub(super) name: std::borrow::Cow<'static, str>,
+    pub(super) fields: Vec<Field>,
+    /// The timestamp of its record.
+    pub(super) stamp: Time,
 }
 
 /// Puts rows into batches.
@@ -35,6 +46,7 @@ pub(super) struct Output {
     /// The task that each CPU runs, as far as records have told: those of idle ones name no thread.
     running: Vec<Option<i32>>,
     sorter: Option<Sorter>,
+    held: Option<Held>,
     ready: Vec<Out>,
 }
 
@@ -66,23 +78,32 @@ impl Output {
             last_thread: (0, None),
             running: Vec::new(),
             sorter: sorted.then(Sorter::default),
+            held: None,
             ready: Vec::new(),
         }
     }
 
-    /// Whether rows wait for calls that end later.
-    pub(super) const fn is_sorted(&self) -> bool {
-        self.sorter.is_some()
+    /// Lets entries wait for the exits that tell when their calls began. `stay`: rows keep the order of their records.
+    pub(super) fn hold(&mut self, stay: bool) {
+        self.held = Some(Held::new(stay));
     }
 
     /// Says so if calls began before what had been given out already, and were cut there.
     pub(super) fn remark_cut(&self, info: &mut TraceInfo) {
         let cut = self.sorter.as_ref().map_or(0, |sorter| sorter.cut);
-        if cut > 0 && !self.is_waiting() {
-            let remark = format!(
-                "{cut} calls began too long before their ends to be put in order: they are cut"
-            );
-            if !info.remarks.contains(&remark) {
+        let early = self.held.as_ref().map_or(0, Held::early);
+        for (calls, remark) in [
+            (
+                cut,
+                "calls began too long before their ends to be put in order: they are cut",
+            ),
+            (
+                early,
+                "calls are so long that they begin at the record of their entry, some 100 ns late",
+            ),
+        ] {
+            let remark = format!("{calls} {remark}");
+            if calls > 0 && !self.is_waiting() && !info.remarks.contains(&remark) {
                 info.remarks.push(remark);
             }
         }
@@ -168,33 +189,81 @@ impl Output {
     /// Takes a row. Those of one CPU come in their order.
     #[inline]
     pub(super) fn put(&mut self, out: Out, batch: &mut Batch) {
-        match &mut self.sorter {
-            None => self.emit(out, batch),
-            Some(sorter) => {
-                sorter.add(out, 0);
-                self.settle(WAITING, batch);
-            }
+        if let Some(held) = &mut self.held {
+            held.add(out);
+            self.give_held(false, batch);
+        } else if let Some(sorter) = &mut self.sorter {
+            sorter.add(out, 0);
+            self.settle(WAITING, batch);
+        } else {
+            self.emit(out, batch);
         }
     }
 
-    /// Takes a row that a row says all of, where nothing has to wait.
+    /// Takes a row that says all.
     #[inline]
     pub(super) fn put_row(&mut self, row: Row, pid: i32, batch: &mut Batch) {
-        if self.sorter.is_some() {
-            return self.put_row_in_order(row, pid, batch);
-        }
-        self.run(&row, pid, batch);
-        batch.push(row);
-    }
-
-    #[inline(never)]
-    fn put_row_in_order(&mut self, row: Row, pid: i32, batch: &mut Batch) {
         let out = Out {
             row,
             pid: Some(pid),
             event: None,
         };
         self.put(out, batch);
+    }
+
+    /// Takes an entry, whose exit will tell when the call began. Its number, if it waits for that.
+    #[inline]
+    pub(super) fn put_entry(&mut self, out: Out, batch: &mut Batch) -> Option<Number> {
+        match &mut self.held {
+            // It waits itself: nothing is given out by it.
+            Some(held) => Some(held.add_entry(out)),
+            None => {
+                self.put(out, batch);
+                None
+            }
+        }
+    }
+
+    /// Takes an exit of a call that ended at `end`; `entry` began at that time.
+    #[inline]
+    pub(super) fn put_exit(
+        &mut self,
+        out: Out,
+        end: Time,
+        entry: Option<(Number, Time)>,
+        batch: &mut Batch,
+    ) {
+        match &mut self.held {
+            Some(held) => {
+                held.add_exit(out, end, entry);
+                self.give_held(false, batch);
+            }
+            None => self.put(out, batch),
+        }
+    }
+
+    /// An entry is not to wait longer: its exit is missing.
+    pub(super) fn release(&mut self, entry: Number) {
+        if let Some(held) = &mut self.held {
+            held.release(entry);
+        }
+    }
+
+    /// Entries that have changed places: their numbers before and since.
+    pub(super) fn moved(&mut self) -> Option<Vec<(Number, Number)>> {
+        let moved = &mut self.held.as_mut()?.moved;
+        (!moved.is_empty()).then(|| std::mem::take(moved))
+    }
+
+    /// Gives out held rows as far as none waits, and as a batch has room; all if no more come.
+    #[inline]
+    pub(super) fn give_held(&mut self, is_over: bool, batch: &mut Batch) {
+        while !batch.is_full()
+            && let Some(held) = &mut self.held
+            && let Some(out) = held.next(is_over)
+        {
+            self.emit(out, batch);
+        }
     }
 
     /// Takes a whole call, when its end is known: `enter` and `exit`, with the depth of the call among those of its
@@ -230,7 +299,7 @@ impl Output {
             let Some((Reverse(key), out)) = sorter.pop() else {
                 break;
             };
-            sorter.given = sorter.given.max(key.time);
+            sorter.given.insert(out.row.stream, key.time);
             ready.push(out);
         }
         for out in ready.drain(..) {
@@ -241,18 +310,17 @@ impl Output {
 
     /// Whether something waits.
     fn is_waiting(&self) -> bool {
-        self.sorter
-            .as_ref()
-            .is_some_and(|sorter| !sorter.waiting.is_empty())
+        let sorter = self.sorter.as_ref();
+        sorter.is_some_and(|sorter| !sorter.waiting.is_empty())
+            || self.held.as_ref().is_some_and(|held| !held.is_empty())
     }
 
     /// An idle task is no thread, so that its first record takes the CPU from the thread before.
     #[inline]
     fn run(&mut self, row: &Row, pid: i32, batch: &mut Batch) {
         let Some(cpu) = row.cpu() else { return };
-        let place = cpu.0 as usize;
-        if let Some(Some(running)) = self.running.get_mut(place)
-            && (*running == pid || matches!(row.kind, RowKind::SwitchedIn | RowKind::SwitchedOut))
+        if let Some(Some(running)) = self.running.get(cpu.0 as usize)
+            && *running == pid
         {
             return;
         }
@@ -272,23 +340,16 @@ impl Output {
             return;
         };
         let before = running.replace(pid);
+        // The trace itself tells of a switch.
+        if matches!(row.kind, RowKind::SwitchedIn | RowKind::SwitchedOut) {
+            return;
+        }
         if let Some(before) = before.filter(|before| *before > 0 && pid == 0)
             && let Some(thread) = self.threads.get(&before)
         {
             let mut left = Row::new(RowKind::SwitchedOut, row.time, row.stream);
             left.record = false;
             batch.push(left.at(Some(cpu), Some(*thread)));
-        }
-    }
-
-    /// The trace tells that a CPU goes over to another task.
-    pub(super) fn switched(&mut self, cpu: u32, pid: i32) {
-        let place = cpu as usize;
-        if self.running.len() <= place && place < MOST_CPUS {
-            self.running.resize(place + 1, None);
-        }
-        if let Some(running) = self.running.get_mut(place) {
-            *running = Some(pid);
         }
     }
 
@@ -299,18 +360,49 @@ impl Output {
         }
         match event {
             None => batch.push(row),
-            Some((kind, name, fields)) => batch.push_event(Event {
-                time: row.time,
-                stream: row.stream,
-                cpu: row.cpu(),
-                thread: row.thread(),
-                kind,
-                named: row.named,
-                record: row.record,
-                name,
-                fields,
-            }),
+            Some(told) => {
+                let Told {
+                    kind,
+                    name,
+                    fields,
+                    stamp,
+                } = *told;
+                batch.push_event(Event {
+                    time: row.time,
+                    stream: row.stream,
+                    cpu: row.cpu(),
+                    thread: row.thread(),
+                    kind,
+                    named: row.named,
+                    record: row.record,
+                    stamp: Some(stamp).filter(|stamp| *stamp != row.time),
+                    name,
+                    fields,
+                });
+            }
         }
+    }
+}
+
+impl Told {
+    /// What is no record of the trace.
+    pub(super) fn unnamed(kind: EventKind, time: Time) -> Box<Self> {
+        Self::record(kind, "".into(), Vec::new(), time)
+    }
+
+    /// A record with its timestamp.
+    pub(super) fn record(
+        kind: EventKind,
+        name: std::borrow::Cow<'static, str>,
+        fields: Vec<Field>,
+        stamp: Time,
+    ) -> Box<Self> {
+        Box::new(Self {
+            kind,
+            name,
+            fields,
+            stamp,
+        })
     }
 }
 
@@ -321,7 +413,7 @@ pub(super) fn gap(gap: Gap, time: Time, stream: StreamId, cpu: Option<Cpu>) -> O
     Out {
         row,
         pid: None,
-        event: Some((EventKind::Gap(gap), "".into(), Vec::new())),
+        event: Some(Told::unnamed(EventKind::Gap(gap), time)),
     }
 }
 
@@ -346,8 +438,8 @@ struct Sorter {
     outs: Vec<Option<Out>>,
     free: Vec<usize>,
     number: u64,
-    /// What has been given out goes up to this time.
-    given: Time,
+    /// What has been given out goes up to this time, by stream.
+    given: HashMap<StreamId, Time>,
     cut: u64,
     /// The calls of each task (of each CPU, for idle ones) that ended since the last one further out: beginning of the
     /// first, end of the last, by depth.
@@ -442,8 +534,10 @@ impl Sorter {
 
     /// Lets a call begin no earlier than what has been given out, and end behind its beginning.
     fn cut(&mut self, enter: &mut Out, exit: &mut Out) {
-        if enter.row.time < self.given {
-            enter.row.time = self.given;
+        if let Some(given) = self.given.get(&enter.row.stream)
+            && enter.row.time < *given
+        {
+            enter.row.time = *given;
             self.cut += 1;
         }
         let least = Time(enter.row.time.0.saturating_add(1));

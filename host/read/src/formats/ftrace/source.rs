@@ -1,5 +1,6 @@
 //! The records of a trace.dat, or of raw pages, as events.
 
+mod calls;
 mod missing;
 mod names;
 mod survey;
@@ -13,11 +14,10 @@ use kymo_event::{
 };
 use kymo_ftrace::{EventFormat, Lost, Place, Record, Records, Step, Trace};
 
-use self::missing::local;
 use self::survey::{Kinds, remarks};
 use super::fields;
-use super::meaning::{self, Exit, Meaning, SOFTIRQS, Switch};
-use super::output::{self, Out, Output};
+use super::meaning::{self, Meaning, SOFTIRQS, Switch};
+use super::output::{self, Out, Output, Told};
 use super::stacks::{Stacks, Task};
 use crate::bytes::Bytes;
 use crate::{OpenOptions, ReadError, Source};
@@ -45,6 +45,8 @@ struct Reader {
     latest: Vec<Time>,
     /// Whether calls come as their exits alone.
     exits_alone: bool,
+    /// Whether records are stamped by the clock by which the kernel takes the times of calls.
+    is_local: bool,
     /// The calls that are open, by their depths as recorded.
     stacks: Stacks,
     ended: bool,
@@ -71,7 +73,10 @@ impl DatSource {
         let comms = trace.comms.iter().map(|(pid, comm)| (pid, comm.to_owned()));
         let comms = comms.collect();
         let name = &trace.options.uname;
-        let output = Output::new(&mut info.identities, name, comms, exits_alone);
+        let mut output = Output::new(&mut info.identities, name, comms, exits_alone);
+        if !exits_alone && kinds.is_local() {
+            output.hold(options.wanted == Wanted::Everything);
+        }
         let records = Records::new(&trace, &bytes);
         for (buffer, cpu) in records.lanes() {
             let buffer = trace.buffers.get(buffer).map_or("", |it| it.name.as_str());
@@ -106,6 +111,7 @@ impl DatSource {
                 last,
                 latest,
                 exits_alone,
+                is_local: kinds.is_local(),
                 stacks: Stacks::default(),
                 ended: false,
             },
@@ -138,6 +144,7 @@ impl Source for DatSource {
             bytes,
         } = self;
         let meanings = Arc::clone(&reader.meanings);
+        reader.output.give_held(false, batch);
         while !batch.is_full() && !reader.ended {
             match records.next(&reader.trace, bytes) {
                 Some((place, Step::Record(record))) => {
@@ -158,6 +165,7 @@ impl Source for DatSource {
         }
         if reader.ended && !batch.is_full() {
             reader.output.settle(0, batch);
+            reader.output.give_held(true, batch);
             reader.output.remark_cut(info);
         }
         Ok(!batch.is_empty())
@@ -292,22 +300,15 @@ impl Reader {
             Meaning::Entry { func, depth } => {
                 let function = self.function(self.field(func, at.data), info);
                 let depth = self.field(depth, at.data);
-                self.stacks.enter(at.task(), function, depth, at.time);
+                self.stacks.leave(at.task(), depth);
                 self.put_missing(at, batch);
-                self.row(at.row(RowKind::Enter).function(Some(function)), at, batch);
+                let out = self.out(at.row(RowKind::Enter).function(Some(function)), at);
+                let entry = self.output.put_entry(out, batch);
+                self.stacks
+                    .enter(at.task(), function, depth, (at.time, entry));
             }
             Meaning::Exit(exit) if self.exits_alone => self.whole_call(exit, at, info, batch),
-            Meaning::Exit(exit) => {
-                let function = self.function(self.field(&exit.func, at.data), info);
-                let depth = self.field(&exit.depth, at.data);
-                let (trace, task) = (&self.trace, at.task());
-                let begin = || local(trace, trace.scope().field(&exit.calltime, at.data), at);
-                self.stacks.exit(task, function, depth, begin);
-                self.put_missing(at, batch);
-                let mut row = at.row(RowKind::Exit).function(Some(function));
-                row.named = true;
-                self.row(row, at, batch);
-            }
+            Meaning::Exit(exit) => self.exit(exit, at, info, batch),
             Meaning::Function { ip, parent } => {
                 let function = self.function(self.field(ip, at.data), info);
                 let site = parent.as_ref().map_or(0, |it| self.field(it, at.data));
@@ -409,42 +410,6 @@ impl Reader {
         (self.field(field, data) as u32).cast_signed()
     }
 
-    /// An exit without an entry: the kernel records it alone if the call took long enough.
-    fn whole_call(&mut self, exit: &Exit, at: &At<'_>, info: &mut TraceInfo, batch: &mut Batch) {
-        let function = self.function(self.field(&exit.func, at.data), info);
-        let begin = self.field(&exit.calltime, at.data);
-        let end = self.field(&exit.rettime, at.data);
-        let depth = u32::try_from(self.field(&exit.depth, at.data)).unwrap_or(0);
-        // Both are of the local clock, which need not be that of the trace.
-        let since = at.ticks.wrapping_sub(end);
-        let duration = i64::try_from(end.wrapping_sub(begin)).unwrap_or(0);
-        let is_local = since < 1_000_000_000;
-        let end = match is_local {
-            true => time(self.trace.timing.nanoseconds(end, at.place.cpu)),
-            false => at.time,
-        };
-        let begin = Time(end.0.saturating_sub(duration));
-        let mut enter = at.row(RowKind::Enter).function(Some(function));
-        enter.time = begin;
-        enter.record = false;
-        let mut left = at.row(RowKind::Exit).function(Some(function));
-        left.time = end;
-        left.named = true;
-        let details = (self.wanted == Wanted::Everything).then(|| self.details(at));
-        let kind = EventKind::Exit {
-            function: Some(function),
-        };
-        let out = |row, event| Out {
-            row,
-            pid: Some(at.pid),
-            event,
-        };
-        let event = details.map(|(name, fields)| (kind, name, fields));
-        let depth = depth.min(1 << 16);
-        self.output
-            .put_call(out(enter, None), out(left, event), (depth, is_local), batch);
-    }
-
     fn switch(&mut self, switch: &Switch, at: &At<'_>, info: &mut TraceInfo, batch: &mut Batch) {
         let (previous, next) = (
             self.pid(&switch.previous, at.data),
@@ -461,16 +426,20 @@ impl Reader {
             (Some(_), Some(_)) => {
                 let mut first = out;
                 first.record = false;
-                self.output.put_row(first, previous, batch);
-                self.row(into, at, batch);
+                self.output.put_row(first, next, batch);
+                self.switched(into, next, at, batch);
             }
-            (Some(_), None) => self.row(out, at, batch),
-            (None, Some(_)) => self.row(into, at, batch),
+            (Some(_), None) => self.switched(out, next, at, batch),
+            (None, Some(_)) => self.switched(into, next, at, batch),
             (None, None) => self.other(at, batch),
         }
-        if !self.output.is_sorted() {
-            self.output.switched(at.place.cpu, next);
-        }
+    }
+
+    /// A CPU goes over to the task `next`.
+    fn switched(&mut self, row: Row, next: i32, at: &At<'_>, batch: &mut Batch) {
+        let mut out = self.out(row, at);
+        out.pid = Some(next);
+        self.output.put(out, batch);
     }
 
     /// The event's name and fields.
@@ -496,26 +465,28 @@ impl Reader {
     /// The record means what this row says.
     #[inline]
     fn row(&mut self, row: Row, at: &At<'_>, batch: &mut Batch) {
-        match self.wanted {
-            Wanted::Everything => self.row_with_details(row, at, batch),
-            _ => self.output.put_row(row, at.pid, batch),
+        let out = self.out(row, at);
+        self.output.put(out, batch);
+    }
+
+    /// The row with the record's name and fields, if those of all records are wanted.
+    #[inline]
+    fn out(&self, row: Row, at: &At<'_>) -> Out {
+        Out {
+            row,
+            pid: Some(at.pid),
+            event: match self.wanted {
+                Wanted::Everything => Some(self.told(&row, at)),
+                _ => None,
+            },
         }
     }
 
     #[inline(never)]
-    fn row_with_details(&mut self, row: Row, at: &At<'_>, batch: &mut Batch) {
+    fn told(&self, row: &Row, at: &At<'_>) -> Box<Told> {
         let (name, fields) = self.details(at);
-        let event = kymo_event::EventRef {
-            row: &row,
-            event: None,
-        };
-        let event = Some((event.kind(), name, fields));
-        let out = Out {
-            row,
-            pid: Some(at.pid),
-            event,
-        };
-        self.output.put(out, batch);
+        let event = kymo_event::EventRef { row, event: None };
+        Told::record(event.kind(), name, fields, at.time)
     }
 
     /// The record means something that no row says.
@@ -527,7 +498,7 @@ impl Reader {
         let out = Out {
             row: at.row(RowKind::Rare),
             pid: Some(at.pid),
-            event: Some((kind, name, fields)),
+            event: Some(Told::record(kind, name, fields, at.time)),
         };
         self.output.put(out, batch);
     }

@@ -1,9 +1,10 @@
 //! The calls that are open in each task, by the depths that the kernel recorded: they show which exits are missing.
 
-use std::cell::LazyCell;
 use std::collections::HashMap;
 
 use kymo_event::{FunctionId, Time};
+
+use super::held::Number;
 
 /// A thread, or the idle task of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -26,6 +27,8 @@ struct Open {
     function: FunctionId,
     depth: u64,
     entered: Time,
+    /// The number of its entry, if that waits for the exit.
+    entry: Option<Number>,
     /// How many losses there had been.
     losses: usize,
 }
@@ -43,9 +46,9 @@ pub(super) struct Stacks {
     losses: Vec<Time>,
     /// How many there were before these.
     forgotten: usize,
-    /// When the calls were entered whose exits have been found to be missing, the innermost first. For the caller to
-    /// take.
-    pub(super) missing: Vec<Time>,
+    /// When the calls were entered whose exits have been found to be missing, the innermost first, and the numbers of
+    /// their entries. For the caller to take.
+    pub(super) missing: Vec<(Time, Option<Number>)>,
 }
 
 /// Of so many losses it is remembered when they were, at most twice as many.
@@ -87,57 +90,78 @@ impl Stacks {
         place
     }
 
-    /// A function is entered at this depth.
+    /// What is open at this depth or deeper has ended.
     #[inline]
-    pub(super) fn enter(&mut self, task: Task, function: FunctionId, depth: u64, time: Time) {
+    pub(super) fn leave(&mut self, task: Task, depth: u64) {
         let place = self.place(task);
-        let losses = self.forgotten + self.losses.len();
-        let Some(stack) = self.stacks.get_mut(place) else {
-            return;
-        };
-        while let Some(open) = stack.pop_if(|open| open.depth >= depth) {
-            self.missing.push(open.entered);
+        if let Some(stack) = self.stacks.get_mut(place) {
+            while let Some(open) = stack.pop_if(|open| open.depth >= depth) {
+                self.missing.push((open.entered, open.entry));
+            }
         }
-        stack.push(Open {
-            function,
-            depth,
-            entered: time,
-            losses,
-        });
     }
 
-    /// A function is left at this depth. Its call began at `begin`, if that is known.
+    /// A function is entered at this depth, which all others have [left](Self::leave).
+    #[inline]
+    pub(super) fn enter(
+        &mut self,
+        task: Task,
+        function: FunctionId,
+        depth: u64,
+        (entered, entry): (Time, Option<Number>),
+    ) {
+        let place = self.place(task);
+        let losses = self.forgotten + self.losses.len();
+        if let Some(stack) = self.stacks.get_mut(place) {
+            stack.push(Open {
+                function,
+                depth,
+                entered,
+                entry,
+                losses,
+            });
+        }
+    }
+
+    /// A function is left at this depth. Its call began at `begin`, if that is known. The number of its entry, if that
+    /// waits.
     #[inline]
     pub(super) fn exit(
         &mut self,
         task: Task,
         function: FunctionId,
         depth: u64,
-        begin: impl FnOnce() -> Option<Time>,
-    ) {
+        begin: Option<Time>,
+    ) -> Option<Number> {
         let place = self.place(task);
-        let Some(stack) = self.stacks.get_mut(place) else {
-            return;
-        };
-        let begin = LazyCell::new(begin);
+        let stack = self.stacks.get_mut(place)?;
         while let Some(open) = stack.pop_if(|open| open.depth >= depth) {
             // Of two calls of one function, the end of the first and the beginning of the second may be lost.
             let first = open.losses.saturating_sub(self.forgotten);
             let losses = self.losses.get(first..).unwrap_or_default();
             if open.depth == depth && open.function == function {
-                let begin = match losses {
-                    [] => None,
-                    _ => *begin,
-                };
                 let is_other = begin.is_some_and(|begin| {
                     let mut losses = losses.iter();
                     losses.any(|loss| open.entered <= *loss && *loss < begin)
                 });
                 if !is_other {
-                    break;
+                    return open.entry;
                 }
             }
-            self.missing.push(open.entered);
+            self.missing.push((open.entered, open.entry));
+        }
+        None
+    }
+
+    /// Entries that wait have other numbers.
+    #[cold]
+    pub(super) fn renumber(&mut self, moved: &[(Number, Number)]) {
+        let open = self.stacks.iter_mut().flatten();
+        let entries = open.filter_map(|open| open.entry.as_mut());
+        for entry in entries {
+            if let Some((_, number)) = moved.iter().find(|(before, _)| before == entry) {
+                *entry = *number;
+            }
         }
     }
 
@@ -146,7 +170,7 @@ impl Stacks {
         let place = self.place(task);
         if let Some(stack) = self.stacks.get_mut(place) {
             self.missing
-                .extend(stack.drain(..).rev().map(|open| open.entered));
+                .extend(stack.drain(..).rev().map(|open| (open.entered, open.entry)));
         }
     }
 }

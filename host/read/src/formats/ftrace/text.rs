@@ -1,7 +1,9 @@
 //! The kernel's text as events, a line at a time: from a file, or from a pipe as it comes.
 
+mod ahead;
 mod events;
 mod input;
+mod state;
 
 use std::collections::HashMap;
 
@@ -11,13 +13,16 @@ use kymo_event::{
 };
 use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind};
 
-use self::input::{Input, LONGEST};
-use super::output::{self, Out, Output};
+use self::ahead::{exits_alone, tasks_at_first};
+use self::input::Input;
+use self::state::{Open, Stack, State, Task as Caller};
+use super::output::{self, Out, Output, Told};
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, ReadError, Source};
 
-/// So many lines of a file are looked at, to know whether calls come as their exits alone.
-const LINES_LOOKED_AT: usize = 20_000;
+/// What a user should know of a text without times.
+const UNTIMED: &str = "the text has no times: they are made of the durations that it states, for each thread by itself, \
+     and are no more than an order; durations are those by the wall that the text states";
 
 /// What a text is by its first lines.
 pub(super) enum Recognised {
@@ -60,8 +65,17 @@ pub(super) struct TextSource {
     output: Output,
     wanted: Wanted,
     functions: HashMap<String, FunctionId>,
+    /// The places of the streams of CPUs, and where the text has no times, of threads.
     streams: HashMap<u32, usize>,
-    cpus: Vec<CpuText>,
+    of_threads: HashMap<i32, usize>,
+    /// What is known of each stream.
+    states: Vec<State>,
+    /// The tasks of CPUs before the first that the text tells, as the first switch tells.
+    first_tasks: HashMap<u32, i32>,
+    /// The open calls of each task.
+    stacks: HashMap<Caller, Stack>,
+    /// The latest time of all, where the text has none.
+    latest: Time,
     /// The stream and the CPU of the last event.
     last_place: (usize, Option<u32>),
     /// Whether calls come as their exits alone: known, or as long as no entry was met.
@@ -69,30 +83,20 @@ pub(super) struct TextSource {
     /// Whether system calls are calls: not where functions are traced.
     has_graph: bool,
     has_functions: bool,
+    has_lost: bool,
     is_untimed: bool,
     unknown: u64,
     ended: bool,
 }
 
-/// What is known of a CPU.
-#[derive(Default)]
-struct CpuText {
-    task: Option<i32>,
-    /// The time of the last event.
-    last: Time,
-    any: bool,
-    /// The ends of the last calls of the task that were told at their ends, by depth; for text without times.
-    ends: Vec<(u32, Time)>,
-    /// The calls that are open, for text without times: when they began.
-    open: Vec<(u32, Time)>,
-}
-
 impl TextSource {
     pub(super) fn new(peek: Peek, options: &OpenOptions) -> Result<Self, OpenError> {
         let name = peek.path().display().to_string();
+        let mut first_tasks = HashMap::new();
         let (input, exits_alone) = match peek.file().cloned() {
             Some(bytes) => {
                 let alone = exits_alone(&bytes);
+                first_tasks = tasks_at_first(&bytes);
                 (Input::File(bytes, 0), Some(alone))
             }
             None => {
@@ -126,11 +130,16 @@ impl TextSource {
             wanted: options.wanted,
             functions: HashMap::new(),
             streams: HashMap::new(),
-            cpus: Vec::new(),
+            of_threads: HashMap::new(),
+            states: Vec::new(),
+            stacks: HashMap::new(),
+            first_tasks,
+            latest: Time(0),
             last_place: (0, None),
             exits_alone,
             has_graph: false,
             has_functions: false,
+            has_lost: false,
             is_untimed: false,
             unknown: 0,
             ended: false,
@@ -160,7 +169,32 @@ impl TextSource {
             cpu: cpu.map(Cpu),
             ..StreamInfo::default()
         });
-        self.cpus.push(CpuText::default());
+        self.states.push(State {
+            task: cpu.and_then(|cpu| self.first_tasks.get(&cpu).copied()),
+            ..State::default()
+        });
+        place
+    }
+
+    /// The place of the stream of what happens on a CPU. Without times each thread has a clock of its own, and so a
+    /// stream; what is no thread's has that of the CPU.
+    fn place(&mut self, of_cpu: usize, pid: Option<i32>, thread: Option<ThreadId>) -> usize {
+        let (Some(pid), Some(thread), true) = (pid, thread, self.is_untimed) else {
+            return of_cpu;
+        };
+        if let Some(known) = self.of_threads.get(&pid) {
+            return *known;
+        }
+        let place = self.info.streams.len();
+        let comm = self.info.identities.thread_name(thread);
+        self.info.streams.push(StreamInfo {
+            name: format!("{}-{pid}", comm.unwrap_or("<...>")),
+            space: self.output.space,
+            thread: Some(thread),
+            ..StreamInfo::default()
+        });
+        self.of_threads.insert(pid, place);
+        self.states.push(State::default());
         place
     }
 
@@ -170,22 +204,19 @@ impl TextSource {
             Line::Switch { cpu, from, to } => {
                 let place = self.stream(Some(cpu));
                 self.met(from);
-                let time = self.task_time(to.pid);
                 self.met(to);
-                if let Some(state) = self.cpus.get_mut(place) {
+                if let Some(state) = self.states.get_mut(place) {
                     state.task = Some(to.pid);
-                    // Without times each CPU has a clock of its own, and a thread takes its with it.
-                    if self.is_untimed {
-                        state.last = state.last.max(time);
-                        state.open.clear();
-                        state.ends.clear();
-                    }
                 }
             }
             Line::Lost { cpu, events } => {
-                let place = self.stream(Some(cpu));
+                self.has_lost = true;
+                let of_cpu = self.stream(Some(cpu));
+                let pid = self.states.get(of_cpu).and_then(|state| state.task);
+                let thread = pid.and_then(|pid| self.output.thread(pid, &mut self.info.identities));
+                let place = self.place(of_cpu, pid, thread);
                 let (any, last) = self
-                    .cpus
+                    .states
                     .get(place)
                     .map_or((false, Time(0)), |it| (it.any, it.last));
                 // What was before the first event of a CPU is not missing in the text.
@@ -216,12 +247,6 @@ impl TextSource {
         }
     }
 
-    /// The time of a task's last event on any CPU.
-    fn task_time(&self, pid: i32) -> Time {
-        let of_task = self.cpus.iter().filter(|cpu| cpu.task == Some(pid));
-        of_task.map(|cpu| cpu.last).max().unwrap_or_default()
-    }
-
     /// A task stands in the text with its name, which some columns cut.
     fn met(&mut self, task: Task<'_>) -> Option<ThreadId> {
         let thread = self.output.thread(task.pid, &mut self.info.identities)?;
@@ -235,38 +260,40 @@ impl TextSource {
     }
 
     fn event(&mut self, event: &TextEvent<'_>, batch: &mut Batch) {
-        let place = self.stream(event.cpu);
-        self.last_place = (place, event.cpu);
+        let of_cpu = self.stream(event.cpu);
         if let Some(task) = event.task {
             self.met(task);
         }
-        let Some(state) = self.cpus.get_mut(place) else {
+        if event.time.is_none() && !self.is_untimed {
+            self.is_untimed = true;
+            self.info.untimed = true;
+            self.info.remarks.push(UNTIMED.to_owned());
+        }
+        let Some(state) = self.states.get_mut(of_cpu) else {
             return;
         };
         if let Some(task) = event.task {
             state.task = Some(task.pid);
         }
         let pid = state.task;
-        state.any = true;
         let thread = pid.and_then(|pid| self.output.thread(pid, &mut self.info.identities));
+        let place = self.place(of_cpu, pid, thread);
+        self.last_place = (place, event.cpu);
+        if let Some(state) = self.states.get_mut(place) {
+            state.any = true;
+        }
         let at = At {
             place,
             cpu: event.cpu,
-            pid,
+            // Without times no thread takes a CPU from another one.
+            pid: pid.filter(|_| !self.is_untimed),
+            task: Caller::new(pid, event.cpu),
             thread,
             flags: event.flags,
             time: event
                 .time
                 .map(|time| Time(i64::try_from(time).unwrap_or(i64::MAX))),
         };
-        if at.time.is_none() && !self.is_untimed {
-            self.is_untimed = true;
-            self.info.steps_back = true;
-            self.info.remarks.push(
-                "the text has no times: they are made of durations, for each CPU by itself"
-                    .to_owned(),
-            );
-        }
         match &event.kind {
             TextKind::Entry { function, depth } => self.entry(function, *depth, &at, batch),
             TextKind::Leaf {
@@ -310,7 +337,7 @@ impl TextSource {
 
     /// The time of an event: that of its line, or that of the CPU's clock; never before the one before.
     fn now(&mut self, at: &At<'_>) -> Time {
-        let Some(state) = self.cpus.get_mut(at.place) else {
+        let Some(state) = self.states.get_mut(at.place) else {
             return Time(0);
         };
         state.last = at.time.map_or(state.last, |time| time.max(state.last));
@@ -323,16 +350,39 @@ impl TextSource {
             self.exits_alone = Some(false);
             self.output.settle_all(batch);
         }
-        let time = self.now(at);
         let function = self.function(function);
-        if let Some(state) = self.cpus.get_mut(at.place) {
-            state.open.retain(|(open, _)| *open < depth);
-            state.open.push((depth, time));
-        }
+        let Some(state) = self.states.get_mut(at.place) else {
+            return;
+        };
+        let stack = self.stacks.entry(at.task).or_default();
+        let latest = stack.is_empty().then_some(self.latest);
+        let time = state.enter(at.time, latest);
+        let missing = stack.open(Open {
+            depth,
+            begin: time,
+            function,
+        });
+        self.put_missing(missing, time, at, batch);
         let row = at.row(RowKind::Enter, time).function(Some(function));
         self.put(row, at, "funcgraph_entry", batch, |_| {
             vec![Field::new("depth", u64::from(depth))]
         });
+    }
+
+    /// The exits of calls are missing, as the depth of what follows shows.
+    fn put_missing(&mut self, missing: Vec<Open>, time: Time, at: &At<'_>, batch: &mut Batch) {
+        // An interrupt between a call's end and the writing of its exit is as deep as the call: nothing is missing then.
+        for open in missing.into_iter().filter(|_| self.has_lost) {
+            let ago = time.since(open.begin).unwrap_or_default();
+            let gap = output::gap(
+                Gap::MissingExit { ago },
+                time,
+                id(at.place),
+                at.cpu.map(Cpu),
+            );
+            let row = gap.row.at(at.cpu.map(Cpu), at.thread);
+            self.output.put(Out { row, ..gap }, batch);
+        }
     }
 
     fn exit(
@@ -345,17 +395,16 @@ impl TextSource {
         batch: &mut Batch,
     ) {
         self.has_graph = true;
-        let function = function.map(|name| self.function(name));
-        let Some(state) = self.cpus.get_mut(at.place) else {
+        let named = function.map(|name| self.function(name));
+        let Some(state) = self.states.get_mut(at.place) else {
             return;
         };
-        let begin = state.open.iter().rfind(|(open, _)| *open == depth).copied();
-        state.open.retain(|(open, _)| *open < depth);
+        let stack = self.stacks.entry(at.task).or_default();
+        let (open, missing) = stack.close(depth, named);
         let known = duration.and_then(|duration| i64::try_from(duration).ok());
         // The duration has more digits than the time.
-        let exact = begin
-            .zip(known)
-            .map(|((_, begin), it)| Time(begin.0.saturating_add(it)));
+        let exact = open.zip(known);
+        let exact = exact.map(|(open, it)| Time(open.begin.0.saturating_add(it)));
         let time = match (exact, at.time) {
             (Some(exact), Some(time)) if (exact.0 - time.0).abs() > 1_000_000 && is_record => time,
             (Some(exact), _) => exact,
@@ -365,8 +414,13 @@ impl TextSource {
         };
         let time = time.max(state.last);
         state.last = time;
+        self.latest = self.latest.max(time);
+        self.put_missing(missing, time, at, batch);
+        // Where exits may be missing, the depth tells of which call it is.
+        let by_depth = open.filter(|_| self.has_lost).map(|open| open.function);
+        let function = named.or(by_depth);
         let mut row = at.row(RowKind::Exit, time).function(function);
-        row.named = function.is_some();
+        row.named = named.is_some();
         row.record = is_record;
         self.put(row, at, "funcgraph_exit", batch, |_| {
             let mut fields = vec![Field::new("depth", u64::from(depth))];
@@ -387,28 +441,19 @@ impl TextSource {
         let duration = i64::try_from(duration).unwrap_or(i64::MAX);
         let now = self.now(at);
         let span = match at.time {
-            Some(end) => (Time(end.0.saturating_sub(duration)), end),
+            Some(_) => (Time(now.0.saturating_sub(duration)), now),
             None => {
-                let Some(state) = self.cpus.get_mut(at.place) else {
+                let Some(state) = self.states.get_mut(at.place) else {
                     return;
                 };
-                // Behind the call before it that is not one of its own, around those that are.
-                let before = state.ends.iter().filter(|(other, _)| *other <= depth);
-                let before = before.map(|(_, end)| *end).max().unwrap_or_default();
-                let has_inner = state.ends.iter().any(|(other, _)| *other > depth);
-                let begin = match has_inner {
-                    true => Time(now.0.saturating_sub(duration)).max(before),
-                    false => now,
-                };
-                let end = Time(begin.0.saturating_add(duration));
-                state.ends.retain(|(other, _)| *other < depth);
-                state.ends.push((depth, end));
-                state.last = state.last.max(end);
-                (begin, end)
+                let span = state.call(depth, duration, self.latest);
+                self.latest = self.latest.max(span.1);
+                span
             }
         };
         self.has_graph = true;
-        self.whole_call(function, (depth, false), span, at, batch);
+        let is_exact = at.time.is_none();
+        self.whole_call(function, (depth, is_exact), span, at, batch);
     }
 
     fn whole_call(
@@ -436,52 +481,10 @@ impl TextSource {
                 Field::new("depth", u64::from(depth)),
                 Field::new("duration", duration),
             ];
-            (kind, "funcgraph_exit".into(), fields)
+            Told::record(kind, "funcgraph_exit".into(), fields, end)
         });
         self.output
             .put_call(out(enter, None), out(exit, event), (depth, is_exact), batch);
-    }
-
-    fn called(&mut self, function: &str, parent: &str, at: &At<'_>, batch: &mut Batch) {
-        if !self.has_functions {
-            self.has_functions = true;
-            self.info.remarks.push(super::NO_ENDS.to_owned());
-        }
-        let time = self.now(at);
-        let id = self.function(function);
-        let row = at.row(RowKind::Enter, time).function(Some(id));
-        self.put(row, at, "function", batch, |_| {
-            vec![Field::new("parent", parent)]
-        });
-        let mut exit = at.row(RowKind::Exit, time).function(Some(id));
-        exit.record = false;
-        let out = Out {
-            row: exit,
-            pid: at.pid,
-            event: None,
-        };
-        self.output.put(out, batch);
-    }
-
-    /// A caller in the stack that the event before has.
-    fn caller(&mut self, caller: &str, batch: &mut Batch) {
-        let (place, cpu) = self.last_place;
-        let Some(state) = self.cpus.get(place) else {
-            return;
-        };
-        let (time, pid) = (state.last, state.task);
-        let at = At {
-            place,
-            cpu,
-            pid,
-            thread: pid.and_then(|pid| self.output.thread(pid, &mut self.info.identities)),
-            flags: "",
-            time: None,
-        };
-        let row = at.row(RowKind::Other, time);
-        self.put(row, &at, "caller", batch, |_| {
-            vec![Field::new("function", caller)]
-        });
     }
 
     /// Puts a row, with name and fields if they are wanted.
@@ -507,7 +510,7 @@ impl TextSource {
                 row: &row,
                 event: None,
             };
-            (event.kind(), name.to_owned().into(), fields)
+            Told::record(event.kind(), name.to_owned().into(), fields, row.time)
         });
         let out = Out {
             row,
@@ -523,27 +526,12 @@ fn id(place: usize) -> StreamId {
     StreamId(u32::try_from(place).unwrap_or(u32::MAX))
 }
 
-/// Whether calls come as their exits alone: no line tells of an entry.
-fn exits_alone(bytes: &[u8]) -> bool {
-    let mut exits = 0u32;
-    for line in bytes.split(|byte| *byte == b'\n').take(LINES_LOOKED_AT) {
-        let line = line.get(..LONGEST).unwrap_or(line);
-        if let Line::Event(event) = text::line(&String::from_utf8_lossy(line)) {
-            match event.kind {
-                TextKind::Entry { .. } | TextKind::Leaf { .. } => return false,
-                TextKind::Exit { .. } | TextKind::Call { .. } => exits += 1,
-                _ => {}
-            }
-        }
-    }
-    exits > 0
-}
-
 /// Where an event is.
 struct At<'a> {
     place: usize,
     cpu: Option<u32>,
     pid: Option<i32>,
+    task: Caller,
     thread: Option<ThreadId>,
     flags: &'a str,
     time: Option<Time>,

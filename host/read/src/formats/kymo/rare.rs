@@ -202,6 +202,7 @@ impl<'a> Record<'a> {
             kind: self.kind(dialect, identities),
             named: false,
             record: true,
+            stamp: None,
             name: Cow::Borrowed(self.id.name()),
             fields,
         }

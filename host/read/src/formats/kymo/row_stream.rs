@@ -525,6 +525,7 @@ fn gap_event(place: &Row, time: Time, gap: Gap) -> Event {
         kind: EventKind::Gap(gap),
         named: false,
         record: false,
+        stamp: None,
         name: "".into(),
         fields: Vec::new(),
     }

@@ -171,6 +171,7 @@ impl RecordSource {
             kind,
             named: false,
             record: true,
+            stamp: None,
             name: Cow::Borrowed(""),
             fields: Vec::new(),
         }
@@ -271,6 +272,7 @@ impl RecordSource {
             stream,
             cpu: Some(Cpu(record.cpu.into())),
             record: false,
+            stamp: None,
             ..self.event(EventKind::Gap(gap), Time(record.time))
         };
         batch.push_event(event);

@@ -218,6 +218,7 @@ impl Meaning {
             kind: EventKind::Gap(gap),
             named: false,
             record: false,
+            stamp: None,
             name: "".into(),
             fields: Vec::new(),
         });
@@ -475,6 +476,7 @@ impl Out<'_, '_> {
             kind,
             named: false,
             record: true,
+            stamp: None,
             name: match wanted {
                 true => fields::name(self.of, self.packet).into(),
                 false => "".into(),

@@ -231,6 +231,7 @@ impl DumpSource {
             kind: EventKind::Gap(gap),
             named: false,
             record: false,
+            stamp: None,
             name: "".into(),
             fields: Vec::new(),
         });
@@ -295,6 +296,7 @@ impl DumpSource {
             kind,
             named: record.kind == RecordType::Exit,
             record: true,
+            stamp: None,
             name: record.kind.name().into(),
             // There are no others than calls and switches.
             fields: match self.wanted {
@@ -322,6 +324,7 @@ impl DumpSource {
             kind: EventKind::Other,
             named: false,
             record: true,
+            stamp: None,
             name: "profile".into(),
             // They are all that there is.
             fields,

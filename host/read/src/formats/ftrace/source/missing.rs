@@ -1,11 +1,9 @@
 //! Calls whose exits are found to be missing, by depths or because a thread begins another system call.
 
-use kymo_event::{Batch, EventKind, Gap, RowKind, Time, TraceInfo};
+use kymo_event::{Batch, EventKind, Gap, RowKind, TraceInfo};
 
-use kymo_ftrace::Trace;
-
-use super::{At, Reader, time};
-use crate::formats::ftrace::output::Out;
+use super::{At, Reader};
+use crate::formats::ftrace::output::{Out, Told};
 
 impl Reader {
     /// A system call begins or ends.
@@ -20,8 +18,13 @@ impl Reader {
         let function = info.identities.function_named(self.output.space, name);
         // A thread is in one system call at most.
         match kind {
-            RowKind::Enter => self.stacks.enter(at.task(), function, 0, at.time),
-            _ => self.stacks.exit(at.task(), function, 0, || None),
+            RowKind::Enter => {
+                self.stacks.leave(at.task(), 0);
+                self.stacks.enter(at.task(), function, 0, (at.time, None));
+            }
+            _ => {
+                self.stacks.exit(at.task(), function, 0, None);
+            }
         }
         self.put_missing(at, batch);
         let mut row = at.row(kind).function(Some(function));
@@ -39,26 +42,22 @@ impl Reader {
 
     #[inline(never)]
     fn put_some_missing(&mut self, at: &At<'_>, batch: &mut Batch) {
-        for entered in std::mem::take(&mut self.stacks.missing) {
+        for (entered, entry) in std::mem::take(&mut self.stacks.missing) {
+            if let Some(entry) = entry {
+                self.output.release(entry);
+            }
             let ago = at.time.since(entered).unwrap_or_default();
             let mut row = at.row(RowKind::Rare);
             row.record = false;
             let out = Out {
                 row,
                 pid: Some(at.pid),
-                event: Some((
+                event: Some(Told::unnamed(
                     EventKind::Gap(Gap::MissingExit { ago }),
-                    "".into(),
-                    Vec::new(),
+                    at.time,
                 )),
             };
             self.output.put(out, batch);
         }
     }
-}
-
-/// A time of the clock of a record's CPU, not later than the record and not much earlier; `None` if the clock of the trace
-/// is another one.
-pub(super) fn local(trace: &Trace, ticks: u64, at: &At<'_>) -> Option<Time> {
-    (ticks <= at.ticks).then(|| time(trace.timing.nanoseconds(ticks, at.place.cpu)))
 }

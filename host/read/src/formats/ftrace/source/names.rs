@@ -4,7 +4,7 @@ use kymo_event::{Batch, EventKind, InterruptId, InterruptKind, Irq, RowKind, Tra
 use kymo_ftrace::Scope;
 
 use super::{At, Reader};
-use crate::formats::ftrace::output::Out;
+use crate::formats::ftrace::output::{Out, Told};
 
 impl Reader {
     /// The name of a task stands in a record.
@@ -81,7 +81,7 @@ impl Reader {
         let out = Out {
             row,
             pid: None,
-            event: Some((kind, "".into(), Vec::new())),
+            event: Some(Told::unnamed(kind, at.time)),
         };
         self.output.put(out, batch);
     }

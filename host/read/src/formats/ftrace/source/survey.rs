@@ -15,9 +15,22 @@ pub(super) struct Kinds {
     pub(super) entries: u64,
     pub(super) exits: u64,
     pub(super) functions: u64,
+    /// Exits whose calls ended just before the record's timestamp.
+    local: u64,
 }
 
+/// An exit is recorded within so many ticks of the clock after its call ended, as a rule.
+const SOON: u64 = 100_000;
+
+/// So many exits show by which clock the kernel took the times of calls.
+const EXITS: u64 = 64;
+
 impl Kinds {
+    /// Whether records are stamped by the clock by which the kernel takes the times of calls: its `local` clock.
+    pub(super) const fn is_local(&self) -> bool {
+        self.exits > 0 && self.local * 4 >= self.exits * 3
+    }
+
     pub(super) fn of(trace: &Trace, meanings: &[Option<Meaning>], bytes: &[u8]) -> Self {
         let mut kinds = Self::default();
         let mut records = Records::new(trace, bytes);
@@ -26,14 +39,19 @@ impl Kinds {
             if let Step::Record(record) = step {
                 match meaning_of(trace, meanings, record.data) {
                     Some(Meaning::Entry { .. }) => kinds.entries += 1,
-                    Some(Meaning::Exit(_)) => kinds.exits += 1,
+                    Some(Meaning::Exit(exit)) => {
+                        let ended = trace.scope().field(&exit.rettime, record.data);
+                        let since = record.ticks.checked_sub(ended);
+                        kinds.exits += 1;
+                        kinds.local += u64::from(since.is_some_and(|since| since < SOON));
+                    }
                     Some(Meaning::Function { .. }) => kinds.functions += 1,
                     _ => {}
                 }
             }
             left -= 1;
             // Of a trace that has both, no more is to be known.
-            if left == 0 || kinds.entries > 0 && kinds.exits > 0 {
+            if left == 0 || kinds.entries > 0 && kinds.exits >= EXITS {
                 break;
             }
         }
@@ -81,6 +99,13 @@ pub(super) fn remarks(trace: &Trace, kinds: &Kinds) -> Vec<String> {
                 remarks.push(format!("the kernel {what}: {count} on CPU {cpu}"));
             }
         }
+    }
+    if kinds.entries > 0 && kinds.exits > 0 && !kinds.is_local() {
+        remarks.push(
+            "calls begin and end with their records, some 100 ns late: the kernel took their times by another clock than \
+             those of records"
+                .to_owned(),
+        );
     }
     if kinds.functions > 0 {
         remarks.push(NO_ENDS.to_owned());

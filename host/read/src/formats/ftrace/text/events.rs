@@ -3,9 +3,9 @@
 use kymo_event::{Batch, Cpu, EventKind, Field, InterruptKind, Irq, RowKind, Wanted};
 use kymo_ftrace::text::{self, Task};
 
-use super::{At, TextSource};
+use super::{At, Caller, TextSource};
 use crate::formats::ftrace::meaning::SOFTIRQS;
-use crate::formats::ftrace::output::Out;
+use crate::formats::ftrace::output::{Out, Told};
 
 impl TextSource {
     /// An event of any other name.
@@ -20,7 +20,7 @@ impl TextSource {
         let row = |kind| at.row(kind, time);
         let show = |_: &mut Self| shown(body, &fields);
         match name {
-            "sched_switch" => {
+            "sched_switch" if at.time.is_some() => {
                 if let (Some(previous), Some(next)) = (number("prev_pid"), number("next_pid")) {
                     let tasks = [(previous, "prev_comm"), (next, "next_comm")];
                     let threads = tasks.map(|(pid, comm)| {
@@ -29,15 +29,19 @@ impl TextSource {
                     });
                     let cpu = at.cpu.map(Cpu);
                     let [left, entered] = threads;
+                    let after = At {
+                        pid: Some(next),
+                        ..*at
+                    };
                     let mut out = row(RowKind::SwitchedOut).at(cpu, left);
                     if left.is_some() {
                         out.record = entered.is_none();
                         match out.record {
-                            true => self.put(out, at, "sched_switch", batch, show),
+                            true => self.put(out, &after, "sched_switch", batch, show),
                             false => self.output.put(
                                 Out {
                                     row: out,
-                                    pid: None,
+                                    pid: Some(next),
                                     event: None,
                                 },
                                 batch,
@@ -47,15 +51,12 @@ impl TextSource {
                     match entered {
                         Some(_) => {
                             let into = row(RowKind::SwitchedIn).at(cpu, entered);
-                            self.put(into, at, "sched_switch", batch, show);
+                            self.put(into, &after, "sched_switch", batch, show);
                         }
                         None if left.is_none() => {
                             self.put(row(RowKind::Other), at, name, batch, show);
                         }
                         None => {}
-                    }
-                    if let Some(cpu) = at.cpu.filter(|_| !self.output.is_sorted()) {
-                        self.output.switched(cpu, next);
                     }
                     return;
                 }
@@ -71,7 +72,12 @@ impl TextSource {
                     let out = Out {
                         row: row(RowKind::Rare),
                         pid: at.pid,
-                        event: Some((EventKind::Ready { thread }, event.0.into(), event.1)),
+                        event: Some(Told::record(
+                            EventKind::Ready { thread },
+                            event.0.into(),
+                            event.1,
+                            time,
+                        )),
                     };
                     return self.output.put(out, batch);
                 }
@@ -124,6 +130,52 @@ impl TextSource {
             }
         }
         self.put(row(RowKind::Other), at, name, batch, show);
+    }
+
+    /// A function is called, and nothing tells of its end.
+    pub(super) fn called(&mut self, function: &str, parent: &str, at: &At<'_>, batch: &mut Batch) {
+        if !self.has_functions {
+            self.has_functions = true;
+            self.info
+                .remarks
+                .push(crate::formats::ftrace::NO_ENDS.to_owned());
+        }
+        let time = self.now(at);
+        let id = self.function(function);
+        let row = at.row(RowKind::Enter, time).function(Some(id));
+        self.put(row, at, "function", batch, |_| {
+            vec![Field::new("parent", parent)]
+        });
+        let mut exit = at.row(RowKind::Exit, time).function(Some(id));
+        exit.record = false;
+        let out = Out {
+            row: exit,
+            pid: at.pid,
+            event: None,
+        };
+        self.output.put(out, batch);
+    }
+
+    /// A caller in the stack that the event before has.
+    pub(super) fn caller(&mut self, caller: &str, batch: &mut Batch) {
+        let (place, cpu) = self.last_place;
+        let Some(state) = self.states.get(place) else {
+            return;
+        };
+        let (time, pid) = (state.last, state.task);
+        let at = At {
+            place,
+            cpu,
+            pid: pid.filter(|_| !self.is_untimed),
+            task: Caller::new(pid, cpu),
+            thread: pid.and_then(|pid| self.output.thread(pid, &mut self.info.identities)),
+            flags: "",
+            time: None,
+        };
+        let row = at.row(RowKind::Other, time);
+        self.put(row, &at, "caller", batch, |_| {
+            vec![Field::new("function", caller)]
+        });
     }
 }
 

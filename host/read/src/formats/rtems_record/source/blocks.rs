@@ -134,6 +134,7 @@ impl RecordSource {
             cpu: u32::try_from(number).ok().map(Cpu),
             thread,
             record: false,
+            stamp: None,
             name: Cow::Borrowed(match event {
                 EventId::REGISTERS => "registers",
                 EventId::BUFFER => "buffer",

@@ -1,0 +1,93 @@
+//! Exits of calls, whose records say when the calls began and ended.
+
+use kymo_event::{Batch, EventKind, RowKind, Time, TraceInfo, Wanted};
+use kymo_ftrace::Trace;
+
+use super::{At, Reader, time};
+use crate::formats::ftrace::meaning::Exit;
+use crate::formats::ftrace::output::{Out, Told};
+
+impl Reader {
+    /// The end of a call, whose record says when it began and ended.
+    #[inline]
+    pub(super) fn exit(
+        &mut self,
+        exit: &Exit,
+        at: &At<'_>,
+        info: &mut TraceInfo,
+        batch: &mut Batch,
+    ) {
+        let function = self.function(self.field(&exit.func, at.data), info);
+        let depth = self.field(&exit.depth, at.data);
+        let (begin, end) = match self.is_local {
+            true => (
+                local(&self.trace, self.field(&exit.calltime, at.data), at),
+                local(&self.trace, self.field(&exit.rettime, at.data), at),
+            ),
+            false => (None, None),
+        };
+        let entry = self.stacks.exit(at.task(), function, depth, begin);
+        self.put_missing(at, batch);
+        let mut row = at.row(RowKind::Exit).function(Some(function));
+        row.named = true;
+        let out = self.out(row, at);
+        let end = end.unwrap_or(at.time);
+        self.output.put_exit(
+            out,
+            end,
+            entry.map(|it| (it, begin.unwrap_or(at.time))),
+            batch,
+        );
+        if let Some(moved) = self.output.moved() {
+            self.stacks.renumber(&moved);
+        }
+    }
+
+    /// An exit without an entry: the kernel records it alone if the call took long enough.
+    pub(super) fn whole_call(
+        &mut self,
+        exit: &Exit,
+        at: &At<'_>,
+        info: &mut TraceInfo,
+        batch: &mut Batch,
+    ) {
+        let function = self.function(self.field(&exit.func, at.data), info);
+        let begin = self.field(&exit.calltime, at.data);
+        let end = self.field(&exit.rettime, at.data);
+        let depth = u32::try_from(self.field(&exit.depth, at.data)).unwrap_or(0);
+        // Both are of the local clock, which need not be that of the trace.
+        let since = at.ticks.wrapping_sub(end);
+        let duration = i64::try_from(end.wrapping_sub(begin)).unwrap_or(0);
+        let is_local = since < 1_000_000_000;
+        let end = match is_local {
+            true => time(self.trace.timing.nanoseconds(end, at.place.cpu)),
+            false => at.time,
+        };
+        let begin = Time(end.0.saturating_sub(duration));
+        let mut enter = at.row(RowKind::Enter).function(Some(function));
+        enter.time = begin;
+        enter.record = false;
+        let mut left = at.row(RowKind::Exit).function(Some(function));
+        left.time = end;
+        left.named = true;
+        let details = (self.wanted == Wanted::Everything).then(|| self.details(at));
+        let kind = EventKind::Exit {
+            function: Some(function),
+        };
+        let out = |row, event| Out {
+            row,
+            pid: Some(at.pid),
+            event,
+        };
+        let event = details.map(|(name, fields)| Told::record(kind, name, fields, at.time));
+        let depth = depth.min(1 << 16);
+        self.output
+            .put_call(out(enter, None), out(left, event), (depth, is_local), batch);
+    }
+}
+
+/// A time of the clock of a record's CPU, not later than the record and not much earlier; `None` if the clock of the trace
+/// is another one.
+fn local(trace: &Trace, ticks: u64, at: &At<'_>) -> Option<Time> {
+    (ticks <= at.ticks).then(|| time(trace.timing.nanoseconds(ticks, at.place.cpu)))
+}

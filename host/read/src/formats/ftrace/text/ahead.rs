@@ -1,0 +1,40 @@
+//! What a file of text shows before its lines are events: a pipe has to do without.
+
+use std::collections::HashMap;
+
+use kymo_ftrace::text::{self, Line, TextKind};
+
+use super::input::LONGEST;
+
+/// So many lines of a file are looked at.
+const LINES_LOOKED_AT: usize = 20_000;
+
+/// Whether calls come as their exits alone: no line tells of an entry.
+pub(super) fn exits_alone(bytes: &[u8]) -> bool {
+    let mut exits = 0u32;
+    for line in bytes.split(|byte| *byte == b'\n').take(LINES_LOOKED_AT) {
+        let line = line.get(..LONGEST).unwrap_or(line);
+        if let Line::Event(event) = text::line(&String::from_utf8_lossy(line)) {
+            match event.kind {
+                TextKind::Entry { .. } | TextKind::Leaf { .. } => return false,
+                TextKind::Exit { .. } | TextKind::Call { .. } => exits += 1,
+                _ => {}
+            }
+        }
+    }
+    exits > 0
+}
+
+/// The tasks that CPUs run at first, as far as the first switches tell.
+pub(super) fn tasks_at_first(bytes: &[u8]) -> HashMap<u32, i32> {
+    let mut tasks = HashMap::new();
+    for line in bytes.split(|byte| *byte == b'\n').take(LINES_LOOKED_AT) {
+        let line = line.get(..LONGEST).unwrap_or(line);
+        if line.windows(2).any(|two| two == b"=>")
+            && let Line::Switch { cpu, from, .. } = text::line(&String::from_utf8_lossy(line))
+        {
+            tasks.entry(cpu).or_insert(from.pid);
+        }
+    }
+    tasks
+}

@@ -1,0 +1,167 @@
+//! What is known of a stream of text, and the calls that are open in each task.
+//!
+//! Text without times states durations. Each thread has a clock of its own, by which its calls follow each other without
+//! a pause, and what a call made stands at its beginning: so all are as long as the text says. What CPUs did at one time
+//! cannot be known; a thread in which nothing is open goes on where all others are, since lines are in order.
+
+use kymo_event::{FunctionId, Time};
+
+/// A CPU, or a thread.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Of a CPU: the task that it runs.
+    pub(super) task: Option<i32>,
+    /// The time of the last event.
+    pub(super) last: Time,
+    pub(super) any: bool,
+    /// Where calls began that were told at their ends: the first at each depth since the last further out.
+    pub(super) ended: Vec<(u32, Time)>,
+}
+
+/// A thread, or what is none on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Task {
+    Thread(i32),
+    Cpu(Option<u32>),
+}
+
+impl Task {
+    /// The task of this number, on this CPU.
+    pub(super) fn new(pid: Option<i32>, cpu: Option<u32>) -> Self {
+        match pid {
+            Some(pid @ 1..) => Self::Thread(pid),
+            _ => Self::Cpu(cpu),
+        }
+    }
+}
+
+/// The calls that are open in a task, the innermost last.
+#[derive(Debug, Default)]
+pub(super) struct Stack(Vec<Open>);
+
+/// A call that is open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open {
+    pub(super) depth: u32,
+    pub(super) begin: Time,
+    pub(super) function: FunctionId,
+}
+
+/// Deeper calls are not followed.
+const DEEPEST: usize = 1 << 12;
+
+impl State {
+    /// The time of an entry: that of its line, or of the clock. `latest` is the latest of all clocks, at which a task
+    /// goes on that has no open call.
+    pub(super) fn enter(&mut self, time: Option<Time>, latest: Option<Time>) -> Time {
+        self.last = self.last.max(time.or(latest).unwrap_or(self.last));
+        self.last
+    }
+
+    /// A call that is told at its end, without times: when it begins and ends. It encloses those before it that are
+    /// deeper.
+    pub(super) fn call(&mut self, depth: u32, duration: i64, latest: Time) -> (Time, Time) {
+        let mut begin = match self.ended.is_empty() {
+            true => self.last.max(Time(latest.0.saturating_sub(duration))),
+            false => self.last,
+        };
+        while let Some((_, first)) = self.ended.pop_if(|(inner, _)| *inner > depth) {
+            begin = first;
+        }
+        let end = Time(begin.0.saturating_add(duration)).max(self.last);
+        self.last = end;
+        let is_first = self.ended.last().is_none_or(|(last, _)| *last < depth);
+        match depth {
+            // Nothing encloses it.
+            0 => self.ended.clear(),
+            _ if is_first && self.ended.len() < DEEPEST => self.ended.push((depth, begin)),
+            _ => {}
+        }
+        (begin, end)
+    }
+}
+
+impl Stack {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A call begins. Those that are not further out have ended: they are given back, the innermost first.
+    pub(super) fn open(&mut self, call: Open) -> Vec<Open> {
+        let missing = self.take(|open| open.depth >= call.depth);
+        if self.0.len() < DEEPEST {
+            self.0.push(call);
+        }
+        missing
+    }
+
+    /// A call ends at this depth, of this function if that is known. The open call that it is, and those that have ended
+    /// before.
+    pub(super) fn close(
+        &mut self,
+        depth: u32,
+        function: Option<FunctionId>,
+    ) -> (Option<Open>, Vec<Open>) {
+        let mut missing = self.take(|open| open.depth > depth);
+        let found = self.0.pop_if(|open| open.depth == depth);
+        let fits = |open: &Open| function.is_none_or(|function| open.function == function);
+        let ended = found.filter(fits);
+        if ended.is_none() {
+            missing.extend(found);
+        }
+        (ended, missing)
+    }
+
+    fn take(&mut self, ended: impl Fn(&Open) -> bool) -> Vec<Open> {
+        let mut taken = Vec::new();
+        while let Some(open) = self.0.pop_if(|open| ended(open)) {
+            taken.push(open);
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_told_at_their_ends_enclose_deeper_ones_and_keep_their_durations() {
+        let mut state = State::default();
+        let mut call = |depth, duration, latest| {
+            let (begin, end) = state.call(depth, duration, Time(latest));
+            (begin.0, end.0)
+        };
+        assert_eq!(call(3, 5, 0), (0, 5));
+        assert_eq!(call(2, 7, 0), (0, 7));
+        assert_eq!(call(3, 3, 0), (7, 10));
+        // Others have gone on meanwhile, which is no reason to be longer.
+        assert_eq!(call(1, 40, 900), (0, 40));
+        assert_eq!(call(0, 45, 900), (0, 45));
+        // The next one is where the others are.
+        assert_eq!(call(1, 100, 900), (800, 900));
+        assert_eq!(call(0, 120, 900), (800, 920));
+    }
+
+    #[test]
+    fn depths_tell_which_call_ends_and_which_exits_are_missing() {
+        let mut stack = Stack::default();
+        let call = |depth, function| Open {
+            depth,
+            begin: Time(0),
+            function: FunctionId(function),
+        };
+        for (depth, function) in [(0, 10), (1, 11), (2, 12)] {
+            assert!(stack.open(call(depth, function)).is_empty());
+        }
+        let (ended, missing) = stack.close(1, None);
+        assert_eq!(ended.map(|open| open.function), Some(FunctionId(11)));
+        let functions = |calls: Vec<Open>| calls.iter().map(|it| it.function.0).collect::<Vec<_>>();
+        assert_eq!(functions(missing), [12]);
+        assert_eq!(functions(stack.open(call(0, 21))), [10]);
+        let (ended, missing) = stack.close(0, Some(FunctionId(99)));
+        assert!(ended.is_none());
+        assert_eq!(functions(missing), [21]);
+        assert!(stack.is_empty());
+    }
+}
