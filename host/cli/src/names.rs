@@ -160,6 +160,8 @@ pub fn choose(
         }
         let identities = &info.identities;
         let told_before = info.format == KYMO || !identities.functions().is_empty();
+        // Interrupts are met on the way.
+        let told_before = told_before && !is_irq(text);
         if plain && told_before && !is_named(text, identities) {
             return Err(unknown(symbols, text, carries_names(identities), LISTED));
         }
@@ -173,6 +175,12 @@ const KYMO: &str = "kymo";
 
 /// Where the names of functions are to be found.
 const LISTED: &str = "`kymo report --sort name` lists the functions of the trace";
+
+/// Whether this is what an interrupt without a name is called.
+fn is_irq(text: &str) -> bool {
+    let number = text.strip_prefix("irq ");
+    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+}
 
 /// Whether the trace tells a function or interrupt of this name.
 fn is_named(wanted: &str, identities: &Identities) -> bool {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use kymo_analysis::call_tree::{CallTree, Frame, Group, View};
-use kymo_analysis::calls::{CallId, Callee, Step, TrackId};
+use kymo_analysis::calls::{CallId, Callee, End, How, Step, TrackId};
 use kymo_analysis::replay::{Observer, Options, Origin, Replay};
 use kymo_analysis::selection::Selection;
 use kymo_analysis::spread::{Spread, bucket_of};
@@ -153,10 +153,18 @@ pub fn show(
             origin: kymo_event::Time(0),
         };
         let short = |duration| Human(duration).to_string().trim().to_owned();
+        let End { how, doubt, .. } = call.end;
+        let is_part = call.end.clipped || matches!(how, How::Open | How::RecordingOff);
         let mut title = format!(
-            "{}: {}, at {} s",
+            "{}: {}{}{}, at {} s",
             escaped(&names.callee(&info.identities, callee)),
+            if is_part { "≥" } else { "" },
             short(call.end.duration.unwrap_or_default()),
+            if doubt.any() || matches!(how, How::Repaired(_)) {
+                "?"
+            } else {
+                ""
+            },
             begin.to_string().trim(),
         );
         if let Some(thread) = call.thread {

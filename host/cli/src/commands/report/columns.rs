@@ -66,7 +66,7 @@ pub enum Value<'e> {
     Time(Duration),
     /// A time that is a lower bound.
     AtLeast(Duration),
-    /// A time that a clock makes doubtful.
+    /// A time that a clock or a loss makes doubtful.
     Doubtful(Duration),
     /// A part of the whole.
     Share(Duration, Whole),

@@ -127,10 +127,11 @@ impl Doubts {
                 doubts.join(", ")
             ));
         }
-        if clock > 0 {
+        if doubtful.max(clock) > 0 {
             context.note(format_args!(
-                "MIN and MAX with a ? may be wrong: the clock stepped back or was uncertain during {}",
-                counted(clock, "call")
+                "AVG, MIN and MAX with a ? may be wrong: during {} events were lost, the clock was uncertain, or an \
+                 interrupt's beginning is missing",
+                counted(doubtful.max(clock), "call")
             ));
         }
         if jumped > 0 {

@@ -339,7 +339,7 @@ fn at_least(entry: &Entry, time: Duration, most: Option<Duration>) -> Value<'sta
 }
 
 fn complete(entry: &Entry, time: Duration) -> Value<'static> {
-    match (entry.row.complete, entry.row.clock) {
+    match (entry.row.complete, entry.row.clock.max(entry.row.doubtful)) {
         (0, _) => Value::None,
         (_, 0) => Value::Time(time),
         _ => Value::Doubtful(time),
