@@ -136,6 +136,8 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
                 unmatched: 1,
                 clock_hz: identity.clock_hz,
                 recorded: 1_000_000,
+                replaced: 0,
+                replaced_total: 0,
             };
             let entry = Entry {
                 address: 0x0800_0101,

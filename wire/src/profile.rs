@@ -10,8 +10,9 @@ use crate::event::{ByteOrder, WordSize};
 /// The first four bytes of a table, in the byte order of the target: `KYPF` on a big-endian one.
 pub const TABLE_MAGIC: u32 = 0x4B59_5046;
 
-/// The version of the table's layout.
-pub const TABLE_VERSION: u16 = 1;
+/// The version of the table's layout. Tables of version 1 are read too: they end behind the ticks recorded, and
+/// their targets replaced no function.
+pub const TABLE_VERSION: u16 = 2;
 
 /// What precedes the entries.
 ///
@@ -28,6 +29,8 @@ pub const TABLE_VERSION: u16 = 1;
 /// | 32 | u64 | unmatched exits |
 /// | 40 | u64 | ticks a second |
 /// | 48 | u64 | ticks recorded |
+/// | 56 | u64 | functions replaced (from version 2 on) |
+/// | 64 | u64 | ticks of their totals (from version 2 on) |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableHeader {
     /// The order of bytes of the whole table.
@@ -38,7 +41,8 @@ pub struct TableHeader {
     pub entries: u32,
     /// How many the table can hold.
     pub slots: u32,
-    /// Calls that were not counted because every slot was taken by other functions.
+    /// Calls that are in no entry: every slot near their function's place was taken, or the function was replaced
+    /// since. So many calls may be missing from any entry.
     pub no_slot: u64,
     /// Calls that were not counted because the shadow stack of their thread was full, or there
     /// was no shadow stack left for the thread.
@@ -51,11 +55,37 @@ pub struct TableHeader {
     pub clock_hz: u64,
     /// For how many ticks the table has been recording.
     pub recorded: u64,
+    /// How often a function took the slot of another one, that with the lowest total near its place.
+    pub replaced: u64,
+    /// The totals of the functions that were replaced, in ticks: so much may be missing from any entry's total.
+    pub replaced_total: u64,
 }
 
 impl TableHeader {
     /// The size in bytes.
-    pub const BYTES: usize = 56;
+    pub const BYTES: usize = 72;
+
+    /// The size of a header of version 1.
+    const BYTES_1: usize = 56;
+
+    /// How long the header at the front of these bytes is; `None` if they are too few to tell, or it is none that is
+    /// defined here.
+    pub fn length(bytes: &[u8]) -> Option<usize> {
+        let bytes: &[u8; 8] = bytes.get(..8)?.try_into().ok()?;
+        let order = Self::order(bytes)?;
+        match get(bytes, 4, 2, order) {
+            1 => Some(Self::BYTES_1),
+            version if version == u64::from(TABLE_VERSION) => Some(Self::BYTES),
+            _ => None,
+        }
+    }
+
+    /// The order of the bytes of a table, by its magic number.
+    fn order(bytes: &[u8; 8]) -> Option<ByteOrder> {
+        [ByteOrder::Little, ByteOrder::Big]
+            .into_iter()
+            .find(|&order| get(bytes, 0, 4, order) == u64::from(TABLE_MAGIC))
+    }
 
     /// The header as bytes.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
@@ -72,6 +102,8 @@ impl TableHeader {
             self.unmatched,
             self.clock_hz,
             self.recorded,
+            self.replaced,
+            self.replaced_total,
         ] {
             out.put(value, 8);
         }
@@ -81,13 +113,12 @@ impl TableHeader {
     /// Reads the header at the front of `bytes`; `None` if they are too few, or the magic number,
     /// version or word size is none that is defined here.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; Self::BYTES] = bytes.get(..Self::BYTES)?.try_into().ok()?;
-        let order = [ByteOrder::Little, ByteOrder::Big]
-            .into_iter()
-            .find(|&order| get(bytes, 0, 4, order) == u64::from(TABLE_MAGIC))?;
-        if get(bytes, 4, 2, order) != u64::from(TABLE_VERSION) {
-            return None;
-        }
+        let bytes = bytes.get(..Self::length(bytes)?)?;
+        let order = Self::order(bytes.first_chunk()?)?;
+        let of_version_2 = |at| match bytes.len() {
+            Self::BYTES => get(bytes, at, 8, order),
+            _ => 0,
+        };
         Some(Self {
             order,
             word: WordSize::from_bits(u32::from(bytes[6]) * 8)?,
@@ -98,6 +129,8 @@ impl TableHeader {
             unmatched: get(bytes, 32, 8, order),
             clock_hz: get(bytes, 40, 8, order),
             recorded: get(bytes, 48, 8, order),
+            replaced: of_version_2(56),
+            replaced_total: of_version_2(64),
         })
     }
 }
@@ -221,10 +254,25 @@ mod tests {
                     unmatched: 3,
                     clock_hz: 25_000_000,
                     recorded: u64::MAX,
+                    replaced: 4,
+                    replaced_total: 1 << 41,
                 };
                 let bytes = header.to_bytes();
                 assert_eq!(TableHeader::read(&bytes), Some(header));
-                assert_eq!(TableHeader::read(&bytes[..55]), None);
+                assert_eq!(TableHeader::read(&bytes[..71]), None);
+                // As of version 1.
+                let mut old = bytes;
+                old[4..6].copy_from_slice(match order {
+                    ByteOrder::Little => &[1, 0],
+                    ByteOrder::Big => &[0, 1],
+                });
+                let expected = TableHeader {
+                    replaced: 0,
+                    replaced_total: 0,
+                    ..header
+                };
+                assert_eq!(TableHeader::read(&old[..56]), Some(expected));
+                assert_eq!(TableHeader::read(&old[..55]), None);
                 for recursive in [false, true] {
                     let entry = Entry {
                         address: 0x0800_0101,
@@ -247,9 +295,11 @@ mod tests {
     fn unknown_versions_are_refused() {
         let mut bytes = [0; TableHeader::BYTES];
         assert_eq!(TableHeader::read(&bytes), None);
-        bytes[..8].copy_from_slice(b"KYPF\0\x02\x04\0");
+        bytes[..8].copy_from_slice(b"KYPF\0\x03\x04\0");
         assert_eq!(TableHeader::read(&bytes), None);
-        bytes[5] = 1;
-        assert!(TableHeader::read(&bytes).is_some());
+        for version in [1, 2] {
+            bytes[5] = version;
+            assert!(TableHeader::read(&bytes).is_some());
+        }
     }
 }

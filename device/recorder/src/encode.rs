@@ -45,7 +45,7 @@ mod seen;
 pub(crate) use driver::{Alone, Depth, Driver, Found, Need, Tries};
 #[cfg(feature = "cost")]
 pub(crate) use probe::Scratch;
-pub(crate) use record::Record;
+use record::Record;
 pub(crate) use seen::Seen;
 
 /// One stream of packets of events.

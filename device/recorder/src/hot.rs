@@ -275,10 +275,6 @@ impl Cursor {
     ) -> bool {
         let layout = T::LAYOUT;
         let (short, long) = (Form::EnterShort, Form::EnterLong);
-        let fits = |form, distance: usize, number: usize| {
-            distance >> layout.shape.time_bits(form) == 0
-                && number as u64 >> layout.shape.function_bits(form) == 0
-        };
         if self.at() as usize >= end {
             return false;
         }
@@ -286,9 +282,9 @@ impl Cursor {
         // Each form by itself, so that its shifts and masks are constants.
         // SAFETY: by this function's contract; `at` is below `end`.
         unsafe {
-            if fits(short, distance, number) {
+            if fits::<T>(short, distance, number) {
                 self.write(layout, short, now, number as u32);
-            } else if fits(long, distance, number) {
+            } else if fits::<T>(long, distance, number) {
                 self.write(layout, long, now, number as u32);
             } else {
                 return false;
@@ -400,6 +396,14 @@ impl Default for Cursor {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Whether a time this far from the last one, and a function of this number, fit an entry of this form. (A compiler
+/// that is to make code small would call a closure.)
+#[inline(always)]
+fn fits<T: Target>(form: Form, distance: usize, number: usize) -> bool {
+    let shape = T::LAYOUT.shape;
+    distance >> shape.time_bits(form) == 0 && number as u64 >> shape.function_bits(form) == 0
 }
 
 /// Stores the low `bytes` bytes of `value` at `at`, in this byte order, and anything behind them up

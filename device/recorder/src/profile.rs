@@ -21,23 +21,14 @@
 //!   Both are counted as unmatched.
 //! - Calls that are open when recording is turned off are counted as unmatched, and nowhere else.
 //!
-//! What interrupts find. On bare metal an event is recorded with interrupts masked, and the table
-//! brought up to date after that, in steps of which each is masked for a few instructions. An
-//! interrupt that strikes in between records events of its own, which lie behind this one in time. It
-//! leaves its stack as it found it; so all that an event must know of the moment at which it was
-//! recorded is how far the stack's clock was behind, and how much of its time was charged to calls
-//! that had ended: a [`Moment`]. A stack carries the sum of all that has been charged, not each call
-//! that of its own callees: then the end of a call changes nothing that belongs to another call.
+//! An event updates the table in the masked run that records it, so the table says to the tick what the trace
+//! says, wherever interrupts strike. That run is bounded but for three things, which are as long as a stack is deep:
+//! a call of a function that may be open already (its stack is searched), a jump, and an exit without an entry.
 //!
-//! Where a stack is emptied before the first step, its mark is another one. If that was done by turning
-//! recording off, and nobody has the stack by then, a call that had ended before is still charged, and no
-//! longer counted as one that was open. If it was clearing, nothing more is done, nor is it if clearing
-//! comes between later steps.
-//!
-//! One thing is not exact: a handler that is a function like any other to the recorder, because nobody says
-//! that it is an interrupt's, and that strikes between the record and the first step. If it calls the very
-//! function that is entered or left there, it is not seen that this call is (or is not) a recursive one: its
-//! time is in the function's total once too often, or not at all. All else is exact then too.
+//! A full table. A function that finds no free slot near its place takes that of the function with the lowest total
+//! there, in a masked run of its own ([`Profile::replace`]). What that function had is counted: its calls as calls
+//! without a slot, its total, and that a function was replaced. A function that is open in a thread is not replaced;
+//! one that is open in an interrupt's handler may be, and its call then counts as one without a slot.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -62,8 +53,8 @@ mod turn;
 pub(crate) use home::Home;
 pub use slot::Slot;
 use slot::{LEAST, MOST, OWN, PROBES, RECURSIVE, TOTAL};
+pub use stack::Frame;
 use stack::{BARRIER, NO_SLOT, OUTERMOST, Stack};
-pub use stack::{Frame, Moment};
 
 /// The most stacks there can be: one bit each in a slot.
 pub const MAX_STACKS: u32 = 32;
@@ -88,16 +79,17 @@ pub fn check_stacks(stacks: u32, depth: u32) -> Result<(), SetupError> {
 /// What did not fit, and other counts of a table: each stays at 2^32 - 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Calls that were not counted because every slot was taken by other functions.
+    /// Calls that are in no slot: every one near the function's place was taken, or given to another function since.
     pub no_slot: u32,
     /// Calls that were not counted because their stack was full, or there was none left.
     pub too_deep: u32,
     /// Exits without an entry, and entries without an exit of their own.
     pub unmatched: u32,
+    /// How often a function took the slot of another one.
+    pub replaced: u32,
 }
 
-/// The accumulators of one CPU or thread. For one context at a time, but for
-/// [`enter_at`](Self::enter_at) and [`exit_at`](Self::exit_at).
+/// The accumulators of one CPU or thread. For one context at a time.
 ///
 /// (In this order what is used most takes the shortest instructions of a small processor.)
 #[cfg_attr(target_pointer_width = "32", repr(C))]
@@ -107,6 +99,9 @@ pub struct Profile<T> {
     unmatched: AtomicU32,
     too_deep: AtomicU32,
     no_slot: AtomicU32,
+    replaced: AtomicU32,
+    /// The function of a call for which there was no slot, to be given another one's; 0: none.
+    wanting: Cell<usize>,
     /// The stack that runs.
     running: Cell<Option<Stack>>,
     /// The stack of the thread that runs, or will when all interrupts have ended.
@@ -117,16 +112,22 @@ pub struct Profile<T> {
     on: Cell<bool>,
     /// How many slots are looked at for a function.
     probes: Cell<u8>,
-    /// Twice how often it has been cleared; odd while it is, beside whoever records.
-    clears: Cell<u16>,
+    /// It is being cleared, beside whoever records.
+    paused: Cell<bool>,
     /// Frames a stack; 0: there is no table.
     depth: Cell<u16>,
+    /// The most calls of a stack that have a frame.
+    most: Cell<u16>,
     slots: Cell<*const Slot>,
     /// The first stack, behind which the others follow.
     frames: Cell<Option<Stack>>,
     slot_count: Cell<u32>,
+    /// In how many places a function may be looked for first.
+    places: Cell<u32>,
     /// How long the table has been kept; while it is, the time at which that would have been nothing.
     recorded: LongCell,
+    /// The totals of the functions that were replaced.
+    replaced_total: LongCell,
     target: PhantomData<T>,
 }
 
@@ -137,17 +138,22 @@ impl<T: Target> Profile<T> {
             slots: Cell::new(null()),
             frames: Cell::new(None),
             slot_count: Cell::new(0),
+            places: Cell::new(0),
+            wanting: Cell::new(0),
             running: Cell::new(None),
             thread: Cell::new(None),
             depth: Cell::new(0),
+            most: Cell::new(0),
             stacks: Cell::new(0),
             interrupts: Cell::new(0),
             on: Cell::new(false),
             probes: Cell::new(0),
-            clears: Cell::new(0),
+            paused: Cell::new(false),
             no_slot: AtomicU32::new(0),
             too_deep: AtomicU32::new(0),
             unmatched: AtomicU32::new(0),
+            replaced: AtomicU32::new(0),
+            replaced_total: LongCell::new(0),
             recorded: LongCell::new(0),
             target: PhantomData,
         }
@@ -183,9 +189,12 @@ impl<T: Target> Profile<T> {
         // SAFETY: by this function's contract.
         self.frames.set(Some(unsafe { Stack::new(frames) }));
         self.slot_count.set(slot_count);
-        self.probes.set(slot_count.min(PROBES) as u8);
+        let probes = slot_count.min(PROBES);
+        self.probes.set(probes as u8);
+        self.places.set(slot_count - probes + 1);
         self.stacks.set(stacks as u8);
         self.depth.set(depth as u16);
+        self.most.set(depth as u16 - 1);
         self.on.set(false);
         self.clear(0);
         Ok(())
@@ -210,7 +219,13 @@ impl<T: Target> Profile<T> {
     /// Whether there is a table that takes events: it is not being cleared.
     #[inline(always)]
     pub fn is_kept(&self) -> bool {
-        self.exists() && self.clears.get().is_multiple_of(2)
+        self.exists() && !self.paused.get()
+    }
+
+    /// Whether the table, which exists, takes no events: it is being cleared.
+    #[inline(always)]
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.get()
     }
 
     /// What did not fit. Anybody may ask at any time.
@@ -219,6 +234,7 @@ impl<T: Target> Profile<T> {
             no_slot: self.no_slot.load(Ordering::Relaxed),
             too_deep: self.too_deep.load(Ordering::Relaxed),
             unmatched: self.unmatched.load(Ordering::Relaxed),
+            replaced: self.replaced.load(Ordering::Relaxed),
         }
     }
 
@@ -255,248 +271,217 @@ impl<T: Target> Profile<T> {
     /// `function` was entered at `now`, in `thread` if no interrupt is being served.
     #[inline(always)]
     pub fn enter(&self, now: u64, thread: usize, function: usize) {
-        self.be_run(now, thread);
-        match &self.moment(now) {
-            Some(at) => self.begin(at, function),
-            None => self.lose_call(),
+        self.enter_only(now, thread, function);
+        if self.is_wanting() {
+            self.replace();
+        }
+    }
+
+    /// The same, after which the table may [want](Self::is_wanting) a slot.
+    #[inline(always)]
+    pub(crate) fn enter_only(&self, now: u64, thread: usize, function: usize) {
+        match self.runs(now, thread) {
+            Some(stack) => self.begin(stack, now, function, None),
+            None => self.count(&self.too_deep, 1),
         }
     }
 
     /// `function` was left at `now`.
     #[inline(always)]
     pub fn exit(&self, now: u64, thread: usize, function: usize) {
-        self.be_run(now, thread);
-        if let Some(at) = &self.moment(now) {
-            self.leave(at, function, 0);
+        if let Some(stack) = self.runs(now, thread) {
+            self.end(stack, now, function);
         }
     }
 
-    /// Nothing runs: a thread that records something runs from then on.
-    #[inline(always)]
-    pub(crate) fn is_idle(&self) -> bool {
-        self.running.get().is_none() && self.interrupts.get() == 0
-    }
-
-    /// Counts a call for which there is no stack.
-    pub(crate) fn lose_call(&self) {
-        self.count(&self.too_deep, 1);
-    }
-
-    /// Notes what there is to know of the moment `now`; `None` if no stack runs. 0 stands for a moment that is
-    /// told later, for it need not be held: if an event that is recorded next is indeed the
-    /// next one, it was right. (In its place: it is too much to be handed on.)
+    /// The same on the stack that runs.
     #[inline(never)]
-    pub fn note_moment(&self, place: &mut Option<Moment>, now: u64) {
-        // (A compiler would have what is looked at here passed one by one.)
-        let it = T::somewhere(self);
-        *place = match it.running.get() {
-            None => None,
-            Some(stack) => {
-                let head = stack.head();
-                Some(Moment {
-                    call: Frame {
-                        start: Cell::new(now.wrapping_sub(head.start.get())),
-                        charged: Cell::new(head.charged.get()),
-                        ..Frame::default()
-                    },
-                    mark: Cell::new(stack.mark()),
-                    stack,
-                    clears: it.clears.get(),
-                })
+    pub(crate) fn end(&self, stack: Stack, now: u64, function: usize) {
+        let head = stack.head();
+        let open = stack.open();
+        // (None is one too many.)
+        if open.wrapping_sub(1) < u32::from(self.most.get()) {
+            // SAFETY: so many are open.
+            let frame = unsafe { stack.frame(open) };
+            if frame.address.get() == function {
+                head.mark.set(open - 1);
+                return self.close(head, now, frame, function);
             }
+        }
+        self.leave(stack, now, function, 0);
+    }
+
+    /// The stack that runs.
+    #[inline(always)]
+    pub(crate) fn running(&self) -> Option<Stack> {
+        self.running.get()
+    }
+
+    /// The stack that runs: that of this thread if nobody did.
+    #[inline(always)]
+    fn runs(&self, now: u64, thread: usize) -> Option<Stack> {
+        let running = self.running.get();
+        if running.is_some() {
+            return running;
+        }
+        self.wake(now, thread);
+        self.running.get()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&self, now: u64, thread: usize) {
+        if self.exists() && self.interrupts.get() == 0 {
+            self.switched_in(now, thread);
+        }
+    }
+
+    /// A call of this function began, of which the [slot](Self::find) is known if it is in the table. If no slot is free
+    /// for it the table [wants](Self::is_wanting) one.
+    #[inline(never)]
+    pub(crate) fn begin(&self, stack: Stack, now: u64, function: usize, known: Option<&Slot>) {
+        let Some(frame) = self.push(stack, now, function) else {
+            return self.count(&self.too_deep, 1);
         };
-    }
-
-    /// The same of a moment at which nobody comes in between.
-    #[inline(always)]
-    pub fn moment(&self, now: u64) -> Option<Moment> {
-        let mut moment = None;
-        self.note_moment(&mut moment, now);
-        moment
-    }
-
-    /// `function` was entered at `now`, of which the rest is known. Interrupts may be let go.
-    #[inline(always)]
-    pub fn enter_at(&self, at: &Moment, now: u64, function: usize) {
-        if cfg!(feature = "profile") {
-            at.is_at(now);
-            self.begin(at, function);
+        let mut word = NO_SLOT;
+        match known
+            .filter(|slot| slot.address.get() == function)
+            .or_else(|| self.slot(function))
+        {
+            Some(slot) => word = self.open(stack, slot),
+            None => self.want(function),
         }
+        frame.extra.set(0);
+        frame.mark.set(word);
     }
 
-    /// `function` was left at `now`, of which the rest is known. Interrupts may be let go.
-    #[inline(always)]
-    pub fn exit_at(&self, at: &Moment, now: u64, function: usize) {
-        if cfg!(feature = "profile") {
-            at.is_at(now);
-            self.leave(at, function, 0);
-        }
-    }
-
-    /// A call of this function began.
+    #[cold]
     #[inline(never)]
-    fn begin(&self, at: &Moment, function: usize) {
-        at.call.address.set(function);
-        let mut lost = &self.too_deep;
-        let mut slot = None;
-        if at.mark.get().open() + 1 < self.depth.get().into() {
-            lost = &self.no_slot;
-            slot = self.slot(function);
-            if let Some(slot) = slot {
-                lost = &self.unmatched;
-                let mut word = self.word(slot);
-                // (The stack of interrupts, on which those that nest are no callers, has no bit.)
-                let surely_not = at.stack.head().extra.get() & !slot.active.get();
-                if surely_not != 0 || !at.has(function) {
-                    word |= OUTERMOST;
-                }
-                at.call.mark.set(word);
-            }
-        }
-        if self.push(at, slot) != 0 || slot.is_none() {
-            self.count(lost, 1);
+    fn want(&self, function: usize) {
+        if self.wanting.replace(function) != 0 {
+            // An interrupt's, before the one that was to be replaced for the thread.
+            self.count(&self.no_slot, 1);
         }
     }
 
-    /// There is one call more, or one handler, of which `at` knows all: 0 then. It is something else that is
-    /// returned if the stack has been emptied since.
-    #[inline(never)]
-    fn push(&self, at: &Moment, slot: Option<&Slot>) -> u32 {
-        let head = at.stack.head();
-        let mark = at.mark.get();
-        let next = mark.open() + 1;
-        let mut frame = &at.call;
-        if next < self.depth.get().into() {
-            // SAFETY: it is the next one, and there is room.
-            frame = unsafe { at.stack.frame(next) };
+    /// Whether a function that was entered is to be [given](Self::replace) another one's slot.
+    #[inline(always)]
+    pub(crate) fn is_wanting(&self) -> bool {
+        cfg!(feature = "profile") && self.wanting.get() != 0
+    }
+
+    /// There is one call more, or one handler; `None` if it does not fit.
+    #[inline(always)]
+    fn push(&self, stack: Stack, now: u64, function: usize) -> Option<&'static Frame> {
+        let head = stack.head();
+        let open = stack.open() + 1;
+        head.mark.set(open);
+        if open > self.most.get().into() {
+            return None;
         }
-        let frame = T::somewhere(frame);
-        let bit = head.extra.get();
-        let was = T::hold();
-        let differs = if T::SINGLE {
-            head.mark.get().wrapping_sub(mark.0)
+        // SAFETY: it is the next one, and there is room.
+        let frame = unsafe { stack.frame(open) };
+        frame.address.set(function);
+        frame.start.set(now.wrapping_sub(head.start.get()));
+        frame.charged.set(head.charged.get());
+        Some(frame)
+    }
+
+    /// The newest call is one of this slot's function: what its frame says of that.
+    #[inline(always)]
+    fn open(&self, stack: Stack, slot: &Slot) -> u32 {
+        let bit = stack.head().extra.get();
+        let active = slot.active.get();
+        slot.active.set(active | bit);
+        let word = self.word(slot);
+        // (The stack of interrupts, on which those that nest are no callers, has no bit.)
+        if bit & !active != 0 || !stack.calls_again() {
+            word | OUTERMOST
         } else {
-            0
-        };
-        if differs == 0 {
-            head.mark.set(mark.more().0);
-            if !ptr::eq(frame, &at.call) {
-                // SAFETY: nobody holds on to what stands there.
-                unsafe { frame.become_like(&at.call) };
-            }
-            if let Some(slot) = slot {
-                slot.active.set(slot.active.get() | bit);
-            }
+            word
         }
-        T::let_go(was);
-        differs
     }
 
-    /// The function of this address (or the handler above the newest [`BARRIER`]) was left; or all calls but so
-    /// many, if any are to `stay`.
+    /// The function of this address (or the handler above the newest [`BARRIER`]) was left, which may not be the newest
+    /// call; or all calls but so many, if any are to `stay`.
+    #[cold]
     #[inline(never)]
-    fn leave(&self, at: &Moment, function: usize, stay: u32) {
-        at.call.address.set(function);
+    fn leave(&self, stack: Stack, now: u64, function: usize, stay: u32) {
+        let head = stack.head();
         loop {
-            let open = at.mark.get().open();
+            let open = stack.open();
             if open == stay {
                 if stay == 0 {
                     self.count(&self.unmatched, 1);
                 }
                 return;
             }
-            // One that did not fit took no time, and has no slot: it is like the one that begins now.
-            let mut frame = &at.call;
+            let mut ours = stay == 0;
             if open < self.depth.get().into() {
                 // SAFETY: so many are open.
-                frame = unsafe { at.stack.frame(open) };
+                let frame = unsafe { stack.frame(open) };
+                let address = frame.address.get();
+                ours &= address == function;
+                if address != BARRIER {
+                    self.end(stack, now, address);
+                } else if ours {
+                    // The one below did not run meanwhile, and made no calls.
+                    let duration = now
+                        .wrapping_sub(head.start.get())
+                        .wrapping_sub(frame.start.get());
+                    grow(&head.start, duration);
+                    head.charged.set(frame.charged.get());
+                } else {
+                    return self.count(&self.unmatched, 1);
+                }
             }
-            let address = frame.address.get();
-            let ours = address == function && stay == 0;
-            if !ours && address == BARRIER {
-                return self.count(&self.unmatched, 1);
-            }
-            if !self.close(at, frame) || ours {
+            // (One that did not fit took no time, and has no slot.)
+            head.mark.set(open - 1);
+            if ours {
                 return;
             }
             self.count(&self.unmatched, 1);
         }
     }
 
-    /// The newest call, which has this frame, ended; false if the stack is somebody else's by now.
+    /// The newest call, one of this function which has this frame, ended.
     #[inline(always)]
-    fn close(&self, at: &Moment, frame: &Frame) -> bool {
-        let head = at.stack.head();
-        // Behind the first step the frame may be an interrupt's.
+    fn close(&self, head: &Frame, now: u64, frame: &Frame, function: usize) {
+        let duration = now
+            .wrapping_sub(head.start.get())
+            .wrapping_sub(frame.start.get());
+        let charged = frame.charged.get();
+        let callees = head.charged.get().wrapping_sub(charged);
+        head.charged.set(charged.wrapping_add(duration));
         let word = frame.mark.get();
-        let duration = at.call.start.get().wrapping_sub(frame.start.get());
-        let charged = at.call.charged.get();
-        let mut own = frame.charged.get().wrapping_sub(charged);
-        if frame.address.get() == BARRIER {
-            // The one below did not run meanwhile, and made no calls.
-            grow(&head.start, duration);
-        } else {
-            own = own.wrapping_add(duration);
-        }
-        at.call.charged.set(charged.wrapping_add(own));
-        let mark = at.mark.get();
-        at.mark.set(mark.less());
-        let slot = T::somewhere(self.slot_of(word));
-        let outermost = word & OUTERMOST != 0;
-        let bit = head.extra.get();
-        let was = T::hold();
-        let found = head.mark.get();
-        if !T::SINGLE || found == mark.0 {
-            head.mark.set(mark.less().0);
-        } else if found == mark.emptied().0 {
-            // When recording was turned off it was only known to be open.
-            let unmatched = self.unmatched.load(Ordering::Relaxed);
-            self.unmatched
-                .store(unmatched.wrapping_sub(1), Ordering::Relaxed);
-        } else {
-            T::let_go(was);
-            return false;
-        }
-        grow(&head.charged, own);
-        if word == NO_SLOT {
-            T::let_go(was);
-            return true;
+        let Some(slot) = self.slot_of(word) else {
+            return;
+        };
+        if slot.address.get() != function {
+            // (Where it had none from the beginning it was counted then.)
+            return self.count(&self.no_slot, 1);
         }
         let active = slot.active.get();
-        slot.active.set(if outermost {
-            active & !bit
+        if word & OUTERMOST != 0 {
+            slot.active.set(active & !head.extra.get());
+            grow(&slot.times[TOTAL], duration);
         } else {
-            active | RECURSIVE
-        });
-        T::let_go(was);
-        let was = T::hold();
-        if self.clears.get() == at.clears {
-            let count = slot.count.get().wrapping_add(1);
-            if count != 0 {
-                slot.count.set(count);
-            }
-            grow(&slot.times[OWN], own);
-            if outermost {
-                grow(&slot.times[TOTAL], duration);
-            }
+            slot.active.set(active | RECURSIVE);
         }
-        T::let_go(was);
-        let was = T::hold();
-        if self.clears.get() == at.clears {
-            raise(&slot.times[LEAST], !duration);
-            raise(&slot.times[MOST], duration);
+        let count = slot.count.get().wrapping_add(1);
+        if count != 0 {
+            slot.count.set(count);
         }
-        T::let_go(was);
-        true
+        grow(&slot.times[OWN], duration.wrapping_sub(callees));
+        raise(&slot.times[LEAST], !duration);
+        raise(&slot.times[MOST], duration);
     }
 
     /// Counts losses.
     #[inline(never)]
     fn count(&self, counter: &AtomicU32, more: u32) {
-        let was = T::hold();
         let sum = counter.load(Ordering::Relaxed).saturating_add(more);
         counter.store(sum, Ordering::Relaxed);
-        T::let_go(was);
     }
 
     fn table(&self) -> &'static [Slot] {

@@ -161,6 +161,9 @@ impl<P: SinglePort + 'static> Single<P> {
             }
         }
         self.port.unmask(was);
+        if self.tabled_call::<EXIT>(hot, function) {
+            return;
+        }
         if self.turn_packet(hot) {
             return self.usual_call::<EXIT>(hot, config, function, caller);
         }
@@ -184,6 +187,34 @@ impl<P: SinglePort + 'static> Single<P> {
         } else if function == hot.gate.stopper() {
             self.stop(hot, edge);
         }
+    }
+
+    /// A call of which a table is kept, through a gate that seems open, as hooks that are not in assembly, or leave
+    /// this, do it: what is usual. False if it is another one.
+    #[inline(always)]
+    pub fn tabled_call<const EXIT: bool>(&self, hot: &Hot, function: usize) -> bool {
+        // (The address is not put together masked.)
+        let (this, hot) = (P::somewhere(self), P::somewhere(hot));
+        let cursor = &hot.cursor;
+        if !this.writer.is_tabled(function) || function == hot.gate.stopper() {
+            return false;
+        }
+        let slot = match EXIT {
+            true => None,
+            false => this.writer.find_slot(function),
+        };
+        let was = this.port.mask();
+        // SAFETY: the cursor is that of our stream, whose counter is there; it is closed when the gate is.
+        let done = !(P::GUARDED && this.inside.get())
+            && unsafe {
+                let now = low::<P>(this.port.read(cursor.counter.get()).into());
+                this.writer.call_direct::<EXIT>(cursor, now, function, slot)
+            };
+        this.port.unmask(was);
+        if !EXIT {
+            this.writer.replace(&this.steps(hot));
+        }
+        done
     }
 
     /// The stopper was entered or left while recording is on: its outermost return turns that off.

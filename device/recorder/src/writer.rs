@@ -1,7 +1,6 @@
 //! What one event does to a stream and a table: the part that all drivers share.
 
 use core::cell::Cell;
-use core::hint::black_box;
 
 use kymo_wire::event::EventId;
 use kymo_wire::link::SetupError;
@@ -14,7 +13,7 @@ use crate::encode::{Alone, Driver, Stream};
 use crate::event::Parts;
 use crate::gate::code;
 use crate::hot::low;
-use crate::profile::{Frame, Home, Moment, Profile, Slot};
+use crate::profile::{Frame, Home, Profile, Slot};
 use crate::{Edge, Event, Target};
 
 mod direct;
@@ -40,6 +39,8 @@ pub struct Writer<T> {
     asking: Cell<bool>,
     /// Call sites are recorded.
     sites: Cell<bool>,
+    /// A record and the table are all that entries and exits take, but for promoted functions.
+    tabled: Cell<bool>,
     /// It has been turned off since it was turned on.
     was_off: Cell<bool>,
     /// How many calls of the stopper are open, in the thread that entered it first.
@@ -89,6 +90,7 @@ impl<T: Target> Writer<T> {
             promoted: Promoted::new(0),
             asking: Cell::new(false),
             sites: Cell::new(false),
+            tabled: Cell::new(false),
             off_thread: Cell::new(0),
             was_off: Cell::new(false),
             stopper_depth: Cell::new(0),
@@ -176,11 +178,11 @@ impl<T: Target> Writer<T> {
     /// The fast path knows no tables, and asks nobody.
     fn choose_path(&self) {
         let asks = self.threads.get() == Threads::Asked;
-        let plain = self.promoted.get() == 0
-            && self.profile.table().is_none()
-            && !asks
-            && !self.keep_sites();
-        self.stream.set_fast(self.fast.get() && plain);
+        let plain = self.fast.get() && !asks && !self.keep_sites();
+        let table = self.profile.table().is_some();
+        self.stream
+            .set_fast(plain && !table && self.promoted.get() == 0);
+        self.tabled.set(plain && table);
         self.choose_direct();
     }
 
@@ -246,8 +248,7 @@ impl<T: Target> Writer<T> {
             driver.refuse(function);
             return true;
         }
-        if cfg!(feature = "promotions")
-            && self.promoted.get() & bit(function) != 0
+        if self.may_be_promoted(function)
             && let Some(promotion) = self.promotion(function)
         {
             return self.promote(driver, edge, function, caller, promotion);
@@ -269,75 +270,56 @@ impl<T: Target> Writer<T> {
     #[inline(never)]
     fn enter(&self, driver: &impl Driver, function: usize, caller: usize) -> bool {
         let caller = if self.keep_sites() { caller } else { 0 };
-        let (kept, mut moment) = (self.profile.is_kept(), None);
-        let ready = || {
-            if kept {
-                self.prepare(driver, &mut moment);
-            }
-        };
-        let recorded = match self.stream.enter(driver, function, caller, ready) {
+        let also = |now| self.account_call(now, Edge::Enter, function);
+        let recorded = match self.stream.enter(driver, function, caller, also) {
             Ok(recorded) => recorded,
-            Err((id, first, second)) => {
-                let moment = kept.then_some(&mut moment);
-                self.put(driver, id, first, second, moment)
-            }
+            Err(parts) => self.put(driver, parts, function),
         };
-        let Some(now) = recorded else {
-            return false;
-        };
-        if kept && let Some(table) = self.profile.get() {
-            match &moment {
-                Some(moment) => table.enter_at(moment, driver.whole(now), function),
-                None => table.lose_call(),
-            }
-        }
-        true
+        self.replace(driver);
+        recorded
     }
 
     #[inline(never)]
     fn exit(&self, driver: &impl Driver, function: usize) -> bool {
-        let (kept, mut moment) = (self.profile.is_kept(), None);
-        let ready = || {
-            if kept {
-                self.prepare(driver, &mut moment);
-            }
-        };
-        let recorded = match self.stream.exit(driver, function, ready) {
+        let also = |now| self.account_call(now, Edge::Exit, function);
+        match self.stream.exit(driver, function, also) {
             Ok(recorded) => recorded,
-            Err((id, first, second)) => {
-                let moment = kept.then_some(&mut moment);
-                self.put(driver, id, first, second, moment)
-            }
-        };
-        let Some(now) = recorded else {
-            return false;
-        };
-        if let Some(moment) = &moment
-            && let Some(table) = self.profile.get()
+            Err(parts) => self.put(driver, parts, function),
+        }
+    }
+
+    /// Brings the table up to date with a call, in the step that records it.
+    #[inline(always)]
+    fn account_call(&self, now: usize, edge: Edge, function: usize) {
+        if cfg!(feature = "profile") {
+            let id = match edge {
+                Edge::Enter => EventId::EnterFar,
+                Edge::Exit => EventId::ExitFar,
+            };
+            self.account_other(self.stream.whole(now), id, function);
+        }
+    }
+
+    /// Gives a function that was entered another one's slot, if the table is full.
+    #[inline(always)]
+    pub(crate) fn replace(&self, driver: &impl Driver) {
+        if let Some(table) = self.profile.get()
+            && table.is_wanting()
         {
-            table.exit_at(moment, driver.whole(now), function);
+            driver.apart(|| table.replace());
         }
-        true
     }
 
-    /// Notes what the table, which is kept, has to know of the moment at which a call is recorded. (One
-    /// piece of code for all that record calls, and in memory: else it is copied there masked.)
-    #[inline(never)]
-    fn prepare(&self, driver: &impl Driver, moment: &mut Option<Moment>) {
-        let Some(table) = self.profile.get() else {
-            return;
-        };
-        if table.is_idle() {
-            self.run_thread(driver, table);
-        }
-        table.note_moment(moment, 0);
+    /// The table, if it takes events.
+    #[inline(always)]
+    fn kept(&self) -> Option<&Profile<T>> {
+        self.profile.get().filter(|table| table.is_kept())
     }
 
-    /// The thread that is known runs, as nobody did.
-    #[cold]
-    #[inline(never)]
-    fn run_thread(&self, driver: &impl Driver, table: &Profile<T>) {
-        driver.apart(|| table.switched_in(driver.now(), self.stream.thread()));
+    /// Whether a function may be one of the promotions: most others are told apart by this alone.
+    #[inline(always)]
+    fn may_be_promoted(&self, function: usize) -> bool {
+        cfg!(feature = "promotions") && self.promoted.get() & bit(function) != 0
     }
 
     #[cold]
@@ -386,21 +368,13 @@ impl<T: Target> Writer<T> {
 
     /// Records what is neither an entry nor an exit; the result as of [`call`](Self::call).
     #[inline(always)]
-    pub(crate) fn other(&self, driver: &impl Driver, (id, first, second): Parts) -> bool {
-        self.put(driver, id, first, second, None).is_some()
+    pub(crate) fn other(&self, driver: &impl Driver, parts: Parts) -> bool {
+        self.put(driver, parts, 0)
     }
 
-    /// The same of anything but a usual entry or exit; of these with `moment`, to be kept up to date, if
-    /// there is a table. Returns the time, cut by [`low`](crate::hot::low).
+    /// The same of anything but a usual entry or exit; of these with their `function`.
     #[inline(never)]
-    fn put(
-        &self,
-        driver: &impl Driver,
-        id: EventId,
-        first: usize,
-        second: usize,
-        mut moment: Option<&mut Option<Moment>>,
-    ) -> Option<usize> {
+    fn put(&self, driver: &impl Driver, (id, first, second): Parts, function: usize) -> bool {
         let id = match id {
             EventId::IsrExitNamed if self.innermost() == Some(first as u16) => EventId::IsrExit,
             EventId::SwitchedIn | EventId::SwitchedOut => {
@@ -414,47 +388,34 @@ impl<T: Target> Writer<T> {
             _ => id,
         };
         let follows = (EventId::Context as u8..=EventId::IsrExitNamed as u8).contains(&(id as u8));
-        let accounted = moment.is_none() && self.profile.is_kept() && tells_table(id);
-        let ready = || {
-            if let Some(moment) = moment.as_deref_mut() {
-                self.prepare(driver, moment);
-            }
-        };
-        // Worked out here: a compiler would do it where interrupts are held off.
-        let plain = black_box(!accounted && !follows);
+        let accounted = self.profile.is_kept() && tells_table(id);
+        let subject = if function != 0 { function } else { first };
         let also = |now| {
             if accounted {
-                self.account_other(self.stream.whole(now), id, first);
+                self.account_other(self.stream.whole(now), id, subject);
             }
-            self.follow_parts(id, first);
+            if follows {
+                self.follow_apart(id, first);
+            }
         };
-        let discarded = || self.discarded(driver, id, first, accounted);
+        let discarded = || also(low::<T>(self.stream.last()));
         let parts = (id, first, second);
-        self.stream
-            .other(driver, parts, plain, ready, also, discarded)
-    }
-
-    /// What was discarded happened all the same, at the time that is returned, cut by [`low`].
-    #[cold]
-    #[inline(never)]
-    fn discarded(&self, driver: &impl Driver, id: EventId, first: usize, accounted: bool) -> usize {
-        driver.apart(|| {
-            let now = self.stream.last();
-            if cfg!(feature = "profile") && accounted {
-                self.account_other(now, id, first);
-            }
-            self.follow_apart(id, first);
-            low::<T>(now)
-        })
+        self.stream.other(driver, parts, also, discarded)
     }
 
     #[inline(never)]
     fn account_other(&self, now: u64, id: EventId, first: usize) {
-        let Some(profile) = self.profile.get() else {
+        let Some(profile) = self.kept() else {
             return;
         };
-        let thread = first;
+        let (thread, function) = (first, first);
         match id {
+            EventId::EnterFar | EventId::EnterFrom | EventId::EnterFarFrom => {
+                profile.enter_only(now, self.stream.thread(), function);
+            }
+            EventId::ExitNamed | EventId::ExitFar => {
+                profile.exit(now, self.stream.thread(), function);
+            }
             EventId::SwitchedIn => profile.switched_in(now, thread),
             EventId::SwitchedOut => profile.switched_out(now),
             EventId::Context if thread != self.stream.thread() => {

@@ -90,13 +90,17 @@ pub fn call(edge: Edge, function: usize, caller: usize) {
 /// What hooks in assembly leave to this: all that is not usual.
 #[cfg(kymo_assembly)]
 extern "C" fn slow_enter(function: usize, call_site: usize) {
-    slow(function, call_site, Edge::Enter);
+    if !RECORDER.tabled_call::<false>(&HOT, code(function)) {
+        slow(function, call_site, Edge::Enter);
+    }
 }
 
 /// The same of exits.
 #[cfg(kymo_assembly)]
 extern "C" fn slow_exit(function: usize, call_site: usize) {
-    slow(function, call_site, Edge::Exit);
+    if !RECORDER.tabled_call::<true>(&HOT, code(function)) {
+        slow(function, call_site, Edge::Exit);
+    }
 }
 
 #[cfg(kymo_assembly)]

@@ -7,10 +7,11 @@ use kymo_device_tests::Mock;
 use kymo_device_tests::Random;
 use kymo_device_tests::layout::Small;
 use kymo_recorder::Target;
+use kymo_recorder::link::SCRATCH_BYTES;
 use kymo_recorder::profile::{Frame, Profile as Table, Slot};
 use kymo_wire::event::Layout;
 use kymo_wire::link::Fault;
-use kymo_wire::profile::Entry;
+use kymo_wire::profile::{Entry, TableHeader};
 
 type Profile = Table<Mock<Small>>;
 
@@ -224,7 +225,7 @@ fn recursion_counts_once_in_the_total() {
 
 #[test]
 fn what_does_not_fit_is_counted() {
-    // One slot: the second function has none, but its caller's times are right all the same.
+    // One slot, whose function is open: the second one has none, but its caller's times are right all the same.
     let profile: Profile = table(1, 2, 4);
     profile.enter(0, 1, 0x100);
     profile.enter(10, 1, 0x200);
@@ -321,7 +322,7 @@ fn unusable_sizes_are_refused() {
         profile.isr_enter(1);
         profile.exit(2, 1, 0x100);
         profile.isr_exit(3);
-        let mut scratch = [0; 64];
+        let mut scratch = [0; SCRATCH_BYTES];
         assert!(profile.chunk(1, 1, 0, &mut scratch).is_none());
     }
 }
@@ -428,104 +429,6 @@ fn a_jump_ends_what_it_leaves_at_once_where_it_is_marked() {
     assert_eq!(profile.losses().unmatched, 2);
 }
 
-/// A machine on which a thread can be switched out, or interrupted, between a record and the table.
-struct Alone;
-
-impl Target for Alone {
-    const LAYOUT: Layout = <Mock<Small> as Target>::LAYOUT;
-    const SINGLE: bool = true;
-}
-
-/// All that is known of every function, and how many calls are unmatched.
-fn known(profile: &Table<Alone>) -> (BTreeMap<u64, Entry>, u32) {
-    let entries = (0..profile.slots()).filter_map(|n| profile.entry(n)?);
-    (
-        entries.map(|entry| (entry.address, entry)).collect(),
-        profile.losses().unmatched,
-    )
-}
-
-#[test]
-fn a_call_that_ended_before_recording_went_off_is_charged_after_that() {
-    for seed in 0..300 {
-        // The same run twice: an exit is put into the table before recording goes off, and after.
-        let [before, after] = [true, false].map(|before| {
-            let mut random = Random::new(seed);
-            let profile = table::<Alone>(64, 3, 6);
-            profile.switched_in(0, 1);
-            let mut now = 0;
-            let mut open = Vec::new();
-            for _ in 0..40 {
-                now += random.below(10);
-                if random.below(2) == 0 {
-                    open.push(0x100 + 16 * random.below(5) as usize);
-                    profile.enter(now, 1, open[open.len() - 1]);
-                } else if let Some(function) = open.pop() {
-                    profile.exit(now, 1, function);
-                }
-            }
-            // Not always the newest call's, and not always one's that is open.
-            let function = match (random.below(3), open.last()) {
-                (1.., Some(&newest)) => newest,
-                _ => 0x100 + 16 * random.below(8) as usize,
-            };
-            let at = profile.moment(0).expect("a thread runs");
-            let exit = |profile: &Table<Alone>| profile.exit_at(&at, now + 1, function);
-            if before {
-                exit(&profile);
-            }
-            // Another thread does that, later.
-            profile.record(now + 5, false);
-            if !before {
-                exit(&profile);
-            }
-            // What did not fit was told to be too deep; it may be unmatched too.
-            let fits = profile.losses().too_deep == 0;
-            (known(&profile), fits, profile.recorded(1000), open.len())
-        });
-        if before.1 {
-            assert_eq!(before, after, "seed {seed}");
-        }
-    }
-}
-
-#[test]
-fn a_call_that_ended_before_the_table_was_cleared_is_not_in_it() {
-    let profile = table::<Alone>(8, 3, 8);
-    profile.enter(0, 1, 0x10);
-    profile.enter(1, 1, 0x20);
-    let at = profile.moment(0).expect("a thread runs");
-    assert!(profile.pause());
-    profile.wipe();
-    profile.resume(100, true, 0);
-    // The same functions, of another thread.
-    profile.enter(110, 2, 0x20);
-    profile.exit_at(&at, 50, 0x20);
-    profile.exit(112, 2, 0x20);
-    let (entries, unmatched) = known(&profile);
-    assert_eq!(unmatched, 0);
-    assert_eq!(entries.len(), 1);
-    let entry = &entries[&0x20];
-    assert_eq!((entry.count, entry.total, entry.self_time), (1, 2, 2));
-    assert_eq!((entry.min, entry.max), (2, 2));
-}
-
-#[test]
-fn a_stack_that_is_another_threads_by_then_is_left_alone() {
-    let profile = table::<Alone>(8, 2, 8);
-    profile.enter(0, 1, 0x10);
-    let at = profile.moment(0).expect("a thread runs");
-    profile.record(10, false);
-    profile.record(20, true);
-    profile.enter(30, 2, 0x30);
-    profile.exit_at(&at, 5, 0x10);
-    profile.exit(37, 2, 0x30);
-    // It is known what became of it: it is one of those that were open.
-    let (entries, unmatched) = known(&profile);
-    assert_eq!(unmatched, 1);
-    assert_eq!((entries[&0x10].count, entries[&0x30].total), (0, 7));
-}
-
 #[test]
 fn slots_at_the_end_are_found_like_others() {
     // As many functions as slots: all have one, though they are looked for near their places only.
@@ -537,10 +440,117 @@ fn slots_at_the_end_are_found_like_others() {
             profile.exit(1, 1, function);
         }
         let found = entries(&profile).len() as u32;
-        let lost = profile.losses().no_slot;
-        assert_eq!((found + lost) as usize, slots);
-        assert!(slots > 16 || lost == 0, "{found} of {slots}");
+        let losses = profile.losses();
+        assert_eq!(losses.no_slot, losses.replaced);
+        assert_eq!((found + losses.replaced) as usize, slots);
+        assert!(slots > 16 || losses.replaced == 0, "{found} of {slots}");
     }
+}
+
+#[test]
+fn a_full_table_gives_up_the_function_with_the_lowest_total() {
+    let profile: Profile = table(4, 2, 8);
+    let call = |begin: u64, took: u64, function: usize| {
+        profile.enter(begin, 1, function);
+        profile.exit(begin + took, 1, function);
+    };
+    // The caller's total is 0 as long as it is open; it is not given up for that.
+    profile.enter(0, 1, 0x10);
+    for (n, took) in [(2, 50), (3, 20), (4, 30)] {
+        call(100 * n, took, 0x10 * n as usize);
+        call(100 * n + 50, took, 0x10 * n as usize);
+    }
+    call(1000, 25, 0x50);
+    call(1100, 45, 0x50);
+    profile.exit(2000, 1, 0x10);
+    let found = entries(&profile);
+    let functions: Vec<_> = found.keys().copied().collect();
+    assert_eq!(functions, [0x10, 0x20, 0x40, 0x50]);
+    // Its first call is counted too, and what the other one had is known.
+    assert_eq!((found[&0x50].count, found[&0x50].total), (2, 70));
+    assert_eq!((found[&0x50].min, found[&0x50].max), (25, 45));
+    assert_eq!(found[&0x10].self_time, 2000 - 2 * (50 + 20 + 30) - 70);
+    let losses = profile.losses();
+    assert_eq!((losses.no_slot, losses.replaced), (2, 1));
+    let mut scratch = [0; SCRATCH_BYTES];
+    let header = profile.chunk(0, 1_000_000, 2000, &mut scratch);
+    let header = TableHeader::read(header.expect("a header")).expect("of this version");
+    assert_eq!((header.replaced, header.replaced_total), (1, 40));
+}
+
+#[test]
+fn calls_that_are_in_the_table_and_those_that_are_not_are_all_calls() {
+    // Many more functions than slots, in a thread and in handlers that interrupt it.
+    for seed in 0..50 {
+        let mut random = Random::new(seed);
+        let profile: Profile = table(1 + random.below(40) as usize, 3, 64);
+        let (mut now, mut calls, mut open, mut handlers) = (0, 0, Vec::new(), Vec::new());
+        profile.switched_in(0, 1);
+        for _ in 0..2000 {
+            now += random.below(9);
+            match random.below(10) {
+                0 if handlers.len() < 3 => {
+                    profile.isr_enter(now);
+                    handlers.push(open.len());
+                }
+                1 if handlers.last() == Some(&open.len()) => {
+                    profile.isr_exit(now);
+                    handlers.pop();
+                }
+                2..=5 if open.len() < 20 => {
+                    let function = 0x800_0000 + 12 * random.below(100) as usize;
+                    profile.enter(now, 1, function);
+                    open.push(function);
+                }
+                _ if open.len() > handlers.last().copied().unwrap_or(0) => {
+                    let function = open.pop().expect("one is open");
+                    profile.exit(now, 1, function);
+                    calls += 1;
+                }
+                _ => {}
+            }
+        }
+        let found = entries(&profile);
+        let counted: u32 = found.values().map(|entry| entry.count).sum();
+        let losses = profile.losses();
+        let missing = calls - counted;
+        let open = open.len() as u32;
+        // Those that are open may have been counted as without a slot already.
+        assert!(
+            (missing..=missing + open).contains(&losses.no_slot),
+            "{seed}"
+        );
+        assert_eq!((losses.too_deep, losses.unmatched), (0, 0));
+        assert!(losses.replaced > 0);
+        for entry in found.values().filter(|entry| entry.count != 0) {
+            assert!(entry.min <= entry.max && entry.max <= now, "{seed}");
+            assert!(entry.total >= entry.max || entry.recursive, "{seed}");
+            assert!(entry.self_time <= now, "{seed}");
+        }
+    }
+}
+
+#[test]
+fn tables_that_add_up_to_more_than_fits_keep_the_highest_totals() {
+    let sum: Profile = table(2, 2, 2);
+    for (function, total) in [(1, 10), (2, 30), (3, 20), (4, 5), (2, 1)] {
+        sum.merge(&Entry {
+            address: 0x100 * function,
+            count: 1,
+            total,
+            self_time: total,
+            min: total,
+            max: total,
+            recursive: false,
+        });
+    }
+    let totals: Vec<_> = entries(&sum)
+        .values()
+        .map(|e| (e.address, e.total))
+        .collect();
+    assert_eq!(totals, [(0x200, 31), (0x300, 20)]);
+    let losses = sum.losses();
+    assert_eq!((losses.no_slot, losses.replaced), (2, 1));
 }
 
 #[test]

@@ -15,8 +15,13 @@ pub struct ProfileTable {
     pub functions: Vec<FunctionProfile>,
     /// How many functions the table can hold.
     pub slots: u32,
-    /// Calls that were not counted because every slot was taken by other functions.
+    /// Calls that are in no function's count: every slot near its place was taken, or it was replaced since. So many
+    /// may be missing from any count.
     pub no_slot: u64,
+    /// How often a function took the slot of the one with the lowest total near its place.
+    pub replaced: u64,
+    /// The totals of the functions that were replaced: so much may be missing from any total.
+    pub replaced_total: Duration,
     /// Calls that were not counted because they were nested too deeply, or their thread had no
     /// shadow stack.
     pub too_deep: u64,
@@ -54,11 +59,10 @@ pub struct FunctionProfile {
 #[non_exhaustive]
 pub enum TableError {
     /// Fewer bytes than a header.
-    #[error(
-        "profile table: expected a header of {} bytes, found {found} bytes",
-        TableHeader::BYTES
-    )]
+    #[error("profile table: expected a header of {expected} bytes, found {found} bytes")]
     NoHeader {
+        /// How many there would be.
+        expected: usize,
         /// How many there are.
         found: usize,
     },
@@ -72,7 +76,7 @@ pub enum TableError {
     },
     /// A version or a width of addresses that is not known here.
     #[error(
-        "profile table: expected version {TABLE_VERSION} with addresses of 4 or 8 bytes, found \
+        "profile table: expected a version up to {TABLE_VERSION} with addresses of 4 or 8 bytes, found \
          bytes {found:02x?} at offset 4"
     )]
     Version {
@@ -84,11 +88,12 @@ pub enum TableError {
     Clock,
     /// Another number of entries than the header says.
     #[error(
-        "profile table: expected {entries} entries of {entry_bytes} bytes from offset {} on, \
-         found {found} bytes",
-        TableHeader::BYTES
+        "profile table: expected {entries} entries of {entry_bytes} bytes from offset {offset} on, \
+         found {found} bytes"
     )]
     Length {
+        /// Where the header ends.
+        offset: usize,
         /// How many entries the header says.
         entries: u32,
         /// The size of each.
@@ -104,12 +109,14 @@ pub enum TableError {
 /// [`TableError`] if `bytes` are not exactly a table: with what was expected, what was found, and
 /// where.
 pub fn decode(bytes: &[u8]) -> Result<ProfileTable, TableError> {
-    let Some((head, rest)) = bytes.split_at_checked(TableHeader::BYTES) else {
-        return Err(TableError::NoHeader { found: bytes.len() });
+    let length = TableHeader::length(bytes);
+    let short = TableError::NoHeader {
+        expected: length.unwrap_or(TableHeader::BYTES),
+        found: bytes.len(),
     };
-    let Some(header) = TableHeader::read(head) else {
-        return Err(match *head {
-            [a, b, c, d, e, f, g, ..] => {
+    let Some(length) = length else {
+        return Err(match *bytes {
+            [a, b, c, d, e, f, g, _, ..] => {
                 let magic = [a, b, c, d];
                 if [u32::from_le_bytes(magic), u32::from_be_bytes(magic)].contains(&TABLE_MAGIC) {
                     TableError::Version { found: [e, f, g] }
@@ -119,7 +126,15 @@ pub fn decode(bytes: &[u8]) -> Result<ProfileTable, TableError> {
                     }
                 }
             }
-            _ => TableError::NoHeader { found: bytes.len() },
+            _ => short,
+        });
+    };
+    let Some((head, rest)) = bytes.split_at_checked(length) else {
+        return Err(short);
+    };
+    let Some(header) = TableHeader::read(head) else {
+        return Err(TableError::Version {
+            found: [4, 5, 6].map(|at| head.get(at).copied().unwrap_or(0)),
         });
     };
     if header.clock_hz == 0 {
@@ -128,6 +143,7 @@ pub fn decode(bytes: &[u8]) -> Result<ProfileTable, TableError> {
     let entry_bytes = Entry::bytes(header.word);
     if Some(rest.len()) != (header.entries as usize).checked_mul(entry_bytes) {
         return Err(TableError::Length {
+            offset: length,
             entries: header.entries,
             entry_bytes,
             found: rest.len(),
@@ -156,6 +172,8 @@ pub fn decode(bytes: &[u8]) -> Result<ProfileTable, TableError> {
         functions,
         slots: header.slots,
         no_slot: header.no_slot,
+        replaced: header.replaced,
+        replaced_total: time(header.replaced_total),
         too_deep: header.too_deep,
         unmatched: header.unmatched,
         recorded: time(header.recorded),
@@ -181,6 +199,8 @@ mod tests {
             unmatched: 3,
             clock_hz: 25_000_000,
             recorded: 50_000_000,
+            replaced: 4,
+            replaced_total: 25_000,
         };
         let mut bytes = header.to_bytes().to_vec();
         for entry in entries {
@@ -225,8 +245,32 @@ mod tests {
                 );
                 assert_eq!(table.recorded, Duration(2_000_000_000));
                 assert_eq!((table.no_slot, table.too_deep, table.unmatched), (1, 2, 3));
+                assert_eq!(
+                    (table.replaced, table.replaced_total),
+                    (4, Duration(1_000_000))
+                );
             }
         }
+    }
+
+    /// As recorders wrote them before functions were replaced.
+    #[test]
+    fn tables_of_version_1_are_read() {
+        let mut bytes = table(WordSize::Bits32, ByteOrder::Little, &[ENTRY]);
+        let new = decode(&bytes).unwrap();
+        bytes.drain(56..72);
+        bytes[4] = 1;
+        let expected = ProfileTable {
+            replaced: 0,
+            replaced_total: Duration(0),
+            ..new
+        };
+        assert_eq!(decode(&bytes), Ok(expected));
+        bytes.pop();
+        assert!(matches!(
+            decode(&bytes),
+            Err(TableError::Length { offset: 56, .. })
+        ));
     }
 
     #[test]
@@ -238,24 +282,28 @@ mod tests {
             decode(&bytes).unwrap_err()
         };
         assert_eq!(
-            error(&|b| b.truncate(55)),
-            TableError::NoHeader { found: 55 }
+            error(&|b| b.truncate(71)),
+            TableError::NoHeader {
+                expected: 72,
+                found: 71
+            }
         );
         assert_eq!(
             error(&|b| b[0] = 0),
             TableError::Magic { found: 0x4B59_5000 }
         );
         assert_eq!(
-            error(&|b| b[4] = 2),
-            TableError::Version { found: [2, 0, 4] }
+            error(&|b| b[4] = 3),
+            TableError::Version { found: [3, 0, 4] }
         );
         assert_eq!(error(&|b| b[40..48].fill(0)), TableError::Clock);
         let length = |entries, found| TableError::Length {
+            offset: 72,
             entries,
             entry_bytes: 40,
             found,
         };
-        assert_eq!(error(&|b| b.truncate(95)), length(1, 39));
+        assert_eq!(error(&|b| b.truncate(111)), length(1, 39));
         assert_eq!(error(&|b| b.push(0)), length(1, 41));
         assert_eq!(error(&|b| b[8..12].fill(0xFF)), length(u32::MAX, 40));
     }
@@ -264,10 +312,12 @@ mod tests {
         #[test]
         fn any_bytes_are_taken_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode(&bytes);
-            for (byte, magic) in bytes.iter_mut().zip(*b"FPYK\x01\0\x04") {
-                *byte = magic;
+            for version in [1, 2] {
+                for (byte, magic) in bytes.iter_mut().zip([b'F', b'P', b'Y', b'K', version, 0, 4]) {
+                    *byte = magic;
+                }
+                let _ = decode(&bytes);
             }
-            let _ = decode(&bytes);
         }
     }
 }

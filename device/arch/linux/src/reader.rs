@@ -325,7 +325,7 @@ impl View<'_> {
                 }
                 n += 1;
             }
-            reader.merged.merge_losses(profile.losses());
+            reader.merged.merge_losses(profile);
         }
         Ok(())
     }

@@ -106,9 +106,6 @@ pub(crate) trait Driver {
 
     /// The time, within a step.
     fn now(&self) -> u64;
-
-    /// The time whose low bits are `now`, which was a moment ago.
-    fn whole(&self, now: usize) -> u64;
 }
 
 /// The driver of a stream to which nobody comes in between anyway.
@@ -156,11 +153,6 @@ impl<T: Target> Driver for Alone<'_, T> {
 
     #[inline(always)]
     fn now(&self) -> u64 {
-        self.now
-    }
-
-    #[inline(always)]
-    fn whole(&self, _: usize) -> u64 {
         self.now
     }
 }

@@ -1,39 +1,28 @@
 //! Events to records: which ones, and what they do to what is known of the stream.
 
-use core::cell::Cell;
-
 use kymo_wire::event::{EventId, Form};
 
-use super::{Alone, Depth, Driver, Found, Need, Record, Seen, Stream, Tries};
+use super::record::need_of;
+use super::{Alone, Depth, Driver, Found, Need, Record, Stream, Tries};
 use crate::event::{Long, Parts, turns_on};
 use crate::hot::{Cursor, low};
 use crate::{Event, Target};
-
-/// What came of a step.
-enum Step {
-    /// It is to be tried again.
-    Again,
-    /// It was recorded at this time (cut by [`low`]), or discarded for good.
-    Done(usize),
-    /// Nothing is to be recorded.
-    Shut,
-}
 
 impl<T: Target> Stream<T> {
     /// Records any event at `now`, where nobody comes in between.
     pub fn record(&self, now: u64, event: Event) {
         let alone = Alone::at(self, now);
         let usual = match event {
-            Event::Enter(function) => self.enter(&alone, function, 0, || ()),
-            Event::EnterFrom { function, caller } => self.enter(&alone, function, caller, || ()),
-            Event::Exit(function) => self.exit(&alone, function, || ()),
+            Event::Enter(function) => self.enter(&alone, function, 0, |_| ()),
+            Event::EnterFrom { function, caller } => self.enter(&alone, function, caller, |_| ()),
+            Event::Exit(function) => self.exit(&alone, function, |_| ()),
             _ => match event.parts::<T>() {
                 Ok(parts) => Err(parts),
                 Err(long) => return self.record_long(&alone, long),
             },
         };
         if let Err(parts) = usual {
-            self.other(&alone, parts, true, || (), |_| (), || 0);
+            self.other(&alone, parts, |_| (), || ());
         }
     }
 
@@ -42,21 +31,20 @@ impl<T: Target> Stream<T> {
         self.place(id, alone.now(), first, second as usize);
     }
 
-    /// Records that a function was entered, from the place `caller` if that is not 0. `ready` is called
-    /// before that, and again until nobody recorded anything in between. Returns the time then (or when
-    /// it was discarded), cut by [`low`]: most have no use for the [whole](Driver::whole) of it. `None` if
-    /// the driver says that nothing is to be recorded. Or says as what else it is to be
-    /// [recorded](Self::other).
+    /// Records that a function was entered, from the place `caller` if that is not 0. `also` is called with the time
+    /// (cut by [`low`]) in the step that records it, or after it was discarded. Returns whether that is done: the
+    /// driver may say that nothing is to be recorded. Or says as what else it is to be [recorded](Self::other).
     #[inline(always)]
     pub(crate) fn enter<D: Driver>(
         &self,
         driver: &D,
         function: usize,
         caller: usize,
-        mut ready: impl FnMut(),
-    ) -> Result<Option<usize>, Parts> {
+        also: impl Fn(usize),
+    ) -> Result<bool, Parts> {
         let Some(cursor) = self.cursor() else {
-            return Ok(self.nowhere());
+            self.nowhere();
+            return Ok(true);
         };
         let shape = T::LAYOUT.shape;
         let number = cursor.number::<T>(function);
@@ -70,15 +58,20 @@ impl<T: Target> Stream<T> {
                 };
                 // SAFETY: the cursor is ours, whose limit leaves room for a record, and the driver
                 // keeps others away.
-                let put = |now| unsafe { cursor.enter_below::<T>(cursor.limit(), now, number) };
+                let put = |now| unsafe {
+                    let done = cursor.enter_below::<T>(cursor.limit(), now, number);
+                    if done {
+                        also(now);
+                    }
+                    done
+                };
                 let mut tries = Tries::default();
                 while !tries.are_over::<D>() {
-                    let seen = Seen::now(cursor);
-                    ready();
-                    match self.step(driver, cursor, seen, need, put, &mut ready) {
-                        Step::Again => {}
-                        Step::Done(now) => return Ok(Some(now)),
-                        Step::Shut => return Ok(None),
+                    if driver.attempt(put) {
+                        return Ok(true);
+                    }
+                    if let Some(done) = self.make_way(driver, cursor, need, &also) {
+                        return Ok(done);
                     }
                 }
                 (EventId::EnterFar, function)
@@ -96,10 +89,11 @@ impl<T: Target> Stream<T> {
         &self,
         driver: &D,
         function: usize,
-        mut ready: impl FnMut(),
-    ) -> Result<Option<usize>, Parts> {
+        also: impl Fn(usize),
+    ) -> Result<bool, Parts> {
         let Some(cursor) = self.cursor() else {
-            return Ok(self.nowhere());
+            self.nowhere();
+            return Ok(true);
         };
         let shape = T::LAYOUT.shape;
         let mut tries = Tries::default();
@@ -110,17 +104,22 @@ impl<T: Target> Stream<T> {
                 depth: Depth::Less,
             };
             // SAFETY: as of an entry.
-            let put = |now| unsafe { cursor.exit_below::<T>(cursor.limit(), now) };
-            let seen = Seen::now(cursor);
-            ready();
+            let put = |now| unsafe {
+                let done = cursor.exit_below::<T>(cursor.limit(), now);
+                if done {
+                    also(now);
+                }
+                done
+            };
+            if driver.attempt(put) {
+                return Ok(true);
+            }
             if cursor.depth.get() == 0 {
                 // Its entry is not in this packet.
                 break;
             }
-            match self.step(driver, cursor, seen, need, put, &mut ready) {
-                Step::Again => {}
-                Step::Done(now) => return Ok(Some(now)),
-                Step::Shut => return Ok(None),
+            if let Some(done) = self.make_way(driver, cursor, need, &also) {
+                return Ok(done);
             }
         }
         let number = cursor.number::<T>(function);
@@ -131,131 +130,104 @@ impl<T: Target> Stream<T> {
         Err((id, first, 0))
     }
 
-    /// Records what has an id and two numbers ([`Event::parts`]), and does `also` in the same step, unless all is
-    /// `plain`. Of what is discarded `discarded` returns the time. Else as [`enter`](Self::enter).
+    /// Records what has an id and two numbers ([`Event::parts`]), and calls `also` with the time (cut by [`low`]) in the
+    /// step that records it; or `discarded`. Returns as [`enter`](Self::enter).
     #[inline(always)]
     pub(crate) fn other<D: Driver>(
         &self,
         driver: &D,
         (id, first, second): Parts,
-        plain: bool,
-        mut ready: impl FnMut(),
         also: impl Fn(usize),
-        discarded: impl FnOnce() -> usize,
-    ) -> Option<usize> {
+        discarded: impl FnOnce(),
+    ) -> bool {
         let Some(cursor) = self.cursor() else {
-            return self.nowhere();
+            self.nowhere();
+            return true;
         };
-        let depth = self.depth_of(id, first);
         let mut tries = Tries::default();
         while !tries.are_over::<D>() {
-            let seen = Seen::now(cursor);
-            ready();
-            let (id, first) = self.form(id, first);
-            let record = Record::new::<T>(id, first as u64, second);
-            // Where interrupts are masked for the step alone nothing is left to be worked out in there.
-            let need = || record.need::<T>(depth);
-            let early = T::SINGLE.then(need);
-            // It holds as long as nothing else is recorded.
-            let calls = depth.of(cursor);
             let put = |now| {
-                // SAFETY: the cursor is ours, whose limit leaves room for a record, and the driver
-                // keeps others away.
-                let done = unsafe { record.store::<T>(cursor, now) };
+                let (form, payload) = self.form(id, first);
+                let done = self.put(cursor, now, form, payload as u64, second);
                 if done {
-                    cursor.depth.set(calls);
-                    if !plain {
-                        also(now);
-                    }
+                    self.depth_of(id, first).apply(cursor);
+                    also(now);
                 }
                 done
             };
-            let recorded = Self::attempt(driver, cursor, seen, put);
-            if recorded.is_some() {
-                return recorded;
+            if driver.attempt(put) {
+                return true;
             }
-            match driver.room(early.unwrap_or_else(need)) {
+            let depth = self.depth_of(id, first);
+            match driver.room(need_of::<T>(self.form(id, first).0, depth)) {
                 Found::Again => {}
                 Found::Full => {
-                    return Some(driver.apart(|| {
-                        ready();
-                        discarded()
-                    }));
+                    driver.apart(discarded);
+                    return true;
                 }
-                Found::Shut => return None,
+                Found::Shut => return false,
             }
         }
         // By one reading of the clock alone.
-        Some(driver.apart(|| {
-            ready();
+        driver.apart(|| {
             driver.doubt();
             let now = driver.now();
             self.place(id, now, first as u64, second);
-            depth.apply(cursor);
+            self.depth_of(id, first).apply(cursor);
             also(low::<T>(now));
-            low::<T>(now)
-        }))
+        });
+        true
     }
 
     /// Records what has an id and two numbers, in this form, at `now`, where nobody comes in between;
     /// false if it is discarded.
     #[inline(never)]
     pub(crate) fn place(&self, id: EventId, now: u64, first: u64, second: usize) -> bool {
-        let record = Record::new::<T>(id, first, second);
-        let need = record.need::<T>(Depth::Stays);
+        let need = need_of::<T>(id, Depth::Stays);
         loop {
-            let stored = self.cursor().is_some_and(|cursor| {
-                // SAFETY: the cursor is ours, whose limit leaves room for a record.
-                unsafe { record.store::<T>(cursor, low::<T>(now)) }
-            });
+            let stored = self
+                .cursor()
+                .is_some_and(|cursor| self.put(cursor, low::<T>(now), id, first, second));
             if stored || self.make_room(need, now) != Found::Again {
                 return stored;
             }
         }
     }
 
-    /// Tries to record by `put`, if nobody else has since the cursor's place and time were `seen`;
-    /// else sees to room. Of what is discarded all is made `ready` again for the time that is returned.
+    /// Stores a record of this form at `now` (cut by [`low`]), where nobody comes in between, if there is room and the
+    /// time is near: the one encoder of whatever is neither a usual call nor recorded
+    /// [directly](crate::Writer).
+    #[inline(never)]
+    pub(crate) fn put(
+        &self,
+        cursor: &Cursor,
+        now: usize,
+        id: EventId,
+        first: u64,
+        second: usize,
+    ) -> bool {
+        // SAFETY: the cursor is ours, whose limit leaves room for a record.
+        unsafe { Record::new::<T>(id, first, second).store::<T>(cursor, now) }
+    }
+
+    /// Sees to room for an entry or exit: `None` if it is to be tried again, else whether it is done with.
     #[inline(always)]
-    fn step(
+    fn make_way(
         &self,
         driver: &impl Driver,
         cursor: &Cursor,
-        seen: Seen,
         need: Need,
-        put: impl Fn(usize) -> bool,
-        ready: &mut impl FnMut(),
-    ) -> Step {
-        if let Some(now) = Self::attempt(driver, cursor, seen, put) {
-            return Step::Done(now);
-        }
+        also: &impl Fn(usize),
+    ) -> Option<bool> {
         match driver.room(need) {
-            Found::Again => Step::Again,
-            // What was ready before an interrupt came does not go with a time after it.
-            Found::Full => Step::Done(driver.apart(|| {
-                ready();
-                cursor.last.get()
-            })),
-            Found::Shut => Step::Shut,
+            Found::Again => None,
+            // Of what is discarded the table knows all the same.
+            Found::Full => {
+                driver.apart(|| also(cursor.last.get()));
+                Some(true)
+            }
+            Found::Shut => Some(false),
         }
-    }
-
-    /// Tries to record by `put`, if nobody else has since the cursor's place and time were `seen`.
-    /// Returns the time at which it was recorded, cut by [`low`].
-    #[inline(always)]
-    fn attempt(
-        driver: &impl Driver,
-        cursor: &Cursor,
-        seen: Seen,
-        put: impl Fn(usize) -> bool,
-    ) -> Option<usize> {
-        let time = Cell::new(0);
-        let done = driver.attempt(|now| {
-            time.set(now);
-            // What was made ready depends on the packet, and on what was recorded in it.
-            seen.holds(cursor) && put(now)
-        });
-        done.then(|| time.get())
     }
 
     /// What a record does to the count of calls.
@@ -319,8 +291,7 @@ impl<T: Target> Stream<T> {
 
     /// An event of a stream that has not been set up.
     #[cold]
-    fn nowhere(&self) -> Option<usize> {
+    fn nowhere(&self) {
         self.add_discarded(1);
-        None
     }
 }

@@ -1,4 +1,4 @@
-//! The bytes of a record but for its time, made before anybody is kept away.
+//! The bytes of a record that is no usual entry or exit.
 
 use kymo_wire::event::{ByteOrder, EventId, Layout, OTHER_BITS, OTHER_BYTES, Shape};
 
@@ -46,6 +46,26 @@ const fn sizes(id: EventId, layout: Layout) -> (usize, usize) {
     }
 }
 
+/// What a record of this form needs.
+pub(super) fn need_of<T: Target>(form: EventId, depth: Depth) -> Need {
+    let (a, b) = sizes(form, T::LAYOUT);
+    Need {
+        bytes: (T::LAYOUT.fast_bytes() + beyond(a + b)) as u32,
+        bits: OTHER_BITS,
+        depth,
+    }
+}
+
+/// The bytes that are stored behind those of a usual record, by those of the payload.
+#[inline(always)]
+const fn beyond(bytes: usize) -> usize {
+    match bytes {
+        0..=4 => 0,
+        5..=8 => 4,
+        _ => 12,
+    }
+}
+
 impl Record {
     /// A record whose payload is made of these two numbers.
     #[inline(always)]
@@ -66,25 +86,6 @@ impl Record {
         }
     }
 
-    /// What it needs.
-    pub fn need<T: Target>(&self, depth: Depth) -> Need {
-        Need {
-            bytes: (T::LAYOUT.fast_bytes() + self.beyond()) as u32,
-            bits: OTHER_BITS,
-            depth,
-        }
-    }
-
-    /// The bytes that are stored behind those of a usual record.
-    #[inline(always)]
-    fn beyond(&self) -> usize {
-        match self.bytes {
-            0..=4 => 0,
-            5..=8 => 4,
-            _ => 12,
-        }
-    }
-
     /// Stores it at `now` (cut by [`low`](crate::hot::low)), if there is room and the time is near.
     ///
     /// # Safety
@@ -93,7 +94,7 @@ impl Record {
     #[inline(always)]
     pub unsafe fn store<T: Target>(&self, cursor: &Cursor, now: usize) -> bool {
         let at = cursor.at();
-        if at as usize + self.beyond() >= cursor.limit()
+        if at as usize + beyond(self.bytes) >= cursor.limit()
             || distance::<T>(now, cursor.last.get()) >> OTHER_BITS != 0
         {
             return false;

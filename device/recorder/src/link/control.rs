@@ -9,7 +9,7 @@ use crate::encode::Figures;
 use crate::long::divide;
 
 /// The longest piece of data that a recorder makes up for a dump (and does not have in memory).
-pub const SCRATCH_BYTES: usize = 64;
+pub const SCRATCH_BYTES: usize = 72;
 
 /// What can be dumped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,52 +1,31 @@
 //! Which stack runs: threads that come and go, and the interrupts that they are interrupted by.
 
 use super::Profile;
-use super::stack::{BARRIER, Mark};
+use super::stack::BARRIER;
 use crate::Target;
-
-/// What happens beside calls and switches. (In words, which take no instructions to be cut.)
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
-pub(super) enum What {
-    IsrEnter,
-    IsrExit,
-    Jump,
-}
 
 impl<T: Target> Profile<T> {
     /// An interrupt handler began.
+    #[inline(never)]
     pub fn isr_enter(&self, now: u64) {
-        self.follow(What::IsrEnter, now, 0);
+        self.interrupts.set(self.interrupts.get().saturating_add(1));
+        self.run(now);
+        if let Some(stack) = self.running.get() {
+            _ = self.push(stack, now, BARRIER);
+        }
     }
 
     /// An interrupt handler ended.
     pub fn isr_exit(&self, now: u64) {
-        if self.interrupts.get() != 0 {
-            self.follow(What::IsrExit, now, 0);
+        let interrupts = self.interrupts.get();
+        if interrupts == 0 {
+            return;
         }
-    }
-
-    /// This happens at `now`, where nobody comes in between. One piece of code for all, since each takes a
-    /// moment.
-    #[inline(never)]
-    pub(super) fn follow(&self, what: What, now: u64, buffer: usize) {
-        if what == What::IsrEnter {
-            self.interrupts.set(self.interrupts.get().saturating_add(1));
-            self.run(now);
+        if let Some(stack) = self.running.get() {
+            self.leave(stack, now, BARRIER, 0);
         }
-        if let Some(at) = &self.moment(now) {
-            match what {
-                What::IsrEnter => {
-                    self.push(at, None);
-                }
-                What::IsrExit => self.leave(at, BARRIER, 0),
-                What::Jump => self.jump_back(at, buffer),
-            }
-        }
-        if what == What::IsrExit {
-            self.interrupts.set(self.interrupts.get() - 1);
-            self.run(now);
-        }
+        self.interrupts.set(interrupts - 1);
+        self.run(now);
     }
 
     /// A thread got the processor.
@@ -63,7 +42,7 @@ impl<T: Target> Profile<T> {
         let key = !thread;
         let mut found = None;
         if let Some(mut stack) = self.frames.get() {
-            let mut least = Mark::CALL;
+            let mut least = 2;
             let mut left = u32::from(self.stacks.get()) - 1;
             let owned = loop {
                 if left == 0 {
@@ -77,7 +56,10 @@ impl<T: Target> Profile<T> {
                     break true;
                 }
                 // Rather one that is nobody's than one of a thread that has nothing open.
-                let taken = if owner == 0 { 0 } else { stack.mark().0 };
+                let taken = match owner {
+                    0 => 0,
+                    _ => 1 + stack.open(),
+                };
                 if taken < least {
                     least = taken;
                     found = Some(stack);
@@ -95,13 +77,6 @@ impl<T: Target> Profile<T> {
     pub fn switched_out(&self, now: u64) {
         self.thread.set(None);
         self.run(now);
-    }
-
-    /// If nobody runs, this thread does.
-    pub(super) fn be_run(&self, now: u64, thread: usize) {
-        if self.is_idle() {
-            self.switched_in(now, thread);
-        }
     }
 
     /// The clock of the stack that ran stands still from now on, and that of the one which runs now goes

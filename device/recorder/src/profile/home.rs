@@ -1,7 +1,7 @@
 //! Where the state of a writer's table lies.
 //!
 //! A microcontroller has little RAM, and many a program has no table: so there the state lies in the table's own
-//! memory, in its last slot, and a writer keeps but its address. Elsewhere it lies in the writer.
+//! memory, in its last slots, and a writer keeps but its address. Elsewhere it lies in the writer.
 
 use kymo_wire::link::SetupError;
 
@@ -99,10 +99,13 @@ mod apart {
             unsafe { self.0.get().as_ref() }
         }
 
+        /// How many slots it takes.
+        const SLOTS: u32 = size_of::<Profile<T>>().div_ceil(size_of::<Slot>()) as u32;
+
         /// An empty state in the last of these slots, and how many are left.
         ///
         /// # Errors
-        /// There are not two.
+        /// None is left.
         ///
         /// # Safety
         /// Those of [`Profile::set_up`] for the slots.
@@ -112,27 +115,26 @@ mod apart {
             slot_count: u32,
         ) -> Result<(&Profile<T>, u32), SetupError> {
             const {
-                assert!(size_of::<Profile<T>>() <= size_of::<Slot>());
                 assert!(align_of::<Profile<T>>() <= align_of::<Slot>());
                 assert!(size_of::<Profile<T>>() % 4 == 0);
             }
             if slots.is_null() || !slots.is_aligned() {
                 return Err(Fault::Slots.of(slots.addr()));
             }
-            if slot_count < 2 {
+            let left = slot_count.saturating_sub(Self::SLOTS);
+            if left == 0 {
                 return Err(Fault::SlotCount.of(slot_count as usize));
             }
-            let last = slot_count - 1;
-            // SAFETY: there is that slot, which is ours for good, and the state, of which all bits are zero, is not
-            // longer. (Volatile, so that it isn't done by a function that the recorder needs for nothing else.)
+            // SAFETY: there are those slots, which are ours for good, and the state, of which all bits are zero, is
+            // not longer. (Volatile, so that it isn't done by a function that the recorder needs for nothing else.)
             let table = unsafe {
-                let place = slots.add(last as usize);
+                let place = slots.add(left as usize);
                 for word in 0..size_of::<Profile<T>>() / 4 {
                     place.cast::<u32>().add(word).write_volatile(0);
                 }
                 &*place.cast::<Profile<T>>()
             };
-            Ok((table, last))
+            Ok((table, left))
         }
 
         /// That is where it is.

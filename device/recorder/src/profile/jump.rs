@@ -1,9 +1,8 @@
 //! `setjmp` and `longjmp`: calls that a jump leaves end at that moment, not when a function further
 //! out returns.
 
-use super::context::What;
+use super::Profile;
 use super::stack::BARRIER;
-use super::{Moment, Profile};
 use crate::Target;
 
 impl<T: Target> Profile<T> {
@@ -13,7 +12,7 @@ impl<T: Target> Profile<T> {
         let Some(stack) = self.running.get() else {
             return;
         };
-        let open = stack.mark().open();
+        let open = stack.open();
         // Of calls that did not fit nothing is known.
         if open != 0 && open < self.depth.get().into() {
             // SAFETY: so many are open.
@@ -23,24 +22,21 @@ impl<T: Target> Profile<T> {
 
     /// `longjmp` is called with this buffer. Without its `setjmp`, or if no stack runs, nothing is done, as
     /// if there were no marks.
-    #[inline(always)]
+    #[inline(never)]
     pub fn jump(&self, now: u64, buffer: usize) {
-        self.follow(What::Jump, now, buffer);
-    }
-
-    /// The calls above the newest one that has this buffer end.
-    #[inline(always)]
-    pub(super) fn jump_back(&self, at: &Moment, buffer: usize) {
-        let mut n = at.mark.get().open().min(u32::from(self.depth.get()) - 1);
+        let Some(stack) = self.running.get() else {
+            return;
+        };
+        let mut n = stack.open().min(u32::from(self.depth.get()) - 1);
         while n != 0 {
             // SAFETY: so many are open.
-            let frame = unsafe { at.stack.frame(n) };
+            let frame = unsafe { stack.frame(n) };
             if frame.address.get() == BARRIER {
                 return;
             }
             if frame.extra.get() == buffer as u32 {
                 // (No function has this address.)
-                return self.leave(at, 1, n);
+                return self.leave(stack, now, 1, n);
             }
             n -= 1;
         }

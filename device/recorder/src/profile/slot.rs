@@ -1,14 +1,15 @@
 //! Slots: what is known of each function, and where it is found.
 //!
 //! A function is looked for from the place on that its address is hashed to, in so few slots that no call
-//! takes long, however full the table is.
+//! takes long, however full the table is. Where all of these are taken, the function with the lowest total of
+//! them is replaced.
 
 use core::cell::Cell;
 use core::ptr;
 use core::slice::from_raw_parts;
 
 use super::Profile;
-use super::stack::{HAS_SLOT, OUTERMOST};
+use super::stack::{HAS_SLOT, NO_SLOT, OUTERMOST};
 use crate::Target;
 
 /// How many slots are looked at for a function before it has none.
@@ -56,63 +57,140 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// What a frame says of this slot.
+    /// What a frame says of this slot: its address, where that fits, else its offset.
     #[inline(always)]
     pub(super) fn word(&self, slot: &Slot) -> u32 {
-        (ptr::from_ref(slot).addr() - self.slots.get().addr()) as u32 | HAS_SLOT
+        (ptr::from_ref(slot).addr() - self.base().addr()) as u32 | HAS_SLOT
     }
 
-    /// The slot of which a frame says this; any if it says that there is none.
+    /// What frames count from.
     #[inline(always)]
-    pub(super) fn slot_of(&self, word: u32) -> &'static Slot {
+    fn base(&self) -> *const Slot {
+        match size_of::<usize>() {
+            4 => ptr::null(),
+            _ => self.slots.get(),
+        }
+    }
+
+    /// The slot of which a frame says this; `None` if it says that there is none.
+    #[inline(always)]
+    pub(super) fn slot_of(&self, word: u32) -> Option<&'static Slot> {
+        if word == NO_SLOT {
+            return None;
+        }
         let offset = (word & !(HAS_SLOT | OUTERMOST)) as usize;
+        // (On 32 bits the address itself, whose memory the table was given.)
+        let slot = self.slots.get().with_addr(self.base().addr() + offset);
         // SAFETY: frames speak of slots that there are.
-        unsafe { &*self.slots.get().byte_add(offset) }
+        unsafe { slot.as_ref() }
+    }
+
+    /// The first of the slots in which a function may be.
+    #[inline(always)]
+    fn place(&self, function: usize) -> *const Slot {
+        let hash = (function as u32).wrapping_mul(0x9E37_79B1);
+        let first = ((u64::from(hash) * u64::from(self.places.get())) >> 32) as usize;
+        self.slots.get().wrapping_add(first)
+    }
+
+    /// The slot of a function, if it has one, and in the first place: at any time, but who uses it looks at its address again.
+    #[inline(always)]
+    pub(crate) fn find(&self, function: usize) -> Option<&'static Slot> {
+        // SAFETY: it is one of the table's, by the contract of `set_up`.
+        let slot: &'static Slot = unsafe { &*self.place(function) };
+        (slot.address.get() == function).then_some(slot)
     }
 
     /// The slot of a function, taken now if it has none; `None` if there is no room near its place. There is
     /// a table.
+    #[inline(always)]
     pub(super) fn slot(&self, function: usize) -> Option<&'static Slot> {
-        let count = self.slot_count.get();
-        let hash = (function as u32).wrapping_mul(0x9E37_79B1);
-        let first = ((u64::from(hash) * u64::from(count)) >> 32) as usize;
-        let begin = self.slots.get();
-        let end = begin.wrapping_add(count as usize);
-        let mut slot = begin.wrapping_add(first);
-        let mut left = u32::from(self.probes.get());
+        let mut slot = self.place(function);
+        let mut left = self.probes.get();
         loop {
             // SAFETY: it is one of the table's, by the contract of `set_up`.
             let it: &'static Slot = unsafe { &*slot };
-            let mut address = it.address.get();
-            if address == 0 {
-                address = it.claim::<T>(function);
-            }
+            let address = it.address.get();
             if address == function {
                 return Some(it);
             }
-            slot = slot.wrapping_add(1);
-            if slot == end {
-                slot = begin;
+            if address == 0 {
+                it.address.set(function);
+                return Some(it);
             }
+            slot = slot.wrapping_add(1);
             left -= 1;
             if left == 0 {
                 return None;
             }
         }
     }
-}
 
-impl Slot {
-    /// Becomes that of a function, if it is still free; whose it is then.
-    #[inline(always)]
-    fn claim<T: Target>(&self, function: usize) -> usize {
-        let was = T::hold();
-        let mut address = self.address.get();
-        if address == 0 {
-            self.address.set(function);
-            address = function;
+    /// Gives the function that [wants](Self::is_wanting) a slot that of the function with the lowest total near its
+    /// place, and the newest call with it if that is one of it. A function that is open in a thread keeps its slot:
+    /// where all are, the call is counted as one without.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn replace(&self) {
+        let function = self.wanting.replace(0);
+        if function == 0 {
+            return;
         }
-        T::let_go(was);
-        address
+        let slot = self.lowest(function, u64::MAX);
+        let newest = self.running.get().and_then(|stack| {
+            let open = stack.open();
+            if open == 0 || open >= self.depth.get().into() {
+                return None;
+            }
+            // SAFETY: so many are open.
+            let frame = unsafe { stack.frame(open) };
+            let is_it = frame.address.get() == function && frame.mark.get() == NO_SLOT;
+            is_it.then_some((stack, frame))
+        });
+        if let Some(slot) = slot {
+            self.give(slot, function);
+            if let Some((stack, frame)) = newest {
+                return frame.mark.set(self.open(stack, slot));
+            }
+        }
+        self.count(&self.no_slot, 1);
+    }
+
+    /// The slot with the lowest total, if that is below a limit, of those near a function's place whose functions
+    /// are open in no thread.
+    pub(super) fn lowest(&self, function: usize, below: u64) -> Option<&'static Slot> {
+        let mut found = None;
+        let mut least = below;
+        let mut slot = self.place(function);
+        let mut left = self.probes.get();
+        loop {
+            // SAFETY: it is one of the table's, by the contract of `set_up`.
+            let it: &'static Slot = unsafe { &*slot };
+            let total = it.times[TOTAL].get();
+            if total < least && it.active.get() & !RECURSIVE == 0 {
+                least = total;
+                found = Some(it);
+            }
+            slot = slot.wrapping_add(1);
+            left -= 1;
+            if left == 0 {
+                return found;
+            }
+        }
+    }
+
+    /// Gives a function the slot of another one, and counts what that had.
+    pub(super) fn give(&self, slot: &Slot, function: usize) {
+        self.count(&self.replaced, 1);
+        self.count(&self.no_slot, slot.count.get());
+        let total = self.replaced_total.get();
+        self.replaced_total
+            .set(total.saturating_add(slot.times[TOTAL].get()));
+        slot.address.set(function);
+        slot.count.set(0);
+        slot.active.set(0);
+        for time in &slot.times {
+            time.set(0);
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! there, so that one pointer leads to it.
 
 use core::cell::Cell;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
 /// A call that has not ended, or (the first of each stack) the stack itself: `kymo_frame_t`.
 #[repr(C)]
@@ -12,7 +12,8 @@ use core::ptr::{self, NonNull};
 pub struct Frame {
     /// The function; of a barrier 0. Of a stack: its thread.
     pub(super) address: Cell<usize>,
-    /// Where the slot is, with [`HAS_SLOT`] and [`OUTERMOST`], or [`NO_SLOT`]. Of a stack: its [`Mark`].
+    /// Where the slot is, with [`HAS_SLOT`] and [`OUTERMOST`], or [`NO_SLOT`]. Of a stack: how many calls are open, those that did not fit
+    /// among them.
     pub(super) mark: Cell<u32>,
     /// Of a stack: its bit in a slot. Of a call: the low bits of the buffer with which it last called
     /// `setjmp`; 0 for none.
@@ -28,28 +29,6 @@ pub struct Frame {
     pub(super) charged: Cell<u64>,
 }
 
-impl Frame {
-    /// Takes over what another one says.
-    ///
-    /// # Safety
-    /// It is another one, and nobody else has to do with it now.
-    #[inline(always)]
-    pub(super) unsafe fn become_like(&self, other: &Self) {
-        if cfg!(target_arch = "arm") {
-            let place = ptr::from_ref(self).cast_mut();
-            // SAFETY: by this function's contract; all of it is cells.
-            unsafe { place.copy_from_nonoverlapping(other, 1) };
-        } else {
-            // Elsewhere a compiler may take that for a reason to call a function, and this is masked.
-            self.address.set(other.address.get());
-            self.mark.set(other.mark.get());
-            self.extra.set(other.extra.get());
-            self.start.set(other.start.get());
-            self.charged.set(other.charged.get());
-        }
-    }
-}
-
 /// The call is not a recursive one.
 pub(super) const OUTERMOST: u32 = 1;
 /// The call has a slot.
@@ -59,43 +38,9 @@ pub(super) const NO_SLOT: u32 = 0;
 /// The address in the frame that an interrupt puts on its stack.
 pub(super) const BARRIER: usize = 0;
 
-/// What a stack has come to: how many calls are open (20 bits), those that did not fit among them; and how
-/// often it has been emptied (12 bits).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark(pub u32);
-
-impl Mark {
-    /// One open call. What is less has none.
-    pub const CALL: u32 = 1 << 12;
-
-    /// How many calls are open.
-    #[inline(always)]
-    pub const fn open(self) -> u32 {
-        self.0 / Self::CALL
-    }
-
-    /// With one call more. (With one too many nothing is open any more.)
-    #[inline(always)]
-    pub const fn more(self) -> Self {
-        Self(self.0.wrapping_add(Self::CALL))
-    }
-
-    /// With one call less.
-    #[inline(always)]
-    pub const fn less(self) -> Self {
-        Self(self.0.wrapping_sub(Self::CALL))
-    }
-
-    /// What it is when the stack has been emptied.
-    #[inline(always)]
-    pub const fn emptied(self) -> Self {
-        Self(self.0.wrapping_add(1) % Self::CALL)
-    }
-}
-
 /// A shadow stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stack(NonNull<Frame>);
+pub(crate) struct Stack(NonNull<Frame>);
 
 impl Stack {
     /// # Safety
@@ -113,10 +58,31 @@ impl Stack {
         unsafe { self.0.as_ref() }
     }
 
-    /// What it has come to.
+    /// How many calls are open, those that did not fit among them.
     #[inline(always)]
-    pub fn mark(self) -> Mark {
-        Mark(self.head().mark.get())
+    pub fn open(self) -> u32 {
+        self.head().mark.get()
+    }
+
+    /// Whether the function of the newest call, which fits, is that of another one above the newest barrier.
+    #[cold]
+    #[inline(never)]
+    pub fn calls_again(self) -> bool {
+        let mut n = self.open();
+        // SAFETY: so many are open.
+        let function = unsafe { self.frame(n) }.address.get();
+        while n > 1 {
+            n -= 1;
+            // SAFETY: as above.
+            let address = unsafe { self.frame(n) }.address.get();
+            if address == function {
+                return true;
+            }
+            if address == BARRIER {
+                break;
+            }
+        }
+        false
     }
 
     /// The frame of the `n`th open call, from 1 on.
@@ -142,48 +108,6 @@ impl Stack {
     pub fn empty(self, key: usize) {
         let head = self.head();
         head.address.set(key);
-        head.mark.set(self.mark().emptied().0);
-    }
-}
-
-/// What the table must know of the moment at which an entry or exit was recorded. All of it holds until
-/// the next event is recorded, whoever does that.
-#[derive(Debug)]
-pub struct Moment {
-    /// What the stack's clock shows (before it [is known](Self::is_at) when, how far it is behind), and how
-    /// much of its time had been charged: what a call says that begins then.
-    pub(super) call: Frame,
-    /// What the stack had come to.
-    pub(super) mark: Cell<Mark>,
-    /// The stack that ran.
-    pub(super) stack: Stack,
-    /// How often the table had been cleared.
-    pub(super) clears: u16,
-}
-
-impl Moment {
-    /// It was at `now`.
-    #[inline(always)]
-    pub(super) fn is_at(&self, now: u64) {
-        let time = &self.call.start;
-        time.set(now.wrapping_add(time.get()));
-    }
-
-    /// Whether one of the calls above the newest barrier is that of this function.
-    #[inline(always)]
-    pub(super) fn has(&self, function: usize) -> bool {
-        let mut n = self.mark.get().open();
-        while n != 0 {
-            // SAFETY: so many are open.
-            let address = unsafe { self.stack.frame(n) }.address.get();
-            if address == function {
-                return true;
-            }
-            if address == BARRIER {
-                break;
-            }
-            n -= 1;
-        }
-        false
+        head.mark.set(0);
     }
 }

@@ -3,7 +3,7 @@
 use kymo_wire::profile::{Entry, TableHeader};
 
 use super::slot::RECURSIVE;
-use super::{Losses, Profile, grow, raise};
+use super::{Profile, grow, raise};
 use crate::Target;
 use crate::link::SCRATCH_BYTES;
 
@@ -36,6 +36,8 @@ impl<T: Target> Profile<T> {
                     unmatched: losses.unmatched.into(),
                     clock_hz,
                     recorded,
+                    replaced: losses.replaced.into(),
+                    replaced_total: self.replaced_total.get(),
                 };
                 put(&header.to_bytes())?
             }
@@ -52,10 +54,15 @@ impl<T: Target> Profile<T> {
 
     /// Adds what another table knows of a function.
     pub fn merge(&self, entry: &Entry) {
-        let slot = match self.exists() {
-            true => self.slot(entry.address as usize),
-            false => None,
-        };
+        let function = entry.address as usize;
+        let mut slot = None;
+        if self.exists() {
+            slot = self.slot(function).or_else(|| {
+                let lowest = self.lowest(function, entry.total)?;
+                self.give(lowest, function);
+                Some(lowest)
+            });
+        }
         let Some(slot) = slot else {
             return self.count(&self.no_slot, entry.count);
         };
@@ -74,7 +81,12 @@ impl<T: Target> Profile<T> {
     }
 
     /// Adds what another table lost.
-    pub fn merge_losses(&self, more: Losses) {
+    pub fn merge_losses(&self, other: &Self) {
+        let more = other.losses();
+        self.count(&self.replaced, more.replaced);
+        let total = self.replaced_total.get();
+        self.replaced_total
+            .set(total.saturating_add(other.replaced_total.get()));
         self.count(&self.no_slot, more.no_slot);
         self.count(&self.too_deep, more.too_deep);
         self.count(&self.unmatched, more.unmatched);

@@ -15,12 +15,8 @@ impl<T: Target> Profile<T> {
     /// Takes no more events, so that [`wipe`](Self::wipe) can take its time while others record;
     /// false if somebody else has done so, and not yet [resumed](Self::resume).
     pub fn pause(&self) -> bool {
-        // What others have begun to put into the table they leave then: it is not as if recording had been
-        // turned off, which empties stacks once.
         self.leave_all();
-        self.leave_all();
-        let clears = self.clears.get() | 1;
-        self.clears.replace(clears) != clears
+        !self.paused.replace(true)
     }
 
     /// Empties every slot, however many there are. While [paused](Self::pause), or held off.
@@ -33,13 +29,15 @@ impl<T: Target> Profile<T> {
         self.no_slot.store(0, Ordering::Relaxed);
         self.too_deep.store(0, Ordering::Relaxed);
         self.unmatched.store(0, Ordering::Relaxed);
+        self.replaced.store(0, Ordering::Relaxed);
+        self.replaced_total.set(0);
     }
 
     /// Takes events again, after [`wipe`](Self::wipe): from `now` on if recording is on, with so many
     /// interrupt handlers being served.
     pub fn resume(&self, now: u64, on: bool, interrupts: u8) {
         self.restart(now, on);
-        self.clears.set(self.clears.get().wrapping_add(1));
+        self.paused.set(false);
         for _ in 0..interrupts {
             self.isr_enter(now);
         }
@@ -93,7 +91,7 @@ impl<T: Target> Profile<T> {
         let mut bit = 1;
         let mut left = u32::from(self.stacks.get());
         loop {
-            lost += stack.mark().open();
+            lost += stack.open();
             stack.empty(0);
             stack.head().extra.set(bit >> 1);
             bit <<= 1;
@@ -107,5 +105,6 @@ impl<T: Target> Profile<T> {
         self.running.set(None);
         self.thread.set(None);
         self.interrupts.set(0);
+        self.wanting.set(0);
     }
 }

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 
 use super::{Single, SinglePort};
-use crate::encode::{Driver, Found, Need, Record};
+use crate::encode::{Driver, Found, Need};
 use crate::hot::{Cursor, Hot, low};
 use crate::sync::add;
 use kymo_wire::event::EventId;
@@ -104,9 +104,14 @@ impl<P: SinglePort + 'static> Single<P> {
     #[cold]
     #[inline(never)]
     fn put_gap(&self, cursor: &Cursor, now: u64) {
-        let record = Record::new::<P>(EventId::ClockGap, self.clock.gap(), 0);
-        // SAFETY: the cursor is the stream's, and nobody else is inside.
-        if unsafe { record.store::<P>(cursor, low::<P>(now)) } {
+        let stream = self.writer.stream();
+        if stream.put(
+            cursor,
+            low::<P>(now),
+            EventId::ClockGap,
+            self.clock.gap(),
+            0,
+        ) {
             self.clock.take_gap();
         } else {
             cursor.close();
@@ -166,11 +171,5 @@ impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
         self.single
             .inside_quietly(|| self.single.now())
             .unwrap_or(0)
-    }
-
-    #[inline(always)]
-    fn whole(&self, now: usize) -> u64 {
-        let stream = self.single.writer.stream();
-        self.apart(|| stream.whole(now))
     }
 }

@@ -6,6 +6,7 @@ use kymo_wire::event::{ByteOrder, EventId, OTHER_BYTES, Shape, WordSize};
 
 use super::{Threads, Writer};
 use crate::hot::{COUNTING, Cursor};
+use crate::profile::Slot;
 use crate::unaligned::{put32, put64};
 use crate::{Event, Target};
 
@@ -56,6 +57,59 @@ impl<T: Target> Writer<T> {
             _ => return false,
         };
         self.stream.direct.get() >= least
+    }
+
+    /// Whether a record and the table are all that an entry or exit of this function takes. Then the cursor's counter
+    /// is there.
+    #[inline(always)]
+    pub(crate) fn is_tabled(&self, function: usize) -> bool {
+        cfg!(feature = "profile") && self.tabled.get() && !self.may_be_promoted(function)
+    }
+
+    /// Records an entry (of a function that has this slot, if that is known) or exit at `now` (cut by
+    /// [`low`](crate::hot::low)), where nobody comes in between, and brings the table up to date; false if it takes
+    /// another form.
+    ///
+    /// # Safety
+    /// The cursor is the stream's.
+    #[inline(always)]
+    pub(crate) unsafe fn call_direct<const EXIT: bool>(
+        &self,
+        cursor: &Cursor,
+        now: usize,
+        function: usize,
+        slot: Option<&Slot>,
+    ) -> bool {
+        let Some(table) = self.profile.get().filter(|table| !table.is_paused()) else {
+            return false;
+        };
+        let Some(stack) = table.running() else {
+            return false;
+        };
+        // SAFETY: the cursor's limit leaves room for a record, and nobody comes in between.
+        let done = unsafe {
+            if EXIT {
+                cursor.exit_below::<T>(cursor.limit(), now)
+            } else {
+                let number = cursor.number::<T>(function);
+                cursor.enter_below::<T>(cursor.limit(), now, number)
+            }
+        };
+        if done {
+            let now = self.stream.whole(now);
+            if EXIT {
+                table.end(stack, now, function);
+            } else {
+                table.begin(stack, now, function, slot);
+            }
+        }
+        done
+    }
+
+    /// The slot of a function, as far as that is known at once.
+    #[inline(always)]
+    pub(crate) fn find_slot(&self, function: usize) -> Option<&'static Slot> {
+        self.profile.get()?.find(function)
     }
 
     /// Finds out which events are recorded directly.

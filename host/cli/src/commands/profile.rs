@@ -366,6 +366,16 @@ fn show_table(
              the average of all its calls is not known (`kymo report` of a trace has it)",
         );
     }
+    if table.replaced > 0 {
+        let (functions, total) = (
+            counted(table.replaced, "function"),
+            table.replaced_total.with_unit(),
+        );
+        context.warn(format_args!(
+            "the table was full: {functions} gave way to others, the lowest TOTAL first; any row may lack some of \
+             their calls and of their {total}"
+        ));
+    }
     for (calls, why) in [
         (table.no_slot, "no slot was free, give kymo_config more"),
         (

@@ -62,6 +62,8 @@ fn table(no_slot: u64) -> Vec<u8> {
         unmatched: 1,
         clock_hz: 25_000_000,
         recorded: 1_000_000,
+        replaced: no_slot.min(3),
+        replaced_total: no_slot * 25,
     };
     let entry = |address, count, total, self_time| Entry {
         address,

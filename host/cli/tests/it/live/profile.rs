@@ -82,6 +82,13 @@ fn a_profile_has_what_the_target_counted_and_what_it_could_not() {
         "{messages}"
     );
     assert!(
+        messages.contains(
+            "the table was full: 3 functions gave way to others, the lowest TOTAL first; any row may lack some of \
+             their calls and of their 5.000 us"
+        ),
+        "{messages}"
+    );
+    assert!(
         messages.contains("the begin or end of 1 call was not seen"),
         "{messages}"
     );
