@@ -242,6 +242,14 @@ fn a_million_records_of_eight_cpus_are_none_lost_and_none_torn() {
     check(&cpus::stress(&elf, Wish::Whole(42_000)).unwrap(), 1_000_000);
 }
 
+/// As in RTEMS SMP, which keeps a pointer there.
+#[test]
+fn programs_to_which_tpidr_el1_belongs_are_recorded() {
+    let _turn = MACHINE.lock();
+    let elf = build(&["own_register"]);
+    check(&cpus::stress(&elf, Wish::Whole(2_000)).unwrap(), 48_000);
+}
+
 #[test]
 #[ignore = "takes long: fifty million records"]
 fn fifty_million_records_of_eight_cpus_are_none_lost_and_none_torn() {

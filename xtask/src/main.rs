@@ -40,7 +40,9 @@ Usage: cargo xtask <task>
   bench coresight [--count]  how quickly hardware trace is decoded, beside libopencsd: times, or instructions held
                     against budgets (--count)
   lib [TARGET] [--parts PART,...|none]  libkymo.a for this machine, or for another (thumbv7em-none-eabihf, ...), with
-                    these parts alone: depth, profile, metadata, cost, promotions, retained, items
+                    these parts alone: depth, profile, metadata, cost, promotions, retained, items; and with these
+                    options: checked (each hook looks whether it can mask interrupts), tpidrro_el0 or tpidr_el0
+                    (AArch64: the recorder's register in the place of TPIDR_EL1)
   lib TARGET --minimal  libkymo_minimal.a for a Cortex-M whose flash is short
 ";
 

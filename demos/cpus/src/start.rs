@@ -2,7 +2,7 @@
 //!
 //! Exclusive accesses (atomics) between CPUs need caches, and these the MMU: so memory is mapped as
 //! it is, the first GiB as devices and the next as memory. Nothing here is instrumented, and
-//! `TPIDR_EL1` is zero before anything is.
+//! the register that the recorder has to itself is zero before anything is.
 
 use core::arch::global_asm;
 
@@ -26,7 +26,10 @@ global_asm!(
     ".globl start_another",
     "start_another:",
     "msr daifset, #15",
-    "msr tpidr_el1, xzr",
+    "msr tpidrro_el0, xzr",
+    // Where that is the recorder's, the other one holds anything.
+    "mov x1, #{own}",
+    "msr tpidr_el1, x1",
     "adrp x1, stacks",
     "add x1, x1, :lo12:stacks",
     "add x2, x0, #1",
@@ -146,6 +149,7 @@ global_asm!(
     ".quad 0x0000000040000705",
     ".fill 510, 8, 0",
     ".popsection",
+    own = const if cfg!(feature = "own_register") { 0xBAD } else { 0 },
     main = sym crate::main,
     interrupt = sym crate::interrupt,
     fault = sym crate::fault,

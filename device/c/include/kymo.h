@@ -103,8 +103,9 @@ typedef struct kymo_config {
 	void *metadata;
 	uint32_t metadata_size;
 
-	/* The profile table; NULL and 0 for none. Of the slots (2 at least) a microcontroller needs the last
-	 * one itself. `frames` holds shadow_stacks * shadow_depth; of each
+	/* The profile table; NULL and 0 for none. Of the slots (3 at least) a microcontroller needs the last
+	 * two itself. Where all are taken a function takes that of one with a low total, which is counted.
+	 * `frames` holds shadow_stacks * shadow_depth; of each
 	 * stack the recorder needs one frame itself. 2 to 32 stacks, of 2 to 65535 frames. On Linux they
 	 * are the sizes for each thread (2 stacks do), and the pointers are NULL. */
 	kymo_slot_t *slots;
@@ -177,7 +178,7 @@ extern const kymo_config_t kymo_config;
 
 /* The memory of a profile table; KYMO_WITH_TABLE among the fields of KYMO_CONFIG takes it. */
 #define KYMO_TABLE(slots_, stacks_, depth_)                                                       \
-	KYMO_ASSERT((slots_) >= 2, "slot_count must be at least 2");                              \
+	KYMO_ASSERT((slots_) >= 3, "slot_count must be at least 3");                              \
 	KYMO_ASSERT((stacks_) >= 2 && (stacks_) <= 32, "shadow_stacks must be from 2 to 32");     \
 	KYMO_ASSERT((depth_) >= 2 && (depth_) <= 65535, "shadow_depth must be from 2 to 65535");  \
 	static kymo_slot_t kymo_table_slots[KYMO_MEMORY(slots_)];                                 \
@@ -346,7 +347,8 @@ bool kymo_link_pending(void);
 /* The CPU that calls this records from now on, as `number` (0 to cpu_count - 1). Each CPU calls it
  * once caches are on, before the first function that it shall record; the first one sets the
  * recorder up. From reset until then TPIDR_EL1 must be 0 (start-up code, which must not be
- * instrumented, sees to that); from then on it is the recorder's. False if there is no buffer for
+ * instrumented, sees to that); from then on it is the recorder's. (In a library that was built with the
+ * option tpidrro_el0 or tpidr_el0 it is that register.) False if there is no buffer for
  * it, or the configuration is wrong (`status` says how). kymo_tick() is for each CPU to call. */
 bool kymo_cpu_start(uint16_t number);
 #endif

@@ -38,7 +38,7 @@ use crate::hot::low;
 use crate::items::Ring;
 use crate::link::Link;
 use crate::metadata::Metadata;
-use crate::sync::{AtomicBool, AtomicU32, Ordering, add};
+use crate::sync::{ALONE, AtomicBool, AtomicU32, Ordering, add};
 use crate::{Edge, Event, Target};
 
 mod control;
@@ -148,6 +148,12 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
 
     /// Not set up. All zero if the port is.
     pub const fn new(port: P) -> Self {
+        const {
+            assert!(
+                !ALONE,
+                "this processor's counters are made for one CPU: several would lose counts and order"
+            );
+        }
         Self {
             port,
             shared: Shared {

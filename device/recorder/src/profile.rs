@@ -66,11 +66,11 @@ const MAX_SLOTS: u32 = u32::MAX / size_of::<Slot>() as u32;
 ///
 /// # Errors
 /// Which of the two is out of range.
-pub fn check_stacks(stacks: u32, depth: u32) -> Result<(), SetupError> {
-    if !(2..=MAX_STACKS).contains(&stacks) {
+pub const fn check_stacks(stacks: u32, depth: u32) -> Result<(), SetupError> {
+    if stacks < 2 || stacks > MAX_STACKS {
         return Err(Fault::ShadowStacks.of(stacks as usize));
     }
-    if !(2..=u16::MAX.into()).contains(&depth) {
+    if depth < 2 || depth > u16::MAX as u32 {
         return Err(Fault::ShadowDepth.of(depth as usize));
     }
     Ok(())

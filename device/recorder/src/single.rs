@@ -141,6 +141,9 @@ impl<P: SinglePort + 'static> Single<P> {
         function: usize,
         caller: usize,
     ) {
+        if !self.is_allowed(hot) {
+            return;
+        }
         let cursor = &hot.cursor;
         let was = self.port.mask();
         if cursor.is_open() && !self.inside.get() && function != hot.gate.stopper() {
@@ -285,6 +288,9 @@ impl<P: SinglePort + 'static> Single<P> {
     /// Anything else happened.
     #[inline(always)]
     pub fn hook(&'static self, hot: &'static Hot, config: &'static Config, event: Event) {
+        if !self.is_allowed(hot) {
+            return;
+        }
         match event {
             Event::Enter(function) => self.open_call(hot, config, Edge::Enter, function, 0),
             Event::EnterFrom { function, caller } => {
@@ -325,6 +331,9 @@ impl<P: SinglePort + 'static> Single<P> {
     /// Anything else happened, in [parts](Event::parts): but the time of the world.
     #[inline(always)]
     pub fn say(&'static self, hot: &'static Hot, config: &'static Config, parts: Parts) {
+        if !self.is_allowed(hot) {
+            return;
+        }
         while !(hot.gate.open() && self.writer.other(&self.steps(hot), parts)) {
             if !self.closed(hot, config, parts.0, parts.1) {
                 return;

@@ -7,29 +7,18 @@
 //! A program for bare metal describes itself once:
 //!
 //! ```no_run
-//! use kymo::{Buffer, Config, Frames, Slots};
+//! use kymo::{Buffer, Packets, Recorder, Table};
 //!
-//! static EVENTS: Buffer<65536> = Buffer::new();
+//! static EVENTS: Packets<1024, 64> = Packets::new();
 //! static NAMES: Buffer<512> = Buffer::new();
-//! static SLOTS: Slots<128> = Slots::new();
-//! static FRAMES: Frames<{ 3 * 32 }> = Frames::new();
+//! static TABLE: Table<128, 3, 32> = Table::new();
 //!
-//! // SAFETY: all sizes are those of the memory that is given, which nothing else uses.
-//! kymo::config!(unsafe Config {
-//!     version: kymo::CONFIG_VERSION,
-//!     buffer: EVENTS.get(),
-//!     buffer_size: 65536,
-//!     packet_size: 1024,
-//!     metadata: NAMES.get(),
-//!     metadata_size: 512,
-//!     slots: SLOTS.get(),
-//!     slot_count: 128,
-//!     frames: FRAMES.get(),
-//!     shadow_stacks: 3,
-//!     shadow_depth: 32,
-//!     clock_hz: 64_000_000,
-//!     ..Config::EMPTY
-//! });
+//! kymo::recorder!(
+//!     Recorder::new(&EVENTS)
+//!         .names(&NAMES)
+//!         .table(&TABLE)
+//!         .clock_hz(64_000_000)
+//! );
 //! # fn main() {}
 //! ```
 //!
@@ -39,6 +28,7 @@
 
 pub mod abi;
 pub mod blocks;
+mod configure;
 #[cfg(not(kymo_assembly))]
 pub mod hooks;
 pub mod items;
@@ -95,6 +85,8 @@ macro_rules! config {
         static kymo_config: $crate::Config = $config;
     };
 }
+
+pub use configure::{Packets, Recorder, Table};
 
 /// Memory that a program gives to the recorder, all zero at first.
 macro_rules! memory {

@@ -3,24 +3,37 @@
 use std::ffi::CString;
 use std::path::Path;
 
-use kymo::{Buffer, Config};
+use kymo::{Buffer, Packets, Recorder, Table};
 use kymo_device_tests::{Kind, packets};
 use kymo_wire::link::Identity;
 
 static PROMOTIONS: [kymo::Promotion; 0] = [];
+static EVENTS: Packets<1024, 64> = Packets::new();
 /// Not used on Linux, but a program for both may give it.
 static NAMES: Buffer<512> = Buffer::new();
+static TABLE: Table<64, 3, 16> = Table::new();
 
-// SAFETY: all sizes are those of the memory that is given, which nothing else uses.
-kymo::config!(unsafe Config {
-    version: kymo::CONFIG_VERSION,
-    buffer_size: 1 << 16,
-    packet_size: 1024,
-    metadata: NAMES.get(),
-    metadata_size: 512,
-    promotions: PROMOTIONS.as_ptr(),
-    ..Config::EMPTY
-});
+kymo::recorder!(Recorder::new(&EVENTS).names(&NAMES).promotions(&PROMOTIONS));
+
+#[test]
+fn sizes_follow_from_the_types_of_the_memory() {
+    let config = Recorder::new(&EVENTS)
+        .flags(kymo::START_ON)
+        .names(&NAMES)
+        .table(&TABLE)
+        .clock_hz(1_000_000)
+        .tick_hz(1000)
+        .config();
+    assert_eq!(config.version, kymo::CONFIG_VERSION);
+    assert_eq!((config.buffer_size, config.packet_size), (65_536, 1024));
+    assert_eq!(config.metadata_size, 512);
+    assert_eq!(
+        (config.slot_count, config.shadow_stacks, config.shadow_depth),
+        (64, 3, 16)
+    );
+    assert_eq!(config.buffer as usize % 8, 0);
+    assert_eq!((config.clock_hz, config.tick_hz), (1_000_000, 1000));
+}
 
 fn work(depth: u32) {
     let _call = kymo::call(work as *const () as usize);

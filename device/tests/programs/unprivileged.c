@@ -16,6 +16,10 @@ const kymo_config_t kymo_config = {
 	.clock_hz = 168000000,
 };
 
+#ifndef MARKERS
+#define MARKERS 400
+#endif
+
 static volatile uint32_t done;
 
 KYMO_NO_INSTRUMENT static void result(void)
@@ -49,7 +53,7 @@ void run(void)
 #ifdef UNPRIVILEGED
 	__asm__ volatile("mrs r0, CONTROL\n\torr r0, #1\n\tmsr CONTROL, r0\n\tisb" ::: "r0");
 #endif
-	for (uint32_t n = 0; n < 400; n++)
+	for (uint32_t n = 0; n < MARKERS; n++)
 		kymo_marker(n);
 	done = 1;
 	for (;;) {

@@ -55,9 +55,14 @@ fn a_million_items_are_read_while_interrupts_write() {
 
 /// Runs a program, with these options.
 fn run(name: &str, options: &[&str]) -> Said {
+    run_with("", name, options)
+}
+
+/// The same with a library that has these features beside the usual ones.
+fn run_with(features: &str, name: &str, options: &[&str]) -> Said {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stress_items");
-    let library = library(&folder.join("library"), "");
-    let folder = folder.join(format!("{name}{}", options.concat()));
+    let library = library(&folder.join(format!("library{features}")), features);
+    let folder = folder.join(format!("{name}{features}{}", options.concat()));
     let counter = "-Wl,--defsym=kymo_counter=0x40028018";
     let options = [&[counter], options].concat();
     let program = Program::build(&folder, &format!("{name}.c"), &options, &[&library]);
@@ -73,6 +78,20 @@ fn a_tick_that_strikes_anywhere_costs_a_ring_no_item_unsaid() {
     assert_eq!(said.number("unsaid"), 0, "{said:?}");
     assert_eq!(said.number("backward"), 0, "{said:?}");
     assert!(said.number("next") > 4000, "{said:?}");
+}
+
+#[test]
+fn a_library_that_is_checked_refuses_at_the_first_hook() {
+    if !equipped(&[TARGET]) {
+        return;
+    }
+    // So few that no packet changes: without the check nobody would have looked.
+    let options = ["-DUNPRIVILEGED", "-DMARKERS=3"];
+    assert_eq!(run("unprivileged", &options).number("set_up"), 1);
+    let said = run_with("checked", "unprivileged", &options);
+    assert_eq!(said.number("unprivileged"), 1, "{said:?}");
+    let said = run_with("checked", "unprivileged", &["-DMARKERS=3"]);
+    assert_eq!(said.number("set_up"), 1, "{said:?}");
 }
 
 #[test]

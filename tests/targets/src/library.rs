@@ -18,6 +18,10 @@ pub const PARTS: [&str; 7] = [
     "retained",
 ];
 
+/// What a library can have beside the parts, and has not unless it is asked for: a look in every hook whether interrupts
+/// can be masked, and on AArch64 another register for the recorder.
+pub const OPTIONS: [&str; 3] = ["checked", "tpidr_el0", "tpidrro_el0"];
+
 /// The options for cargo that make a library with these parts alone (`none`, or some with commas between them), or with
 /// all.
 ///
@@ -32,8 +36,8 @@ pub fn parts(wanted: Option<&str>) -> Result<Vec<String>> {
         return Ok(options);
     }
     for part in wanted.split(',') {
-        if !PARTS.contains(&part) {
-            let known = PARTS.join(", ");
+        if !PARTS.contains(&part) && !OPTIONS.contains(&part) {
+            let known = [&PARTS[..], &OPTIONS[..]].concat().join(", ");
             let message = format!("expected parts ({known}) or none, found `{part}`");
             return Err(run::Error::new(message));
         }

@@ -65,7 +65,7 @@ faults! {
     /// The memory for metadata is too small or too large.
     MetadataSize = 8 "metadata_size" "must be at least 128 and less than 524288";
     /// There are too few slots.
-    SlotCount = 9 "slot_count" "must be at least 2";
+    SlotCount = 9 "slot_count" "must be at least 3";
     /// There is no memory for slots, or it is not aligned.
     Slots = 10 "slots" "must not be NULL, and its address must be a multiple of 8";
     /// There is no memory for shadow stacks, or it is not aligned.

@@ -1,8 +1,9 @@
 //! What an AArch64 processor offers a recorder, alone or among many: masking interrupts with DAIF,
 //! the generic timer's counter, and a register that tells one CPU from another.
 //!
-//! For programs at EL1 without an operating system that uses `TPIDR_EL1` otherwise. The recorder
-//! keeps a pointer to the CPU's own part there, so that a hook finds it with one instruction; it
+//! For programs at EL1. The recorder keeps a pointer to the CPU's own part in a register that only software uses, so
+//! that a hook finds it with one instruction: `TPIDR_EL1`, or where that is somebody else's (RTEMS SMP, Linux, FreeBSD
+//! keep their own pointer there) by the feature `tpidrro_el0` or `tpidr_el0` that one. It
 //! must be zero from the start of a CPU until `kymo_cpu_start` (after reset it holds anything).
 //!
 //! The counter is the generic timer's virtual one: 64 bits, one rate, and by the architecture the
@@ -16,6 +17,31 @@ use kymo_recorder::Target;
 use kymo_recorder::cost::Hooks;
 use kymo_recorder::cpus::CpusPort;
 use kymo_wire::event::Layout;
+
+#[cfg(all(feature = "tpidrro_el0", feature = "tpidr_el0"))]
+compile_error!("one register holds the CPU's part: tpidrro_el0 or tpidr_el0, not both");
+
+/// The register that holds a pointer to the CPU's own part.
+#[cfg(not(any(feature = "tpidrro_el0", feature = "tpidr_el0")))]
+macro_rules! register {
+    () => {
+        "tpidr_el1"
+    };
+}
+/// The same: programs at EL0 can read it.
+#[cfg(feature = "tpidrro_el0")]
+macro_rules! register {
+    () => {
+        "tpidrro_el0"
+    };
+}
+/// The same: programs at EL0 can read and write it, and compilers take it for thread-local storage.
+#[cfg(all(feature = "tpidr_el0", not(feature = "tpidrro_el0")))]
+macro_rules! register {
+    () => {
+        "tpidr_el0"
+    };
+}
 
 /// An AArch64 processor as target and port: of which CPU is a question of who asks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,14 +92,24 @@ impl CpusPort for Aarch64 {
         let place;
         // SAFETY: reading the register changes nothing.
         unsafe {
-            asm!("mrs {}, tpidr_el1", out(reg) place, options(nomem, nostack, preserves_flags))
+            asm!(
+                concat!("mrs {}, ", register!()),
+                out(reg) place,
+                options(nomem, nostack, preserves_flags),
+            )
         };
         place
     }
 
     fn set_place(&self, place: *const ()) {
         // SAFETY: software's own register: the processor does not look at it.
-        unsafe { asm!("msr tpidr_el1, {}", in(reg) place, options(nostack, preserves_flags)) };
+        unsafe {
+            asm!(
+                concat!("msr ", register!(), ", {}"),
+                in(reg) place,
+                options(nostack, preserves_flags),
+            );
+        }
     }
 
     /// Without a barrier: the processor may read the counter some ten instructions early, which is

@@ -132,8 +132,12 @@ impl View<'_> {
         if !process.reading.take() {
             return Err(sys::EBUSY);
         }
-        // A thread may be taking the lane of one that has ended; from now on none does.
-        process.ended.lock.with(|| ());
+        // A thread may be taking the lane of one that has ended; from now on none does. One that does not come to an
+        // end with it has the list in its hands: it stays as it is.
+        if process.ended.lock.with(|| ()).is_none() {
+            process.reading.release();
+            return Err(sys::EBUSY);
+        }
         process.end_lanes(all);
         process.name_threads();
         Ok(())

@@ -2,6 +2,7 @@
 
 use kymo_wire::link::{Identity, Mode};
 
+use super::lane::READER_PATIENCE_MS;
 use super::{Cpus, CpusPort, Lane};
 use crate::Event;
 use crate::config::Config;
@@ -42,7 +43,9 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         // Between the freezing and the looks at `inside`, as each hook has its order between its own.
         fence(Ordering::SeqCst);
         for lane in self.cpus.lanes() {
-            let held = lane.leaves(&self.cpus.port, || false);
+            let port = &self.cpus.port;
+            let start = port.counter_in_order();
+            let held = lane.leaves(port, start, READER_PATIENCE_MS, || false);
             if held {
                 lane.settle();
                 lane.writer.stream().seal_at(self.now());
@@ -82,14 +85,15 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
     /// the rest.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] if somebody is reading.
+    /// [`Refusal::Busy`] if somebody is reading, or a record is reserved.
     pub fn clear_with(&self, each: impl Fn(&Lane<P>)) -> Result<(), Refusal> {
-        // What a CPU is filling must not be forgotten under its hands.
+        self.hold()?;
+        // What a CPU is filling must not be forgotten under its hands; while CPUs are held none reserves anything.
         let reserved = |lane: &Lane<P>| lane.writer.stream().is_reserved();
         if self.cpus.lanes().iter().any(reserved) {
+            self.let_go();
             return Err(Refusal::Busy);
         }
-        self.hold()?;
         self.gate.rearm();
         let now = self.now();
         for lane in self.held() {

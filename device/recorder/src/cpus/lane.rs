@@ -10,9 +10,12 @@ use crate::items::{Ring, Rings, Work};
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::{Event, Writer};
 
-/// How long others wait for a CPU to leave its hook. That takes less than a microsecond, but for an
+/// How long a reader waits for a CPU to leave its hook. That takes less than a microsecond, but for an
 /// emulated CPU whose emulator waits for a processor.
-const PATIENCE_SECONDS: u64 = 10;
+pub(super) const READER_PATIENCE_MS: u64 = 10_000;
+
+/// How long a CPU waits for all others with its interrupts masked.
+pub(super) const MASKED_PATIENCE_MS: u64 = 1;
 
 /// The clock of a program that has one of its own ([`Config::clock`](crate::config::Config::clock)).
 type ClockFunction = unsafe extern "C" fn() -> u32;
@@ -178,13 +181,18 @@ impl<P: CpusPort> Lane<P> {
         self.writer.record(now, Event::ClockGap { ticks });
     }
 
-    /// Waits until the CPU is outside of its hook, or `already` says that this will do. Interrupts are
-    /// masked in a hook and it waits for nobody who waits for this one, so that is soon; false if it is
-    /// not, because the CPU was stopped there, or has crashed.
+    /// Waits until the CPU is outside of its hook, or `already` says that this will do, but for no longer than so
+    /// many milliseconds since `start`. Interrupts are masked in a hook and it waits for nobody who waits for this
+    /// one, so that is soon; false if it is not, because the CPU was stopped there, or has crashed.
     #[must_use]
-    pub(super) fn leaves(&self, port: &P, already: impl Fn() -> bool) -> bool {
-        let start = port.counter_in_order();
-        let patience = port.counter_hz().saturating_mul(PATIENCE_SECONDS);
+    pub(super) fn leaves(
+        &self,
+        port: &P,
+        start: u64,
+        patience_ms: u64,
+        already: impl Fn() -> bool,
+    ) -> bool {
+        let patience = (port.counter_hz() / 1000).saturating_mul(patience_ms);
         while self.inside.load(Ordering::Acquire) && !already() {
             if port.counter_in_order().wrapping_sub(start) > patience {
                 return false;

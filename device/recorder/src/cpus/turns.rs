@@ -2,6 +2,7 @@
 
 use kymo_wire::event::Cause;
 
+use super::lane::MASKED_PATIENCE_MS;
 use super::{Cpus, CpusPort, Lane};
 use crate::gate::Gate;
 use crate::sync::{Ordering, fence};
@@ -49,16 +50,18 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     }
 
     /// Waits until every other CPU has seen the gate as it is now: it is outside of its hook, or
-    /// waits there for the lock that this one has, and looks at the gate again.
+    /// waits there for the lock that this one has, and looks at the gate again. Interrupts are masked, so not for
+    /// long: what a CPU that was stopped in its hook has begun to record may stand behind the mark of off.
     fn wait_for_others(&self, own: &Lane<P>) {
         fence(Ordering::SeqCst);
+        let start = self.port.counter_in_order();
         for lane in self
             .lanes()
             .iter()
             .filter(|lane| !core::ptr::eq(*lane, own))
         {
-            // One that has crashed in its hook records nothing more either.
-            let _ = lane.leaves(&self.port, || lane.turning.load(Ordering::Acquire));
+            let already = || lane.turning.load(Ordering::Acquire);
+            let _ = lane.leaves(&self.port, start, MASKED_PATIENCE_MS, already);
         }
     }
 

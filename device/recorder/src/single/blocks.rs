@@ -16,6 +16,9 @@ impl<P: SinglePort + 'static> Single<P> {
         length: usize,
     ) -> *mut u8 {
         loop {
+            if !self.is_allowed(hot) {
+                return core::ptr::null_mut();
+            }
             let stream = self.writer.stream();
             if hot.gate.open()
                 && let Ok(data) = stream.reserve_block_by(&self.steps(hot), length)

@@ -17,7 +17,7 @@ impl<P: SinglePort + 'static> Single<P> {
         let Some(bytes) = crate::Writer::<P>::direct_bytes(event) else {
             return false;
         };
-        if !self.writer.is_direct(event) {
+        if !self.writer.is_direct(event) || !self.is_allowed(hot) {
             return false;
         }
         let beyond = bytes.saturating_sub(P::LAYOUT.fast_bytes());

@@ -26,6 +26,9 @@ impl<P: SinglePort + 'static> Single<P> {
         ring: &'static Ring<P>,
         items: &[Item],
     ) {
+        if !self.is_allowed(hot) {
+            return;
+        }
         let admitted = Ring::<P>::admits(items);
         if !self.try_to_produce(hot, ring, items, admitted) {
             self.produce_with_room(hot, config, ring, items, admitted);

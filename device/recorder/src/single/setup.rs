@@ -132,6 +132,21 @@ impl<P: SinglePort + 'static> Single<P> {
         Ok(())
     }
 
+    /// Whether a hook may go on: in a library that is [`checked`](crate) each looks whether it can mask interrupts, once
+    /// the recorder is set up.
+    #[inline(always)]
+    pub(super) fn is_allowed(&self, hot: &Hot) -> bool {
+        !cfg!(feature = "checked") || self.port.is_privileged() || {
+            let state = hot.gate.state();
+            let refused = state.alive() && state.set_up() && !state.claimed();
+            if refused {
+                self.can_mask(hot);
+            }
+            // What was not set up yet is refused by the set-up.
+            !refused
+        }
+    }
+
     /// Whether interrupts can be masked here, which is looked at where packets change. If not, nothing is recorded any
     /// more, and `status` says why: what was recorded meanwhile may be torn.
     #[inline(never)]

@@ -443,8 +443,12 @@ fn events_lie_between_the_marks_of_on_and_off() {
     assert!(calls > 0);
 }
 
+/// One test at a time stops a CPU.
+static STOPPING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[test]
 fn a_cpu_that_stays_inside_is_left_out() {
+    let _turn = STOPPING.lock();
     let device = Device::new(START_ON, 8);
     assert!(device.start(0));
     device.marker(1);
@@ -479,6 +483,32 @@ fn a_cpu_that_stays_inside_is_left_out() {
     });
     // The next reader waits for it again.
     assert!(!of(&device.trace(), 1).is_empty());
+}
+
+#[test]
+fn who_turns_recording_off_does_not_wait_for_long_for_a_cpu_that_hangs_in_its_hook() {
+    let _turn = STOPPING.lock();
+    let device = Device::new(START_ON, 16);
+    assert!(device.start(0));
+    device.marker(1);
+    std::thread::scope(|scope| {
+        let stopped = scope.spawn(|| {
+            PLACE.set(std::ptr::null());
+            assert!(device.start(1));
+            STOPS.set(true);
+            device.marker(2);
+        });
+        while !STOPPED.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        // Interrupts are masked meanwhile. A tick of this clock is a reading.
+        let before = device.cpus.port().time.load(Ordering::SeqCst);
+        device.cpus.turn(device.gate, false);
+        let waited = device.cpus.port().time.load(Ordering::SeqCst) - before;
+        assert!(waited < 1_100_000, "{waited} ns");
+        STOPPED.store(false, Ordering::Relaxed);
+        stopped.join().expect("it goes on");
+    });
 }
 
 #[test]
