@@ -90,24 +90,27 @@ pub fn call(edge: Edge, function: usize, caller: usize) {
 /// What hooks in assembly leave to this: all that is not usual.
 #[cfg(kymo_assembly)]
 extern "C" fn slow_enter(function: usize, call_site: usize) {
-    if !RECORDER.tabled_call::<false>(&HOT, code(function)) {
-        slow(function, call_site, Edge::Enter);
-    }
+    slow(function, call_site, Edge::Enter);
 }
 
 /// The same of exits.
 #[cfg(kymo_assembly)]
 extern "C" fn slow_exit(function: usize, call_site: usize) {
-    if !RECORDER.tabled_call::<true>(&HOT, code(function)) {
-        slow(function, call_site, Edge::Exit);
-    }
+    slow(function, call_site, Edge::Exit);
 }
 
 #[cfg(kymo_assembly)]
 #[inline(never)]
 fn slow(function: usize, call_site: usize, edge: Edge) {
     if !RECORDER.turn_packet(&HOT) {
-        return recorder().open_call(&HOT, config(), edge, code(function), call_site);
+        let done = match edge {
+            Edge::Enter => RECORDER.tabled_call::<false>(&HOT, code(function)),
+            Edge::Exit => RECORDER.tabled_call::<true>(&HOT, code(function)),
+        };
+        if !done {
+            recorder().open_call(&HOT, config(), edge, code(function), call_site);
+        }
+        return;
     }
     // SAFETY: the compiler's hook called this with the same arguments.
     unsafe {

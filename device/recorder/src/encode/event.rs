@@ -3,7 +3,7 @@
 use kymo_wire::event::{EventId, Form};
 
 use super::record::need_of;
-use super::{Alone, Depth, Driver, Found, Need, Record, Stream, Tries};
+use super::{Alone, Depth, Driver, Found, Need, Record, Seen, Stream, Tries};
 use crate::event::{Long, Parts, turns_on};
 use crate::hot::{Cursor, low};
 use crate::{Event, Target};
@@ -146,11 +146,19 @@ impl<T: Target> Stream<T> {
         };
         let mut tries = Tries::default();
         while !tries.are_over::<D>() {
+            // Where interrupts are masked for the step alone, its bytes are made before that.
+            let seen = Seen::now(cursor);
+            let (form, payload) = self.form(id, first);
+            let record = Record::new::<T>(form, payload as u64, second);
+            let depth = self.depth_of(id, first);
+            let calls = depth.of(cursor);
             let put = |now| {
-                let (form, payload) = self.form(id, first);
-                let done = self.put(cursor, now, form, payload as u64, second);
+                // The form depends on the packet, and on what was recorded in it.
+                // SAFETY: the cursor is ours, whose limit leaves room for a record, and the driver keeps others
+                // away.
+                let done = seen.holds(cursor) && unsafe { record.store::<T>(cursor, now) };
                 if done {
-                    self.depth_of(id, first).apply(cursor);
+                    cursor.depth.set(calls);
                     also(now);
                 }
                 done
@@ -158,8 +166,7 @@ impl<T: Target> Stream<T> {
             if driver.attempt(put) {
                 return true;
             }
-            let depth = self.depth_of(id, first);
-            match driver.room(need_of::<T>(self.form(id, first).0, depth)) {
+            match driver.room(need_of::<T>(form, depth)) {
                 Found::Again => {}
                 Found::Full => {
                     driver.apart(discarded);
@@ -195,8 +202,7 @@ impl<T: Target> Stream<T> {
     }
 
     /// Stores a record of this form at `now` (cut by [`low`]), where nobody comes in between, if there is room and the
-    /// time is near: the one encoder of whatever is neither a usual call nor recorded
-    /// [directly](crate::Writer).
+    /// time is near.
     #[inline(never)]
     pub(crate) fn put(
         &self,
