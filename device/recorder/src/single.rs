@@ -164,14 +164,26 @@ impl<P: SinglePort + 'static> Single<P> {
             }
         }
         self.port.unmask(was);
-        if self.tabled_call::<EXIT>(hot, function) {
-            return;
-        }
+        self.unusual_call::<EXIT>(hot, config, function, caller);
+    }
+
+    /// The same where that was not all. (Apart from it, so that what is usual saves few registers.)
+    #[cold]
+    #[inline(never)]
+    fn unusual_call<const EXIT: bool>(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+        function: usize,
+        caller: usize,
+    ) {
         if self.turn_packet(hot) {
             return self.usual_call::<EXIT>(hot, config, function, caller);
         }
-        let edge = if EXIT { Edge::Exit } else { Edge::Enter };
-        self.open_call(hot, config, edge, function, caller);
+        if !self.tabled_call::<EXIT>(hot, function) {
+            let edge = if EXIT { Edge::Exit } else { Edge::Enter };
+            self.open_call(hot, config, edge, function, caller);
+        }
     }
 
     /// A call through a gate that seems open; and what hooks leave: everything that is not usual.
