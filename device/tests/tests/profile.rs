@@ -9,7 +9,6 @@ use kymo_device_tests::layout::Small;
 use kymo_recorder::Target;
 use kymo_recorder::link::SCRATCH_BYTES;
 use kymo_recorder::profile::{Frame, Profile as Table, Slot};
-use kymo_wire::event::Layout;
 use kymo_wire::link::Fault;
 use kymo_wire::profile::{Entry, TableHeader};
 
