@@ -84,7 +84,7 @@ fn a_profile_has_what_the_target_counted_and_what_it_could_not() {
     assert!(
         messages.contains(
             "the table was full: 3 functions gave way to others, the lowest TOTAL first; any row may lack some of \
-             their calls and of their 5.000 us"
+             their calls and of their 5 us"
         ),
         "{messages}"
     );
