@@ -26,7 +26,7 @@
 //! a call of a function that may be open already (its stack is searched), a jump, and an exit without an entry.
 //!
 //! A full table. A function that finds no free slot near its place takes that of the function with the lowest total
-//! there, in a masked run of its own ([`Profile::replace`]). What that function had is counted: its calls as calls
+//! there, in a masked run of its own (`Profile::replace`). What that function had is counted: its calls as calls
 //! without a slot, its total, and that a function was replaced. A function that is open in a thread is not replaced;
 //! one that is open in an interrupt's handler may be, and its call then counts as one without a slot.
 

@@ -16,8 +16,8 @@ pub const PACKAGES: [&str; 2] = ["linux-image-cloud-amd64", "busybox-static"];
 
 /// The modules that a disk needs, in this order. A kernel may have some of them built in.
 const MODULES: [&str; 6] = [
-    "virtio",
     "virtio_ring",
+    "virtio",
     "virtio_pci_legacy_dev",
     "virtio_pci_modern_dev",
     "virtio_pci",

@@ -36,14 +36,14 @@ const ROWS: [Row; 6] = [
         snapshot: "ricsec-fib-1",
         gates: Some(Gates {
             packet: (121, 2.5),
-            range: (415, 5.6),
+            range: (470, 5.1),
         }),
     },
     Row {
         snapshot: "001-ack_test",
         gates: Some(Gates {
             packet: (94, 1.9),
-            range: (308, 7.3),
+            range: (347, 6.6),
         }),
     },
     Row {
@@ -61,7 +61,7 @@ const ROWS: [Row; 6] = [
         snapshot: "r5f-freertos",
         gates: Some(Gates {
             packet: (129, 2.4),
-            range: (252, 2.7),
+            range: (268, 2.7),
         }),
     },
 ];

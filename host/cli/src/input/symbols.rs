@@ -110,16 +110,20 @@ impl SymbolArgs {
             symbols.set_text_base(text_base);
         }
         // What is named otherwise stands for the program, which is the first mapping.
-        let skip = usize::from(!symbols.is_empty());
+        let has_program = !symbols.is_empty();
         symbols.merge(placed);
-        let rest = mappings.iter().skip(skip);
-        let rest = rest.filter(|mapping| !known.contains(&mapping.start));
-        symbols.merge(images::load(rest, &self.debug_dir, context));
+        let (program, libraries) = mappings.split_at(mappings.len().min(1));
+        let is_new = |mapping: &&Mapping| !known.contains(&mapping.start);
+        let program = program.iter().filter(|_| !has_program).filter(is_new);
+        symbols.merge(images::load(program, &self.debug_dir, context));
+        // Before the libraries come: the one of C has these functions, and is no program that calls them.
         if info.format == FORMAT
             && let Some(jumps) = symbols.unmarked_jumps()
         {
             context.warn(unmarked(jumps));
         }
+        let libraries = libraries.iter().filter(is_new);
+        symbols.merge(images::load(libraries, &self.debug_dir, context));
         Ok(symbols)
     }
 }

@@ -322,10 +322,8 @@ fn self_times_add_up_to_the_time_that_passed() {
     let main = rows.iter().find(|row| row["function"] == "main").unwrap();
     assert!(main["total_ns"].as_u64() > Some(50_000_000), "{main}");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        said.contains("may be wrong: the clock stepped back"),
-        "{said}"
-    );
+    assert!(said.contains("may be wrong: during"), "{said}");
+    assert!(said.contains("the clock was uncertain"), "{said}");
     assert!(said.contains("that did not pass"), "{said}");
     assert!(!said.contains("lost, and in no row"), "{said}");
 }

@@ -85,7 +85,7 @@ fn a_fifo_in_the_place_of_metadata_is_an_error() {
     let above = tempfile::tempdir().unwrap();
     fs::rename(folder.path(), above.path().join("below")).unwrap();
     let refused = open(above.path(), &options).err().unwrap();
-    let expected = "expected a regular file in a trace directory, found a pipe";
+    let expected = "found a pipe, expected a regular file in a trace directory";
     assert!(refused.to_string().ends_with(expected), "{refused}");
 }
 
