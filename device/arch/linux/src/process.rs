@@ -4,18 +4,14 @@ use core::cell::Cell;
 use core::fmt::Write as _;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use kymo_recorder::config::{CONFIG_VERSION, Config, Function, ONCE, START_ON};
-use kymo_recorder::encode::{Functions, check_sizes};
+use kymo_recorder::config::Config;
 use kymo_recorder::gate::Gate;
-use kymo_recorder::identity::{build_id, functions, identity, mode};
 use kymo_recorder::link::{Link, Refusal};
 use kymo_recorder::metadata::Metadata;
-use kymo_recorder::profile::{Frame, Slot, check_stacks};
 use kymo_recorder::threads::{Lane, Lanes, ThreadPort as _};
 use kymo_recorder::{Edge, Event};
 use kymo_wire::event::Cause;
-use kymo_wire::link::{Fault, Identity, MAX_FUNCTION_SHIFT, Mode, SetupError};
-use kymo_wire::process_file::region;
+use kymo_wire::link::{Mode, SetupError};
 
 use crate::ended::Ended;
 use crate::numbers::Numbers;
@@ -25,18 +21,18 @@ use crate::recording::Recording;
 use crate::save::Text;
 use crate::sys;
 use crate::wide::Wide;
-use crate::{elf, settings, thread};
 
 mod fork;
 mod images;
+mod lanes;
 mod lock;
 mod regions;
+mod set_up;
 mod talk;
 
 use images::Images;
 pub(crate) use lock::{Claim, Lock};
 pub(crate) use regions::belong;
-use regions::describe;
 
 /// The defaults of a program that has no `kymo_config` of its own.
 pub const DEFAULT_BUFFER: u32 = 4 << 20;
@@ -261,176 +257,6 @@ impl Process {
         }
     }
 
-    /// The calling thread's lane, if it has one.
-    #[inline(always)]
-    pub(crate) fn existing_lane(&self) -> Option<&'static Lane<Linux>> {
-        let lane = thread::get().cast::<Lane<Linux>>();
-        if lane as usize > thread::BUSY as usize {
-            // SAFETY: the word is null, busy, or the lane that `attach` put there for good.
-            Some(unsafe { &*lane })
-        } else {
-            None
-        }
-    }
-
-    /// The calling thread's lane; made if it has none.
-    #[inline(always)]
-    pub(crate) fn lane(&self) -> Option<&'static Lane<Linux>> {
-        match self.existing_lane() {
-            Some(lane) => Some(lane),
-            None => self.attach(),
-        }
-    }
-
-    /// The calling thread's lane, made now. Signals wait for it: what their handlers call has no place before.
-    #[cold]
-    fn attach(&self) -> Option<&'static Lane<Linux>> {
-        sys::without_signals(|| {
-            // A handler has come before that, and has made it; or what makes it has called a hook.
-            if let Some(lane) = self.existing_lane() {
-                return Some(lane);
-            }
-            if thread::get() == thread::BUSY {
-                self.lose(1);
-                return None;
-            }
-            thread::set(thread::BUSY);
-            self.begin_child();
-            let lane = self
-                .inherit(false)
-                .or_else(|| self.new_lane())
-                .or_else(|| self.inherit(true));
-            match lane {
-                Some(lane) => thread::set(core::ptr::from_ref(lane).cast()),
-                None => {
-                    self.lose(1);
-                    thread::set(core::ptr::null());
-                }
-            }
-            lane
-        })
-    }
-
-    /// A lane in a region of its own: the region's header, the lane, its profile table, its packets.
-    fn new_lane(&self) -> Option<&'static Lane<Linux>> {
-        let config = self.config.get()?;
-        let sizes = self.sizes.get();
-        let lane_bytes = region::BYTES + size_of::<Lane<Linux>>().next_multiple_of(64);
-        let slot_bytes = (config.slot_count as usize * size_of::<Slot>()).next_multiple_of(64);
-        let frames = (config.shadow_stacks as usize).checked_mul(config.shadow_depth as usize)?;
-        let frame_bytes = frames.checked_mul(size_of::<Frame>())?.next_multiple_of(64);
-        let front = lane_bytes + slot_bytes + frame_bytes;
-        let bytes = front.checked_add(sizes.buffer as usize)?;
-        // Before the memory, so that none is taken in vain; a number that is not used is given again.
-        let number = self.new_number()?;
-        let Ok(memory) = self.recording.take(bytes) else {
-            self.lanes.return_number(number);
-            return None;
-        };
-        // SAFETY: the memory is new, large enough, aligned to a page, and never given back.
-        let lane = unsafe {
-            let place = memory.add(region::BYTES).cast::<Lane<Linux>>();
-            place.write(Lane::new());
-            &*place
-        };
-        let writer = lane.writer();
-        // SAFETY: the part behind `front` is this stream's alone.
-        let set_up = unsafe {
-            writer.stream().set_up(
-                lane.cursor(),
-                (memory.add(front), sizes.buffer),
-                sizes.packet,
-                number,
-                numbering(config),
-            )
-        };
-        set_up.ok()?;
-        writer.stream().clear();
-        writer.stream().set_mode(self.mode());
-        writer.stream().belong_to(sys::thread() as usize);
-        // SAFETY: the program describes its promotions truly.
-        unsafe { writer.set_up(config) };
-        if config.slot_count != 0 {
-            // SAFETY: these parts are this table's alone; all zero is an empty table.
-            let set_up = unsafe {
-                writer.give_table(
-                    (memory.add(lane_bytes).cast(), config.slot_count),
-                    memory.add(lane_bytes + slot_bytes).cast(),
-                    config.shadow_stacks,
-                    config.shadow_depth.min(u16::MAX.into()),
-                )
-            };
-            set_up.ok()?;
-        }
-        writer.allow_fast(self.port.is_fast(numbering(config)));
-        lane.set_owner(sys::process(), sys::thread());
-        self.numbers.set(number, lane);
-        describe(memory, lane, front, (sizes.buffer, sizes.packet));
-        self.lanes.add(lane);
-        Some(lane)
-    }
-
-    /// Sets the recorder up, once, from the first hook or constructor on; nothing if that has
-    /// happened. `config` is the program's, if it has one.
-    #[cold]
-    pub fn set_up(&'static self, gate: &'static Gate, config: Option<&'static Config>) {
-        if !gate.claim() {
-            return;
-        }
-        let config = config.unwrap_or(&DEFAULTS);
-        let packet = or_default(config.packet_size, DEFAULT_PACKET);
-        let own = settings::buffer_bytes(packet);
-        self.sizes.set(Sizes {
-            buffer: own.unwrap_or_else(|| or_default(config.buffer_size, DEFAULT_BUFFER)),
-            packet,
-        });
-        self.config.set(Some(config));
-        if let Some(threads) = settings::ended_threads() {
-            self.set_ended_threads(threads);
-        }
-        self.set_mode(settings::mode().unwrap_or_else(|| mode(config)));
-        self.watch_forks(gate);
-        self.port.clock.set_up();
-        self.port
-            .fenced
-            .store(!sys::register_barrier(), Ordering::Relaxed);
-        let metadata = or_default(config.metadata_size, DEFAULT_METADATA);
-        if let Some(output) = settings::output() {
-            self.recording.name(output);
-            self.open_recording();
-        }
-        if let Some((memory, bytes)) = self.metadata_memory(metadata) {
-            // SAFETY: the memory is new, aligned to 64 bytes, and never given back.
-            let set_up = unsafe { self.metadata.set_up(memory, bytes, self.port.now()) };
-            debug_assert!(set_up.is_ok(), "a page is enough for a header");
-            self.metadata.build_id(self.port.now(), program_id(config));
-            self.describe_program(numbering(config).text_base);
-        }
-        let address = |function: Option<Function>| function.map_or(0, |it| it as usize);
-        gate.set_trigger(address(config.trigger));
-        gate.set_stopper(address(config.stopper));
-        self.once.store(config.flags & ONCE != 0, Ordering::Relaxed);
-        let fault = self.check(config).err();
-        self.fault.set(fault);
-        #[cfg(feature = "cost")]
-        if fault.is_none() {
-            self.measure(gate);
-        }
-        gate.set_up(fault.is_some(), false);
-        if settings::on().unwrap_or(config.flags & START_ON != 0) {
-            self.turn(gate, true, Cause::Build);
-        }
-        self.bytes_at_start
-            .store(self.recorded_bytes(), Ordering::Relaxed);
-    }
-
-    /// Makes the file that this process records into, if one is named.
-    fn open_recording(&self) {
-        self.recording.open(&self.port.clock, |line| {
-            let _ = write!(line, "{}", self.identity_at(1));
-        });
-    }
-
     /// How many bytes all threads have recorded, modulo 2^32.
     pub(crate) fn recorded_bytes(&self) -> u32 {
         let bytes = self.lanes.iter().map(|lane| {
@@ -438,22 +264,6 @@ impl Process {
             stream.bytes.wrapping_add(lane.items().produced())
         });
         bytes.fold(0, u32::wrapping_add)
-    }
-
-    /// Tries the sizes that every lane will have.
-    fn check(&self, config: &Config) -> Result<(), SetupError> {
-        let sizes = self.sizes.get();
-        if config.version != CONFIG_VERSION {
-            return Err(Fault::Version.of(config.version as usize));
-        }
-        if config.function_shift > MAX_FUNCTION_SHIFT {
-            return Err(Fault::FunctionShift.of(config.function_shift as usize));
-        }
-        check_sizes(sizes.buffer, sizes.packet)?;
-        if config.slot_count != 0 {
-            check_stacks(config.shadow_stacks, config.shadow_depth)?;
-        }
-        Ok(())
     }
 
     /// Why the recorder could not be set up.
@@ -475,33 +285,6 @@ impl Process {
     /// What happens from now on when the buffer of a new thread is full.
     pub(crate) fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u32, Ordering::Relaxed);
-    }
-
-    /// Who the process is: the answer to `identify`, and the first line of a saved file. May wait
-    /// some 50 ms for the clock's rate.
-    pub fn identity(&self) -> Identity {
-        self.identity_at(self.port.clock.hz())
-    }
-
-    /// The same with this rate of the clock.
-    pub(crate) fn identity_at(&self, clock_hz: u64) -> Identity {
-        let config = self.config();
-        let mut identity = identity::<Linux>(config, program_id(config));
-        identity.clock_hz = clock_hz;
-        identity.clock_bits = 64;
-        identity.capabilities.sure_clock = true;
-        identity.capabilities.stream = true;
-        identity.capabilities.retained = false;
-        identity.buffer_bytes = self.sizes.get().buffer;
-        identity.packet_bytes = self.sizes.get().packet;
-        identity.streams = self.lanes.count();
-        identity.mode = self.mode();
-        identity.text_base = numbering(config).text_base as u64;
-        identity
-    }
-
-    fn config(&self) -> &'static Config {
-        self.config.get().unwrap_or(&DEFAULTS)
     }
 
     /// Whether threads keep a profile table.
@@ -577,42 +360,4 @@ impl Default for Process {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// The configuration of a program that has none: everything from the first event on.
-static DEFAULTS: Config = Config {
-    version: CONFIG_VERSION,
-    flags: START_ON,
-    ..Config::EMPTY
-};
-
-/// A number that the program gives, or the default where it gives 0.
-fn or_default(value: u32, default: u32) -> u32 {
-    if value == 0 { default } else { value }
-}
-
-/// How the program's functions are numbered.
-fn numbering(config: &Config) -> Functions {
-    let functions = functions(config);
-    if config.text_base.is_null() {
-        Functions {
-            text_base: elf::text_base() as usize,
-            ..functions
-        }
-    } else {
-        functions
-    }
-}
-
-/// The build id of the program.
-fn program_id(config: &Config) -> &'static [u8] {
-    if !config.build_id_note.is_null() {
-        // SAFETY: the program says that its note is there.
-        let note = unsafe { core::slice::from_raw_parts(config.build_id_note.cast(), 16 + 32) };
-        return build_id(note);
-    }
-    elf::notes()
-        .map(build_id)
-        .find(|id| !id.is_empty())
-        .unwrap_or(&[])
 }

@@ -14,7 +14,8 @@ use kymo_recorder::gate::Gate;
 use kymo_recorder::threads::{Lane, ThreadPort as _};
 use kymo_wire::process_file::region;
 
-use super::{Process, or_default};
+use super::Process;
+use super::set_up::or_default;
 use crate::port::Linux;
 use crate::sys::{self, files};
 use crate::thread;
