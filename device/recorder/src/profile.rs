@@ -112,7 +112,7 @@ pub struct Profile<T> {
     on: Cell<bool>,
     /// How many slots are looked at for a function.
     probes: Cell<u8>,
-    /// It is being cleared, beside whoever records.
+    /// It is being cleared while CPUs record.
     paused: Cell<bool>,
     /// Frames a stack; 0: there is no table.
     depth: Cell<u16>,

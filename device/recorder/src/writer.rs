@@ -316,7 +316,7 @@ impl<T: Target> Writer<T> {
         self.profile.get().filter(|table| table.is_kept())
     }
 
-    /// Whether a function may be one of the promotions: most others are told apart by this alone.
+    /// Whether a function may be one of the promotions: this alone excludes most others.
     #[inline(always)]
     fn may_be_promoted(&self, function: usize) -> bool {
         cfg!(feature = "promotions") && self.promoted.get() & bit(function) != 0

@@ -200,7 +200,7 @@ impl Recorder {
         self
     }
 
-    /// Sends to the host by this function, which is given as many readable bytes as it is told.
+    /// Sends to the host by this function, which gets a pointer to readable bytes and their number.
     pub const fn send(mut self, send: unsafe extern "C" fn(*const u8, usize)) -> Self {
         self.0.send = Some(send);
         self

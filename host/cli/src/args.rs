@@ -150,7 +150,7 @@ pub struct FormatArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Symbols")]
 pub struct SymbolArgs {
-    /// The program's ELF file: names, files and lines. Repeatable: shared libraries are told by their build ids.
+    /// The program's ELF file: names, files and lines. Repeatable: shared libraries are matched by their build ids.
     /// The files of a recording of Linux are found by themselves where they were.
     #[arg(long, value_name = "FILE")]
     pub elf: Vec<PathBuf>,

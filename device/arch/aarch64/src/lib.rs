@@ -2,8 +2,8 @@
 //! the generic timer's counter, and a register that tells one CPU from another.
 //!
 //! For programs at EL1. The recorder keeps a pointer to the CPU's own part in a register that only software uses, so
-//! that a hook finds it with one instruction: `TPIDR_EL1`, or where that is somebody else's (RTEMS SMP, Linux, FreeBSD
-//! keep their own pointer there) by the feature `tpidrro_el0` or `tpidr_el0` that one. It
+//! that a hook finds it with one instruction: `TPIDR_EL1`, or where the system keeps its own pointer there (RTEMS SMP,
+//! Linux, FreeBSD) the one of the feature `tpidrro_el0` or `tpidr_el0`. It
 //! must be zero from the start of a CPU until `kymo_cpu_start` (after reset it holds anything).
 //!
 //! The counter is the generic timer's virtual one: 64 bits, one rate, and by the architecture the

@@ -85,7 +85,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
     /// the rest.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] if somebody is reading, or a record is reserved.
+    /// [`Refusal::Busy`] while a reader is at work, or a record is reserved.
     pub fn clear_with(&self, each: impl Fn(&Lane<P>)) -> Result<(), Refusal> {
         self.hold()?;
         // What a CPU is filling must not be forgotten under its hands; while CPUs are held none reserves anything.

@@ -23,7 +23,7 @@ impl Trace {
         }
     }
 
-    /// Says what turned up while the trace was read, and so if it has more functions or threads than are told apart.
+    /// Says what turned up while the trace was read, and whether it has more functions or threads than Kymo keeps.
     pub fn remark_beyond(&self, context: &Context) {
         self.remark_read(self.remarked, context);
         let beyond = self.info().identities.beyond();
@@ -36,7 +36,7 @@ impl Trace {
         ] {
             if events > 0 {
                 context.warn(format_args!(
-                    "{}: more {what} than are told apart: {events} mentions of others count as one",
+                    "{}: more {what} than are kept: {events} mentions of others count as one",
                     self.name
                 ));
             }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::element::{Context, Last, Range};
+use crate::element::{Context, Element, Last, Range};
 use crate::instruction::{self, Instruction, Waypoints};
 use crate::isa::Isa;
 use crate::memory::{Code, MemorySpace, Moment, View};
@@ -178,6 +178,15 @@ impl<C: Code> Blocks<C> {
         self.view
     }
 
+    /// What an element says of the memory that follows it. The view of that, if it is another one than before.
+    pub fn element(&mut self, element: &Element) -> Option<View> {
+        match element {
+            Element::Context(context) => self.context(context),
+            Element::Timestamp { value, .. } => self.timestamp(*value),
+            _ => None,
+        }
+    }
+
     /// The trace says the context. The view of memory, if it is another one than before.
     pub fn context(&mut self, context: &Context) -> Option<View> {
         let known = &self.moment.context;
@@ -187,7 +196,7 @@ impl<C: Code> Blocks<C> {
     }
 
     /// The trace says the time. The view of memory, if it is another one than before.
-    pub fn timestamp(&mut self, ticks: u64) -> Option<View> {
+    fn timestamp(&mut self, ticks: u64) -> Option<View> {
         self.moment.ticks = Some(ticks);
         self.look()
     }

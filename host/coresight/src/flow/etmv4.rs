@@ -105,11 +105,7 @@ impl<C: Code> EtmV4Flow<C> {
     /// Gives an element, and goes on with the memory that it stands for.
     fn give(&mut self, at: usize, element: Element, sink: &mut impl Sink) {
         sink.element(at, element);
-        let view = match element {
-            Element::Context(context) => self.blocks.context(&context),
-            Element::Timestamp { value, .. } => self.blocks.timestamp(value),
-            _ => None,
-        };
+        let view = self.blocks.element(&element);
         self.see(view, sink);
     }
 

@@ -63,12 +63,7 @@ impl<C: Code> PtmFlow<C> {
     /// Gives an element, and goes on with the memory that it stands for.
     fn give(&mut self, at: usize, element: Element, sink: &mut impl Sink) {
         sink.element(at, element);
-        let view = match element {
-            Element::Context(context) => self.blocks.context(&context),
-            Element::Timestamp { value, .. } => self.blocks.timestamp(value),
-            _ => None,
-        };
-        if let Some(view) = view {
+        if let Some(view) = self.blocks.element(&element) {
             sink.memory(view);
         }
     }

@@ -88,6 +88,12 @@ fn recording(has_ids: bool, sideband: impl FnOnce(&mut PerfData)) -> PerfData {
     perf
 }
 
+/// How often execution went where no image is.
+fn nowhere(counts: &Counts) -> u64 {
+    let places = counts.doubts.not_accessible.values();
+    places.map(|it| it.count).sum()
+}
+
 /// What ran, as the number of instructions of each thread's runs.
 fn count(perf: PerfData) -> (Vec<(Option<u32>, u32, u64)>, Counts) {
     let mut recording = perf::read(&perf.file()).expect("a recording");
@@ -164,13 +170,7 @@ fn an_exec_replaces_what_was_mapped() {
     let (ran, counts) = count(session(perf, &trace));
     assert_eq!(ran, [(Some(1), 2, 1), (Some(1), 3, 1), (Some(1), 3, 1)]);
     // Nothing is left of the program before.
-    let nowhere: u64 = counts
-        .doubts
-        .not_accessible
-        .values()
-        .map(|it| it.count)
-        .sum();
-    assert_eq!(nowhere, 1);
+    assert_eq!(nowhere(&counts), 1);
 }
 
 #[test]
@@ -187,13 +187,7 @@ fn a_file_mapped_over_another_one_is_there_from_then_on() {
     let (ran, counts) = count(session(perf, &trace));
     assert_eq!(ran, [(Some(1), 2, 1), (Some(1), 3, 2)]);
     // Of what is there in the end there is no file; what was there before is not taken for it.
-    let nowhere: u64 = counts
-        .doubts
-        .not_accessible
-        .values()
-        .map(|it| it.count)
-        .sum();
-    assert_eq!(nowhere, 1);
+    assert_eq!(nowhere(&counts), 1);
 }
 
 #[test]

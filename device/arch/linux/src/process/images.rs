@@ -42,7 +42,7 @@ const PART: usize = kymo_recorder::metadata::MAX_NAME - 1;
 /// The images that are known.
 #[derive(Debug)]
 pub(crate) struct Images {
-    /// Held by the one who looks at memory.
+    /// Held while memory is looked at.
     lock: Lock,
     table: AtomicPtr<Table>,
     /// The program itself, which is never unloaded.
