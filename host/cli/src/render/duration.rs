@@ -97,31 +97,38 @@ pub struct Seconds {
 }
 
 impl Seconds {
-    /// The text of most moments: those of times, within a thousand seconds behind the origin.
+    /// The text of most moments: those of times, not before the origin.
     #[inline]
-    pub fn digits(self) -> Option<[u8; 15]> {
+    pub fn digits(self) -> Option<Digits> {
         let ns = self.time.0.checked_sub(self.origin.0)?;
-        if !(0..1_000_000_000_000).contains(&ns) || !unit::get().is_time() {
+        if ns < 0 || !unit::get().is_time() {
             return None;
         }
         let ns = ns.unsigned_abs();
-        let mut text = *b"     .         ";
-        let groups = [
-            padded(ns / 1_000_000_000),
-            three(ns / 1_000_000),
-            three(ns / 1_000),
-            three(ns),
-        ];
-        for (at, group) in [2, 6, 9, 12].into_iter().zip(groups) {
-            text[at..at + 3].copy_from_slice(&group);
+        let mut bytes = *b"            .         ";
+        for (at, group) in [(13, ns / 1_000_000), (16, ns / 1_000), (19, ns)] {
+            bytes[at..at + 3].copy_from_slice(&three(group));
         }
-        Some(text)
+        // At most ten digits of seconds, three at a time from the point on.
+        let (mut whole, mut at) = (ns / 1_000_000_000, 9);
+        while whole >= 1000 {
+            bytes[at..at + 3].copy_from_slice(&three(whole));
+            (whole, at) = (whole / 1000, at - 3);
+        }
+        bytes[at..at + 3].copy_from_slice(&padded(whole));
+        let blank = match whole {
+            0..10 => 2,
+            10..100 => 1,
+            _ => 0,
+        };
+        let start = (at + blank).min(7);
+        Some(Digits { bytes, start })
     }
 
     /// Adds it to a text.
     pub fn push(self, out: &mut String) {
         if let Some(digits) = self.digits() {
-            return out.push_str(std::str::from_utf8(&digits).unwrap_or_default());
+            return out.push_str(std::str::from_utf8(digits.as_bytes()).unwrap_or_default());
         }
         let ns = i128::from(self.time.0) - i128::from(self.origin.0);
         // Two times of 64 bits are not further apart than 64 bits without a sign.
@@ -131,15 +138,27 @@ impl Seconds {
             return out.push_str(&format!("{:>15}", format!("{sign}{apart}")));
         }
         let (whole, rest) = (apart / 1_000_000_000, apart % 1_000_000_000);
-        if ns < 0 {
-            out.push_str(&format!("{:>5}", format_args!("-{whole}").to_string()));
-        } else {
-            push_padded(out, whole, 5);
-        }
+        let sign = if ns < 0 { "-" } else { "" };
+        out.push_str(&format!("{:>5}", format!("{sign}{whole}")));
         out.push('.');
         push_three(rest / 1_000_000, out);
         push_three(rest / 1_000, out);
         push_three(rest, out);
+    }
+}
+
+/// The text of [`Seconds`].
+#[derive(Clone, Copy, Debug)]
+pub struct Digits {
+    bytes: [u8; 22],
+    start: usize,
+}
+
+impl Digits {
+    /// The text: 15 bytes, more from a hundred thousand seconds on.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(self.start..).unwrap_or_default()
     }
 }
 
@@ -200,6 +219,10 @@ mod tests {
         assert_eq!(shown(999_999_999_999, 0), "  999.999999999");
         assert_eq!(shown(1_000_000_000_001, 1), " 1000.000000000");
         assert_eq!(shown(1_000_000_000_001, 0), " 1000.000000001");
+        assert_eq!(shown(10_078_526_409_068, 0), "10078.526409068");
+        assert_eq!(shown(123_456_000_000_789, 0), "123456.000000789");
+        assert_eq!(shown(1_649_361_408_569_332_756, 0), "1649361408.569332756");
+        assert_eq!(shown(i64::MAX, 0), "9223372036.854775807");
         assert_eq!(shown(i64::MAX, i64::MIN), "18446744073.709551615");
     }
 }

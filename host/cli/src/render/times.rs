@@ -7,7 +7,7 @@ use kymo_event::{Date, Time, TimeUnit, TraceInfo, WallClock};
 use crate::diagnostic::Report;
 use crate::input::Events;
 
-use super::duration::Seconds;
+use super::duration::{Digits, Seconds};
 use super::unit;
 
 /// What times are shown as.
@@ -71,9 +71,9 @@ impl Times {
         }
     }
 
-    /// The text of most moments in seconds, as wide as the heading.
+    /// The text of most moments in seconds, as wide as the heading or wider.
     #[inline]
-    pub fn digits(&self, time: Time) -> Option<[u8; 15]> {
+    pub fn digits(&self, time: Time) -> Option<Digits> {
         let origin = self.origin;
         match self.kind {
             TimeKind::Absolute | TimeKind::Relative => Seconds { time, origin }.digits(),

@@ -450,8 +450,7 @@ impl<'a> Tree<'a> {
 
     /// The beginning of a line: its columns, as far as they are known, and its indentation.
     fn line(&mut self, place: Place) -> Line {
-        // Room for most lines at once: those of a deep stack are held, and none is to spare then.
-        let spare = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(128));
+        let spare = self.spare.pop().unwrap_or_default();
         let mut line = Line::new(spare, self.recorded(place.time), &self.options.times);
         if self.cpus {
             match place.cpu {

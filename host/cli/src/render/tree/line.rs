@@ -33,7 +33,7 @@ impl Line {
     pub fn new(mut text: Vec<u8>, time: Time, times: &Times) -> Self {
         text.clear();
         match times.digits(time) {
-            Some(digits) => text.extend_from_slice(&digits),
+            Some(digits) => text.extend_from_slice(digits.as_bytes()),
             None => {
                 let mut column = String::new();
                 times.push(time, &mut column);
