@@ -10,8 +10,8 @@ use kymo_event::Time;
 
 use super::output::Out;
 
-/// So many rows wait at most. A call that lasts longer begins at the time of its record.
-const MOST: usize = 1 << 16;
+/// So many rows wait at most, which a ring of 2^15 has room for. A call that lasts longer begins at the time of its record.
+const MOST: usize = 32_000;
 
 /// So many rows are looked at for the place of one that happened before its record was written.
 const LOOKED_AT: usize = 1 << 12;
