@@ -251,9 +251,9 @@ pub fn count() -> Result<()> {
 fn build() -> Result<PathBuf> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--profile", "shipping"]);
-    cargo.args(["-p", "kymo-ctf", "--example", "bench"]);
+    cargo.args(["-p", "kymo-ctf", "--example", "ctf_speed"]);
     run::run(cargo.current_dir(run::root()))?;
-    Ok(run::target_dir().join("shipping/examples/bench"))
+    Ok(run::target_dir().join("shipping/examples/ctf_speed"))
 }
 
 /// The directory of a trace, which is written unless it is there.

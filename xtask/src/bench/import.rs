@@ -6,7 +6,7 @@
 //! are in `xtask/import-limits.txt`.
 //!
 //! RTEMS's converter is not installed anywhere; what it does for each item is done again by a program of the bench
-//! (`host/rtems-record/examples/bench.rs`), which gives the scale in the same run: see `PEER_WHOLE`.
+//! (`host/rtems-record/examples/rtems_speed.rs`), which gives the scale in the same run: see `PEER_WHOLE`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -133,7 +133,7 @@ impl Programs {
     fn build() -> Result<Self> {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--profile", "shipping"]);
-        cargo.args(["-p", "kymo-rtems-record", "--example", "bench"]);
+        cargo.args(["-p", "kymo-rtems-record", "--example", "rtems_speed"]);
         run::run(cargo.current_dir(run::root()))?;
         let has_trace_cmd = run::succeeds(Command::new("trace-cmd").arg("options"));
         if !has_trace_cmd {
@@ -141,7 +141,7 @@ impl Programs {
         }
         Ok(Self {
             kymo: kymo::build(Profile::Shipping)?,
-            rtems: run::target_dir().join("shipping/examples/bench"),
+            rtems: run::target_dir().join("shipping/examples/rtems_speed"),
             has_trace_cmd,
         })
     }

@@ -2,9 +2,9 @@
 //! cost.
 //!
 //! ```text
-//! cargo run --release -p kymo-rtems-record --example bench -- write le64 4000000 FILE
-//! cargo run --release -p kymo-rtems-record --example bench -- read FILE
-//! cargo run --release -p kymo-rtems-record --example bench -- peer FILE
+//! cargo run --release -p kymo-rtems-record --example rtems_speed -- write le64 4000000 FILE
+//! cargo run --release -p kymo-rtems-record --example rtems_speed -- read FILE
+//! cargo run --release -p kymo-rtems-record --example rtems_speed -- peer FILE
 //! ```
 //!
 //! `peer` does what RTEMS's own converter does for each item of a stream of 64 bits, as plainly as it stands there: it

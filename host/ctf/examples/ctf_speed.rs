@@ -1,7 +1,7 @@
 //! What is measured by `cargo xtask bench ctf`: one way of reading a trace, with what it cost.
 //!
 //! ```text
-//! cargo run --release -p kymo-ctf --example bench -- count DIRECTORY
+//! cargo run --release -p kymo-ctf --example ctf_speed -- count DIRECTORY
 //! ```
 //!
 //! Prints events, nanoseconds of processor time (by several threads: of the one that has worked most), nanoseconds from start
