@@ -1,9 +1,10 @@
 //! From when to when a trace is, and what is said where nothing of it was chosen.
 
 use kymo_analysis::replay::{Replay, Window};
-use kymo_event::{Batch, Row, StreamId, Time, TimeUnit, TraceInfo, Unmet};
+use kymo_event::{Batch, Filter, Row, StreamId, Subject, Time, TimeUnit, TraceInfo, Unmet};
 
 use crate::context::Context;
+use crate::diagnostic::Report;
 use crate::render::count::counted;
 use crate::render::duration::Seconds;
 use crate::render::unit;
@@ -26,6 +27,12 @@ impl Span {
         let end = rows.iter().rev().find(timed).map(|row| row.time);
         let before = self.bounds.map(|(_, end)| end);
         self.bounds = begin.zip(end.max(before));
+    }
+
+    /// Takes the time of a record; records of several streams may come out of order.
+    fn meet_time(&mut self, time: Time) {
+        let (begin, end) = self.bounds.unwrap_or((time, time));
+        self.bounds = Some((begin.min(time), end.max(time)));
     }
 
     /// Whether all that is behind a window has come.
@@ -77,6 +84,58 @@ pub fn remark_nothing_chosen(window: Window, left_out: u64, span: Span, context:
         "no event matches these filters"
     };
     context.warn(format_args!("{what}{excluded}; the trace {runs}"));
+}
+
+/// Counts the records that a layout of records as they stand has written and left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RecordCount {
+    span: Span,
+    shown: u64,
+    left_out: u64,
+    /// Of those left out, how many name no thread.
+    nameless: u64,
+}
+
+impl RecordCount {
+    /// Counts a record, and returns whether the filter wants it.
+    pub fn wants(&mut self, filter: &Filter, record: &impl Subject) -> bool {
+        if let Some(time) = record.time() {
+            self.span.meet_time(time);
+        }
+        let wanted = filter.wants(record);
+        if wanted {
+            self.shown += 1;
+        } else {
+            self.left_out += 1;
+            let nameless = record.thread().is_none() && record.thread_name().is_none();
+            self.nameless += u64::from(nameless);
+        }
+        wanted
+    }
+
+    /// Says so if nothing was chosen, or if the choice of threads could not be applied to all records.
+    ///
+    /// # Errors
+    /// If threads are chosen, and no record names one.
+    pub fn remark(&self, filter: &Filter, context: &Context) -> Result<(), Report> {
+        if !filter.threads.is_empty() && self.nameless > 0 {
+            if self.shown == 0 && self.nameless == self.left_out {
+                let what = "--thread chooses records by the thread they name, and none names one";
+                return Err(Report::new(what).help(
+                    "`kymo show --events --thread` knows the thread of a record from the switches before it",
+                ));
+            }
+            context.warn(format_args!(
+                "{} left out because they name no thread; `kymo show --events --thread` knows it from switches",
+                counted(self.nameless, "record")
+            ));
+        }
+        if self.shown == 0 && self.left_out > 0 {
+            let (begin, end) = filter.span();
+            remark_nothing_chosen(Window { begin, end }, self.left_out, self.span, context);
+        }
+        Ok(())
+    }
 }
 
 /// Says so if conditions ask for fields that no event has, where nothing was chosen.

@@ -165,6 +165,38 @@ fn a_trace_goes_by_its_metadata_and_a_stream_by_a_pipe() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+/// A layout of records as they stand has no switches to know threads from: a choice that it cannot make is refused,
+/// and one that nothing meets is reported.
+#[test]
+fn babeltrace_layout_refuses_threads_that_no_record_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };
+        event { name = \"e\"; fields := struct { integer { size = 8; } n; }; };";
+    std::fs::write(folder.path().join("metadata"), text).unwrap();
+    std::fs::write(folder.path().join("stream"), b"\x01\x02").unwrap();
+    let layout = ["show", "--format", "babeltrace"];
+    let shown = |arguments: &[&str], trace: &Path| {
+        let output = kymo(&[&layout[..], arguments].concat(), trace);
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let (code, lines, errors) = shown(&["--thread", "main"], folder.path());
+    assert_eq!((code, &*lines), (Some(2), ""));
+    assert!(errors.contains("none names one"), "{errors}");
+    let (code, lines, errors) = shown(&["--event", "f"], folder.path());
+    assert_eq!((code, &*lines), (Some(0), ""));
+    assert!(errors.contains("2 events excluded"), "{errors}");
+    // Contexts with a thread are chosen by it.
+    let trace = functions(folder.path(), 0, [&[true], &[false]]);
+    let (code, lines, errors) = shown(&["--thread", "8"], &trace);
+    assert_eq!((code, &*lines), (Some(0), ""));
+    assert!(errors.contains("2 events excluded"), "{errors}");
+}
+
 /// A trace of functions in two packets, by depth: entered (`true`) or left, each after a microsecond. So many events are
 /// lost between the packets.
 fn functions(folder: &Path, lost: u64, packets: [&[bool]; 2]) -> PathBuf {

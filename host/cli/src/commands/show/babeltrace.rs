@@ -19,6 +19,7 @@ use crate::diagnostic::Report;
 use crate::filter::{FilterArgs, check_bounds};
 use crate::records::{Record, stream_name};
 use crate::render::escape::TerminalWriter;
+use crate::span::RecordCount;
 
 /// How much is written at a time, in bytes.
 const CHUNK: usize = 1 << 16;
@@ -52,6 +53,7 @@ pub fn show(
     let mut damage = None;
     let mut lines = Vec::with_capacity(CHUNK + LINE);
     let mut started = false;
+    let mut count = RecordCount::default();
     loop {
         let (origin, run) = match messages.next_run() {
             Ok(Some(next)) => next,
@@ -101,7 +103,7 @@ pub fn show(
                         event: &event,
                         origin: 0,
                     };
-                    if everything || filter.wants(&record) {
+                    if everything || count.wants(&filter, &record) {
                         layout.event(&mut lines, &event);
                         lines.push(b'\n');
                     }
@@ -114,6 +116,7 @@ pub fn show(
     }
     write(&mut lines, context)?;
     context.out().0.flush()?;
+    count.remark(&filter, context)?;
     match damage {
         None => Ok(ExitCode::SUCCESS),
         Some(first) => Err(Report::new(first).help("all that could be read was given")),

@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::filter::check_bounds;
 use crate::render::escape::TerminalWriter;
+use crate::span::RecordCount;
 
 /// How much is written at a time, in bytes.
 const CHUNK: usize = 1 << 16;
@@ -58,6 +59,7 @@ pub fn show(input: &InputArgs, view: &ViewArgs, context: &mut Context) -> Result
     let mut lines = String::with_capacity(CHUNK * 2);
     lines.push_str(&format!("cpus={}\n", cpus.unwrap_or(0)));
     let mut started = false;
+    let mut count = RecordCount::default();
     while let Some((place, step)) = records.next(trace, bytes) {
         if let Step::Damage(error, _) = &step {
             damage.get_or_insert_with(|| error.to_string());
@@ -69,7 +71,9 @@ pub fn show(input: &InputArgs, view: &ViewArgs, context: &mut Context) -> Result
             }
             let wanted = streams.get(place.lane) == Some(&true)
                 && match &step {
-                    Step::Record(record) => filter.wants(&Found::new(trace, place, record.data)),
+                    Step::Record(record) => {
+                        count.wants(&filter, &Found::new(trace, place, record.data))
+                    }
                     _ => filter.keeps_gap(Some(time(place)), Some(Cpu(place.cpu))),
                 };
             if !wanted {
@@ -84,6 +88,7 @@ pub fn show(input: &InputArgs, view: &ViewArgs, context: &mut Context) -> Result
     layout.finish(&mut lines);
     write(&mut lines, context)?;
     context.out().0.flush()?;
+    count.remark(&filter, context)?;
     match damage {
         None => Ok(ExitCode::SUCCESS),
         Some(first) => Err(Report::new(first).help("all that could be read was given")),
