@@ -112,6 +112,12 @@ impl Spread {
         self.count
     }
 
+    /// How many durations are at least so long; those within 1 % of it may be taken for longer or shorter.
+    pub fn count_from(&self, least: Duration) -> u64 {
+        let from = bucket(least.0).saturating_sub(self.first);
+        self.buckets.iter().skip(from).sum()
+    }
+
     /// The duration that so many percent of all don't exceed, at most 1 % of its value off; `None` if there are none.
     pub fn percentile(&self, percent: f64) -> Option<Duration> {
         let rank = (percent / 100.0 * self.count as f64).ceil().max(1.0) as u64;
@@ -195,6 +201,15 @@ mod tests {
                 prop_assert_eq!(sum.percentile(percent), whole.percentile(percent));
             }
         }
+    }
+
+    #[test]
+    fn counts_durations_from_one_on() {
+        let spread = spread(&[5, 9, 10, 11, 2000, 5_000_000]);
+        let counts =
+            [0, 10, 11, 1000, 1_000_000, 10_000_000].map(|ns| spread.count_from(Duration(ns)));
+        assert_eq!(counts, [6, 4, 3, 2, 1, 0]);
+        assert_eq!(Spread::default().count_from(Duration(0)), 0);
     }
 
     #[test]

@@ -97,6 +97,8 @@ pub enum Command {
     Calls(commands::calls::Args),
     /// The call tree: what called what, and how long that took; or who called it
     Graph(commands::graph::Args),
+    /// What to leave out, so that the same buffer holds more time
+    Advise(commands::advise::Args),
     /// Write the trace as a file for another tool
     Export(commands::export::Args),
     /// Which functions executed the most instructions, from Arm CoreSight hardware trace

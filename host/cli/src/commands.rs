@@ -1,5 +1,6 @@
 //! The subcommands, one module each, with its options (`Args`) and what it does (`run`).
 
+pub mod advise;
 pub mod annotate;
 pub mod branches;
 pub mod calls;
@@ -46,6 +47,7 @@ pub fn run(command: Command, context: &mut Context) -> Result<ExitCode, Report> 
         Command::Report(args) => report::run(&args, context),
         Command::Calls(args) => calls::run(&args, context),
         Command::Graph(args) => graph::run(&args, context),
+        Command::Advise(args) => advise::run(&args, context),
         Command::Export(args) => export::run(&args, context),
         Command::Hotspots(args) => hotspots::run(&args, context),
         Command::Annotate(args) => annotate::run(&args, context),

@@ -191,15 +191,20 @@ fn babeltrace_layout_refuses_threads_that_no_record_names() {
     assert_eq!((code, &*lines), (Some(0), ""));
     assert!(errors.contains("2 events excluded"), "{errors}");
     // Contexts with a thread are chosen by it.
-    let trace = functions(folder.path(), 0, [&[true], &[false]]);
+    let trace = functions(folder.path(), 0, [&[true], &[false]], |_| 0x1000);
     let (code, lines, errors) = shown(&["--thread", "8"], &trace);
     assert_eq!((code, &*lines), (Some(0), ""));
     assert!(errors.contains("2 events excluded"), "{errors}");
 }
 
 /// A trace of functions in two packets, by depth: entered (`true`) or left, each after a microsecond. So many events are
-/// lost between the packets.
-fn functions(folder: &Path, lost: u64, packets: [&[bool]; 2]) -> PathBuf {
+/// lost between the packets. The function of a depth has this address.
+fn functions(
+    folder: &Path,
+    lost: u64,
+    packets: [&[bool]; 2],
+    address: impl Fn(u32) -> u32,
+) -> PathBuf {
     use kymo_ctf::metadata::{
         ByteOrder, Clock, ClockId, EventClass, IntegerClass, Metadata, StreamClass, StructClass,
         Version, standard,
@@ -227,12 +232,14 @@ fn functions(folder: &Path, lost: u64, packets: [&[bool]; 2]) -> PathBuf {
     let path = folder.join("functions");
     let mut trace = kymo_ctf::TraceWriter::create(&path, metadata, Version::Ctf18).unwrap();
     let mut stream = trace.stream(0, "s").unwrap();
-    let mut time = 0;
+    let (mut time, mut depth) = (0, 0);
     for (packet, events) in packets.into_iter().enumerate() {
         stream.begin_packet(time, &[]).unwrap();
         for enter in events {
             time += 1000;
-            let values = [1u32.into(), 0x1000u32.into(), 0u32.into()];
+            depth -= u32::from(!enter);
+            let values = [1u32.into(), address(depth).into(), 0u32.into()];
+            depth += u32::from(*enter);
             stream.event(usize::from(!enter), time, &values).unwrap();
         }
         stream
@@ -251,7 +258,7 @@ fn a_lost_exit_does_not_take_the_time_of_all_calls_behind_it() {
     let report = |folder: &str, lost| {
         let folder = scratch.path().join(folder);
         std::fs::create_dir(&folder).unwrap();
-        let trace = functions(&folder, lost, packets);
+        let trace = functions(&folder, lost, packets, |_| 0x1000);
         let output = kymo(&["report", "--format", "json"], &trace);
         let row: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let members = ["count", "count_max", "total_ns", "self_ns"];
@@ -266,4 +273,36 @@ fn a_lost_exit_does_not_take_the_time_of_all_calls_behind_it() {
     let (times, said) = report("whole", 0);
     assert_eq!(times, [3, 3, 4000, 4000], "{said}");
     assert!(said.contains("1 still open at the end"), "{said}");
+}
+
+#[test]
+fn advice_names_what_fills_the_buffer_and_says_what_is_gained() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut calls = vec![true];
+    calls.extend([true, false].repeat(49));
+    calls.push(false);
+    let by_depth = |depth| 0x1000 * (depth + 1);
+    let trace = functions(scratch.path(), 0, [&calls, &[]], by_depth);
+    let advice: serde_json::Value =
+        serde_json::from_str(&stdout(&["advise", "--format", "json"], &trace)).unwrap();
+    let number = |key: &str| advice[key].as_u64().unwrap();
+    // 100 events, a microsecond apart; 98 of them are of calls of a microsecond each.
+    assert_eq!((number("events"), number("held_ns")), (100, 99_000));
+    assert_eq!(number("excluded_events"), 98);
+    assert_eq!(number("excluded_self_ns"), 49_000);
+    assert_eq!(number("holds_ns"), 99_000 * 100 / 2);
+    let functions = advice["functions"].as_array().unwrap();
+    assert_eq!(functions.len(), 1);
+    assert_eq!(functions[0]["calls"], 49);
+    let text = stdout(&["advise"], &trace);
+    assert!(
+        text.contains("98.00 % of the events and 49.49 % of the time"),
+        "{text}"
+    );
+    assert!(text.contains("holds 4.950 ms"), "{text}");
+    // Compilers leave functions out by name, and there is none.
+    assert!(
+        text.contains("--elf") && !text.contains("-finstrument"),
+        "{text}"
+    );
 }
