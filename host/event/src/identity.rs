@@ -7,7 +7,7 @@
 //! number on first sight. So two traces that are read as one never share an identity by accident, and
 //! whatever works on events can index tables in the place of looking things up.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::{Addr, FunctionId, InterruptId, Irq, SpaceId, ThreadId, Tid, Time};
 
@@ -135,6 +135,7 @@ pub enum InterruptKind {
 /// Something that is not known yet has been given an identity, or its name has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
+    Space(SpaceId),
     ThreadName(ThreadId),
     ThreadAbout(ThreadId),
     InterruptName(InterruptId),
@@ -202,7 +203,8 @@ impl PartialEq for Identities {
 /// What became known in [`Identities`] since the last [`news`](Identities::news).
 #[derive(Clone, Debug, Default)]
 pub struct News {
-    spaces: Vec<Space>,
+    /// Those that are new or have changed, in order.
+    spaces: Vec<(SpaceId, Space)>,
     functions: Vec<Function>,
     threads: Vec<Thread>,
     interrupts: Vec<Interrupt>,
@@ -247,6 +249,7 @@ impl Identities {
             return SpaceId(id.0 - 1);
         }
         self.spaces.push(space);
+        self.change(Change::Space(id));
         id
     }
 
@@ -446,7 +449,7 @@ impl Identities {
         }
         self.by_address
             .retain(|(of, address), _| *of != space || !mapping.holds(*address));
-        if let Some(space) = self.spaces.get_mut(space.0 as usize) {
+        if let Some(space) = self.space_mut(space) {
             space.mappings.push(mapping);
         }
     }
@@ -478,6 +481,7 @@ impl Identities {
 
     /// To change what is known of a space.
     pub fn space_mut(&mut self, id: SpaceId) -> Option<&mut Space> {
+        self.change(Change::Space(id));
         self.spaces.get_mut(id.0 as usize)
     }
 
@@ -512,8 +516,14 @@ impl Identities {
 
     /// What became known since `known`, which is moved on: for a copy that is kept elsewhere.
     pub fn news(&mut self, known: &mut Known) -> News {
+        // A first copy begins with all of them.
+        let all = if self.is_copied {
+            0
+        } else {
+            next(&self.spaces)
+        };
+        let mut spaces: BTreeSet<u32> = (0..all).collect();
         let mut news = News {
-            spaces: self.spaces.clone(),
             functions: self
                 .functions
                 .get(known.functions..)
@@ -531,6 +541,9 @@ impl Identities {
         self.is_copied = true;
         for change in std::mem::take(&mut self.changes) {
             match change {
+                Change::Space(id) => {
+                    spaces.insert(id.0);
+                }
                 Change::ThreadName(id) => news
                     .thread_names
                     .extend(self.thread_name(id).map(|name| (id, name.into()))),
@@ -544,6 +557,11 @@ impl Identities {
                     .extend(self.interrupt_name(id).map(|name| (id, name.into()))),
             }
         }
+        let spaces = spaces.into_iter().filter_map(|id| {
+            let space = self.spaces.get(id as usize)?;
+            Some((SpaceId(id), space.clone()))
+        });
+        news.spaces = spaces.collect();
         *known = Known {
             functions: self.functions.len(),
             threads: self.threads.len(),
@@ -554,7 +572,12 @@ impl Identities {
 
     /// Takes over what became known elsewhere. Nothing else may be interned in such a copy.
     pub fn learn(&mut self, news: News) {
-        self.spaces = news.spaces;
+        for (id, space) in news.spaces {
+            match self.spaces.get_mut(id.0 as usize) {
+                Some(known) => *known = space,
+                None => self.spaces.push(space),
+            }
+        }
         self.beyond = news.beyond;
         self.functions.extend(news.functions);
         self.threads.extend(news.threads);

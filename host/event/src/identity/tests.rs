@@ -101,3 +101,36 @@ fn a_copy_learns_what_is_new() {
     copy.learn(all.news(&mut known));
     assert_eq!(copy, all);
 }
+
+#[test]
+fn a_copy_is_told_of_spaces_that_changed_and_of_no_others() {
+    let mut all = Identities::default();
+    let [first, second] = ["a", "b"].map(|name| {
+        all.add_space(Space {
+            name: name.to_owned(),
+            ..Space::default()
+        })
+    });
+    let (mut copy, mut known) = (Identities::default(), Known::default());
+    copy.learn(all.news(&mut known));
+    assert_eq!(copy.spaces(), all.spaces());
+    assert!(all.news(&mut known).spaces.is_empty());
+    let mapping = Mapping {
+        start: Addr(0x1000),
+        bytes: 0x100,
+        offset: 0,
+        path: String::new(),
+        build_id: None,
+        since: None,
+    };
+    all.map(second, mapping);
+    if let Some(space) = all.space_mut(second) {
+        space.name = "c".to_owned();
+    }
+    let third = all.add_space(Space::default());
+    let news = all.news(&mut known);
+    let told: Vec<_> = news.spaces.iter().map(|(id, _)| *id).collect();
+    assert_eq!(told, [second, third], "and not {first:?}");
+    copy.learn(news);
+    assert_eq!(copy.spaces(), all.spaces());
+}
