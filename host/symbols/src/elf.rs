@@ -13,6 +13,7 @@ use crate::error::ElfError;
 use crate::image::{Base, Constant, Image};
 use crate::jumps;
 use crate::lines::{Lines, section_names};
+use crate::linkage;
 use crate::table::{Binding, Candidate, Table};
 
 /// How every ELF file begins.
@@ -125,6 +126,7 @@ fn candidates<'d>(file: &impl Object<'d>, thumb: bool) -> Vec<Candidate> {
     // A stripped file still has the symbols that it offers to others; in any other file they are
     // the same again.
     found.extend(dynamic.flatten());
+    found.extend(linkage::stubs(file));
     found
 }
 

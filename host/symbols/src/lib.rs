@@ -18,6 +18,7 @@ mod file;
 mod image;
 mod jumps;
 mod lines;
+mod linkage;
 mod name;
 mod program;
 mod similar;
