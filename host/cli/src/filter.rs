@@ -22,6 +22,7 @@ use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::input::{Events, is_pipe, label, open};
 use crate::names;
+use crate::render::unit;
 use crate::span::Span;
 use crate::target::address_in;
 
@@ -34,16 +35,16 @@ const MARGIN: Duration = Duration(1_000_000);
 pub struct FilterArgs {
     /// From this time on: seconds by the trace's clock, or with a + after its first event. Units can be
     /// given: 12.5, +250ms, 80us, +5ns. What is open then is clipped.
-    #[arg(long, value_name = "TIME", value_parser = bound, allow_hyphen_values = true)]
-    begin: Option<Bound>,
+    #[arg(long, value_name = "TIME", value_parser = given, allow_hyphen_values = true)]
+    begin: Option<Given>,
 
     /// Up to this time.
-    #[arg(long, value_name = "TIME", value_parser = bound, allow_hyphen_values = true)]
-    end: Option<Bound>,
+    #[arg(long, value_name = "TIME", value_parser = given, allow_hyphen_values = true)]
+    end: Option<Given>,
 
     /// The end of the trace, so long: 50ms. Files are read twice for it.
-    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["begin", "end"])]
-    last: Option<Duration>,
+    #[arg(long, value_name = "DURATION", value_parser = given_duration, conflicts_with_all = ["begin", "end"])]
+    last: Option<Given>,
 
     /// Around the first event of this name, or marker of this label, with * and ? as wildcards. Files are read
     /// twice for it.
@@ -51,8 +52,8 @@ pub struct FilterArgs {
     around: Option<String>,
 
     /// How much before and after the event of --around [default: 1ms].
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "around")]
-    margin: Option<Duration>,
+    #[arg(long, value_name = "DURATION", value_parser = given_duration, requires = "around")]
+    margin: Option<Given>,
 
     /// Only events of this name, with * and ? as wildcards; of calls, those that begin with such an event.
     /// Repeatable.
@@ -99,8 +100,51 @@ pub struct FilterArgs {
     depth: Option<u32>,
 
     /// Only calls that took at least so long: 50us.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    min_duration: Option<Duration>,
+    #[arg(long, value_name = "DURATION", value_parser = given_duration)]
+    min_duration: Option<Given>,
+}
+
+/// A time or duration that somebody gave: in seconds or with a unit, or without one in what the trace counts, which is not
+/// known before it is open.
+#[derive(Clone, Debug)]
+struct Given {
+    text: String,
+    /// In nanoseconds.
+    time: Option<Bound>,
+    /// The number as it is, if it has no unit.
+    count: Option<Bound>,
+}
+
+impl Given {
+    /// What it means in the trace that is open.
+    fn bound(&self) -> Option<Bound> {
+        match unit::get().is_time() {
+            true => self.time,
+            false => self.count,
+        }
+    }
+
+    fn duration(&self) -> Option<Duration> {
+        match self.bound()? {
+            Bound::At(Time(count)) => Some(Duration(u64::try_from(count).ok()?)),
+            Bound::AfterStart(_) => None,
+        }
+    }
+
+    /// Refuses a unit of time in a trace that has none.
+    fn check(&self, option: &str) -> Result<(), Report> {
+        if self.bound().is_some() {
+            return Ok(());
+        }
+        let (text, unit) = (&self.text, unit::get());
+        let report = Report::new(format_args!(
+            "{option} {text}: the times of this trace are no seconds"
+        ));
+        Err(report.help(format!(
+            "they count {}: give a number without a unit",
+            unit.suffix()
+        )))
+    }
 }
 
 impl FilterArgs {
@@ -117,7 +161,11 @@ impl FilterArgs {
     /// Whether any of the options was given.
     pub fn any(&self) -> bool {
         let looked_for = self.last.is_some() || self.around.is_some();
-        looked_for || self.call_option().is_some() || !self.unbounded().filter.is_everything()
+        let bounded = self.begin.is_some() || self.end.is_some();
+        looked_for
+            || bounded
+            || self.call_option().is_some()
+            || !self.unbounded().filter.is_everything()
     }
 
     /// An option that was given and that only calls can be chosen by.
@@ -134,7 +182,7 @@ impl FilterArgs {
 
     /// An option that was given for which the trace is read before.
     fn looks_ahead(&self) -> Option<&'static str> {
-        match (self.last, &self.around) {
+        match (&self.last, &self.around) {
             (Some(_), _) => Some("--last"),
             (_, Some(_)) => Some("--around"),
             _ => None,
@@ -182,6 +230,15 @@ impl FilterArgs {
         trace: &mut dyn Events,
         context: &Context,
     ) -> Result<Part, Report> {
+        for (given, option) in [
+            (&self.begin, "--begin"),
+            (&self.end, "--end"),
+            (&self.last, "--last"),
+            (&self.margin, "--margin"),
+            (&self.min_duration, "--min-duration"),
+        ] {
+            given.as_ref().map_or(Ok(()), |given| given.check(option))?;
+        }
         let mut part = self.unbounded();
         let symbols = &trace.symbols();
         part.functions = names::choose(&self.function, symbols, trace.info())?;
@@ -235,10 +292,11 @@ impl FilterArgs {
                 .as_ref()
                 .and_then(|pattern| first_named(&batch, pattern));
         }
-        if let Some(last) = self.last {
+        let duration = |given: &Option<Given>| given.as_ref().and_then(Given::duration);
+        if let Some(last) = duration(&self.last) {
             return Ok(span.bounds().map(|(_, end)| (back(end, last), end)));
         }
-        let margin = self.margin.unwrap_or(MARGIN);
+        let margin = duration(&self.margin).unwrap_or(MARGIN);
         match met {
             Some(met) => Ok(Some((back(met, margin), met + margin))),
             None => {
@@ -264,8 +322,8 @@ impl FilterArgs {
         let threads = self.thread.iter().map(|thread| thread_choice(thread));
         Part {
             filter: Filter {
-                begin: self.begin,
-                end: self.end,
+                begin: self.begin.as_ref().and_then(Given::bound),
+                end: self.end.as_ref().and_then(Given::bound),
                 events: choice(&self.event, &self.drop_event),
                 streams: choice(&self.stream, &self.drop_stream),
                 cpus: self.cpu.iter().copied().map(Cpu).collect(),
@@ -275,7 +333,11 @@ impl FilterArgs {
             functions: Vec::new(),
             hide: Vec::new(),
             depth: self.depth,
-            min_duration: self.min_duration.unwrap_or_default(),
+            min_duration: self
+                .min_duration
+                .as_ref()
+                .and_then(Given::duration)
+                .unwrap_or_default(),
         }
     }
 }
@@ -421,6 +483,37 @@ fn thread_choice(text: &str) -> ThreadChoice {
         || ThreadChoice::Named(Pattern::new(text)),
         |id| ThreadChoice::Id(Tid(id)),
     )
+}
+
+/// Reads a time: seconds, or with a unit; with a `+`, after the first event. Without a unit it may count something else.
+fn given(text: &str) -> Result<Given, String> {
+    let time = bound(text);
+    let count = match text.strip_prefix('+') {
+        Some(digits) => digits
+            .parse()
+            .ok()
+            .map(|it| Bound::AfterStart(Duration(it))),
+        None => text.parse().ok().map(|it| Bound::At(Time(it))),
+    };
+    if let (Err(error), None) = (&time, count) {
+        return Err(error.clone());
+    }
+    Ok(Given {
+        text: text.to_owned(),
+        time: time.ok(),
+        count,
+    })
+}
+
+/// Reads a span of time, or of what a trace counts.
+fn given_duration(text: &str) -> Result<Given, String> {
+    let is_count = text.parse::<u64>().is_ok();
+    if let Err(error) = duration(text)
+        && !is_count
+    {
+        return Err(error);
+    }
+    given(text)
 }
 
 /// Reads a time: seconds, or with a unit; with a `+`, after the first event.

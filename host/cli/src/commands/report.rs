@@ -72,7 +72,7 @@ pub struct Args {
     /// Only functions of which this column compares so: 'avg > 1ms', 'count >= 10', 'name ~ luaH_*'. Repeatable: all
     /// have to hold.
     #[arg(long, value_name = "COLUMN OP VALUE", value_parser = columns::having)]
-    having: Vec<Condition>,
+    having: Vec<columns::Having>,
 
     /// Times by the clock on the wall: with what passed while the thread did not run, and with interrupts.
     #[arg(long, conflicts_with = "compensate")]
@@ -124,16 +124,16 @@ fn sum(times: impl Iterator<Item = Duration>) -> Duration {
 }
 
 /// The columns of a table, and by what its rows are chosen and sorted.
-struct Choice<'a> {
+struct Choice {
     columns: Vec<&'static Column>,
     sort: &'static Column,
-    having: &'a [Condition],
+    having: Vec<Condition>,
     measure: Measure,
 }
 
-impl<'a> Choice<'a> {
+impl Choice {
     /// What the options say; `usual` are the columns of a table for which they say nothing.
-    fn of(args: &'a Args, usual: &[&str], usual_sort: &str) -> Result<Self, Report> {
+    fn of(args: &Args, usual: &[&str], usual_sort: &str) -> Result<Self, Report> {
         // Of several properties the last one is the name of a row.
         let above = args.by.split_last().map_or(&[][..], |(_, above)| above);
         let mut usual = usual.to_vec();
@@ -161,7 +161,11 @@ impl<'a> Choice<'a> {
         Ok(Self {
             columns,
             sort: Column::named(args.sort.as_deref().unwrap_or(usual_sort)).unwrap_or(&COLUMNS[0]),
-            having: &args.having,
+            having: args
+                .having
+                .iter()
+                .map(columns::Having::condition)
+                .collect::<Result<_, _>>()?,
             measure: match args.wall {
                 true => Measure::Wall,
                 false => Measure::OnCpu,

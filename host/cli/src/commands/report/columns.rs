@@ -13,6 +13,7 @@ use kymo_event::{Condition, Cpu, Duration, Operand, Subject, Tid, Time, TraceInf
 use kymo_export::json::Object;
 
 use super::entry::{Entry, Run};
+use crate::diagnostic::Report;
 use crate::render::duration::Human;
 use crate::render::share::percent;
 use crate::render::table::Align;
@@ -297,11 +298,54 @@ impl Subject for Asked<'_> {
     }
 }
 
+/// A condition on rows.
+#[derive(Clone, Debug)]
+pub struct Having {
+    text: String,
+    condition: Condition,
+    unit: Unit,
+}
+
+/// What the value of a condition on rows has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    /// It is no time.
+    None,
+    /// A unit of time.
+    Time,
+    /// A time without a unit.
+    Count,
+}
+
+impl Having {
+    /// The condition in the trace that is open.
+    ///
+    /// # Errors
+    /// Where a time has a unit and the trace has no time, or the other way round.
+    pub fn condition(&self) -> Result<Condition, Report> {
+        let is_time = unit::get().is_time();
+        let help = match (self.unit, is_time) {
+            (Unit::Count, true) => "give a unit such as 50ms or 80us".to_owned(),
+            (Unit::Time, false) => {
+                let unit = unit::get().suffix();
+                format!("times of this trace count {unit}: give a number without a unit")
+            }
+            _ => return Ok(self.condition.clone()),
+        };
+        Err(Report::new(format_args!("--having {:?} has the wrong unit", self.text)).help(help))
+    }
+}
+
 /// Reads a condition on rows. What a time is compared with has a unit; counts and shares are numbers.
 ///
 /// # Errors
 /// When it is none, there is no such column, or the value is not of its kind.
-pub fn having(text: &str) -> Result<Condition, String> {
+pub fn having(text: &str) -> Result<Having, String> {
+    let has = |condition, unit| Having {
+        text: text.to_owned(),
+        condition,
+        unit,
+    };
     let condition: Condition = text.parse().map_err(|error| format!("{error}"))?;
     let Some(column) = Column::named(condition.field()) else {
         let field = condition.field();
@@ -310,14 +354,17 @@ pub fn having(text: &str) -> Result<Condition, String> {
     let value = text.rsplit(['<', '>', '=', '~']).next().unwrap_or_default();
     let value = value.trim();
     match column.kind() {
-        Kind::Text => Ok(condition),
-        Kind::Number if value.parse::<f64>().is_ok() => Ok(condition),
+        Kind::Text => Ok(has(condition, Unit::None)),
+        Kind::Number if value.parse::<f64>().is_ok() => Ok(has(condition, Unit::None)),
+        // Of a trace without times, what it counts.
+        Kind::Time if value.parse::<u64>().is_ok() => Ok(has(condition, Unit::Count)),
         Kind::Number => Err(format!("{} is a number, found {value:?}", column.name)),
         Kind::Time if value.ends_with('s') => {
             let ns = crate::filter::duration(value)?.0;
             let before = text.rfind(value).and_then(|place| text.get(..place));
             let text = format!("{}{ns}", before.unwrap_or_default());
-            text.parse().map_err(|error| format!("{error}"))
+            let condition = text.parse().map_err(|error| format!("{error}"))?;
+            Ok(has(condition, Unit::Time))
         }
         Kind::Time => Err(format!(
             "{} is a time: expected one with a unit such as 50ms or 80us, found {value:?}",
