@@ -251,7 +251,7 @@ pub fn coresight_snapshot(data: &[u8]) {
         let bytes = parts.next().unwrap_or_default();
         std::fs::write(folder.path().join(name), bytes).expect("a file in it");
     }
-    let Ok((buffers, _)) = input::open_snapshot(folder.path()) else {
+    let Ok((buffers, _)) = input::open_snapshot(folder.path(), &Default::default()) else {
         return;
     };
     // Which sections name one file, and how often, is the input's choice; a few show all there is.

@@ -2,29 +2,30 @@
 
 pub mod counting;
 pub mod coverage;
+pub mod findings;
 pub mod part;
 pub mod program;
-pub mod remarks;
 pub mod tally;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use kymo_coresight::flow::{EtmV4Options, Flow, Sink};
-use kymo_coresight::frames::Stream;
-use kymo_coresight::input::{self, Buffer};
+use kymo_coresight::frames::{FrameFormat, Stream};
+use kymo_coresight::input::{self, Buffer, Given};
 use kymo_coresight::listing::PacketDecoder;
-use kymo_coresight::perf::{self, Files, Mapping, Missing, Thread};
+use kymo_coresight::perf::{self, Files, Missing, Thread};
+use kymo_coresight::remarks::{self, Remark};
 use kymo_coresight::snapshot::Snapshot;
 
-use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::input::name_of;
 use crate::render::escape::escaped;
 
 /// The input of the subcommands of hardware trace, and how to decode it.
 #[derive(clap::Args, Clone, Debug)]
 pub struct HardwareArgs {
-    /// A snapshot directory with a snapshot.ini, or a perf.data file.
+    /// A snapshot directory with a snapshot.ini, a perf.data file, or a raw trace buffer.
     #[arg(value_name = "INPUT")]
     pub input: PathBuf,
 
@@ -50,9 +51,76 @@ pub struct BinaryArgs {
     /// Where perf keeps binaries by build ID: vdso, kernel memory (kcore), files that are gone. Without this, ~/.debug.
     #[arg(long, value_name = "DIR")]
     pub buildid_dir: Option<PathBuf>,
+
+    /// A source of a raw trace buffer, INPUT: its protocol (ETMv4, ETE, ETMv3, PTM, STM, ITM), id=TRACE_ID, cpu=N, core=TYPE and
+    /// registers, for instance ETMv4,id=0x10,cpu=0,TRCCONFIGR=0xc1. Repeatable.
+    #[arg(long, value_name = "SOURCE")]
+    pub trace_source: Vec<String>,
+
+    /// How the trace buffers of a raw buffer or a snapshot are laid out: memory (ETB, ETF, ETR), tpiu, dstream, or none: one
+    /// source, no frames.
+    #[arg(long, value_name = "LAYOUT", value_parser = frames)]
+    pub trace_frames: Option<FrameFormat>,
+
+    /// Memory of the cores of a raw buffer or a snapshot: FILE@ADDRESS, with ,offset=N, ,length=N and ,space=NAME behind it if
+    /// need be; or a linked ELF file. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub trace_image: Vec<String>,
+}
+
+fn frames(text: &str) -> Result<FrameFormat, String> {
+    match text {
+        "memory" => Ok(FrameFormat::Memory),
+        "tpiu" => Ok(FrameFormat::Tpiu),
+        "dstream" => Ok(FrameFormat::Dstream),
+        "none" => Ok(FrameFormat::Unformatted),
+        _ => Err("expected memory, tpiu, dstream or none".to_owned()),
+    }
 }
 
 impl BinaryArgs {
+    /// What is said of the input beside it.
+    pub fn given(&self) -> Given {
+        Given {
+            frames: self.trace_frames,
+            sources: self.trace_source.clone(),
+            images: self.trace_image.clone(),
+        }
+    }
+
+    /// Refuses what an input cannot make use of. `is_perf`: it is a recording of perf; `None` if it is no hardware trace.
+    ///
+    /// # Errors
+    /// The first such option.
+    pub fn check(&self, is_perf: Option<bool>) -> Result<(), Report> {
+        let of_perf = [
+            ("--symfs", self.symfs.is_some()),
+            ("--vmlinux", self.vmlinux.is_some()),
+            ("--buildid-dir", self.buildid_dir.is_some()),
+        ];
+        let of_others = [
+            ("--trace-source", !self.trace_source.is_empty()),
+            ("--trace-frames", self.trace_frames.is_some()),
+            ("--trace-image", !self.trace_image.is_empty()),
+        ];
+        let is_given = |(_, is_given): &&(&str, bool)| *is_given;
+        let wrong =
+            |options: &[(&'static str, bool)], what: &str| match options.iter().find(is_given) {
+                None => Ok(()),
+                Some((option, _)) => {
+                    let report = Report::new(format_args!("{option} is for {what}"));
+                    Err(report.help("leave it out, or give the input that it is meant for"))
+                }
+            };
+        if is_perf != Some(true) {
+            wrong(&of_perf, "recordings of perf with hardware trace")?;
+        }
+        if is_perf != Some(false) {
+            wrong(&of_others, "snapshots and raw buffers of hardware trace")?;
+        }
+        Ok(())
+    }
+
     fn places(&self) -> perf::Places {
         perf::Places {
             symfs: self.symfs.clone(),
@@ -93,6 +161,8 @@ impl DecodeArgs {
 /// An opened input.
 #[derive(Debug)]
 pub struct Opened {
+    /// What messages call it.
+    pub name: String,
     /// Its trace buffers.
     pub buffers: Vec<Buffer>,
     /// The symbols of the kernel, as it lists them itself.
@@ -101,26 +171,35 @@ pub struct Opened {
     pub threads: BTreeMap<u32, Thread>,
     /// Mappings of which there is no file.
     pub missing: Vec<Missing>,
+    /// What is to be said of it as a whole.
+    pub remarks: Vec<Remark>,
 }
 
-/// Opens an input of hardware trace: a snapshot, or a perf.data with its binaries. Says what is missing of the code, if that
-/// is wanted.
+/// Opens an input of hardware trace: a snapshot, or a perf.data with its binaries.
 ///
 /// # Errors
 /// When it is none of these, or cannot be read.
-pub fn open(
-    path: &Path,
-    binaries: &BinaryArgs,
-    wants_code: bool,
-    context: &Context,
-) -> Result<Opened, Report> {
-    if Snapshot::is_at(path) {
-        let (buffers, missing) =
-            input::open_snapshot(path).map_err(|error| Report::caused_by(&error))?;
-        for error in missing.iter().filter(|_| wants_code) {
-            context.warn(format_args!("{error}"));
-        }
+pub fn open(path: &Path, binaries: &BinaryArgs, wants_code: bool) -> Result<Opened, Report> {
+    let (name, given) = (name_of(path), binaries.given());
+    if given.is_raw() {
+        binaries.check(Some(false))?;
+        let buffers = input::open_raw(path, &given).map_err(|error| Report::caused_by(&error))?;
         return Ok(Opened {
+            name,
+            remarks: Vec::new(),
+            buffers,
+            kernel_symbols: None,
+            threads: BTreeMap::new(),
+            missing: Vec::new(),
+        });
+    }
+    if Snapshot::is_at(path) {
+        binaries.check(Some(false))?;
+        let (buffers, missing) =
+            input::open_snapshot(path, &given).map_err(|error| Report::caused_by(&error))?;
+        return Ok(Opened {
+            name,
+            remarks: remarks::of_snapshot(missing.iter().filter(|_| wants_code)),
             buffers,
             kernel_symbols: None,
             threads: BTreeMap::new(),
@@ -128,32 +207,18 @@ pub fn open(
         });
     }
     let mut recording = perf::open(path).map_err(|error| {
-        Report::caused(path.display(), &error)
-            .help("kymo reads snapshot directories (snapshot.ini) and perf.data files of CoreSight")
+        Report::caused(path.display(), &error).help(
+            "kymo reads snapshot directories (snapshot.ini), perf.data files of CoreSight, and raw buffers with --trace-source",
+        )
     })?;
+    binaries.check(Some(true))?;
     let mut files = Files::of_recording(path, &recording, &binaries.places());
     let missing = recording.load(|mapping| files.images(mapping));
-    for missing in missing.iter().filter(|_| wants_code) {
-        context.warn(escaped(&missing.to_string()));
-    }
-    if recording.truncated > 0 {
-        context.warn(format_args!(
-            "trace was lost {} times (truncated AUX)",
-            recording.truncated
-        ));
-    }
-    if let Some(offset) = recording.cut_at {
-        context.warn(format_args!(
-            "the file ends at offset {offset}, before the recording does: trace is missing"
-        ));
-    }
-    if recording.missing > 0 {
-        context.warn(format_args!(
-            "{} AUX records left out: no buffer has their bytes",
-            recording.missing
-        ));
-    }
+    let wanted = missing.get(..if wants_code { missing.len() } else { 0 });
+    let remarks = remarks::of_recording(&recording, wanted.unwrap_or_default());
     Ok(Opened {
+        name,
+        remarks,
         buffers: recording.buffers,
         kernel_symbols: files.kernel_symbols(),
         threads: recording.threads,
@@ -185,14 +250,6 @@ pub fn follow<S: Sink>(
         }
     }
     flow.finish_stream(stream, sink);
-}
-
-/// A mapping's build ID for a message; empty if none is known.
-fn build_id(mapping: &Mapping) -> String {
-    match mapping.build_id.as_slice() {
-        [] => String::new(),
-        id => format!(" (build ID {})", hex(id)),
-    }
 }
 
 /// Bytes in hexadecimal.

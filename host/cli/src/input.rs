@@ -311,16 +311,23 @@ impl Trace {
         let Some(first) = self.info().damage.first() else {
             return Ok(ExitCode::SUCCESS);
         };
-        let more = match self.info().damaged_places().saturating_sub(1) {
-            0 => String::new(),
-            more => format!(" (and {more} more)"),
-        };
-        Err(Report::new(format_args!(
-            "{}: damaged in {} at offset {}: {}{more}",
-            self.name, first.stream, first.offset, first.message
-        ))
-        .help("all that could be read was given; `kymo info` lists every damaged place"))
+        let more = self.info().damaged_places().saturating_sub(1);
+        let place = (first.stream.as_str(), first.offset);
+        Err(damaged(&self.name, place, &first.message, more))
     }
+}
+
+/// The failure of a subcommand behind whose result an input turned out to be damaged: first in this stream at this offset, and
+/// in so many more places.
+pub fn damaged(name: &str, (stream, offset): (&str, u64), message: &str, more: u64) -> Report {
+    let more = match more {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    Report::new(format_args!(
+        "{name}: damaged in {stream} at offset {offset}: {message}{more}"
+    ))
+    .help("all that could be read was given; `kymo info` lists every damaged place")
 }
 
 impl Events for Trace {
@@ -432,6 +439,7 @@ pub fn open(
         symfs: input.ctf.binaries.symfs.clone(),
         kernel: input.ctf.binaries.vmlinux.clone(),
         buildid_dir: input.ctf.binaries.buildid_dir.clone(),
+        trace: input.ctf.binaries.given(),
         ..context.open_options(wanted)
     };
     if crate::rtems::is_address(path) {
@@ -448,7 +456,15 @@ pub fn open(
                 let report = Report::new("--mapping is for traces of other tracers");
                 return Err(report.help("what Kymo's events mean is known").into());
             }
-            result => return result.map_err(refuse),
+            Ok(source) => {
+                let is_trace = source.info().format == kymo_read::coresight::FORMAT;
+                // A snapshot or a raw buffer was checked by its reader.
+                if !is_trace {
+                    input.ctf.binaries.check(None)?;
+                }
+                return Ok(source);
+            }
+            Err(error) => return Err(refuse(error)),
         }
     }
     let dump = open_memory(path, memory, symbols, context)?;

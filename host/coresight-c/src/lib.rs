@@ -104,7 +104,7 @@ fn open(path: &Path, root: &Path) -> Result<Trace, String> {
     let text = |error: kymo_coresight::Error| error.to_string();
     let name = |name: &str| CString::new(name.replace('\0', " ")).unwrap_or_default();
     if Snapshot::is_at(path) {
-        let (buffers, missing) = input::open_snapshot(path).map_err(text)?;
+        let (buffers, missing) = input::open_snapshot(path, &Default::default()).map_err(text)?;
         let missing = missing.iter().map(|error| name(&error.to_string()));
         return Ok(Trace {
             buffers,

@@ -22,7 +22,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn open(path: &Path) -> Result<Vec<Buffer>> {
     if Snapshot::is_at(path) {
-        let (buffers, missing) = input::open_snapshot(path)?;
+        let (buffers, missing) = input::open_snapshot(path, &Default::default())?;
         missing
             .iter()
             .for_each(|error| eprintln!("not found: {error}"));

@@ -33,7 +33,7 @@ struct Trace {
 impl Trace {
     fn open(path: &Path) -> Result<Self> {
         let snapshot = Snapshot::open(path)?;
-        let (buffers, _) = input::open_snapshot(path)?;
+        let (buffers, _) = input::open_snapshot(path, &Default::default())?;
         let first = snapshot.buffers.first().zip(buffers.into_iter().next());
         let (described, buffer) = first.ok_or("the snapshot has no buffer")?;
         Ok(Trace {

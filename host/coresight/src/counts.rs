@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::doubts::{Doubts, Place};
+use crate::doubts::Doubts;
 use crate::element::{Element, Last, Range};
 use crate::flow::{AddressHash, Block, EtmV4Options, Flow, Sink};
 use crate::frames::Stream;
@@ -284,16 +284,6 @@ impl<'a> Counter<'a> {
                 let all = executions.taken + executions.not_taken;
                 self.counts.ranges += all;
                 self.counts.instructions += all * u64::from(block.count);
-                if block.has_no_opcode {
-                    let place = Place {
-                        count: 0,
-                        address: block.start,
-                        offset: 0,
-                        view: block.view,
-                    };
-                    let places = &mut self.counts.doubts.no_opcodes;
-                    places.entry(block.start).or_insert(place).count += all;
-                }
                 let class = block.last.class;
                 let is_branch = matches!(class, Class::Branch | Class::Indirect);
                 runs.push(Run {
@@ -336,7 +326,8 @@ impl Sink for Counter<'_> {
             return;
         }
         self.arrive(block.start);
-        if is_taken || block.last.is_conditional {
+        if is_taken && !block.has_no_opcode {
+            self.counts.doubts.arrive(at, block.start);
             self.counts.doubts.reach(block.end);
         } else {
             self.counts.doubts.range(at, &block.range(id, is_taken));
@@ -408,6 +399,7 @@ pub fn of_stream(
     let blocks = flow.blocks().map(|blocks| blocks.all());
     let mut counts = counter.finish(blocks.unwrap_or_default());
     counts.doubts.locate(stream);
+    counts.doubts.messages(&source.protocol, stream);
     counts
 }
 

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::element::{Element, Range, Unsynced};
+use crate::element::{Element, Leave, Range, Unsynced};
 use crate::frames::Stream;
 use crate::instruction::Class;
 use crate::isa::Isa;
+use crate::listing::{Packet, PacketDecoder};
 use crate::memory::View;
+use crate::source::Protocol;
+use crate::{itm, stm};
 
 /// How often something happened, and where first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,16 +35,32 @@ pub struct Doubts {
     pub unsynced: BTreeMap<Unsynced, Place>,
     /// Unconditional branches that the trace says were not taken, by their address.
     pub not_taken: BTreeMap<u64, Place>,
+    /// Instructions that lead to the next one only, and execution went on elsewhere, by the address of the next one.
+    pub diverted: BTreeMap<u64, Place>,
     /// Runs with an instruction that is 0 in its upper half, which A64 does not have, by their start.
     pub no_opcodes: BTreeMap<u64, Place>,
+    /// The end of the trace, where it cuts a packet of an STM or ITM short.
+    pub cut: Option<Place>,
     /// Address behind the last range.
     last: u64,
+    /// Address at which execution goes on, if the last range leads nowhere else.
+    next: Option<u64>,
     /// What is in memory.
     pub view: View,
 }
 
-/// Counts one more in a map of places.
+/// Places of a kind that are kept apart. Hostile input has millions.
+const PLACES: usize = 4096;
+
+/// Counts one more in a map of places. Behind so many, others count as the first one.
 fn count<K: Ord>(places: &mut BTreeMap<K, Place>, key: K, (address, view): (u64, View), at: usize) {
+    if places.len() >= PLACES
+        && !places.contains_key(&key)
+        && let Some(mut first) = places.first_entry()
+    {
+        first.get_mut().count += 1;
+        return;
+    }
     let place = places.entry(key).or_insert(Place {
         count: 0,
         address,
@@ -54,6 +73,15 @@ fn count<K: Ord>(places: &mut BTreeMap<K, Place>, key: K, (address, view): (u64,
 impl Doubts {
     /// Takes an element that is no range, which comes from the packet at position `at` of the stream.
     pub fn element(&mut self, at: usize, element: &Element) {
+        if !matches!(
+            element,
+            Element::Context(_)
+                | Element::Timestamp { .. }
+                | Element::Cycles(_)
+                | Element::Event(_)
+        ) {
+            self.next = None;
+        }
         match *element {
             Element::NotAccessible { address, .. } => {
                 let key = (self.view.program(), address >> 12);
@@ -67,16 +95,85 @@ impl Doubts {
         }
     }
 
-    /// Takes the end of a range that raises none.
+    /// Takes any element.
+    pub fn any(&mut self, at: usize, element: &Element) {
+        match element {
+            Element::Range(range) => self.range(at, range),
+            other => self.element(at, other),
+        }
+    }
+
+    /// Takes the packets of a stream, if it is one of an STM or ITM: they have no elements. Their places are offsets of the
+    /// buffer.
+    pub fn messages(&mut self, protocol: &Protocol, stream: &Stream<'_>) {
+        if !matches!(protocol, Protocol::Stm(_) | Protocol::Itm(_)) {
+            return;
+        }
+        for segment in stream.segments() {
+            let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
+            for packet in PacketDecoder::new(protocol, bytes, segment.start) {
+                self.message(&packet);
+            }
+        }
+        self.locate(stream);
+    }
+
+    fn message(&mut self, packet: &Packet) {
+        let at = packet.start();
+        let mut unsynced = |why| count(&mut self.unsynced, why, (0, View::default()), at);
+        match packet {
+            Packet::Stm(packet) => match packet.kind {
+                stm::Kind::BadSequence | stm::Kind::Reserved => unsynced(Unsynced::BadPacket),
+                stm::Kind::GlobalError | stm::Kind::MasterError => unsynced(Unsynced::Overflow),
+                stm::Kind::IncompleteEot => self.end_within_packet(at),
+                _ => {}
+            },
+            Packet::Itm(packet) => match packet.kind {
+                itm::Kind::BadSequence | itm::Kind::Reserved => unsynced(Unsynced::BadPacket),
+                itm::Kind::Overflow => unsynced(Unsynced::Overflow),
+                itm::Kind::IncompleteEot => self.end_within_packet(at),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn end_within_packet(&mut self, at: usize) {
+        self.cut = Some(Place {
+            count: 1,
+            address: 0,
+            offset: at as u64,
+            view: View::default(),
+        });
+    }
+
+    /// Takes the start of what executes next.
+    #[inline]
+    pub fn arrive(&mut self, at: usize, start: u64) {
+        if let Some(next) = self.next.take()
+            && next != start
+        {
+            count(&mut self.diverted, next, (next, self.view), at);
+        }
+    }
+
+    /// Takes the end of a range that raises no doubt and ends with a branch that was taken.
     #[inline]
     pub fn reach(&mut self, end: u64) {
         self.last = end;
+        self.next = None;
     }
 
     /// Takes a range.
     #[inline]
     pub fn range(&mut self, at: usize, range: &Range) {
+        self.arrive(at, range.start);
         self.last = range.end;
+        self.next = (range.leave() == Leave::Next).then_some(range.end);
+        if range.has_no_opcode {
+            let place = (range.start, self.view);
+            count(&mut self.no_opcodes, range.start, place, at);
+        }
         if !range.is_taken && !range.last.is_conditional {
             self.unconditional(at, range);
         }
@@ -93,6 +190,18 @@ impl Doubts {
         }
     }
 
+    /// Forgets what depends on the code: of a trace that was read without it.
+    pub fn without_code(self) -> Self {
+        let mut unsynced = self.unsynced;
+        unsynced.remove(&Unsynced::BadImage);
+        unsynced.remove(&Unsynced::BadOpcode);
+        Doubts {
+            unsynced,
+            cut: self.cut,
+            ..Doubts::default()
+        }
+    }
+
     /// Adds those of another stream. Of equal ones, the first place of this one stays.
     pub fn add(&mut self, other: Doubts) {
         fn merge<K: Ord>(ours: &mut BTreeMap<K, Place>, theirs: BTreeMap<K, Place>) {
@@ -106,7 +215,9 @@ impl Doubts {
         self.address_unknown += other.address_unknown;
         merge(&mut self.unsynced, other.unsynced);
         merge(&mut self.not_taken, other.not_taken);
+        merge(&mut self.diverted, other.diverted);
         merge(&mut self.no_opcodes, other.no_opcodes);
+        self.cut = self.cut.or(other.cut);
     }
 
     /// Turns positions in the stream into offsets in the buffer.
@@ -116,6 +227,9 @@ impl Doubts {
             .values_mut()
             .chain(self.unsynced.values_mut())
             .chain(self.not_taken.values_mut())
+            .chain(self.diverted.values_mut())
+            .chain(self.no_opcodes.values_mut())
+            .chain(self.cut.as_mut())
             .collect();
         places.sort_by_key(|place| place.offset);
         let mut offsets = stream.offsets();

@@ -229,6 +229,8 @@ pub struct Range {
     pub block: Option<u32>,
     /// Cycles since the last count, if counted here.
     pub cycles: Option<u32>,
+    /// Whether an instruction in it is 0 in its upper half: A64 has none such, so it is no code.
+    pub has_no_opcode: bool,
 }
 
 /// How execution leaves a range.
@@ -261,7 +263,7 @@ impl Range {
             (Class::Indirect, Purpose::Call) => Leave::IndirectCall,
             (Class::Indirect, Purpose::Return | Purpose::ImpliedReturn) => Leave::Return,
             (Class::Indirect, Purpose::ExceptionReturn) => Leave::ExceptionReturn,
-            (Class::Indirect, Purpose::None) => Leave::IndirectJump,
+            (Class::Indirect, Purpose::None | Purpose::Compare) => Leave::IndirectJump,
             _ => Leave::Next,
         }
     }
@@ -433,17 +435,14 @@ impl Range {
             Class::TransactionStart => "TSTART",
         })?;
         out.write_str(match self.last.purpose {
-            Purpose::None => "",
+            Purpose::None | Purpose::Compare => "",
             Purpose::Call => "b+link ",
             Purpose::Return => "A64:ret ",
             Purpose::ExceptionReturn => "A64:eret ",
             Purpose::ImpliedReturn => "V7:impl ret",
         })?;
-        out.write_str(if self.last.is_conditional {
-            " <cond>"
-        } else {
-            ""
-        })?;
+        let is_listed = self.last.is_conditional && self.last.purpose != Purpose::Compare;
+        out.write_str(if is_listed { " <cond>" } else { "" })?;
         close(self.cycles, out)
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::Error;
 
 /// The largest file that is read, in bytes: 4 GiB.
-const LARGEST: u64 = 4 << 30;
+pub(crate) const LARGEST: u64 = 4 << 30;
 
 /// Reads a regular file of limited size: a device or a FIFO that an input names may never end.
 ///
@@ -20,7 +20,44 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     })
 }
 
+/// How much is read at once, in bytes.
+const PART: usize = 1 << 20;
+
+/// Reads a file of at most `largest` bytes part by part.
+pub(crate) fn parts(path: &Path, largest: u64, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut file = open(path, largest)?;
+    let mut part = vec![0; PART];
+    let mut left = largest;
+    loop {
+        let read = match file.read(&mut part) {
+            Ok(0) => return Ok(()),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        left = left
+            .checked_sub(read as u64)
+            .ok_or_else(|| too_large(largest))?;
+        take(part.get(..read).unwrap_or_default());
+    }
+}
+
+fn too_large(largest: u64) -> io::Error {
+    let message = format!("expected at most {largest} bytes, found more");
+    io::Error::new(io::ErrorKind::FileTooLarge, message)
+}
+
 fn read_up_to(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path, largest)?.read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > largest {
+        return Err(too_large(largest));
+    }
+    Ok(bytes)
+}
+
+/// Opens a file to read one byte more than it may have.
+fn open(path: &Path, largest: u64) -> io::Result<io::Take<File>> {
     // Asked before it is opened: opening a FIFO waits for a writer.
     let about = std::fs::metadata(path)?;
     if about.is_dir() {
@@ -32,14 +69,7 @@ fn read_up_to(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
         let message = "expected a regular file, found a device, a socket or a FIFO";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
-    let mut bytes = Vec::new();
-    let mut file = File::open(path)?.take(largest.saturating_add(1));
-    file.read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > largest {
-        let message = format!("expected at most {largest} bytes, found more");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
-    }
-    Ok(bytes)
+    Ok(File::open(path)?.take(largest.saturating_add(1)))
 }
 
 #[cfg(test)]

@@ -202,6 +202,8 @@ pub struct Frames<'a> {
     pub triggers: u64,
     /// Bytes behind the last whole frame.
     pub rest_bytes: u64,
+    /// Offset of the first of them.
+    pub rest_offset: u64,
     /// Frames that reset the decoders.
     pub resets: u64,
 }
@@ -236,6 +238,9 @@ impl Frames<'_> {
         self.padding_bytes += other.padding_bytes;
         self.reserved_bytes += other.reserved_bytes;
         self.triggers += other.triggers;
+        if self.rest_bytes == 0 {
+            self.rest_offset = offset + other.rest_offset;
+        }
         self.rest_bytes += other.rest_bytes;
         self.resets += other.resets;
     }
@@ -269,32 +274,15 @@ impl Frames<'_> {
 ///
 /// An unformatted buffer becomes one stream with `unformatted_id`.
 pub fn split(buffer: &[u8], format: FrameFormat, unformatted_id: TraceId) -> Frames<'_> {
-    match format {
-        FrameFormat::Unformatted => Frames {
+    if format == FrameFormat::Unformatted {
+        return Frames {
             streams: vec![Stream::unformatted(unformatted_id, buffer, 0)],
             ..Frames::default()
-        },
-        FrameFormat::Memory => {
-            let mut splitter = Splitter::default();
-            splitter.memory(buffer);
-            splitter.finish()
-        }
-        FrameFormat::Tpiu => {
-            let mut splitter = Splitter::default();
-            splitter.port(buffer);
-            splitter.finish()
-        }
-        FrameFormat::Dstream => {
-            let data: Vec<u8> = buffer
-                .chunks(512)
-                .flat_map(|block| &block[..block.len().min(504)])
-                .copied()
-                .collect();
-            let mut splitter = Splitter::default();
-            splitter.port(&data);
-            splitter.finish()
-        }
+        };
     }
+    let mut splitter = Splitter::new(format);
+    splitter.push(buffer);
+    splitter.finish()
 }
 
 const FULL_SYNC: [u8; 4] = [0xff, 0xff, 0xff, 0x7f];
@@ -323,56 +311,169 @@ static LOW_BITS: [u128; 256] = {
     table
 };
 
-struct Splitter {
+/// Splits a buffer that comes in parts into the streams of its sources. Of a buffer without frames there is one stream, under
+/// [`TraceId::NONE`].
+#[derive(Debug)]
+pub struct Splitter {
+    format: FrameFormat,
     frames: Frames<'static>,
     /// Index into the streams by ID.
     by_id: [u8; 128],
     id: TraceId,
+    /// Bytes that wait for more: at most a frame's.
+    pending: Vec<u8>,
+    /// Offset of the first of them; of a DSTREAM's, among those of the trace port.
+    offset: u64,
+    /// Bytes of the buffer so far.
+    taken: u64,
+    port: Port,
+}
+
+/// What a trace port has sent of a frame.
+#[derive(Debug, Default)]
+struct Port {
+    is_synced: bool,
+    frame: [u8; 16],
+    filled: usize,
+    /// Offset of its first byte.
+    start: u64,
 }
 
 const UNSEEN: u8 = u8::MAX;
 
-impl Default for Splitter {
-    fn default() -> Self {
-        Splitter {
-            frames: Frames::default(),
-            by_id: [UNSEEN; 128],
-            id: TraceId::NONE,
-        }
-    }
-}
+/// A DSTREAM's blocks, and how much of one is the port's.
+const BLOCK: u64 = 512;
+const BLOCK_DATA: u64 = 504;
 
 impl Splitter {
-    fn memory(&mut self, buffer: &[u8]) {
-        let mut chunks = buffer.chunks_exact(16);
-        let mut offset = 0;
-        for frame in &mut chunks {
-            if let Ok(frame) = <&[u8; 16]>::try_from(frame) {
-                if *frame == RESET {
-                    self.reset();
-                } else {
-                    self.frame(frame, offset);
+    /// Begins a buffer.
+    pub fn new(format: FrameFormat) -> Self {
+        let mut frames = Frames::default();
+        if format == FrameFormat::Unformatted {
+            frames.streams.push(Stream::new(TraceId::NONE));
+        }
+        Splitter {
+            format,
+            frames,
+            by_id: [UNSEEN; 128],
+            id: TraceId::NONE,
+            pending: Vec::new(),
+            offset: 0,
+            taken: 0,
+            port: Port::default(),
+        }
+    }
+
+    /// Takes the next bytes of the buffer.
+    pub fn push(&mut self, bytes: &[u8]) {
+        match self.format {
+            FrameFormat::Unformatted => {
+                if let Some(stream) = self.frames.streams.first_mut() {
+                    stream.add(bytes, self.taken);
                 }
+            }
+            FrameFormat::Memory | FrameFormat::Tpiu => self.cut(bytes),
+            FrameFormat::Dstream => {
+                let mut rest = bytes;
+                let mut taken = self.taken;
+                while !rest.is_empty() {
+                    let within = taken % BLOCK;
+                    let is_data = within < BLOCK_DATA;
+                    let end = if is_data { BLOCK_DATA } else { BLOCK };
+                    let part = rest.len().min((end - within) as usize);
+                    if is_data {
+                        self.cut(&rest[..part]);
+                    }
+                    rest = &rest[part..];
+                    taken += part as u64;
+                }
+            }
+        }
+        self.taken += bytes.len() as u64;
+    }
+
+    /// The buffer ends.
+    pub fn finish(mut self) -> Frames<'static> {
+        let rest = std::mem::take(&mut self.pending);
+        match self.format {
+            FrameFormat::Unformatted => {}
+            FrameFormat::Memory => {
+                self.frames.rest_bytes = rest.len() as u64;
+                self.frames.rest_offset = self.offset;
+            }
+            FrameFormat::Tpiu | FrameFormat::Dstream => {
+                let used = self.port(&rest, true);
+                let unused = rest.len() - used;
+                if !self.port.is_synced {
+                    self.frames.skipped_bytes += unused as u64;
+                    return self.frames;
+                }
+                self.frames.rest_bytes = (unused + self.port.filled) as u64;
+                self.frames.rest_offset = match self.port.filled {
+                    0 => self.offset + used as u64,
+                    _ => self.port.start,
+                };
+            }
+        }
+        self.frames
+    }
+
+    /// Cuts what waits and comes into frames.
+    fn cut(&mut self, bytes: &[u8]) {
+        let joined;
+        let all = if self.pending.is_empty() {
+            bytes
+        } else {
+            let mut pending = std::mem::take(&mut self.pending);
+            pending.extend_from_slice(bytes);
+            joined = pending;
+            &joined
+        };
+        let used = match self.format {
+            FrameFormat::Memory => self.memory(all),
+            _ => self.port(all, false),
+        };
+        self.offset += used as u64;
+        self.pending.extend_from_slice(&all[used..]);
+    }
+
+    /// Takes the frames of a trace buffer in memory. How many bytes they are.
+    fn memory(&mut self, bytes: &[u8]) -> usize {
+        let mut offset = self.offset;
+        let (frames, rest) = bytes.as_chunks::<16>();
+        for frame in frames {
+            if *frame == RESET {
+                self.reset();
+            } else {
+                self.frame(frame, offset);
             }
             offset += 16;
         }
-        self.frames.rest_bytes = chunks.remainder().len() as u64;
+        bytes.len() - rest.len()
     }
 
-    fn port(&mut self, buffer: &[u8]) {
-        let Some(first) = buffer.windows(4).position(|word| word == FULL_SYNC) else {
-            self.frames.skipped_bytes = buffer.len() as u64;
-            return;
-        };
-        self.frames.skipped_bytes = first as u64;
-        let mut at = first;
-        let mut frame = [0; 16];
-        let mut filled = 0;
-        let mut start = at;
-        while let Some(pair) = buffer.get(at..at + 2) {
-            if buffer.get(at..at + 4) == Some(&FULL_SYNC[..]) {
-                self.frames.skipped_bytes += filled as u64;
-                filled = 0;
+    /// Takes what a trace port sent. How many bytes are done with; at the end of the buffer fewer wait for more.
+    fn port(&mut self, bytes: &[u8], is_end: bool) -> usize {
+        let mut at = 0;
+        if !self.port.is_synced {
+            let first = bytes.windows(4).position(|word| word == FULL_SYNC);
+            let skipped = first.unwrap_or(bytes.len().saturating_sub(3));
+            self.frames.skipped_bytes += skipped as u64;
+            self.port.is_synced = first.is_some();
+            at = skipped;
+            if first.is_none() {
+                return at;
+            }
+        }
+        while let Some(pair) = bytes.get(at..at + 2) {
+            let word = bytes.get(at..at + 4);
+            if word.is_none() && !is_end {
+                // It may begin a synchronization.
+                break;
+            }
+            if word == Some(&FULL_SYNC[..]) {
+                self.frames.skipped_bytes += self.port.filled as u64;
+                self.port.filled = 0;
                 at += 4;
                 continue;
             }
@@ -380,19 +481,26 @@ impl Splitter {
                 at += 2;
                 continue;
             }
-            if filled == 0 {
-                start = at;
+            let Port {
+                frame,
+                filled,
+                start,
+                ..
+            } = &mut self.port;
+            if *filled == 0 {
+                *start = self.offset + at as u64;
             }
-            frame[filled] = pair[0];
-            frame[filled + 1] = pair[1];
-            filled += 2;
+            frame[*filled] = pair[0];
+            frame[*filled + 1] = pair[1];
+            *filled += 2;
             at += 2;
-            if filled == 16 {
-                self.frame(&frame, start as u64);
-                filled = 0;
+            if *filled == 16 {
+                *filled = 0;
+                let (frame, start) = (*frame, *start);
+                self.frame(&frame, start);
             }
         }
-        self.frames.rest_bytes = (buffer.len() - at + filled) as u64;
+        at
     }
 
     fn reset(&mut self) {
@@ -488,10 +596,6 @@ impl Splitter {
             stream.add(data, offset);
         }
     }
-
-    fn finish(self) -> Frames<'static> {
-        self.frames
-    }
 }
 
 #[cfg(test)]
@@ -538,6 +642,40 @@ mod tests {
         let frames = split(&port, FrameFormat::Tpiu, TraceId::NONE);
         assert_eq!(frames.skipped_bytes, 3);
         assert_eq!(only(&frames).1.len(), 14);
+    }
+
+    #[test]
+    fn parts_of_any_size_give_the_same() {
+        // Frames with changing IDs, synchronizations of both kinds at odd places, and a reset.
+        let mut bytes: Vec<u8> = vec![1, 2, 3];
+        for number in 0..90_u8 {
+            if number % 7 == 0 {
+                bytes.extend(FULL_SYNC);
+            }
+            bytes.extend([number % 5 * 2 + 1, number, 0x20, number]);
+            if number % 9 == 0 {
+                bytes.extend(HALF_SYNC);
+            }
+            bytes.extend([number & 0x7e; 12]);
+        }
+        bytes.extend(RESET);
+        bytes.extend([0x33; 600]);
+        for format in [
+            FrameFormat::Unformatted,
+            FrameFormat::Memory,
+            FrameFormat::Tpiu,
+            FrameFormat::Dstream,
+        ] {
+            let whole = format!("{:?}", split(&bytes, format, TraceId::NONE).into_owned());
+            for size in [1, 2, 3, 7, 16, 500, 513] {
+                let mut splitter = Splitter::new(format);
+                for part in bytes.chunks(size) {
+                    splitter.push(part);
+                }
+                let parts = format!("{:?}", splitter.finish());
+                assert_eq!(parts, whole, "{format:?} in parts of {size}");
+            }
+        }
     }
 
     #[test]

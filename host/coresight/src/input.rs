@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::Error;
-use crate::frames::{self, Frames, Stream, TraceId};
-use crate::memory::{Images, Memory};
-use crate::snapshot::Snapshot;
-use crate::source::Source;
+use crate::frames::{FrameFormat, Frames, Splitter, Stream, TraceId};
+use crate::memory::{Bytes, Image, Images, Layout, Memory};
+use crate::snapshot::{Snapshot, configuration};
+use crate::source::{Protocol, Source};
 
 /// A trace buffer, split into the streams of its sources.
 #[derive(Debug)]
@@ -32,14 +32,125 @@ impl Buffer {
             id => self.sources.iter().position(|source| source.id == id),
         }
     }
+
+    /// The streams whose source is known, each behind its place.
+    pub fn streams(&self) -> impl Iterator<Item = (usize, &Stream<'static>)> {
+        let all = self.frames.streams.iter();
+        all.filter_map(|stream| Some((self.source_of(stream)?, stream)))
+    }
+}
+
+/// What somebody says of an input with hardware trace, beside what it says itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// How its buffers are laid out.
+    pub frames: Option<FrameFormat>,
+    /// Its sources, if it is a raw buffer: `ETMv4,id=0x10,cpu=0,TRCCONFIGR=0xc1`.
+    pub sources: Vec<String>,
+    /// The memory of all cores: `FILE@ADDRESS`, or a linked ELF file.
+    pub images: Vec<String>,
+}
+
+impl Given {
+    /// Whether the input is a raw buffer, for its sources are described.
+    pub fn is_raw(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
+    /// Whether anything is said.
+    pub fn any(&self) -> bool {
+        *self != Given::default()
+    }
+
+    /// A source and its core, by its number among the sources.
+    fn source(&self, number: usize, text: &str) -> Result<Source, Error> {
+        let (device, core) = configuration::source_of("--trace-source", number, text)?;
+        let protocol = Protocol::of_device(&device, Some(&core));
+        let protocol = protocol.ok_or_else(|| Error::Value {
+            place: "--trace-source".to_owned(),
+            expected: "a protocol",
+            found: text.to_owned(),
+        })?;
+        let digits = core.name.trim_start_matches("cpu_");
+        Ok(Source {
+            id: protocol.trace_id(),
+            name: device.name,
+            cpu: digits.parse().ok(),
+            protocol,
+        })
+    }
+
+    /// The images, each as often as it has parts.
+    fn images(&self) -> Result<Vec<Image>, Error> {
+        let mut images = Vec::new();
+        for text in &self.images {
+            let (dump, is_linked) = configuration::image_of("--trace-image", text)?;
+            let bytes = Bytes::from(crate::file::read(&dump.file)?);
+            let image = |address, offset, length| Image {
+                name: dump.file.display().to_string(),
+                address,
+                file_offset: offset,
+                bytes: bytes.part(offset, length),
+                space: dump.memory_space(),
+            };
+            if !is_linked {
+                let length = dump.length.unwrap_or(u64::MAX);
+                images.push(image(dump.address, dump.offset, length));
+                continue;
+            }
+            let layout = Layout::of_elf(bytes.file()).ok_or_else(|| Error::Value {
+                place: format!("--trace-image {text}"),
+                expected: "FILE@ADDRESS, or a linked ELF file",
+                found: "another file without an address".to_owned(),
+            })?;
+            let segments = layout.segments();
+            images.extend(segments.map(|(offset, size, address)| image(address, offset, size)));
+        }
+        Ok(images)
+    }
+}
+
+/// Opens a raw buffer whose sources are given.
+///
+/// # Errors
+/// [`Error`] if it cannot be read, or what is said of it is malformed.
+pub fn open_raw(path: &Path, given: &Given) -> Result<Vec<Buffer>, Error> {
+    let sources = given.sources.iter().enumerate();
+    let sources: Vec<_> = sources
+        .map(|(number, text)| given.source(number, text))
+        .collect::<Result<_, _>>()?;
+    let images: Images = given.images()?.into_iter().collect();
+    let format = given.frames.unwrap_or(FrameFormat::Memory);
+    let mut splitter = Splitter::new(format);
+    crate::file::parts(path, crate::file::LARGEST, |part| splitter.push(part)).map_err(
+        |source| Error::Io {
+            path: path.to_owned(),
+            source,
+        },
+    )?;
+    Ok(vec![Buffer {
+        name: "buffer".to_owned(),
+        code: vec![Memory::from(images); sources.len()],
+        sources,
+        frames: splitter.finish(),
+        thread: None,
+    }])
 }
 
 /// Opens a snapshot directory. What of it cannot be read, though the rest can, is returned beside it.
 ///
 /// # Errors
-/// [`Error`] if the snapshot or a trace buffer cannot be read.
-pub fn open_snapshot(path: &Path) -> Result<(Vec<Buffer>, Vec<Error>), Error> {
+/// [`Error`] if the snapshot or a trace buffer cannot be read, or what is said of it is malformed or not for a snapshot.
+pub fn open_snapshot(path: &Path, given: &Given) -> Result<(Vec<Buffer>, Vec<Error>), Error> {
+    if given.is_raw() {
+        return Err(Error::Value {
+            place: "--trace-source".to_owned(),
+            expected: "a raw buffer",
+            found: "an input that describes its sources".to_owned(),
+        });
+    }
     let snapshot = Snapshot::open(path)?;
+    let extra = given.images()?;
     let mut buffers = Vec::new();
     let mut missing = Vec::new();
     let mut files = HashMap::new();
@@ -50,19 +161,19 @@ pub fn open_snapshot(path: &Path) -> Result<(Vec<Buffer>, Vec<Error>), Error> {
             let core = snapshot
                 .device(&source.name)
                 .and_then(|device| snapshot.core_of(device));
-            let (images, errors) = core.map_or_else(Default::default, |core| {
+            let (mut images, errors) = core.map_or_else(Default::default, |core| {
                 Images::of_core(&snapshot, core, &mut files)
             });
+            extra.iter().cloned().for_each(|image| images.add(image));
             code.push(Memory::from(images));
             missing.extend(errors);
         }
-        let bytes = snapshot.read_buffer(buffer)?;
-        let frames = frames::split(&bytes, buffer.format, TraceId::NONE).into_owned();
+        let format = given.frames.unwrap_or(buffer.format);
         buffers.push(Buffer {
             name: buffer.name.clone(),
             sources,
             code,
-            frames,
+            frames: snapshot.split_buffer(buffer, format)?,
             thread: None,
         });
     }

@@ -44,6 +44,8 @@ pub enum Purpose {
     ExceptionReturn,
     /// What returns by convention in A32 and T32: `BX LR`, `POP {PC}`, ...
     ImpliedReturn,
+    /// A comparison that branches (FEAT_CMPBR). It is conditional, which listings of the reference tool do not say.
+    Compare,
 }
 
 /// An instruction, as far as following needs it.

@@ -36,6 +36,7 @@ pub mod listing;
 pub mod memory;
 pub mod perf;
 pub mod ptm;
+pub mod remarks;
 pub mod selection;
 pub mod snapshot;
 mod source;

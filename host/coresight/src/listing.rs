@@ -197,6 +197,14 @@ impl<'a> Listing<'a> {
         Self::build(sources, streams, |_| Flow::None)
     }
 
+    /// Lists packets, and those elements that the trace alone gives: what is lost, and where `nothing` has code.
+    pub fn checking(sources: &'a [Source], streams: &'a [Stream<'a>], nothing: &'a Memory) -> Self {
+        Self::build(sources, streams, |index| match sources.get(index) {
+            Some(source) => Flow::new(&source.protocol, EtmV4Options::default(), nothing),
+            None => Flow::None,
+        })
+    }
+
     /// Lists packets and elements. `code` has the memory of each source's core, in their order.
     pub fn decoding(
         sources: &'a [Source],

@@ -65,7 +65,7 @@ impl MemorySpace {
     }
 
     /// The space that a snapshot's image names.
-    fn of_name(name: &str) -> Self {
+    pub(crate) fn of_name(name: &str) -> Self {
         match name.trim().to_ascii_uppercase().as_str() {
             "EL1S" => Self::EL1S,
             "EL1N" => Self::EL1N,
@@ -310,10 +310,7 @@ impl Images {
                 address: dump.address,
                 file_offset: dump.offset,
                 bytes: bytes.part(dump.offset, dump.length.unwrap_or(u64::MAX)),
-                space: dump
-                    .space
-                    .as_deref()
-                    .map_or(MemorySpace::ANY, MemorySpace::of_name),
+                space: dump.memory_space(),
             });
         }
         (images.into_iter().collect(), errors)

@@ -18,6 +18,7 @@ mod sideband;
 mod time;
 mod walk;
 
+pub(crate) use files::hex;
 pub use files::{Files, NotFound, Places};
 pub use time::TimeConversion;
 
@@ -164,6 +165,13 @@ impl std::fmt::Display for Missing {
                 write!(
                     out,
                     "{other} is another build than {path}{id}: its build ID is {found}"
+                )?;
+            }
+            NotFound::Compressed { path: other } => {
+                let other = other.display();
+                write!(
+                    out,
+                    "{other} ({path}{id}) is compressed otherwise than with gzip or zstd: unpack it"
                 )?;
             }
             NotFound::NotCode { path: other } => {

@@ -6,14 +6,15 @@
 //!
 //! A raw buffer beside a configuration in TOML is read as such a snapshot, too.
 
-mod configuration;
+pub(crate) mod configuration;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use crate::Error;
-use crate::frames::FrameFormat;
+use crate::frames::{FrameFormat, Frames, Splitter};
+use crate::memory::MemorySpace;
 
 /// A snapshot directory, read except for its trace buffers and memory images.
 #[derive(Clone, Debug)]
@@ -67,6 +68,14 @@ pub struct Dump {
     pub offset: u64,
     /// The memory space, if it is only visible in one: `S`, `N`, `EL1N`, ...
     pub space: Option<String>,
+}
+
+impl Dump {
+    /// Where it is visible.
+    pub(crate) fn memory_space(&self) -> MemorySpace {
+        let name = self.space.as_deref();
+        name.map_or(MemorySpace::ANY, MemorySpace::of_name)
+    }
 }
 
 /// A trace buffer.
@@ -179,11 +188,35 @@ impl Snapshot {
     /// As [`read`](Self::read); all files together may have 4 GiB.
     pub fn read_buffer(&self, buffer: &Buffer) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
-        for file in &buffer.files {
-            let left = LARGEST_FILE.saturating_sub(bytes.len() as u64);
-            bytes.extend(read(&self.directory, file, left)?);
-        }
+        self.read_parts(buffer, |part| bytes.extend_from_slice(part))?;
         Ok(bytes)
+    }
+
+    /// A buffer, split into the streams of its sources as it is read.
+    ///
+    /// # Errors
+    /// As [`read_buffer`](Self::read_buffer).
+    pub fn split_buffer(
+        &self,
+        buffer: &Buffer,
+        format: FrameFormat,
+    ) -> Result<Frames<'static>, Error> {
+        let mut splitter = Splitter::new(format);
+        self.read_parts(buffer, |part| splitter.push(part))?;
+        Ok(splitter.finish())
+    }
+
+    fn read_parts(&self, buffer: &Buffer, mut take: impl FnMut(&[u8])) -> Result<(), Error> {
+        let mut left = LARGEST_FILE;
+        for file in &buffer.files {
+            let path = checked(&self.directory, file, left)?;
+            let parts = crate::file::parts(&path, left, |part| {
+                left = left.saturating_sub(part.len() as u64);
+                take(part);
+            });
+            parts.map_err(|source| Error::Io { path, source })?;
+        }
+        Ok(())
     }
 
     /// The bytes of a file of the snapshot.
@@ -227,6 +260,12 @@ const LARGEST_INI: u64 = 16 << 20;
 /// Reads a file that a snapshot names. Snapshots come from others: a name may not lead out of the directory, nor to a
 /// device or a pipe, which may never end.
 fn read(directory: &Path, file: &Path, largest: u64) -> Result<Vec<u8>, Error> {
+    let path = checked(directory, file, largest)?;
+    std::fs::read(&path).map_err(|source| Error::Io { path, source })
+}
+
+/// The path of such a file.
+fn checked(directory: &Path, file: &Path, largest: u64) -> Result<PathBuf, Error> {
     let is_below = file
         .components()
         .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
@@ -239,7 +278,7 @@ fn read(directory: &Path, file: &Path, largest: u64) -> Result<Vec<u8>, Error> {
     }
     let path = directory.join(file);
     let wrong = |kind: io::ErrorKind, message: String| io::Error::new(kind, message);
-    let bytes = std::fs::metadata(&path).and_then(|about| {
+    let found = std::fs::metadata(&path).and_then(|about| {
         if !about.is_file() {
             let message = "expected a regular file".to_owned();
             return Err(wrong(io::ErrorKind::InvalidInput, message));
@@ -248,9 +287,12 @@ fn read(directory: &Path, file: &Path, largest: u64) -> Result<Vec<u8>, Error> {
             let message = format!("expected at most {largest} bytes, found {}", about.len());
             return Err(wrong(io::ErrorKind::FileTooLarge, message));
         }
-        std::fs::read(&path)
+        Ok(())
     });
-    bytes.map_err(|source| Error::Io { path, source })
+    match found {
+        Ok(()) => Ok(path),
+        Err(source) => Err(Error::Io { path, source }),
+    }
 }
 
 fn read_device(directory: &Path, file: &Path) -> Result<Device, Error> {

@@ -69,6 +69,29 @@ impl TraceInfo {
     }
 }
 
+/// How much an instruction trace has, besides what becomes events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TraceCounts {
+    /// Packets of its protocol.
+    pub packets: u64,
+    /// Elements: what the packets say, with the code.
+    pub elements: u64,
+    /// Elements that are ranges of instructions.
+    pub ranges: u64,
+    /// Instructions that ran.
+    pub instructions: u64,
+}
+
+impl TraceCounts {
+    /// Adds those of another stream.
+    pub fn add(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.elements += other.elements;
+        self.ranges += other.ranges;
+        self.instructions += other.instructions;
+    }
+}
+
 /// One stream of a trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StreamInfo {
@@ -80,6 +103,10 @@ pub struct StreamInfo {
     pub cpu: Option<Cpu>,
     /// The thread that it belongs to, if it belongs to one (a stream of a Linux process).
     pub thread: Option<ThreadId>,
+    /// The trace ID of its source, of hardware trace.
+    pub trace_id: Option<u8>,
+    /// What its trace has, of hardware trace, once it is read.
+    pub counts: Option<TraceCounts>,
     /// Whether it holds only what is to be known once (names and the like), which happened at no
     /// moment: its times are not the trace's.
     pub timeless: bool,

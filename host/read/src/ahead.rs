@@ -7,7 +7,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use kymo_event::{Batch, Damage, Known, News, StreamInfo, Time, TraceInfo};
+use kymo_event::{Batch, Damage, Known, News, StreamInfo, Time, TraceCounts, TraceInfo};
 
 use crate::{ReadError, Source};
 
@@ -50,16 +50,19 @@ struct Change {
     streams: Vec<StreamInfo>,
     /// Damage that is new.
     damage: Vec<Damage>,
-    /// The times of the first and the last event of the streams that had any.
-    spans: Vec<(usize, Option<Time>, Option<Time>)>,
+    /// What of the streams is other than before.
+    spans: Vec<(usize, Span)>,
     /// All the rest, if any of it is other than before.
     rest: Option<Box<TraceInfo>>,
 }
 
+/// What changes of a stream: the times of its first and last event, and what its trace has.
+type Span = (Option<Time>, Option<Time>, Option<TraceCounts>);
+
 /// What the consumer has been told of.
 struct Told {
     identities: Known,
-    streams: Vec<(Option<Time>, Option<Time>)>,
+    streams: Vec<Span>,
     damage: usize,
     rest: TraceInfo,
 }
@@ -86,7 +89,7 @@ impl Told {
             let now = span(stream);
             if *told != now {
                 *told = now;
-                spans.push((index, now.0, now.1));
+                spans.push((index, now));
             }
         }
         self.streams.extend(streams.iter().map(span));
@@ -106,8 +109,8 @@ impl Told {
     }
 }
 
-const fn span(stream: &StreamInfo) -> (Option<Time>, Option<Time>) {
-    (stream.start, stream.end)
+const fn span(stream: &StreamInfo) -> Span {
+    (stream.start, stream.end, stream.counts)
 }
 
 /// What is known of a trace but for what grows: a few numbers.
@@ -169,9 +172,9 @@ impl Ahead {
     fn learn(&mut self, change: Change) {
         let info = &mut self.info;
         info.identities.learn(change.identities);
-        for (index, start, end) in change.spans {
+        for (index, span) in change.spans {
             if let Some(stream) = info.streams.get_mut(index) {
-                (stream.start, stream.end) = (start, end);
+                (stream.start, stream.end, stream.counts) = span;
             }
         }
         info.streams.extend(change.streams);

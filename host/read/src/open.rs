@@ -45,6 +45,8 @@ pub struct OpenOptions {
     pub kernel: Option<PathBuf>,
     /// The cache in which perf keeps the files of recordings by build ID. Without it, `~/.debug`.
     pub buildid_dir: Option<PathBuf>,
+    /// What is said of a raw buffer or a snapshot of hardware trace beside it.
+    pub trace: kymo_coresight::input::Given,
     /// How many threads may work on it: with more than one, the input is read ahead on a thread of its own.
     /// That changes nothing of what is read.
     pub threads: usize,
@@ -64,6 +66,7 @@ impl Default for OpenOptions {
             time_zero: None,
             kernel: None,
             buildid_dir: None,
+            trace: Default::default(),
             threads: std::thread::available_parallelism().map_or(1, NonZero::get),
         }
     }

@@ -62,7 +62,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         binaries,
         decode,
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, true, context)?;
+    let mut opened = hardware::open(input, binaries, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let extra = args.symbols.load(&Default::default(), context)?;
     let mut programs = Programs::new(&opened, extra);
@@ -70,7 +70,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     if functions.is_empty() {
         return Err(no_function(&args.function, &programs));
     }
-    let counted = counting::count(&opened, &args.part, *decode, context)?;
+    let (counted, findings) = counting::count(&opened, &args.part, *decode, context)?;
     // A file that is mapped at several addresses has its functions several times.
     let mut same: BTreeMap<(String, u64), Vec<Loaded>> = BTreeMap::new();
     for function in functions {
@@ -83,14 +83,34 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         below: args.source.clone(),
         files: HashMap::new(),
     };
+    // Of a damaged file, each function can be as large as the file: more than the code has is not listed.
+    let mut room = Programs::code_bytes(&opened.buffers).saturating_mul(2);
+    let mut left_out = 0;
     for functions in same.values() {
+        let size = functions.first().map_or(0, |it| it.end - it.start);
+        let code = functions
+            .first()
+            .map_or(0, |it| it.code.images().map(|it| it.bytes.len()).sum());
+        match room.checked_sub(size.min(code as u64)) {
+            Some(rest) => room = rest,
+            None => {
+                left_out += 1;
+                continue;
+            }
+        }
         let found = annotate(functions, &counted, &mut programs);
         match args.format.format {
             Format::Text => text(&found, &mut sources, context)?,
             Format::Json => json(&found, context)?,
         }
     }
-    Ok(ExitCode::SUCCESS)
+    if left_out > 0 {
+        context.warn(format_args!(
+            "{} left out: by their sizes they have more code than there is: their file is damaged",
+            number_of(left_out, "function")
+        ));
+    }
+    findings.verdict()
 }
 
 /// A function with its instructions.

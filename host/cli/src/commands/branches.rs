@@ -19,9 +19,9 @@ use kymo_export::json::Object;
 use crate::args::{Format, FormatArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::hardware::findings::Findings;
 use crate::hardware::part::{Addresses, CodeArgs, PartArgs};
 use crate::hardware::program::Programs;
-use crate::hardware::remarks::{remark_doubts, remark_frames};
 use crate::hardware::{self, HardwareArgs, Opened};
 use crate::render::escape::escape_from;
 
@@ -68,14 +68,14 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let HardwareArgs {
         input, binaries, ..
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, true, context)?;
+    let mut opened = hardware::open(input, binaries, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let selection = args.part.selection(&opened)?;
     let extra = args.symbols.load(&Default::default(), context)?;
     let mut programs = Programs::new(&opened, extra);
     let addresses = args.code.addresses(&opened, &mut programs)?;
-    let mut is_whole = true;
-    for buffer in &opened.buffers {
+    let mut findings = Findings::of(&opened, context);
+    for (number, buffer) in opened.buffers.iter().enumerate() {
         for stream in &buffer.frames.streams {
             let source = buffer.source_of(stream);
             let Some(source) = source.filter(|source| args.part.sources.has(buffer, *source))
@@ -83,7 +83,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
                 continue;
             };
             let chosen = (&selection, &addresses);
-            list(
+            let doubts = list(
                 args,
                 &opened,
                 (buffer, source, stream),
@@ -91,13 +91,10 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
                 &mut programs,
                 context,
             )?;
+            findings.add(&doubts, &opened, (number, source), context);
         }
-        is_whole &= remark_frames(buffer, context);
     }
-    match is_whole {
-        true => Ok(ExitCode::SUCCESS),
-        false => Ok(ExitCode::from(2)),
-    }
+    findings.verdict()
 }
 
 fn list(
@@ -107,9 +104,9 @@ fn list(
     (selection, addresses): (&Selection, &Addresses),
     programs: &mut Programs,
     context: &mut Context,
-) -> Result<(), Report> {
+) -> Result<Doubts, Report> {
     let (Some(lane), Some(code)) = (buffer.sources.get(source), buffer.code.get(source)) else {
-        return Ok(());
+        return Ok(Doubts::default());
     };
     let mut printer = Printer {
         every: args.every,
@@ -142,8 +139,8 @@ fn list(
         return Err(failure.into());
     }
     doubts.locate(stream);
-    remark_doubts(&doubts, opened, buffer, code, context);
-    Ok(())
+    doubts.messages(&lane.protocol, stream);
+    Ok(doubts)
 }
 
 /// How execution comes to the next range.
@@ -468,7 +465,7 @@ fn kind(last: Last) -> &'static str {
         (Purpose::Call, _) => "call",
         (Purpose::Return | Purpose::ImpliedReturn, _) => "return",
         (Purpose::ExceptionReturn, _) => "eret",
-        (Purpose::None, true) => "conditional",
+        (Purpose::None, true) | (Purpose::Compare, _) => "conditional",
         (Purpose::None, false) => "jump",
     }
 }

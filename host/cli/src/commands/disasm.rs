@@ -20,9 +20,10 @@ use kymo_export::json::Object;
 use crate::args::{Format, FormatArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::hardware::counting::steps;
+use crate::hardware::findings::Findings;
 use crate::hardware::part::{CodeArgs, PartArgs};
 use crate::hardware::program::Programs;
-use crate::hardware::remarks::{remark_doubts, remark_frames};
 use crate::hardware::{self, HardwareArgs, Opened};
 use crate::render::escape::escaped;
 use block::{Block, Writer};
@@ -44,6 +45,11 @@ pub struct Args {
     #[arg(long)]
     no_source: bool,
 
+    /// Only instructions with these numbers: START..END, as `kymo calls` counts them in a trace without times, from 0 on and
+    /// source after source.
+    #[arg(long, value_name = "NUMBERS", value_parser = numbers, help_heading = "Which part of the trace")]
+    instructions: Option<std::ops::Range<u64>>,
+
     #[command(flatten)]
     part: PartArgs,
 
@@ -55,6 +61,16 @@ pub struct Args {
 
     #[command(flatten)]
     format: FormatArgs,
+}
+
+/// A range of numbers, `START..END`.
+fn numbers(text: &str) -> Result<std::ops::Range<u64>, String> {
+    let ends = text.split_once("..");
+    let ends = ends.and_then(|(start, end)| Some((start.parse().ok()?, end.parse().ok()?)));
+    match ends {
+        Some((start, end)) if start < end => Ok(start..end),
+        _ => Err("expected START..END, two numbers, the first one smaller".to_owned()),
+    }
 }
 
 /// How much text is collected before it is written.
@@ -71,48 +87,48 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let HardwareArgs {
         input, binaries, ..
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, true, context)?;
+    let mut opened = hardware::open(input, binaries, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let selection = args.part.selection(&opened)?;
     let extra = args.symbols.load(&Default::default(), context)?;
     let mut programs = Programs::new(&opened, extra);
     let addresses = args.code.addresses(&opened, &mut programs)?;
     let mut writer = Writer::new(programs, addresses, args.format.format, !args.no_source);
-    let mut is_whole = true;
-    for buffer in &opened.buffers {
+    let mut findings = Findings::of(&opened, context);
+    let mut seen = 0;
+    for (number, buffer) in opened.buffers.iter().enumerate() {
         for stream in &buffer.frames.streams {
             let source = buffer.source_of(stream);
             let Some(source) = source.filter(|source| args.part.sources.has(buffer, *source))
             else {
                 continue;
             };
-            list(
+            let (doubts, now) = list(
                 args,
                 &opened,
                 (buffer, source, stream),
-                &selection,
+                (&selection, seen),
                 &mut writer,
                 context,
             )?;
+            seen = now;
+            findings.add(&doubts, &opened, (number, source), context);
         }
-        is_whole &= remark_frames(buffer, context);
     }
-    match is_whole {
-        true => Ok(ExitCode::SUCCESS),
-        false => Ok(ExitCode::from(2)),
-    }
+    findings.verdict()
 }
 
+/// Lists a stream, behind so many instructions. With how many they are then.
 fn list(
     args: &Args,
     opened: &Opened,
     (buffer, source, stream): (&Buffer, usize, &Stream<'_>),
-    selection: &Selection,
+    (selection, seen): (&Selection, u64),
     writer: &mut Writer,
     context: &mut Context,
-) -> Result<(), Report> {
+) -> Result<(Doubts, u64), Report> {
     let (Some(lane), Some(code)) = (buffer.sources.get(source), buffer.code.get(source)) else {
-        return Ok(());
+        return Ok((Doubts::default(), seen));
     };
     let mut printer = Printer {
         opened,
@@ -131,6 +147,8 @@ fn list(
         prefix: Vec::new(),
         text: Vec::with_capacity(FLUSH_AT + 4096),
         doubts: Doubts::default(),
+        seen,
+        chosen: args.instructions.clone(),
         out: context,
         failure: None,
     };
@@ -140,13 +158,13 @@ fn list(
         printer.failure.is_some()
     });
     printer.flush();
-    let (mut doubts, failure) = (printer.doubts, printer.failure);
+    let (mut doubts, failure, seen) = (printer.doubts, printer.failure, printer.seen);
     if let Some(failure) = failure {
         return Err(failure.into());
     }
     doubts.locate(stream);
-    remark_doubts(&doubts, opened, buffer, code, context);
-    Ok(())
+    doubts.messages(&lane.protocol, stream);
+    Ok((doubts, seen))
 }
 
 /// Prints instructions as they execute.
@@ -171,6 +189,9 @@ struct Printer<'a> {
     prefix: Vec<u8>,
     text: Vec<u8>,
     doubts: Doubts,
+    /// Instructions so far, and which of them are listed.
+    seen: u64,
+    chosen: Option<std::ops::Range<u64>>,
     out: &'a mut Context,
     failure: Option<std::io::Error>,
 }
@@ -179,18 +200,32 @@ impl Sink for Printer<'_> {
     #[inline]
     fn element(&mut self, at: usize, element: Element) {
         if let Element::Range(range) = &element {
+            let first = self.seen;
+            self.seen += u64::from(range.count);
             if self.tracker.is_selected() {
                 self.doubts.range(at, range);
-                self.range(range);
+                match self.chosen.clone() {
+                    None => self.range(range),
+                    Some(chosen) => self.some_of(range, first, &chosen),
+                }
             }
             return;
+        }
+        if let Element::RangeWithoutPath { count, .. } = &element {
+            self.seen += u64::from(*count);
         }
         if self.tracker.take(&element) {
             self.other_thread();
         }
         if self.tracker.is_selected() {
             self.doubts.element(at, &element);
-            self.gap(at, &element);
+            if self
+                .chosen
+                .as_ref()
+                .is_none_or(|it| it.contains(&self.seen))
+            {
+                self.gap(at, &element);
+            }
         }
     }
 
@@ -201,6 +236,34 @@ impl Sink for Printer<'_> {
 }
 
 impl Printer<'_> {
+    /// Those instructions of a range, which begins with the number `first`, that are chosen.
+    fn some_of(&mut self, range: &Range, first: u64, chosen: &std::ops::Range<u64>) {
+        let end = first + u64::from(range.count);
+        if chosen.start <= first && end <= chosen.end {
+            return self.range(range);
+        }
+        if chosen.start >= end || first >= chosen.end {
+            return;
+        }
+        let code = self.code.seen(self.view);
+        let steps = steps(code, range.isa, range.start, range.end);
+        let numbered: Vec<_> = (first..).zip(steps).collect();
+        let inside = numbered
+            .iter()
+            .filter(|(number, _)| chosen.contains(number));
+        let Some((_, start)) = inside.clone().next() else {
+            return;
+        };
+        let behind = numbered.iter().find(|(number, _)| *number >= chosen.end);
+        let part = Range {
+            start: *start,
+            end: behind.map_or(range.end, |(_, address)| *address),
+            block: None,
+            ..*range
+        };
+        self.range(&part);
+    }
+
     fn range(&mut self, range: &Range) {
         let Some(id) = range.block else {
             let block = self.writer.block(self.code.seen(self.view), range);

@@ -129,7 +129,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         binaries,
         decode,
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, true, context)?;
+    let mut opened = hardware::open(input, binaries, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let extra = args.symbols.load(&Default::default(), context)?;
     let mut programs = Programs::new(&opened, extra);
@@ -139,11 +139,11 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         keys => keys.to_vec(),
     };
     let addresses = args.code.addresses(&opened, &mut programs)?;
-    let counted = counting::count(&opened, &args.part, *decode, context)?;
+    let (counted, findings) = counting::count(&opened, &args.part, *decode, context)?;
     let number = args.number.unwrap_or(usize::MAX);
     if args.coverage {
         covered::print(&counted, &mut programs, args.format.format, number, context)?;
-        return Ok(ExitCode::SUCCESS);
+        return findings.verdict();
     }
     let mut rows = Rows::new();
     for counted in &counted {
@@ -176,7 +176,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         Format::Text => table(&keys, &rows, total, context)?,
         Format::Json => json(&keys, &rows, total, context)?,
     }
-    Ok(ExitCode::SUCCESS)
+    findings.verdict()
 }
 
 /// Finds the keys of instructions of one source.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use kymo_event::{
     Batch, ClockCorrection, Date, Duration, FunctionId, InterruptKind, RowKind, Space, SpaceKind,
-    TimeUnit, TraceInfo, Wanted,
+    StreamInfo, TimeUnit, TraceCounts, TraceInfo, Wanted,
 };
 use kymo_export::json::{Object, list};
 use kymo_read::{ReadError, Source, StreamSummary, Summary};
@@ -184,6 +184,11 @@ impl Facts<'_> {
         if let Some(hz) = info.clock_hz {
             line("clock", &format_args!("{hz} ticks a second"))?;
         }
+        if let Some(counts) = self.counts() {
+            line("packets", &counts.packets)?;
+            line("elements", &counts.elements)?;
+            line("ranges", &counts.ranges)?;
+        }
         line("events", &summary.events)?;
         line("lost", &lost(summary.lost))?;
         line("gaps", &summary.gaps)?;
@@ -280,6 +285,17 @@ impl Facts<'_> {
         Ok(())
     }
 
+    /// What a hardware trace has in all its streams.
+    fn counts(&self) -> Option<TraceCounts> {
+        let streams = &self.info.streams;
+        let mut counts = streams.iter().filter_map(|stream| stream.counts);
+        let first = counts.next()?;
+        Some(counts.fold(first, |mut sum, counts| {
+            sum.add(&counts);
+            sum
+        }))
+    }
+
     /// What can be said of the symbols in a line.
     fn symbols_found(&self) -> String {
         let carried = carries_names(&self.info.identities);
@@ -305,16 +321,27 @@ impl Facts<'_> {
         let Self { info, summary, .. } = self;
         let mut line = Vec::new();
         let mut object = Object::begin(&mut line);
+        let counts = self.counts();
         object
             .member("format", &summary.format)
-            .member("events", summary.events)
+            .member(
+                "events",
+                counts.map_or(summary.events, |counts| counts.elements),
+            )
             .member("lost", summary.lost)
-            .member("gaps", summary.gaps)
+            .member("gaps", summary.gaps);
+        if let Some(counts) = &counts {
+            counts_json(&mut object, counts);
+        }
+        object
             .member("overwritten_packets", summary.overwritten)
             .member("start_ns", summary.start)
             .member("end_ns", summary.end)
             .with("streams", |out| {
-                list(out, &summary.streams, |out, found| stream(out, found, info))
+                let all = summary.streams.iter().zip(&info.streams);
+                list(out, all, |out, (found, known)| {
+                    stream(out, found, known, info)
+                })
             })
             .with("errors", |out| {
                 list(out, &summary.errors, |out, damage| {
@@ -480,13 +507,28 @@ fn lost(lost: Option<u64>) -> String {
     lost.map_or("unknown".to_owned(), |lost| lost.to_string())
 }
 
-fn stream(out: &mut Vec<u8>, stream: &StreamSummary, info: &TraceInfo) {
+/// What a hardware trace has, for programs.
+fn counts_json(object: &mut Object<'_>, counts: &TraceCounts) {
+    object
+        .member("packets", counts.packets)
+        .member("ranges", counts.ranges)
+        .member("instructions", counts.instructions);
+}
+
+fn stream(out: &mut Vec<u8>, stream: &StreamSummary, known: &StreamInfo, info: &TraceInfo) {
     let mut object = Object::begin(out);
     object.member("name", &stream.name);
     object.member("cpu", stream.cpu);
+    if let Some(id) = known.trace_id {
+        object.member("trace_id", u64::from(id));
+    }
     let thread = stream.thread.map(|id| info.identities.tid(id));
     object.member("thread", thread);
-    object.member("events", stream.events);
+    let elements = known.counts.map(|counts| counts.elements);
+    object.member("events", elements.unwrap_or(stream.events));
+    if let Some(counts) = &known.counts {
+        counts_json(&mut object, counts);
+    }
     object.member("lost", stream.lost);
     object.member("gaps", stream.gaps);
     object.member("start_ns", stream.start);

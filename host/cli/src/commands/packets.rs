@@ -2,14 +2,16 @@
 
 use std::process::ExitCode;
 
+use kymo_coresight::doubts::Doubts;
 use kymo_coresight::input::Buffer;
 use kymo_coresight::listing::{Line, Listing};
+use kymo_coresight::memory::Memory;
 
 use crate::args::{Format, FormatArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::hardware::findings::Findings;
 use crate::hardware::part::SourceArgs;
-use crate::hardware::remarks::remark_frames;
 use crate::hardware::{self, HardwareArgs};
 
 /// The options of `kymo packets`.
@@ -44,24 +46,26 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let HardwareArgs {
         input, binaries, ..
     } = &args.hardware;
-    let mut buffers = hardware::open(input, binaries, args.decode, context)?.buffers;
-    args.sources.choose(&mut buffers)?;
-    let mut is_whole = true;
-    for buffer in &buffers {
-        if buffers.len() > 1 && args.format.format == Format::Text {
+    let mut opened = hardware::open(input, binaries, args.decode)?;
+    args.sources.choose(&mut opened.buffers)?;
+    let mut findings = Findings::of(&opened, context);
+    for (number, buffer) in opened.buffers.iter().enumerate() {
+        if opened.buffers.len() > 1 && args.format.format == Format::Text {
             writeln!(context.out().0, "Buffer {}", buffer.name)?;
         }
-        list(args, buffer, context)?;
-        is_whole &= remark_frames(buffer, context);
+        let doubts = list(args, buffer, context)?;
+        for (source, doubts) in doubts.iter().enumerate() {
+            findings.add(doubts, &opened, (number, source), context);
+        }
     }
-    match is_whole {
-        true => Ok(ExitCode::SUCCESS),
-        false => Ok(ExitCode::from(2)),
-    }
+    findings.verdict()
 }
 
-fn list(args: &Args, buffer: &Buffer, context: &mut Context) -> Result<(), Report> {
+/// Lists a buffer. With the doubts of each of its sources.
+fn list(args: &Args, buffer: &Buffer, context: &mut Context) -> Result<Vec<Doubts>, Report> {
     let (sources, streams) = (&buffer.sources, &buffer.frames.streams);
+    let nothing = Memory::default();
+    let mut doubts = vec![Doubts::default(); sources.len()];
     let listing = if args.decode {
         Listing::decoding(
             sources,
@@ -70,7 +74,7 @@ fn list(args: &Args, buffer: &Buffer, context: &mut Context) -> Result<(), Repor
             args.hardware.decode.options(),
         )
     } else {
-        Listing::new(sources, streams)
+        Listing::checking(sources, streams, &nothing)
     };
     let mut text = String::with_capacity(FLUSH_AT + 1024);
     for line in listing {
@@ -80,6 +84,22 @@ fn list(args: &Args, buffer: &Buffer, context: &mut Context) -> Result<(), Repor
         };
         if !args.sources.has_source(source) {
             continue;
+        }
+        if let Line::Element {
+            offset,
+            element,
+            view,
+            ..
+        } = &line
+        {
+            let mut all = sources.iter().zip(&mut doubts);
+            if let Some((_, doubts)) = all.find(|(known, _)| std::ptr::eq(*known, source)) {
+                doubts.view = *view;
+                doubts.any(*offset as usize, element);
+            }
+            if !args.decode {
+                continue;
+            }
         }
         // Writing into a String cannot fail.
         let _ = match args.format.format {
@@ -93,7 +113,17 @@ fn list(args: &Args, buffer: &Buffer, context: &mut Context) -> Result<(), Repor
         }
     }
     context.out().0.write_all(text.as_bytes())?;
-    Ok(())
+    for (source, stream) in buffer.streams() {
+        if args.sources.has(buffer, source)
+            && let Some(doubts) = doubts.get_mut(source)
+        {
+            doubts.messages(&sources[source].protocol, stream);
+        }
+    }
+    Ok(match args.decode {
+        true => doubts,
+        false => doubts.into_iter().map(Doubts::without_code).collect(),
+    })
 }
 
 /// How much text is collected before it is written.

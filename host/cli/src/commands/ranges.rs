@@ -16,10 +16,10 @@ use kymo_export::json::Object;
 use crate::args::{Format, FormatArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::hardware::findings::Findings;
 use crate::hardware::part::{Addresses, CodeArgs, PartArgs};
 use crate::hardware::program::Programs;
-use crate::hardware::remarks::{remark_doubts, remark_frames};
-use crate::hardware::{self, HardwareArgs, Opened};
+use crate::hardware::{self, HardwareArgs};
 
 /// The options of `kymo ranges`.
 #[derive(Debug, clap::Args)]
@@ -54,23 +54,22 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let HardwareArgs {
         input, binaries, ..
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, true, context)?;
+    let mut opened = hardware::open(input, binaries, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let selection = args.part.selection(&opened)?;
     let mut programs = Programs::new(&opened, Default::default());
     let addresses = args.code.addresses(&opened, &mut programs)?;
-    let mut is_whole = true;
-    for buffer in &opened.buffers {
+    let mut findings = Findings::of(&opened, context);
+    for (number, buffer) in opened.buffers.iter().enumerate() {
         if opened.buffers.len() > 1 && args.format.format == Format::Text {
             writeln!(context.out().0, "Buffer {}", buffer.name)?;
         }
-        list(args, &opened, buffer, &selection, &addresses, context)?;
-        is_whole &= remark_frames(buffer, context);
+        let doubts = list(args, buffer, &selection, &addresses, context)?;
+        for (source, doubts) in doubts.iter().enumerate() {
+            findings.add(doubts, &opened, (number, source), context);
+        }
     }
-    match is_whole {
-        true => Ok(ExitCode::SUCCESS),
-        false => Ok(ExitCode::from(2)),
-    }
+    findings.verdict()
 }
 
 /// A source of the buffer, as it is followed.
@@ -80,14 +79,14 @@ struct Lane<'a> {
     doubts: Doubts,
 }
 
+/// Lists a buffer. With the doubts of each of its sources.
 fn list(
     args: &Args,
-    opened: &Opened,
     buffer: &Buffer,
     selection: &Selection,
     addresses: &Addresses,
     context: &mut Context,
-) -> Result<(), Report> {
+) -> Result<Vec<Doubts>, Report> {
     let (sources, streams) = (&buffer.sources, &buffer.frames.streams);
     let options = args.hardware.decode.options();
     let mut lanes: Vec<Lane<'_>> = sources
@@ -123,10 +122,7 @@ fn list(
             continue;
         }
         // Elements of a listing are at offsets of the buffer already.
-        match &element {
-            Element::Range(range) => lane.doubts.range(offset as usize, range),
-            other => lane.doubts.element(offset as usize, other),
-        }
+        lane.doubts.any(offset as usize, &element);
         if !is_within(&element, addresses, code.seen(view)) {
             continue;
         }
@@ -149,10 +145,15 @@ fn list(
         }
     }
     context.out().0.write_all(&text)?;
-    for (lane, code) in lanes.iter().zip(&buffer.code) {
-        remark_doubts(&lane.doubts, opened, buffer, code, context);
+    let mut doubts: Vec<_> = lanes.into_iter().map(|lane| lane.doubts).collect();
+    for (source, stream) in buffer.streams() {
+        if args.part.sources.has(buffer, source)
+            && let Some(doubts) = doubts.get_mut(source)
+        {
+            doubts.messages(&sources[source].protocol, stream);
+        }
     }
-    Ok(())
+    Ok(doubts)
 }
 
 /// Whether an element is at addresses that are looked for. Those at no address are only listed with all.
@@ -292,7 +293,7 @@ fn class(class: Class) -> &'static str {
 
 fn purpose(purpose: Purpose) -> Option<&'static str> {
     match purpose {
-        Purpose::None => None,
+        Purpose::None | Purpose::Compare => None,
         Purpose::Call => Some("call"),
         Purpose::Return | Purpose::ImpliedReturn => Some("return"),
         Purpose::ExceptionReturn => Some("exception_return"),

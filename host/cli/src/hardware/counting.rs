@@ -6,8 +6,8 @@ use kymo_coresight::instruction::{self, Waypoints};
 use kymo_coresight::isa::Isa;
 use kymo_coresight::memory::{Memory, MemorySpace, Scene};
 
+use super::findings::Findings;
 use super::part::PartArgs;
-use super::remarks::{remark_doubts, remark_frames};
 use super::{DecodeArgs, Opened};
 use crate::context::Context;
 use crate::diagnostic::Report;
@@ -22,7 +22,7 @@ pub struct Counted<'a> {
     pub counts: Counts,
 }
 
-/// Counts what the chosen sources ran, and says what is not in it.
+/// Counts what the chosen sources ran, and says what is not in it. With how the subcommand ends behind its result.
 ///
 /// # Errors
 /// When no thread is meant.
@@ -31,20 +31,21 @@ pub fn count<'a>(
     part: &PartArgs,
     decode: DecodeArgs,
     context: &Context,
-) -> Result<Vec<Counted<'a>>, Report> {
+) -> Result<(Vec<Counted<'a>>, Findings), Report> {
     let selection = part.selection(opened)?;
+    let mut findings = Findings::of(opened, context);
     let mut all = Vec::new();
     let mut total = Counts::default();
-    for buffer in &opened.buffers {
+    for (number, buffer) in opened.buffers.iter().enumerate() {
         let wants = |source| part.sources.has(buffer, source);
         let threads = context.threads();
         let of_buffer = counts::of_buffer(buffer, decode.options(), &selection, threads, wants);
         for (source, counts) in of_buffer {
             let place = (buffer.code.get(source), buffer.sources.get(source));
+            findings.add(&counts.doubts, opened, (number, source), context);
             let (Some(code), Some(source)) = place else {
                 continue;
             };
-            remark_doubts(&counts.doubts, opened, buffer, code, context);
             total.packets += counts.packets;
             total.ranges += counts.ranges;
             total.instructions += counts.instructions;
@@ -56,10 +57,9 @@ pub fn count<'a>(
                 counts,
             });
         }
-        remark_frames(buffer, context);
     }
     remark_total(total, &opened.buffers, context);
-    Ok(all)
+    Ok((all, findings))
 }
 
 fn remark_total(total: Counts, buffers: &[Buffer], context: &Context) {

@@ -106,7 +106,7 @@ impl SourceArgs {
         let is_chosen =
             |buffer: &Buffer| self.buffer.is_empty() || self.buffer.contains(&buffer.name);
         *buffers = all.into_iter().filter(is_chosen).collect();
-        if buffers.is_empty() {
+        if buffers.is_empty() && !self.buffer.is_empty() {
             return Err(Report::new("the input has no such trace buffer")
                 .help(format!("its buffers are {}", names.join(", "))));
         }

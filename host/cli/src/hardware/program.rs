@@ -207,6 +207,20 @@ impl Programs {
         found.into_values().collect()
     }
 
+    /// Bytes of code that the images have.
+    pub fn code_bytes(buffers: &[Buffer]) -> u64 {
+        let images = buffers.iter().flat_map(|buffer| &buffer.code);
+        let all: BTreeMap<_, u64> = images
+            .flat_map(Memory::images)
+            .map(|image| {
+                let contents = image.bytes.file().as_ptr().addr();
+                let place = (contents, image.address, image.file_offset);
+                (place, image.bytes.len() as u64)
+            })
+            .collect();
+        all.into_values().fold(0, u64::saturating_add)
+    }
+
     /// Names of functions that someone may have meant.
     pub fn similar(&self, wanted: &str) -> Vec<String> {
         let programs = self.files.values().map(|program| &program.symbols);

@@ -253,7 +253,7 @@ fn names(kind: Kind) -> (&'static str, &'static str) {
         ),
         Kind::AddressContext32Is1 => (
             "I_ADDR_CTXT_L_32IS1",
-            "Address & Context, Long, 32 bit, IS0.",
+            "Address & Context, Long, 32 bit, IS1.",
         ),
         Kind::AddressContext64Is0 => (
             "I_ADDR_CTXT_L_64IS0",
@@ -276,7 +276,7 @@ fn names(kind: Kind) -> (&'static str, &'static str) {
         Kind::SourceShortIs0 => ("I_SRC_ADDR_S_IS0", "Source Address, Short, IS0."),
         Kind::SourceShortIs1 => ("I_SRC_ADDR_S_IS1", "Source Address, Short, IS1."),
         Kind::Source32Is0 => ("I_SCR_ADDR_L_32IS0", "Source Address, Long, 32 bit, IS0."),
-        Kind::Source32Is1 => ("I_SCR_ADDR_L_32IS1", "Source Address, Long, 32 bit, IS1."),
+        Kind::Source32Is1 => ("I_SRC_ADDR_L_32IS1", "Source Address, Long, 32 bit, IS1."),
         Kind::Source64Is0 => ("I_SRC_ADDR_L_64IS0", "Source Address, Long, 64 bit, IS0."),
         Kind::Source64Is1 => ("I_SRC_ADDR_L_64IS1", "Source Address, Long, 64 bit, IS1."),
         Kind::AtomF1 => ("I_ATOM_F1", "Atom format 1."),

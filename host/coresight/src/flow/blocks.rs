@@ -74,6 +74,7 @@ impl Block {
             last: self.last,
             block: Some(id),
             cycles: None,
+            has_no_opcode: self.has_no_opcode,
         }
     }
 }

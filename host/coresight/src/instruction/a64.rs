@@ -19,6 +19,10 @@ pub(super) fn decode(address: u64, word: u32) -> Instruction {
         // CBZ, CBNZ, TBZ, TBNZ, B.cond, BC.cond.
         instruction.is_conditional =
             word & 0x7c00_0000 == 0x3400_0000 || word & 0xff00_0000 == 0x5400_0000;
+        if word & 0x7e00_0000 == 0x7400_0000 {
+            instruction.is_conditional = true;
+            instruction.purpose = Purpose::Compare;
+        }
         return instruction;
     }
     if let Some(purpose) = indirect(word) {
@@ -107,5 +111,9 @@ mod tests {
         assert_eq!(at(0xd69f_03e0).purpose, Purpose::ExceptionReturn);
         assert_eq!(at(0xd503_3fdf).class, Class::Isb);
         assert_eq!(at(0xd503_201f).class, Class::Other);
+        // cblo x7, #31, .+8; b.al would be no comparison.
+        let compared = at(0xf4df_0047);
+        assert_eq!(compared.purpose, Purpose::Compare);
+        assert!(compared.is_conditional && compared.target == 0x1008);
     }
 }

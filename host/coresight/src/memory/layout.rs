@@ -62,6 +62,11 @@ impl Layout {
         (!layout.segments.is_empty()).then_some(layout)
     }
 
+    /// Its segments: offset in the file, bytes, address.
+    pub fn segments(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        self.segments.iter().copied()
+    }
+
     /// The address of the byte at an offset of the file. `None` if it is in no segment.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         self.segments.iter().find_map(|(start, size, address)| {

@@ -7,6 +7,7 @@ mod kernel;
 mod module;
 
 use std::collections::HashMap;
+use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 
 use super::{Mapping, Recording};
@@ -26,6 +27,11 @@ pub enum NotFound {
     },
     /// The file is none that holds code of a kernel or module as it is in memory.
     NotCode {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is compressed in a way that is not read here, or damaged.
+    Compressed {
         /// The file.
         path: PathBuf,
     },
@@ -82,7 +88,12 @@ impl Files {
         let beside = path.parent().unwrap_or(Path::new("."));
         let roots = match &places.symfs {
             Some(symfs) => vec![symfs.clone()],
-            None => vec![beside.join("symfs"), beside.to_owned(), PathBuf::from("/")],
+            // The second is where Android's scripts put them.
+            None => {
+                let below = |name| beside.join(name);
+                let beside = beside.to_owned();
+                vec![below("symfs"), below("binary_cache"), beside, "/".into()]
+            }
         };
         let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".debug"));
         let mut caches = vec![beside.join(".debug")];
@@ -152,6 +163,11 @@ impl Files {
         }
         let places = self.places(&mapping.path, &mapping.build_id);
         let found = first_of(places, &mapping.build_id);
+        let name = Path::new(&mapping.path).file_name();
+        let found = found.or_else(|why| {
+            let named = name.and_then(|name| self.named(Path::new(name), &mapping.build_id));
+            named.ok_or(why)
+        });
         self.known.insert(key, found.clone());
         found
     }
@@ -165,6 +181,17 @@ impl Files {
             .collect();
         places.extend(self.cached(build_id, &["elf", "vdso"]));
         places
+    }
+
+    /// The file of this name and build, wherever it was when it was recorded: people copy binaries of a board beside the
+    /// recording.
+    fn named(&self, name: &Path, recorded: &[u8]) -> Option<Bytes> {
+        let roots = self.roots.iter().filter(|root| *root != Path::new("/"));
+        let mut files = roots.filter_map(|root| read(&root.join(name)).ok());
+        files.find(|file| {
+            let found = build_id(file).filter(|_| !recorded.is_empty());
+            found.is_some_and(|found| !is_other(recorded, &found))
+        })
     }
 
     /// Files of a build in the caches. A build's entry there is a directory; of old perf, the file itself.
@@ -209,8 +236,13 @@ fn below(path: &str) -> Option<PathBuf> {
 fn first_of(places: Vec<PathBuf>, recorded: &[u8]) -> Found {
     let mut why = NotFound::Nothing;
     for path in places {
-        let Ok(file) = crate::file::read(&path) else {
-            continue;
+        let file = match read(&path) {
+            Ok(file) => file,
+            Err(Unread::NoFile) => continue,
+            Err(Unread::Compressed) => {
+                why = NotFound::Compressed { path };
+                continue;
+            }
         };
         match build_id(&file) {
             Some(found) if is_other(recorded, &found) => {
@@ -218,10 +250,39 @@ fn first_of(places: Vec<PathBuf>, recorded: &[u8]) -> Found {
                     why = NotFound::OtherBuild { path, found };
                 }
             }
-            _ => return Ok(Bytes::from(file)),
+            _ => return Ok(file),
         }
     }
     Err(why)
+}
+
+/// Why a file has no bytes.
+enum Unread {
+    NoFile,
+    Compressed,
+}
+
+/// The largest file that is unpacked, in bytes.
+const LARGEST_UNPACKED: u64 = 1 << 30;
+
+/// Reads a file; modules of distributions are compressed.
+fn read(path: &Path) -> Result<Bytes, Unread> {
+    let file = crate::file::read(path).map_err(|_| Unread::NoFile)?;
+    let unpacker: Box<dyn io::Read + '_> = match file.as_slice() {
+        [0x1f, 0x8b, ..] => Box::new(flate2::read::GzDecoder::new(&*file)),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            let decoder = ruzstd::decoding::StreamingDecoder::new(&*file);
+            Box::new(decoder.map_err(|_| Unread::Compressed)?)
+        }
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => return Err(Unread::Compressed),
+        _ => return Ok(Bytes::from(file)),
+    };
+    let mut unpacked = Vec::new();
+    let read = unpacker.take(LARGEST_UNPACKED).read_to_end(&mut unpacked);
+    match read {
+        Ok(_) => Ok(Bytes::from(unpacked)),
+        Err(_) => Err(Unread::Compressed),
+    }
 }
 
 /// Whether two build IDs are of different files. Recorders fill short ones up with zeros.
@@ -231,6 +292,6 @@ fn is_other(recorded: &[u8], found: &[u8]) -> bool {
 }
 
 /// Bytes in hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -94,6 +94,54 @@ pub(super) fn read(directory: &Path, place: &str, text: &str) -> Result<Snapshot
     Ok(snapshot)
 }
 
+/// A source as `--trace-source` has it: `ETMv4,id=0x10,cpu=0,TRCCONFIGR=0xc1`. With its core.
+pub(crate) fn source_of(place: &str, number: usize, text: &str) -> Result<(Device, Device), Error> {
+    let (mut table, mut registers) = (Table::new(), Table::new());
+    for (index, part) in text.split(',').map(str::trim).enumerate() {
+        let (key, value) = match part.split_once('=') {
+            None if index == 0 => ("protocol", part),
+            None => return Err(wrong(place, part, "KEY=VALUE", part)),
+            Some((key, value)) => (key.trim(), value.trim()),
+        };
+        let table = match key {
+            "protocol" | "id" | "cpu" | "core" => &mut table,
+            _ => &mut registers,
+        };
+        table.insert(key.to_owned(), Value::String(value.to_owned()));
+    }
+    table.insert("registers".to_owned(), Value::Table(registers));
+    Reader { place }.source(number, &table, &[])
+}
+
+/// An image as `--trace-image` has it: `FILE@ADDRESS`, with `,offset=N`, `,length=N` and `,space=NAME`; the file alone if it
+/// says itself where it is loaded. With whether it does.
+pub(crate) fn image_of(place: &str, text: &str) -> Result<(Dump, bool), Error> {
+    let mut parts = text.split(',').map(str::trim);
+    let first = parts.next().unwrap_or_default();
+    let (file, address) = match first.rsplit_once('@') {
+        Some((file, address)) => (file, Some(address)),
+        None => (first, None),
+    };
+    let mut table = Table::new();
+    let mut insert = |key: &str, value: &str| {
+        table.insert(key.to_owned(), Value::String(value.to_owned()));
+    };
+    insert("file", file);
+    insert("address", address.unwrap_or("0"));
+    for part in parts {
+        match part.split_once('=') {
+            Some((key, value)) if address.is_some() => insert(key.trim(), value.trim()),
+            Some(_) => return Err(wrong(place, part, "FILE@ADDRESS before it", text)),
+            None => return Err(wrong(place, part, "KEY=VALUE", part)),
+        }
+    }
+    Ok((Reader { place }.image(&table)?, address.is_none()))
+}
+
+fn wrong(place: &str, key: &str, expected: &'static str, found: &str) -> Error {
+    Reader { place }.wrong(key, expected, found.to_owned())
+}
+
 struct Reader<'a> {
     place: &'a str,
 }
@@ -133,7 +181,8 @@ impl Reader<'_> {
             Value::String(text) => super::parse_number(text),
             _ => None,
         };
-        number.ok_or_else(|| self.wrong(key, "a number", value.type_str().to_owned()))
+        let found = || value.as_str().unwrap_or(value.type_str()).to_owned();
+        number.ok_or_else(|| self.wrong(key, "a number", found()))
     }
 
     fn optional_number(&self, table: &Table, key: &str) -> Result<Option<u64>, Error> {

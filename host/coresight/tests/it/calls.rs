@@ -59,6 +59,7 @@ fn run(start: u64, end: u64, leave: Leave) -> Element {
         },
         block: None,
         cycles: None,
+        has_no_opcode: false,
     };
     assert_eq!(range.leave(), leave);
     Element::Range(range)

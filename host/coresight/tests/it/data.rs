@@ -27,6 +27,16 @@ pub fn folder() -> Option<PathBuf> {
     None
 }
 
+/// Snapshots of several sessions, with the number of their buffers.
+pub const SESSIONS: [(&str, usize); 6] = [
+    ("ete-ite-instr", 2),
+    ("ete-wfet", 2),
+    ("pauth_lr", 3),
+    ("q_elem", 2),
+    ("rme_test", 3),
+    ("ss_ib_el1ns", 2),
+];
+
 /// The listing `golden/NAME.ppl.zst`.
 pub fn golden(folder: &Path, name: &str) -> String {
     let path = folder.join("golden").join(format!("{name}.ppl.zst"));

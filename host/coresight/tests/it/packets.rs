@@ -1,6 +1,7 @@
 //! Packets, line by line against the reference tool.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use kymo_coresight::Source;
 use kymo_coresight::frames::{self, TraceId};
@@ -9,24 +10,25 @@ use kymo_coresight::snapshot::Snapshot;
 
 use crate::data;
 
-/// The listing of one of a snapshot's buffers, the first by default.
-fn listing(name: &str, buffer: usize) -> Option<String> {
+/// The listing of some of a snapshot's buffers, one behind the other.
+fn listing(name: &str, buffers: Range<usize>) -> Option<String> {
     let folder = data::folder()?;
     let snapshot = Snapshot::open(&folder.join("snapshots").join(name)).expect("a snapshot");
-    let buffer = &snapshot.buffers[buffer];
-    let sources = Source::of_buffer(&snapshot, buffer);
-    let bytes = snapshot.read_buffer(buffer).expect("a buffer");
-    let frames = frames::split(&bytes, buffer.format, TraceId::NONE);
     let mut text = String::new();
-    for entry in Listing::new(&sources, &frames.streams) {
-        entry.write(&mut text).expect("text");
-        text.push('\n');
+    for buffer in &snapshot.buffers[buffers] {
+        let sources = Source::of_buffer(&snapshot, buffer);
+        let bytes = snapshot.read_buffer(buffer).expect("a buffer");
+        let frames = frames::split(&bytes, buffer.format, TraceId::NONE);
+        for entry in Listing::new(&sources, &frames.streams) {
+            entry.write(&mut text).expect("text");
+            text.push('\n');
+        }
     }
     Some(text)
 }
 
-fn compare(name: &str, golden: &str, buffer: usize) {
-    let Some(ours) = listing(name, buffer) else {
+fn compare(name: &str, golden: &str, buffers: Range<usize>) {
+    let Some(ours) = listing(name, buffers) else {
         return;
     };
     let folder = data::folder().expect("it was there");
@@ -93,7 +95,7 @@ fn is_other_by_design(ours: &str, theirs: &str) -> bool {
 
 macro_rules! equal {
     ($($test:ident: $name:literal;)*) => {
-        $(#[test] fn $test() { compare($name, concat!($name, ".dec"), 0); })*
+        $(#[test] fn $test() { compare($name, concat!($name, ".dec"), 0..1); })*
     };
 }
 
@@ -136,4 +138,18 @@ equal! {
     tme_tcancel: "tme_tcancel";
     trace_file_cid_vmid: "trace_file_cid_vmid";
     ts_bit64_set: "ts_bit64_set";
+}
+
+#[test]
+fn second_buffers() {
+    compare("infrastructure", "infrastructure.dec.src2", 1..2);
+    compare("juno_r1_1", "juno_r1_1.dec.src2", 1..2);
+}
+
+/// Buffers that the tool reads as sessions of one source, one behind the other.
+#[test]
+fn sessions() {
+    for (name, buffers) in data::SESSIONS {
+        compare(name, &format!("{name}.dec.multi"), 0..buffers);
+    }
 }

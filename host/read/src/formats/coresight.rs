@@ -36,7 +36,13 @@ use crate::{OpenError, OpenOptions};
 /// What [`TraceInfo::format`](kymo_event::TraceInfo::format) says of these.
 pub const FORMAT: &str = "coresight";
 
-pub(crate) fn probe(peek: &mut Peek, _: &OpenOptions) -> Result<Option<Confidence>, OpenError> {
+pub(crate) fn probe(
+    peek: &mut Peek,
+    options: &OpenOptions,
+) -> Result<Option<Confidence>, OpenError> {
+    if options.trace.is_raw() && peek.path().is_file() {
+        return Ok(Some(Confidence::Certain));
+    }
     if Snapshot::is_at(peek.path()) || is_directory(peek.path()) {
         return Ok(Some(Confidence::Certain));
     }
@@ -56,8 +62,10 @@ fn is_directory(path: &Path) -> bool {
 
 pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {
     let path = peek.path().to_owned();
-    let input = if Snapshot::is_at(&path) {
-        input::snapshot(&path)?
+    let input = if options.trace.is_raw() {
+        input::raw(&path, options)?
+    } else if Snapshot::is_at(&path) {
+        input::snapshot(&path, options)?
     } else if is_directory(&path) {
         let records = perf::records(&path);
         let bytes = std::fs::read(&records).map_err(|source| OpenError::Io {

@@ -17,6 +17,7 @@ use crate::hardware::part::PartArgs;
 use crate::hardware::program::{Program, Programs};
 use crate::hardware::{self, DecodeArgs, hex};
 use crate::output::OutputFile;
+use crate::render::escape::escaped;
 
 /// A format that is made of counts, not of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,11 +58,11 @@ pub fn run(
                 .help("leave the options of the part out; kymo hotspots and annotate take them"),
         );
     }
-    let opened = hardware::open(args.input.path(), &args.input.ctf.binaries, true, context)?;
+    let opened = hardware::open(args.input.path(), &args.input.ctf.binaries, true)?;
     let extra = args.symbols.load(&Default::default(), context)?;
     let mut programs = Programs::new(&opened, extra);
     let (part, decode) = (PartArgs::default(), DecodeArgs::default());
-    let counted = counting::count(&opened, &part, decode, context)?;
+    let (counted, findings) = counting::count(&opened, &part, decode, context)?;
     let mut text = Vec::new();
     match kind {
         Kind::Lcov => lcov(&counted, &mut programs, context, &mut text),
@@ -69,6 +70,13 @@ pub fn run(
     }
     .map_err(Report::from)?;
     match output {
+        // What is written to a terminal can have names from the input that would steer it.
+        None if context.shows_output() => {
+            let text = String::from_utf8_lossy(&text);
+            for line in text.lines() {
+                writeln!(context.out().0, "{}", escaped(line))?;
+            }
+        }
         None => context.out().0.write_all(&text)?,
         Some(path) => {
             let mut file = OutputFile::create(path)?;
@@ -77,7 +85,7 @@ pub fn run(
             file.finish()?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    findings.verdict()
 }
 
 /// A source file in coverage.

@@ -2,6 +2,7 @@
 //! instructions goes.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use object::elf::{
     R_AARCH64_CALL26, R_AARCH64_CONDBR19, R_AARCH64_JUMP26, R_AARCH64_TSTBR14, R_ARM_CALL,
@@ -46,7 +47,14 @@ impl Files {
             places.extend(roots.map(|root| root.join(format!("{name}.ko"))));
         }
         let path = places.first().cloned().unwrap_or_default();
-        let file = first_of(places, &mapping.build_id)?;
+        let file = first_of(places, &mapping.build_id).or_else(|why| {
+            // Wherever it was, compressed or not.
+            let own = Path::new(&mapping.path).file_name().map(PathBuf::from);
+            let plain = PathBuf::from(format!("{name}.ko"));
+            let mut names = own.into_iter().chain([plain]);
+            let found = names.find_map(|name| self.named(&name, &mapping.build_id));
+            found.ok_or(why)
+        })?;
         let images = self.sections(mapping, &name, &file);
         images.ok_or(NotFound::NotCode { path })
     }

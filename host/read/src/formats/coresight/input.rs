@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::frames::Stream;
-use kymo_coresight::input::{Buffer, open_snapshot};
+use kymo_coresight::input::{Buffer, open_raw, open_snapshot};
 use kymo_coresight::listing::{Packet, PacketDecoder};
 use kymo_coresight::perf;
+use kymo_coresight::remarks::{self, Remark};
 use kymo_coresight::{Error, Protocol, etmv3, etmv4, ptm};
 
 use super::clock::Measure;
@@ -28,10 +29,8 @@ pub(super) struct Input {
     pub threads: BTreeMap<u32, perf::Thread>,
     /// The process of a thread, where the trace is of processes and a kernel, and not of one machine.
     pub process_of: Option<Arc<ProcessOf>>,
-    /// What is missing.
-    pub remarks: Vec<String>,
-    /// Where the file ends, if that is before the end of the recording.
-    pub cut_at: Option<u64>,
+    /// What is missing or damaged, of the input and its buffers.
+    pub remarks: Vec<Remark>,
 }
 
 /// A source of trace.
@@ -39,21 +38,56 @@ pub(super) struct Lane {
     pub name: String,
     pub cpu: Option<u32>,
     pub protocol: Protocol,
+    pub id: u8,
     pub work: Work,
 }
 
+/// Refuses what is said of a recording of perf, where the input is none.
+fn only_of_perf(path: &Path, options: &OpenOptions) -> Result<(), OpenError> {
+    let given = [
+        ("--symfs", &options.symfs),
+        ("--vmlinux", &options.kernel),
+        ("--buildid-dir", &options.buildid_dir),
+    ];
+    match given.iter().find(|(_, given)| given.is_some()) {
+        None => Ok(()),
+        Some((option, _)) => Err(OpenError::HardwareTrace {
+            path: path.to_owned(),
+            message: format!("{option} is for recordings of perf with hardware trace"),
+        }),
+    }
+}
+
+/// Opens a raw buffer.
+pub(super) fn raw(path: &Path, options: &OpenOptions) -> Result<Input, OpenError> {
+    only_of_perf(path, options)?;
+    let buffers = open_raw(path, &options.trace).map_err(|error| refused(path, error))?;
+    Ok(Input::of(buffers, Binaries::new(None), None, Vec::new()))
+}
+
 /// Opens a snapshot directory.
-pub(super) fn snapshot(path: &Path) -> Result<Input, OpenError> {
-    let (buffers, missing) = open_snapshot(path).map_err(|error| refused(path, error))?;
+pub(super) fn snapshot(path: &Path, options: &OpenOptions) -> Result<Input, OpenError> {
+    only_of_perf(path, options)?;
+    let found = open_snapshot(path, &options.trace).map_err(|error| refused(path, error));
+    let (buffers, missing) = found?;
     let binaries = Binaries::new(None);
-    let mut input = Input::of(buffers.into_iter().map(|it| (it, None)), binaries, None);
-    input.remarks.extend(missing.iter().map(Error::to_string));
+    let mut input = Input::of(buffers, binaries, None, Vec::new());
+    input
+        .remarks
+        .splice(0..0, remarks::of_snapshot(missing.iter()));
     Ok(input)
 }
 
 /// Opens a perf.data file, `bytes` of `path`.
 pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<Input, OpenError> {
     let mut recording = perf::read(bytes).map_err(|error| refused(path, error))?;
+    if options.trace.any() {
+        return Err(OpenError::HardwareTrace {
+            path: path.to_owned(),
+            message: "--trace-frames and --trace-image are for snapshots and raw buffers"
+                .to_owned(),
+        });
+    }
     let places = perf::Places {
         symfs: options.symfs.clone(),
         kernel: options.kernel.clone(),
@@ -69,11 +103,9 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
         .collect();
     let process = move |thread: u32| processes.get(&thread).copied().unwrap_or(thread);
     let buffers = std::mem::take(&mut recording.buffers);
-    let buffers = buffers.into_iter().map(|buffer| {
-        let thread = buffer.thread;
-        (buffer, thread)
-    });
-    let mut input = Input::of(buffers, binaries, Some(Arc::new(process)));
+    let of_recording = remarks::of_recording(&recording, &missing);
+    let mut input = Input::of(buffers, binaries, Some(Arc::new(process)), missing);
+    input.remarks.splice(0..0, of_recording);
     input.build_ids = recording
         .mappings
         .iter()
@@ -82,32 +114,11 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
         .collect();
     input.threads = threads;
     input.conversion = recording.conversion;
-    input.cut_at = recording.cut_at;
     for lane in &mut input.lanes {
         lane.work.conversion = recording.conversion;
     }
-    let more = missing.len().saturating_sub(MISSING_TOLD);
-    let told = missing.iter().take(MISSING_TOLD);
-    input.remarks.extend(told.map(perf::Missing::to_string));
-    if more > 0 {
-        let remark = format!("no file for {more} more mappings: what ran there is not followed");
-        input.remarks.push(remark);
-    }
-    if recording.truncated > 0 {
-        let times = recording.truncated;
-        let remark = format!("the kernel lost trace {times} times (flags of AUX records)");
-        input.remarks.push(remark);
-    }
-    if recording.missing > 0 {
-        let records = recording.missing;
-        let remark = format!("{records} AUX records left out: no buffer has their bytes");
-        input.remarks.push(remark);
-    }
     Ok(input)
 }
-
-/// Mappings without a file that are told one by one.
-const MISSING_TOLD: usize = 8;
 
 fn refused(path: &Path, error: Error) -> OpenError {
     match error {
@@ -120,18 +131,20 @@ fn refused(path: &Path, error: Error) -> OpenError {
 }
 
 impl Input {
-    /// The sources of buffers that follow each other. Each buffer comes with the thread that it is of.
+    /// The sources of buffers that follow each other. `absent` are files that the input has not.
     fn of(
-        buffers: impl Iterator<Item = (Buffer, Option<u32>)>,
+        buffers: Vec<Buffer>,
         binaries: Binaries,
         process_of: Option<Arc<ProcessOf>>,
+        absent: Vec<perf::Missing>,
     ) -> Self {
-        let binaries = Arc::new(binaries);
+        let remarks = remarks::of_buffers(&buffers);
+        let (binaries, absent) = (Arc::new(binaries), Arc::new(absent));
         let mut lanes: Vec<Lane> = Vec::new();
         // Buffers of one CPU or thread follow each other; what one source wrote into them is one stream.
         let mut known: HashMap<(String, u8, usize), usize> = HashMap::new();
-        for (buffer, thread) in buffers {
-            let buffer = Arc::new(buffer);
+        for (number, buffer) in buffers.into_iter().enumerate() {
+            let (thread, buffer) = (buffer.thread, Arc::new(buffer));
             for (index, stream) in buffer.frames.streams.iter().enumerate() {
                 let Some(place) = buffer.source_of(stream) else {
                     continue;
@@ -143,6 +156,7 @@ impl Input {
                 let key = (owner.to_owned(), stream.id.0, place);
                 let part = Part {
                     buffer: Arc::clone(&buffer),
+                    number,
                     stream: index,
                     source: place,
                 };
@@ -155,6 +169,7 @@ impl Input {
                     name: format!("{owner}/{}", source.name),
                     cpu: source.cpu,
                     protocol: source.protocol,
+                    id: source.id.0,
                     work: Work {
                         parts: vec![part],
                         measure: Measure::Instructions,
@@ -162,6 +177,7 @@ impl Input {
                         binaries: Arc::clone(&binaries),
                         thread,
                         process_of: process_of.clone(),
+                        absent: Arc::clone(&absent),
                         options: EtmV4Options::default(),
                     },
                 });
@@ -181,8 +197,7 @@ impl Input {
             build_ids: HashMap::new(),
             threads: BTreeMap::new(),
             process_of,
-            remarks: Vec::new(),
-            cut_at: None,
+            remarks,
         }
     }
 }

@@ -8,12 +8,15 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use kymo_coresight::calls::{Calls, Step};
+use kymo_coresight::doubts::Doubts;
 use kymo_coresight::element::{Element, Transaction};
 use kymo_coresight::flow::{EtmV4Options, Flow, Sink};
 use kymo_coresight::frames::Offsets;
 use kymo_coresight::input::Buffer;
 use kymo_coresight::memory::{Memory, View};
-use kymo_coresight::perf::TimeConversion;
+use kymo_coresight::perf::{Missing, TimeConversion};
+use kymo_coresight::remarks::{self, Remark};
+use kymo_event::TraceCounts;
 
 use super::clock::{Clock, Measure};
 use super::program::{Binaries, Code, Definition, NO_THREAD, Threads};
@@ -56,7 +59,8 @@ pub(super) struct Item {
 impl End {
     /// Adds what is known of another source.
     pub fn add(&mut self, other: End) {
-        self.instructions += other.instructions;
+        self.counts.add(&other.counts);
+        self.remarks.extend(other.remarks);
         self.widest = self.widest.max(other.widest);
         self.backward += other.backward;
         self.too_deep += other.too_deep;
@@ -75,9 +79,12 @@ pub(super) struct Chunk {
 }
 
 /// What is known of a source once it is read.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct End {
-    pub instructions: u64,
+    /// What its trace has.
+    pub counts: TraceCounts,
+    /// What was not followed and what does not fit, with the number of the buffer.
+    pub remarks: Vec<(usize, Remark)>,
     /// The longest time between two times of the trace.
     pub widest: u64,
     pub backward: u64,
@@ -90,6 +97,8 @@ pub(super) struct End {
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub buffer: Arc<Buffer>,
+    /// The buffer's number in the input.
+    pub number: usize,
     /// The stream of the buffer.
     pub stream: usize,
     /// Its source among those of the buffer.
@@ -110,6 +119,8 @@ pub(super) struct Work {
     pub thread: Option<u32>,
     /// The process of each thread, where the trace is of processes.
     pub process_of: Option<Arc<ProcessOf>>,
+    /// Files that the input has not.
+    pub absent: Arc<Vec<Missing>>,
     pub options: EtmV4Options,
 }
 
@@ -147,6 +158,7 @@ impl Work {
             let began = What::Step(Step::Thread { thread });
             state.clock.push(0, (0, began), &mut state.placed);
         }
+        let (mut counts, mut remarks) = (TraceCounts::default(), Vec::new());
         for part in &self.parts {
             let (Some(stream), Some(source), Some(memory)) = (
                 part.buffer.frames.streams.get(part.stream),
@@ -161,8 +173,9 @@ impl Work {
                 memory: Some(memory),
                 view: View::default(),
             };
+            let mut doubts = Doubts::default();
             if software::is_software(&source.protocol) {
-                software::read(&source.protocol, stream, &mut output);
+                software::read(&source.protocol, stream, &mut output, &mut counts);
             } else {
                 code.memory = memory;
                 code.threads = self.threads(part);
@@ -173,9 +186,16 @@ impl Work {
                     calls: &mut calls,
                     code: &mut code,
                     output: &mut output,
+                    doubts: &mut doubts,
+                    counts: &mut counts,
                 };
-                flow.run_stream(&source.protocol, stream, &mut follower);
+                let packets = flow.run_stream(&source.protocol, stream, &mut follower);
+                counts.packets += packets;
             }
+            doubts.locate(stream);
+            doubts.messages(&source.protocol, stream);
+            let found = remarks::of_doubts(&doubts, &part.buffer, part.source, &self.absent);
+            remarks.extend(found.into_iter().map(|remark| (part.number, remark)));
             state = output.state;
         }
         state
@@ -184,7 +204,8 @@ impl Work {
         state.finish(
             code.new,
             End {
-                instructions: calls.instructions(),
+                counts,
+                remarks,
                 too_deep: calls.too_deep(),
                 of_any: code.of_any,
                 ..End::default()
@@ -280,6 +301,8 @@ struct Follower<'f, 'a, 'c> {
     calls: &'f mut Calls,
     code: &'f mut Code<'c>,
     output: &'f mut Output<'a>,
+    doubts: &'f mut Doubts,
+    counts: &'f mut TraceCounts,
 }
 
 impl Sink for Follower<'_, '_, '_> {
@@ -289,9 +312,17 @@ impl Sink for Follower<'_, '_, '_> {
             calls,
             code,
             output,
+            doubts,
+            counts,
         } = self;
         if output.state.is_closed {
             return;
+        }
+        doubts.any(at, &element);
+        counts.elements += 1;
+        if let Element::Range(range) = &element {
+            counts.ranges += 1;
+            counts.instructions += u64::from(range.count);
         }
         let before = calls.instructions();
         calls.element(&element, *code, &mut |step| {
@@ -323,6 +354,7 @@ impl Sink for Follower<'_, '_, '_> {
 
     fn memory(&mut self, view: View) {
         self.output.view = view;
+        self.doubts.view = view;
         if self.code.see(view) {
             let (before, output) = (self.calls.instructions(), &mut *self.output);
             self.calls.replace(&mut |step| {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use kymo_coresight::frames::Stream;
 use kymo_coresight::listing::{Packet, PacketDecoder};
 use kymo_coresight::{Protocol, itm, stm};
+use kymo_event::TraceCounts;
 
 use super::lane::{Output, What};
 
@@ -55,8 +56,13 @@ const LONGEST: usize = 4096;
 /// Channels whose lines are kept. There are 16 million.
 const CHANNELS: usize = 4096;
 
-/// Reads a stream of messages.
-pub(super) fn read(protocol: &Protocol, stream: &Stream<'_>, output: &mut Output<'_>) {
+/// Reads a stream of messages, and counts its packets and messages.
+pub(super) fn read(
+    protocol: &Protocol,
+    stream: &Stream<'_>,
+    output: &mut Output<'_>,
+    counts: &mut TraceCounts,
+) {
     let mut reader = Reader {
         output,
         group: 0,
@@ -65,6 +71,7 @@ pub(super) fn read(protocol: &Protocol, stream: &Stream<'_>, output: &mut Output
         page: 0,
         global: 0,
         is_unsynced: false,
+        messages: 0,
     };
     let mut start = 0;
     let ends = stream.resets.iter().copied().chain([stream.bytes.len()]);
@@ -81,6 +88,7 @@ pub(super) fn read(protocol: &Protocol, stream: &Stream<'_>, output: &mut Output
             reader.output.timestamp(0, 0);
         }
         for packet in decoder {
+            counts.packets += 1;
             match packet {
                 Packet::Itm(packet) => reader.itm(&packet),
                 Packet::Stm(packet) => reader.stm(&packet),
@@ -90,6 +98,7 @@ pub(super) fn read(protocol: &Protocol, stream: &Stream<'_>, output: &mut Output
         start = end;
     }
     reader.end_lines(start);
+    counts.elements += reader.messages;
 }
 
 /// Whether an ITM's bytes are packets from the start on: captures of a serial wire may begin without a synchronization.
@@ -117,10 +126,12 @@ struct Reader<'o, 'a> {
     global: u64,
     /// The packets before could not be read for lack of a synchronization.
     is_unsynced: bool,
+    messages: u64,
 }
 
 impl Reader<'_, '_> {
     fn push(&mut self, at: usize, message: Message) {
+        self.messages += 1;
         self.output.push(self.group + 1, at, What::Message(message));
         self.output.flush(&mut Vec::new());
     }
@@ -226,7 +237,8 @@ impl Reader<'_, '_> {
             }
             itm::Kind::Async => self.is_unsynced = false,
             itm::Kind::NotSync => self.unsynced(at),
-            itm::Kind::IncompleteEot => self.damage(at, packet.len, "the stream ends in a packet"),
+            // It ends with the trace, which no event says.
+            itm::Kind::IncompleteEot => {}
             itm::Kind::BadSequence | itm::Kind::Reserved => {
                 self.damage(at, packet.len, "expected a packet of an ITM");
             }
@@ -312,7 +324,7 @@ impl Reader<'_, '_> {
                 self.push(at, Message::Overflow);
             }
             Kind::NotSync => self.unsynced(at),
-            Kind::IncompleteEot => self.damage(at, len, "the stream ends in a packet"),
+            Kind::IncompleteEot => {}
             Kind::BadSequence | Kind::Reserved => {
                 self.damage(at, len, "expected a packet of an STM");
             }

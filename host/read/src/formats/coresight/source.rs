@@ -10,6 +10,7 @@ use std::sync::mpsc::Receiver;
 use kymo_coresight::calls::{Lost, Step};
 use kymo_coresight::element::Unsynced;
 use kymo_coresight::exception::{ExceptionKind, Exceptions};
+use kymo_coresight::remarks::Remark;
 use kymo_event::{
     Addr, Batch, Cpu, Damage, Event, EventKind, Field, FunctionId, Gap, InterruptId, InterruptKind,
     Irq, RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId, Time, TraceInfo,
@@ -80,15 +81,10 @@ impl CoreSightSource {
             format: super::FORMAT.to_owned(),
             unit: input.measure.unit(input.conversion),
             numbered_threads: true,
-            remarks: input.remarks,
             ..TraceInfo::default()
         };
-        if let Some(offset) = input.cut_at {
-            info.add_damage(Damage {
-                stream: "perf.data".to_owned(),
-                offset,
-                message: "the file ends before the recording does".to_owned(),
-            });
+        for remark in input.remarks {
+            add(&mut info, remark);
         }
         let is_serial = input.measure != Measure::Timestamps;
         let mut names = Names::new(input.build_ids, input.threads, input.process_of);
@@ -100,6 +96,7 @@ impl CoreSightSource {
                 name: lane.name,
                 space,
                 cpu,
+                trace_id: Some(lane.id),
                 ..StreamInfo::default()
             });
             readers.push(Reader {
@@ -172,7 +169,12 @@ impl CoreSightSource {
             }
             reader.items.extend(chunk.items);
             match chunk.end {
-                Some(end) => self.total.add(end),
+                Some(end) => {
+                    if let Some(stream) = self.info.streams.get_mut(index) {
+                        stream.counts = Some(end.counts);
+                    }
+                    self.total.add(end);
+                }
                 None => reader.state = State::Reading(chunks),
             }
         }
@@ -258,9 +260,14 @@ impl CoreSightSource {
         if std::mem::replace(&mut self.is_told, true) {
             return;
         }
+        let mut remarks = std::mem::take(&mut self.total.remarks);
+        remarks.sort_by_key(|(buffer, remark)| (*buffer, remark.offset));
+        for (_, remark) in remarks {
+            add(&mut self.info, remark);
+        }
         let mut tell = |what: &str, value: String| self.info.about.push((what.to_owned(), value));
-        if self.total.instructions > 0 {
-            tell("instructions", self.total.instructions.to_string());
+        if self.total.counts.instructions > 0 {
+            tell("instructions", self.total.counts.instructions.to_string());
         }
         let unit = self.info.unit.suffix();
         if self.total.widest > 0 {
@@ -304,6 +311,18 @@ impl CoreSightSource {
                 tell(what, format!("{times} times: {why}"));
             }
         }
+    }
+}
+
+/// Adds what is to be said of a trace.
+fn add(info: &mut TraceInfo, remark: Remark) {
+    match remark.is_damage {
+        true => info.add_damage(Damage {
+            stream: remark.stream,
+            offset: remark.offset,
+            message: remark.text,
+        }),
+        false => info.remarks.push(remark.to_string()),
     }
 }
 
@@ -480,14 +499,8 @@ impl At<'_> {
         self.push_made(EventKind::Gap(gap));
     }
 
+    /// A damaged place. What is said of all of them follows at the end.
     fn damage(&mut self, bytes: u64, message: String) {
-        let stream = usize::try_from(self.reader.stream.0).unwrap_or(usize::MAX);
-        let stream = self.info.streams.get(stream);
-        self.info.add_damage(Damage {
-            stream: stream.map_or_else(String::new, |stream| stream.name.clone()),
-            offset: self.offset,
-            message: message.clone(),
-        });
         self.push_made(EventKind::Gap(Gap::Damage {
             offset: self.offset,
             bytes: Some(bytes),

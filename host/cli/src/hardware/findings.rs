@@ -1,0 +1,79 @@
+//! What of a hardware trace is not in a result: trace in no packet, code that is missing or does not fit.
+//!
+//! The words and the exit code are those of the subcommands that read it as events.
+
+use std::process::ExitCode;
+
+use kymo_coresight::doubts::Doubts;
+use kymo_coresight::remarks::{self, Remark};
+
+use super::Opened;
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::input::damaged;
+
+/// What is to be said of an input behind the result.
+#[derive(Debug)]
+pub struct Findings {
+    /// What messages call the input.
+    name: String,
+    /// Damage of the input and its buffers.
+    damage: Vec<Remark>,
+    /// Damage within streams, with the number of the buffer.
+    of_streams: Vec<(usize, Remark)>,
+}
+
+impl Findings {
+    /// Says what is left out of an input, and keeps where it is damaged.
+    pub fn of(opened: &Opened, context: &Context) -> Self {
+        let buffers = remarks::of_buffers(&opened.buffers);
+        let all = opened.remarks.iter().cloned().chain(buffers);
+        let (damage, odd): (Vec<_>, Vec<_>) = all.partition(|remark| remark.is_damage);
+        for remark in odd {
+            context.warn(format_args!("{}: {remark}", opened.name));
+        }
+        Findings {
+            name: opened.name.clone(),
+            damage,
+            of_streams: Vec::new(),
+        }
+    }
+
+    /// Says what of a source of a buffer was not followed, and keeps where it is damaged. Offsets are those of the buffer.
+    pub fn add(
+        &mut self,
+        doubts: &Doubts,
+        opened: &Opened,
+        (buffer, source): (usize, usize),
+        context: &Context,
+    ) {
+        let Some(of) = opened.buffers.get(buffer) else {
+            return;
+        };
+        for remark in remarks::of_doubts(doubts, of, source, &opened.missing) {
+            match remark.is_damage {
+                true => self.of_streams.push((buffer, remark)),
+                false => context.warn(format_args!("{}: {remark}", self.name)),
+            }
+        }
+    }
+
+    /// How the subcommand ends.
+    ///
+    /// # Errors
+    /// The first damage.
+    pub fn verdict(mut self) -> Result<ExitCode, Report> {
+        self.of_streams
+            .sort_by_key(|(buffer, remark)| (*buffer, remark.offset));
+        let of_streams = self.of_streams.iter().map(|(_, remark)| remark);
+        let mut all = self.damage.iter().chain(of_streams);
+        match all.next() {
+            None => Ok(ExitCode::SUCCESS),
+            Some(first) => {
+                let place = (first.stream.as_str(), first.offset);
+                let more = all.count() as u64;
+                Err(damaged(&self.name, place, &first.text, more))
+            }
+        }
+    }
+}

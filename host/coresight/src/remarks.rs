@@ -1,0 +1,343 @@
+//! What of a trace is not in a result, in words: the same for all that show it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Error;
+use crate::doubts::{Doubts, Place};
+use crate::element::Unsynced;
+use crate::frames::TraceId;
+use crate::input::Buffer;
+use crate::memory::{Memory, MemorySpace};
+use crate::perf::{Missing, Recording, hex};
+
+/// Something that is left out, is missing, or does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// The stream or buffer that it is about; empty of the whole input.
+    pub stream: String,
+    /// Offset in the buffer, or in the file, at which it is first.
+    pub offset: u64,
+    /// What is so. It can have names from the input, which are not escaped.
+    pub text: String,
+    /// Whether the input is damaged there, or its code is not what ran.
+    pub is_damage: bool,
+}
+
+impl Remark {
+    fn warning(stream: &str, text: String) -> Self {
+        Remark {
+            stream: stream.to_owned(),
+            offset: 0,
+            text,
+            is_damage: false,
+        }
+    }
+
+    fn damage(stream: &str, offset: u64, text: String) -> Self {
+        Remark {
+            stream: stream.to_owned(),
+            offset,
+            text,
+            is_damage: true,
+        }
+    }
+}
+
+impl std::fmt::Display for Remark {
+    /// As a warning, behind the name of the input.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.stream.as_str() {
+            "" => out.write_str(&self.text),
+            stream => write!(out, "{stream}: {}", self.text),
+        }
+    }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
+}
+
+/// ", 29 times" behind what happened; nothing if it happened once.
+fn times(count: u64) -> String {
+    match count {
+        1 => String::new(),
+        count => format!(", {count} times"),
+    }
+}
+
+/// Trace IDs and files that are listed one by one.
+const LISTED: usize = 8;
+
+fn listed(ids: &[TraceId]) -> String {
+    let first: Vec<_> = ids
+        .iter()
+        .take(LISTED)
+        .map(|id| format!("{:x}", id.0))
+        .collect();
+    match ids.len().saturating_sub(LISTED) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+/// What is in the buffers of an input without being trace of its sources.
+pub fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
+    let mut remarks: Vec<_> = buffers.iter().flat_map(of_buffer).collect();
+    let streams = || {
+        buffers.iter().flat_map(|buffer| {
+            let streams = buffer.frames.streams.iter();
+            let has_bytes = streams.filter(|stream| !stream.bytes.is_empty());
+            has_bytes.map(move |stream| (buffer, stream))
+        })
+    };
+    if streams().any(|(buffer, stream)| buffer.source_of(stream).is_some()) {
+        return remarks;
+    }
+    let mut ids: Vec<_> = streams().map(|(_, stream)| stream.id).collect();
+    ids.sort();
+    ids.dedup();
+    let sources = buffers.iter().flat_map(|buffer| &buffer.sources);
+    let mut known: Vec<_> = sources.map(|source| source.id).collect();
+    known.sort();
+    known.dedup();
+    let text = match (ids.as_slice(), known.as_slice()) {
+        ([], _) => "there is no trace in it".to_owned(),
+        (_, []) => "it describes no source of trace whose protocol is known".to_owned(),
+        (ids, known) => format!(
+            "no trace of its sources: they have the trace IDs {}, and there is trace of {}",
+            listed(known),
+            listed(ids)
+        ),
+    };
+    let name = buffers.first().map_or("the input", |buffer| &*buffer.name);
+    remarks.push(Remark::damage(name, 0, text));
+    remarks
+}
+
+fn of_buffer(buffer: &Buffer) -> Vec<Remark> {
+    let Buffer { name, frames, .. } = buffer;
+    let mut remarks = Vec::new();
+    let unknown = frames.streams.iter();
+    let unknown = unknown.filter(|stream| buffer.source_of(stream).is_none());
+    let (mut bytes, mut ids) = (0, Vec::new());
+    for stream in unknown {
+        bytes += stream.bytes.len() as u64;
+        ids.push(stream.id);
+    }
+    ids.sort();
+    let mut left_out = |bytes: u64, why: String| {
+        if bytes > 0 {
+            let text = format!("{} left out: {why}", counted(bytes, "byte"));
+            remarks.push(Remark::warning(name, text));
+        }
+    };
+    let ids = listed(&ids);
+    left_out(bytes, format!("no source is described for trace ID {ids}"));
+    left_out(
+        frames.skipped_bytes,
+        "before the first synchronization, or in frames that one cuts".to_owned(),
+    );
+    left_out(
+        frames.reserved_bytes,
+        "under trace IDs that are reserved".to_owned(),
+    );
+    if frames.rest_bytes > 0 {
+        let rest = counted(frames.rest_bytes, "byte");
+        let text = format!("the buffer ends within a frame: {rest} left out");
+        remarks.push(Remark::damage(name, frames.rest_offset, text));
+    }
+    let has_bytes = frames.frames > 0
+        || frames.skipped_bytes > 0
+        || frames.streams.iter().any(|stream| !stream.bytes.is_empty());
+    if !has_bytes {
+        remarks.push(Remark::warning(name, "the buffer has no trace".to_owned()));
+    }
+    remarks
+}
+
+/// Files of a snapshot that cannot be read.
+pub fn of_snapshot<'a>(missing: impl Iterator<Item = &'a Error>) -> Vec<Remark> {
+    // Each core asks for its own memory.
+    let texts: BTreeSet<String> = missing.map(Error::to_string).collect();
+    let remarks = texts.into_iter().map(|text| Remark::warning("", text));
+    remarks.collect()
+}
+
+/// What a recording of perf says of itself. `missing` are the files that it has not, if code is wanted at all.
+pub fn of_recording(recording: &Recording, missing: &[Missing]) -> Vec<Remark> {
+    let mut remarks: Vec<_> = missing
+        .iter()
+        .take(LISTED)
+        .map(|missing| Remark::warning("", missing.to_string()))
+        .collect();
+    let more = missing.len().saturating_sub(LISTED) as u64;
+    if more > 0 {
+        let text = format!("no file for {more} more: what ran there is not followed");
+        remarks.push(Remark::warning("", text));
+    }
+    if recording.truncated > 0 {
+        let text = format!(
+            "the kernel lost trace{} (flags of AUX records)",
+            times(recording.truncated)
+        );
+        remarks.push(Remark::warning("", text));
+    }
+    if recording.missing > 0 {
+        let records = counted(recording.missing, "AUX record");
+        let text = format!("{records} left out: no buffer has their bytes");
+        remarks.push(Remark::warning("", text));
+    }
+    if let Some(offset) = recording.cut_at {
+        let text = "the file ends before the recording does".to_owned();
+        remarks.push(Remark::damage("perf.data", offset, text));
+    }
+    remarks
+}
+
+/// Several places as one: the first, with all counts.
+fn sum<'a>(places: impl IntoIterator<Item = &'a Place>) -> Option<Place> {
+    places.into_iter().copied().reduce(|mut sum, place| {
+        sum.count += place.count;
+        if place.offset < sum.offset {
+            (sum.address, sum.offset, sum.view) = (place.address, place.offset, place.view);
+        }
+        sum
+    })
+}
+
+/// The image that has an address, for the end of a message.
+fn suspect(code: &Memory, place: &Place) -> String {
+    let code = code.seen(place.view);
+    // The address can be the one behind the last instruction that is known.
+    let find = |address| code.find(MemorySpace::ANY, address);
+    match find(place.address).or_else(|| find(place.address.wrapping_sub(1))) {
+        Some(image) => format!(", in {}", image.name),
+        None => String::new(),
+    }
+}
+
+/// What of a source's trace was not followed, and where trace and code do not fit. The doubts are
+/// [located](Doubts::locate); `source` is its place in the buffer, `missing` are files that the input has not.
+pub fn of_doubts(
+    doubts: &Doubts,
+    buffer: &Buffer,
+    source: usize,
+    missing: &[Missing],
+) -> Vec<Remark> {
+    let (Some(described), Some(code)) = (buffer.sources.get(source), buffer.code.get(source))
+    else {
+        return Vec::new();
+    };
+    let name = format!("{}/{}", buffer.name, described.name);
+    let mut remarks = Vec::new();
+    let mut warn = |text: String| remarks.push(Remark::warning(&name, text));
+    let mut absent: BTreeMap<&str, (Place, String)> = BTreeMap::new();
+    let mut nowhere = Vec::new();
+    for place in doubts.not_accessible.values() {
+        let path = code.name_at(place.view, place.address);
+        let mut mappings = missing.iter().map(|missing| &missing.mapping);
+        match mappings.find(|mapping| path == Some(&*mapping.path)) {
+            Some(mapping) => {
+                let id = match mapping.build_id.as_slice() {
+                    [] => String::new(),
+                    id => format!(" (build ID {})", hex(id)),
+                };
+                let known = absent.entry(&mapping.path).or_insert((*place, id));
+                if known.0 != *place {
+                    known.0 = sum([&known.0, place]).unwrap_or(known.0);
+                }
+            }
+            None => nowhere.push(place),
+        }
+    }
+    for (path, (place, id)) in absent {
+        let (count, address, offset) = (counted(place.count, "time"), place.address, place.offset);
+        warn(format!(
+            "execution went {count} into {path}{id}, of which there is no file, first to {address:#x} at offset {offset}"
+        ));
+    }
+    if let Some(place) = sum(nowhere) {
+        let (count, address, offset) = (counted(place.count, "time"), place.address, place.offset);
+        warn(format!(
+            "execution went {count} where no image is, first to {address:#x} at offset {offset}: what ran there was not followed"
+        ));
+    }
+    if doubts.address_unknown > 0 {
+        let count = counted(doubts.address_unknown, "time");
+        warn(format!(
+            "execution went {count} to an address that the trace does not say"
+        ));
+    }
+    if let Some(place) = doubts.cut {
+        let offset = place.offset;
+        warn(format!(
+            "the trace ends within a packet, at offset {offset}"
+        ));
+    }
+    for (why, place) in &doubts.unsynced {
+        let (count, offset) = (counted(place.count, "time"), place.offset);
+        let why = match why {
+            Unsynced::Overflow => "the trace unit's buffer overflowed",
+            Unsynced::Discard => "the trace unit discarded what was speculative",
+            Unsynced::Truncated => "the recorder had no room (truncated AUX record)",
+            Unsynced::Partial => "the recorder says that it has gaps (partial AUX record)",
+            Unsynced::Collision => {
+                "something else used the trace unit (AUX record with a collision)"
+            }
+            Unsynced::BadPacket | Unsynced::BadOpcode | Unsynced::BadImage => continue,
+            Unsynced::EndOfTrace | Unsynced::Init | Unsynced::Reset => "it begins anew",
+        };
+        warn(format!(
+            "trace was lost {count}: {why}, first at offset {offset}"
+        ));
+    }
+    remarks.extend(damage(doubts, &name, code));
+    remarks
+}
+
+/// Where a source's trace is damaged, or does not fit the code, in the order of the offsets.
+fn damage(doubts: &Doubts, name: &str, code: &Memory) -> Vec<Remark> {
+    let mut damage = Vec::new();
+    for (why, what) in [
+        (Unsynced::BadPacket, "a packet is wrong"),
+        (
+            Unsynced::BadOpcode,
+            "the code has an instruction that A64 does not have",
+        ),
+        (Unsynced::BadImage, "the trace does not fit the code"),
+    ] {
+        if let Some(place) = doubts.unsynced.get(&why) {
+            let text = match why {
+                Unsynced::BadPacket => format!("{what}{}", times(place.count)),
+                _ => format!("{what}{}{}", suspect(code, place), times(place.count)),
+            };
+            damage.push(Remark::damage(name, place.offset, text));
+        }
+    }
+    for (places, what) in [
+        (&doubts.not_taken, "an unconditional branch was not taken"),
+        (
+            &doubts.diverted,
+            "execution did not go on behind the instruction that came before",
+        ),
+        (
+            &doubts.no_opcodes,
+            "what ran is no A64 code (0 in the upper half)",
+        ),
+    ] {
+        if let Some(place) = sum(places.values()) {
+            let text = format!(
+                "{what}, at {:#x}{}{}: the image is probably not what ran",
+                place.address,
+                suspect(code, &place),
+                times(place.count)
+            );
+            damage.push(Remark::damage(name, place.offset, text));
+        }
+    }
+    damage.sort_by_key(|remark| remark.offset);
+    damage
+}
