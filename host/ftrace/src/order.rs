@@ -73,8 +73,14 @@ impl Order {
     /// The number of so many bytes at a place; `None` behind the end.
     #[inline]
     pub(crate) fn number_at(self, bytes: &[u8], at: usize, size: usize) -> Option<u64> {
-        let end = at.checked_add(size)?;
-        Some(self.number(bytes.get(at..end)?))
+        let rest = bytes.get(at..)?;
+        // Each is one load.
+        match size {
+            8 => Some(self.u64(*rest.first_chunk()?)),
+            4 => Some(self.u32(*rest.first_chunk()?).into()),
+            2 => Some(self.u16(*rest.first_chunk()?).into()),
+            _ => Some(self.number(rest.get(..size)?)),
+        }
     }
 }
 

@@ -45,8 +45,10 @@ pub struct Report<'t> {
     entry: Option<plugins::GraphEntry>,
     /// Functions that were met last: address and name, at a place that the address gives.
     recent: Vec<(u64, &'t str)>,
-    /// A second, and how it is written.
-    second: (u64, String),
+    /// The time of a line without its last three digits, and how that is written.
+    moment: (u64, String),
+    /// What stands between the time and the body of an event, by its id.
+    labels: Vec<String>,
 }
 
 /// Entries of [`Report::recent`].
@@ -55,6 +57,17 @@ const RECENT: usize = 4096;
 impl<'t> Report<'t> {
     /// Begins a report.
     pub fn new(trace: &'t Trace, style: Style) -> Self {
+        let mut labels = Vec::new();
+        for event in trace.formats.iter() {
+            let place = usize::from(event.id);
+            if labels.len() <= place {
+                labels.resize(place + 1, String::new());
+            }
+            if let Some(label) = labels.get_mut(place) {
+                *label = format!("{}: ", event.name);
+                text::spaces(20usize.saturating_sub(event.name.len()), label);
+            }
+        }
         Self {
             trace,
             style,
@@ -66,7 +79,8 @@ impl<'t> Report<'t> {
             head_of: (0, 0),
             entry: None,
             recent: vec![(0, ""); RECENT],
-            second: (u64::MAX, String::new()),
+            moment: (u64::MAX, String::new()),
+            labels,
         }
     }
 
@@ -127,9 +141,9 @@ impl<'t> Report<'t> {
             let _ = writeln!(out, "[UNKNOWN EVENT: id {id}]");
             return;
         };
-        out.push_str(&event.name);
-        out.push_str(": ");
-        text::spaces(20usize.saturating_sub(event.name.len()), out);
+        if let Some(label) = self.labels.get(usize::from(id)) {
+            out.push_str(label);
+        }
         self.body(event, place, data, out);
         if self.entry.is_none() {
             end_line(out);
@@ -145,29 +159,35 @@ impl<'t> Report<'t> {
     }
 
     fn time(&mut self, time: u64, out: &mut String) {
-        const NANO: u64 = 1_000_000_000;
-        const MICRO: u64 = 1_000_000;
-        let (second, rest) = match self.style.nanoseconds {
-            true => (time / NANO, time % NANO),
-            false => {
-                let time = time.saturating_add(500) / 1000;
-                (time / MICRO, time % MICRO)
-            }
+        let time = match self.style.nanoseconds {
+            true => time,
+            false => time.saturating_add(500) / 1000,
         };
-        // Most lines are of the second of the line before.
-        if self.second.0 != second {
-            self.second.0 = second;
-            self.second.1.clear();
-            self.second.1.push(' ');
-            text::number(second, 5, &mut self.second.1);
-            self.second.1.push('.');
+        // All but the last three digits are those of the line before, mostly.
+        let moment = time / 1000;
+        if self.moment.0 != moment {
+            self.begin_moment(moment);
         }
-        out.push_str(&self.second.1);
+        out.push_str(&self.moment.1);
+        text::three_and_colon(time, out);
+    }
+
+    #[inline(never)]
+    fn begin_moment(&mut self, moment: u64) {
+        let text = &mut self.moment.1;
+        text.clear();
+        text.push(' ');
+        let second = match self.style.nanoseconds {
+            true => moment / 1_000_000,
+            false => moment / 1000,
+        };
+        text::number(second, 5, text);
+        text.push('.');
         if self.style.nanoseconds {
-            text::three(rest / MICRO, out);
+            text::three(moment / 1000, text);
         }
-        text::six(rest % MICRO, out);
-        out.push_str(": ");
+        text::three(moment, text);
+        self.moment.0 = moment;
     }
 
     fn body(&mut self, event: &EventFormat, place: Place, data: &[u8], out: &mut String) {

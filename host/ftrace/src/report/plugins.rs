@@ -11,8 +11,15 @@ use crate::records::Place;
 /// What is needed of the events of function graphs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GraphIds {
-    entry: Option<u16>,
+    entry: Option<Entry>,
     exit: Option<Exit>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    id: u16,
+    func: FieldFormat,
+    depth: FieldFormat,
 }
 
 #[derive(Clone, Debug)]
@@ -37,12 +44,14 @@ impl GraphIds {
                 retval: event.field("retval").cloned(),
             })
         });
-        let entry = formats.named("funcgraph_entry");
-        let entry = entry.filter(|it| it.field("func").is_some() && it.field("depth").is_some());
-        Self {
-            entry: entry.map(|event| event.id),
-            exit,
-        }
+        let entry = formats.named("funcgraph_entry").and_then(|event| {
+            Some(Entry {
+                id: event.id,
+                func: event.field("func")?.clone(),
+                depth: event.field("depth")?.clone(),
+            })
+        });
+        Self { entry, exit }
     }
 }
 
@@ -64,17 +73,13 @@ impl<'t> Report<'t> {
         data: &[u8],
         out: &mut String,
     ) -> bool {
-        if Some(event.id) == self.ids.entry {
-            let number = |name| {
-                event
-                    .field(name)
-                    .map_or(0, |it| self.trace.scope().field(it, data))
-            };
+        if let Some(entry) = self.ids.entry.as_ref().filter(|entry| entry.id == event.id) {
+            let scope = self.trace.scope();
             self.entry = Some(GraphEntry {
                 place,
                 pid: self.trace.order.u32_at(data, 4).unwrap_or(0),
-                func: number("func"),
-                depth: number("depth"),
+                func: scope.field(&entry.func, data),
+                depth: scope.field(&entry.depth, data),
             });
             return true;
         }
@@ -143,17 +148,21 @@ impl<'t> Report<'t> {
             && order.u32_at(data, 4) == Some(entry.pid)
             && self.trace.scope().field(&exit.func, data) == entry.func
         {
-            self.duration(exit, data, out);
-            indent(entry.depth, out);
+            self.duration(exit, data, entry.depth, out);
             match name {
                 Some(name) => out.push_str(name),
                 None => {
                     let _ = write!(out, "{:x}", entry.func);
                 }
             }
-            out.push_str("();");
-            self.return_value(exit, data, out);
-            end_line(out);
+            match &exit.retval {
+                None => out.push_str("();\n"),
+                Some(field) => {
+                    out.push_str("();");
+                    self.return_value(field, data, out);
+                    out.push('\n');
+                }
+            }
             return true;
         }
         self.nested(entry, out);
@@ -163,8 +172,8 @@ impl<'t> Report<'t> {
 
     /// An entry whose exit comes later.
     pub(super) fn nested(&mut self, entry: &GraphEntry, out: &mut String) {
-        out.push_str("             |  ");
-        indent(entry.depth, out);
+        out.push_str("          ");
+        text::bar(1, indent(entry.depth), out);
         match self.symbol(entry.func) {
             Some(name) => {
                 out.push_str(name);
@@ -176,14 +185,15 @@ impl<'t> Report<'t> {
 
     fn exit(&self, data: &[u8], out: &mut String) {
         let Some(exit) = &self.ids.exit else { return };
-        self.duration(exit, data, out);
-        indent(self.trace.scope().field(&exit.depth, data), out);
+        let depth = self.trace.scope().field(&exit.depth, data);
+        self.duration(exit, data, depth, out);
         out.push('}');
-        self.return_value(exit, data, out);
+        if let Some(field) = &exit.retval {
+            self.return_value(field, data, out);
+        }
     }
 
-    fn return_value(&self, exit: &Exit, data: &[u8], out: &mut String) {
-        let Some(field) = &exit.retval else { return };
+    fn return_value(&self, field: &FieldFormat, data: &[u8], out: &mut String) {
         let value = self.trace.scope().field(field, data);
         // The highest 4095 numbers are error codes.
         let _ = match value.cast_signed() {
@@ -192,18 +202,12 @@ impl<'t> Report<'t> {
         };
     }
 
-    fn duration(&self, exit: &Exit, data: &[u8], out: &mut String) {
+    /// How long a call took, with its mark, and the indent of what stands behind.
+    fn duration(&self, exit: &Exit, data: &[u8], depth: u64, out: &mut String) {
         let scope = self.trace.scope();
         let begin = scope.field(&exit.calltime, data);
         let duration = scope.field(&exit.rettime, data).wrapping_sub(begin);
-        out.push_str(match duration {
-            1_000_000_001.. => "$ ",
-            1_000_001.. => "# ",
-            100_001.. => "! ",
-            10_001.. => "+ ",
-            _ => "  ",
-        });
-        text::duration(duration, out);
+        text::duration(duration, indent(depth), out);
     }
 
     fn function(
@@ -339,10 +343,11 @@ impl<'t> Report<'t> {
     }
 }
 
-fn indent(depth: u64, out: &mut String) {
+/// The spaces before a call at this depth.
+fn indent(depth: u64) -> usize {
     // Deeper calls than the kernel keeps are damage.
     let depth = usize::try_from(depth).unwrap_or(0);
-    text::spaces(if depth > 4096 { 0 } else { 2 * depth }, out);
+    if depth > 4096 { 0 } else { 2 * depth }
 }
 
 /// Adds the letters of a task's state.

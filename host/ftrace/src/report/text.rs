@@ -43,42 +43,142 @@ fn group(value: u64) -> &'static str {
     GROUP.get(at..at + 3).unwrap_or_default()
 }
 
-/// Adds a duration as the kernel writes it: microseconds in at least seven characters, ` us `, and spaces up to the
-/// column behind.
-pub(super) fn duration(nanoseconds: u64, out: &mut String) {
-    let micro = nanoseconds / 1000;
-    if micro >= 1000 {
-        let start = out.len();
-        number(micro, 0, out);
-        // Seven digits before the point leave no room for others.
-        if out.len() - start < 7 {
-            out.push('.');
-            three(nanoseconds, out);
+/// `000: ` to `999: `.
+const GROUPS_AND_COLONS: [u8; 5000] = {
+    let mut texts = [b' '; 5000];
+    let mut number = 0;
+    while number < 1000 {
+        let mut place = 0;
+        while place < 3 {
+            texts[5 * number + place] = GROUPS[3 * number + place];
+            place += 1;
         }
-        let length = out.len() - start;
-        out.push_str(" us ");
-        spaces(7usize.saturating_sub(length), out);
-        out.push_str("|  ");
-        return;
+        texts[5 * number + 3] = b':';
+        number += 1;
     }
-    // Nearly all are as short.
-    let whole = group(micro);
-    let (digits, behind) = match micro {
-        0..10 => (1, " us   |  "),
-        10..100 => (2, " us  |  "),
-        _ => (3, " us |  "),
-    };
-    out.push_str(whole.get(3 - digits..).unwrap_or_default());
-    out.push('.');
-    three(nanoseconds, out);
-    out.push_str(behind);
+    texts
+};
+
+static GROUP_AND_COLON: &str = match std::str::from_utf8(&GROUPS_AND_COLONS) {
+    Ok(text) => text,
+    Err(_) => "",
+};
+
+/// Adds the last three digits of a number, a colon and a space.
+#[inline]
+pub(super) fn three_and_colon(value: u64, out: &mut String) {
+    let at = 5 * (value % 1000) as usize;
+    out.push_str(GROUP_AND_COLON.get(at..at + 5).unwrap_or_default());
 }
 
-/// Adds a number below a million with six digits.
+/// `000 us` to `999 us`.
+const FRACTIONS: [u8; 6000] = {
+    let mut texts = [b' '; 6000];
+    let mut number = 0;
+    while number < 1000 {
+        let mut place = 0;
+        while place < 3 {
+            texts[6 * number + place] = GROUPS[3 * number + place];
+            place += 1;
+        }
+        texts[6 * number + 4] = b'u';
+        texts[6 * number + 5] = b's';
+        number += 1;
+    }
+    texts
+};
+
+static FRACTION: &str = match std::str::from_utf8(&FRACTIONS) {
+    Ok(text) => text,
+    Err(_) => "",
+};
+
+/// For each whole number of microseconds below 1000 the mark of a duration, the number and a point, in six characters
+/// of which the last ones may be too many.
+const WHOLES: [u8; 6000] = {
+    let mut texts = [b' '; 6000];
+    let mut number = 0;
+    while number < 1000 {
+        let (mark, digits) = match number {
+            0..10 => (b' ', 1),
+            10..100 => (b'+', 2),
+            _ => (b'!', 3),
+        };
+        let at = 6 * number;
+        texts[at] = mark;
+        let mut place = 0;
+        while place < digits {
+            texts[at + 2 + place] = GROUPS[3 * number + 3 - digits + place];
+            place += 1;
+        }
+        texts[at + 2 + digits] = b'.';
+        number += 1;
+    }
+    texts
+};
+
+static WHOLE: &str = match std::str::from_utf8(&WHOLES) {
+    Ok(text) => text,
+    Err(_) => "",
+};
+
+/// Adds what follows a duration below a millisecond whose microseconds have so many digits: spaces, a bar, two spaces, and
+/// the indent of a call.
 #[inline]
-pub(super) fn six(value: u64, out: &mut String) {
-    three(value / 1000, out);
-    three(value, out);
+pub(super) fn bar(digits: usize, indent: usize, out: &mut String) {
+    const BAR: &str = "   |                                                                    ";
+    const ROOM: usize = BAR.len() - 6;
+    let from = digits - 1;
+    if indent <= ROOM {
+        out.push_str(BAR.get(from..6 + indent).unwrap_or_default());
+    } else {
+        out.push_str(BAR.get(from..6).unwrap_or_default());
+        spaces(indent, out);
+    }
+}
+
+/// Adds a duration as the kernel writes it: its mark, microseconds in at least seven characters, ` us `, spaces up to the
+/// column behind, a bar, and the indent of a call.
+#[inline]
+pub(super) fn duration(nanoseconds: u64, indent: usize, out: &mut String) {
+    let micro = nanoseconds / 1000;
+    // At the limits themselves there is no mark yet.
+    if micro >= 1000 || nanoseconds == 10_000 || nanoseconds == 100_000 {
+        return any_duration(nanoseconds, indent, out);
+    }
+    let digits = match micro {
+        0..10 => 1,
+        10..100 => 2,
+        _ => 3,
+    };
+    let whole = 6 * micro as usize;
+    out.push_str(WHOLE.get(whole..whole + 3 + digits).unwrap_or_default());
+    let fraction = 6 * (nanoseconds % 1000) as usize;
+    out.push_str(FRACTION.get(fraction..fraction + 6).unwrap_or_default());
+    bar(digits, indent, out);
+}
+
+#[inline(never)]
+fn any_duration(nanoseconds: u64, indent: usize, out: &mut String) {
+    out.push_str(match nanoseconds {
+        1_000_000_001.. => "$ ",
+        1_000_001.. => "# ",
+        100_001.. => "! ",
+        10_001.. => "+ ",
+        _ => "  ",
+    });
+    let start = out.len();
+    number(nanoseconds / 1000, 0, out);
+    // Seven digits before the point leave no room for others.
+    if out.len() - start < 7 {
+        out.push('.');
+        three(nanoseconds, out);
+    }
+    let length = out.len() - start;
+    out.push_str(" us ");
+    spaces(7usize.saturating_sub(length), out);
+    out.push_str("|  ");
+    spaces(indent, out);
 }
 
 /// Adds a number, with spaces before it up to a width.
@@ -115,17 +215,31 @@ mod tests {
             }
             let mut out = String::new();
             three(value, &mut out);
-            six(value % 1_000_000, &mut out);
-            assert_eq!(out, format!("{:03}{:06}", value % 1000, value % 1_000_000));
+            three_and_colon(value, &mut out);
+            assert_eq!(out, format!("{0:03}{0:03}: ", value % 1000));
             let (micro, rest) = (value / 1000, value % 1000);
             let mut expected = micro.to_string();
             if expected.len() < 7 {
                 expected += &format!(".{rest:03}");
             }
             let spaces = " ".repeat(7_usize.saturating_sub(expected.len()));
-            let mut out = String::new();
-            duration(value, &mut out);
-            assert_eq!(out, format!("{expected} us {spaces}|  "));
+            for (limit, mark) in [
+                (1_000_000_000, '$'),
+                (1_000_000, '#'),
+                (100_000, '!'),
+                (10_000, '+'),
+                (0, ' '),
+            ] {
+                if value > limit || limit == 0 {
+                    expected = format!("{mark} {expected}");
+                    break;
+                }
+            }
+            for indent in [0, 2, 60, 66, 200] {
+                let mut out = String::new();
+                duration(value, indent, &mut out);
+                assert_eq!(out, format!("{expected} us {spaces}|  {:indent$}", ""));
+            }
         }
     }
 }
