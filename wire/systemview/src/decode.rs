@@ -45,6 +45,14 @@ pub fn decode(bytes: &[u8], form: Form, arguments: usize) -> Result<Decoded<'_>,
     })
 }
 
+/// The bit of an id that tells the core: bit 6 of its last byte.
+pub(crate) const fn core_bit(id: u32) -> u32 {
+    match id {
+        0..128 => 1 << 6,
+        _ => 1 << 13,
+    }
+}
+
 /// A text of more bytes is more likely one whose length is written in the other order.
 const FAR: u16 = 4096;
 
@@ -121,6 +129,7 @@ impl<'a> Reader<'a> {
 
     fn packet(&mut self, arguments: usize) -> Result<Packet<'a>, DecodeError> {
         let (id, wide) = self.header_number()?;
+        let id = self.without_core(id);
         if id == 127 {
             self.form.wide_id = wide;
         }
@@ -182,6 +191,16 @@ impl<'a> Reader<'a> {
             },
             _ => error,
         })
+    }
+
+    /// An id without the bit that tells the core, if it has one.
+    fn without_core(&mut self, id: u32) -> u32 {
+        if self.form.second_core.is_none() {
+            return id;
+        }
+        let bit = core_bit(id);
+        self.form.second_core = Some(id & bit != 0);
+        id & !bit
     }
 
     /// The rest of a packet that has its id in the place of its length: it is shorter than 127 bytes.

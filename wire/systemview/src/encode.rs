@@ -2,10 +2,11 @@
 
 use core::fmt;
 
+use crate::decode::core_bit;
 use crate::packet::{FIRST_WITH_LENGTH, Form, Length, Packet, Text, TextOrder};
 use crate::varint;
 
-/// The buffer is too small for a packet, or the packet has a text or payload that the format cannot hold.
+/// The buffer is too small for a packet, or the packet has an id, a text or a payload that the format cannot hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
@@ -33,7 +34,16 @@ pub fn encode(
         form,
     };
     let id = packet.id();
-    writer.header_number(id, form.wide_id)?;
+    match form.second_core {
+        Some(second) => {
+            let bit = core_bit(id);
+            if id & bit != 0 || id >= 2 * bit {
+                return Err(NoRoom);
+            }
+            writer.number(if second { id | bit } else { id })?;
+        }
+        None => writer.header_number(id, form.wide_id)?,
+    }
     if id >= FIRST_WITH_LENGTH {
         let size = payload_size(packet, form)?;
         match form.length {

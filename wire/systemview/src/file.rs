@@ -5,6 +5,8 @@
 
 use core::ops::Range;
 
+use crate::packet::Form;
+
 /// The text that a recording begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
@@ -40,6 +42,15 @@ impl<'a> Header<'a> {
             let is_whole = behind.first().is_none_or(u8::is_ascii_whitespace);
             is_whole.then(|| behind.trim_ascii())
         })
+    }
+
+    /// How packets are written, as far as it tells: `ESP_Extension` says that ids tell the core (ESP-IDF's OpenOCD).
+    pub fn form(&self) -> Form {
+        let is_of_cores = self.lines().any(|line| line == b"ESP_Extension");
+        Form {
+            second_core: is_of_cores.then_some(false),
+            ..Form::default()
+        }
     }
 
     /// Its lines without semicolons and blanks around, as far as there is anything in them.

@@ -46,6 +46,9 @@ pub struct Form {
     pub text: TextOrder,
     /// An id of 127 takes two bytes (`SEGGER_SYSVIEW_SUPPORT_LONG_ID`).
     pub wide_id: bool,
+    /// Whether a packet is of the second core, where ids have a bit that tells: bit 6 of the last byte of the id (ESP-IDF
+    /// with two cores over JTAG, `SEGGER_RTT_esp.c`). `None` if they have none. Ids are below 64 then, or 128 and more.
+    pub second_core: Option<bool>,
 }
 
 /// How a target shortens addresses to ids of tasks, timers, resources and heap blocks.

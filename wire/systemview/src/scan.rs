@@ -97,6 +97,14 @@ pub type Arguments<'f> = &'f dyn Fn(u32) -> Option<usize>;
 pub const UNKNOWN: Arguments<'static> = &|_| None;
 
 impl Scan {
+    /// A scan of a stream of which something is known, such as that its ids tell the core.
+    pub fn with_form(form: Form) -> Self {
+        Self {
+            form,
+            ..Self::default()
+        }
+    }
+
     /// Where in the stream the next piece begins.
     pub const fn offset(&self) -> u64 {
         self.offset

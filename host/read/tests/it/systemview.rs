@@ -447,3 +447,75 @@ fn other_inputs_are_not_taken_for_recordings() {
         );
     }
 }
+
+#[test]
+fn ids_tell_the_core_where_the_text_says_so() {
+    let packets = [
+        (Packet::TraceStart, 0, false),
+        (
+            Packet::Init {
+                frequency: 1_000_000,
+                cpu_frequency: 160_000_000,
+                ids: Ids::default(),
+            },
+            0,
+            false,
+        ),
+        (Packet::TaskStartExec { task: 0x100 }, 10, false),
+        (Packet::TaskStartExec { task: 0x200 }, 5, true),
+        (Packet::IsrEnter { irq: 7 }, 5, true),
+        (Packet::Idle, 5, false),
+        (Packet::IsrExit, 5, true),
+        (
+            Packet::Event {
+                id: 600,
+                payload: &[1],
+            },
+            5,
+            true,
+        ),
+        (Packet::Overflow { total: 3 }, 5, false),
+        (Packet::TaskStartExec { task: 0x200 }, 5, true),
+    ];
+    let mut file = b";\n; Version     SEGGER SystemViewer V2.42\n; ESP_Extension\n;\n".to_vec();
+    file.extend(SYNC);
+    for (packet, delta, second) in packets {
+        let form = Form {
+            second_core: Some(second),
+            ..Form::default()
+        };
+        let mut bytes = [0; 64];
+        let size = encode(&packet, delta, form, &mut bytes).unwrap();
+        file.extend(&bytes[..size]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mcore.svdat");
+    std::fs::write(&path, file).unwrap();
+    let mut source = open(&path, &options()).unwrap();
+    let all = events(&mut *source);
+    assert!(source.info().damage.is_empty());
+    assert_eq!(all.iter().filter(|it| it.record).count(), packets.len());
+    let place = |event: &Event| {
+        let cpu = event.cpu.map(|cpu| cpu.0);
+        let thread = event.thread.map(|id| source.info().identities.tid(id).0);
+        (event.time.0 / 1000, cpu, thread)
+    };
+    let of = |wanted: fn(&EventKind) -> bool| -> Vec<_> {
+        all.iter()
+            .filter(|it| wanted(&it.kind))
+            .map(place)
+            .collect()
+    };
+    let (one, two) = (Some(0x100), Some(0x200));
+    let starts = of(|kind| matches!(kind, EventKind::SwitchedIn));
+    assert_eq!(
+        starts,
+        [(10, Some(0), one), (15, Some(1), two), (45, Some(1), two)]
+    );
+    let interrupts =
+        of(|kind| matches!(kind, EventKind::IsrEnter { .. } | EventKind::IsrExit { .. }));
+    assert_eq!(interrupts, [(20, Some(1), two), (30, Some(1), two)]);
+    // What is lost is of either core.
+    let gaps = of(|kind| matches!(kind, EventKind::Gap(_)));
+    assert_eq!(gaps, [(35, None, None)]);
+}

@@ -147,19 +147,26 @@ proptest! {
         all in parts(),
         delta in prop_oneof![0u32..1000, any::<u32>()],
         (wide, wide_id, big) in any::<(bool, bool, bool)>(),
+        second_core in any::<Option<bool>>(),
     ) {
         let form = Form {
             length: if wide { Length::Wide } else { Length::Bytes },
             text: if big { TextOrder::Big } else { TextOrder::Little },
-            wide_id,
+            wide_id: wide_id && second_core.is_none(),
+            second_core,
         };
         let payload = varints(&all.payload);
         let packet = packet(&all, &payload);
         let mut bytes = [0; 2000];
+        // Ids whose bit tells the core are fewer.
+        let id = packet.id();
+        let has_room = id < 64 || (128..8192).contains(&id);
+        prop_assume!(second_core.is_none() || has_room);
         let size = encode(&packet, delta, form, &mut bytes).unwrap();
         let read = decode(&bytes[..size], form, 0).unwrap();
         prop_assert_eq!(read.packet, packet);
         prop_assert_eq!((read.delta, read.bytes), (delta, size));
+        prop_assert_eq!(read.form.second_core, second_core);
         let mut again = [0; 2000];
         let size = encode(&read.packet, read.delta, read.form, &mut again).unwrap();
         prop_assert_eq!(&again[..size], &bytes[..size]);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use kymo_systemview::file::{self, Header};
 use kymo_systemview::scan::UNKNOWN;
-use kymo_systemview::{Packet, Piece, Scan};
+use kymo_systemview::{Form, Packet, Piece, Scan};
 
 use super::source::SystemViewSource;
 use super::stream::Stream;
@@ -122,7 +122,8 @@ fn core_of(name: &str, files: usize) -> (u32, String) {
 fn streams_of(name: &str, bytes: &Bytes) -> Vec<Stream> {
     let all = bytes.len() as u64;
     let Some(header) = file::header(bytes) else {
-        return vec![Stream::new(name, None, bytes.clone(), 0..all)];
+        let form = Form::default();
+        return vec![Stream::new(name, None, bytes.clone(), 0..all, form)];
     };
     let ranges: Vec<_> = header.streams(all).collect();
     let one = ranges.len() == 1;
@@ -131,7 +132,8 @@ fn streams_of(name: &str, bytes: &Bytes) -> Vec<Stream> {
             true => name.to_owned(),
             false => format!("{name} core {core}"),
         };
-        Stream::new(&name, (!one).then_some(core), bytes.clone(), range)
+        let core = (!one).then_some(core);
+        Stream::new(&name, core, bytes.clone(), range, header.form())
     });
     streams.collect()
 }
@@ -140,9 +142,11 @@ fn streams_of(name: &str, bytes: &Bytes) -> Vec<Stream> {
 fn start(bytes: &[u8]) -> Vec<&[u8]> {
     /// Enough to tell two recordings apart.
     const PACKETS: usize = 256;
-    let start = file::header(bytes).map_or(0, |header: Header<'_>| header.text.len());
+    let header = file::header(bytes);
+    let start = header.map_or(0, |header| header.text.len());
+    let form = header.map_or(Form::default(), |header: Header<'_>| header.form());
     let stream = bytes.get(start..).unwrap_or_default();
-    let mut scan = Scan::default();
+    let mut scan = Scan::with_form(form);
     let mut packets = Vec::new();
     while packets.len() < PACKETS {
         let rest = usize::try_from(scan.offset())

@@ -23,12 +23,16 @@ pub(super) struct At {
     /// The place among the streams.
     pub(super) core: usize,
     pub(super) cpu: Cpu,
+    /// The other core of its stream, which losses concern as well.
+    pub(super) other: Option<usize>,
 }
 
 /// What a core does.
 #[derive(Clone, Debug, Default)]
 struct Core {
     running: Option<ThreadId>,
+    /// It is known that none runs.
+    is_idle: bool,
     /// Interrupt handlers that have begun.
     interrupts: Vec<u32>,
     /// Functions of software timers that have begun.
@@ -204,16 +208,22 @@ impl Meaning {
 
     /// Something is missing here.
     pub(super) fn gap(&mut self, at: At, gap: Gap, batch: &mut Batch) {
-        let core = self.cores.get_mut(at.core);
-        let (last, running) = core.map_or((at.time, None), |core| {
+        let mut lose = |core: usize| {
+            let core = self.cores.get_mut(core)?;
             core.interrupts.clear();
             core.timers.clear();
-            (core.last, core.running)
-        });
+            // Switches may be among what was lost.
+            core.is_idle = false;
+            Some((core.last, core.running.take()))
+        };
+        let (mut last, mut running) = lose(at.core).unwrap_or((at.time, None));
+        if let Some((of_other, _)) = at.other.and_then(lose) {
+            (last, running) = (last.max(of_other), None);
+        }
         batch.push_event(Event {
             time: last,
             stream: at.stream,
-            cpu: Some(at.cpu),
+            cpu: at.other.is_none().then_some(at.cpu),
             thread: running,
             kind: EventKind::Gap(gap),
             named: false,
@@ -264,13 +274,13 @@ impl Meaning {
                     if core.running.is_some() {
                         out.add_row(RowKind::SwitchedOut);
                     }
-                    core.running = Some(thread);
+                    (core.running, core.is_idle) = (Some(thread), false);
                     out.thread = core.running;
                     out.common(Row::new(RowKind::SwitchedIn, at.time, at.stream));
                 }
             }
-            Packet::TaskStopExec | Packet::Idle if core.running.is_some() => {
-                core.running = None;
+            Packet::TaskStopExec | Packet::Idle if !core.is_idle => {
+                (core.running, core.is_idle) = (None, true);
                 out.common(Row::new(RowKind::SwitchedOut, at.time, at.stream));
             }
             Packet::TaskStartReady { task } => {

@@ -8,7 +8,7 @@ use std::path::Path;
 use kymo_symbols::{Program, core_memory};
 use kymo_systemview::rtt::{Channel, ControlBlock, ID, Layout};
 use kymo_systemview::scan::UNKNOWN;
-use kymo_systemview::{Piece, SYNC, Scan};
+use kymo_systemview::{Form, Piece, SYNC, Scan};
 
 use super::files;
 use super::source::SystemViewSource;
@@ -101,7 +101,7 @@ pub(super) fn open(
         if let Some(found) = streams.into_iter().find(|bytes| is_stream(bytes)) {
             let all = found.len() as u64;
             let name = files::name(path);
-            let stream = Stream::new(&name, None, Bytes::from(found), 0..all);
+            let stream = Stream::new(&name, None, Bytes::from(found), 0..all, Form::default());
             let source = SystemViewSource::new(vec![stream], Some(path), options);
             return Ok(Some(Box::new(source)));
         }

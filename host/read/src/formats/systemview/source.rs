@@ -46,11 +46,12 @@ impl SystemViewSource {
             info.streams.push(StreamInfo {
                 name: stream.name.clone(),
                 space,
-                cpu: Some(Cpu(stream.core.unwrap_or(0))),
+                cpu: (!stream.is_of_two_cores()).then_some(Cpu(stream.core.unwrap_or(0))),
                 ..StreamInfo::default()
             });
         }
-        let mut meaning = Meaning::new(space, streams.len(), path, options);
+        // Streams of two cores have a second one behind those of all streams.
+        let mut meaning = Meaning::new(space, 2 * streams.len(), path, options);
         for stream in &mut streams {
             let Some(mut again) = stream.again() else {
                 continue;
@@ -157,11 +158,21 @@ impl SystemViewSource {
             return;
         };
         let id = StreamId(u32::try_from(index).unwrap_or(u32::MAX));
+        let (core, cpu) = match pending.of_second {
+            true => (self.streams.len() + index, 1),
+            false => (index, stream.core.unwrap_or(0)),
+        };
+        let second = self.streams.len() + index;
         let at = At {
             time: pending.time,
             stream: id,
-            core: index,
-            cpu: Cpu(stream.core.unwrap_or(0)),
+            core,
+            cpu: Cpu(cpu),
+            other: stream.is_of_two_cores().then_some(if pending.of_second {
+                index
+            } else {
+                second
+            }),
         };
         if let Next::Damage { bytes, problem } = pending.next {
             let is_first = self

@@ -75,6 +75,8 @@ pub(super) struct Pending {
     pub(super) time: Time,
     /// In the file or what came.
     pub(super) offset: u64,
+    /// The packet is of the second core of a stream of two.
+    pub(super) of_second: bool,
     pub(super) next: Next,
     /// Where its bytes are in the buffer.
     at: usize,
@@ -129,10 +131,10 @@ impl Clock {
 }
 
 /// The ticks a second that a packet tells, or the one behind the start of a recording.
-fn frequency(packet: &Packet<'_>, behind: &[u8]) -> Option<u32> {
+fn frequency(packet: &Packet<'_>, behind: &[u8], form: Form) -> Option<u32> {
     match *packet {
         Packet::Init { frequency, .. } => Some(frequency),
-        Packet::TraceStart => match decode(behind, Form::default(), 0).ok()?.packet {
+        Packet::TraceStart => match decode(behind, form, 0).ok()?.packet {
             Packet::Init { frequency, .. } => Some(frequency),
             _ => None,
         },
@@ -147,6 +149,7 @@ impl Stream {
         core: Option<u32>,
         bytes: Bytes,
         range: std::ops::Range<u64>,
+        form: Form,
     ) -> Self {
         let [at, end] =
             [range.start, range.end].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
@@ -154,6 +157,7 @@ impl Stream {
         Self {
             input: Input::Bytes { bytes, end },
             at: at.min(end),
+            scan: Scan::with_form(form),
             ..Self::empty(name, core)
         }
     }
@@ -199,8 +203,14 @@ impl Stream {
                 end: *end,
             },
             at: self.at,
+            scan: Scan::with_form(self.scan.form()),
             ..Self::empty(&self.name, self.core)
         })
+    }
+
+    /// Whether packets tell which of two cores they are of.
+    pub(super) fn is_of_two_cores(&self) -> bool {
+        self.scan.form().second_core.is_some()
     }
 
     /// Ticks a second, as far as they are known.
@@ -251,6 +261,7 @@ impl Stream {
             let bytes = bytes.unwrap_or_default();
             let offset = self.base + self.at as u64;
             let at = self.at;
+            let mut of_second = false;
             let next = match self.scan.next(bytes, ended, arguments) {
                 Some(Piece::Sync { .. }) => {
                     self.at += SYNC.len();
@@ -258,7 +269,8 @@ impl Stream {
                 }
                 Some(Piece::Record(record)) => {
                     let behind = bytes.get(record.bytes.len()..).unwrap_or_default();
-                    if let Some(frequency) = frequency(&record.packet, behind) {
+                    of_second = record.form.second_core == Some(true);
+                    if let Some(frequency) = frequency(&record.packet, behind, record.form) {
                         self.clock.set(frequency);
                     }
                     self.clock.add(record.delta);
@@ -283,6 +295,7 @@ impl Stream {
             self.pending = Some(Pending {
                 time: self.clock.time(),
                 offset,
+                of_second,
                 next,
                 at,
             });
@@ -305,6 +318,7 @@ impl Stream {
                 // Its last line may still come.
                 Some(header) if header.text.len() < buffer.len() || *ended => {
                     self.at = header.text.len();
+                    self.scan = Scan::with_form(header.form());
                 }
                 None if *ended || buffer.len() > READ => {}
                 _ => return,
