@@ -106,6 +106,10 @@ pub(super) mod lines {
         if peek.is_directory() || described_by(peek, options).is_some() {
             return Ok(None);
         }
+        if peek.is_file() && text::html::is_page(peek.first(STEP)?) {
+            let part = peek.file().and_then(|page| text::html::part(page));
+            return Ok(part.map(|_| Confidence::Certain));
+        }
         // A pipe may have no more than a line or two for a long time.
         let mut wanted = if peek.is_file() { MOST } else { STEP };
         loop {

@@ -352,3 +352,50 @@ fn depths_show_what_a_loss_hides() {
     });
     assert_eq!(name(&info, exit.unwrap()), "outer");
 }
+
+/// A page as systrace writes it: the viewer, a part of another tracer, the kernel's text.
+fn page(text: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html>\n<script>\nvar parts = document.querySelectorAll('script[class=\"trace-data\"]');\n\
+         </script>\n<!-- BEGIN TRACE -->\n  <script class=\"trace-data\" type=\"application/text\">\n\
+         {{\"controllerTraceDataKey\":\"systraceController\"}}\n  </script>\n\
+         \x20 <script class=\"trace-data\" type=\"application/text\">\n{text}\n  </script>\n\
+         <!-- END TRACE -->\n</body>\n</html>\n"
+    )
+}
+
+#[test]
+fn the_text_in_a_page_of_systrace_is_read() {
+    let text = "# tracer: nop\n#\n\
+        #           TASK-PID    TGID   CPU#  ||||    TIMESTAMP  FUNCTION\n\
+        \x20         <idle>-0     (-----) [001] d..2  2784.356000: sched_switch: prev_comm=swapper/1 prev_pid=0 \
+        prev_prio=120 prev_state=R ==> next_comm=sh next_pid=1204 next_prio=120\n\
+        \x20             sh-1204  ( 1200) [001] ...1  2784.356100: tracing_mark_write: B|1200|draw\n\
+        \x20             sh-1204  ( 1200) [001] d..2  2784.357000: sched_switch: prev_comm=sh prev_pid=1204 \
+        prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120\n";
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    };
+    let (plain, _) = read(&write("trace.txt", text));
+    let (embedded, info) = read(&write("trace.html", &page(text)));
+    assert_eq!(embedded, plain);
+    assert_eq!(embedded.len(), 3);
+    assert!(info.damage.is_empty());
+    let thread = info.identities.threads().iter().find(|it| it.tid.0 == 1204);
+    assert_eq!(thread.unwrap().name.as_deref(), Some("sh"));
+
+    // A page without such a part is none of ours.
+    let other = write(
+        "other.html",
+        "<html>\n<script class=\"trace-data\">\n{}\n</script>\n",
+    );
+    assert!(kymo_read::open(&other, &OpenOptions::default()).is_err());
+    // One that is cut off is read up to there.
+    let whole = page(text);
+    let cut = &whole[..whole.find("  </script>\n<!-- END").unwrap() - 40];
+    let (cut, _) = read(&write("cut.html", cut));
+    assert_eq!(cut.len(), 3);
+}

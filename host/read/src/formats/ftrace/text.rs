@@ -2,6 +2,7 @@
 
 mod ahead;
 mod events;
+pub(super) mod html;
 mod input;
 mod state;
 
@@ -95,9 +96,12 @@ impl TextSource {
         let mut first_tasks = HashMap::new();
         let (input, exits_alone) = match peek.file().cloned() {
             Some(bytes) => {
-                let alone = exits_alone(&bytes);
-                first_tasks = tasks_at_first(&bytes);
-                (Input::File(bytes, 0), Some(alone))
+                let part = html::is_page(&bytes).then(|| html::part(&bytes));
+                let part = part.flatten().unwrap_or(0..bytes.len());
+                let text = bytes.get(part.clone()).unwrap_or_default();
+                let alone = exits_alone(text);
+                first_tasks = tasks_at_first(text);
+                (Input::File(bytes, part), Some(alone))
             }
             None => {
                 let path = peek.path().to_owned();

@@ -1,6 +1,7 @@
 //! Lines of a file, or of a pipe as they come.
 
 use std::io::Read;
+use std::ops::Range;
 
 use crate::bytes::Bytes;
 
@@ -12,7 +13,8 @@ pub(super) const LONGEST: usize = 1 << 16;
 
 /// Where lines come from.
 pub(super) enum Input {
-    File(Bytes, usize),
+    /// The bytes, and which of them are the text that is still to come.
+    File(Bytes, Range<usize>),
     Pipe {
         reader: Box<dyn Read + Send>,
         buffer: Vec<u8>,
@@ -26,15 +28,15 @@ impl Input {
     /// The next line; `None` at the end.
     pub(super) fn line(&mut self) -> Result<Option<(String, u64)>, std::io::Error> {
         match self {
-            Self::File(bytes, at) => {
-                let rest = bytes.get(*at..).unwrap_or_default();
+            Self::File(bytes, left) => {
+                let rest = bytes.get(left.clone()).unwrap_or_default();
                 if rest.is_empty() {
                     return Ok(None);
                 }
                 let end = line_end(rest).unwrap_or(rest.len().min(LONGEST));
-                let offset = *at as u64;
+                let offset = left.start as u64;
                 let line = rest.get(..end).unwrap_or_default();
-                *at += end;
+                left.start += end;
                 Ok(Some((String::from_utf8_lossy(line).into_owned(), offset)))
             }
             Self::Pipe {
