@@ -94,8 +94,13 @@ impl From<io::Error> for Report {
 
 /// The failure to write an output file or directory.
 pub fn unwritable(path: &Path, error: &io::Error) -> Report {
-    Report::caused(format_args!("cannot write {}", path.display()), error)
-        .help("is there such a directory, and may you write to it?")
+    let report = Report::caused(format_args!("cannot write {}", path.display()), error);
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            report.help("the disk is full: make room, or write to another one")
+        }
+        _ => report.help("is there such a directory, and may you write to it?"),
+    }
 }
 
 /// Prints what the command line parser has to say: help and version on stdout (exit code 0), an

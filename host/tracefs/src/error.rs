@@ -51,6 +51,12 @@ pub enum TracefsError {
         /// The name or pattern.
         name: String,
     },
+    /// The kernel has such a function, and has no place for a hook in it.
+    #[error("this kernel has a function {name} that cannot be traced")]
+    NotTraceable {
+        /// The name.
+        name: String,
+    },
     /// No event has such a name.
     #[error("this kernel has no event {name}")]
     NoEvent {
@@ -131,6 +137,14 @@ impl TracefsError {
             Self::NoFunction { .. } => {
                 "those that it can trace are in /sys/kernel/tracing/available_filter_functions".into()
             }
+            Self::NotTraceable { .. } => {
+                "it is marked notrace, or is assembly or early boot code: trace a function that calls it;                  /sys/kernel/tracing/available_filter_functions has all that can be traced"
+                    .into()
+            }
+            Self::Io { source, .. } if is_full(source) => {
+                "the disk is full: record less (--threshold, --function, --event, --duration, --size), or to another                  disk with -o; until the end the pages lie in the folder of the output, without a name"
+                    .into()
+            }
             Self::NoEvent { .. } => {
                 "those that it has are in /sys/kernel/tracing/available_events".into()
             }
@@ -140,4 +154,12 @@ impl TracefsError {
             Self::NoProcess { .. } | Self::Refused { .. } | Self::Io { .. } => return None,
         })
     }
+}
+
+/// Whether a disk has no room, or the user none on it.
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::WriteZero
+    )
 }

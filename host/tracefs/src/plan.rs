@@ -278,14 +278,39 @@ fn functions(
     Ok(())
 }
 
-/// The kernel refuses names of functions that it doesn't have.
+/// The kernel refuses names of functions that it doesn't have, or can't trace.
 fn unknown(error: TracefsError, name: &str) -> TracefsError {
-    match error {
-        TracefsError::Refused { .. } => TracefsError::NoFunction {
-            name: name.to_owned(),
-        },
-        other => other,
+    let TracefsError::Refused { .. } = error else {
+        return error;
+    };
+    let symbols = std::fs::read("/proc/kallsyms").unwrap_or_default();
+    let name = name.to_owned();
+    match has_symbol(&symbols, &name) {
+        true => TracefsError::NotTraceable { name },
+        false => TracefsError::NoFunction { name },
     }
+}
+
+/// Whether a list of symbols (`ADDRESS TYPE NAME [MODULE]` a line) has a function of that name.
+pub(crate) fn has_symbol(kallsyms: &[u8], name: &str) -> bool {
+    kallsyms.split(|byte| *byte == b'\n').any(|line| {
+        let mut words = line.split(|byte| matches!(byte, b' ' | b'\t'));
+        let kind = words.nth(1);
+        matches!(kind, Some(b"t" | b"T" | b"w" | b"W")) && words.next() == Some(name.as_bytes())
+    })
+}
+
+/// Functions that someone has excluded from the top buffer, which stay so: a buffer of a recording's own has no such list.
+pub(crate) fn excluded(tracefs: &Tracefs, place: &Place) -> Vec<String> {
+    if *place != Place::Top {
+        return Vec::new();
+    }
+    let lists = ["set_ftrace_notrace", "set_graph_notrace"].map(|name| tracefs.read(name));
+    let lines = lists.iter().flatten().flat_map(|text| text.lines());
+    let names = lines
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    names.map(str::to_owned).collect()
 }
 
 /// Stops recording where a function is entered.

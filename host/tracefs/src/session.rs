@@ -35,6 +35,8 @@ pub struct Session {
     drain: Option<Drain>,
     /// Events that the top buffer held, which this recording has cleared.
     pub cleared: u64,
+    /// Functions that are not recorded because someone has excluded them (`set_ftrace_notrace`, `set_graph_notrace`).
+    pub excluded: Vec<String>,
     /// Why there is no state file, so that a killed process leaves its settings.
     pub unguarded: Option<io::Error>,
 }
@@ -65,10 +67,15 @@ impl Session {
                 systems.push(system);
             }
         }
+        let excluded = match tracer {
+            Some(_) => plan::excluded(&tracefs, &place),
+            None => Vec::new(),
+        };
         Ok(Self {
             tracefs,
             place,
             tracer,
+            excluded,
             systems,
             restore,
             drain: None,

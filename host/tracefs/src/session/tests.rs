@@ -290,6 +290,41 @@ fn what_the_kernel_lacks_is_told_with_the_next_step() {
 }
 
 #[test]
+fn functions_that_cannot_be_traced_are_told_from_unknown_ones() {
+    let symbols = b"ffffffff81000000 T vfs_read\nffffffff81000010 t notrace_me\t[module]\nffffffff81000020 D jiffies\n";
+    let known = |name| plan::has_symbol(symbols, name);
+    assert!(known("vfs_read") && known("notrace_me"));
+    assert!(!known("jiffies"), "it is no function");
+    assert!(!known("vfs_") && !known("vfs_*"));
+    let error = TracefsError::NotTraceable {
+        name: "notrace_me".to_owned(),
+    };
+    assert!(error.help().unwrap().contains("notrace"));
+}
+
+#[test]
+fn what_the_top_buffer_excludes_is_told() {
+    let fake = Fake::new();
+    fake.put("set_ftrace_notrace", b"schedule\nvfs_write\n");
+    fake.put("set_graph_notrace", b"#### no functions disabled ####\n");
+    let session = fake.prepare(&everything()).unwrap();
+    let expected: &[&str] = match session.place() {
+        Place::Top => &["schedule", "vfs_write"],
+        Place::Instance(_) => &[],
+    };
+    assert_eq!(session.excluded, expected);
+}
+
+#[test]
+fn a_full_disk_is_told_as_that() {
+    let full = io::Error::from(io::ErrorKind::StorageFull);
+    let error = TracefsError::io("write into", "/data", full);
+    assert!(error.help().unwrap().starts_with("the disk is full"));
+    let other = io::Error::from(io::ErrorKind::NotFound);
+    assert_eq!(TracefsError::io("write into", "/data", other).help(), None);
+}
+
+#[test]
 fn a_buffer_that_others_use_is_left_alone() {
     let fake = Fake::new();
     fake.put("current_tracer", b"function\n");

@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
 use crate::interrupt::{self, Interruptible};
 use crate::output::OutputFile;
-use crate::render::count::counted;
+use crate::render::count::{are, counted};
 use crate::render::json::Object;
 
 /// So often it is looked whether a command has ended.
@@ -166,6 +166,12 @@ fn introduce(session: &Session, request: &Request, context: &Context) {
             "{} that the top buffer held are gone: {} needs that buffer in this kernel",
             counted(session.cleared, "event"),
             session.tracer().unwrap_or("recording"),
+        ));
+    }
+    if let [first, ..] = &session.excluded[..] {
+        context.warn(format_args!(
+            "{} not recorded, {first} among them: set_ftrace_notrace or set_graph_notrace of the top buffer has them",
+            are(session.excluded.len() as u64, "function")
         ));
     }
     if let Some(error) = &session.unguarded {
