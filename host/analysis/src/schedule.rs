@@ -2,7 +2,9 @@
 //! waited between being ready and running.
 //!
 //! It looks at switches of threads and at interrupts alone, batch by batch: any source that tells of them has this table.
-//! Time is charged to the innermost interrupt handler of a processor, else to its thread, else to nobody (idle).
+//! Time is charged to the innermost interrupt handler of a processor, else to its thread, else to nobody (idle, as the time
+//! of idle threads is). Where the trace begins, and behind lost events, the thread that events name, or that the next switch
+//! ends, has run; else it is not known what did. A trace without any switch tells nothing of threads and of idle time.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +32,10 @@ pub struct RunTime {
     pub max: Duration,
     /// From ready to running; of threads only.
     pub ready: Waits,
-    /// The time without anything to run; of processors only.
-    pub idle: Duration,
+    /// The time without anything to run but an idle thread; of processors only. `None` if the trace does not tell.
+    pub idle: Option<Duration>,
+    /// The time of which it is not known what ran; of processors only.
+    pub unknown: Duration,
 }
 
 /// Times from ready to running.
@@ -85,7 +89,8 @@ impl RunTime {
         self.complete += other.complete;
         self.sum += other.sum;
         self.max = self.max.max(other.max);
-        self.idle += other.idle;
+        self.idle = self.idle.zip(other.idle).map(|(one, two)| one + two);
+        self.unknown += other.unknown;
         self
     }
 
@@ -121,14 +126,47 @@ impl<Id> Active<Id> {
     }
 }
 
+/// Whose a processor is, outside of interrupt handlers.
+#[derive(Clone, Copy, Debug)]
+enum Running {
+    /// Where the trace begins, or events are lost, nothing has told yet.
+    Unknown {
+        /// The thread that events have named since, or ended there; `Err` if there are several.
+        named: Result<Option<ThreadId>, ()>,
+        /// The time since.
+        time: Duration,
+    },
+    Nobody,
+    Thread(Active<ThreadId>),
+}
+
+impl Default for Running {
+    fn default() -> Self {
+        Self::Unknown {
+            named: Ok(None),
+            time: Duration(0),
+        }
+    }
+}
+
 /// A processor.
 #[derive(Clone, Debug, Default)]
 struct Processor {
-    /// Up to when its time is charged; `None` before its first switch or interrupt.
+    /// Up to when its time is charged; `None` before its first event.
     charged: Option<Time>,
-    thread: Option<Active<ThreadId>>,
+    /// Its last event.
+    last: Option<Time>,
+    running: Running,
+    /// Events are missing from its last one up to the next.
+    is_lost: bool,
     interrupts: Vec<Active<Option<InterruptId>>>,
-    /// All that it did: threads and interrupts that began, and their time.
+    /// Time in interrupt handlers, and how many began.
+    handlers: RunTime,
+    /// The threads that ran, with how often they began to and for how long.
+    threads: BTreeMap<ThreadId, (u64, Duration)>,
+    nobody: Duration,
+    unknown: Duration,
+    /// All that it did: threads and interrupts that began, and their time. Known at the end.
     all: RunTime,
 }
 
@@ -153,7 +191,9 @@ pub struct Schedule {
     start: Option<Time>,
     end: Option<Time>,
     gaps: u64,
-    switches: u64,
+    has_switches: bool,
+    has_interrupts: bool,
+    unknown: Duration,
 }
 
 impl Schedule {
@@ -175,9 +215,8 @@ impl Schedule {
     /// Takes the next events.
     pub fn batch(&mut self, info: &TraceInfo, batch: &Batch) {
         for row in batch.rows() {
-            let timeless = info
-                .stream(row.stream)
-                .is_some_and(|stream| stream.timeless);
+            let stream = info.stream(row.stream);
+            let timeless = stream.is_some_and(|stream| stream.timeless);
             if timeless || row.time > self.window.end {
                 continue;
             }
@@ -198,8 +237,13 @@ impl Schedule {
                     Some(EventKind::Ready { thread }) if !self.runs(*thread) => {
                         self.ready.entry(*thread).or_insert(row.time);
                     }
-                    Some(EventKind::Gap(gap)) if self.is_of_cpu(row.cpu()) => self.gap(row, gap),
-                    _ => {}
+                    Some(EventKind::Gap(gap)) => {
+                        let cpu = row.cpu().or(stream.and_then(|stream| stream.cpu));
+                        if self.is_of_cpu(cpu) {
+                            self.gap(row.time, cpu, gap);
+                        }
+                    }
+                    _ => self.met(row),
                 },
                 _ => self.met(row),
             }
@@ -207,13 +251,41 @@ impl Schedule {
     }
 
     /// Ends the tables: what runs at the end of the trace runs up to there.
-    pub fn finish(&mut self) {
+    pub fn finish(&mut self, info: &TraceInfo) {
         let Some(end) = self.end else {
             return;
         };
-        let cpus: Vec<_> = self.processors.keys().copied().collect();
-        for cpu in cpus {
-            self.charge(cpu, end);
+        for processor in self.processors.values_mut() {
+            processor.go_on(end, self.window, &mut self.interrupts);
+            processor.charge(end, self.window, &mut self.interrupts);
+            processor.stay_open();
+            processor.leave(None, &mut self.threads);
+            if !self.has_switches {
+                // Events name a thread now and then: that is no time that it had.
+                processor.unknown += processor.nobody;
+                processor.nobody = Duration(0);
+                for (_, time) in std::mem::take(&mut processor.threads).into_values() {
+                    processor.unknown += time;
+                }
+            }
+            let mut all = processor.handlers;
+            let mut idle = processor.nobody;
+            for (thread, (count, time)) in &processor.threads {
+                match info.identities.is_idle(*thread) {
+                    true => idle += *time,
+                    false => {
+                        all.run += *time;
+                        all.count += count;
+                    }
+                }
+            }
+            all.idle = self.has_switches.then_some(idle);
+            all.unknown = processor.unknown;
+            self.unknown += processor.unknown;
+            processor.all = all;
+        }
+        if !self.has_switches {
+            self.threads.clear();
         }
     }
 
@@ -229,14 +301,20 @@ impl Schedule {
         run.filter(|run| **run != RunTime::default())
     }
 
-    /// The time of all processors in which nothing ran.
-    pub fn idle(&self) -> Duration {
-        let processors = self.processors.values();
-        processors.fold(Duration(0), |sum, processor| sum + processor.all.idle)
+    /// The time of all processors in which nothing ran but idle threads; `None` if the trace has no thread switches.
+    pub fn idle(&self) -> Option<Duration> {
+        let mut processors = self.processors.values();
+        self.has_switches.then_some(())?;
+        processors.try_fold(Duration(0), |sum, it| Some(sum + it.all.idle?))
     }
 
-    /// What is known of the processors that had threads or interrupts: the time of both together, and how often one
-    /// of them began. `None` stands for a processor of which the trace does not say which it is.
+    /// The time of all processors of which it is not known what ran.
+    pub const fn unknown(&self) -> Duration {
+        self.unknown
+    }
+
+    /// What is known of the processors that had events: the time of threads and interrupts together, and how often one
+    /// of them began, idle threads aside. `None` stands for a processor of which the trace does not say which it is.
     pub fn cpus(&self) -> impl Iterator<Item = (Option<Cpu>, &RunTime)> {
         let known = |cpu: Cpu| (cpu != UNKNOWN).then_some(cpu);
         let processors = self.processors.iter();
@@ -252,7 +330,7 @@ impl Schedule {
         span.unwrap_or_default()
     }
 
-    /// Processors that had threads or interrupts.
+    /// Processors that had events.
     pub fn processors(&self) -> usize {
         self.processors.len()
     }
@@ -262,68 +340,50 @@ impl Schedule {
         self.gaps
     }
 
-    /// Switches of threads and interrupts that were seen.
-    pub const fn switches(&self) -> u64 {
-        self.switches
+    /// Whether threads were seen to get processors: else nothing is known of their time.
+    pub const fn has_switches(&self) -> bool {
+        self.has_switches
     }
 
-    /// Charges what runs on a processor up to a moment.
-    fn charge(&mut self, cpu: Cpu, now: Time) {
-        let processor = self.processors.entry(cpu).or_default();
-        let from = processor.charged.replace(now);
-        let Some(from) = from.map(|from| from.max(self.window.begin)) else {
-            return;
-        };
-        let time = now.since(from).unwrap_or_default();
-        if processor.interrupts.is_empty() && processor.thread.is_none() {
-            processor.all.idle += time;
-        } else {
-            processor.all.run += time;
-        }
-        if let Some(top) = processor.interrupts.last_mut() {
-            top.ran += time;
-            if let Some(id) = top.id {
-                entry(&mut self.interrupts, id.0).run += time;
-            }
-        } else if let Some(thread) = &mut processor.thread {
-            thread.ran += time;
-            entry(&mut self.threads, thread.id.0).run += time;
-        }
+    /// Whether interrupt handlers were seen.
+    pub const fn has_interrupts(&self) -> bool {
+        self.has_interrupts
     }
 
     fn change(&mut self, row: &Row) {
         let cpu = row.cpu().unwrap_or(UNKNOWN);
-        self.charge(cpu, row.time);
-        self.switches += 1;
+        let processor = self.processors.entry(cpu).or_default();
+        processor.go_on(row.time, self.window, &mut self.interrupts);
+        processor.charge(row.time, self.window, &mut self.interrupts);
+        processor.last = Some(row.time);
         let within = row.time >= self.window.begin;
-        let Some(processor) = self.processors.get_mut(&cpu) else {
-            return;
-        };
         match row.kind {
             RowKind::SwitchedIn => {
-                let ended = processor.thread.take();
-                let next = row.thread();
-                processor.thread = next.map(|id| Active::new(id, within));
-                processor.all.count += u64::from(within && next.is_some());
-                self.end_thread(ended);
-                if let Some(id) = next {
-                    let wait = self.ready.remove(&id);
-                    if within {
-                        let run = entry(&mut self.threads, id.0);
-                        run.count += 1;
-                        if let Some(wait) = wait.and_then(|ready| row.time.since(ready)) {
-                            run.ready.add(wait);
-                        }
+                self.has_switches = true;
+                processor.leave(None, &mut self.threads);
+                let Some(id) = row.thread() else {
+                    processor.running = Running::Nobody;
+                    return;
+                };
+                processor.running = Running::Thread(Active::new(id, within));
+                let wait = self.ready.remove(&id);
+                if within {
+                    processor.threads.entry(id).or_default().0 += 1;
+                    let run = entry(&mut self.threads, id.0);
+                    run.count += 1;
+                    if let Some(wait) = wait.and_then(|ready| row.time.since(ready)) {
+                        run.ready.add(wait);
                     }
                 }
             }
             RowKind::SwitchedOut => {
-                let ended = processor.thread.take();
-                self.end_thread(ended);
+                processor.leave(row.thread(), &mut self.threads);
+                processor.running = Running::Nobody;
             }
             RowKind::IsrEnter => {
+                self.has_interrupts = true;
                 let id = row.of_interrupt();
-                processor.all.count += u64::from(within);
+                processor.handlers.count += u64::from(within);
                 if processor.interrupts.len() < NESTED {
                     processor.interrupts.push(Active::new(id, within));
                 }
@@ -336,6 +396,8 @@ impl Schedule {
                 // An exit that names its interrupt ends those whose exits are lost, too.
                 let named = |it: &Active<Option<InterruptId>>| id.is_none() || it.id == id;
                 let Some(place) = processor.interrupts.iter().rposition(named) else {
+                    // It began before the trace, or among what is lost.
+                    processor.forget();
                     return;
                 };
                 let ended = processor.interrupts.get(place).copied();
@@ -353,18 +415,23 @@ impl Schedule {
         }
     }
 
-    /// Before the first switch of a processor its thread is that of its events.
+    /// Another event, which may tell what runs where no switch has told yet.
     fn met(&mut self, row: &Row) {
-        let (Some(cpu), Some(thread)) = (row.cpu(), row.thread()) else {
+        let Some(cpu) = row.cpu().filter(|cpu| self.is_of_cpu(Some(*cpu))) else {
             return;
         };
-        if !self.is_of_cpu(Some(cpu)) {
-            return;
-        }
         let processor = self.processors.entry(cpu).or_default();
-        if processor.charged.is_none() {
-            processor.charged = Some(row.time);
-            processor.thread = Some(Active::new(thread, false));
+        processor.go_on(row.time, self.window, &mut self.interrupts);
+        processor.charged = processor.charged.or(Some(row.time));
+        processor.last = Some(row.time);
+        if let Running::Unknown { named, .. } = &mut processor.running
+            && let Some(thread) = row.thread()
+        {
+            *named = match *named {
+                Ok(None) => Ok(Some(thread)),
+                Ok(Some(known)) if known == thread => Ok(Some(known)),
+                _ => Err(()),
+            };
         }
     }
 
@@ -374,39 +441,112 @@ impl Schedule {
 
     /// Whether a thread has a processor.
     fn runs(&self, thread: ThreadId) -> bool {
-        let running = self.processors.values().filter_map(|it| it.thread.as_ref());
-        running.into_iter().any(|active| active.id == thread)
+        let mut processors = self.processors.values();
+        processors.any(|it| matches!(it.running, Running::Thread(active) if active.id == thread))
     }
 
-    fn end_thread(&mut self, ended: Option<Active<ThreadId>>) {
-        if let Some(Active {
-            id,
-            ran,
-            whole: true,
-        }) = ended
-        {
-            entry(&mut self.threads, id.0).end(ran);
-        }
-    }
-
-    /// What ran is in doubt where events are missing.
-    fn gap(&mut self, row: &Row, gap: &Gap) {
+    /// Events are missing behind the last one, of one processor or of any: what runs up to the next one is not known, nor
+    /// what runs then.
+    fn gap(&mut self, time: Time, cpu: Option<Cpu>, gap: &Gap) {
         if gap.lost_events() == Some(0) {
             return;
         }
-        if row.time >= self.window.begin {
+        if time >= self.window.begin {
             self.gaps += 1;
         }
         self.ready.clear();
-        let Some(cpu) = row.cpu() else {
+        let chosen = |it: &Cpu| cpu.is_none_or(|cpu| cpu == *it);
+        let processors = self.processors.iter_mut().filter(|(it, _)| chosen(it));
+        for (_, processor) in processors {
+            if let Some(last) = processor.last {
+                processor.charge(last, self.window, &mut self.interrupts);
+            }
+            processor.interrupts.clear();
+            processor.stay_open();
+            processor.leave(None, &mut self.threads);
+            processor.running = Running::default();
+            processor.is_lost = true;
+        }
+    }
+}
+
+impl Processor {
+    /// An event: up to it, events are missing behind a gap.
+    fn go_on(&mut self, now: Time, window: Window, interrupts: &mut Vec<RunTime>) {
+        if std::mem::take(&mut self.is_lost) {
+            self.charge(now, window, interrupts);
+            self.forget();
+        }
+    }
+
+    /// Charges what runs up to a moment.
+    fn charge(&mut self, now: Time, window: Window, interrupts: &mut Vec<RunTime>) {
+        let from = self.charged;
+        // Where the clock steps back, time that was charged is not charged again.
+        self.charged = Some(from.map_or(now, |from| from.max(now)));
+        let Some(from) = from.map(|from| from.max(window.begin)) else {
             return;
         };
-        self.charge(cpu, row.time);
-        if let Some(processor) = self.processors.get_mut(&cpu) {
-            processor.interrupts.clear();
-            if let Some(thread) = &mut processor.thread {
-                thread.whole = false;
+        let time = now.since(from).unwrap_or_default();
+        if let Some(top) = self.interrupts.last_mut() {
+            top.ran += time;
+            self.handlers.run += time;
+            if let Some(id) = top.id {
+                entry(interrupts, id.0).run += time;
             }
+            return;
+        }
+        match &mut self.running {
+            Running::Nobody => self.nobody += time,
+            Running::Thread(active) => active.ran += time,
+            Running::Unknown { time: unknown, .. } => *unknown += time,
+        }
+    }
+
+    /// The end of what runs is not seen.
+    fn stay_open(&mut self) {
+        if let Running::Thread(active) = &mut self.running {
+            active.whole = false;
+        }
+    }
+
+    /// What ran does so no longer; `thread` was it, if the trace tells.
+    fn leave(&mut self, thread: Option<ThreadId>, threads: &mut Vec<RunTime>) {
+        let ended = match std::mem::take(&mut self.running) {
+            Running::Nobody => return,
+            Running::Thread(active) => active,
+            Running::Unknown { named, time } => {
+                let known = match (named, thread) {
+                    (Ok(named), None) => named,
+                    (Ok(named), Some(thread)) => {
+                        named.is_none_or(|it| it == thread).then_some(thread)
+                    }
+                    (Err(()), _) => None,
+                };
+                let Some(id) = known else {
+                    self.unknown += time;
+                    return;
+                };
+                Active {
+                    id,
+                    ran: time,
+                    whole: false,
+                }
+            }
+        };
+        self.threads.entry(ended.id).or_default().1 += ended.ran;
+        let run = entry(threads, ended.id.0);
+        run.run += ended.ran;
+        if ended.whole {
+            run.end(ended.ran);
+        }
+    }
+
+    /// What ran since it is not known what runs is not known either.
+    fn forget(&mut self) {
+        if let Running::Unknown { named, time } = &mut self.running {
+            self.unknown += std::mem::take(time);
+            *named = Ok(None);
         }
     }
 }
@@ -470,7 +610,7 @@ mod tests {
     fn schedule(window: Window, batch: &Batch) -> Schedule {
         let mut schedule = Schedule::new(window);
         schedule.batch(&TraceInfo::default(), batch);
-        schedule.finish();
+        schedule.finish(&TraceInfo::default());
         schedule
     }
 
@@ -491,7 +631,7 @@ mod tests {
         assert_eq!(schedule.interrupt(InterruptId(8)).unwrap().run, Duration(3));
         assert_eq!(
             (schedule.idle(), schedule.span()),
-            (Duration(10), Duration(90))
+            (Some(Duration(10)), Duration(90))
         );
         assert_eq!(schedule.thread(ThreadId(0)), None);
         let cpus: Vec<_> = schedule.cpus().collect();
@@ -500,7 +640,7 @@ mod tests {
         };
         assert_eq!(
             (cpu.run, cpu.idle, cpu.count),
-            (Duration(80), Duration(10), 5)
+            (Duration(80), Some(Duration(10)), 5)
         );
     }
 
@@ -511,11 +651,65 @@ mod tests {
         batch.push(row(RowKind::IsrEnter, 20, Some(1)).interrupt(Some(InterruptId(7))));
         batch.push(row(RowKind::IsrExit, 30, Some(1)).interrupt(Some(InterruptId(7))));
         batch.push(row(RowKind::SwitchedOut, 50, Some(1)));
-        batch.push(row(RowKind::Other, 60, Some(1)));
+        batch.push(row(RowKind::SwitchedIn, 60, Some(2)));
         let schedule = schedule(Window::default(), &batch);
         let one = schedule.thread(ThreadId(1)).unwrap();
         assert_eq!((one.run, one.count, one.complete), (Duration(30), 0, 0));
-        assert_eq!(schedule.idle(), Duration(10));
+        assert_eq!(schedule.idle(), Some(Duration(10)));
+        assert_eq!(schedule.unknown(), Duration(0));
+    }
+
+    #[test]
+    fn without_switches_nothing_is_known_of_threads() {
+        let mut batch = Batch::default();
+        batch.push(row(RowKind::Enter, 10, Some(1)));
+        batch.push(row(RowKind::IsrEnter, 20, Some(1)).interrupt(Some(InterruptId(7))));
+        batch.push(row(RowKind::IsrExit, 30, Some(1)).interrupt(Some(InterruptId(7))));
+        // A source says so where it finds an idle task's record.
+        batch.push(row(RowKind::SwitchedOut, 50, Some(1)));
+        batch.push(row(RowKind::Other, 60, None));
+        let schedule = schedule(Window::default(), &batch);
+        assert!(schedule.has_interrupts() && !schedule.has_switches());
+        assert_eq!(schedule.thread(ThreadId(1)), None);
+        assert_eq!((schedule.idle(), schedule.unknown()), (None, Duration(40)));
+        let (_, cpu) = schedule.cpus().next().unwrap();
+        assert_eq!((cpu.run, cpu.idle), (Duration(10), None));
+    }
+
+    #[test]
+    fn two_threads_without_a_switch_between_them_leave_it_open_which_ran() {
+        let mut batch = Batch::default();
+        batch.push(row(RowKind::Enter, 10, Some(1)));
+        batch.push(row(RowKind::Enter, 20, Some(2)));
+        batch.push(row(RowKind::SwitchedOut, 30, Some(2)));
+        batch.push(row(RowKind::SwitchedIn, 30, Some(1)));
+        batch.push(row(RowKind::Other, 35, Some(1)));
+        let schedule = schedule(Window::default(), &batch);
+        assert_eq!(schedule.thread(ThreadId(2)), None);
+        assert_eq!(schedule.thread(ThreadId(1)).unwrap().run, Duration(5));
+        assert_eq!(schedule.unknown(), Duration(20));
+    }
+
+    #[test]
+    fn idle_threads_are_no_load() {
+        let mut info = TraceInfo::default();
+        let space = info.identities.add_space(kymo_event::Space::default());
+        for (tid, name) in [(0, "main"), (1, "idle 00")] {
+            let thread = info.identities.thread(space, kymo_event::Tid(tid));
+            info.identities.name_thread(thread, name);
+        }
+        let mut batch = Batch::default();
+        batch.push(row(RowKind::SwitchedIn, 0, Some(0)));
+        batch.push(row(RowKind::SwitchedOut, 10, Some(0)));
+        batch.push(row(RowKind::SwitchedIn, 10, Some(1)));
+        batch.push(row(RowKind::Other, 50, Some(1)));
+        let mut schedule = Schedule::new(Window::default());
+        schedule.batch(&info, &batch);
+        schedule.finish(&info);
+        assert_eq!(schedule.idle(), Some(Duration(40)));
+        assert_eq!(schedule.thread(ThreadId(1)).unwrap().run, Duration(40));
+        let (_, cpu) = schedule.cpus().next().unwrap();
+        assert_eq!((cpu.run, cpu.count), (Duration(10), 1));
     }
 
     #[test]
@@ -532,10 +726,14 @@ mod tests {
         batch.push(row(RowKind::SwitchedIn, 0, Some(1)));
         batch.push(row(RowKind::IsrEnter, 5, Some(1)).interrupt(Some(InterruptId(7))));
         let events = Some(3);
-        batch.push_event(event(EventKind::Gap(Gap::Discarded { events }), 10));
+        batch.push_event(event(EventKind::Gap(Gap::Discarded { events }), 5));
+        // What ran up to the next event is not known; behind that nothing is missing up to the switch.
+        batch.push(row(RowKind::Other, 12, None));
         batch.push(row(RowKind::SwitchedOut, 20, Some(1)));
-        let lossy = schedule(Window::default(), &batch);
-        let one = lossy.thread(ThreadId(1)).unwrap();
-        assert_eq!((one.run, one.complete, lossy.gaps()), (Duration(15), 0, 1));
+        batch.push(row(RowKind::SwitchedIn, 20, Some(1)));
+        let again = schedule(Window::default(), &batch);
+        let one = again.thread(ThreadId(1)).unwrap();
+        assert_eq!((one.run, one.complete, again.gaps()), (Duration(13), 0, 1));
+        assert_eq!(again.unknown(), Duration(7));
     }
 }

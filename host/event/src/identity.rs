@@ -94,6 +94,21 @@ pub struct Thread {
     pub stack: Option<Stack>,
 }
 
+/// Whether systems call an idle thread so.
+fn names_idle(name: &str) -> bool {
+    let without_number = |text: &'_ str| -> usize {
+        let text = text.trim_end_matches(|c: char| c.is_ascii_digit());
+        text.trim_end_matches(['/', ' ', '_', '-']).len()
+    };
+    let name = name.trim();
+    let (name, alone) = match name.split_once(' ') {
+        Some((processor, "IDLE")) => (processor, &["cpu"][..]),
+        _ => (name, &["idle", "idle task", "idle_task"][..]),
+    };
+    let word = name.get(..without_number(name)).unwrap_or_default();
+    alone.iter().any(|known| word.eq_ignore_ascii_case(known))
+}
+
 /// The stack of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stack {
@@ -500,6 +515,20 @@ impl Identities {
     /// The name of a thread, if it is known.
     pub fn thread_name(&self, id: ThreadId) -> Option<&str> {
         self.threads.get(id.0 as usize)?.name.as_deref()
+    }
+
+    /// Whether a thread is one that runs when no other can, by its name: `idle` (Zephyr, with several CPUs `idle 00`), `IDLE`
+    /// (FreeRTOS, `IDLE0`; RTEMS, here `IDLE/0`), `CPU0 IDLE` and `Idle_Task` (NuttX).
+    ///
+    /// Names mean that where one program has the machine to itself. The idle tasks of Linux are no threads here, and a
+    /// process calls its threads what it likes.
+    pub fn is_idle(&self, id: ThreadId) -> bool {
+        let Some(thread) = self.threads.get(id.0 as usize) else {
+            return false;
+        };
+        let firmware = |space: &Space| space.kind == SpaceKind::Firmware;
+        self.space(thread.space).is_none_or(firmware)
+            && thread.name.as_deref().is_some_and(names_idle)
     }
 
     /// The number of an interrupt on its target.

@@ -118,6 +118,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod csv;
 mod cut;
 mod end_notes;
 mod error;

@@ -44,6 +44,10 @@ pub struct Summary {
     pub shifted_ns: u64,
     /// Things that the format cannot represent: switches of threads on no known processor, mostly.
     pub left_out: u64,
+    /// Events of the input that are not in the output as events: they tell names and facts, which stand elsewhere in it.
+    pub names: u64,
+    /// Fields of events that the format has no place for; the events are there.
+    pub fields_left_out: u64,
 }
 
 impl Summary {
@@ -175,6 +179,16 @@ impl std::fmt::Display for Summary {
                 self.left_out,
                 "thing left out: this format cannot represent it",
                 "things left out: this format cannot represent them",
+            ),
+            (
+                self.names,
+                "event that tells a name or a fact, which stand with other events",
+                "events that tell names and facts, which stand with other events",
+            ),
+            (
+                self.fields_left_out,
+                "field left out: its event has no such one in this format",
+                "fields left out: their events have no such ones in this format",
             ),
         ] {
             if n != 0 {

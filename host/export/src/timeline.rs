@@ -46,7 +46,13 @@ impl<'a> View<'a> {
     /// The number of a space's process, and what it is if it is new.
     pub fn process(&mut self, info: &TraceInfo, space: SpaceId) -> (u32, Option<New>) {
         let program = &self.context.options.program;
-        self.processes.show(info, program, space)
+        let (pid, mut new) = self.processes.show(info, program, space);
+        // A picture shows times as if they were some.
+        if let Some(new) = new.as_mut().filter(|_| info.untimed) {
+            new.name
+                .push_str(" (times are made of durations, for each thread by itself)");
+        }
+        (pid, new)
     }
 
     /// When something was recorded that is shown at `time`, if that is another time.

@@ -2,6 +2,7 @@
 
 mod by;
 mod columns;
+mod csv;
 mod doubts;
 mod entry;
 mod fdd;
@@ -19,7 +20,7 @@ use kymo_analysis::schedule::Schedule;
 use kymo_analysis::statistics::Measure;
 use kymo_event::{Condition, Duration, Wanted};
 
-use crate::args::{Format, FormatArgs, InputArgs, SymbolArgs};
+use crate::args::{Format, InputArgs, SymbolArgs};
 use crate::commands::compensated;
 use crate::context::Context;
 use crate::diagnostic::Report;
@@ -52,7 +53,8 @@ EXAMPLES
   kymo report --by file trace/                     which source file took the time; also line, cpu, space, call-site
   kymo report --initcalls -n 20 boot.dat           what took a Linux kernel longest to boot
   kymo report --compensate trace/                  the times without what recording took
-  kymo report --format json trace/ | jq .self_ns   one object a line, for programs", after_long_help = columns::help())]
+  kymo report --format json trace/ | jq .self_ns   one object a line, for programs
+  kymo report --format csv trace/ > table.csv      the columns that are shown, for spreadsheets", after_long_help = columns::help())]
 pub struct Args {
     #[command(flatten)]
     input: InputArgs,
@@ -111,11 +113,23 @@ pub struct Args {
     #[command(flatten)]
     filter: FilterArgs,
 
-    #[command(flatten)]
-    format: FormatArgs,
+    /// How to print the result.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: TableFormat,
 
     #[command(flatten)]
     symbols: SymbolArgs,
+}
+
+/// How to print the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum TableFormat {
+    /// For people.
+    Text,
+    /// For programs: JSON, one object a line.
+    Json,
+    /// For spreadsheets: the columns that are shown, as comma-separated values.
+    Csv,
 }
 
 /// The sum of times.
@@ -263,12 +277,15 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         .part(&args.input, &args.symbols, &mut trace, context)?;
     if args.initcalls {
         args.filter.refuse_call_options("--initcalls")?;
-        return initcalls::run(
-            &mut trace,
-            &part,
-            (args.number, args.format.format),
-            context,
-        );
+        let format = match args.format {
+            TableFormat::Text => Format::Text,
+            TableFormat::Json => Format::Json,
+            TableFormat::Csv => {
+                return Err(Report::new("the list of initcalls is text or JSON")
+                    .help("`kymo report --initcalls --format json`"));
+            }
+        };
+        return initcalls::run(&mut trace, &part, (args.number, format), context);
     }
     let symbols = trace.symbols();
     let mut choice = Choice::of(args, columns::usual(trace.info()), "total")?;
@@ -308,7 +325,13 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         info: trace.info(),
     };
     let mut entries = rows.of_calls(&table, &bounds, choice.measure);
-    let schedule = table.schedule.as_ref().filter(|it| it.switches() > 0);
+    // Without switches nothing is known of threads; of processors, what interrupts took.
+    let tells = |schedule: &&Schedule| match args.by[..] {
+        [By::Thread] => schedule.has_switches(),
+        [By::Irq] => schedule.has_interrupts(),
+        _ => schedule.has_switches() || schedule.has_interrupts(),
+    };
+    let schedule = table.schedule.as_ref().filter(tells);
     if let Some(schedule) = schedule {
         rows.add_runs(&mut entries, schedule, &part.filter);
         let usual = match args.by.first() {
@@ -342,14 +365,15 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     });
     entries.truncate(args.number.unwrap_or(usize::MAX));
     let (out, palette) = context.out();
-    match args.format.format {
-        Format::Text => {
+    match args.format {
+        TableFormat::Text => {
             output::text(out, palette, &args.by, &choice.columns, &entries, whole)?;
             if let (Some(schedule), [By::Thread]) = (schedule, &args.by[..]) {
                 output::idle(out, schedule)?;
             }
         }
-        Format::Json => {
+        TableFormat::Csv => csv::write(out, &choice.columns, &entries, whole)?,
+        TableFormat::Json => {
             for entry in &entries {
                 output::json(out, &args.by, &choice.columns, entry, whole)?;
             }
@@ -360,9 +384,19 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             "there are no calls in this part of the trace; --by thread has the threads, `kymo show --events` all events",
         );
     }
-    if schedule.is_none() && table.schedule.is_some() {
-        context
-            .note("the trace tells of no thread switches and interrupts: times are those of calls");
+    if let Some(all) = &table.schedule
+        && (schedule.is_none() || (!all.has_switches() && args.by == [By::Cpu]))
+    {
+        let missing = match (&args.by[..], all.has_interrupts()) {
+            ([By::Irq], _) => "interrupts",
+            (_, true) => "thread switches",
+            _ => "thread switches and interrupts",
+        };
+        let times = match schedule {
+            None => "times are those of calls",
+            Some(_) => "RUN is what interrupts took",
+        };
+        context.note(format_args!("the trace tells of no {missing}: {times}"));
     }
     names.remark(identities, context);
     if let Some(compensation) = compensation {

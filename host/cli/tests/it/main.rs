@@ -11,6 +11,7 @@ mod live;
 mod metadata;
 mod other_tracers;
 mod outputs_and_terminals;
+mod recomputed;
 mod rtems;
 mod systemview;
 mod trace_cmd;

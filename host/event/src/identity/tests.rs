@@ -134,3 +134,36 @@ fn a_copy_is_told_of_spaces_that_changed_and_of_no_others() {
     copy.learn(news);
     assert_eq!(copy.spaces(), all.spaces());
 }
+
+#[test]
+fn idle_threads_are_known_by_their_names() {
+    let mut all = Identities::default();
+    let firmware = all.add_space(Space::default());
+    let kind = SpaceKind::Process;
+    let process = all.add_space(Space {
+        kind,
+        ..Space::default()
+    });
+    let names = [
+        ("idle", true),
+        ("idle 00", true),
+        ("IDLE", true),
+        ("IDLE1", true),
+        ("IDLE/3", true),
+        ("Idle_Task", true),
+        ("CPU2 IDLE", true),
+        ("idler", false),
+        ("main IDLE", false),
+        ("3", false),
+        ("", false),
+    ];
+    for (number, (name, is_idle)) in (0..).zip(names) {
+        let thread = all.thread(firmware, Tid(number));
+        assert!(!all.is_idle(thread), "it has no name");
+        all.name_thread(thread, name);
+        assert_eq!(all.is_idle(thread), is_idle, "{name:?}");
+        let thread = all.thread(process, Tid(number));
+        all.name_thread(thread, name);
+        assert!(!all.is_idle(thread), "{name:?} of a process");
+    }
+}

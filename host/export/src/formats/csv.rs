@@ -14,6 +14,7 @@ use std::io;
 use kymo_event::{Batch, Event, EventKind, Field, TraceInfo, Wanted};
 
 use crate::Summary;
+use crate::csv::cell;
 use crate::format::{Context, Destination, Format, Shape, Sink, Takes};
 use crate::json::Json;
 use crate::listing::{Listing, gap_fields, label, thread_name, whole};
@@ -147,35 +148,5 @@ fn hexadecimal(out: &mut Vec<u8>, number: u64) {
     for place in (0..digits).rev() {
         let digit = (number >> (4 * place)) as u32 & 15;
         out.extend(char::from_digit(digit, 16).map(|digit| digit as u8));
-    }
-}
-
-/// Appends a text, in quotes where it needs them, and with escapes for control characters.
-fn cell(out: &mut Vec<u8>, text: &str) {
-    let plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b',' | b'"');
-    if text.as_bytes().iter().all(plain) {
-        return out.extend_from_slice(text.as_bytes());
-    }
-    let quoted = text.contains([',', '"', '\n']);
-    if quoted {
-        out.push(b'"');
-    }
-    for character in text.chars() {
-        match character {
-            '"' => out.extend_from_slice(b"\"\""),
-            // These are plain text in a quoted cell.
-            '\n' | '\t' => out.push(character as u8),
-            _ if character.is_control() => {
-                let escape = character.escape_default();
-                out.extend(escape.map(|character| character as u8));
-            }
-            _ => {
-                let mut bytes = [0; 4];
-                out.extend_from_slice(character.encode_utf8(&mut bytes).as_bytes());
-            }
-        }
-    }
-    if quoted {
-        out.push(b'"');
     }
 }

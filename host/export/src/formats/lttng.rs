@@ -90,6 +90,8 @@ fn open<'a>(
         payload: Vec::new(),
         held: 0,
         left_out: 0,
+        renamed: 0,
+        fields_left_out: 0,
     }))
 }
 
@@ -118,7 +120,39 @@ struct Lttng<'a> {
     payload: Vec<u8>,
     held: u64,
     left_out: u64,
+    /// Events that tell names and facts.
+    renamed: u64,
+    /// Fields that the events of LTTng don't have.
+    fields_left_out: u64,
 }
+
+/// Fields of switches, wakeups, interrupts and calls that say nothing which the events of LTTng do not have, by whatever
+/// name the source has them.
+const KEPT: [&str; 23] = [
+    "prev_comm",
+    "prev_pid",
+    "prev_prio",
+    "prev_state",
+    "next_comm",
+    "next_pid",
+    "next_prio",
+    "comm",
+    "pid",
+    "prio",
+    "target_cpu",
+    "irq",
+    "vec",
+    "name",
+    "ret",
+    "data",
+    "thread_id",
+    "thread_name",
+    "task",
+    "func",
+    "ip",
+    "addr",
+    "function",
+];
 
 /// Which streams there are: one for each of the source's, by processor where its own are of threads.
 type Key = (StreamId, u32);
@@ -237,6 +271,8 @@ impl Sink for Lttng<'_> {
         fs::write(self.directory.join("metadata"), text)?;
         summary.held += self.held;
         summary.left_out += self.left_out;
+        summary.names += self.renamed;
+        summary.fields_left_out += self.fields_left_out;
         Ok(())
     }
 }
@@ -299,6 +335,17 @@ impl Lttng<'_> {
         {
             self.end_out(info, processor)?;
         }
+        let is_of_lttng = matches!(
+            event.kind,
+            EventKind::SwitchedOut
+                | EventKind::SwitchedIn
+                | EventKind::Ready { .. }
+                | EventKind::IsrEnter { .. }
+                | EventKind::IsrExit { .. }
+        );
+        if is_of_lttng && event.record {
+            self.leave_out(event, |name| KEPT.contains(&name));
+        }
         match &event.kind {
             EventKind::SwitchedOut => {
                 self.end_out(info, processor)?;
@@ -360,9 +407,19 @@ impl Lttng<'_> {
             }
             EventKind::Gap(gap) => self.gap(gap, ticks, processor),
             // What is known once is in the metadata.
-            EventKind::ThreadName { .. } | EventKind::IsrName { .. } | EventKind::Fact => Ok(()),
+            EventKind::ThreadName { .. } | EventKind::IsrName { .. } | EventKind::Fact => {
+                self.renamed += u64::from(event.record);
+                Ok(())
+            }
             _ => self.other(event, ticks, processor),
         }
+    }
+
+    /// Counts the fields of an event that are not kept.
+    fn leave_out(&mut self, event: &Event, is_kept: impl Fn(&str) -> bool) {
+        let fields = event.fields.iter();
+        let left_out = fields.filter(|field| !is_kept(&field.name)).count();
+        self.fields_left_out += left_out as u64;
     }
 
     fn write(
@@ -427,6 +484,7 @@ impl Lttng<'_> {
         let known = function.and_then(|function| info.identities.function(function));
         let address = known.and_then(|known| known.address);
         let Some(function) = function else {
+            self.leave_out(event, |name| KEPT.contains(&name));
             return self.write("func_exit", ticks, processor, |_| {});
         };
         let name = self.names.name(info, Callee::Function(function)).to_owned();
@@ -440,6 +498,7 @@ impl Lttng<'_> {
         };
         if address.is_some() || !syscalls::is_call(&name) {
             let event_name = if begins { "func_entry" } else { "func_exit" };
+            self.leave_out(event, |name| KEPT.contains(&name));
             return self.write(event_name, ticks, processor, |record| {
                 if let Some(address) = address {
                     record.long("addr", Type::Hex64, address.0);
@@ -450,6 +509,9 @@ impl Lttng<'_> {
         if !begins {
             let own = number(event, "ret").map(i64::cast_unsigned);
             let value = argument("return", 0).or(own).unwrap_or(0);
+            self.leave_out(event, |name| {
+                name == "return0" || name == syscalls::NUMBER || KEPT.contains(&name)
+            });
             return self.write(
                 &format!("syscall_exit_{name}"),
                 ticks,
@@ -459,13 +521,21 @@ impl Lttng<'_> {
                 },
             );
         }
+        let is_linux = event.fields.iter().any(|it| it.name == syscalls::NUMBER);
+        if !is_linux {
+            let known = syscalls::fields(&name).map_or(usize::MAX, <[_]>::len);
+            self.leave_out(event, |field| match field.strip_prefix("arg") {
+                Some(number) => number.parse().is_ok_and(|number: usize| number < known),
+                None => KEPT.contains(&field),
+            });
+        }
         self.write(
             &format!("syscall_entry_{name}"),
             ticks,
             processor,
             |record| {
                 // Linux names its fields itself, as LTTng does.
-                if event.fields.iter().any(|it| it.name == syscalls::NUMBER) {
+                if is_linux {
                     return syscalls::own_fields(event).for_each(|field| record.own_field(field));
                 }
                 if let Some(fields) = syscalls::fields(&name) {

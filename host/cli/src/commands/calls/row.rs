@@ -87,6 +87,8 @@ pub struct Writer<'a> {
     names: &'a Names<'a>,
     threads: ThreadNames,
     width: usize,
+    /// Whether times are made of durations, because the trace has none.
+    untimed: bool,
     line: Vec<u8>,
     text: String,
 }
@@ -108,6 +110,7 @@ impl<'a> Writer<'a> {
             names,
             width: threads.widest().clamp(6, WIDEST),
             threads,
+            untimed: info.untimed,
             line: Vec::new(),
             text: String::new(),
         }
@@ -124,6 +127,7 @@ impl<'a> Writer<'a> {
                 self.out,
                 "{heading}{:>15}  {:>WIDTH$}   {:>WIDTH$}   CPU  {:<threads$}  DEPTH  {:<13}  FUNCTION  (CALLER){heading:#}",
                 match unit::get() {
+                    TimeUnit::Nanoseconds if self.untimed => "BEGIN (made)".to_owned(),
                     TimeUnit::Nanoseconds => "BEGIN [s]".to_owned(),
                     unit => format!("[{}]", unit.suffix()),
                 },
@@ -136,9 +140,10 @@ impl<'a> Writer<'a> {
             Layout::Json => Ok(()),
             Layout::Csv => {
                 let unit = unit::get().suffix();
+                let made = if self.untimed { "made_" } else { "" };
                 writeln!(
                     self.out,
-                    "thread,thread_name,cpu,function,begin_{unit},duration_{unit},self_{unit},depth,caller,ended,doubtful"
+                    "thread,thread_name,cpu,function,begin_{made}{unit},duration_{unit},self_{unit},depth,caller,ended,doubtful"
                 )
             }
         }
@@ -241,6 +246,10 @@ impl<'a> Writer<'a> {
             .member("wall_ns", end.wall)
             .member("doubtful", end.doubt.any())
             .member("clipped", end.clipped);
+        if self.untimed {
+            // An order, and no more: the text had durations alone.
+            object.member("times_are_made", true);
+        }
         match end.callee {
             Callee::Function(id) => {
                 let function = identities.function(id);

@@ -171,7 +171,7 @@ impl Column {
     }
 
     /// What a row has in it.
-    fn value<'e>(&self, entry: &'e Entry, whole: Whole) -> Value<'e> {
+    pub fn value<'e>(&self, entry: &'e Entry, whole: Whole) -> Value<'e> {
         match self.get {
             Get::Calls(get) => get(entry, whole),
             Get::Run(get) => entry.run.as_ref().map_or(Value::None, get),
@@ -194,6 +194,15 @@ impl Column {
             Value::Share(part, whole) => percent(part, whole),
             Value::Text(text) => text.to_owned(),
             Value::None => "-".to_owned(),
+        }
+    }
+
+    /// What it is called in outputs for programs: a time's name ends in its unit.
+    pub fn member_name(&self, unit: &str) -> String {
+        let name = self.name.replace('-', "_").replace('%', "_percent");
+        match self.kind() {
+            Kind::Time => format!("{name}_{unit}"),
+            Kind::Number | Kind::Text => name,
         }
     }
 

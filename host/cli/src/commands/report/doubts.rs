@@ -35,6 +35,20 @@ impl Missing {
         }
     }
 
+    /// What was lost, overwritten packets aside.
+    pub fn what(&self) -> Option<String> {
+        Some(match (self.events, self.places) {
+            (0, 0) => return None,
+            (events, 0) => counted(events, "event"),
+            (0, places) => format!("{} of unknown size", counted(places, "gap")),
+            (events, places) => format!(
+                "{} and {} of unknown size",
+                counted(events, "event"),
+                counted(places, "gap")
+            ),
+        })
+    }
+
     /// Says what was lost, and what it can hide.
     pub fn remark(&self, bounds: &Bounds, context: &Context) {
         if self.overwritten > 0 {
@@ -44,15 +58,8 @@ impl Missing {
                 counted(self.overwritten, "packet")
             ));
         }
-        let lost = match (self.events, self.places) {
-            (0, 0) => return,
-            (events, 0) => counted(events, "event"),
-            (0, places) => format!("{} of unknown size", counted(places, "gap")),
-            (events, places) => format!(
-                "{} and {} of unknown size",
-                counted(events, "event"),
-                counted(places, "gap")
-            ),
+        let Some(lost) = self.what() else {
+            return;
         };
         match bounds.missing_calls {
             Some(0) => context.note(format_args!("lost, and in no row: {lost}")),

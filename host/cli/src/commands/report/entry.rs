@@ -53,8 +53,10 @@ pub struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     pub time: RunTime,
-    /// The time of which that is a part.
-    pub span: Duration,
+    /// The time of which that is a part; `None` of an idle thread, and where it is not known what ran.
+    pub span: Option<Duration>,
+    /// It may have run longer: in parts of the trace it is not known what ran.
+    pub at_least: bool,
     /// The number that its target gives it.
     pub number: Option<String>,
     pub priority: Option<i64>,

@@ -6,18 +6,19 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use kymo_analysis::calls::{Callee, End, Step, TrackId, TrackKind};
+use kymo_analysis::calls::{Callee, End, How, Step, TrackId, TrackKind};
 use kymo_analysis::fdd::{self, FddCall, FddRow};
 use kymo_analysis::replay::{Observer, Origin, Replay};
 use kymo_event::{Cpu, Duration, Event, EventKind, Identities, Time, Value, Wanted};
 
-use super::Args;
 use super::by::By;
-use crate::args::Format;
+use super::doubts::Missing;
+use super::{Args, TableFormat};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::input::{Events, Moment, Trace, more};
 use crate::names::Names;
+use crate::render::count::counted;
 use crate::render::escape::escaped;
 
 /// fdd's options, with its letters.
@@ -114,6 +115,9 @@ struct Gathered {
     /// As they were rebuilt, where the trace has no such records.
     rebuilt: Vec<(FddCall<Callee>, Option<u64>)>,
     tracks: HashMap<TrackId, (Option<Cpu>, Option<u64>, u64)>,
+    /// Calls that were not seen whole, which fdd does not know: rebuilt ones of which an exit or an entry is missing.
+    not_whole: u64,
+    missing: Missing,
 }
 
 /// Rebuilt calls.
@@ -148,7 +152,9 @@ impl Observer for Rebuilding<'_> {
 
 impl Gathered {
     fn end(&mut self, end: &End) {
-        let (Some(begin), Some(duration)) = (end.begin, end.wall) else {
+        let whole = matches!(end.how, How::Returned | How::Jumped) && !end.clipped;
+        let (true, Some(begin), Some(duration)) = (whole, end.begin, end.wall) else {
+            self.not_whole += 1;
             return;
         };
         let (cpu, pid, thread) = self.tracks.get(&end.track).copied().unwrap_or_default();
@@ -216,7 +222,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         return Err(Report::new("--fdd has a row for each function")
             .help("leave out --by; `kymo report --wall --by ...` has times by the wall, too"));
     }
-    if args.format.format == Format::Json {
+    if args.format != TableFormat::Text {
         return Err(Report::new("--fdd is a layout of its own")
             .help("`kymo report --wall --format json` has the same times"));
     }
@@ -240,6 +246,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         };
         let identities = &info.identities;
         for event in batch.iter() {
+            gathered.missing.add(event);
             let within = (window.begin..=window.end).contains(&event.row.time);
             if let Some(event) = event.event.filter(|_| within) {
                 gathered.record(identities, event);
@@ -247,6 +254,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         }
         if !gathered.recorded.is_empty() {
             gathered.rebuilt.clear();
+            gathered.not_whole = 0;
             return Ok(more(batch.iter().all(|it| it.row.time <= window.end)));
         }
         let mut rebuilding = Rebuilding {
@@ -264,6 +272,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         };
         replay.finish_to(info, &mut rebuilding);
     }
+    let (missing, not_whole) = (gathered.missing.what(), gathered.not_whole);
     let calls = match gathered.recorded.is_empty() {
         true => gathered.rebuilt,
         false => gathered.recorded,
@@ -290,6 +299,17 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             "the callers of {} calls were not found, so local times may be too long: they are on other processors, were \
              not recorded, or left out ({} while another call was open)",
             table.missing_callers, table.not_a_caller
+        ));
+    }
+    if not_whole > 0 {
+        context.note(format_args!(
+            "in no row, as in fdd: {} not seen from entry to exit; `kymo report --wall` has them",
+            counted(not_whole, "call")
+        ));
+    }
+    if let Some(missing) = missing {
+        context.note(format_args!(
+            "lost, and in no row: {missing}: counts and times are at least these"
         ));
     }
     names.remark(identities, context);

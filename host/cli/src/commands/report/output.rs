@@ -190,13 +190,26 @@ pub fn json(
     out.write_all(&line)
 }
 
-/// Says below a table of threads how long no thread ran.
+/// Says below a table of threads how long none ran but idle ones.
 pub fn idle(out: &mut dyn Write, schedule: &Schedule) -> std::io::Result<()> {
+    let Some(idle) = schedule.idle() else {
+        return Ok(());
+    };
     let processors = schedule.cpus().count() as u64;
     let all = Duration(schedule.span().0.saturating_mul(processors.max(1)));
-    let share = percent(schedule.idle(), all);
-    let idle = schedule.idle().with_unit();
+    let share = percent(idle, all);
+    let idle = idle.with_unit();
     let of = counted(processors, "processor");
     let span = schedule.span().with_unit();
-    writeln!(out, "\nidle {idle}, {share} % of {of} for {span}")
+    write!(out, "\nidle {idle}, {share} % of {of} for {span}")?;
+    if schedule.unknown() > Duration(0) {
+        let unknown = schedule.unknown();
+        let share = percent(unknown, all);
+        write!(
+            out,
+            "; not known what ran: {}, {share} %",
+            unknown.with_unit()
+        )?;
+    }
+    writeln!(out)
 }

@@ -197,7 +197,7 @@ impl<'s> TableReplay<'s> {
             charges.finish(info, &mut |_, _| {});
         }
         if let Some(schedule) = &mut self.schedule {
-            schedule.finish();
+            schedule.finish(info);
         }
         self.detailed(info, |replay, mut out| match &mut out {
             Out::Functions(detailed) => replay.finish_to(info, detailed),

@@ -123,7 +123,7 @@ impl Rows<'_> {
     pub fn add_runs(&self, entries: &mut Vec<Entry>, schedule: &Schedule, chosen: &Filter) {
         let identities = &self.info.identities;
         match self.by {
-            [By::Thread] => {
+            [By::Thread] if schedule.has_switches() => {
                 let numbered = (0..).zip(identities.threads());
                 for (id, thread) in numbered {
                     let Some(time) = schedule.thread(ThreadId(id)) else {
@@ -147,6 +147,8 @@ impl Rows<'_> {
                     let run = entry.run_mut();
                     run.time = *time;
                     run.number = Some(number);
+                    run.at_least = schedule.unknown() > Duration(0);
+                    run.span = (!identities.is_idle(ThreadId(id))).then_some(schedule.span());
                     (run.priority, run.stack) = (thread.priority, thread.stack);
                 }
                 let key = Key {
@@ -157,7 +159,9 @@ impl Rows<'_> {
                 let all = all.fold(RunTime::default(), |sum, time| sum.with(time));
                 if all.count > 0 && chosen.threads.is_empty() {
                     let title = || "(interrupts)".to_owned();
-                    self.row(entries, key, title).run_mut().time = all;
+                    let run = self.row(entries, key, title).run_mut();
+                    run.time = all;
+                    run.span = Some(schedule.span());
                 }
             }
             [By::Irq] => {
@@ -174,6 +178,7 @@ impl Rows<'_> {
                     let run = self.row(entries, key, name).run_mut();
                     run.time = *time;
                     run.number = Some(identities.irq(id).to_string());
+                    run.span = Some(schedule.span());
                 }
             }
             [By::Cpu] => {
@@ -183,7 +188,10 @@ impl Rows<'_> {
                         ..Key::default()
                     };
                     let name = || cpu.map_or("(unknown)".to_owned(), |cpu| cpu.to_string());
-                    self.row(entries, key, name).run_mut().time = *time;
+                    let run = self.row(entries, key, name).run_mut();
+                    run.time = *time;
+                    run.at_least = time.unknown > Duration(0);
+                    run.span = time.idle.map(|idle| time.run + idle);
                 }
             }
             _ => {}
@@ -192,9 +200,6 @@ impl Rows<'_> {
         let all = chosen.threads.is_empty();
         let took_time = |entry: &Entry| all && entry.row.self_max > Duration(0);
         entries.retain(|entry| entry.run.is_some() || took_time(entry));
-        for run in entries.iter_mut().filter_map(|entry| entry.run.as_mut()) {
-            run.span = schedule.span();
-        }
     }
 
     /// The number of a thread, as its target gives it.

@@ -1,20 +1,10 @@
-//! What a trace says of itself: the facts by which tools know a kernel trace, the clock, and which threads are idle.
+//! What a trace says of itself: the facts by which tools know a kernel trace, and the clock.
 
 use kymo_event::{Event, Time, TraceInfo};
 
 use super::classes::{ClockOf, Env};
 use super::packets::Uuid;
 use crate::format::Context;
-
-/// Whether a thread of this name is one that runs when no other can.
-pub(super) fn is_idle(name: &str) -> bool {
-    let name = name.trim();
-    let word = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let word = word.trim_end_matches(['/', ' ', '_', '-']);
-    ["idle", "swapper"]
-        .iter()
-        .any(|known| word.eq_ignore_ascii_case(known))
-}
 
 /// What tools go by to know a kernel trace of LTTng's, then where this one comes from.
 pub(super) fn environment(info: &TraceInfo, context: Context<'_>) -> Vec<(&'static str, Env)> {

@@ -4,7 +4,6 @@ use std::io;
 
 use kymo_event::{Event, ThreadId, TraceInfo, Value};
 
-use super::about::is_idle;
 use super::classes::Type;
 use super::{Lttng, Processor};
 
@@ -149,7 +148,7 @@ impl Lttng<'_> {
     /// A thread as events name it; nobody is the idle thread of the processor.
     fn actor(&mut self, info: &TraceInfo, thread: Option<ThreadId>, cpu: u32) -> Actor {
         let name = thread.and_then(|thread| info.identities.thread_name(thread));
-        let is_idle = thread.is_none() || name.is_some_and(is_idle);
+        let is_idle = thread.is_none_or(|thread| info.identities.is_idle(thread));
         let own = match (name, thread) {
             (Some(name), _) => name.to_owned(),
             (None, Some(thread)) => format!("{:#x}", info.identities.tid(thread).0),

@@ -60,7 +60,7 @@ pub static COLUMNS: [Column; 47] = [
         needs: Needs::Statistics,
         ..column("stddev", "STDDEV", "their standard deviation", |it, _| {
             let spread = it.statistic.as_ref().map(|statistic| &statistic.spread);
-            time(spread.and_then(|spread| spread.standard_deviation()))
+            spread_of(it, spread.and_then(|spread| spread.standard_deviation()))
         })
     },
     Column {
@@ -179,13 +179,16 @@ pub static COLUMNS: [Column; 47] = [
         "run",
         "RUN",
         "how long it ran, without what interrupted it",
-        |it| Value::Time(it.time.run),
+        |it| bound(it, it.time.run),
     ),
     of_run(
         "load%",
         "LOAD %",
-        "share of RUN in the time of the trace",
-        |it| Value::Share(it.time.run, it.span),
+        "share of RUN in the time of the trace, as far as it is known what ran; idle threads have none",
+        |it| {
+            it.span
+                .map_or(Value::None, |span| Value::Share(it.time.run, span))
+        },
     ),
     of_run(
         "run-min",
@@ -245,8 +248,8 @@ pub static COLUMNS: [Column; 47] = [
     of_run(
         "idle",
         "IDLE",
-        "how long a processor had nothing to do",
-        |it| Value::Time(it.time.idle),
+        "how long a processor had nothing to do but to run an idle thread",
+        |it| it.time.idle.map_or(Value::None, |idle| bound(it, idle)),
     ),
     of(By::File, "the source file"),
     of(
@@ -352,7 +355,12 @@ fn time(time: Option<Duration>) -> Value<'static> {
 
 fn percentile(entry: &Entry, percent: f64) -> Value<'static> {
     let spread = entry.statistic.as_ref().map(|statistic| &statistic.spread);
-    time(spread.and_then(|spread| spread.percentile(percent)))
+    spread_of(entry, spread.and_then(|spread| spread.percentile(percent)))
+}
+
+/// Of what is known of complete calls.
+fn spread_of(entry: &Entry, of: Option<Duration>) -> Value<'static> {
+    of.map_or(Value::None, |of| complete(entry, of))
 }
 
 fn text(text: Option<&str>) -> Value<'_> {
@@ -363,6 +371,13 @@ fn run(of: &Run, time: Duration) -> Value<'_> {
     match of.time.complete {
         0 => Value::None,
         _ => Value::Time(time),
+    }
+}
+
+fn bound(of: &Run, time: Duration) -> Value<'static> {
+    match of.at_least {
+        true => Value::AtLeast(time),
+        false => Value::Time(time),
     }
 }
 
