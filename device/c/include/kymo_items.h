@@ -72,7 +72,7 @@ typedef struct kymo_ring {
 	uint32_t packets;
 	uint16_t number;
 	uint8_t reserved_state[2];
-	uint32_t reserved_counts[9];
+	uint32_t reserved_counts[10];
 	uint8_t reserved_flags[4];
 	uint32_t reserved_time[2];
 	struct kymo_ring *reserved_next;

@@ -18,7 +18,6 @@
 //! long.
 
 use core::cell::Cell;
-use core::mem::take;
 use core::ptr::null_mut;
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -145,11 +144,23 @@ impl<T: Target> Stream<T> {
         };
         let first = Seen::now(cursor);
         let (packet, upper) = (self.buffer().begun(), self.upper());
-        let mut more = 1;
+        let Some(mut pin) = driver.apart(|| self.buffer().pin()) else {
+            driver.apart(|| self.add_discarded(1));
+            return Ok(null_mut());
+        };
+        let mut pinned = packet;
         let mut tries = Tries::default();
         while !tries.are_over::<D>() {
             let seen = Seen::now(cursor);
-            driver.apart(|| self.buffer().pin(take(&mut more)));
+            if pinned != self.buffer().begun() {
+                pinned = self.buffer().begun();
+                driver.apart(|| {
+                    if let Some(newer) = self.buffer().pin() {
+                        self.buffer().give_back(pin);
+                        pin = newer;
+                    }
+                });
+            }
             let block = Block::new::<T>(seen.at(), length);
             let done = driver.attempt(|now| {
                 // SAFETY: the cursor is ours, and the driver keeps others away.
@@ -170,7 +181,7 @@ impl<T: Target> Stream<T> {
             }
             let found = driver.room(need);
             if found != Found::Again {
-                driver.apart(|| self.buffer().unpin());
+                driver.apart(|| self.buffer().give_back(pin));
                 return match found {
                     Found::Full => Ok(null_mut()),
                     _ => Err(Shut),
@@ -179,7 +190,7 @@ impl<T: Target> Stream<T> {
         }
         driver.apart(|| {
             driver.doubt();
-            self.buffer().unpin();
+            self.buffer().give_back(pin);
             self.add_discarded(1);
         });
         Ok(null_mut())
@@ -241,7 +252,20 @@ impl<T: Target> Stream<T> {
     pub unsafe fn commit_block(&self, data: *mut u8, kind: u16) {
         // SAFETY: by this function's contract.
         unsafe { Self::name_block(data, kind) };
-        self.buffer().unpin();
+        self.buffer().unpin(data, false);
+    }
+
+    /// The same while the stream's writer may be at work; of the type [`UNFINISHED`] it stays so.
+    ///
+    /// # Safety
+    /// As of [`commit_block`](Self::commit_block).
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) unsafe fn commit_block_elsewhere(&self, data: *mut u8, kind: u16) {
+        if kind != UNFINISHED {
+            // SAFETY: by this function's contract.
+            unsafe { Self::name_block(data, kind) };
+        }
+        self.buffer().unpin(data, true);
     }
 
     /// Takes a reserved record back: wholly if nothing was recorded since. Else it stays where it is,
@@ -251,7 +275,7 @@ impl<T: Target> Stream<T> {
     /// As of [`commit_block`](Self::commit_block).
     pub unsafe fn discard_block(&self, data: *mut u8) {
         self.take_back(&Alone::at(self, self.last()), data);
-        self.buffer().unpin();
+        self.buffer().unpin(data, false);
     }
 
     /// [Commits](Self::commit_block) a record in a driver's steps, or if the type is [`UNFINISHED`]
@@ -267,7 +291,7 @@ impl<T: Target> Stream<T> {
             // SAFETY: by this function's contract.
             unsafe { Self::name_block(data, kind) };
         }
-        driver.apart(|| self.buffer().unpin());
+        driver.apart(|| self.buffer().unpin(data, false));
     }
 
     /// Stores the type of a reserved record.

@@ -30,6 +30,9 @@ use crate::sync::{AtomicU32, Ordering, add, load_acquire, store_release};
 
 #[cfg(target_has_atomic = "ptr")]
 mod left;
+mod pins;
+
+use pins::Pins;
 
 /// The packets of one stream.
 ///
@@ -60,9 +63,8 @@ pub struct Buffer<T> {
     /// The content of all packets that have been closed.
     bytes: AtomicU32,
     memory: Memory<T>,
-    /// How many records are being filled in place, and the first packet that holds one.
-    pinned: AtomicU32,
-    pinned_from: AtomicU32,
+    /// What is being filled in place.
+    pins: Pins,
     /// How many packets have been closed.
     closed: Line<AtomicU32>,
     /// How many packets a reader has taken.
@@ -139,8 +141,7 @@ impl<T: Target> Buffer<T> {
             closed: Line(AtomicU32::new(0)),
             taken: Line(AtomicU32::new(0)),
             reading: Line(Cell::new(0)),
-            pinned: AtomicU32::new(0),
-            pinned_from: AtomicU32::new(0),
+            pins: Pins::new(),
             discarded: AtomicU32::new(0),
             bytes: AtomicU32::new(0),
         }
@@ -360,55 +361,12 @@ impl<T: Target> Buffer<T> {
         }
     }
 
-    /// So many more records in the newest packet are being filled: packets from the first one on that holds
-    /// any keep their places, and are not read, until as many [`unpin`](Self::unpin). With 0 the newest packet
-    /// is that of the only one there is, if there is but one.
-    #[inline(always)]
-    pub fn pin(&self, more: u32) {
-        let pinned = self.pinned.load(Ordering::Relaxed) + more;
-        if pinned == 1 {
-            let newest = self.begun.load(Ordering::Relaxed).wrapping_sub(1);
-            // A reader may see this beside a count from before: what was filled until then is whole.
-            store_release(&self.pinned_from, newest);
-        }
-        store_release(&self.pinned, pinned);
-    }
-
-    /// A record has been filled.
-    #[inline(always)]
-    pub fn unpin(&self) {
-        let left = self.pinned.load(Ordering::Relaxed).saturating_sub(1);
-        store_release(&self.pinned, left);
-    }
-
-    /// Whether records are being filled. Anybody may ask.
-    pub fn is_pinned(&self) -> bool {
-        load_acquire(&self.pinned) != 0
-    }
-
-    /// How many packets a reader may have taken: those that have been closed, but for what is being
-    /// filled. (A record is reserved before its packet is closed, so who sees the packet closed sees
-    /// that too.)
-    fn ready(&self) -> u32 {
-        let closed = load_acquire(&self.closed);
-        if !self.is_pinned() {
-            return closed;
-        }
-        let from = load_acquire(&self.pinned_from);
-        let behind = closed.wrapping_sub(from);
-        // None of them has been closed yet, or was filled meanwhile.
-        if behind > u32::MAX / 2 { closed } else { from }
-    }
-
     /// Where the next packet goes if that place is free, where packets are not given up, or not all.
     #[inline(never)]
     fn free_start(&self, begun: u32) -> Option<u32> {
         let mode = self.mode.get();
         let free = match mode {
-            Mode::Overwrite => {
-                let from = self.pinned_from.load(Ordering::Relaxed);
-                !self.is_pinned() || begun.wrapping_sub(from) < self.places()
-            }
+            Mode::Overwrite => self.pins.oldest(begun) < self.places(),
             Mode::Stream => {
                 let taken = load_acquire(&self.taken);
                 begun.wrapping_sub(taken) < self.places()
@@ -452,7 +410,7 @@ impl<T: Target> Buffer<T> {
             if let Some(room) = self.begin(now, thread, isr_depth) {
                 self.close(room.first, now);
             }
-        } else if self.begun() != 0 {
+        } else if self.has_any() {
             let start = self.start.load(Ordering::Relaxed);
             self.memory.written(start);
             let place = self.memory.address(start);
@@ -461,9 +419,14 @@ impl<T: Target> Buffer<T> {
         }
     }
 
+    /// Whether there has been a packet.
+    fn has_any(&self) -> bool {
+        self.begun() != 0 || self.round.get()
+    }
+
     /// How many of the records that could not be written a header tells of: that of the newest packet.
     fn told(&self) -> u32 {
-        if self.begun() == 0 {
+        if !self.has_any() {
             return 0;
         }
         let newest = self.memory.address(self.start.load(Ordering::Relaxed));
@@ -473,8 +436,12 @@ impl<T: Target> Buffer<T> {
 
     /// How many places hold packets. Anybody may ask.
     pub fn used(&self) -> u32 {
-        let taken = self.taken.load(Ordering::Relaxed);
-        self.begun().wrapping_sub(taken).min(self.places())
+        let (taken, places) = (self.taken.load(Ordering::Relaxed), self.places());
+        match self.mode.get() {
+            // (Their numbers may have begun again at 0.)
+            Mode::Overwrite if self.round.get() => places,
+            _ => self.begun().wrapping_sub(taken).min(places),
+        }
     }
 
     /// How many packets are kept, and not taken.

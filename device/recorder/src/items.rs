@@ -128,8 +128,12 @@ pub struct Ring<T> {
     taken: AtomicU32,
     /// How often it has been cleared.
     clears: AtomicU32,
+    /// Where the first packet that a reader has not released lies, counted in packets. The reader's.
+    reading: Cell<u32>,
     /// Producers in assembly write here: the time of the last item is not known.
     blind: Cell<bool>,
+    /// All places have held a packet.
+    round: Cell<bool>,
     /// The time of the last item, as far as known: its lower half, and its upper one.
     last: [Cell<u32>; 2],
     /// The next ring that the recorder knows of.
@@ -146,7 +150,7 @@ unsafe impl<T> Send for Ring<T> {}
 
 /// The size that `kymo_items.h` gives to it.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Ring<()>>() == if size_of::<usize>() == 4 { 68 } else { 80 });
+const _: () = assert!(size_of::<Ring<()>>() == if size_of::<usize>() == 4 { 72 } else { 88 });
 
 /// What a ring has come to since it was last cleared. Counters wrap at 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -221,7 +225,9 @@ impl<T: Target> Ring<T> {
             closed: AtomicU32::new(0),
             taken: AtomicU32::new(0),
             clears: AtomicU32::new(0),
+            reading: Cell::new(0),
             blind: Cell::new(false),
+            round: Cell::new(false),
             last: [const { Cell::new(0) }; 2],
             next: AtomicPtr::new(null_mut()),
             target: PhantomData,
@@ -493,6 +499,8 @@ impl<T: Target> Ring<T> {
         self.discarded.store(0, Ordering::Relaxed);
         self.closed.store(0, Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);
+        self.reading.set(0);
+        self.round.set(false);
     }
 
     /// How many items have been produced since the last clear, without those that are only times.

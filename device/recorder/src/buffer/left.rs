@@ -2,7 +2,7 @@
 
 use super::{Buffer, Room};
 use crate::Target;
-use crate::sync::{Ordering, store_release};
+use crate::sync::Ordering;
 
 impl<T: Target> Buffer<T> {
     /// Of the packet that is open, or was just being closed: the room behind its last record, which ended at `at` if
@@ -22,14 +22,6 @@ impl<T: Target> Buffer<T> {
             records
         };
         Some(Room { first, end })
-    }
-
-    /// Gives up the records that are being filled, because who did that is no more; returns how many there were. They
-    /// stay unfinished.
-    pub(crate) fn give_up(&self) -> u32 {
-        let pinned = self.pinned.load(Ordering::Relaxed);
-        store_release(&self.pinned, 0);
-        pinned
     }
 
     /// Whether there is a place for the next packet.

@@ -102,14 +102,14 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     }
 
     /// Finishes a reserved record, with this type; 0 is none: it is taken back, or where something was
-    /// recorded since stays as unfinished. By the CPU that reserved it.
+    /// recorded since, or by another CPU than that which reserved it, stays as unfinished.
     ///
     /// # Safety
-    /// `data` came from [`reserve`](Self::reserve) on this CPU, is not null, and is used for the last
-    /// time.
+    /// `data` came from [`reserve`](Self::reserve), is not null, and is used for the last time.
     pub unsafe fn commit(&'static self, gate: &Gate, data: *mut u8, kind: u16) {
         let was = self.port.mask();
-        if let Some(lane) = self.lane() {
+        let holds = |lane: &&Lane<P>| lane.writer.stream().buffer().holds(data);
+        if let Some(lane) = self.lane().filter(holds) {
             // A fault's handler may have interrupted a hook.
             let again = lane.inside.load(Ordering::Relaxed);
             lane.inside.store(true, Ordering::SeqCst);
@@ -119,12 +119,15 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 unsafe { stream.commit_block(data, kind) };
             } else if again || gate.state_in_order().frozen() {
                 // Under a reader, or an interrupted hook, nothing can be taken back.
-                stream.buffer().unpin();
+                stream.buffer().unpin(data, false);
             } else {
                 // SAFETY: by this function's contract.
                 unsafe { stream.discard_block(data) };
             }
             lane.inside.store(again, Ordering::Release);
+        } else if let Some(lane) = self.lanes().iter().find(holds) {
+            // SAFETY: by this function's contract. Nobody else writes to the record while it is not finished.
+            unsafe { lane.writer.stream().commit_block_elsewhere(data, kind) };
         }
         self.port.unmask(was);
     }

@@ -274,3 +274,51 @@ fn nothing_is_recorded_behind_the_mark_that_turns_off() {
 fn turning_off_needs_the_fences() {
     explore(Some(Weak::Fence), turn_off);
 }
+
+/// A CPU reserves a record and commits it, while the host clears what was recorded.
+fn clear_beside_a_reservation(seen: &AtomicUsize) {
+    let system = System::new();
+    // Made here, before there are two.
+    let filling = Arc::new(AtomicU32::new(0));
+    filling.store(0, Ordering::Relaxed);
+    let (other, fills) = (system.clone(), filling.clone());
+    let other = loom::thread::spawn(move || {
+        other.become_cpu(1);
+        let (cpus, _) = other.lasting();
+        let data = cpus.reserve(&other.hot.gate, 4);
+        if !data.is_null() {
+            fills.store(1, Ordering::Relaxed);
+            fills.store(0, Ordering::Relaxed);
+            // SAFETY: it was reserved, and is used for the last time.
+            unsafe { cpus.commit(&other.hot.gate, data, 1) };
+        }
+    });
+    let cleared = system.handle().clear_with(|_| {
+        assert_eq!(filling.load(Ordering::Relaxed), 0, "it is being filled");
+    });
+    other.join().expect("it ends");
+    seen.fetch_or(if cleared.is_ok() { 1 } else { 2 }, Std::Relaxed);
+    let reserved = |lane: &Lane<Machine>| lane.writer.stream().is_reserved();
+    assert!(
+        !system.cpus.lanes.iter().any(reserved),
+        "nothing is held back"
+    );
+    assert!(system.handle().clear_with(|_| {}).is_ok());
+}
+
+#[test]
+fn what_is_being_filled_is_not_cleared() {
+    // Whether it was refused in some order, and done in another.
+    let seen: &'static AtomicUsize = Box::leak(Box::default());
+    explore_with(2, None, || clear_beside_a_reservation(seen));
+    assert_eq!(seen.load(Std::Relaxed), 3);
+}
+
+#[test]
+fn clearing_beside_a_reservation_needs_its_orders() {
+    for weak in [Weak::Fence, Weak::Release] {
+        explore_with(2, Some(weak), || {
+            clear_beside_a_reservation(&AtomicUsize::new(0));
+        });
+    }
+}

@@ -37,7 +37,8 @@ pub struct Cursor {
     dropped: u32,
     /// The ring's clears when this was last used.
     clears: u32,
-    reserved: u32,
+    /// Where the packet lies, counted in packets. (Its number does not say: numbers begin again at 0.)
+    place: u32,
 }
 
 /// An item with its whole time.
@@ -74,6 +75,8 @@ struct View {
     end: usize,
     /// Items lost since it was begun.
     dropped: u32,
+    /// Where it lies, counted in packets.
+    place: u32,
 }
 
 impl Cursor {
@@ -86,7 +89,7 @@ impl Cursor {
             position: 0,
             dropped: 0,
             clears: 0,
-            reserved: 0,
+            place: 0,
         }
     }
 }
@@ -100,6 +103,10 @@ impl<T: Target> Ring<T> {
             position: self.position(),
             dropped: self.dropped.load(Ordering::Relaxed),
             clears: self.clears.load(Ordering::Relaxed),
+            place: match self.content.load(Ordering::Relaxed) {
+                0 => 0,
+                content => self.behind(Self::place_at(content)),
+            },
             ..Cursor::new()
         }
     }
@@ -154,19 +161,21 @@ impl<T: Target> Ring<T> {
             };
         }
         let places = self.packets.get();
-        let oldest = view
-            .begun
-            .saturating_sub(places.saturating_sub(haste).max(1));
-        if cursor.packet < oldest {
-            cursor.packet = oldest;
+        let kept = places.saturating_sub(haste).max(1);
+        // How many packets there are from the cursor's on. Their numbers begin again at 0.
+        let mut behind = view.begun.wrapping_sub(cursor.packet);
+        if behind > kept {
+            behind = kept;
+            cursor.packet = view.begun.wrapping_sub(kept);
+            cursor.place = (view.place + places - (kept - 1)) % places.max(1);
             cursor.offset = 0;
         }
-        let start = self.place_of(cursor.packet) * Self::PACKET as u32;
-        let newest = cursor.packet.wrapping_add(1) >= view.begun;
+        let start = cursor.place * Self::PACKET as u32;
+        let newest = behind <= 1;
         let mut end = view.end;
         let mut lost = 0;
         let mut count = drained.count;
-        if cursor.packet < view.begun {
+        if behind != 0 {
             let header = self.header(start);
             if cursor.offset == 0 {
                 let before = self.word(start + Self::HEADER as u32 - 4);
@@ -200,12 +209,12 @@ impl<T: Target> Ring<T> {
                 cursor.position = cursor.position.wrapping_add(1);
             }
         }
-        let whole = cursor.packet >= view.begun || cursor.offset as usize + Self::ITEM > end;
-        let mut behind = false;
+        let whole = behind == 0 || cursor.offset as usize + Self::ITEM > end;
+        let mut more_lost = false;
         if newest && whole {
             let more = view.dropped.wrapping_sub(cursor.dropped);
-            behind = more != 0 && count > 0;
-            if !behind {
+            more_lost = more != 0 && count > 0;
+            if !more_lost {
                 lost = lost.wrapping_add(more);
                 cursor.position = cursor.position.wrapping_add(more);
                 cursor.dropped = view.dropped;
@@ -214,15 +223,16 @@ impl<T: Target> Ring<T> {
         // Nothing that was read may have been written over.
         fence(Ordering::Acquire);
         let begun = self.sequence.load(Ordering::Relaxed);
-        let kept = begun.saturating_sub(cursor.packet) <= places;
+        let kept = begun.wrapping_sub(cursor.packet) <= places;
         if !kept || self.clears.load(Ordering::Relaxed) != clears {
             return None;
         }
         drained.count = count;
         drained.lost = drained.lost.wrapping_add(lost);
-        drained.more = !(newest && whole) || behind;
+        drained.more = !(newest && whole) || more_lost;
         if whole && !newest {
-            cursor.packet += 1;
+            cursor.packet = cursor.packet.wrapping_add(1);
+            cursor.place = self.behind(cursor.place);
             cursor.offset = 0;
             return Some(true);
         }
@@ -235,8 +245,9 @@ impl<T: Target> Ring<T> {
         let content = self.content.load(Ordering::Acquire);
         let at = self.at.load(Ordering::Acquire);
         let dropped = self.dropped.load(Ordering::Acquire);
+        let memory = self.memory.load(Ordering::Relaxed);
         let end = match content {
-            OPEN => at as usize,
+            OPEN => (at as usize).wrapping_sub(memory as usize),
             // A packet is being begun.
             0 if begun != 0 => return None,
             0 => Self::HEADER,
@@ -249,12 +260,19 @@ impl<T: Target> Ring<T> {
             begun,
             end: end & (Self::PACKET - 1),
             dropped,
+            place: Self::place_at(end as u32),
         })
     }
 
-    /// The place of the packet of this number.
-    pub(super) fn place_of(&self, packet: u32) -> u32 {
-        packet % self.packets.get().max(1)
+    /// The place that an offset in the memory is in, counted in packets.
+    fn place_at(offset: u32) -> u32 {
+        offset / Self::PACKET as u32
+    }
+
+    /// The place behind another.
+    pub(super) fn behind(&self, place: u32) -> u32 {
+        let next = place + 1;
+        if next < self.packets.get() { next } else { 0 }
     }
 
     /// Reads the item at the cursor, whose time becomes the cursor's; `None` for one that is only a
@@ -285,3 +303,115 @@ impl<T: Target> Ring<T> {
 }
 
 const _: () = assert!(TIME_BITS == 22, "the C header says so");
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use kymo_wire::event::{ByteOrder, Layout, Shape, WordSize};
+    use kymo_wire::link::Mode;
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::items::{Item, Moment};
+
+    struct Machine;
+
+    impl Target for Machine {
+        const LAYOUT: Layout = Layout {
+            shape: Shape::Compact,
+            word: WordSize::Bits32,
+            order: ByteOrder::NATIVE,
+            function_shift: 0,
+        };
+    }
+
+    /// A ring of three packets, where the next one begun has this number.
+    fn ring(mode: Mode, next: u32) -> Ring<Machine> {
+        const PACKET: usize = Ring::<Machine>::PACKET;
+        let memory = vec![0u64; 4 * PACKET / 8].leak().as_mut_ptr().cast::<u8>();
+        let ring = Ring::empty();
+        // SAFETY: the memory is there for good, and aligned.
+        assert!(unsafe { ring.give(memory.wrapping_add(memory.align_offset(PACKET)), 3, 0) });
+        ring.set_mode(mode);
+        ring.sequence.store(next, Ordering::Relaxed);
+        ring.closed.store(next, Ordering::Relaxed);
+        ring.taken.store(next, Ordering::Relaxed);
+        ring
+    }
+
+    /// Produces the item of this number, and whether that was kept.
+    fn produce(ring: &Ring<Machine>, data: usize) -> bool {
+        let before = ring.figures().discarded;
+        ring.produce(data as u64, &[Item { id: 600, data }], Moment::default);
+        ring.figures().discarded == before
+    }
+
+    #[test]
+    fn draining_goes_on_where_the_numbers_of_packets_begin_again() {
+        for pause in [1, 50, 250] {
+            let ring = ring(Mode::Overwrite, u32::MAX - 3);
+            let mut cursor = ring.end();
+            let (mut next, mut lost) = (0, 0u32);
+            for data in 0..2000 {
+                produce(&ring, data);
+                if data % pause != 0 {
+                    continue;
+                }
+                let mut out = [Timed::default(); 7];
+                loop {
+                    let drained = ring.drain(&mut cursor, &mut out);
+                    lost += drained.lost;
+                    next += drained.lost as usize;
+                    for item in &out[..drained.count] {
+                        assert_eq!((item.data, item.time), (next, next as u64));
+                        next += 1;
+                    }
+                    if !drained.more {
+                        break;
+                    }
+                }
+                assert_eq!(next, data + 1, "every item is given or counted");
+            }
+            assert_eq!(lost, 0);
+            assert!(ring.figures().packets < 100, "they have begun again");
+            assert_eq!(ring.kept(), 3);
+        }
+    }
+
+    #[test]
+    fn a_slow_reader_counts_what_it_missed_across_the_turn() {
+        let ring = ring(Mode::Overwrite, u32::MAX - 3);
+        let mut cursor = ring.end();
+        (0..2000).for_each(|data| _ = produce(&ring, data));
+        let mut out = [Timed::default(); 2000];
+        let drained = ring.drain(&mut cursor, &mut out);
+        assert!(drained.lost > 1000);
+        let first = drained.lost as usize;
+        let given = &out[..drained.count];
+        assert!(given.iter().map(|item| item.data).eq(first..2000));
+    }
+
+    #[test]
+    fn packets_are_taken_in_order_where_their_numbers_begin_again() {
+        let ring = ring(Mode::Stream, u32::MAX - 3);
+        let (mut sequence, mut items) = (u32::MAX - 3, Vec::new());
+        for data in 0..2000usize {
+            assert!(produce(&ring, data));
+            while let Some(packet) = ring.next() {
+                let word = |at: usize| {
+                    u32::from_ne_bytes(*packet[at..].first_chunk().expect("it is longer"))
+                };
+                assert_eq!(word(8), sequence);
+                sequence = sequence.wrapping_add(1);
+                let content = packet.chunks_exact(Ring::<Machine>::ITEM);
+                let content = content.skip(Ring::<Machine>::HEADER / Ring::<Machine>::ITEM);
+                items.extend(content.map(|item| {
+                    u32::from_ne_bytes(*item[4..].first_chunk().expect("it is longer"))
+                }));
+                ring.release();
+            }
+        }
+        assert!(sequence < 100 && items.len() > 1500, "{}", items.len());
+        assert!(items.iter().zip(0..).all(|(item, number)| *item == number));
+    }
+}

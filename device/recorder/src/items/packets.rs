@@ -54,10 +54,12 @@ impl<T: Target> Ring<T> {
         }
         let memory = self.memory.load(Ordering::Relaxed);
         let mut place = memory;
-        if sequence != 0 {
+        // (The number may be 0 again.)
+        if self.content.load(Ordering::Relaxed) != 0 {
             place = Self::packet_of(self.at.load(Ordering::Relaxed)).wrapping_add(Self::PACKET);
             if place as usize - memory as usize >= packets as usize * Self::PACKET {
                 place = memory;
+                self.round.set(true);
             }
         }
         let dropped = self.dropped.load(Ordering::Relaxed);

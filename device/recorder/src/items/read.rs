@@ -9,9 +9,13 @@ use crate::sync::Ordering;
 impl<T: Target> Ring<T> {
     /// How many packets are kept.
     pub fn kept(&self) -> u32 {
-        self.sequence
-            .load(Ordering::Acquire)
-            .min(self.packets.get())
+        let (begun, packets) = (self.sequence.load(Ordering::Acquire), self.packets.get());
+        // (Their numbers may have begun again at 0.)
+        if self.round.get() {
+            packets
+        } else {
+            begun.min(packets)
+        }
     }
 
     /// The header of the packet at `start`.
@@ -71,12 +75,15 @@ impl<T: Target> Ring<T> {
         if n >= self.closed.load(Ordering::Acquire).wrapping_sub(taken) {
             return None;
         }
+        // (Fewer wait than there are places.)
+        let place = self.reading.get().wrapping_add(n) % self.packets.get().max(1);
         // SAFETY: closed, and the writer does not come to this place before it is released.
-        unsafe { self.place(self.place_of(taken.wrapping_add(n))) }
+        unsafe { self.place(place) }
     }
 
     /// Gives the place of the packet that [`next`](Self::next) gave back to the writer.
     pub fn release(&self) {
+        self.reading.set(self.behind(self.reading.get()));
         let taken = self.taken.load(Ordering::Relaxed);
         self.taken.store(taken.wrapping_add(1), Ordering::Release);
     }

@@ -1,16 +1,17 @@
 //! The buffer: a writer who closes packets, and a reader who takes them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering as Std};
 use std::vec;
 use std::vec::Vec;
 
 use kymo_wire::event::PacketHeader;
 use kymo_wire::link::Mode;
 
-use super::{LAYOUT, explore};
+use super::{LAYOUT, explore, explore_with};
 use crate::Target;
 use crate::buffer::{Buffer, MIN_PACKET};
-use crate::sync::{Owned, Weak};
+use crate::sync::{AtomicU32, Ordering, Owned, Weak};
 
 struct Machine;
 
@@ -133,8 +134,7 @@ fn filled() {
     let data = Arc::new(Owned::new());
     data.written();
     // What both sides share is made here, before there are two.
-    packets.buffer.pin(1);
-    packets.buffer.unpin();
+    packets.buffer.make_pins();
     let (writer, filling) = (packets.clone(), data.clone());
     let writer = loom::thread::spawn(move || {
         let buffer = &writer.buffer;
@@ -145,13 +145,13 @@ fn filled() {
             first.add(1)
         };
         let first = begin(0);
-        buffer.pin(1);
+        let pin = buffer.pin().expect("it is the first");
         buffer.close(end(first), 0);
         let second = begin(1);
         // The program fills what it reserved, commits it, and reserves another record in the next packet.
         filling.written();
-        buffer.unpin();
-        buffer.pin(1);
+        buffer.give_back(pin);
+        buffer.pin();
         buffer.close(end(second), 1);
     });
     for _ in 0..2 {
@@ -168,4 +168,61 @@ fn filled() {
 #[test]
 fn what_is_filled_in_place_is_whole_when_it_is_read() {
     explore(None, filled);
+}
+
+/// The same where another thread fills and commits the record, while the writer has reserved one in the next packet.
+fn filled_elsewhere() {
+    let packets = Packets::new(3, Mode::Stream);
+    let data = Arc::new(Owned::new());
+    data.written();
+    packets.buffer.make_pins();
+    let reserved = Arc::new(AtomicU32::new(0));
+    reserved.store(0, Ordering::Release);
+    let place = Arc::new(AtomicUsize::new(0));
+    let (writer, taken, at) = (packets.clone(), reserved.clone(), place.clone());
+    let writer = loom::thread::spawn(move || {
+        let buffer = &writer.buffer;
+        let begin = |n: u64| buffer.begin(n, 0, 0).expect("there is a place").first;
+        // SAFETY: a packet has room for a byte.
+        let end = |first: *mut u8| unsafe {
+            first.write(0);
+            first.add(1)
+        };
+        let first = begin(0);
+        buffer.pin();
+        at.store(first as usize, Std::Relaxed);
+        taken.store(1, Ordering::Release);
+        buffer.close(end(first), 0);
+        let second = begin(1);
+        buffer.pin();
+        buffer.close(end(second), 1);
+    });
+    let (other, filling) = (packets.clone(), data.clone());
+    let other = loom::thread::spawn(move || {
+        while reserved.load(Ordering::Acquire) == 0 {
+            loom::thread::yield_now();
+        }
+        filling.written();
+        let first = std::ptr::with_exposed_provenance::<u8>(place.load(Std::Relaxed));
+        other.buffer.unpin(first, true);
+    });
+    for _ in 0..2 {
+        // SAFETY: this is the only reader.
+        if unsafe { packets.buffer.next() }.is_some() {
+            data.read();
+            break;
+        }
+        loom::thread::yield_now();
+    }
+    writer.join().expect("the writer ends");
+    other.join().expect("the other one ends");
+    // The second one is still being filled, and one of them is held back.
+    // SAFETY: this is the only reader.
+    assert!(unsafe { packets.buffer.waiting(1) }.is_none());
+    assert!(packets.buffer.is_pinned());
+}
+
+#[test]
+fn what_is_finished_elsewhere_is_whole_when_it_is_read() {
+    explore_with(2, None, filled_elsewhere);
 }

@@ -54,7 +54,7 @@ impl<P: ThreadPort> Lane<P> {
         }
         // Under a reader, or an interrupted hook, nothing can be taken back.
         if again || gate.state().frozen() {
-            self.writer.stream().buffer().unpin();
+            self.writer.stream().buffer().unpin(data, false);
         } else {
             self.owned.written();
             // SAFETY: by this function's contract, and the thread is inside.

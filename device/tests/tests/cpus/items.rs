@@ -1,6 +1,8 @@
 //! Items of several CPUs, and records that a CPU fills in place.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::mpsc::sync_channel;
 
 use kymo_device_tests::ItemPacket;
 use kymo_recorder::config::FIXED;
@@ -196,4 +198,70 @@ fn a_record_is_filled_in_place_on_each_cpu() {
         let expected: Vec<_> = expected.map(|n| (9, vec![cpu as u8, n, 7])).collect();
         assert_eq!(blocks, expected, "cpu {cpu}");
     }
+}
+
+#[test]
+fn a_record_is_committed_on_another_cpu_than_it_was_reserved_on() {
+    const ROUNDS: u8 = 200;
+    let device = Device::new(START_ON | STREAM, 64);
+    let (send, receive) = sync_channel::<(usize, u8)>(3);
+    let (send, receive) = (Mutex::new(Some(send)), Mutex::new(receive));
+    let taken = Mutex::new(Vec::new());
+    let take = || {
+        let mut bytes = taken.lock().expect("nobody panics");
+        let push = |_, packet: &[u8]| bytes.extend_from_slice(packet);
+        device.cpus.take_packets(device.gate, push)
+    };
+    let reserve = || loop {
+        let data = device.cpus.reserve(device.gate, 3);
+        // Where there is no room the reader comes soon.
+        if !data.is_null() {
+            return data;
+        }
+        std::thread::yield_now();
+    };
+    device.run(|cpu| match cpu {
+        0 => {
+            let send = send.lock().expect("nobody panics").take();
+            let send = send.expect("one CPU sends");
+            for number in 0..ROUNDS {
+                // Several are open at a time, in more than two packets now and then.
+                let sent = send.send((reserve() as usize, number));
+                sent.expect("somebody receives");
+                (0..60).for_each(|value| device.marker(value));
+            }
+        }
+        1 => {
+            let receive = receive.lock().expect("nobody panics");
+            while let Ok((data, number)) = receive.recv() {
+                let data = std::ptr::with_exposed_provenance_mut::<u8>(data);
+                let kind = if number % 4 == 0 { 0 } else { 9 };
+                // SAFETY: three bytes were reserved, and are used for the last time.
+                unsafe {
+                    data.copy_from_nonoverlapping([1, number, 7].as_ptr(), 3);
+                    device.cpus.commit(device.gate, data, kind);
+                }
+                device.marker(number.into());
+                take();
+            }
+        }
+        _ => {}
+    });
+    while take() != 0 {}
+    let bytes = taken.into_inner().expect("nobody panics");
+    let trace = packets(&bytes, Machine::LAYOUT, 0x1000);
+    let numbers: Vec<u8> = of(&trace, 0)
+        .into_iter()
+        .filter_map(|(_, kind)| match kind {
+            Kind::Block { kind: 9, data } => Some(data[1]),
+            _ => None,
+        })
+        .collect();
+    // The last ones may be in the packet that is open.
+    let expected: Vec<u8> = (0..ROUNDS).filter(|number| number % 4 != 0).collect();
+    assert!(numbers.len() > 100, "{numbers:?}");
+    assert!(expected.starts_with(&numbers), "{numbers:?}");
+    let lane = device.cpus.lanes().first().expect("a lane");
+    let stream = lane.writer().stream();
+    assert!(!stream.is_reserved(), "nothing is held back any more");
 }

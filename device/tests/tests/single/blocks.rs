@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use kymo_device_tests::{Layouts, Random};
+use kymo_recorder::config::STREAM;
 use kymo_recorder::link::Control;
 use kymo_wire::link::Mode;
 
@@ -251,6 +252,49 @@ fn in_stream_mode_the_reader_waits_for_what_is_being_filled() {
     let kinds: Vec<Kind> = first.records.into_iter().map(|it| it.kind).collect();
     assert!(kinds.contains(&block(4, b"wait")));
     assert!(next().is_some());
+}
+
+#[test]
+fn records_that_overlap_without_end_hold_nothing_back_for_ever() {
+    // So many are open at a time, each over more than a packet.
+    for open in 1..6 {
+        let device = Device::new(Config {
+            flags: START_ON | STREAM,
+            ..config(24, 256)
+        });
+        let buffer = device.single.writer().stream().buffer();
+        let mut taken = Vec::new();
+        let mut records = std::collections::VecDeque::new();
+        for number in 0..200u8 {
+            let data = device.reserve(1);
+            device.fill(data, &[number]);
+            records.push_back((data, number));
+            for value in 0..40 {
+                device.hook(Event::Marker(value));
+            }
+            if records.len() == open {
+                let (data, number) = records.pop_front().expect("there are some");
+                device.commit(data, 1 + u16::from(number));
+            }
+            // SAFETY: this is the only reader, and each is released once.
+            while let Some(packet) = unsafe { buffer.next() } {
+                taken.extend_from_slice(packet);
+                // SAFETY: as above.
+                unsafe { buffer.release() };
+            }
+        }
+        let taken = packets(&taken, Small::LAYOUT, 0x1000);
+        let kinds = taken.iter().flat_map(|packet| &packet.records);
+        let blocks = kinds.filter_map(|record| match &record.kind {
+            Kind::Block { kind, data } => Some((*kind, data[0])),
+            _ => None,
+        });
+        let blocks: Vec<_> = blocks.collect();
+        assert!(blocks.len() > 150, "{open} open: {}", blocks.len());
+        let whole = |(kind, number): &(u16, u8)| *kind == 1 + u16::from(*number);
+        assert!(blocks.iter().all(whole), "none is taken before it is whole");
+        assert_eq!(device.lost(), 0, "{open} open");
+    }
 }
 
 #[test]
