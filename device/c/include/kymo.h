@@ -159,12 +159,18 @@ typedef struct kymo_config {
 	 * and give the symbol that you put before it. On Linux NULL does. */
 	const void *build_id_note;
 
+#if !defined(__linux__) && (defined(__arm__) || defined(__riscv))
+	/* These libraries mask the interrupts of one processor, which does not keep another off: of several let one run
+	 * instrumented code, or nothing that is recorded is whole. (Named so that to ask for more does not compile.) */
+	uint32_t only_one_cpu;
+#else
 	/* Several processors that run one program (AArch64): how many, at most 16; 0 is 1. Then `buffer`
 	 * holds cpu_count buffers of buffer_size bytes, one after the other, aligned to 128 as they are
 	 * (buffer_size is a multiple of 128; of one CPU, neither matters); there is no profile table, but
 	 * of one CPU; and every CPU calls kymo_cpu_start() once. `clock`, if any, is called by each CPU
 	 * for itself. */
 	uint32_t cpu_count;
+#endif
 } kymo_config_t;
 
 /* You define this one. */

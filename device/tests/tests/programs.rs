@@ -565,4 +565,16 @@ fn the_header_says_the_same_on_a_32_bit_machine() {
     };
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
+    // Several processors would come between each other's records: to ask for them does not compile.
+    let output = Command::new(compiler)
+        .args(["-mcpu=cortex-m3", "-mthumb", "-fsyntax-only", "-I"])
+        .arg(device().join("c/include"))
+        .arg(device().join("tests/programs/two_cpus.c"))
+        .output()
+        .expect("it ran before");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && errors.contains("cpu_count"),
+        "{errors}"
+    );
 }

@@ -90,6 +90,8 @@ faults! {
     Unprivileged = 20 "unprivileged" "threads that run unprivileged must not be instrumented: they cannot mask interrupts";
     /// There are more CPUs than the library was built for.
     Cpus = 21 "cpu_count" "must be at most 16";
+    /// Several CPUs are wanted of a library that is for one.
+    OneCpu = 22 "only_one_cpu" "cpu_count must be 0 or 1 with this library";
 }
 
 /// The greatest [`function_shift`](crate::event::Layout::function_shift).

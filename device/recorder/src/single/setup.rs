@@ -66,6 +66,9 @@ impl<P: SinglePort + 'static> Single<P> {
         if config.version != CONFIG_VERSION {
             return Err(Fault::Version.of(config.version as usize));
         }
+        if config.cpu_count > 1 {
+            return Err(Fault::OneCpu.of(config.cpu_count as usize));
+        }
         let turn = match config.clock {
             _ if !config.counter.is_null() => 0,
             Some(_) if (8..=32).contains(&config.clock_bits) => 2 << (config.clock_bits - 1),

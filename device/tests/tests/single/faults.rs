@@ -27,7 +27,7 @@ fn a_wrong_configuration_records_nothing_and_is_reported_for_what_it_is() {
         }
     };
     type Wrong = fn(&mut Config);
-    let wrong: [(Config, Wrong, Fault, usize); 16] = [
+    let wrong: [(Config, Wrong, Fault, usize); 17] = [
         (good(), |it| it.version = 99, Fault::Version, 99),
         (
             good(),
@@ -48,6 +48,7 @@ fn a_wrong_configuration_records_nothing_and_is_reported_for_what_it_is() {
         (good(), |it| it.metadata_size = 3, Fault::MetadataSize, 3),
         (good(), |it| it.function_shift = 8, Fault::FunctionShift, 8),
         (good(), |it| it.clock_hz = 0, Fault::ClockHz, 0),
+        (good(), |it| it.cpu_count = 2, Fault::OneCpu, 2),
         (
             table(),
             |it| it.slots = std::ptr::null_mut(),
