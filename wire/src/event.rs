@@ -422,6 +422,12 @@ pub enum MetadataType {
     ImagePath = 8,
     /// An image has been found to be unloaded: `word image`.
     ImageUnloaded = 9,
+    /// The target's clock compared with its periodic tick: a [`TickCheck`](crate::clock_check::TickCheck). The
+    /// target brings it up to date in its place.
+    TickCheck = 10,
+    /// The target's clock compared with a host's: a [`HostCheck`](crate::clock_check::HostCheck), which that host
+    /// adds.
+    HostCheck = 11,
 }
 
 impl MetadataType {
@@ -437,6 +443,8 @@ impl MetadataType {
             7 => Some(Self::Image),
             8 => Some(Self::ImagePath),
             9 => Some(Self::ImageUnloaded),
+            10 => Some(Self::TickCheck),
+            11 => Some(Self::HostCheck),
             _ => None,
         }
     }

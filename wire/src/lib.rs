@@ -14,6 +14,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod clock_check;
 pub mod cost;
 pub mod event;
 pub mod items;

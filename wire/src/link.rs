@@ -51,6 +51,10 @@
 //! nothing more is sent. The buffer stays in stream mode and keeps what was not acknowledged;
 //! the next `stream on` goes on with it.
 //!
+//! `time` is answered by `ticks=`, what the clock shows. A target whose program calls `kymo_tick()` says behind
+//! that how the clock compares with it ([`TickCheck`](crate::clock_check::TickCheck)): `tick_hz=`, how many calls
+//! came (`tick_count=`), and how far the clock went in that time (`tick_clock=`).
+//!
 //! To tell the target the time of day, the host asks `time` a few times, takes the answer that came
 //! back soonest, and says `wall_clock` with what its own clock showed half-way between question and
 //! answer; half of that round trip is how wrong it may be.

@@ -28,6 +28,7 @@ use core::cell::Cell;
 use core::mem::offset_of;
 use core::sync::atomic::AtomicUsize;
 
+use kymo_wire::clock_check::TickCheck;
 use kymo_wire::event::Cause;
 use kymo_wire::link::{Mode, SetupError};
 
@@ -109,6 +110,8 @@ struct Shared<P> {
     flush_since: Cell<u64>,
     /// Events of CPUs that have no lane (yet).
     homeless: AtomicU32,
+    /// The number of the CPU whose tick is compared with the clock, and 1; 0: none has ticked.
+    ticking: AtomicU32,
     /// Guards setting up, turning on and off, metadata, trigger and stopper. Who waits for it inside
     /// a lane is [`turning`](Lane::turning).
     lock: Lock,
@@ -168,6 +171,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 flushing: Cell::new(false),
                 flush_since: Cell::new(0),
                 homeless: AtomicU32::new(0),
+                ticking: AtomicU32::new(0),
                 lock: Lock::new(),
                 polling: Lock::new(),
                 reading: Lock::new(),
@@ -465,11 +469,9 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             if lane.changes.get() != gate.changes() && !gate.state_in_order().frozen() {
                 lane.begin(gate.changes());
             }
-            if let Some(clock) = lane.function.get() {
-                // SAFETY: the program gives a function that may be called from any context.
-                lane.clock.advance(unsafe { clock() });
-                lane.clock.tick();
-            }
+            let now = lane.now_in_order(&self.port);
+            lane.clock.tick();
+            self.compare_tick(lane, now);
         });
         if gate.state().frozen() || self.shared.link.is_streaming() {
             let now = self.time();
@@ -482,6 +484,37 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 .polling
                 .try_with(|| self.shared.link.tick(now, ticks, &handle));
         }
+    }
+
+    /// Compares the clock with the tick of one CPU: the first that has one.
+    fn compare_tick(&self, lane: &Lane<P>, now: u64) {
+        let metadata = &self.shared.metadata;
+        if self.is_ticking(lane) && metadata.tick(now) {
+            // A reader may have the lock, and wait for this CPU.
+            self.shared.lock.try_with(|| metadata.record_tick(now));
+        }
+    }
+
+    /// Whether a CPU is the one whose tick is compared with the clock, which it is if there is none yet.
+    fn is_ticking(&self, lane: &Lane<P>) -> bool {
+        let this = u32::from(lane.writer.stream().buffer().cpu()) + 1;
+        let before =
+            self.shared
+                .ticking
+                .compare_exchange(0, this, Ordering::Relaxed, Ordering::Relaxed);
+        before.is_ok() || before == Err(this)
+    }
+
+    /// How the clock compares up to `now` with the tick, if it is this CPU's that is compared.
+    fn tick_check(&self, now: u64) -> Option<TickCheck> {
+        let was = self.port.mask();
+        let ours = self.lane().is_some_and(|lane| {
+            let ours = u32::from(lane.writer.stream().buffer().cpu()) + 1;
+            [0, ours].contains(&self.shared.ticking.load(Ordering::Relaxed))
+        });
+        let check = self.shared.metadata.tick_check(now).filter(|_| ours);
+        self.port.unmask(was);
+        check
     }
 
     /// Forgets events. Nothing happens while a dump or stream is being read.

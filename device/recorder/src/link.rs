@@ -416,7 +416,15 @@ fn obey(
             stream.acknowledge(piece, control);
             return Ok(false);
         }
-        Command::Time => _ = said.word("ticks", control.now()),
+        Command::Time => {
+            let now = control.now();
+            said.word("ticks", now);
+            if let Some(check) = control.tick_check(now) {
+                said.word("tick_hz", check.hz.into())
+                    .word("tick_count", check.count.into())
+                    .word("tick_clock", check.clock);
+            }
+        }
         Command::WallClock {
             ticks,
             ns,

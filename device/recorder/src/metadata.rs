@@ -13,6 +13,7 @@ use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 
+use kymo_wire::clock_check::TickCheck;
 #[cfg(feature = "cost")]
 use kymo_wire::cost::{Measure, Measured};
 use kymo_wire::event::{
@@ -33,6 +34,9 @@ const LEAST_BYTES: u32 = 128;
 
 /// The longest name that is kept, in bytes; the rest is cut off.
 pub const MAX_NAME: usize = 64;
+
+/// After how many ticks a stream sends how they compare with the clock.
+const FIRST_CHECK: u32 = 16;
 
 /// The longest fact behind its times, in words of 32 bits: type and length, a number, and a text.
 const FACT: usize = 3 + MAX_NAME / 4;
@@ -59,6 +63,35 @@ struct Packet<T> {
     writers: Cell<u8>,
     /// The header stays as it is, for a reader.
     sealed: Cell<bool>,
+    /// How the clock compares with the periodic tick.
+    check: Check,
+}
+
+/// How the clock compares with the periodic tick. (It lies here because the memory is the program's: who gives
+/// none has nothing to be told.)
+#[derive(Debug)]
+struct Check {
+    /// Where its record's value is; 0: there is none.
+    at: Cell<u32>,
+    /// How many ticks there are in a second.
+    hz: Cell<u32>,
+    /// The time of the first tick, or of set-up before that.
+    from: LongCell,
+    /// How many ticks there were.
+    ticks: Cell<u32>,
+    /// How often a reader that has the packet should have it again because of this.
+    news: AtomicU32,
+}
+
+impl Check {
+    /// How it is at `now`.
+    fn at(&self, now: u64) -> TickCheck {
+        TickCheck {
+            clock: now.wrapping_sub(self.from.get()),
+            count: self.ticks.get().saturating_sub(1),
+            hz: self.hz.get(),
+        }
+    }
 }
 
 impl<T: Target> Metadata<T> {
@@ -134,6 +167,13 @@ impl<T: Target> Metadata<T> {
             taken: Cell::new(header),
             writers: Cell::new(0),
             sealed: Cell::new(false),
+            check: Check {
+                at: Cell::new(0),
+                hz: Cell::new(0),
+                from: LongCell::new(now),
+                ticks: Cell::new(0),
+                news: AtomicU32::new(0),
+            },
         };
         // SAFETY: the packet is as long as that, and there is room for what is known of it behind it.
         unsafe {
@@ -194,6 +234,68 @@ impl<T: Target> Metadata<T> {
         self.add(MetadataType::Clock, now, 0, text);
     }
 
+    /// Compares the clock from `now` on with a periodic tick that comes `hz` times a second; the record of that has
+    /// the time `begin`. For one context at a time, which nobody interrupts, as all about the tick.
+    #[inline(never)]
+    pub fn compare_tick(&self, now: u64, begin: u64, hz: u32) {
+        let Some(Packet { check, taken, .. }) = self.kept() else {
+            return;
+        };
+        let none = TickCheck {
+            hz,
+            ..TickCheck::default()
+        };
+        let before = taken.get();
+        self.add(
+            MetadataType::TickCheck,
+            begin,
+            0,
+            &none.encode(T::LAYOUT.order),
+        );
+        if taken.get() != before {
+            check.at.set(before + Self::HEADER as u32);
+        }
+        check.hz.set(hz);
+        check.from.set(now);
+    }
+
+    /// The tick came at `now`. Whether that is to be [recorded](Self::record_tick): often at first and ever more
+    /// seldom, for what a crash leaves in memory, and for a stream.
+    #[inline(never)]
+    pub fn tick(&self, now: u64) -> bool {
+        let Some(check) = self.kept().map(|packet| &packet.check) else {
+            return false;
+        };
+        let ticks = check.ticks.get().wrapping_add(1);
+        // (It begins again where the count does.)
+        if ticks <= 1 {
+            check.from.set(now);
+        }
+        check.ticks.set(ticks);
+        check.hz.get() != 0 && (ticks - 1).is_power_of_two()
+    }
+
+    /// How the clock compares with the tick up to `now`; `None` if there is none.
+    pub fn tick_check(&self, now: u64) -> Option<TickCheck> {
+        let check = self.kept().map(|packet| packet.check.at(now));
+        check.filter(|check| check.hz != 0)
+    }
+
+    /// Records that, in its place.
+    #[inline(never)]
+    pub fn record_tick(&self, now: u64) {
+        if let (Some(packet), Some(check)) = (self.kept(), self.tick_check(now))
+            && packet.check.at.get() != 0
+            && !packet.sealed.get()
+        {
+            let value = check.encode(T::LAYOUT.order);
+            packet.memory.put(packet.check.at.get(), &value);
+            if check.count >= FIRST_CHECK {
+                add(&packet.check.news, 1);
+            }
+        }
+    }
+
     /// Whether what recording costs may be told. Names are worth more than that: it is left out where
     /// it would take more than a third of the memory.
     #[cfg(feature = "cost")]
@@ -217,7 +319,10 @@ impl<T: Target> Metadata<T> {
             return 0;
         };
         let written = load_acquire(&packet.written);
-        written.wrapping_add(self.discarded()).max(1)
+        written
+            .wrapping_add(self.discarded())
+            .wrapping_add(packet.check.news.load(Ordering::Relaxed))
+            .max(1)
     }
 
     /// Counts facts that could not be written for another reason than room, or events of threads
@@ -237,6 +342,8 @@ impl<T: Target> Metadata<T> {
             MetadataType::IsrName => 4,
             MetadataType::Clock
             | MetadataType::BuildId
+            | MetadataType::TickCheck
+            | MetadataType::HostCheck
             | MetadataType::Cost
             | MetadataType::Measured => 0,
         }

@@ -10,7 +10,8 @@ use kymo_recorder::hot::Hot;
 use kymo_recorder::link::check_receiver;
 use kymo_recorder::single::Single;
 use kymo_recorder::{Edge, Event, Target};
-use kymo_wire::event::MetadataType;
+use kymo_wire::clock_check::TickCheck;
+use kymo_wire::event::{ByteOrder, MetadataType};
 use kymo_wire::link::{DUMP_TIMEOUT_MS, Identity, Mode};
 use kymo_wire::profile::{Entry, TableHeader};
 
@@ -206,6 +207,77 @@ fn the_target_says_who_and_how_it_is() {
     );
     let line = device.line("identify\r");
     assert_eq!(Identity::parse(&line).map(|i| i.mode), Some(Mode::Fixed));
+}
+
+#[test]
+fn the_target_compares_its_clock_with_the_tick() {
+    // The tick comes 100 times a second; the clock says that 10 times as much passes.
+    let with_tick = Config {
+        tick_hz: 100,
+        ..config(16, 1024)
+    };
+    let device = Device::new(with_tick);
+    device.single.port().step.set(0);
+    device.call(0x1100);
+    device.passes(50);
+    let said = |device: Device| {
+        let (ok, text) = device.frame("time");
+        assert!(ok);
+        let behind = text.split_once(" tick_hz=").map(|(_, behind)| behind);
+        behind.unwrap_or_default().to_owned()
+    };
+    assert_eq!(said(device), "100 tick_count=0 tick_clock=50000");
+    let recorded = |device: Device| {
+        let mut host = Host::default();
+        host.hear(&device.talk(&Host::command(1, "dump_trace")).concat());
+        device.frame("done");
+        let packets = packets(&host.dump(), Mock::<Small>::LAYOUT, 0x1000);
+        let values = packets[0]
+            .records
+            .iter()
+            .filter_map(|record| match &record.kind {
+                Kind::Metadata { kind: 10, value } => Some(value.clone()),
+                _ => None,
+            });
+        let values: Vec<_> = values.collect();
+        assert_eq!(values.len(), 1, "it has one place");
+        TickCheck::decode(ByteOrder::Little, &values[0])
+    };
+    let expected = |clock, count| {
+        Some(TickCheck {
+            clock,
+            count,
+            hz: 100,
+        })
+    };
+    assert_eq!(recorded(device), expected(50_000, 0));
+    for _ in 0..21 {
+        device.passes(100);
+        device.single.tick(device.hot, device.config);
+    }
+    assert_eq!(said(device), "100 tick_count=20 tick_clock=2000000");
+    assert_eq!(recorded(device), expected(2_000_000, 20));
+    // What a debugger finds without being announced is from a while ago.
+    for _ in 21..=40 {
+        device.passes(100);
+        device.single.tick(device.hot, device.config);
+    }
+    // SAFETY: nobody writes.
+    let memory = unsafe {
+        std::slice::from_raw_parts(
+            device.config.metadata.cast::<u8>(),
+            device.config.metadata_size as usize,
+        )
+    };
+    let value = expected(3_200_000, 32).unwrap().encode(ByteOrder::Little);
+    assert!(memory.windows(value.len()).any(|found| found == value));
+    // A counter that stands still.
+    for _ in 0..100 {
+        device.single.tick(device.hot, device.config);
+    }
+    assert_eq!(said(device), "100 tick_count=140 tick_clock=4000000");
+    let without = Device::new(config(16, 1024));
+    assert_eq!(said(without), "", "without a tick there is nothing to say");
 }
 
 #[test]

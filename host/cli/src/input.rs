@@ -15,7 +15,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use kymo_event::{Batch, Time, TraceInfo, Wanted};
-use kymo_link::Dump;
 use kymo_read::kymo::{self, MemoryDump};
 use kymo_read::{OpenError, OpenOptions, ReadError, Source};
 use kymo_symbols::{Program, Symbols};
@@ -26,7 +25,7 @@ use crate::commands::profile::is_kept_table;
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::mapping;
-use crate::recording;
+use crate::recording::{self, Captured};
 use crate::render::unit;
 use crate::rescue::{Rescue, is_empty_dump};
 use crate::span::has_time;
@@ -161,8 +160,8 @@ impl Trace {
         };
         recording::check(&live)?;
         let symbols = Arc::new(symbols.load(&trace_info(&live.identity), context)?);
-        let dump = recording::fetch(&mut live, context)?;
-        Self::of_dump(live.name(), dump, symbols, wanted)
+        let captured = recording::fetch(&mut live, context)?;
+        Self::of_dump(live.name(), captured, symbols, wanted, context)
     }
 
     /// The trace in what a target sent; if that is not all that it had, the
@@ -172,10 +171,12 @@ impl Trace {
     /// When there is no trace in it.
     pub fn of_dump(
         name: String,
-        dump: Dump,
+        captured: Captured,
         symbols: Arc<Symbols>,
         wanted: Wanted,
+        context: &Context,
     ) -> Result<Self, Report> {
+        let Captured { dump, host } = captured;
         let incomplete = incomplete(&dump);
         let (identity, options) = (
             dump.identity,
@@ -185,12 +186,15 @@ impl Trace {
             },
         );
         let source = kymo::open_dump(&identity, dump.bytes, &dump.missing, &name, &options);
-        let source =
+        let mut source =
             source.map_err(|error| incomplete.clone().unwrap_or_else(|| refused(&error)))?;
-        Ok(Self {
+        kymo::add_host_check(source.info_mut(), host);
+        let trace = Self {
             incomplete,
             ..Self::with_symbols(name, source, symbols)
-        })
+        };
+        trace.remark_read(0, context);
+        Ok(trace)
     }
 
     /// The trace in the dumps of a target that runs Zephyr's own instrumentation; if those are not all

@@ -3,7 +3,10 @@
 //! `kymo trace` fetches it, and so does every subcommand whose input turns out to be a target: all of
 //! them say the same of what could not be recorded or did not fit.
 
-use kymo_link::{Dump, Status};
+use kymo_event::ClockCheck;
+use kymo_link::{ClockReading, Dump, Status};
+use kymo_read::kymo::{clock_checks, host_check_packet};
+use kymo_wire::clock_check::HostCheck;
 use kymo_wire::link::Identity;
 
 use crate::context::Context;
@@ -22,17 +25,55 @@ pub fn check(live: &Live) -> Result<(), Report> {
         .help("it may keep a table of functions: `kymo profile`"))
 }
 
+/// What a live target had recorded.
+pub struct Captured {
+    /// Its packets.
+    pub dump: Dump,
+    /// How its clock compares with this computer's.
+    pub host: Option<HostCheck>,
+}
+
+impl Captured {
+    /// The packets as they are kept: with what this computer knows of the target's clock behind them.
+    pub fn into_kept(mut self) -> Dump {
+        let dump = &mut self.dump;
+        if let Some(check) = &self.host {
+            let packet = host_check_packet(&dump.identity, &dump.bytes, check);
+            dump.bytes.extend(packet);
+        }
+        self.dump
+    }
+}
+
 /// Fetches all that a target has recorded. Says on stderr what is to know before it is looked at.
 ///
 /// # Errors
 /// When nothing of it arrived; a part of it is a [`Dump`] too
 /// ([`incomplete`](crate::target::incomplete)).
-pub fn fetch(live: &mut Live, context: &Context) -> Result<Dump, Report> {
+pub fn fetch(live: &mut Live, context: &Context) -> Result<Captured, Report> {
     // Asked before the dump: while it is sent, new events are discarded on purpose.
     let status = live.target.status().map_err(explain)?;
+    // (A target that cannot tell the time has a recording all the same.)
+    let reading = live.target.read_clock().ok();
     let dump = live.fetch(What::Trace, context)?;
+    let mut host = None;
+    if dump.is_whole()
+        && !dump.bytes.is_empty()
+        && let Some(reading) = reading
+        && let Ok((_, check)) = live.target.compare_clock(&reading)
+    {
+        host = check;
+    }
     remark(&dump.identity, &status, context);
-    Ok(dump)
+    Ok(Captured { dump, host })
+}
+
+/// What a target's clock comes to beside its periodic tick and this computer's clock, since it was read.
+pub fn compare(live: &mut Live, reading: &ClockReading) -> Vec<ClockCheck> {
+    match live.target.compare_clock(reading) {
+        Ok((now, host)) => clock_checks(live.identity.clock_hz, now.tick, host),
+        Err(_) => Vec::new(),
+    }
 }
 
 /// Says what is to know of a capture before it is looked at.

@@ -3,6 +3,7 @@
 //! Nothing here reads a trace or decides what to show; given the same values it writes the same
 //! bytes.
 
+pub mod clock;
 pub mod count;
 pub mod duration;
 pub mod escape;

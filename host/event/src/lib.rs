@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod clock_check;
 mod cost;
 mod digits;
 mod event;
@@ -22,6 +23,7 @@ mod units;
 mod wall;
 
 pub use batch::{Batch, EventRef, Row, RowKind, Run, Wanted};
+pub use clock_check::{ClockCheck, ClockReference, ClockVerdict};
 pub use cost::{Recorded, RecordingCost};
 pub use digits::{push_number, push_three, three};
 pub use event::{ClockGap, Event, EventKind, Gap, RecordingCause};

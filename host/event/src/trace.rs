@@ -1,7 +1,8 @@
 //! What is known of a trace as a whole.
 
 use crate::{
-    Addr, Cpu, Identities, RecordingCost, SpaceId, StreamId, ThreadId, Time, TimeUnit, WallClock,
+    Addr, ClockCheck, Cpu, Identities, RecordingCost, SpaceId, StreamId, ThreadId, Time, TimeUnit,
+    WallClock,
 };
 
 /// A trace, before (and, for what only its end can tell, after) its events are read.
@@ -24,6 +25,9 @@ pub struct TraceInfo {
     pub wall_clock: Option<WallClock>,
     /// What was done to the times of processors whose clocks differ; empty if nothing was.
     pub clock_corrections: Vec<ClockCorrection>,
+    /// What the target's clock was compared with, where it is one whose rate the target states; `None` of other
+    /// traces.
+    pub clock_checks: Option<Vec<ClockCheck>>,
     /// Whether the clock may step back while events are recorded ([`Gap::TimeBackward`](crate::Gap)), as
     /// some sources' clocks do; where it is known to go on only, that is false.
     pub steps_back: bool,

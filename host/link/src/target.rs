@@ -1,5 +1,6 @@
 //! The conversation with a target: who are you, do this, send that.
 
+mod clock;
 mod fetch;
 mod recognise;
 mod stream;
@@ -16,6 +17,7 @@ use crate::splitter::{Piece, Splitter};
 use crate::transport::{self, Transport};
 use crate::zephyr;
 use crate::{Address, Cancel, Dump, LinkError, Progress, ReplyError, Sets, Status};
+pub use clock::ClockReading;
 pub use recognise::Device;
 use stream::Receiving;
 pub use stream::{Next, Stream, Told};

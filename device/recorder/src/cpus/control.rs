@@ -1,5 +1,6 @@
 //! Holding all CPUs off, reading what they recorded, and what the link may ask.
 
+use kymo_wire::clock_check::TickCheck;
 use kymo_wire::link::{Identity, Mode};
 
 use super::lane::READER_PATIENCE_MS;
@@ -153,6 +154,11 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
 
     fn hz(&self) -> u64 {
         self.cpus.hz(self.config)
+    }
+
+    fn tick_check(&self, now: u64) -> Option<TickCheck> {
+        self.ready().ok()?;
+        self.cpus.tick_check(now)
     }
 
     fn identity(&self) -> Identity {

@@ -131,6 +131,9 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             unsafe { metadata.set_up(config.metadata.cast(), config.metadata_size, now)? };
             metadata.build_id(now, build_id_of(config));
             metadata.clock(now, self.hz(config), self.clock_bits(config));
+            if config.tick_hz != 0 {
+                metadata.compare_tick(now, now, config.tick_hz);
+            }
         }
         let built = |function: Option<Function>| function.map_or(0, |function| function as usize);
         let sets = retained(config)

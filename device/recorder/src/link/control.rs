@@ -3,6 +3,7 @@
 //! The link knows commands, frames and pieces; what there is to send, and what it means to turn
 //! recording on, is the business of each driver (one processor, several, threads of a process).
 
+use kymo_wire::clock_check::TickCheck;
 use kymo_wire::link::{CommandError, Identity, Mode, SetupError};
 
 use crate::encode::Figures;
@@ -107,6 +108,11 @@ pub trait Control {
     fn now(&self) -> u64;
     /// Ticks a second.
     fn hz(&self) -> u64;
+    /// How the clock compares up to `now` with the program's periodic tick; `None` without one.
+    fn tick_check(&self, now: u64) -> Option<TickCheck> {
+        let _ = now;
+        None
+    }
     /// Who this is.
     fn identity(&self) -> Identity;
     /// How it is.

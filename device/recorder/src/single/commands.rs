@@ -49,6 +49,9 @@ impl<P: SinglePort + 'static> Single<P> {
         let Some(was) = self.come_in() else { return };
         let now = self.now();
         self.clock.tick();
+        if self.metadata.tick(now) {
+            self.metadata.record_tick(now);
+        }
         let far = distance::<P>(low::<P>(now), hot.cursor.last.get()) > FAR;
         if far || self.clock.doubtful() {
             hot.cursor.close();

@@ -1,5 +1,6 @@
 //! What the link may ask of the recorder of one processor.
 
+use kymo_wire::clock_check::TickCheck;
 use kymo_wire::link::{Identity, Mode};
 
 use super::{Single, SinglePort, Wish};
@@ -53,6 +54,10 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
 
     fn hz(&self) -> u64 {
         self.config.clock_hz
+    }
+
+    fn tick_check(&self, now: u64) -> Option<TickCheck> {
+        self.single.metadata.tick_check(now)
     }
 
     fn identity(&self) -> Identity {
@@ -148,6 +153,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
             let now = single.now();
             single.writer.stream().seal();
             single.rings.work(Work::Seal, || now);
+            single.metadata.record_tick(now);
             single.metadata.seal(true);
             single.port.link().frozen_at.set(now);
         });

@@ -95,7 +95,7 @@ impl<P: SinglePort + 'static> Single<P> {
         // SAFETY: as above.
         unsafe { self.writer.set_up(config) };
         // The clock can be read from here on. It begins where the counter stands.
-        self.advance();
+        let now = self.advance();
         stream.set_mode(mode(config));
         if config.slot_count != 0 && !cfg!(feature = "profile") {
             return Err(Fault::ProfileLeftOut.of(config.slot_count as usize));
@@ -122,6 +122,9 @@ impl<P: SinglePort + 'static> Single<P> {
             }
             self.metadata.build_id(0, build_id);
             self.metadata.clock(0, rate.hz, rate.bits());
+            if rate.tick_hz != 0 {
+                self.metadata.compare_tick(now, 0, rate.tick_hz);
+            }
         }
         let built = |function: Option<Function>| function.map_or(0, |function| function as usize);
         let sets = retained(config).load(build_id).unwrap_or(Retained {

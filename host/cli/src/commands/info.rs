@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use kymo_event::{
-    Batch, ClockCorrection, Date, Duration, FunctionId, InterruptKind, RowKind, Space, SpaceKind,
-    StreamInfo, TimeUnit, TraceCounts, TraceInfo, Wanted,
+    Batch, ClockCheck, ClockCorrection, Date, Duration, FunctionId, InterruptKind, RowKind, Space,
+    SpaceKind, StreamInfo, TimeUnit, TraceCounts, TraceInfo, Wanted,
 };
 use kymo_export::json::{Object, list};
 use kymo_read::{ReadError, Source, StreamSummary, Summary};
@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::input::{self, Refused, Trace, hex};
 use crate::names::carries_names;
+use crate::render::clock::{Checks, checked};
 use crate::render::count::counted;
 use crate::render::duration::Seconds;
 use crate::render::escape::escaped;
@@ -182,7 +183,9 @@ impl Facts<'_> {
             line("build id", &hex(build_id))?;
         }
         if let Some(hz) = info.clock_hz {
-            line("clock", &format_args!("{hz} ticks a second"))?;
+            let checks = info.clock_checks.as_deref();
+            let checked = checks.map_or(String::new(), |checks| format!(", {}", checked(checks)));
+            line("clock", &format_args!("{hz} ticks a second{checked}"))?;
         }
         if let Some(counts) = self.counts() {
             line("packets", &counts.packets)?;
@@ -353,6 +356,11 @@ impl Facts<'_> {
                 })
             })
             .member("clock_hz", info.clock_hz);
+        if let Some(checks) = &info.clock_checks {
+            object
+                .member("clock_verdict", ClockCheck::overall(checks).name())
+                .member("clock_checks", Checks(checks));
+        }
         if !info.about.is_empty() {
             object.with("about", |out| {
                 let mut about = Object::begin(out);

@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use kymo_event::Addr;
+use kymo_event::{Addr, ClockCheck};
 use kymo_link::{Sets, Status, zephyr};
 use kymo_symbols::Symbols;
 use kymo_wire::event::{ByteOrder, Form};
@@ -15,6 +15,8 @@ use crate::args::{Format, FormatArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::input::hex;
+use crate::recording;
+use crate::render::clock::{Checks, checked};
 use crate::render::count::counted;
 use crate::render::escape::escaped;
 use crate::render::json::Object;
@@ -50,14 +52,33 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         Either::Kymo(live) => live,
         Either::Zephyr(live) => return zephyr(args, *live, context),
     };
+    // A target that cannot tell the time is asked for the rest all the same.
+    let reading = live.target.read_clock().ok();
     let status = live.target.status().map_err(explain)?;
     let sets = live.target.sets().map_err(explain)?;
     let symbols = args.symbols.load(&trace_info(&live.identity), context)?;
+    let checks = reading.map_or(Vec::new(), |reading| {
+        recording::compare(&mut live, &reading)
+    });
     let (out, _) = context.out();
     let name = live.name();
     match args.format.format {
-        Format::Text => text(out, &name, &live.identity, &status, sets, &symbols)?,
-        Format::Json => json(out, &name, &live.identity, &status, sets, &symbols)?,
+        Format::Text => text(
+            out,
+            &name,
+            &live.identity,
+            (&status, &checks),
+            sets,
+            &symbols,
+        )?,
+        Format::Json => json(
+            out,
+            &name,
+            &live.identity,
+            (&status, &checks),
+            sets,
+            &symbols,
+        )?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -137,7 +158,7 @@ fn text(
     out: &mut dyn Write,
     name: &str,
     identity: &Identity,
-    status: &Status,
+    (status, checks): (&Status, &[ClockCheck]),
     sets: Sets,
     symbols: &Symbols,
 ) -> io::Result<()> {
@@ -166,8 +187,10 @@ fn text(
     line(
         "clock",
         format!(
-            "{} Hz, a counter of {} bits, {sure}",
-            identity.clock_hz, identity.clock_bits
+            "{} Hz, a counter of {} bits, {sure}; {}",
+            identity.clock_hz,
+            identity.clock_bits,
+            checked(checks)
         ),
     )?;
     let streams = counted(identity.streams.into(), "stream");
@@ -286,7 +309,7 @@ fn json(
     out: &mut dyn Write,
     name: &str,
     identity: &Identity,
-    status: &Status,
+    (status, checks): (&Status, &[ClockCheck]),
     sets: Sets,
     symbols: &Symbols,
 ) -> io::Result<()> {
@@ -306,6 +329,8 @@ fn json(
     object.member("clock_hz", identity.clock_hz)?;
     object.member("clock_bits", identity.clock_bits)?;
     object.member("sure_clock", can.sure_clock)?;
+    object.member("clock_verdict", ClockCheck::overall(checks).name())?;
+    object.member("clock_checks", Checks(checks))?;
     object.member("streams", identity.streams)?;
     object.member("buffer_bytes", identity.buffer_bytes)?;
     object.member("packet_bytes", identity.packet_bytes)?;

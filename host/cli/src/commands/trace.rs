@@ -303,8 +303,14 @@ fn live(
         let longest = args.wait.unwrap_or(USUAL_WAIT_SECONDS);
         live.wait_for_capture(Duration::from_secs(longest), context)?;
     }
-    let dump = recording::fetch(&mut live, context)?;
+    let captured = recording::fetch(&mut live, context)?;
     let name = live.name();
+    if let Output::Show | Output::Export(..) = output {
+        let wanted = wanted(args, output);
+        let mut trace = Trace::of_dump(name, captured, symbols, wanted, context)?;
+        return show_or_export(args, output, &mut trace, context);
+    }
+    let dump = captured.into_kept();
     let recording = kymo::Dump {
         identity: &dump.identity,
         bytes: &dump.bytes,
@@ -314,10 +320,7 @@ fn live(
     let result = match output {
         Output::Directory(path) => directory(path, &recording, &symbols, context),
         Output::Raw(path) => raw(path, &recording, context),
-        Output::Show | Output::Export(..) => {
-            let mut trace = Trace::of_dump(name, dump, symbols, wanted(args, output))?;
-            return show_or_export(args, output, &mut trace, context);
-        }
+        Output::Show | Output::Export(..) => Ok(ExitCode::SUCCESS),
     };
     match incomplete(&dump) {
         // Why pieces are missing says more than that they are.

@@ -6,10 +6,11 @@
 //! there. All other commands work meanwhile too: the pieces that come while an answer is waited for are
 //! taken in.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use kymo_wire::link::Command;
 
+use super::clock::ClockReading;
 use super::{Incoming, Target, protocol, refused};
 use crate::LinkError;
 use crate::reply::Words;
@@ -157,36 +158,12 @@ impl Target {
     /// # Errors
     /// As [`command`](Self::command), and [`LinkError::Protocol`].
     pub fn tell_time(&mut self) -> Result<Told, LinkError> {
-        let mut best: Option<(Duration, u64, Duration)> = None;
-        for _ in 0..TIME_QUESTIONS {
-            let request = self.next_request();
-            // In this order: then the target's answer was given at most `half` before or behind the
-            // middle, however long this thread is held up between any two of these lines.
-            let asked = Instant::now();
-            let wall = SystemTime::now();
-            self.send(request, Command::Time)?;
-            let deadline = asked + self.timeouts.reply;
-            let Some(text) = self.reply(request, Command::Time, deadline)? else {
-                continue;
-            };
-            let half = asked.elapsed() / 2;
-            let ticks = Words(&text).number("ticks");
-            let ticks = ticks.map_err(|source| protocol(Command::Time, source))?;
-            // A clock before 1970 tells nothing that is worth recording.
-            let since = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
-            if best.is_none_or(|(least, ..)| half < least) {
-                best = Some((half, ticks, since + half));
-            }
-        }
-        let Some((half, ticks, ns)) = best else {
-            return Err(LinkError::TimedOut {
-                command: Command::Time.to_string(),
-                waited: self.timeouts.reply * TIME_QUESTIONS,
-            });
-        };
+        let ClockReading {
+            ticks, wall, half, ..
+        } = self.ask_clock(TIME_QUESTIONS)?;
         let told = Told {
             ticks,
-            ns: u64::try_from(ns.as_nanos()).unwrap_or(u64::MAX),
+            ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
             uncertainty: u32::try_from(half.as_nanos()).unwrap_or(u32::MAX),
         };
         let Told {

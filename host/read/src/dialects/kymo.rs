@@ -328,7 +328,9 @@ impl Dialect {
                 | MetadataType::Clock
                 | MetadataType::Image
                 | MetadataType::ImagePath
-                | MetadataType::ImageUnloaded => EventKind::Fact,
+                | MetadataType::ImageUnloaded
+                | MetadataType::TickCheck
+                | MetadataType::HostCheck => EventKind::Fact,
             },
         )
     }

@@ -15,6 +15,7 @@
 //! without writing it anywhere first; [`RawFile`] gives the dump in a raw file, to be written as a
 //! trace directory.
 
+mod clock_checks;
 mod clocks;
 mod describe;
 mod feed;
@@ -40,6 +41,7 @@ mod tail;
 mod ticks;
 mod write;
 
+pub use clock_checks::{add_host_check, clock_checks, host_check_packet};
 pub(crate) use describe::is_native;
 pub(crate) use images::MovedImages;
 pub use live::Live;

@@ -12,7 +12,9 @@
 //! is a walk along the records without reading them.
 
 use kymo_ctf::metadata::Clock;
-use kymo_event::{ClockCorrection, Cpu, Moment, Time, WallClock};
+use kymo_event::{
+    ClockCheck, ClockCorrection, ClockReference, ClockVerdict, Cpu, Moment, Time, WallClock,
+};
 use kymo_wire::event::{EventId, Layout};
 
 use super::feed::Input;
@@ -138,6 +140,38 @@ impl Moments {
             });
         }
         self.0.push(recorded);
+    }
+
+    /// How the clock compares with the time of day. That may be set while it records: where a clock is right, it is
+    /// so over all moments between which that did not happen.
+    fn check(&self) -> Option<ClockCheck> {
+        let by = |one: &Recorded, other: &Recorded| {
+            let own = other.moment.time.0.saturating_sub(one.moment.time.0);
+            let wall = other.moment.unix_ns.saturating_sub(one.moment.unix_ns);
+            let worth = |recorded: &Recorded| match recorded.uncertainty {
+                0 => SUPPOSED_NS,
+                uncertainty => uncertainty,
+            };
+            let uncertainty = worth(one).saturating_add(worth(other));
+            ClockCheck::by_clock(
+                ClockReference::TimeOfDay,
+                own as f64,
+                wall as f64,
+                uncertainty as f64,
+            )
+        };
+        let in_step =
+            |one: &Recorded, other: &Recorded| WallClock::in_step(one.moment, other.moment);
+        let runs = self.0.chunk_by(in_step);
+        let checks =
+            runs.filter_map(|run| Some(by(run.first()?, run.last().filter(|_| run.len() > 1)?)));
+        let agrees = |check: &ClockCheck| check.verdict() == ClockVerdict::Agrees;
+        checks.into_iter().find(agrees).or_else(|| {
+            let [first, .., last] = &self.0[..] else {
+                return None;
+            };
+            Some(by(first, last))
+        })
     }
 
     fn moments(&self) -> impl Iterator<Item = Moment> {
@@ -297,6 +331,8 @@ pub(super) struct Clocks {
     pub(super) said: Vec<ClockCorrection>,
     /// What is to be corrected, stream by stream.
     pub(super) corrections: Vec<Option<Correction>>,
+    /// How the clock compares with the time of day, where there are two moments.
+    pub(super) check: Option<ClockCheck>,
 }
 
 impl Clocks {
@@ -314,9 +350,12 @@ impl Clocks {
             // The threads of a process have one clock.
             let all = streams.iter().flat_map(|(.., moments)| moments.moments());
             clocks.wall = WallClock::new(all);
+            let moments = streams.iter().map(|(.., moments)| moments);
+            clocks.check = moments.filter_map(Moments::check).next();
             return clocks;
         };
         clocks.wall = WallClock::new(theirs.moments());
+        clocks.check = theirs.check();
         let theirs = theirs.last_run();
         for ((kind, number, moments), correction) in streams.iter().zip(&mut clocks.corrections) {
             let own = moments.last_run();

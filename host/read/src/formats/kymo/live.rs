@@ -21,6 +21,7 @@ use kymo_wire::event::{Layout, METADATA_STREAM, PacketHeader};
 use kymo_wire::packet::EVENT_STREAM;
 
 use super::Identity;
+use super::clock_checks::keep;
 use super::clocks::{Clocks, Correction, Moments};
 use super::describe::{Description, Unusable, check_version};
 use super::feed::{Input, Notes, PacketNote};
@@ -312,7 +313,8 @@ impl Live {
         };
         self.names_stream = Some(id);
         let stream = || Stream::new(&self.plan, id, kind, input.clone());
-        let moved = read_names(&mut self.info, stream(), &self.dialect);
+        let (moved, checks) = read_names(&mut self.info, stream(), &self.dialect);
+        keep(&mut self.info, checks.checks(self.dialect.clock_hz, 0));
         self.dialect.moved = moved;
         let mut stream = Stream::new(&self.plan, id, kind, input.clone());
         let mut count = 0;

@@ -18,6 +18,7 @@ use kymo_wire::event::{MetadataType, PacketHeader};
 use kymo_wire::link::Identity;
 use kymo_wire::packet::EVENT_STREAM;
 
+use super::clock_checks::{CheckFacts, keep};
 use super::clocks::{Clocks, Moments};
 use super::describe::{Description, Unusable, check_version};
 use super::feed::Input;
@@ -107,6 +108,8 @@ struct Heads {
     events: bool,
     /// Whether none begins before the end of the one in front of it. No record lies outside of its packet's times.
     in_order: bool,
+    /// The first begin and the last end, in ticks.
+    span: Option<(u64, u64)>,
 }
 
 impl Heads {
@@ -117,6 +120,7 @@ impl Heads {
             Self {
                 events: true,
                 in_order: true,
+                span: None,
             },
             0,
         );
@@ -134,6 +138,8 @@ impl Heads {
             }
             heads.events &= input.number.is_some() || header.stream == EVENT_STREAM;
             heads.in_order &= header.begin >= end;
+            let (first, last) = heads.span.unwrap_or((header.begin, header.end));
+            heads.span = Some((first.min(header.begin), last.max(header.end)));
             end = header.end;
         }
         heads
@@ -161,6 +167,7 @@ impl NativeSource {
             wall,
             said,
             corrections,
+            check,
         } = clocks(plan, &inputs);
         let origin = origin.map(|unix_ns| Moment {
             time: Time(0),
@@ -169,6 +176,8 @@ impl NativeSource {
         info.wall_clock = wall.or_else(|| WallClock::new(origin));
         info.clock_corrections = said;
         info.in_order = true;
+        let mut facts = CheckFacts::default();
+        let mut spans = Vec::new();
         let mut lanes = Vec::new();
         for (index, (part, correction)) in (0..).zip(inputs.into_iter().zip(corrections)) {
             let Part {
@@ -180,12 +189,15 @@ impl NativeSource {
             let id = StreamId(index);
             if kind == StreamKind::Metadata {
                 let names = Stream::new(plan, id, kind, input.clone());
-                dialect.moved = read_names(&mut info, names, &dialect);
+                (dialect.moved, facts) = read_names(&mut info, names, &dialect);
             }
             info.streams.push(stream);
             let is_usual = matches!(kind, StreamKind::Cpu | StreamKind::Thread);
             let heads = Heads::of(&input);
             info.in_order &= heads.in_order && correction.is_none();
+            if kind != StreamKind::Metadata {
+                spans.extend(heads.span);
+            }
             let lane = if is_usual && dialect.wanted < Wanted::Everything && heads.events {
                 Lane::Rows(Box::new(RowStream::new(id, kind, input, correction)))
             } else {
@@ -198,6 +210,11 @@ impl NativeSource {
             };
             lanes.push(lane);
         }
+        let first = spans.iter().map(|(first, _)| *first).min();
+        let last = spans.iter().map(|(_, last)| *last).max();
+        let span = last.zip(first).map_or(0, |(last, first)| last - first);
+        let checks = facts.checks(dialect.clock_hz, span);
+        keep(&mut info, checks.into_iter().chain(check).collect());
         // When the first event of each comes is not known yet.
         let order = (0..lanes.len()).map(|index| Reverse((Time(i64::MIN), index)));
         Self {
@@ -297,13 +314,15 @@ fn clocks(plan: &Plan, parts: &[Part]) -> Clocks {
 }
 
 /// Reads the names of threads and interrupts into the identities, the files that were in memory, what recording
-/// costs, and the build id if nothing else told it. Gives what those files share.
+/// costs, and the build id if nothing else told it. Gives what those files share, and what the clock was compared
+/// with.
 pub(super) fn read_names(
     info: &mut TraceInfo,
     mut stream: Stream,
     dialect: &Dialect,
-) -> MovedImages {
+) -> (MovedImages, CheckFacts) {
     let mut images = ImageFacts::default();
+    let mut checks = CheckFacts::default();
     while let Some(event) = stream.next(dialect, &mut info.identities, &mut |_, _| {}) {
         match event.kind {
             // A later one of the same kind takes the place of an earlier one.
@@ -323,6 +342,7 @@ pub(super) fn read_names(
                 {
                     if *kind != MetadataType::BuildId as u64 {
                         images.add(dialect.layout, *kind, value, event.time);
+                        checks.add(dialect.layout, *kind, value);
                     } else if info.build_id.is_none() {
                         info.build_id = Some(value.clone());
                         if let Some(space) = info.identities.space_mut(dialect.space) {
@@ -340,7 +360,7 @@ pub(super) fn read_names(
     {
         space.mappings = mappings;
     }
-    moved
+    (moved, checks)
 }
 
 /// Opens a dump that is in memory, as it came from a target: `missing` are the parts of `bytes`

@@ -1,0 +1,118 @@
+//! A target's clock, read from afar, and compared with this computer's.
+
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use kymo_wire::clock_check::{HostCheck, TickCheck};
+use kymo_wire::link::Command;
+
+use super::{Target, protocol};
+use crate::LinkError;
+use crate::reply::Words;
+
+/// How often the clock is asked for to compare it, to have one answer that came back soon.
+const QUESTIONS: u32 = 3;
+
+/// How much longer than an answer takes lies between two readings that are compared, so that the rate is known to a
+/// few parts in a hundred.
+const APART: u32 = 40;
+
+/// The least and the greatest time that is waited for that.
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// What a target's clock showed.
+#[derive(Clone, Copy, Debug)]
+pub struct ClockReading {
+    /// Its ticks.
+    pub ticks: u64,
+    /// How it compares with the program's periodic tick, if the target says.
+    pub tick: Option<TickCheck>,
+    /// When that was.
+    at: Instant,
+    /// The same since 1970 UTC.
+    pub(super) wall: Duration,
+    /// By how much both may be wrong, either way.
+    pub(super) half: Duration,
+}
+
+impl Target {
+    /// Reads the target's clock: the best of so many answers.
+    pub(super) fn ask_clock(&mut self, questions: u32) -> Result<ClockReading, LinkError> {
+        let mut best: Option<ClockReading> = None;
+        for _ in 0..questions {
+            let request = self.next_request();
+            // In this order: then the target's answer was given at most `half` before or behind the
+            // middle, however long this thread is held up between any two of these lines.
+            let asked = Instant::now();
+            let wall = SystemTime::now();
+            self.send(request, Command::Time)?;
+            let deadline = asked + self.timeouts.reply;
+            let Some(text) = self.reply(request, Command::Time, deadline)? else {
+                continue;
+            };
+            let half = asked.elapsed() / 2;
+            let words = Words(&text);
+            let ticks = words.number("ticks");
+            let ticks = ticks.map_err(|source| protocol(Command::Time, source))?;
+            // A clock before 1970 tells nothing that is worth recording.
+            let since = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+            if best.is_none_or(|best| half < best.half) {
+                best = Some(ClockReading {
+                    ticks,
+                    tick: tick_check(&words),
+                    at: asked + half,
+                    wall: since + half,
+                    half,
+                });
+            }
+        }
+        best.ok_or_else(|| LinkError::TimedOut {
+            command: Command::Time.to_string(),
+            waited: self.timeouts.reply * questions,
+        })
+    }
+
+    /// Reads the target's clock, to be compared later.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command), and [`LinkError::Protocol`].
+    pub fn read_clock(&mut self) -> Result<ClockReading, LinkError> {
+        self.identity()?;
+        self.ask_clock(QUESTIONS)
+    }
+
+    /// Reads the clock again and compares how far it went with this computer's clock; `None` if it went back. Waits
+    /// where the two readings would be too close to each other.
+    ///
+    /// # Errors
+    /// As [`read_clock`](Self::read_clock).
+    pub fn compare_clock(
+        &mut self,
+        first: &ClockReading,
+    ) -> Result<(ClockReading, Option<HostCheck>), LinkError> {
+        let apart = (first.half * APART).clamp(SHORTEST, LONGEST);
+        thread::sleep(apart.saturating_sub(first.at.elapsed()));
+        let second = self.ask_clock(QUESTIONS)?;
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let check = second
+            .ticks
+            .checked_sub(first.ticks)
+            .map(|clock| HostCheck {
+                clock,
+                ns: ns(second.at.saturating_duration_since(first.at)),
+                uncertainty: ns(first.half + second.half),
+            });
+        Ok((second, check))
+    }
+}
+
+/// How the clock compares with the periodic tick, if a reply says so.
+fn tick_check(words: &Words<'_>) -> Option<TickCheck> {
+    let number = |key| words.number(key).ok();
+    Some(TickCheck {
+        clock: number("tick_clock")?,
+        count: number("tick_count")?.try_into().ok()?,
+        hz: number("tick_hz")?.try_into().ok()?,
+    })
+}

@@ -1,0 +1,125 @@
+//! What a recording tells of its target's clock: comparisons with the periodic tick, and with a host's clock.
+
+use kymo_event::{ClockCheck, ClockReference, ClockVerdict, TraceInfo};
+use kymo_wire::clock_check::{HostCheck, TickCheck};
+use kymo_wire::event::{
+    ByteOrder, EventId, Layout, METADATA_STREAM, MetadataType, OTHER_BYTES, PacketHeader, Shape,
+};
+use kymo_wire::packet::EVENT_STREAM;
+
+use super::Identity;
+use super::packets::{Piece, Pieces};
+
+/// The comparisons that stand in the packet of names.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CheckFacts {
+    tick: Option<TickCheck>,
+    host: Option<HostCheck>,
+}
+
+impl CheckFacts {
+    /// Takes a fact of this type and value.
+    pub(super) fn add(&mut self, layout: Layout, kind: u64, value: &[u8]) {
+        if kind == MetadataType::TickCheck as u64 {
+            self.tick = TickCheck::decode(layout.order, value);
+        } else if kind == MetadataType::HostCheck as u64 {
+            self.host = HostCheck::decode(layout.order, value);
+        }
+    }
+
+    /// What they come to, for a clock of so many ticks a second. The trace goes over `span` of its ticks.
+    pub(super) fn checks(self, clock_hz: u64, span: u64) -> Vec<ClockCheck> {
+        let mut tick = self.tick;
+        if let Some(tick) = &mut tick
+            && tick.count == 0
+        {
+            // The target had no occasion to say how long it has waited.
+            tick.clock = tick.clock.max(span);
+        }
+        clock_checks(clock_hz, tick, self.host)
+    }
+}
+
+/// What comparisons of a clock of so many ticks a second come to.
+pub fn clock_checks(
+    clock_hz: u64,
+    tick: Option<TickCheck>,
+    host: Option<HostCheck>,
+) -> Vec<ClockCheck> {
+    let tick = tick.map(|tick| ClockCheck::by_tick(clock_hz, tick.hz, tick.clock, tick.count));
+    let host = host.map(|host| {
+        let own = host.clock as f64 * 1e9 / clock_hz.max(1) as f64;
+        let (ns, uncertainty) = (host.ns as f64, host.uncertainty as f64);
+        ClockCheck::by_clock(ClockReference::Host, own, ns, uncertainty)
+    });
+    tick.into_iter().chain(host).collect()
+}
+
+/// Adds what a host found of the clock of the target that a trace was just fetched from.
+pub fn add_host_check(info: &mut TraceInfo, host: Option<HostCheck>) {
+    let mut checks = info.clock_checks.take().unwrap_or_default();
+    checks.extend(clock_checks(info.clock_hz.unwrap_or(0), None, host));
+    keep(info, checks);
+}
+
+/// Keeps what a trace's clock was compared with, and remarks on what is wrong.
+pub(super) fn keep(info: &mut TraceInfo, checks: Vec<ClockCheck>) {
+    for check in &checks {
+        if check.verdict() == ClockVerdict::Differs {
+            let hz = info.clock_hz.unwrap_or(0);
+            let remark = format!(
+                "times may be wrong: the target's clock ({hz} Hz as it is configured) {check}"
+            );
+            if !info.remarks.contains(&remark) {
+                info.remarks.push(remark);
+            }
+        }
+    }
+    info.clock_checks = Some(checks);
+}
+
+/// A packet of names that says how the target's clock compares with this computer's, to be put behind the packets
+/// of a dump.
+pub fn host_check_packet(identity: &Identity, bytes: &[u8], check: &HostCheck) -> Vec<u8> {
+    let layout = identity.layout;
+    let (mut sequence, mut clock) = (0, 0);
+    for piece in Pieces::new(layout, bytes, &[]).heads_only() {
+        if let Piece::Packet(packet) = piece
+            && packet.header.cpu == METADATA_STREAM
+        {
+            sequence += 1;
+            // It has no time of its own: it must not be later than what was recorded.
+            clock = packet.header.end;
+        }
+    }
+    let value = check.encode(layout.order);
+    let head = layout.header_bytes();
+    let content = (head + OTHER_BYTES + 4 + value.len()) as u32 * 8;
+    let header = PacketHeader {
+        stream: EVENT_STREAM,
+        flags: 0,
+        isr_depth: 0,
+        cpu: METADATA_STREAM,
+        sequence,
+        discarded: 0,
+        begin: clock,
+        end: clock,
+        content_bits: content,
+        packet_bits: content,
+        thread: 0,
+    };
+    let mut packet = vec![0; head];
+    header.write(layout, &mut packet);
+    let mut put = |value: u64, bytes: usize| match layout.order {
+        ByteOrder::Little => packet.extend(value.to_le_bytes().iter().take(bytes)),
+        ByteOrder::Big => packet.extend(value.to_be_bytes().iter().skip(8 - bytes)),
+    };
+    put(
+        Shape::other_header(layout.order, EventId::Metadata, clock),
+        OTHER_BYTES,
+    );
+    put(MetadataType::HostCheck as u64, 2);
+    put(value.len() as u64, 2);
+    packet.extend(value);
+    packet
+}
