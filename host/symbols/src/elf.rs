@@ -12,7 +12,7 @@ use object::{
 use crate::error::ElfError;
 use crate::image::{Base, Constant, Image};
 use crate::jumps;
-use crate::lines::{Lines, section_names};
+use crate::lines::{Lines, Packed, Section, section_names};
 use crate::linkage;
 use crate::table::{Binding, Candidate, Table};
 
@@ -224,25 +224,34 @@ fn constants<'d>(file: &impl Object<'d>) -> Vec<Constant> {
 
 fn lines<'d>(file: &impl Object<'d>, data: &Arc<[u8]>) -> Lines {
     let mut sections = Vec::new();
-    let mut compressed = false;
+    let mut unknown = false;
     for name in section_names() {
         let Some(section) = file.section_by_name(name) else {
             continue;
         };
-        let range = section.compressed_file_range().ok().and_then(|range| {
-            if range.format != object::CompressionFormat::None {
-                compressed = true;
-                return None;
-            }
-            let start = usize::try_from(range.offset).ok()?;
-            let end = start.checked_add(usize::try_from(range.uncompressed_size).ok()?)?;
-            (end <= data.len()).then_some(start..end)
+        let range = section.compressed_file_range().ok().and_then(|found| {
+            let start = usize::try_from(found.offset).ok()?;
+            let end = start.checked_add(usize::try_from(found.compressed_size).ok()?)?;
+            let packed = match found.format {
+                object::CompressionFormat::None => Packed::No,
+                object::CompressionFormat::Zlib => Packed::Zlib(found.uncompressed_size),
+                object::CompressionFormat::Zstandard => Packed::Zstandard(found.uncompressed_size),
+                _ => {
+                    unknown = true;
+                    return None;
+                }
+            };
+            (end <= data.len()).then_some((start..end, packed))
         });
-        sections.extend(range.map(|range| (name, range)));
+        sections.extend(range.map(|(range, packed)| Section {
+            name,
+            range,
+            packed,
+        }));
     }
     let endian = match file.endianness() {
         Endianness::Little => RunTimeEndian::Little,
         Endianness::Big => RunTimeEndian::Big,
     };
-    Lines::new(Arc::clone(data), endian, sections, compressed)
+    Lines::new(Arc::clone(data), endian, sections, unknown)
 }

@@ -1,6 +1,7 @@
 //! Files and lines, out of DWARF.
 
 use std::fmt;
+use std::io::Read as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gimli::{EndianReader, Reader as _, RunTimeEndian, SectionId};
@@ -54,7 +55,7 @@ pub enum DebugInfo {
     Present,
     /// The file has none: it was built without `-g`, or stripped.
     Missing,
-    /// The file has them compressed, in a way that is not read here.
+    /// The file has them compressed, in a way that is not known.
     Compressed,
     /// They are damaged: why.
     Damaged(String),
@@ -65,12 +66,65 @@ type Reader = EndianReader<RunTimeEndian, Arc<[u8]>>;
 /// The debug information of one image. It is read when it is asked for first, and then unit by
 /// unit: most uses of a trace need names only.
 pub(crate) struct Lines {
-    sections: Vec<(&'static str, std::ops::Range<usize>)>,
+    sections: Vec<Section>,
     endian: RunTimeEndian,
     data: Arc<[u8]>,
-    compressed: bool,
+    /// Some are compressed in a way that is not known.
+    unknown: bool,
     /// Behind a lock because reading fills caches.
-    context: Mutex<Option<Result<addr2line::Context<Reader>, gimli::Error>>>,
+    context: Mutex<Option<Result<addr2line::Context<Reader>, String>>>,
+}
+
+/// A section of debug information.
+#[derive(Debug)]
+pub(crate) struct Section {
+    pub name: &'static str,
+    /// Where it is in the file.
+    pub range: std::ops::Range<usize>,
+    pub packed: Packed,
+}
+
+/// How a section is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packed {
+    /// It is not.
+    No,
+    /// By zlib, to so many bytes.
+    Zlib(u64),
+    /// By Zstandard.
+    Zstandard(u64),
+}
+
+/// The most bytes that compressed sections may have together: a claim of more is taken for damage.
+const LARGEST: u64 = 1 << 31;
+
+/// Expands a section of so many bytes.
+fn expand(input: &[u8], packed: Packed) -> Result<Vec<u8>, String> {
+    let mut expanded = Vec::new();
+    let damaged = |error: &dyn fmt::Display| format!("a compressed section is damaged: {error}");
+    let size = match packed {
+        Packed::No => return Ok(input.to_vec()),
+        Packed::Zlib(size) => {
+            let mut decoder = flate2::read::ZlibDecoder::new(input).take(size);
+            decoder
+                .read_to_end(&mut expanded)
+                .map_err(|error| damaged(&error))?;
+            size
+        }
+        Packed::Zstandard(size) => {
+            let decoder = ruzstd::decoding::StreamingDecoder::new(input);
+            let decoder = decoder.map_err(|error| damaged(&error))?;
+            decoder
+                .take(size)
+                .read_to_end(&mut expanded)
+                .map_err(|error| damaged(&error))?;
+            size
+        }
+    };
+    if expanded.len() as u64 != size {
+        return Err(damaged(&format_args!("{} bytes of {size}", expanded.len())));
+    }
+    Ok(expanded)
 }
 
 impl fmt::Debug for Lines {
@@ -82,38 +136,35 @@ impl fmt::Debug for Lines {
 }
 
 impl Lines {
-    /// The debug information in `data`: `sections` are its sections by name, with their place;
-    /// `compressed` tells that there are more, which are compressed.
+    /// The debug information in `data`; `unknown` tells that there are more sections, compressed in a way that is not
+    /// known.
     pub fn new(
         data: Arc<[u8]>,
         endian: RunTimeEndian,
-        sections: Vec<(&'static str, std::ops::Range<usize>)>,
-        compressed: bool,
+        sections: Vec<Section>,
+        unknown: bool,
     ) -> Self {
         Self {
             sections,
             endian,
             data,
-            compressed,
+            unknown,
             context: Mutex::new(None),
         }
     }
 
     /// Whether there is any.
     pub fn state(&self) -> DebugInfo {
-        if self.compressed {
+        if self.unknown {
             return DebugInfo::Compressed;
         }
-        if !self
-            .sections
-            .iter()
-            .any(|(name, _)| *name == SectionId::DebugLine.name())
-        {
+        let lines = SectionId::DebugLine.name();
+        if !self.sections.iter().any(|section| section.name == lines) {
             return DebugInfo::Missing;
         }
         self.with(|context| match context {
             Ok(_) => DebugInfo::Present,
-            Err(error) => DebugInfo::Damaged(error.to_string()),
+            Err(error) => DebugInfo::Damaged(error.to_owned()),
         })
     }
 
@@ -186,21 +237,34 @@ impl Lines {
         })
     }
 
-    fn with<T>(
-        &self,
-        use_it: impl FnOnce(Result<&addr2line::Context<Reader>, &gimli::Error>) -> T,
-    ) -> T {
+    fn with<T>(&self, use_it: impl FnOnce(Result<&addr2line::Context<Reader>, &str>) -> T) -> T {
         // A panic while the lock was held leaves caches that are at worst incomplete.
         let mut context = self.context.lock().unwrap_or_else(PoisonError::into_inner);
-        let context = context.get_or_insert_with(|| {
-            let whole = EndianReader::new(Arc::clone(&self.data), self.endian);
-            let section = |id: SectionId| -> Result<Reader, gimli::Error> {
-                let found = self.sections.iter().find(|(name, _)| *name == id.name());
-                Ok(whole.range(found.map_or(0..0, |(_, range)| range.clone())))
+        let context = context.get_or_insert_with(|| self.read());
+        use_it(context.as_ref().map_err(String::as_str))
+    }
+
+    fn read(&self) -> Result<addr2line::Context<Reader>, String> {
+        let whole = EndianReader::new(Arc::clone(&self.data), self.endian);
+        let mut left = LARGEST;
+        let section = |id: SectionId| -> Result<Reader, String> {
+            let found = self.sections.iter().find(|it| it.name == id.name());
+            let Some(Section { range, packed, .. }) = found else {
+                return Ok(whole.range(0..0));
             };
-            addr2line::Context::from_dwarf(gimli::Dwarf::load(section)?)
-        });
-        use_it(context.as_ref())
+            match *packed {
+                Packed::No => Ok(whole.range(range.clone())),
+                Packed::Zlib(size) | Packed::Zstandard(size) => {
+                    let rest = left.checked_sub(size);
+                    left = rest.ok_or("compressed sections claim more than 2 GiB")?;
+                    let input = self.data.get(range.clone()).unwrap_or(&[]);
+                    let expanded = expand(input, *packed)?;
+                    Ok(EndianReader::new(Arc::from(expanded), self.endian))
+                }
+            }
+        };
+        let dwarf = gimli::Dwarf::load(section)?;
+        addr2line::Context::from_dwarf(dwarf).map_err(|error| error.to_string())
     }
 }
 

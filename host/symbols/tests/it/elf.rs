@@ -402,17 +402,35 @@ fn main() {
 }
 
 #[test]
-fn compressed_debug_information_is_told_from_none() {
-    let Some(workshop) = build("gcc", &["-no-pie", "-gz=zlib"]) else {
+fn compressed_debug_information_is_read() {
+    let Some(workshop) = build("gcc", &["-no-pie"]) else {
         return;
     };
-    let symbols = workshop.symbols("program");
-    assert_eq!(symbols.debug_info(), DebugInfo::Compressed);
-    assert!(
-        symbols
-            .function_at(only(&symbols, "main").address())
-            .is_some()
-    );
+    let plain = workshop.symbols("program");
+    let expected = plain.location(only(&plain, "main").address());
+    assert!(expected.is_some());
+    for way in ["zlib", "zstd"] {
+        let option = format!("--compress-debug-sections={way}");
+        let name = format!("program-{way}");
+        let copied = workshop.run("objcopy", &[&option, "program", &name]);
+        copied.expect("binutils come with gcc");
+        let symbols = workshop.symbols(&name);
+        assert_eq!(symbols.debug_info(), DebugInfo::Present, "{way}");
+        let main = only(&symbols, "main").address();
+        assert_eq!(symbols.location(main), expected, "{way}");
+        // Damage is damage, and no more than that.
+        let elf = std::fs::read(workshop.path(&name)).expect("it is there");
+        let (mut damaged, mut fine) = (0, 0);
+        for at in (64..elf.len()).step_by(elf.len() / 200 + 1) {
+            let mut elf = elf.clone();
+            elf[at] ^= 0x55;
+            match Symbols::from_elf(elf).map(|symbols| symbols.debug_info()) {
+                Ok(DebugInfo::Present) => fine += 1,
+                _ => damaged += 1,
+            }
+        }
+        assert!(damaged > 0 && fine > 0, "{way}: {damaged} {fine}");
+    }
 }
 
 #[test]
