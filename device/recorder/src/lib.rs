@@ -69,6 +69,9 @@ pub trait Target {
     /// [`hold`](Self::hold) keeps these off.
     const SINGLE: bool = false;
 
+    /// A record that is filled in place may be finished on another processor than where it was reserved.
+    const FINISHED_ELSEWHERE: bool = false;
+
     /// Keeps interrupts off for a few instructions, where whoever records may be interrupted by
     /// somebody who records the same; returns what [`let_go`](Self::let_go) needs. Elsewhere nothing.
     #[inline(always)]

@@ -10,6 +10,7 @@
 //! at it is done.
 
 use core::cell::Cell;
+use core::hint::black_box;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 
@@ -160,6 +161,8 @@ impl<T: Target> Metadata<T> {
             Memory::<T>::put32(buffer, 4, identity);
             Memory::<T>::put64(buffer, PacketHeader::BEGIN_OFFSET, now);
         }
+        // (So many constants would be a call of `memset`.)
+        let none = black_box(0);
         let packet = Packet {
             memory: Memory::empty(),
             last: LongCell::new(now),
@@ -168,11 +171,11 @@ impl<T: Target> Metadata<T> {
             writers: Cell::new(0),
             sealed: Cell::new(false),
             check: Check {
-                at: Cell::new(0),
-                hz: Cell::new(0),
+                at: Cell::new(none),
+                hz: Cell::new(none),
                 from: LongCell::new(now),
-                ticks: Cell::new(0),
-                news: AtomicU32::new(0),
+                ticks: Cell::new(none),
+                news: AtomicU32::new(none),
             },
         };
         // SAFETY: the packet is as long as that, and there is room for what is known of it behind it.
@@ -241,22 +244,27 @@ impl<T: Target> Metadata<T> {
         let Some(Packet { check, taken, .. }) = self.kept() else {
             return;
         };
-        let none = TickCheck {
-            hz,
-            ..TickCheck::default()
-        };
+        check.hz.set(hz);
+        // (Nothing has passed. As a constant that would be a call of `memset`.)
+        let none = check.at(begin);
         let before = taken.get();
-        self.add(
-            MetadataType::TickCheck,
-            begin,
-            0,
-            &none.encode(T::LAYOUT.order),
-        );
+        let value = Self::tick_value(&none);
+        self.add(MetadataType::TickCheck, begin, 0, value.as_flattened());
         if taken.get() != before {
             check.at.set(before + Self::HEADER as u32);
         }
-        check.hz.set(hz);
         check.from.set(now);
+    }
+
+    /// [`TickCheck::encode`], in less code.
+    #[inline(always)]
+    fn tick_value(check: &TickCheck) -> [[u8; 8]; 2] {
+        let (count, hz) = (u64::from(check.count), u64::from(check.hz));
+        let rest = match T::LAYOUT.order {
+            ByteOrder::Little => count | hz << 32,
+            ByteOrder::Big => count << 32 | hz,
+        };
+        [Self::number(check.clock, 8), Self::number(rest, 8)]
     }
 
     /// The tick came at `now`. Whether that is to be [recorded](Self::record_tick): often at first and ever more
@@ -288,8 +296,10 @@ impl<T: Target> Metadata<T> {
             && packet.check.at.get() != 0
             && !packet.sealed.get()
         {
-            let value = check.encode(T::LAYOUT.order);
-            packet.memory.put(packet.check.at.get(), &value);
+            let value = Self::tick_value(&check);
+            packet
+                .memory
+                .put(packet.check.at.get(), value.as_flattened());
             if check.count >= FIRST_CHECK {
                 add(&packet.check.news, 1);
             }

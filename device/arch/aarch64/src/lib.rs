@@ -56,6 +56,7 @@ impl Aarch64 {
 
 impl Target for Aarch64 {
     const LAYOUT: Layout = Layout::NATIVE;
+    const FINISHED_ELSEWHERE: bool = true;
 }
 
 kymo_recorder::program_hooks!();

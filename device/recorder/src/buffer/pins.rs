@@ -73,8 +73,21 @@ impl<T: Target> Buffer<T> {
         }
         // A reader may see this beside counts from before: what was filled until then is whole.
         store_release(&from[0], newest);
-        change(counts, |counts| counts + 1);
+        self.recount(|counts| counts + 1);
         Some(Pin(1))
+    }
+
+    /// Changes the counts, which another processor may do at the same moment where records are finished there; returns
+    /// what they were. (Else that need not be one step: it would lock memory.)
+    #[inline(always)]
+    fn recount(&self, to: impl Fn(u32) -> u32) -> u32 {
+        let counts = &self.pins.counts;
+        if T::FINISHED_ELSEWHERE {
+            return change(counts, to);
+        }
+        let before = counts.load(Ordering::Relaxed);
+        store_release(counts, to(before));
+        before
     }
 
     /// The same where there are others.
@@ -101,14 +114,14 @@ impl<T: Target> Buffer<T> {
         if count == 0 {
             store_release(place, newest);
         }
-        change(counts, |counts| counts + one);
+        self.recount(|counts| counts + one);
         Some(Pin(one))
     }
 
     /// A record that was to be reserved is not.
     #[inline(always)]
     pub(crate) fn give_back(&self, Pin(one): Pin) {
-        change(&self.pins.counts, |counts| counts - one);
+        self.recount(|counts| counts - one);
     }
 
     /// The record with this data has been filled. `elsewhere`: the writer may be at work meanwhile.
@@ -118,7 +131,7 @@ impl<T: Target> Buffer<T> {
         let second = counts >= SECOND
             && (counts.is_multiple_of(SECOND) || self.is_of_second(data, elsewhere));
         let one = if second { SECOND } else { 1 };
-        change(&self.pins.counts, |counts| counts.saturating_sub(one));
+        self.recount(|counts| counts.saturating_sub(one));
     }
 
     /// Whether a record is taken to be of the second generation, where both are used: of the newer of those that begin
@@ -175,7 +188,7 @@ impl<T: Target> Buffer<T> {
     /// stay unfinished.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn give_up(&self) -> u32 {
-        let counts = change(&self.pins.counts, |_| 0);
+        let counts = self.recount(|_| 0);
         counts % SECOND + counts / SECOND
     }
 }

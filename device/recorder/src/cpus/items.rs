@@ -126,6 +126,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             }
             lane.inside.store(again, Ordering::Release);
         } else if let Some(lane) = self.lanes().iter().find(holds) {
+            const { assert!(P::FINISHED_ELSEWHERE) };
             // SAFETY: by this function's contract. Nobody else writes to the record while it is not finished.
             unsafe { lane.writer.stream().commit_block_elsewhere(data, kind) };
         }

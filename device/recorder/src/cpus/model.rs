@@ -43,6 +43,7 @@ unsafe impl Send for Machine {}
 
 impl Target for Machine {
     const LAYOUT: Layout = LAYOUT;
+    const FINISHED_ELSEWHERE: bool = true;
 }
 
 impl CpusPort for Machine {

@@ -17,6 +17,7 @@ struct Machine;
 
 impl Target for Machine {
     const LAYOUT: kymo_wire::event::Layout = LAYOUT;
+    const FINISHED_ELSEWHERE: bool = true;
 }
 
 /// A buffer with memory for so many of the smallest packets.

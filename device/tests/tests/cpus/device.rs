@@ -52,6 +52,7 @@ pub struct Machine {
 
 impl Target for Machine {
     const LAYOUT: Layout = Large::LAYOUT;
+    const FINISHED_ELSEWHERE: bool = true;
 }
 
 impl CpusPort for Machine {
