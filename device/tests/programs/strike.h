@@ -31,6 +31,14 @@
 /* The clock: FPGAIO's counter, which counts up at 25 MHz. */
 #define BOARD_COUNTER 0x40028018
 
+/* When they strike again: after so many ticks of 25 MHz, and up to so many more. */
+#ifndef STRIKE_LOW
+#define STRIKE_LOW 40
+#define STRIKE_LOW_RANGE 512
+#define STRIKE_HIGH 300
+#define STRIKE_HIGH_RANGE 2048
+#endif
+
 /* What the handlers do. */
 void strike_low(void);
 void strike_high(void);
@@ -70,7 +78,7 @@ __attribute__((used)) KYMO_NO_INSTRUMENT static void strike_systick(const uint32
 	strike_note(frame);
 	strike_low();
 	/* So many ticks from now on: always enough that what was interrupted goes on. */
-	SYST_RVR = 40 + strike_next() % 512;
+	SYST_RVR = STRIKE_LOW + strike_next() % STRIKE_LOW_RANGE;
 	SYST_CVR = 0;
 #ifdef STRIKE_FORGETS
 	/* What it does takes longer than that, and else it would strike again at once, for ever. */
@@ -83,18 +91,18 @@ __attribute__((used)) KYMO_NO_INSTRUMENT static void strike_timer(const uint32_t
 	strike_note(frame);
 	TIMER_CLEAR = 1;
 	strike_high();
-	TIMER_RELOAD = 300 + strike_next() % 2048;
+	TIMER_RELOAD = STRIKE_HIGH + strike_next() % STRIKE_HIGH_RANGE;
 	TIMER_VALUE = TIMER_RELOAD;
 }
 
 __attribute__((naked, used)) KYMO_NO_INSTRUMENT static void strike_systick_entry(void)
 {
-	__asm__ volatile("mov r0, sp\n\tb strike_systick");
+	__asm__ volatile("mov r0, sp\n\tldr r1, =strike_systick\n\tbx r1\n\t.ltorg");
 }
 
 __attribute__((naked, used)) KYMO_NO_INSTRUMENT static void strike_timer_entry(void)
 {
-	__asm__ volatile("mov r0, sp\n\tb strike_timer");
+	__asm__ volatile("mov r0, sp\n\tldr r1, =strike_timer\n\tbx r1\n\t.ltorg");
 }
 
 KYMO_NO_INSTRUMENT static inline void strike_begin(void)

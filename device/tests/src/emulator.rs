@@ -20,14 +20,50 @@ pub fn equipped(targets: &[&'static str]) -> bool {
 const PATIENCE: Duration = Duration::from_secs(4 * 3600);
 
 /// The Rust target of the programs.
-pub const TARGET: &str = "thumbv7em-none-eabihf";
+pub const TARGET: &str = Core::M4.target();
+
+/// What programs are compiled for. A Cortex-M4 executes them all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Core {
+    /// A Cortex-M4.
+    M4,
+    /// A Cortex-M0.
+    M0,
+}
+
+impl Core {
+    /// The Rust target.
+    pub const fn target(self) -> &'static str {
+        match self {
+            Self::M4 => "thumbv7em-none-eabihf",
+            Self::M0 => "thumbv6m-none-eabi",
+        }
+    }
+
+    /// The compiler's options.
+    const fn options(self) -> &'static [&'static str] {
+        match self {
+            // The library's calling convention, but nobody switches the FPU on.
+            Self::M4 => &["-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"],
+            Self::M0 => &["-mcpu=cortex-m0"],
+        }
+    }
+}
 
 /// Builds `libkymo.a` with these features, in a folder of their own.
 ///
 /// # Panics
 /// When that fails.
 pub fn library(folder: &Path, features: &str) -> PathBuf {
-    build_library(folder, &["-p", "kymo-c", "--features", features]).join("libkymo.a")
+    library_for(Core::M4, folder, features)
+}
+
+/// The same for any core.
+///
+/// # Panics
+/// When that fails.
+pub fn library_for(core: Core, folder: &Path, features: &str) -> PathBuf {
+    build_library(core, folder, &["-p", "kymo-c", "--features", features]).join("libkymo.a")
 }
 
 /// Builds `libkymo_minimal.a`, in a folder of its own.
@@ -35,24 +71,24 @@ pub fn library(folder: &Path, features: &str) -> PathBuf {
 /// # Panics
 /// When that fails.
 pub fn minimal_library(folder: &Path) -> PathBuf {
-    build_library(folder, &["-p", "kymo-minimal"]).join("libkymo_minimal.a")
+    build_library(Core::M4, folder, &["-p", "kymo-minimal"]).join("libkymo_minimal.a")
 }
 
 /// Builds a library, and returns the folder in which it is.
-fn build_library(folder: &Path, options: &[&str]) -> PathBuf {
+fn build_library(core: Core, folder: &Path, options: &[&str]) -> PathBuf {
     let status = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--profile", "small"])
         .args(options)
-        .args(["--target", TARGET, "--target-dir"])
+        .args(["--target", core.target(), "--target-dir"])
         .arg(folder)
         .current_dir(device())
         .status()
         .expect("cargo runs");
     assert!(status.success(), "the library builds");
-    folder.join(TARGET).join("small")
+    folder.join(core.target()).join("small")
 }
 
-/// A program for a Cortex-M4.
+/// A program.
 #[derive(Debug)]
 pub struct Program {
     elf: PathBuf,
@@ -64,17 +100,26 @@ impl Program {
     /// # Panics
     /// When that fails.
     pub fn build(folder: &Path, source: &str, options: &[&str], libraries: &[&Path]) -> Self {
+        Self::build_for(Core::M4, folder, source, options, libraries)
+    }
+
+    /// The same for any core.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn build_for(
+        core: Core,
+        folder: &Path,
+        source: &str,
+        options: &[&str],
+        libraries: &[&Path],
+    ) -> Self {
         let programs = device().join("tests/programs");
         std::fs::create_dir_all(folder).expect("the folder can be made");
         let elf = folder.join(source).with_extension("elf");
         let output = Command::new("arm-none-eabi-gcc")
-            // The library's calling convention, but nobody switches the FPU on.
-            .args([
-                "-mcpu=cortex-m4",
-                "-mthumb",
-                "-mfloat-abi=hard",
-                "-mfpu=fpv4-sp-d16",
-            ])
+            .args(core.options())
+            .arg("-mthumb")
             .args([
                 "-mgeneral-regs-only",
                 "-O2",

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use kymo_device_tests::emulator::{Program, Said, TARGET, equipped, library};
+use kymo_device_tests::emulator::{Core, Program, Said, TARGET, equipped, library_for};
 use kymo_device_tests::{Kind, Packet, packets};
 use kymo_wire::event::{ByteOrder, Layout, Shape, WordSize};
 use kymo_wire::packet::{PACKET_MAGIC, PacketHeader};
@@ -104,9 +104,57 @@ fn table(memory: &[u8]) -> BTreeMap<u64, Numbers> {
     slots.chunks_exact(48).filter_map(slot).collect()
 }
 
-/// Runs `table.c` and compares; how many calls there were. Unless both interrupts are `told`, totals may
-/// be a little off.
-fn compare(features: &str, rounds: u32, told: bool) -> u64 {
+/// How `table.c` is built and run.
+#[derive(Clone, Copy)]
+struct Variant<'a> {
+    core: Core,
+    features: &'a str,
+    rounds: u32,
+    /// Both interrupts are said to be. Else totals may be a little off.
+    told: bool,
+    /// About how often in a second each interrupt strikes; `None`: all the time.
+    hz: Option<u32>,
+}
+
+impl<'a> Variant<'a> {
+    const fn usual(features: &'a str, rounds: u32, told: bool) -> Self {
+        Self {
+            core: Core::M4,
+            features,
+            rounds,
+            told,
+            hz: None,
+        }
+    }
+}
+
+/// What a run came to.
+struct Outcome {
+    said: Said,
+    program: Program,
+    /// By function.
+    table: BTreeMap<u64, Numbers>,
+}
+
+impl Outcome {
+    fn of(&self, function: &str) -> Numbers {
+        self.table[&self.program.functions()[function]]
+    }
+
+    fn calls(&self) -> u64 {
+        self.table.values().map(|numbers| numbers[0]).sum()
+    }
+}
+
+/// Runs `table.c` and compares the table with the trace.
+fn compare(variant: Variant<'_>) -> Outcome {
+    let Variant {
+        core,
+        features,
+        rounds,
+        told,
+        hz,
+    } = variant;
     let kind = if features.is_empty() {
         "assembly"
     } else {
@@ -114,12 +162,27 @@ fn compare(features: &str, rounds: u32, told: bool) -> u64 {
     };
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join("stress_table")
-        .join(format!("{kind}-{rounds}-{told}"));
-    let library = library(&folder.with_file_name(format!("library-{kind}")), features);
-    let rounds = format!("-DROUNDS={rounds}");
-    let options = ["-finstrument-functions", &rounds, "-DTOLD"];
-    let options = &options[..2 + usize::from(told)];
-    let program = Program::build(&folder, "table.c", options, &[&library]);
+        .join(format!("{core:?}-{kind}-{rounds}-{told}-{hz:?}"));
+    let library = folder.with_file_name(format!("library-{core:?}-{kind}"));
+    let library = library_for(core, &library, features);
+    let mut options = vec![
+        "-finstrument-functions".to_owned(),
+        format!("-DROUNDS={rounds}"),
+    ];
+    if told {
+        options.push("-DTOLD".to_owned());
+    }
+    if let Some(hz) = hz {
+        // At 25 MHz.
+        let least = 25_000_000 / hz / 2;
+        for name in ["LOW", "HIGH"] {
+            options.push(format!("-DSTRIKE_{name}={least}"));
+            options.push(format!("-DSTRIKE_{name}_RANGE={}", 2 * least));
+        }
+        options.push("-DTIMES=50".to_owned());
+    }
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let program = Program::build_for(core, &folder, "table.c", &options, &[&library]);
     let said = program.run(&folder);
     let read = |name: &str| std::fs::read(folder.join(name)).expect("it was written");
     let packets = whole_packets(&read("trace.bin"), &said);
@@ -135,18 +198,85 @@ fn compare(features: &str, rounds: u32, told: bool) -> u64 {
         }
     }
     assert_eq!(found, expected);
-    let functions = program.functions();
-    let calls = |name: &str| expected[&functions[name]][0];
-    assert_eq!(calls("low"), said.number("low").into());
-    assert_eq!(calls("high"), said.number("high").into());
-    assert!(calls("low") > 100 && calls("high") > 100 && calls("again") > 100);
-    expected.values().map(|numbers| numbers[0]).sum()
+    let outcome = Outcome {
+        said,
+        program,
+        table: found,
+    };
+    let said = |name: &str| u64::from(outcome.said.number(name));
+    assert_eq!(outcome.of("low")[0], said("low"));
+    assert_eq!(outcome.of("high")[0], said("high"));
+    assert!(said("low") > 100 && said("high") > 100 && outcome.of("again")[0] > 100);
+    outcome
+}
+
+/// Holds TOTAL and SELF against the emulator's count of instructions: with two interrupts that nest, each about 4,000
+/// times a second.
+fn hold_against_instructions(core: Core, features: &str) {
+    const ROUNDS: u64 = 300;
+    let run = compare(Variant {
+        core,
+        features,
+        rounds: ROUNDS as u32,
+        told: true,
+        hz: Some(4000),
+    });
+    let said = |name: &str| u64::from(run.said.number(name));
+    assert!(said("nested") > 10, "{} nested", said("nested"));
+    // All that was executed between the outermost calls' begins and ends, but for the handlers. A call begins and
+    // ends at the moments at which its hooks read the clock, some instructions within.
+    let total = run.of("turns")[1];
+    let truth = said("outer") - said("handlers");
+    let unseen = said("unseen") * 1000;
+    let (least, most) = (truth - ROUNDS * 1000 - unseen, truth + unseen);
+    assert!(
+        (least..=most).contains(&total),
+        "{total} ticks in the table, {least} to {most} of instructions, of {} with handlers",
+        said("outer")
+    );
+    assert!(most - least < most / 10, "{least} to {most}");
+    assert!(said("outer") > most * 5 / 4, "handlers took their time");
+    // Self times of all functions are what all outermost calls took: those of the thread, and of each handler.
+    let all_self: u64 = run.table.values().map(|numbers| numbers[2]).sum();
+    let outermost = total + run.of("low")[1] + run.of("high")[1];
+    assert_eq!(all_self, outermost);
+    for [count, total, own, least, most, _] in run.table.into_values() {
+        assert!(count > 0 && least <= most && most <= total && own < 1 << 32);
+    }
+}
+
+#[test]
+fn the_table_of_a_cortex_m4_is_what_was_executed() {
+    if equipped(&[TARGET]) {
+        hold_against_instructions(Core::M4, "");
+    }
+}
+
+#[test]
+fn the_table_of_a_cortex_m0_is_what_was_executed() {
+    if equipped(&[Core::M0.target()]) {
+        hold_against_instructions(Core::M0, "");
+    }
+}
+
+#[test]
+fn the_table_of_a_cortex_m0_is_that_of_the_trace_wherever_interrupts_strike() {
+    if equipped(&[Core::M0.target()]) {
+        let calls = compare(Variant {
+            core: Core::M0,
+            features: "",
+            rounds: 50,
+            told: true,
+            hz: None,
+        });
+        assert!(calls.calls() > 1_000, "{}", calls.calls());
+    }
 }
 
 #[test]
 fn the_table_is_that_of_the_trace_wherever_interrupts_strike() {
     if equipped(&[TARGET]) {
-        let calls = compare("", 200, true);
+        let calls = compare(Variant::usual("", 200, true)).calls();
         assert!(calls > 4_000, "{calls}");
     }
 }
@@ -154,7 +284,7 @@ fn the_table_is_that_of_the_trace_wherever_interrupts_strike() {
 #[test]
 fn so_it_is_with_portable_hooks() {
     if equipped(&[TARGET]) {
-        let calls = compare("portable", 50, true);
+        let calls = compare(Variant::usual("portable", 50, true)).calls();
         assert!(calls > 1_000, "{calls}");
     }
 }
@@ -162,7 +292,7 @@ fn so_it_is_with_portable_hooks() {
 #[test]
 fn so_it_is_but_for_totals_where_nobody_tells_of_interrupts() {
     if equipped(&[TARGET]) {
-        let calls = compare("", 100, false);
+        let calls = compare(Variant::usual("", 100, false)).calls();
         assert!(calls > 2_000, "{calls}");
     }
 }
