@@ -299,7 +299,7 @@ fn a_host_that_is_killed_costs_what_found_no_room_and_that_is_counted() {
         assert_eq!(status["mode"], "stream");
         status["discarded"].as_u64() > Some(0)
     });
-    // What was kept comes, and what comes after, and the loss in between is told.
+    // What was kept comes, and what comes after, and the loss in between is reported.
     let (second, summary) = record(&bench, "second", &["--size", "2500k"]);
     assert!(summary["lost"].as_u64() > Some(0), "{summary}");
     let info = lines(&mut bench.look("info", &second)).remove(0);

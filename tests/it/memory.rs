@@ -72,7 +72,7 @@ fn connect(port: u16) -> BufReader<TcpStream> {
     }
 }
 
-/// Sends a command, and waits for its answer among what else is told.
+/// Sends a command, and waits for its answer among what else is reported.
 fn say(stream: &mut BufReader<TcpStream>, command: &Value) {
     writeln!(stream.get_mut(), "{command}").unwrap();
     loop {

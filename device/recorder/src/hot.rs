@@ -178,7 +178,7 @@ impl Cursor {
         }
     }
 
-    /// Where the next record goes. Whoever looks at memory at any moment sees whole records up to
+    /// Where the next record goes. A reader of memory at any moment sees whole records up to
     /// there.
     #[inline(always)]
     pub fn at(&self) -> *mut u8 {

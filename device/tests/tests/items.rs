@@ -1,6 +1,6 @@
 //! Rings of items: what is read is what was produced, and what is not read is counted.
 //!
-//! The decoder knows nothing of the recorder's: it goes by the table in `kymo_wire::items`.
+//! The decoder knows nothing of the recorder's: it follows the table in `kymo_wire::items`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};

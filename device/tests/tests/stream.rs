@@ -234,7 +234,7 @@ fn what_finds_no_room_is_counted_in_its_packet_and_everything_else_is_there() {
     assert_eq!(calls + discarded as usize, total);
     let counts: Vec<u32> = packets.iter().map(|packet| packet.discarded).collect();
     assert!(counts.is_sorted());
-    // Losses are told where they were, not all at the end.
+    // Losses are reported where they were, not all at the end.
     assert!(counts.iter().any(|count| *count > 0 && *count < discarded));
 }
 

@@ -30,7 +30,7 @@ fn check_r9(said: &Said, at_least: u32) {
     assert_eq!((said.number("wrong"), said.number("lost")), (0, 0));
     // A handler that strikes between time and store: shown, and no more than it must be.
     assert!(said.number("early") > 0);
-    // The ring came round, unread: that was told, and what is kept is in order up to the last.
+    // The ring came round, unread: that was reported, and what is kept is in order up to the last.
     assert_eq!(
         (said.number("came_round"), said.number("wrong_then")),
         (1, 0)

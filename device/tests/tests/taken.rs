@@ -187,7 +187,7 @@ fn without_a_reader_the_oldest_are_kept_until_one_comes() {
     let expected = [4 * each + 10, 4 * each + 11, 4 * each + 12].map(Kind::Marker);
     assert_eq!(markers, expected.iter().collect::<Vec<_>>());
     assert!(shared.take().is_none());
-    // Losses behind the last packet are told by an empty one.
+    // Losses behind the last packet are reported by an empty one.
     shared.stream.add_discarded(5);
     shared.stream.seal();
     let told = shared.take().expect("a packet for them");

@@ -21,7 +21,7 @@ use crate::ended::Ended;
 use edges::Edges;
 pub use views::{Edge, Group, Sum, View};
 
-/// How many calls of a stack are told apart; what is called from there on is one frame, [`Frame::Deeper`]. A recursion
+/// How many calls of a stack are distinguished; what is called from there on is one frame, [`Frame::Deeper`]. A recursion
 /// that ran away would else take space by the square of its depth.
 pub const DEEPEST: usize = 1 << 10;
 
@@ -112,7 +112,7 @@ pub struct CallTree {
 }
 
 impl CallTree {
-    /// No stacks yet. `thread_roots`: whether stacks of threads begin with the thread, so that threads are told apart.
+    /// No stacks yet. `thread_roots`: whether stacks of threads begin with the thread, so that threads are distinguished.
     pub fn new(thread_roots: bool) -> Self {
         Self {
             thread_roots,

@@ -13,7 +13,7 @@ pub(crate) struct NumberHasher(u64);
 
 impl Hasher for NumberHasher {
     fn finish(&self) -> u64 {
-        // The map goes by the lowest bits and the uppermost, the product is good in the upper ones.
+        // The map uses the lowest bits and the uppermost, the product is good in the upper ones.
         self.0 ^ (self.0 >> 32)
     }
 

@@ -97,7 +97,7 @@ pub fn check(live: &Live) -> Result<(), Report> {
         .help("`kymo trace` gets what its buffer holds; a library that is built anew can stream"))
 }
 
-/// When tick 0 of a target's clock was, in nanoseconds since 1970, by what it was told; `None` if that is
+/// When tick 0 of a target's clock was, in nanoseconds since 1970, by what the host told it; `None` if that is
 /// further away than can be told.
 pub fn origin(told: Told, identity: &Identity) -> Option<i64> {
     let hz = u128::from(identity.clock_hz.max(1));

@@ -1,4 +1,4 @@
-//! The records of CTF traces as they stand, for what goes by them and not by the event model.
+//! The records of CTF traces as they stand, for code that follows them and not the event model.
 
 use std::borrow::Cow;
 

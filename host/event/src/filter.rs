@@ -1,10 +1,10 @@
 //! Which events are wanted: by time, name, stream, processor, thread and the values of fields.
 //!
-//! One type serves everything that leaves events out, whether it goes by the event model (listing,
+//! One type serves everything that leaves events out, whether it follows the event model (listing,
 //! report, most exports) or by the records of a trace as they stand (converting CTF), so that the
 //! same words mean the same everywhere. What is asked is a [`Subject`]; [`Event`] is one.
 //!
-//! A [`Gap`](crate::Gap) has no name and no fields, and whoever looks at a few events has to know
+//! A [`Gap`](crate::Gap) has no name and no fields, and a reader of a few events has to know
 //! what is missing between them: only time, stream and processor leave gaps out
 //! ([`Filter::keeps_gap`]).
 

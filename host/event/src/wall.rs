@@ -37,7 +37,7 @@ impl WallClock {
         (!moments.is_empty()).then_some(Self { moments })
     }
 
-    /// The moments that it goes by, in the order of their times.
+    /// The moments that it follows, in the order of their times.
     pub fn moments(&self) -> &[Moment] {
         &self.moments
     }

@@ -59,7 +59,7 @@ pub struct CpuCursor {
     page: Page,
     /// The bytes of the page at hand; 0 before the first.
     page_bytes: usize,
-    /// Damage of a page whose loss was told first.
+    /// Damage of a page whose loss was reported first.
     pending_cut: bool,
     ticks: u64,
     start: usize,

@@ -6,7 +6,7 @@
 //! - [`Report`] writes records as `trace-cmd report` does.
 //! - [`DatFile`] is a trace.dat to be written.
 //!
-//! No input makes it panic, hang or take memory without bound; what cannot be read is told with its place, and what
+//! No input makes it panic, hang or take memory without bound; what cannot be read is reported with its place, and what
 //! follows is read.
 //!
 //! Sources: `trace-cmd.dat.v6(5)`, `trace-cmd.dat.v7(5)`; the kernel's `Documentation/trace/ftrace.rst`, `events.rst`,

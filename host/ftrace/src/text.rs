@@ -1,7 +1,7 @@
 //! The kernel's text: `trace` and `trace_pipe` of all tracers, a line at a time.
 //!
 //! A line says by its form what it is, whatever columns were chosen, so that text without its header can be read. What a
-//! line does not say (the task of a function graph without that column, say) is for whoever keeps a state.
+//! line does not say (the task of a function graph without that column, say) is for code that keeps a state.
 
 mod event;
 mod graph;

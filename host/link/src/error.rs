@@ -125,7 +125,7 @@ pub enum LinkError {
     NotSet {
         /// Trigger or stopper.
         what: &'static str,
-        /// What it was told; `None` for no function.
+        /// What was asked for; `None` for no function.
         wanted: Option<Addr>,
         /// What it says that it has.
         found: Option<Addr>,

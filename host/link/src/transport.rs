@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Address, LinkError};
 
-/// A stream of bytes in both directions, on which no call waits for longer than it is told.
+/// A stream of bytes in both directions, on which no call waits for longer than its time-out.
 pub trait Transport: Send {
     /// Reads what is there, waiting for at most `timeout` for the first byte. `Ok(0)` means that
     /// nothing came in that time.

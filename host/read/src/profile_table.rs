@@ -1,7 +1,7 @@
 //! The target's own profile table, from the bytes that `dump_profile` sends.
 //!
 //! The layout is [`kymo_wire::profile`]'s; here it becomes numbers in nanoseconds and addresses of
-//! the event model, and everything that a damaged or foreign table can have wrong is told.
+//! the event model, and everything that a damaged or foreign table can have wrong is reported.
 
 use kymo_event::{Addr, Duration, Ticks};
 use kymo_wire::event::WordSize;

@@ -36,9 +36,9 @@ struct Held {
 enum State {
     /// Nothing yet, or not since records were lost: its items are held.
     Held,
-    /// It goes by a pair of its own.
+    /// It follows a pair of its own.
     Synchronized,
-    /// It goes by what other processors show.
+    /// It follows what other processors show.
     Estimated,
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::run::{Background, Context, Error, Result};
 
 /// The first port that is given, and how many there are: below those from which the system takes one
-/// for whoever asks for any.
+/// for code that asks for any.
 const FIRST: u32 = 16_384;
 const COUNT: u32 = 16_384;
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::run::{self, Error, Result};
 
-/// The processor of the demonstration firmware, as GCC is told.
+/// The processor of the demonstration firmware, as GCC's options name it.
 pub const FIRMWARE_CPU: [&str; 2] = ["-mcpu=cortex-m3", "-mthumb"];
 
 /// What a task needs beside Rust.

@@ -37,7 +37,7 @@ pub struct Run {
     pub bytes: Vec<Bytes>,
 }
 
-/// What every emulator is told.
+/// Options of every emulator.
 const QEMU: &str = "-display none -monitor none -serial stdio -singlestep -d exec,nochain";
 
 /// How long a log may become: forty times as long as the longest is. A program that hangs in there would fill the disk.

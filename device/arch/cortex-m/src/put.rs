@@ -10,7 +10,7 @@ use crate::CortexM;
 // The item that is written; and its data follows its id.
 const _: () = assert!(ID_BITS == 10 && TIME_BITS == 22 && size_of::<Item>() == 8);
 
-// What room is left is told by the low bits of where the next item goes.
+// The low bits of where the next item goes say what room is left.
 const _: () = assert!(Ring::<CortexM>::PACKET == 1024 && Ring::<CortexM>::LANDING == 127 << 3);
 
 /// Masks interrupts for a moment, and puts items down in a ring: 1, or 0 if there is no room, or the last

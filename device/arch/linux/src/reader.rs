@@ -118,7 +118,7 @@ impl View<'_> {
     /// what the gate was before.
     ///
     /// # Errors
-    /// `EBUSY` if somebody else is reading.
+    /// `EBUSY` if another reader is active.
     pub fn hold(&self) -> Result<State, Errno> {
         self.begin(true)?;
         Ok(self.hold_off())
@@ -193,7 +193,7 @@ impl View<'_> {
     }
 
     /// Closes the open packets of all threads, as [`hold`](Self::hold) does, and lets them go on at
-    /// once; of threads that have ended nobody has to be held off for that. False if somebody else is reading, or a
+    /// once; of threads that have ended nobody has to be held off for that. False if another reader is active, or a
     /// thread does not leave its hook.
     ///
     /// What other threads want to record in that moment, some ten microseconds, is lost and counted.

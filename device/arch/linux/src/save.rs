@@ -17,7 +17,7 @@ impl Process {
     /// thread recorded that does not leave its hook within a second is left out.
     ///
     /// # Errors
-    /// The system's; `EBUSY` if somebody else is reading, or receives a stream; `EINVAL` before the recorder is set up.
+    /// The system's; `EBUSY` if another reader is active, or receives a stream; `EINVAL` before the recorder is set up.
     /// `path` ends with a zero byte.
     pub fn save(&self, gate: &Gate, path: &[u8]) -> Result<(), Errno> {
         self.return_by(gate, false);

@@ -126,7 +126,7 @@ impl<P: CpusPort> Lane<P> {
         refused.wrapping_add(self.lost.load(Ordering::Relaxed))
     }
 
-    /// How many of them no packet tells of yet.
+    /// How many of them no packet has reported yet.
     pub(super) fn untold(&self) -> u32 {
         self.missed()
             .wrapping_sub(self.told.load(Ordering::Relaxed))

@@ -142,7 +142,7 @@ fn meet(written: &Arc<Written>, before: usize, more: usize, read: usize, room: u
     let writer = written.clone();
     let writer = loom::thread::spawn(move || writer.produce(before..before + more));
     written.step();
-    // What is refused behind the items is told by itself.
+    // What is refused behind the items is reported by itself.
     if reader.drain(&written.ring, &mut out[..room]) && room > 1 {
         reader.drain(&written.ring, &mut out[..room]);
     }

@@ -89,7 +89,7 @@ pub(super) struct Streaming {
     flushed_at: u64,
     /// Every packet that was open when the host wanted no more has been closed.
     closed: bool,
-    /// The last losses have been told, if there was room for it.
+    /// The last losses have been reported, if there was room for it.
     told: bool,
     /// The host has been told that everything was sent and acknowledged: all that it wanted, but for what
     /// so many streams held back.

@@ -3,7 +3,7 @@
 //! Such a hook may have been interrupted anywhere, in the middle of any change of the stream. What stands there is
 //! whole up to the cursor, where the packet is closed; the next one begins in its own place, as if that had been all.
 //! The event that the hook was for counts as lost, for nobody knows whether it was recorded.
-//! (The table of functions keeps what it was told.)
+//! (The table of functions keeps what it has counted.)
 
 use kymo_wire::link::Mode;
 

@@ -246,7 +246,7 @@ fn readers_hold_all_cpus_off_and_every_event_is_recorded_or_counted() {
                         next = value + 1;
                     }
                 }
-                // What is missing is told in the packet behind it at the latest.
+                // What is missing is reported in the packet behind it at the latest.
                 assert!(missing <= packet.discarded, "on CPU {cpu}");
             }
         }

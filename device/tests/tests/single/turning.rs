@@ -50,7 +50,7 @@ fn a_trigger_in_an_interrupt_is_the_interrupt_s() {
     let table = device.single.writer().profile().expect("there is one");
     assert_eq!(table.losses().unmatched, 1);
 
-    // More than anybody nests: all are told, the innermost without their numbers.
+    // More than anybody nests: all are reported, the innermost without their numbers.
     let device = Device::new(config(16, 1024));
     for irq in 1..=20 {
         device.hook(Event::IsrEnter(irq));

@@ -112,7 +112,7 @@ impl Charges {
         };
     }
 
-    /// Puts the oldest first, for whoever takes some out.
+    /// Puts the oldest first, so that some can be taken out.
     fn straighten(&mut self) {
         if self.ring.len() == CHARGES {
             self.ring.rotate_left(self.next);

@@ -179,7 +179,7 @@ pub struct Begin {
 
 /// The end of a call.
 ///
-/// Three spans are told, all `None` for an orphan, whose beginning nobody saw:
+/// Three spans are reported, all `None` for an orphan, whose beginning nobody saw:
 /// [`wall`](Self::wall) is what a clock on the wall shows; [`duration`](Self::duration) leaves out
 /// when the track did not run; [`self_time`](Self::self_time) leaves out the calls it made as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

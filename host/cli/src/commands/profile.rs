@@ -229,7 +229,7 @@ fn of_trace(
 ) -> Result<ExitCode, Report> {
     context.note("worked out from a trace: the target's own table is not in it");
     let mut trace = Trace::new(name_of(path), source, &args.symbols, context)?;
-    // A target's own table goes by its clock as it is.
+    // A target's own table follows its clock as it is.
     let options = Options {
         repair_clock: false,
         ..Options::default()

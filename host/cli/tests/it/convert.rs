@@ -92,7 +92,7 @@ fn a_part_is_what_show_shows_of_the_whole() {
         let mut arguments = vec!["export", "--to", "ctf2", "-o", into, &source];
         arguments.extend(selection);
         done(&arguments);
-        // What was lost is told behind the event before it, which may be another one now; and what happened at no
+        // What was lost is reported behind the event before it, which may be another one now; and what happened at no
         // moment (at 0) is always there.
         let events = |lines: Vec<Value>| -> Vec<Value> {
             let lines = lines.into_iter();

@@ -168,7 +168,7 @@ pub struct History {
     any: OnceLock<Program>,
 }
 
-/// Builds a [`History`] of changes that are told in the order of time.
+/// Builds a [`History`] of changes that are reported in the order of time.
 #[derive(Debug)]
 pub struct HistoryBuilder {
     history: History,
@@ -279,7 +279,7 @@ impl HistoryBuilder {
         }
     }
 
-    /// All changes are told.
+    /// All changes are reported.
     pub fn build(mut self) -> History {
         self.history.programs.iter_mut().for_each(Program::sort);
         self.history

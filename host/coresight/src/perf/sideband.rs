@@ -43,7 +43,7 @@ impl Sideband {
         self.told.push(Told { time, at, event });
     }
 
-    /// All is told: puts it into the order of time. `has_times`: whether the records of trace have times.
+    /// All is reported: puts it into the order of time. `has_times`: whether the records of trace have times.
     pub fn sort(&mut self, has_times: bool) {
         self.has_times = has_times && self.told.iter().all(|told| told.time.is_some());
         let has_times = self.has_times;

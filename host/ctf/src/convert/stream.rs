@@ -1,7 +1,7 @@
 //! One file of a trace after the other, packet by packet.
 //!
 //! A packet is begun when its first wanted event comes, so that a part of a trace has no packets with nothing in them;
-//! one that was empty stays, as it says that nothing happened. What was lost before a packet is told by the next one that
+//! one that was empty stays, as it says that nothing happened. What was lost before a packet is reported by the next one that
 //! is written.
 
 use super::adapt::Extras;
@@ -122,7 +122,7 @@ impl Converter<'_> {
                     let begun = outputs.current.as_ref();
                     let begun = begun.filter(|it| it.info.number == error.packet);
                     let kept = begun.map_or(0, |it| it.kept);
-                    // One that had not begun is told by the hole in the numbers, where there are any, if another follows.
+                    // One that had not begun is reported by the hole in the numbers, where there are any, if another follows.
                     let told = begun.is_none() && self.numbered;
                     if let Err(error) = self.end_packet(&mut outputs) {
                         break Err(error);
@@ -387,7 +387,7 @@ impl Converter<'_> {
         Ok(())
     }
 
-    /// Ends all streams of a file. A loss behind the last event is told by a packet without events.
+    /// Ends all streams of a file. A loss behind the last event is reported by a packet without events.
     fn finish(&mut self, outputs: &mut Outputs) -> Result<(), WriteError> {
         self.end_packet(outputs)?;
         let damaged = outputs.last.and_then(|last| outputs.list.get_mut(last));

@@ -1,4 +1,4 @@
-//! Damaged packets: what is left out is told to the bit, and everything else is read.
+//! Damaged packets: what is left out is reported to the bit, and everything else is read.
 
 use std::io::Cursor;
 use std::sync::Arc;

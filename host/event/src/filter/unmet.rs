@@ -8,7 +8,7 @@ use crate::{Field, Value};
 /// So many names are kept: enough for any tracer, and a bound for hostile input.
 const MOST: usize = 1_000;
 
-/// The fields that conditions ask for and no event has had so far, and those that events have: for whoever misspelt one.
+/// The fields that conditions ask for and no event has had so far, and those that events have: for users who misspelt one.
 #[derive(Clone, Debug, Default)]
 pub struct Unmet {
     fields: Vec<String>,

@@ -90,7 +90,7 @@ struct Ctf<'a> {
     left_out: u64,
 }
 
-/// What all streams go by.
+/// What all streams follow.
 struct Trace {
     /// Its metadata is without labels at first: they don't change the layout.
     writer: TraceWriter,
@@ -160,7 +160,7 @@ impl Sink for Ctf<'_> {
 }
 
 impl Ctf<'_> {
-    /// What all streams go by; made at the first event, whose time is `first`.
+    /// What all streams follow; made at the first event, whose time is `first`.
     fn trace(&mut self, info: &TraceInfo, first: Time) -> io::Result<&mut Trace> {
         let trace = match self.trace.take() {
             Some(trace) => trace,
@@ -211,7 +211,7 @@ struct Stream {
     events: Option<u32>,
     /// How many events were lost so far.
     discarded: u64,
-    /// Whether a loss is counted that no packet has told yet.
+    /// Whether a loss is counted that no packet has reported yet.
     untold: bool,
 }
 
@@ -277,7 +277,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the stream. A loss behind its last event is told by a packet without events.
+    /// Ends the stream. A loss behind its last event is reported by a packet without events.
     fn finish(mut self) -> io::Result<()> {
         if self.untold {
             self.begin_packet()?;

@@ -206,7 +206,7 @@ fn a_source_of_one_processor_need_not_number_it() {
     assert_eq!(states.len(), 4);
     assert!(states.iter().all(|state| state.cpu == 0));
     assert_eq!(summary.left_out, 0);
-    // Which of several it would be, nobody knows: that is told.
+    // Which of several it would be, nobody knows: that is reported.
     for format in ["perfetto", "trace-event"] {
         assert_eq!(without_cpus(2).export(format).1.left_out, 4, "{format}");
     }

@@ -214,7 +214,7 @@ fn lists_have_the_events_that_are_selected() {
     let gaps = gaps();
     let mut options = Options::default();
     options.replay.selection.events.events.keep = vec![Pattern::new("exit")];
-    // What is missing between them is told.
+    // What is missing between them is reported.
     assert_eq!(listed(&gaps, &options), [20, 50, 60, 70]);
 }
 

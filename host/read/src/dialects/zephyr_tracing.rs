@@ -47,7 +47,7 @@ pub(crate) struct Zephyr {
     ticks: HashMap<usize, i64>,
     /// The thread that runs on each CPU.
     running: HashMap<Cpu, ThreadId>,
-    /// Whether the name of interrupts has been told.
+    /// Whether the name of interrupts has been reported.
     interrupt_named: bool,
     /// What the CPU's number is called in packets, and in events.
     cpu_names: [Option<&'static str>; 2],

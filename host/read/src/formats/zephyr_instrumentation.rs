@@ -3,7 +3,7 @@
 //! Such a file is whatever came over the target's serial port: a dump between its marks, perhaps several,
 //! with a console's text around them; or only what was between the marks. How records are laid out, and
 //! where a dump ends, is found by `kymo-zephyr-instrumentation` from the bytes alone. Here records become events, one
-//! each, in the order in which they were recorded, and what is wrong with them is told:
+//! each, in the order in which they were recorded, and what is wrong with them is reported:
 //!
 //! - Time that steps back, as it does on real targets (Zephyr's system timer read between its interrupt
 //!   and its announcement), is a [`Gap::TimeBackward`](kymo_event::Gap::TimeBackward).

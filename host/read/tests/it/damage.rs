@@ -1,4 +1,4 @@
-//! Losses and damage: everything that is there comes out, and everything that is not is told, with
+//! Losses and damage: everything that is there comes out, and everything that is not is reported, with
 //! its place and size.
 
 use kymo_event::{Duration, EventKind, Gap};

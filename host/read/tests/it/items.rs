@@ -165,7 +165,7 @@ fn items_are_read_by_name() {
     }
 }
 
-/// The names of the events of a dump in memory, and whether damage was told.
+/// The names of the events of a dump in memory, and whether damage was reported.
 fn read(layout: Layout, bytes: &[u8]) -> (Vec<String>, bool) {
     let options = OpenOptions::default();
     let dump = open_dump(&identity(layout), bytes.to_vec(), &[], "test", &options);
@@ -176,7 +176,7 @@ fn read(layout: Layout, bytes: &[u8]) -> (Vec<String>, bool) {
     (names.filter(|name| !name.is_empty()).collect(), damaged)
 }
 
-/// A cut packet, one with garbage in it, one with a hole: what is good is kept, the rest is told.
+/// A cut packet, one with garbage in it, one with a hole: what is good is kept, the rest is reported.
 #[test]
 fn damaged_items_are_told() {
     for layout in layouts() {

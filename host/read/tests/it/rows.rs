@@ -48,7 +48,7 @@ impl Read {
     }
 }
 
-/// An event of which all is known, as it is told where not all is wanted.
+/// An event of which all is known, as it is reported where not all is wanted.
 fn wanted_of(whole: &Event, wanted: Wanted, row: &Event) -> Event {
     let mut event = whole.clone();
     // What an exit and the end of a handler end that do not say so is for nesting to tell.

@@ -71,7 +71,7 @@ fn captures_have_the_records_that_are_in_them() {
                 .iter()
                 .all(|event| gap(event) || event.cpu == Some(Cpu(0)))
         );
-        // A time is that of its record, and what goes back is told before.
+        // A time is that of its record, and what goes back is reported before.
         let mut last = Time(i64::MIN);
         let mut told = None;
         for event in &events {

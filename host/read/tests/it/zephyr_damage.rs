@@ -37,7 +37,7 @@ fn records_go_on_behind_any_amount_of_damage() {
     }
 }
 
-/// Wherever a capture is cut: the records that are whole are given, and what is not whole is told.
+/// Wherever a capture is cut: the records that are whole are given, and what is not whole is reported.
 #[test]
 fn a_capture_that_is_cut_anywhere_tells_what_is_missing() {
     let data = captures::zephyr_instrumentation();
@@ -148,7 +148,7 @@ fn no_record_is_made_of_a_beginning_and_damage() {
     }
 }
 
-/// A file of nothing but damage does not fill the memory with what is said of it; as events, all is told.
+/// A file of nothing but damage does not fill the memory with what is said of it; as events, all is reported.
 #[test]
 fn much_damage_is_listed_up_to_a_number() {
     let part = [&calls(3, MAIN).concat()[..], &[0xFE; 50]].concat();

@@ -400,7 +400,7 @@ fn a_dump_without_its_first_mark_is_found_beside_others() {
     let at = whole.len() as u64 + 6 + 4;
     assert!(found.iter().any(|gap| no_begin(gap, at)), "{found:?}");
 
-    // What nobody can read is told.
+    // What nobody can read is reported.
     let capture = [&b"text"[..], &[0; 100], b"text\r\n", &whole].concat();
     let (count, found) = gaps(&capture);
     assert_eq!(count, 20);

@@ -351,7 +351,7 @@ fn a_ring_of_packets_is_read_from_the_oldest_on() {
             "{turn}: {gaps:?}"
         );
     }
-    // Damage is told as from the oldest on.
+    // Damage is reported as from the oldest on.
     let mut stream: Vec<u8> = [5, 6, 3, 4].into_iter().flat_map(packet).collect();
     let id = 3 * 128 + 36 + 8;
     stream[id..id + 2].copy_from_slice(&[0xEE, 0xEE]);
@@ -359,7 +359,7 @@ fn a_ring_of_packets_is_read_from_the_oldest_on() {
     let told = info.damage.first().expect("damage");
     assert!(told.message.contains("at byte 256"), "{}", told.message);
     assert!((128..256).contains(&told.offset), "{}", told.offset);
-    // One that is missing in between is told.
+    // One that is missing in between is reported.
     let stream: Vec<u8> = [5, 6, 2, 4].into_iter().flat_map(packet).collect();
     let (_, events) = read(trace(&numbered, &stream).path());
     let lost = Gap::LostPackets { packets: Some(1) };

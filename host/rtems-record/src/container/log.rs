@@ -137,7 +137,7 @@ impl<R: Read> Container<R> {
             self.log.short = None;
             let step = self.finish_before(fault, out);
             self.outside(line);
-            // Its beginning is told with the next line.
+            // Its beginning is reported with the next line.
             self.log.begun_again = true;
             return Some(step);
         }

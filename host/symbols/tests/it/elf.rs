@@ -33,7 +33,7 @@ fn check(symbols: &Symbols) {
     assert_eq!(aliased.address(), only(symbols, "__aliased_too").address());
     assert_eq!(only(symbols, "__aliased_too").name(), "aliased");
 
-    // Two functions of one name are told apart by where they stand.
+    // Two functions of one name are distinguished by where they stand.
     let helpers = symbols.by_name("helper");
     let mut places: Vec<_> = helpers
         .iter()

@@ -122,7 +122,7 @@ pub fn show(
     let again = open(&args.input, &args.symbols, args.filter.wanted(), context)?;
     let mut source = label(again, &symbols);
     let mut batch = Batch::default();
-    // What can't be read has been told.
+    // What can't be read has been reported.
     while let Ok(true) = source.fill(&mut batch) {
         let info = source.info();
         let mut capturing = Capturing {

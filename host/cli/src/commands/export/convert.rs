@@ -120,7 +120,7 @@ fn first_time(traces: &[CtfTrace]) -> Result<Time, Report> {
                     break event.time_ns();
                 }
                 Ok(None) => break None,
-                // Damage is told when it is met in earnest.
+                // Damage is reported when it is met in earnest.
                 Ok(Some(_)) | Err(_) => {}
             }
         };

@@ -242,7 +242,7 @@ fn a_reboot_waits_for_the_capture() {
     assert!(err(&output).contains("trigger was not entered within 1 s"));
     assert!(fake.state().commands.contains(&LinkCommand::Reboot));
 
-    // A target without a trigger is told apart from one that waits for it.
+    // A target without a trigger is distinguished from one that waits for it.
     let text = good(&on(&fake, &["status"]));
     assert!(text.contains("off: waits for its trigger, or"), "{text}");
     let none = Fake::start(state("demo.kymo"));

@@ -12,7 +12,7 @@ use crate::metadata::{
     Choice, FieldClass, Mapping, Metadata, Scope, StructClass, Target, VariantClass, Version,
 };
 
-/// Where a selector is: positions of the stream class and event class, as far as its scope goes by them, and the place.
+/// Where a selector is: positions of the stream class and event class, as far as its scope depends on them, and the place.
 type Place = (usize, usize, Target);
 
 /// The labels that selectors get.

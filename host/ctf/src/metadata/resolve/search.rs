@@ -215,7 +215,7 @@ impl<'m> Resolver<'_, 'm> {
 /// A walk from the root of a scope along the names of a location.
 struct Search<'r, 'm> {
     resolver: &'r Resolver<'r, 'm>,
-    /// The way is stated (CTF 2), so it goes by the names that users know.
+    /// The way is stated (CTF 2), so it follows the names that users know.
     stated: bool,
     scope: Scope,
     steps: Vec<u32>,

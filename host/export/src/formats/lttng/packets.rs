@@ -84,7 +84,7 @@ pub(super) struct Stream {
     pub last: u64,
     sequence: u64,
     discarded: u64,
-    /// Whether a loss is counted that no packet has told.
+    /// Whether a loss is counted that no packet has reported.
     untold: bool,
 }
 
@@ -204,7 +204,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the stream. A loss behind its last event is told by a packet without events.
+    /// Ends the stream. A loss behind its last event is reported by a packet without events.
     pub fn finish(mut self) -> io::Result<()> {
         self.end_packet()?;
         if self.untold {

@@ -305,7 +305,7 @@ impl Mapped {
 /// What an entry has made of a record.
 enum Said {
     Kind(EventKind),
-    /// A switch, which has been told.
+    /// A switch, which has been reported.
     Switched,
 }
 

@@ -31,7 +31,7 @@ struct Anchor {
     time: i64,
 }
 
-/// Gives times to things that are told with the number of instructions before them.
+/// Gives times to things that are reported with the number of instructions before them.
 #[derive(Debug)]
 pub(super) struct Clock<T> {
     measure: Measure,
@@ -108,7 +108,7 @@ impl<T> Clock<T> {
         };
         let passed = next.time.checked_sub(last.time).unwrap_or(-1);
         let Ok(passed) = u64::try_from(passed) else {
-            // What came before the step goes by the clock before it.
+            // What came before the step follows the clock before it.
             self.backward += 1;
             self.extrapolate(out);
             self.last = Some(next);

@@ -12,7 +12,7 @@ use kymo_wire::event::{Layout, MetadataType};
 
 use super::number;
 
-/// Images that are told apart; a recording has room for some hundreds.
+/// Images that are distinguished; a recording has room for some hundreds.
 const MOST: usize = 4096;
 
 /// The longest path that is kept, in bytes.

@@ -45,7 +45,7 @@ const RINGS: usize = 256;
 /// More CPUs than any recorder has lanes for.
 const CPUS: u32 = 256;
 
-/// A dump of a target's memory, for whoever wants what it holds and not its events
+/// A dump of a target's memory, for code that wants what it holds and not its events
 /// ([`write_trace`](super::write_trace)).
 #[derive(Clone, Debug)]
 pub struct MemoryDump {

@@ -54,7 +54,7 @@ impl StreamPackets {
         self.next.as_ref().map(|packet| &packet.header)
     }
 
-    /// Goes to the next packet, once the damage in front of it has been told. Tells whether it is the last,
+    /// Goes to the next packet, once the damage in front of it has been reported. Tells whether it is the last,
     /// too.
     pub(super) fn next(&mut self) -> Option<(Packet, bool)> {
         let packet = self.next.take()?;

@@ -3,7 +3,7 @@
 //! What is written is fit to be read without complaint, by anybody: damaged bytes are left out,
 //! packets that lack their end are cut at their last whole event and marked
 //! ([`PacketHeader::FLAG_CUT`](kymo_wire::event::PacketHeader::FLAG_CUT)), and missing packets show
-//! as jumps of the sequence number. What was left out is told to the caller.
+//! as jumps of the sequence number. What was left out is reported to the caller.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};

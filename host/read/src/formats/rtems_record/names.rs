@@ -17,7 +17,7 @@ pub(super) fn thread(identities: &mut Identities, space: SpaceId, id: u64) -> Th
     thread
 }
 
-/// Names a thread. Idle threads, which all have one name, are told apart.
+/// Names a thread. Idle threads, which all have one name, are distinguished.
 pub(super) fn name(identities: &mut Identities, space: SpaceId, id: u64, name: &str) {
     let thread = identities.thread(space, Tid(id));
     match is_internal(id) && name == IDLE {

@@ -19,7 +19,7 @@ use super::meaning::{self, Means};
 use super::names;
 use crate::{OpenError, OpenOptions, ReadError, Source};
 
-/// A step back of the target's uptime that is told: less is how exactly a processor reads its clock.
+/// A step back of the target's uptime that is reported: less is how exactly a processor reads its clock.
 const STEP_BACK_NS: u64 = 1_000;
 
 /// A recording.

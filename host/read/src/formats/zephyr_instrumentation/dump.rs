@@ -47,7 +47,7 @@ impl Dump {
 ///
 /// Between them, and before the first, there may be one of which the mark that begins it is missing: what
 /// was captured begins inside of it, or the line damaged the mark. Its records are found, too, and what is neither
-/// records nor text is told.
+/// records nor text is reported.
 pub(super) fn find(bytes: &[u8], hints: &Hints) -> Option<Vec<Dump>> {
     // Marks inside of records are none.
     let all = detect_undamaged(bytes, hints).filter(|layout| is_certain(bytes, *layout));
@@ -191,7 +191,7 @@ impl<'a> Finder<'a> {
     }
 
     /// What stands where no dump is: text, most often; or records whose mark is missing; or what nobody can
-    /// read, which is told.
+    /// read, which is reported.
     fn unmarked(&self, mut from: usize, to: usize, dumps: &mut Vec<Dump>) {
         loop {
             let part = self.part(from, to);

@@ -58,7 +58,7 @@ impl State {
         self.last
     }
 
-    /// A call that is told at its end, without times: when it begins and ends. It encloses those before it that are
+    /// A call that is reported at its end, without times: when it begins and ends. It encloses those before it that are
     /// deeper.
     pub(super) fn call(&mut self, depth: u32, duration: i64, latest: Time) -> (Time, Time) {
         let mut begin = match self.ended.is_empty() {

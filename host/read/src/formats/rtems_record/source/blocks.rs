@@ -8,7 +8,7 @@ use kymo_rtems_record::{EventId, Record, WordSize};
 use super::{Block, RecordSource, named};
 use crate::formats::rtems_record::meaning::Means;
 
-/// Locks that are told apart; hostile input has millions.
+/// Locks that are distinguished; hostile input has millions.
 const LOCKS: usize = 1 << 12;
 
 /// Bytes of a block of memory that are kept.
