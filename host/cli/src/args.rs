@@ -76,6 +76,8 @@ pub enum Command {
     Status(commands::status::Args),
     /// Whether the target answers
     Ping(commands::ping::Args),
+    /// Why is there no trace? Each link of the chain from hooks to host is checked
+    Doctor(commands::doctor::Args),
     /// Start the target again
     Reboot(commands::reboot::Args),
     /// Tell the target to record or not, to forget, or what to do when its buffer is full

@@ -8,6 +8,7 @@ pub mod command;
 mod compensated;
 pub mod completions;
 pub mod disasm;
+pub mod doctor;
 pub mod export;
 pub mod graph;
 pub mod hotspots;
@@ -38,6 +39,7 @@ pub fn run(command: Command, context: &mut Context) -> Result<ExitCode, Report> 
     match command {
         Command::Status(args) => status::run(&args, context),
         Command::Ping(args) => ping::run(&args, context),
+        Command::Doctor(args) => doctor::run(&args, context),
         Command::Reboot(args) => reboot::run(&args, context),
         Command::Send(args) => command::run(&args, context),
         Command::Trace(args) => trace::run(&args, context),

@@ -2,6 +2,7 @@
 //! `../../../link/tests/fake` and, of Zephyr's own instrumentation, `fake_zephyr` beside it.
 
 mod capture;
+mod doctor;
 mod hostile_targets;
 mod profile;
 mod stream;
