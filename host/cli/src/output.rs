@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::diagnostic::{Report, unwritable};
 use crate::interrupt;
@@ -215,6 +216,7 @@ fn beside<T>(place: &Path, create: impl Fn(&Path) -> io::Result<T>) -> io::Resul
     let name = place
         .file_name()
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    sweep(place, &name.to_string_lossy());
     let process = std::process::id();
     for number in 0..NAMES {
         let mut temporary = OsString::from(".");
@@ -230,9 +232,81 @@ fn beside<T>(place: &Path, create: impl Fn(&Path) -> io::Result<T>) -> io::Resul
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
+/// How long a temporary file has to lie untouched before it is taken for left behind. The process that writes it may run in
+/// another container, or on another machine.
+const LEFT_BEHIND: Duration = Duration::from_secs(600);
+
+/// Removes the temporary files of an output that processes which were killed have left behind.
+fn sweep(place: &Path, name: &str) {
+    let folder = match place.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let prefix = format!(".{name}.");
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let file = entry.file_name();
+        let numbers = file.to_str().and_then(|file| {
+            let numbers = file.strip_prefix(&prefix)?.strip_suffix(".part")?;
+            let (process, number) = numbers.split_once('-')?;
+            Some((process.parse::<u32>().ok()?, number.parse::<u32>().ok()?))
+        });
+        let path = entry.path();
+        if numbers.is_some_and(|(process, _)| !is_running(process)) && is_untouched(&path) {
+            // What cannot be removed stays, and harms nobody.
+            let _ = match path.is_dir() {
+                true => fs::remove_dir_all(&path),
+                false => fs::remove_file(&path),
+            };
+        }
+    }
+}
+
+/// Whether a process runs; where that is not known, it does.
+fn is_running(process: u32) -> bool {
+    let processes = Path::new("/proc");
+    !processes.join("self").exists() || processes.join(process.to_string()).exists()
+}
+
+/// Whether a file, or what is in a directory, has not been written for long.
+fn is_untouched(path: &Path) -> bool {
+    let is_old = |path: &Path| {
+        let written = fs::symlink_metadata(path).and_then(|about| about.modified());
+        let age = written.ok().and_then(|written| written.elapsed().ok());
+        age.is_some_and(|age| age > LEFT_BEHIND)
+    };
+    let mut inside = fs::read_dir(path).into_iter().flatten().flatten();
+    is_old(path) && inside.all(|entry| is_old(&entry.path()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_killed_processes_left_behind_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = format!(".x.{}-7.part", std::process::id());
+        let gone = ".x.4294967295-0.part";
+        for (name, age) in [
+            (gone, 3600),
+            (&own, 3600),
+            (".x.4294967294-0.part", 0),
+            (".y.4294967295-0.part", 3600),
+            (".x.4294967295.part", 3600),
+        ] {
+            let file = fs::File::create(folder.path().join(name)).unwrap();
+            let written = std::time::SystemTime::now() - Duration::from_secs(age);
+            file.set_modified(written).unwrap();
+        }
+        OutputFile::create(&folder.path().join("x"))
+            .unwrap()
+            .finish()
+            .unwrap();
+        let found = names(folder.path());
+        assert_eq!(found.len(), 5, "{found:?}");
+        assert!(!found.iter().any(|name| name == gone), "{found:?}");
+    }
 
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).unwrap();
