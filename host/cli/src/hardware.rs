@@ -18,6 +18,8 @@ use kymo_coresight::perf::{self, Files, Missing, Thread};
 use kymo_coresight::remarks::{self, Remark};
 use kymo_coresight::snapshot::Snapshot;
 
+use kymo_read::OpenOptions;
+
 use crate::diagnostic::Report;
 use crate::input::name_of;
 use crate::render::escape::escaped;
@@ -127,6 +129,17 @@ impl BinaryArgs {
             kernel: self.vmlinux.clone(),
             cache: self.buildid_dir.clone(),
         }
+    }
+}
+
+/// The options of a reader of events, with what is said of hardware trace.
+pub fn open_options(binaries: &BinaryArgs, options: OpenOptions) -> OpenOptions {
+    OpenOptions {
+        symfs: binaries.symfs.clone(),
+        kernel: binaries.vmlinux.clone(),
+        buildid_dir: binaries.buildid_dir.clone(),
+        trace: binaries.given(),
+        ..options
     }
 }
 

@@ -24,6 +24,7 @@ use crate::args::{InputArgs, MemoryArgs, SymbolArgs};
 use crate::commands::profile::is_kept_table;
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::hardware::open_options;
 use crate::mapping;
 use crate::recording::{self, Captured};
 use crate::render::unit;
@@ -440,11 +441,7 @@ pub fn open(
         beside: input.ctf.with.clone(),
         event_names: input.ctf.rtems.names()?,
         time_zero: input.ctf.time_zero,
-        symfs: input.ctf.binaries.symfs.clone(),
-        kernel: input.ctf.binaries.vmlinux.clone(),
-        buildid_dir: input.ctf.binaries.buildid_dir.clone(),
-        trace: input.ctf.binaries.given(),
-        ..context.open_options(wanted)
+        ..open_options(&input.ctf.binaries, context.open_options(wanted))
     };
     if crate::rtems::is_address(path) {
         return Ok(crate::rtems::open(path, &options)?);

@@ -1,5 +1,6 @@
 //! `kymo hotspots`: what executed the most instructions, from Arm hardware trace.
 
+mod children;
 mod covered;
 
 use std::collections::HashMap;
@@ -27,6 +28,7 @@ EXAMPLES
   kymo hotspots --symfs root/ perf.data      with the binaries below root/
   kymo hotspots -n 10 perf.data              the ten hottest
   kymo hotspots --coverage perf.data         how much of each function ran
+  kymo hotspots --children perf.data         functions with what they called
   kymo hotspots --sort command,file perf.data    commands and their files
   kymo hotspots --sort line --function main perf.data    lines of one function
   kymo hotspots --format json perf.data | jq .function   one object a line, for programs")]
@@ -42,6 +44,13 @@ pub struct Args {
     /// first. `kymo export --to lcov` writes it line by line.
     #[arg(long, conflicts_with_all = ["sort", "address", "function"])]
     coverage: bool,
+
+    /// Show functions by what ran in them and in all that they called.
+    #[arg(long, conflicts_with_all = [
+        "sort", "coverage", "id", "buffer", "cpu", "process", "thread", "begin", "end", "address", "function",
+        "split_not_taken", "check_opcodes", "check_branches",
+    ])]
+    children: bool,
 
     /// Only the N hottest rows.
     #[arg(short = 'n', long, value_name = "N")]
@@ -124,6 +133,9 @@ type Rows = HashMap<Vec<Rc<str>>, Heat>;
 /// # Errors
 /// When the input can't be read, or holds no trace of a known protocol.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
+    if args.children {
+        return children::run(args, context);
+    }
     let HardwareArgs {
         input,
         binaries,

@@ -186,6 +186,68 @@ fn profiles_are_those_of_simpleperf() {
     }
 }
 
+/// Functions with what they called: self is all that ran, and total what the table of functions says.
+#[test]
+fn hot_spots_have_children() {
+    let Some(folder) = captures::coresight() else {
+        return;
+    };
+    let input = folder.join("snapshots/r5f-freertos").display().to_string();
+    let json = |arguments: &[&str]| -> Vec<serde_json::Value> {
+        let text = stdout(&[arguments, &["--format", "json", &input]].concat());
+        let lines = text.lines().map(serde_json::from_str);
+        lines.collect::<Result<_, _>>().expect("JSON")
+    };
+    let rows = json(&["hotspots", "--children"]);
+    let number = |row: &serde_json::Value, member: &str| row[member].as_u64().expect("a number");
+    let own: u64 = rows
+        .iter()
+        .map(|row| number(row, "self_instructions"))
+        .sum();
+    assert_eq!(own, 232_205);
+    for row in json(&["report"]) {
+        let of_function = rows
+            .iter()
+            .filter(|known| known["function"] == row["function"]);
+        let total: u64 = of_function
+            .map(|row| number(row, "total_instructions"))
+            .sum();
+        let same = |other: &&serde_json::Value| other["function"] == row["function"];
+        if rows.iter().filter(same).count() == 1 {
+            assert_eq!(total, number(&row, "total_instructions"), "{row}");
+        }
+    }
+}
+
+/// Binaries of a board that lie beside a recording are found by name and build ID, and no others.
+#[test]
+fn binaries_beside_a_recording_are_found_by_name_and_build() {
+    let Some(folder) = captures::coresight() else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let recording = directory.path().join("perf.data");
+    let binary = directory.path().join("etm_test_loop");
+    let copy = |from: &str, to: &Path| {
+        std::fs::copy(folder.join("perf").join(from), to).expect("a copy");
+    };
+    copy("aosp-perf_etm.perf.data", &recording);
+    let input = recording.display().to_string();
+    let profile = || stdout(&["export", "--to", "autofdo", &input]);
+    assert_eq!(profile(), "");
+    copy("symfs/data/local/tmp/etm_test_loop", &binary);
+    let golden = folder.join("perf/golden/aosp-perf_etm.simpleperf-autofdo.txt");
+    let golden = std::fs::read_to_string(golden).expect("the golden is there");
+    let expected = golden.replace("1088->0:1", "1088->10a4:1");
+    assert_eq!(profile().trim(), expected.trim());
+    let mut other = std::fs::read(&binary).expect("the binary");
+    let id = [4, 0, 0, 0, 16, 0, 0, 0, 3, 0, 0, 0, b'G', b'N', b'U', 0];
+    let at = other.windows(id.len()).position(|found| found == id);
+    other[at.expect("a build ID") + id.len()] ^= 1;
+    std::fs::write(&binary, other).expect("a file");
+    assert_eq!(profile(), "");
+}
+
 /// A tracefile for genhtml of a program with debug information: what is summed up at the end of each file is what its
 /// records say, and lines that ran are the instructions that ran.
 #[test]

@@ -291,6 +291,34 @@ fn is_other(recorded: &[u8], found: &[u8]) -> bool {
     length > 0 && recorded.get(..length) != found.get(..length)
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compressed_files_are_unpacked_or_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.ko");
+        let code: Vec<u8> = (0..20_000u32).flat_map(u32::to_le_bytes).collect();
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        io::Write::write_all(&mut packed, &code).unwrap();
+        let packed = packed.finish().unwrap();
+        for (bytes, expected) in [
+            (&code, Some(&code)),
+            (&packed, Some(&code)),
+            (&packed[..packed.len() / 2].to_vec(), None),
+            (&b"\xfd7zXZ\0rest".to_vec(), None),
+        ] {
+            std::fs::write(&path, bytes).unwrap();
+            let found = first_of(vec![path.clone()], &[]);
+            match expected {
+                Some(expected) => assert_eq!(&*found.unwrap(), expected.as_slice()),
+                None => assert!(matches!(found, Err(NotFound::Compressed { .. }))),
+            }
+        }
+    }
+}
+
 /// Bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -78,5 +78,6 @@ pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenErro
     };
     Ok(Opened::Source(Box::new(source::CoreSightSource::new(
         input,
+        options.wanted,
     ))))
 }

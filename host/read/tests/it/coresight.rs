@@ -8,7 +8,7 @@ use std::sync::Arc;
 use kymo_analysis::calls::Callee;
 use kymo_analysis::profile::Profile;
 use kymo_analysis::replay::{Options, Replay};
-use kymo_event::{Batch, Event, EventKind, TimeUnit, TraceInfo};
+use kymo_event::{Batch, Damage, Event, EventKind, TimeUnit, TraceInfo};
 use kymo_read::{Events, OpenOptions, Source, open};
 use kymo_symbols::Symbols;
 
@@ -249,7 +249,9 @@ fn a_recording_that_was_cut_says_so() {
     assert_eq!(damage(&whole[..end]), []);
     for length in [8000, end - 4] {
         let found = damage(&whole[..length]);
-        assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].offset, length as u64);
+        // Where its trace is cut, a frame may be.
+        let is_frame = |damage: &Damage| damage.message.contains("ends within a frame");
+        assert!(found[1..].iter().all(is_frame), "{found:?}");
     }
 }

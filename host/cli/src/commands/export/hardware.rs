@@ -14,7 +14,7 @@ use crate::diagnostic::{Report, unwritable};
 use crate::hardware::counting::{self, Counted};
 use crate::hardware::coverage::coverage;
 use crate::hardware::part::PartArgs;
-use crate::hardware::program::{Program, Programs};
+use crate::hardware::program::{Place, Program, Programs};
 use crate::hardware::{self, DecodeArgs, hex};
 use crate::output::OutputFile;
 use crate::render::escape::escaped;
@@ -189,7 +189,7 @@ fn write_source(file: &str, source: &Source, out: &mut dyn Write) -> std::io::Re
     writeln!(out, "LF:{}\nLH:{ran}\nend_of_record", source.lines.len())
 }
 
-/// What ran of a binary, by the addresses for which it is linked.
+/// What ran of a binary, by offsets in its file.
 #[derive(Default)]
 struct Profile {
     /// First and last instruction of straight runs.
@@ -217,7 +217,7 @@ fn autofdo(
             };
             if Rc::ptr_eq(&first.program, &last.program) {
                 let profile = profile(&mut profiles, &first.program);
-                let key = (first.address, last.address);
+                let key = (offset(&first), offset(&last));
                 *profile.ranges.entry(key).or_default() += run.executions;
             }
             if let Some(target) = run.target.filter(|_| run.taken > 0) {
@@ -233,7 +233,7 @@ fn autofdo(
             };
             let to = programs.place(code, to);
             let to = to.filter(|to| Rc::ptr_eq(&to.program, &from.program));
-            let key = (from.address, to.map_or(0, |to| to.address));
+            let key = (offset(&from), to.map_or(0, |to| offset(&to)));
             let profile = profile(&mut profiles, &from.program);
             *profile.branches.entry(key).or_default() += count;
         }
@@ -254,6 +254,19 @@ fn autofdo(
         writeln!(out, "// {}\n", program.path.replace(['\n', '\r'], "?"))?;
     }
     Ok(())
+}
+
+/// The offset in the file, by which create_llvm_prof and simpleperf know an instruction; of a kernel, that from where it is
+/// linked.
+fn offset(place: &Place) -> u64 {
+    let Some(layout) = &place.program.layout else {
+        return place.address;
+    };
+    let start = layout.segments().map(|(_, _, address)| address).min();
+    match place.program.path.starts_with("[kernel") {
+        true => place.address.wrapping_sub(start.unwrap_or_default()),
+        false => layout.offset_of(place.address).unwrap_or(place.address),
+    }
 }
 
 fn profile<'p>(

@@ -12,9 +12,9 @@ use kymo_coresight::element::Unsynced;
 use kymo_coresight::exception::{ExceptionKind, Exceptions};
 use kymo_coresight::remarks::Remark;
 use kymo_event::{
-    Addr, Batch, Cpu, Damage, Event, EventKind, Field, FunctionId, Gap, InterruptId, InterruptKind,
-    Irq, RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId, Time, TraceInfo,
-    Value,
+    Addr, Batch, Cpu, Damage, Event, EventKind, EventRef, Field, FunctionId, Gap, InterruptId,
+    InterruptKind, Irq, RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId,
+    Time, TraceInfo, Value, Wanted,
 };
 
 use super::clock::{Measure, UNKNOWN};
@@ -38,6 +38,8 @@ pub(super) struct CoreSightSource {
     total: End,
     doubts: Doubts,
     is_told: bool,
+    /// Whether events have names.
+    has_names: bool,
 }
 
 /// What was counted of what is not sure.
@@ -76,7 +78,7 @@ enum State {
 }
 
 impl CoreSightSource {
-    pub fn new(input: Input) -> Self {
+    pub fn new(input: Input, wanted: Wanted) -> Self {
         let mut info = TraceInfo {
             format: super::FORMAT.to_owned(),
             unit: input.measure.unit(input.conversion),
@@ -130,6 +132,7 @@ impl CoreSightSource {
             total: End::default(),
             doubts: Doubts::default(),
             is_told: false,
+            has_names: wanted == Wanted::Everything,
         }
     }
 
@@ -219,6 +222,7 @@ impl CoreSightSource {
             batch,
             time,
             offset: item.offset,
+            has_names: self.has_names,
         };
         match item.what {
             What::Step(step) => at.step(step),
@@ -335,6 +339,7 @@ struct At<'a> {
     batch: &'a mut Batch,
     time: Time,
     offset: u64,
+    has_names: bool,
 }
 
 impl Reader {
@@ -357,8 +362,19 @@ impl Reader {
 impl At<'_> {
     fn row(&mut self, kind: RowKind, change: impl FnOnce(Row) -> Row) {
         let row = Row::new(kind, self.time, self.reader.stream);
-        let row = row.at(self.reader.cpu, self.reader.thread);
-        self.batch.push(change(row));
+        let row = change(row.at(self.reader.cpu, self.reader.thread));
+        if !self.has_names {
+            self.batch.push(row);
+            return;
+        }
+        let seen = EventRef {
+            row: &row,
+            event: None,
+        };
+        self.batch.push_event(Event {
+            name: name_of(kind).into(),
+            ..seen.to_event()
+        });
     }
 
     fn push(&mut self, kind: EventKind) {
@@ -576,6 +592,19 @@ impl At<'_> {
                 self.damage(bytes, message.to_owned());
             }
         }
+    }
+}
+
+/// What records of this meaning are called, which the trace has no names for.
+fn name_of(kind: RowKind) -> &'static str {
+    match kind {
+        RowKind::Enter => "enter",
+        RowKind::Exit => "exit",
+        RowKind::IsrEnter => "irq_enter",
+        RowKind::IsrExit => "irq_exit",
+        RowKind::SwitchedIn => "switched_in",
+        RowKind::SwitchedOut => "switched_out",
+        _ => "",
     }
 }
 

@@ -1,0 +1,155 @@
+//! Hot functions with what they called, as `perf report --children` has them where there are call chains: the whole path is
+//! known here, so that every call is counted whole.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use kymo_analysis::calls::Callee;
+use kymo_analysis::profile::Profile;
+use kymo_analysis::replay::{Options, Replay};
+use kymo_event::{Addr, Batch, TraceInfo, Wanted};
+use kymo_export::json::Object;
+use kymo_symbols::Symbols;
+
+use super::Args;
+use crate::args::Format;
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::hardware::open_options;
+use crate::input::{Trace, name_of, refused};
+use crate::render::table::{Align, Table};
+use crate::render::unit;
+
+/// A function, and what ran in it.
+struct Line {
+    function: String,
+    file: String,
+    calls: u64,
+    total: u64,
+    own: u64,
+}
+
+/// Prints functions by what ran in them and in what they called.
+///
+/// # Errors
+/// When the input can't be read.
+pub(super) fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
+    let path = &args.hardware.input;
+    let options = open_options(
+        &args.hardware.binaries,
+        context.open_options(Wanted::Meaning),
+    );
+    let source = kymo_read::open(path, &options).map_err(|error| refused(&error))?;
+    if source.info().format != kymo_read::coresight::FORMAT {
+        let report = Report::new(format_args!("{} has no hardware trace", path.display()));
+        return Err(report.help("kymo report shows self and total times of any trace"));
+    }
+    let mut trace = Trace::new(name_of(path), source, &args.symbols, context)?;
+    let symbols = trace.symbols();
+    let mut replay = Replay::new(trace.info(), &symbols, Options::default());
+    let (mut profile, mut batch) = (Profile::new(), Batch::default());
+    loop {
+        let source = trace.source();
+        match source.fill(&mut batch) {
+            Ok(true) => replay.batch_to(source.info(), &batch, &mut profile),
+            Ok(false) => break,
+            Err(error) => return Err(trace.unreadable(&error)),
+        };
+    }
+    replay.finish_to(trace.info(), &mut profile);
+    let mut lines = lines(trace.info(), &symbols, &profile);
+    let whole: u64 = lines.iter().map(|line| line.own).sum();
+    lines.sort_by(|a, b| {
+        let by_heat = (b.total, b.own).cmp(&(a.total, a.own));
+        by_heat.then_with(|| (&a.function, &a.file).cmp(&(&b.function, &b.file)))
+    });
+    lines.truncate(args.number.unwrap_or(usize::MAX));
+    let share = |part: u64| part as f64 / whole.max(1) as f64;
+    match args.format.format {
+        Format::Text => {
+            let unit = unit::heading();
+            let headings = [
+                "CHILDREN".to_owned(),
+                "SELF".to_owned(),
+                format!("TOTAL{unit}"),
+                format!("SELF{unit}"),
+                "CALLS".to_owned(),
+            ];
+            let numbers = headings.iter().map(|name| (name.as_str(), Align::Right));
+            let texts = [("FILE", Align::Left), ("FUNCTION", Align::Left)];
+            let mut table = Table::new(numbers.chain(texts));
+            for line in &lines {
+                table.row([
+                    format!("{:.2} %", 100.0 * share(line.total)),
+                    format!("{:.2} %", 100.0 * share(line.own)),
+                    line.total.to_string(),
+                    line.own.to_string(),
+                    line.calls.to_string(),
+                    line.file.clone(),
+                    line.function.clone(),
+                ]);
+            }
+            let (out, palette) = context.out();
+            table.write(out, palette)?;
+        }
+        Format::Json => {
+            let mut text = Vec::new();
+            for line in &lines {
+                text.clear();
+                let mut object = Object::begin(&mut text);
+                object
+                    .member("file", line.file.as_str())
+                    .member("function", line.function.as_str())
+                    .member("calls", line.calls)
+                    .member("total_ns", line.total)
+                    .member("self_ns", line.own)
+                    .member("children", share(line.total))
+                    .member("share", share(line.own));
+                object.end();
+                unit::name_members(&mut text);
+                text.push(b'\n');
+                context.out().0.write_all(&text)?;
+            }
+        }
+    }
+    trace.remark(context);
+    trace.verdict()
+}
+
+/// The functions of a profile, with names and files.
+fn lines(info: &TraceInfo, symbols: &Arc<Symbols>, profile: &Profile) -> Vec<Line> {
+    let identities = &info.identities;
+    let lines = profile.rows().map(|(callee, row)| {
+        let mut file = "-".to_owned();
+        let function = match callee {
+            Callee::Function(id) => identities.function(id).map_or_else(String::new, |known| {
+                let space = identities.space(known.space);
+                let mapping = known
+                    .mapping
+                    .and_then(|number| space.and_then(|space| space.mappings.get(number as usize)));
+                if let Some(mapping) = mapping {
+                    let path = mapping.path.as_str();
+                    path.rsplit('/')
+                        .next()
+                        .unwrap_or(path)
+                        .clone_into(&mut file);
+                }
+                let address = known.address.unwrap_or(Addr(0));
+                let name = symbols.name_of(known).map(str::to_owned);
+                name.unwrap_or_else(|| format!("{:#x}", address.0))
+            }),
+            Callee::Interrupt(id) => identities.interrupt_name(id).unwrap_or("irq").to_owned(),
+            Callee::Unknown => "(unknown)".to_owned(),
+        };
+        Line {
+            function,
+            file,
+            calls: row.count,
+            total: row.total.0,
+            own: row.self_time.0,
+        }
+    });
+    lines
+        .filter(|line| line.calls > 0 || line.own > 0)
+        .collect()
+}
