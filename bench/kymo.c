@@ -3,6 +3,7 @@
  *   (nothing)    calls: gate, mask, clock and end of packet checked, a stopper, depth counted
  *   EVERYTHING   the profile table too, and a function that is filtered out
  *   SITES        with call sites
+ *   DURATION     with a library that has duration mode, which is on
  *   MINIMAL      with a library that was built for nothing but calls
  *   LEAST        with the smallest library, which has nothing but calls
  * A row is named after what it calls, and this. */
@@ -15,6 +16,8 @@
 #define NAMED(name) name##_everything
 #elif defined(SITES)
 #define NAMED(name) name##_sites
+#elif defined(DURATION)
+#define NAMED(name) name##_filtered
 #elif defined(MINIMAL)
 #define NAMED(name) name##_minimal
 #elif defined(LEAST)
@@ -48,6 +51,11 @@ static void another(void)
 
 static uint64_t buffer[PACKETS * PACKET_BYTES / 8] __attribute__((aligned(128)));
 
+#if defined(DURATION)
+/* A threshold that no call reaches. */
+KYMO_DURATION(2, 32, .threshold = UINT32_MAX, .flags = KYMO_DURATION_ON);
+#endif
+
 #if defined(EVERYTHING)
 static kymo_slot_t slots[32];
 static kymo_frame_t frames[2 * 32];
@@ -65,7 +73,7 @@ const kymo_config_t kymo_config = {
 	.buffer_size = sizeof buffer,
 	.packet_size = PACKET_BYTES,
 	.text_base = KYMO_TEXT_BASE,
-#if !defined(MINIMAL) && !defined(LEAST)
+#if !defined(MINIMAL) && !defined(LEAST) && !defined(DURATION)
 	.stopper = another,
 #endif
 #if defined(EVERYTHING)
@@ -161,7 +169,31 @@ static uint32_t end(void)
 CALLS(NAMED(enter), ENTER)
 CALLS(NAMED(exit), EXIT)
 
-#if defined(ALL_ROWS)
+#if defined(DURATION)
+
+/* What is recorded, and what happens while functions are watched for. */
+CALLS(enter_recorded, ENTER)
+CALLS(exit_recorded, EXIT)
+CALLS(enter_watched, ENTER)
+CALLS(exit_watched, EXIT)
+
+static void others(void)
+{
+	kymo_duration.threshold = 0;
+	row_enter_recorded();
+	RUN(exit_recorded);
+	kymo_duration.threshold = UINT32_MAX;
+	kymo_duration.stop_at = another;
+	kymo_duration.request = 1;
+	kymo_tick();
+	row_enter_watched();
+	row_exit_watched();
+	kymo_duration.stop_at = NULL;
+	kymo_duration.request = 1;
+	kymo_tick();
+}
+
+#elif defined(ALL_ROWS)
 
 /* Threads are numbers; these are far from all addresses in the program, and those near to HERE. */
 #define FAR ((uintptr_t)0x50000000)

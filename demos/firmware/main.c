@@ -96,6 +96,14 @@ const kymo_config_t kymo_config = {
 	.build_id_note = build_id_note,
 };
 
+#ifdef DURATION
+/* Duration mode, which the host turns on: a shadow stack for each thread, and a filter for 256 KiB of text. */
+__attribute__((section(".noinit"))) static kymo_duration_retained_t duration_retained;
+__attribute__((section(".noinit"))) static uint8_t filter[KYMO_DURATION_FILTER(256 * 1024)];
+
+KYMO_DURATION(4, 96, .filter = filter, .filter_size = sizeof filter, .retained = &duration_retained);
+#endif
+
 /* ------------------------------------------------------------------ interrupts */
 
 static struct thread lua_a, lua_b, link_thread;

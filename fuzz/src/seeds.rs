@@ -78,6 +78,10 @@ fn packet(cpu: u16, sequence: u32) -> Vec<u8> {
             // The name of thread 1 is "a".
             EventId::Metadata => &[1, 0, 8, 0, 1, 0, 0, 0, b'a', 0, 0, 0],
             EventId::Block => &[1, 0, 3, 0, 1, 2, 3],
+            EventId::Call => &[1, 0, 0, 9, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 32],
+            EventId::CallFar | EventId::CallOpen | EventId::CallLost => &[
+                1, 0, 0, 32, 19, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 32,
+            ],
             EventId::EnterFar
             | EventId::ExitFar
             | EventId::SwitchedIn
@@ -104,7 +108,12 @@ fn packet(cpu: u16, sequence: u32) -> Vec<u8> {
         discarded: sequence / 2,
         cpu,
         isr_depth: 0,
-        flags: 0,
+        // Some of them as in duration mode.
+        flags: if sequence % 2 == 1 {
+            PacketHeader::FLAG_CALLS
+        } else {
+            0
+        },
         thread: 0x2000_0000,
     };
     header.write(LAYOUT, &mut bytes);

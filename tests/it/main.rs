@@ -3,6 +3,7 @@
 
 mod bytes;
 mod cpus;
+mod duration;
 mod ended_calls;
 mod firmware;
 mod foreign;

@@ -43,6 +43,12 @@
 //! [`EventId::Longjmp`] and when recording is turned on. A reader keeps a stack that it clears at the
 //! same places: an enter pushes, an unnamed exit pops. Interrupt handlers nest, and change nothing.
 //!
+//! # Duration mode
+//!
+//! In packets with [`PacketHeader::FLAG_CALLS`] there are no enters and exits: a call is one record, at its end
+//! ([`EventId::Call`]), if it took long enough. So calls stand in the order of their ends, a callee before its caller,
+//! and a reader who wants them nested sorts them by their beginnings.
+//!
 //! In packets with [`PacketHeader::FLAG_NESTED`] no exit is named: the reader keeps a stack for each
 //! thread, over packets, and an exit that finds it empty has no name.
 
@@ -327,13 +333,25 @@ pub enum EventId {
     /// `type` is aligned to [`BLOCK_ALIGN`] bytes in the packet. Of type [`UNFINISHED`]: what the
     /// program was still writing, or gave up; its data means nothing.
     Block = 26,
+    /// A whole call that ends here, in duration mode: `function, u32 duration, u32 self_time, word thread`, times in
+    /// ticks. The self time is the duration less that of all calls that it made, recorded or not.
+    Call = 27,
+    /// The same of a function outside the range of `function`, or of a longer call: `word address, u64 duration, u64
+    /// self_time, word thread`.
+    CallFar = 28,
+    /// A call that has not ended yet, as far as it has come; a reader of the recording asked for it. The payload is
+    /// that of [`CallFar`](Self::CallFar).
+    CallOpen = 29,
+    /// A call that was found to be over: its exit was never seen (a jump left it, say). The payload is that of
+    /// [`CallFar`](Self::CallFar).
+    CallLost = 30,
     /// Only a time: what follows lies further away than its own time field reaches. No payload.
     Time = 31,
 }
 
 impl EventId {
     /// All kinds, by id.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 31] = [
         Self::Enter,
         Self::Exit,
         Self::EnterLong,
@@ -360,6 +378,10 @@ impl EventId {
         Self::Longjmp,
         Self::WallClock,
         Self::Block,
+        Self::Call,
+        Self::CallFar,
+        Self::CallOpen,
+        Self::CallLost,
         Self::Time,
     ];
 
@@ -392,6 +414,9 @@ impl EventId {
             Self::Longjmp => "longjmp",
             Self::WallClock => "wall_clock",
             Self::Block => "block",
+            Self::Call | Self::CallFar => "call",
+            Self::CallOpen => "call_open",
+            Self::CallLost => "call_lost",
             Self::Time => "time",
         }
     }
@@ -569,7 +594,7 @@ mod tests {
         for id in EventId::ALL {
             assert_eq!(EventId::from_number(id as u8), Some(id));
         }
-        for free in [3, 27, 30, 32] {
+        for free in [3, 32] {
             assert_eq!(EventId::from_number(free), None);
         }
     }

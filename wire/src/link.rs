@@ -65,6 +65,8 @@
 pub mod cobs;
 pub mod command;
 pub mod crc;
+#[cfg(feature = "duration")]
+pub mod duration;
 pub mod fault;
 pub mod frame;
 pub mod identity;
@@ -73,6 +75,8 @@ pub mod text;
 use crate::event::Shape;
 
 pub use command::{Command, CommandError, Mode};
+#[cfg(feature = "duration")]
+pub use duration::{Action, Duration};
 pub use fault::{Fault, MAX_FUNCTION_SHIFT, SetupError};
 pub use frame::{Frame, FrameKind};
 pub use identity::{Capabilities, Identity};

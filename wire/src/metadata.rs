@@ -266,6 +266,12 @@ fn fields(id: EventId) -> &'static str {
         EventId::Block => {
             " integer { size = 16; align = 32; signed = false; } type; uint16_t length; uint8_t data[length]; "
         }
+        EventId::Call => {
+            " function_t function; uint32_t duration; uint32_t self_time; word_t thread; "
+        }
+        EventId::CallFar | EventId::CallOpen | EventId::CallLost => {
+            " word_t address; uint64_t duration; uint64_t self_time; word_t thread; "
+        }
     }
 }
 

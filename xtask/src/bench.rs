@@ -17,6 +17,7 @@ use kymo_targets::run::{Error, Result};
 pub mod analyze;
 pub mod coresight;
 pub mod ctf;
+pub mod duration;
 pub mod import;
 pub mod limits;
 pub mod linux;

@@ -28,6 +28,7 @@ Usage: cargo xtask <task>
     --host          only the host's side; --device: only the target's side and the product tests
     --only NAME     only the steps with NAME in their names (lints, tests, bench ctf, ...), or the tests of the
                     package NAME, or the tests with NAME in their names
+  bench duration  how much time a buffer holds in duration mode
   bench recorder [TARGET]  what recording costs on each processor, or on one: instructions, bytes, code size,
                     RAM (--tighten: lower the limits to what is reached now, of all processors)
   bench ctf [--events N | --count]  how quickly CTF is read, beside babeltrace2: times and memory, or instructions
@@ -66,6 +67,7 @@ enum Task {
         count: bool,
     },
     BenchAnalyze(bench::analyze::Options),
+    BenchDuration,
     /// Whether instructions are counted, and the row if it is one.
     BenchImport {
         count: bool,
@@ -100,6 +102,7 @@ impl Task {
             ["bench", "ctf"] => Self::BenchCtf(bench::ctf::EVENTS),
             ["bench", "ctf", "--events", events] => Self::BenchCtf(events.parse().ok()?),
             ["bench", "ctf", "--count"] => Self::CountCtf,
+            ["bench", "duration"] => Self::BenchDuration,
             ["bench", "coresight"] => Self::BenchCoresight { count: false },
             ["bench", "coresight", "--count"] => Self::BenchCoresight { count: true },
             ["bench", "analyze", rest @ ..] => {
@@ -177,6 +180,10 @@ impl Task {
                     true => bench::coresight::count(),
                     false => bench::coresight::time(),
                 }
+            }
+            Self::BenchDuration => {
+                setup::packages(&[Need::Firmware])?;
+                bench::duration::duration()
             }
             Self::BenchAnalyze(options) => {
                 setup::packages(&[Need::Native, Need::Checks])?;

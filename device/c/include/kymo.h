@@ -233,6 +233,95 @@ extern const kymo_config_t kymo_config;
 extern const char __executable_start[];
 #define KYMO_TEXT_BASE ((const void *)__executable_start)
 
+/* ------------------------------------------------------------------ duration mode
+ *
+ * A call is one record, written when it returns, if it took at least `threshold`: short calls leave nothing behind, so
+ * that a buffer holds seconds or hours in the place of milliseconds. It takes a library that was built with the part
+ * `duration` (cargo xtask lib TARGET --parts duration,...), and memory for a shadow stack for each thread:
+ *
+ *     KYMO_DURATION(4, 32, .threshold = 6400, .flags = KYMO_DURATION_ON);
+ *
+ * for 4 threads (interrupts go on the stack of the thread that they interrupt) of 31 calls each. The other fields are
+ * optional. All of them may be changed while the program runs: by the host (`kymo trace --threshold`), by the
+ * program, or by a debugger that writes where the symbol kymo_duration says. Threshold, depth and filter count at once; flags and
+ * the stop function once `request` is not 0, at the next kymo_tick().
+ *
+ * Threads are told apart by kymo_switch() and kymo_switched_in(), or, with more instructions for each call, by
+ * kymo_config.current_thread. Promotions are not looked at. A call that lasts longer than the counter takes to come round needs
+ * kymo_tick(). For one processor. */
+#define KYMO_DURATION_ON 1u     /* record so from the start; else the host turns it on */
+#define KYMO_DURATION_ON_CPU 2u /* compare the time in which the call's thread ran, not all time (more instructions) */
+#define KYMO_DURATION_EVENTS 4u /* record thread switches and interrupts beside the calls */
+
+/* The contents are the recorder's. */
+typedef struct kymo_open_call {
+	uintptr_t reserved[8];
+} kymo_open_call_t;
+
+/* Settings as they survive a reboot. Put it, and the filter, where start-up code does not write. */
+typedef struct kymo_duration_retained {
+	uint32_t reserved[8];
+} kymo_duration_retained_t;
+
+typedef struct kymo_duration {
+	uintptr_t reserved_running[3];
+	uintptr_t threshold; /* ticks of the clock */
+	/* Entering it turns recording off, whatever the threshold: where something went wrong, and what came before is to be
+	 * kept. With Thumb's lowest bit, as the compiler has it. */
+	void (*stop_at)(void);
+	uintptr_t reserved_stopper;
+	uint32_t magic; /* KYMO_DURATION_MAGIC */
+	uint32_t flags;
+	uint32_t depth; /* the last level of calls that is recorded; 0: all */
+	/* What becomes of a function's calls: two bits each, for every 1 << filter_shift bytes from text_base on (the
+	 * lowest bits of a byte are the first's). 0: they are recorded, 1: they are not, 2: nor is
+	 * anything that they call. KYMO_DURATION_FILTER(bytes of text) is the size; NULL: no filter. */
+	uint32_t filter_shift;
+	uint8_t *filter;
+	uint32_t filter_size;
+	volatile uint32_t request; /* for a debugger: flags or stop_at were changed */
+	uintptr_t reserved_base;
+	kymo_duration_retained_t *retained;
+	/* A call of `freeze` that took longer than freeze_over ticks (at least the threshold) turns recording off, as entering
+	 * stop_at does: both only if called from freeze_from (NULL: from anywhere), only the freeze_hit-th time since recording was turned on
+	 * (0: the first), and when freeze_after calls more have been recorded. */
+	void (*freeze)(void);
+	uintptr_t freeze_over;
+	void (*freeze_from)(void);
+	uint32_t freeze_hit, freeze_after;
+	uint32_t reserved_hits[2];
+	/* Calls that found no room on their stack, or no stack; and exits without an entry, entries without an exit. */
+	uint32_t too_deep, unmatched;
+	kymo_open_call_t *frames;
+	uint32_t stacks, stack_depth;
+	const void *reserved_running_stack;
+	uint32_t reserved_counts[2];
+	kymo_open_call_t reserved_frames[2];
+} kymo_duration_t;
+
+#define KYMO_DURATION_MAGIC 0x4B794475u
+
+/* Yours, if the program has it. */
+extern kymo_duration_t kymo_duration;
+
+/* Is in libraries that have the part. */
+extern const uint8_t kymo_duration_part;
+
+/* So many bytes for the filter of so many bytes of text. */
+#define KYMO_DURATION_FILTER(text_) (((text_) + 63) / 64)
+
+#define KYMO_DURATION(stacks_, depth_, ...)                                                       \
+	KYMO_ASSERT((stacks_) >= 1 && (stacks_) <= 64, "there must be from 1 to 64 stacks");      \
+	KYMO_ASSERT((depth_) >= 2 && (depth_) <= 4096, "a stack must have from 2 to 4096 frames"); \
+	const void *const kymo_duration_needs = &kymo_duration_part;                              \
+	static kymo_open_call_t kymo_duration_frames[(stacks_) * (depth_)];                       \
+	kymo_duration_t kymo_duration = {.magic = KYMO_DURATION_MAGIC,                            \
+					 .filter_shift = 4,                                       \
+					 .frames = kymo_duration_frames,                          \
+					 .stacks = (stacks_),                                     \
+					 .stack_depth = (depth_),                                 \
+					 __VA_ARGS__}
+
 /* ------------------------------------------------------------------ gate */
 
 /* Recording happens while the gate is enabled and on. After start it is enabled, and off unless

@@ -208,6 +208,14 @@ impl<T: Target> Buffer<T> {
         }
     }
 
+    /// Adds or takes away what all packets from now on say of their calls.
+    #[cfg(feature = "duration")]
+    pub(crate) fn set_calls(&self, calls: bool) {
+        let bit = Self::flags(PacketHeader::FLAG_CALLS, 0);
+        let others = self.identity.get() & !bit;
+        self.identity.set(if calls { others | bit } else { others });
+    }
+
     /// What all packets from now on say of themselves ([`PacketHeader::flags`]).
     pub fn set_flags(&self, flags: u8) {
         let others = self.identity.get() & !Self::flags(u8::MAX, 0);

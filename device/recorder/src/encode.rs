@@ -33,6 +33,8 @@ use crate::sync::{AtomicU32, Ordering, SHARED, add};
 
 pub use crate::buffer::{MAX_PACKET, MIN_PACKET, check_sizes};
 
+#[cfg(feature = "duration")]
+mod call;
 mod driver;
 mod event;
 #[cfg(target_has_atomic = "ptr")]
@@ -42,6 +44,8 @@ mod probe;
 mod record;
 mod seen;
 
+#[cfg(feature = "duration")]
+pub(crate) use call::WholeCall;
 pub(crate) use driver::{Alone, Depth, Driver, Found, Need, Tries};
 #[cfg(feature = "cost")]
 pub(crate) use probe::Scratch;

@@ -68,6 +68,9 @@ pub struct Gate {
     turns: [AtomicU32; SHARED],
     /// How often events may have begun or ceased to be missed, in any way but by a reader.
     changes: [AtomicU32; SHARED],
+    /// In duration mode, the word that says so; else null.
+    #[cfg(feature = "duration")]
+    duration: AtomicPtr<u8>,
 }
 
 /// What a hook finds in the gate's word.
@@ -79,6 +82,10 @@ pub enum Look {
     Armed,
     /// Events are recorded, or something else must be done about them.
     Open,
+    /// The same in [duration mode](crate::duration), with the word's two low bits: whether functions are
+    /// watched for, and whether calls take the slow path.
+    #[cfg(feature = "duration")]
+    Duration(usize),
 }
 
 /// What the gate's state says.
@@ -158,7 +165,24 @@ impl Gate {
             state: AtomicU32::new(MAGIC | NEW | UNTURNED),
             turns: [const { AtomicU32::new(0) }; SHARED],
             changes: [const { AtomicU32::new(0) }; SHARED],
+            #[cfg(feature = "duration")]
+            duration: AtomicPtr::new(null_mut()),
         }
+    }
+
+    /// From now on calls are recorded in duration mode, and hooks find `word` while events are recorded; or, if it is null,
+    /// as entries and exits. Its two low bits are those of [`Look::Duration`].
+    #[cfg(feature = "duration")]
+    pub fn set_duration(&self, word: *mut u8) {
+        self.duration.store(word, Ordering::SeqCst);
+        self.tell();
+    }
+
+    /// Whether calls are recorded in duration mode.
+    #[cfg(feature = "duration")]
+    #[inline(always)]
+    pub fn in_duration(&self) -> bool {
+        !self.duration.load(Ordering::Relaxed).is_null()
     }
 
     /// What a hook is to do.
@@ -169,6 +193,11 @@ impl Gate {
             Look::Closed
         } else if word == self.hot() {
             Look::Open
+        } else if cfg!(feature = "duration") && word != ARMED {
+            #[cfg(feature = "duration")]
+            return Look::Duration(word.addr() & 3);
+            #[cfg(not(feature = "duration"))]
+            Look::Armed
         } else {
             Look::Armed
         }
@@ -235,10 +264,20 @@ impl Gate {
             return self.hot();
         }
         match bits & (ON | SPENT | FAILED | COMMANDED | DISABLED_MASK) {
-            ON => self.hot(),
+            ON => self.open_word(),
             0 if trigger != 0 => ARMED,
             _ => null_mut(),
         }
+    }
+
+    /// The word while events are recorded.
+    #[inline(always)]
+    fn open_word(&self) -> *mut u8 {
+        #[cfg(feature = "duration")]
+        if self.in_duration() {
+            return self.duration.load(Ordering::Relaxed);
+        }
+        self.hot()
     }
 
     /// Brings the word up to date. Several may do so at once: who stores last looks at the state again

@@ -51,6 +51,7 @@ pub fn identity<T: Target>(config: &Config, build_id: &[u8]) -> Identity {
             retained: !config.retained.is_null(),
             sure_clock: config.tick_hz != 0,
             stream: false,
+            duration: false,
         },
         build_id: id,
     }

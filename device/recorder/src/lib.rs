@@ -26,6 +26,8 @@ pub mod config;
 pub mod cost;
 #[cfg(target_has_atomic = "ptr")]
 pub mod cpus;
+#[cfg(feature = "duration")]
+pub mod duration;
 pub mod encode;
 mod event;
 pub mod gate;

@@ -27,6 +27,8 @@ use receive::{Input, Receiver};
 use ring::Ring;
 use stream::Streaming;
 
+#[cfg(feature = "duration")]
+pub use control::DurationReport;
 pub use control::{Control, Refusal, SCRATCH_BYTES, Status, Subject, later};
 #[doc(hidden)]
 pub use receive::check_receiver;
@@ -376,6 +378,20 @@ fn obey(
             }
         }
         Command::Once(once) => control.set_once(once),
+        #[cfg(feature = "duration")]
+        Command::Duration(asked) => {
+            control.ask_duration(asked)?;
+            let report = control.duration_report().ok_or(Refusal::NoDuration)?;
+            said.word("on", report.on.into())
+                .word("threshold", report.threshold)
+                .word("depth", report.depth.into())
+                .word("cpu", report.cpu.into())
+                .word("events", report.events.into())
+                .address("stop_at", report.stop_at as u64)
+                .word("filter", report.filters.into())
+                .word("too_deep", report.too_deep.into())
+                .word("unmatched", report.unmatched.into());
+        }
         Command::Mode(mode) => control.set_mode(mode)?,
         Command::Clear => control.clear()?,
         Command::DumpTrace | Command::DumpProfile => {
@@ -433,6 +449,10 @@ fn obey(
             let recorded = control.wall_clock(ticks, ns, uncertainty);
             said.word("recorded", recorded.into());
         }
+        // A workspace may have the words of parts that this recorder was built without; a target has not.
+        #[cfg(not(feature = "duration"))]
+        #[allow(unreachable_patterns)]
+        _ => return Ok(false),
     }
     Ok(true)
 }

@@ -34,6 +34,8 @@ mod control;
 #[cfg(feature = "cost")]
 mod cost;
 mod direct;
+#[cfg(feature = "duration")]
+mod duration;
 mod items;
 mod listening;
 mod port;
@@ -65,6 +67,12 @@ pub struct Single<P: 'static> {
     /// The function that the last of them was for; 0: none, or not known. If the recorder is not set up, the
     /// value that is wrong.
     culprit: Cell<usize>,
+    /// Duration mode, if the program has it.
+    #[cfg(feature = "duration")]
+    duration: Cell<Option<&'static crate::duration::Control>>,
+    /// In duration mode, when recording was turned off; 0 while it is on.
+    #[cfg(feature = "duration")]
+    duration_off: crate::long::LongCell,
     /// What the link does at a tick. None before the program has called a function of the link's: so
     /// a program without one has none of its code and memory.
     listening: Cell<Option<Listen<P>>>,
@@ -106,6 +114,10 @@ impl<P: SinglePort + 'static> Single<P> {
             refused: AtomicU32::new(0),
             refused_told: Cell::new(0),
             culprit: Cell::new(0),
+            #[cfg(feature = "duration")]
+            duration: Cell::new(None),
+            #[cfg(feature = "duration")]
+            duration_off: crate::long::LongCell::new(0),
         }
     }
 
@@ -123,6 +135,8 @@ impl<P: SinglePort + 'static> Single<P> {
         match (hot.gate.look(), edge) {
             (Look::Open, Edge::Enter) => self.usual_call::<false>(hot, config, function, caller),
             (Look::Open, Edge::Exit) => self.usual_call::<true>(hot, config, function, caller),
+            #[cfg(feature = "duration")]
+            (Look::Duration(bits), _) => self.duration_call(hot, edge, function, bits),
             (Look::Armed, Edge::Enter) if function == hot.gate.trigger() => {
                 self.open_call(hot, config, edge, function, caller);
             }
@@ -196,6 +210,13 @@ impl<P: SinglePort + 'static> Single<P> {
         function: usize,
         caller: usize,
     ) {
+        #[cfg(feature = "duration")]
+        if hot.gate.in_duration() && hot.gate.state().on() {
+            return match edge {
+                Edge::Enter => self.duration_enter(hot, function),
+                Edge::Exit => self.duration_exit(hot, function, None),
+            };
+        }
         let done = hot.gate.open() && self.writer.call(&self.steps(hot), edge, function, caller);
         if !done {
             self.closed_call(hot, config, edge, function, caller);
@@ -518,6 +539,8 @@ impl<P: SinglePort + 'static> Single<P> {
         let now = self.now();
         if on {
             self.writer.ask_thread();
+            #[cfg(feature = "duration")]
+            self.restart_duration();
             // Nothing that is recorded spans the doubt of the time before.
             self.clock.take_gap();
         }
@@ -529,6 +552,8 @@ impl<P: SinglePort + 'static> Single<P> {
             }
             self.writer.tell_recording(on, cause, now);
         }
+        #[cfg(feature = "duration")]
+        self.duration_off.set(if on { 0 } else { now });
         gate.turn(on, cause == Cause::Function && self.once.get());
         self.missed();
     }

@@ -210,6 +210,12 @@ impl<T: Target> Writer<T> {
         }
     }
 
+    /// Whether the program is asked at every event which thread runs.
+    #[cfg(feature = "duration")]
+    pub(crate) fn asks_thread(&self) -> bool {
+        self.threads.get() == Threads::Asked
+    }
+
     /// Records call sites too.
     fn keep_sites(&self) -> bool {
         self.sites.get()

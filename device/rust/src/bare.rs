@@ -67,6 +67,10 @@ pub fn hook(event: Event) {
     if let Event::WallClock { .. } = event {
         return recorder().hook(&HOT, config(), event);
     }
+    #[cfg(feature = "duration")]
+    if HOT.gate.in_duration() && recorder().duration_event(&HOT, event) {
+        return;
+    }
     if RECORDER.record_direct(&HOT, event) {
         return;
     }
@@ -102,6 +106,10 @@ extern "C" fn slow_exit(function: usize, call_site: usize) {
 #[cfg(kymo_assembly)]
 #[inline(never)]
 fn slow(function: usize, call_site: usize, edge: Edge) {
+    #[cfg(feature = "duration")]
+    if HOT.gate.in_duration() {
+        return recorder().open_call(&HOT, config(), edge, code(function), call_site);
+    }
     if !RECORDER.turn_packet(&HOT) {
         let done = match edge {
             Edge::Enter => RECORDER.tabled_call::<false>(&HOT, code(function)),
@@ -121,10 +129,25 @@ fn slow(function: usize, call_site: usize, edge: Edge) {
     }
 }
 
-#[cfg(all(kymo_assembly, feature = "depth"))]
+#[cfg(all(kymo_assembly, feature = "depth", not(feature = "duration")))]
 kymo_arch_cortex_m::hooks!(counting, HOT, slow_enter, slow_exit);
 
-#[cfg(all(kymo_assembly, not(feature = "depth")))]
+#[cfg(all(kymo_assembly, feature = "duration"))]
+kymo_arch_cortex_m::hooks!(duration, HOT, slow_enter, slow_exit, long_enter, long_exit);
+
+/// What hooks in assembly leave of calls in duration mode.
+#[cfg(all(kymo_assembly, feature = "duration"))]
+extern "C" fn long_enter(function: usize, _call_site: usize) {
+    recorder().duration_enter(&HOT, code(function));
+}
+
+/// The same of exits, at this time.
+#[cfg(all(kymo_assembly, feature = "duration"))]
+extern "C" fn long_exit(function: usize, now: usize) {
+    recorder().duration_exit(&HOT, code(function), Some(now));
+}
+
+#[cfg(all(kymo_assembly, not(feature = "depth"), not(feature = "duration")))]
 kymo_arch_cortex_m::hooks!(plain, HOT, slow_enter, slow_exit);
 
 /// Opens or closes the gate, nestable.

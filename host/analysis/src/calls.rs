@@ -224,7 +224,12 @@ impl Calls {
                 self.cpus[cpu].crossed = None;
                 self.enter(track, function, row.call_site(), row.time, out);
             }
-            (_, function) => self.exit(cpu, track, function, row.time, out),
+            (_, function) => {
+                if let Some(own) = row.self_time() {
+                    self.tracks[track].hide_callees(function, own);
+                }
+                self.exit(cpu, track, function, row.time, out);
+            }
         }
         self.remember_place(row, cpu, track);
     }

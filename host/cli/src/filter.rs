@@ -147,7 +147,24 @@ impl Given {
     }
 }
 
+/// Which calls are meant, by names.
+#[derive(Clone, Debug, Default)]
+pub struct CallChoice {
+    pub functions: Vec<String>,
+    pub hide: Vec<String>,
+    pub depth: Option<u32>,
+}
+
 impl FilterArgs {
+    /// Takes the options out that choose calls by name or level, for who has the target do that.
+    pub fn take_calls(&mut self) -> CallChoice {
+        CallChoice {
+            functions: std::mem::take(&mut self.function),
+            hide: std::mem::take(&mut self.hide),
+            depth: self.depth.take(),
+        }
+    }
+
     /// How much has to be known of events to choose among them.
     pub fn wanted(&self) -> Wanted {
         let by_name = !self.event.is_empty() || !self.drop_event.is_empty();

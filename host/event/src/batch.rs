@@ -7,7 +7,9 @@
 
 use std::ops::Range;
 
-use crate::{Addr, Cpu, Event, EventKind, FunctionId, InterruptId, StreamId, ThreadId, Time};
+use crate::{
+    Addr, Cpu, Duration, Event, EventKind, FunctionId, InterruptId, StreamId, ThreadId, Time,
+};
 
 /// What a consumer needs to know of events. Each includes the ones before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +59,8 @@ const NONE: u32 = u32::MAX;
 pub struct Row {
     /// When.
     pub time: Time,
-    /// A call site or the environment of a jump; 0 for none.
+    /// A call site, the environment of a jump, or of an exit one more than the nanoseconds of its call's self time; 0
+    /// for none.
     word: u64,
     /// The function, or the interrupt.
     item: u32,
@@ -174,6 +177,16 @@ impl Row {
         match self.word {
             0 => None,
             word => Some(Addr(word)),
+        }
+    }
+
+    /// Of an exit, the time that its call took less that of all calls that it made, where the source measured that: some of these
+    /// may not be in the trace.
+    #[inline]
+    pub const fn self_time(&self) -> Option<Duration> {
+        match (self.kind, self.word) {
+            (RowKind::Exit, 1..) => Some(Duration(self.word - 1)),
+            _ => None,
         }
     }
 
@@ -297,11 +310,20 @@ impl Batch {
         self.events.push(event);
     }
 
+    /// Adds an exit whose source measured the [self time](Row::self_time) of the call.
+    pub fn push_exit(&mut self, exit: Event, self_time: Duration) {
+        self.push_event(exit);
+        if let Some(row) = self.rows.last_mut() {
+            row.word = self_time.0.saturating_add(1);
+        }
+    }
+
     /// Adds an event of another batch.
     pub fn push_ref(&mut self, event: EventRef<'_>) {
-        match event.event {
-            Some(whole) => self.push_event(whole.clone()),
-            None => self.push(*event.row),
+        match (event.event, event.row.self_time()) {
+            (Some(whole), Some(own)) => self.push_exit(whole.clone(), own),
+            (Some(whole), None) => self.push_event(whole.clone()),
+            (None, _) => self.push(*event.row),
         }
     }
 

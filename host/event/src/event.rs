@@ -63,6 +63,9 @@ pub enum EventKind {
         /// Which; `None` where the source leaves it to nesting.
         function: Option<FunctionId>,
     },
+    /// A whole call of the event's thread, whose time is that of its end (or at which it was seen last). Only formats
+    /// that record calls so have it, and what reads them makes an entry and an exit of it.
+    Call(WholeCall),
     /// The event's thread got its processor.
     SwitchedIn,
     /// The event's thread lost its processor.
@@ -148,6 +151,30 @@ pub enum EventKind {
     Gap(Gap),
     /// Anything else that the program or its system says: its name and fields tell.
     Other,
+}
+
+/// A call that is one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WholeCall {
+    /// Which function.
+    pub function: FunctionId,
+    /// How long it took, up to the event's time.
+    pub duration: Duration,
+    /// The same without the calls that it made, recorded or not.
+    pub self_time: Duration,
+    /// How it came to its end.
+    pub end: CallEnd,
+}
+
+/// How a [`WholeCall`] came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallEnd {
+    /// It returned.
+    Returned,
+    /// It had not ended when it was recorded.
+    Open,
+    /// It ended before it was recorded, and nobody saw how.
+    Lost,
 }
 
 /// Why recording was turned on or off.

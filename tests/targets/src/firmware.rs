@@ -24,6 +24,8 @@ pub enum Hooks {
     Lean,
     /// The same, and another program than Lua: that of `demos/kernels`.
     LeanKernels,
+    /// As [`Lean`](Self::Lean), with duration mode: off until the host turns it on.
+    Duration,
     /// The naive recorder of `demos/naive`, which writes everything down and then calls Kymo's.
     Naive,
     /// Nobody, because nothing is instrumented.
@@ -37,6 +39,7 @@ impl Hooks {
             Self::Kymo => "kymo",
             Self::Lean => "lean",
             Self::LeanKernels => "lean-kernels",
+            Self::Duration => "duration",
             Self::Naive => "naive",
             Self::None => "none",
         }
@@ -88,6 +91,11 @@ pub fn build_optimized(hooks: Hooks, rust: &BareRust, optimized: Optimized) -> R
         .join("demos/firmware")
         .join(hooks.name().to_owned() + &optimized.suffix());
     let mut library = match optimized.library {
+        _ if hooks == Hooks::Duration => {
+            let parts = library::parts(Some(library::WITH_DURATION))?;
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+            library::for_bare_metal_with(rust, &parts)?
+        }
         Some(level) => library::for_bare_metal_optimized(rust, level)?,
         None => library::for_bare_metal(rust)?,
     };
@@ -120,15 +128,18 @@ pub fn build_optimized(hooks: Hooks, rust: &BareRust, optimized: Optimized) -> R
     sources.push(match hooks {
         // There these functions are no promoted ones, but tell of a switch themselves: a call that
         // begins in one thread and ends in another would be none of either.
-        Hooks::Lean | Hooks::LeanKernels => Source::plain(switched),
+        Hooks::Lean | Hooks::LeanKernels | Hooks::Duration => Source::plain(switched),
         _ => traced(switched),
     });
     for name in ["main", "scheduler", "start", "syscalls", "uart"] {
         let file = demos.join("firmware").join(name).with_extension("c");
         sources.push(Source::plain(file));
     }
-    if matches!(hooks, Hooks::Lean | Hooks::LeanKernels) {
+    if matches!(hooks, Hooks::Lean | Hooks::LeanKernels | Hooks::Duration) {
         compiler.args(["-DLEAN"]);
+    }
+    if hooks == Hooks::Duration {
+        compiler.args(["-DDURATION"]);
     }
     if hooks == Hooks::Naive {
         compiler.args(compile::naive_options());

@@ -18,9 +18,12 @@ pub const PARTS: [&str; 7] = [
     "retained",
 ];
 
-/// What a library can have beside the parts, and has not unless it is asked for: a look in every hook whether interrupts
+/// What a library can have beside the parts, and has not unless it is asked for: duration mode, a look in every hook whether interrupts
 /// can be masked, and on AArch64 another register for the recorder.
-pub const OPTIONS: [&str; 3] = ["checked", "tpidr_el0", "tpidrro_el0"];
+pub const OPTIONS: [&str; 4] = ["checked", "duration", "tpidr_el0", "tpidrro_el0"];
+
+/// All parts, and duration mode.
+pub const WITH_DURATION: &str = "cost,depth,duration,items,metadata,profile,promotions,retained";
 
 /// The options for cargo that make a library with these parts alone (`none`, or some with commas between them), or with
 /// all.

@@ -6,6 +6,8 @@
 use core::fmt;
 
 use super::FLUSH_MS;
+#[cfg(feature = "duration")]
+use super::duration::Duration;
 
 /// A command, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +38,9 @@ pub enum Command {
     Once(bool),
     /// `mode overwrite|fixed|stream`: what to do when the buffer is full. Clears the buffer.
     Mode(Mode),
+    /// `duration ...`: what [`Duration`] says of duration mode.
+    #[cfg(feature = "duration")]
+    Duration(Duration),
     /// `clear`: forget the recorded events and the profile table.
     Clear,
     /// `dump_trace`: send all packets.
@@ -124,6 +129,9 @@ pub enum CommandError {
     NotAMode,
     /// The argument is neither `on` nor `off`.
     NotASwitch,
+    /// The argument is none of the actions of a filter.
+    #[cfg(feature = "duration")]
+    NotAnAction,
     /// The address is wider than the target's.
     TooWide,
 }
@@ -139,6 +147,8 @@ impl CommandError {
             Self::NotANumber => "expected a decimal number",
             Self::NotAMode => "expected overwrite, fixed or stream",
             Self::NotASwitch => "expected on or off",
+            #[cfg(feature = "duration")]
+            Self::NotAnAction => "expected record, skip or below",
             Self::TooWide => "the address does not fit this target",
         }
     }
@@ -192,6 +202,8 @@ impl Command {
                 let mode = modes.find(|mode| same(mode.name(), name));
                 Self::Mode(mode.ok_or(CommandError::NotAMode)?)
             }
+            #[cfg(feature = "duration")]
+            Word::Duration => Self::Duration(Duration::parse(&mut words)?),
             Word::Once => {
                 let word = argument()?;
                 match same("on", word) {
@@ -249,6 +261,8 @@ impl fmt::Display for Command {
             Self::Once(true) => "once on",
             Self::Once(false) => "once off",
             Self::Mode(mode) => return write!(f, "mode {}", mode.name()),
+            #[cfg(feature = "duration")]
+            Self::Duration(duration) => return write!(f, "duration{duration}"),
             Self::Clear => "clear",
             Self::DumpTrace => "dump_trace",
             Self::DumpProfile => "dump_profile",
@@ -267,7 +281,7 @@ impl fmt::Display for Command {
     }
 }
 
-fn address(word: &[u8]) -> Result<u64, CommandError> {
+pub(super) fn address(word: &[u8]) -> Result<u64, CommandError> {
     let digits = word
         .strip_prefix(b"0x")
         .or_else(|| word.strip_prefix(b"0X"))
@@ -290,7 +304,7 @@ fn address(word: &[u8]) -> Result<u64, CommandError> {
 
 /// A decimal number.
 #[inline(never)]
-fn number(word: &[u8]) -> Result<u64, CommandError> {
+pub(super) fn number(word: &[u8]) -> Result<u64, CommandError> {
     let mut value = 0u64;
     for &digit in word {
         let digit = digit.wrapping_sub(b'0');
@@ -307,13 +321,13 @@ fn number(word: &[u8]) -> Result<u64, CommandError> {
 
 /// The same of 32 bits.
 #[inline(never)]
-fn short(word: &[u8]) -> Result<u32, CommandError> {
+pub(super) fn short(word: &[u8]) -> Result<u32, CommandError> {
     u32::try_from(number(word)?).map_err(|_| CommandError::NotANumber)
 }
 
 /// Whether these are the same. (What compares slices would be another function to be linked.)
 #[inline(never)]
-fn same(one: &str, other: &[u8]) -> bool {
+pub(super) fn same(one: &str, other: &[u8]) -> bool {
     let one = one.as_bytes();
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one == other)
 }
@@ -344,10 +358,12 @@ enum Word {
     Stream,
     Ack,
     WallClock,
+    #[cfg(feature = "duration")]
+    Duration,
 }
 
 /// All first words.
-const WORDS: [(&str, Word); 23] = [
+const WORDS: [(&str, Word); if cfg!(feature = "duration") { 24 } else { 23 }] = [
     ("identify", Word::Identify),
     ("ping", Word::Ping),
     ("status", Word::Status),
@@ -371,12 +387,15 @@ const WORDS: [(&str, Word); 23] = [
     ("ack", Word::Ack),
     ("time", Word::Time),
     ("wall_clock", Word::WallClock),
+    #[cfg(feature = "duration")]
+    ("duration", Word::Duration),
 ];
 
 #[cfg(test)]
 mod tests {
     use std::string::ToString;
 
+    use super::super::duration::Action;
     use super::*;
 
     #[test]
@@ -409,6 +428,25 @@ mod tests {
             Command::StreamOn { flush_ms: 250 },
             Command::StreamOff,
             Command::Ack(u32::MAX),
+            Command::Duration(Duration::Ask),
+            Command::Duration(Duration::On(true)),
+            Command::Duration(Duration::On(false)),
+            Command::Duration(Duration::Threshold(u64::MAX)),
+            Command::Duration(Duration::Depth(8)),
+            Command::Duration(Duration::Cpu(true)),
+            Command::Duration(Duration::Events(false)),
+            Command::Duration(Duration::Freeze {
+                function: 0x800_0100,
+                over: 1250,
+            }),
+            Command::Duration(Duration::Condition {
+                from: 0,
+                hit: 3,
+                after: 200,
+            }),
+            Command::Duration(Duration::StopAt(0x800_0101)),
+            Command::Duration(Duration::Filter(None, Action::Skip)),
+            Command::Duration(Duration::Filter(Some(0x800_0100), Action::Below)),
             Command::Time,
             Command::WallClock {
                 ticks: u64::MAX,
@@ -419,6 +457,14 @@ mod tests {
             let line = command.to_string();
             assert_eq!(Command::parse(line.as_bytes()), Ok(Some(command)));
             let longer = std::format!(" {line}  x");
+            if command == Command::Duration(Duration::Ask) {
+                // That takes one.
+                assert_eq!(
+                    Command::parse(longer.as_bytes()),
+                    Err(CommandError::Unknown)
+                );
+                continue;
+            }
             assert_eq!(
                 Command::parse(longer.as_bytes()),
                 Err(CommandError::ExtraArgument)

@@ -41,20 +41,27 @@ pub struct Capabilities {
     pub sure_clock: bool,
     /// It can stream.
     pub stream: bool,
+    /// It has duration mode.
+    pub duration: bool,
 }
 
 /// The names of the capabilities on the wire, in the order of the fields.
-const NAMES: [&str; 6] = [
+const NAMES: [&str; CAPABILITIES] = [
     "trace",
     "profile",
     "reboot",
     "retained",
     "sure_clock",
     "stream",
+    #[cfg(feature = "duration")]
+    "duration",
 ];
 
+/// How many of them there are: of the last, a target without duration mode does not know the word.
+const CAPABILITIES: usize = if cfg!(feature = "duration") { 7 } else { 6 };
+
 impl Capabilities {
-    fn flags(self) -> [bool; 6] {
+    fn flags(self) -> [bool; CAPABILITIES] {
         [
             self.trace,
             self.profile,
@@ -62,6 +69,8 @@ impl Capabilities {
             self.retained,
             self.sure_clock,
             self.stream,
+            #[cfg(feature = "duration")]
+            self.duration,
         ]
     }
 
@@ -74,6 +83,7 @@ impl Capabilities {
             retained: has(NAMES[3]),
             sure_clock: has(NAMES[4]),
             stream: has(NAMES[5]),
+            duration: CAPABILITIES > 6 && has("duration"),
         }
     }
 }

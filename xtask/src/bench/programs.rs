@@ -33,8 +33,12 @@ pub fn build_all(machine: &Machine) -> Result<Vec<PathBuf>> {
         programs.push(machine.build("least", &["kymo.c"], &["-DLEAST"], &least)?);
     }
     if machine.target.starts_with("thumbv7") {
-        // Last, because it takes the place of the other library.
+        // Last, because they take the place of the other library.
         let rust = BareRust::find_for(machine.target)?;
+        let parts = library::parts(Some(library::WITH_DURATION))?;
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let long = [library::for_bare_metal_with(&rust, &parts)?];
+        programs.push(machine.build("duration", &["kymo.c"], &["-DDURATION"], &long)?);
         let parts = ["--no-default-features"];
         let few = [library::for_bare_metal_with(&rust, &parts)?];
         programs.push(machine.build("minimal", &["kymo.c"], &["-DMINIMAL"], &few)?);

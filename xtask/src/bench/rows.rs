@@ -187,6 +187,20 @@ pub const ROWS: &[Row] = &[
         .on(On::NotSeveral),
     event("enter_sites", "enter, call sites"),
     event("exit_sites", "exit, call sites"),
+    event("enter_filtered", "enter, duration mode, filtered")
+        .within(19)
+        .on(On::Armv7),
+    event("exit_filtered", "exit, duration mode, filtered")
+        .within(26)
+        .on(On::Armv7),
+    event("enter_watched", "enter, the same, a function watched for")
+        .within(19 + 8)
+        .on(On::Armv7),
+    event("exit_watched", "exit, the same, a function watched for")
+        .within(26 + 8)
+        .on(On::Armv7),
+    event("enter_recorded", "enter, duration mode, recorded").on(On::Armv7),
+    event("exit_recorded", "exit, duration mode, recorded").on(On::Armv7),
     event("disabled_enter", "enter, disabled").within(4),
     event("disabled_exit", "exit, disabled").within(4),
     event("armed_enter", "enter, trigger awaited").within(8),

@@ -17,6 +17,8 @@ mod put;
 pub use hooks::{EXIT_NAMED, GATE, STOPPER, TEXT_BASE, TRIGGER};
 #[doc(hidden)]
 pub use items::PACKET_LEFT;
+#[doc(hidden)]
+pub use kymo_recorder;
 
 use core::arch::asm;
 use core::ffi::c_void;

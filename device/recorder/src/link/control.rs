@@ -47,6 +47,12 @@ pub enum Refusal {
     NotStreaming,
     /// The address is wider than the target's.
     TooWide,
+    /// The program has no duration mode.
+    #[cfg(feature = "duration")]
+    NoDuration,
+    /// The program has no filter, or none that has room for the function.
+    #[cfg(feature = "duration")]
+    NoFilter,
 }
 
 impl Refusal {
@@ -64,6 +70,10 @@ impl Refusal {
             Self::Streaming => "a stream is going on (stream off ends it)",
             Self::NotStreaming => "no stream is going on",
             Self::TooWide => CommandError::TooWide.message(),
+            #[cfg(feature = "duration")]
+            Self::NoDuration => "this program has no duration mode (KYMO_DURATION)",
+            #[cfg(feature = "duration")]
+            Self::NoFilter => "this program has no filter, or a smaller one (KYMO_DURATION_FILTER)",
         }
     }
 }
@@ -102,6 +112,30 @@ pub struct Status {
     pub stuck: Option<&'static str>,
 }
 
+/// How duration mode is set.
+#[cfg(feature = "duration")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DurationReport {
+    /// Calls are recorded so.
+    pub on: bool,
+    /// Ticks from which on a call is recorded.
+    pub threshold: u64,
+    /// The last level of calls that is recorded; 0: all.
+    pub depth: u32,
+    /// The threshold compares the time that a call's thread had a processor.
+    pub cpu: bool,
+    /// Thread switches and interrupts are recorded, too.
+    pub events: bool,
+    /// The function whose entry turns recording off; 0: none.
+    pub stop_at: usize,
+    /// There is a filter.
+    pub filters: bool,
+    /// Calls that could not be followed: their stack was full.
+    pub too_deep: u32,
+    /// Exits without an entry, and entries without an exit.
+    pub unmatched: u32,
+}
+
 /// What the link can ask of a recorder. The driver implements it.
 pub trait Control {
     /// The time in ticks.
@@ -127,6 +161,20 @@ pub trait Control {
     fn set_sets(&self, trigger: usize, stopper: usize);
     /// Has the trigger turn recording on once, or each time; kept like trigger and stopper.
     fn set_once(&self, once: bool);
+    /// Does what is asked of duration mode.
+    ///
+    /// # Errors
+    /// Why not.
+    #[cfg(feature = "duration")]
+    fn ask_duration(&self, asked: kymo_wire::link::Duration) -> Result<(), Refusal> {
+        let _ = asked;
+        Err(Refusal::NoDuration)
+    }
+    /// How duration mode is set; `None` if there is none.
+    #[cfg(feature = "duration")]
+    fn duration_report(&self) -> Option<DurationReport> {
+        None
+    }
     /// Changes what happens when the buffer is full, and clears it.
     ///
     /// # Errors

@@ -58,6 +58,8 @@ impl<P: SinglePort + 'static> Single<P> {
         }
         self.rings.work(Work::Tick, || now);
         self.go_out(was);
+        #[cfg(feature = "duration")]
+        self.tick_duration(hot);
         if let Some(listen) = self.listening.get() {
             listen(self, hot, config, true);
         }
@@ -103,6 +105,8 @@ impl<P: SinglePort + 'static> Single<P> {
             gate.set_function(matches!(wish, Wish::Stopper(_)), function);
             self.writer.forget_stopper();
             self.port.unmask(was);
+            #[cfg(feature = "duration")]
+            self.refresh_duration(hot);
             return self.keep_functions(gate);
         }
         if let Wish::Once(once) = wish {

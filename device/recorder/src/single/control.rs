@@ -70,6 +70,10 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
             identity.clock_bits = rate.bits();
         }
         identity.capabilities.sure_clock = is_set_up && rate.sure();
+        #[cfg(feature = "duration")]
+        {
+            identity.capabilities.duration = self.single.duration().is_some();
+        }
         identity
     }
 
@@ -122,6 +126,18 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
         self.single.grant(self.hot, Wish::Once(once));
     }
 
+    #[cfg(feature = "duration")]
+    fn ask_duration(&self, asked: kymo_wire::link::Duration) -> Result<(), Refusal> {
+        self.ready()?;
+        let build_id = build_id_of(self.config);
+        self.single.ask_duration(self.hot, asked, build_id)
+    }
+
+    #[cfg(feature = "duration")]
+    fn duration_report(&self) -> Option<crate::link::DurationReport> {
+        self.single.duration_report()
+    }
+
     fn set_mode(&self, mode: Mode) -> Result<(), Refusal> {
         self.clearable()?;
         let single = self.single;
@@ -140,6 +156,10 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
     fn freeze(&self, subject: Subject) -> Result<(), Refusal> {
         self.ready()?;
         let single = self.single;
+        #[cfg(feature = "duration")]
+        if subject == Subject::Trace {
+            single.tell_open_calls(self.hot);
+        }
         if subject == Subject::Profile {
             let profile = single.writer.profile().ok_or(Refusal::NoProfile)?;
             // The context that clears it has been interrupted by this one.

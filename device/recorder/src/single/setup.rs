@@ -135,6 +135,8 @@ impl<P: SinglePort + 'static> Single<P> {
         gate.set_trigger(sets.trigger);
         gate.set_stopper(sets.stopper);
         self.once.set(sets.once);
+        #[cfg(feature = "duration")]
+        self.set_up_duration(hot, config, build_id);
         Ok(())
     }
 

@@ -159,8 +159,8 @@ impl Straight<'_> {
                         ..begin
                     }));
                 }
-                RowKind::Exit => {
-                    // Exits of a run do not name their functions.
+                // What was measured on the target is for the long way. Exits of a run have nothing but a time.
+                RowKind::Exit if CALM || row.self_time().is_none() => {
                     let named = if CALM { None } else { row.of_function() };
                     let Some(end) = stack.leave(named, (row.time, ran)) else {
                         break;

@@ -137,6 +137,22 @@ impl Track {
         self.frames.len()
     }
 
+    /// The innermost call, if it is of this function, has no more self time than that: what is more went into calls that it made and
+    /// that are not in the trace.
+    pub fn hide_callees(&mut self, function: Option<FunctionId>, own: Duration) {
+        let ran = self.ran;
+        let Some(frame) = self.frames.last_mut() else {
+            return;
+        };
+        if function.map(Callee::Function) == Some(frame.callee()) {
+            let duration = u64::try_from(ran.saturating_sub(frame.ran)).unwrap_or(0);
+            let rest = Duration(duration) - frame.callees;
+            if rest > own {
+                frame.callees += rest - own;
+            }
+        }
+    }
+
     /// Opens a call.
     #[inline(always)]
     pub fn begin(

@@ -3,6 +3,7 @@
 //! A saved recording can stand in the place of the target, so that what was fetched once can be
 //! shown or converted with the same options.
 
+mod duration;
 mod zephyr;
 
 use std::io;
@@ -25,6 +26,7 @@ use crate::commands::export;
 use crate::commands::show::{self, ViewArgs};
 use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
+use crate::filter::CallChoice;
 use crate::input::{Trace, open_memory, refused};
 use crate::output::{Inputs, OutputDirectory, OutputFile, protect};
 use crate::recording;
@@ -55,7 +57,7 @@ const LIVE: &str = "-";
 const DAMAGE_LISTED: usize = 5;
 
 /// The options of `kymo trace`. What is `-e` elsewhere is `--export-tef` here, as it is in zaru.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("events", |events| events.short(None)))]
 #[command(before_help = "\
 EXAMPLES
@@ -63,6 +65,7 @@ EXAMPLES
   kymo trace --target tcp:localhost:4000 -o trace     save it as a CTF trace directory
   kymo trace -o trace.pftrace                         save it for https://ui.perfetto.dev
   kymo trace --couple main --reboot --elf firmware.elf    from main's begin to its end, from reset
+  kymo trace --threshold 100us --hide idle --elf firmware.elf    what takes long, for seconds in the place of milliseconds
   kymo trace --list --elf firmware.elf                when does it record?
   kymo trace -e -o trace.json --elf build/zephyr/zephyr.elf    Zephyr's own instrumentation, too
   kymo trace recording.kymo -o trace                  the same with what was saved before
@@ -126,6 +129,9 @@ pub struct Args {
     output: Option<PathBuf>,
 
     #[command(flatten)]
+    duration: duration::DurationArgs,
+
+    #[command(flatten)]
     view: ViewArgs,
 
     #[command(flatten)]
@@ -174,12 +180,22 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     } else {
         choose(args.output.as_deref(), args.perfetto)?
     };
+    // The target then chooses among calls.
+    let mut on_target = args.clone();
+    let calls = match args.duration.threshold {
+        Some(_) => on_target.view.filter.take_calls(),
+        None => CallChoice::default(),
+    };
+    let args = &on_target;
     check(args, &output)?;
     let Some(path) = &args.input else {
-        return live(args, &args.target, &output, context);
+        return live(args, &calls, &args.target, &output, context);
     };
     match address_in(path)? {
-        Some(address) => live(args, &args.target.with_address(address), &output, context),
+        Some(address) => {
+            let target = args.target.with_address(address);
+            live(args, &calls, &target, &output, context)
+        }
         None => saved(args, path, &output, context),
     }
 }
@@ -279,6 +295,7 @@ fn choose(output: Option<&Path>, perfetto: bool) -> Result<Output<'_>, Report> {
 /// The recording of a live target.
 fn live(
     args: &Args,
+    calls: &CallChoice,
     target: &TargetArgs,
     output: &Output<'_>,
     context: &mut Context,
@@ -292,7 +309,7 @@ fn live(
     };
     recording::check(&live)?;
     let symbols = Arc::new(args.symbols.load(&trace_info(&live.identity), context)?);
-    let changed = set(args, &mut live, &symbols, context)?;
+    let changed = set(args, calls, &mut live, &symbols, context)?;
     if args.reboot {
         live.reboot(context)?;
     }
@@ -337,13 +354,14 @@ fn saved(
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
     let settings = [&args.trigger, &args.stopper, &args.couple];
-    if args.reboot || args.list || args.once || settings.into_iter().any(Option::is_some) {
+    let settings = settings.into_iter().any(Option::is_some) || args.duration.threshold.is_some();
+    if args.reboot || args.list || args.once || settings {
         return Err(Report::new(format_args!(
             "{} is a saved recording, not a target",
             path.display()
         ))
         .help(
-            "--reboot, --list, --trigger, --stopper, --couple and --once are for a live target",
+            "--reboot, --list, --trigger, --stopper, --couple, --once and --threshold are for a live target",
         ));
     }
     if let Some(to) = output.path() {
@@ -394,7 +412,13 @@ fn wanted(args: &Args, output: &Output<'_>) -> Wanted {
 }
 
 /// Tells the target when to record; whether anything was changed.
-fn set(args: &Args, live: &mut Live, symbols: &Symbols, context: &Context) -> Result<bool, Report> {
+fn set(
+    args: &Args,
+    calls: &CallChoice,
+    live: &mut Live,
+    symbols: &Symbols,
+    context: &Context,
+) -> Result<bool, Report> {
     let trigger = args.trigger.as_ref().or(args.couple.as_ref());
     let stopper = args.stopper.as_ref().or(args.couple.as_ref());
     // Both names are looked up before anything is changed.
@@ -404,9 +428,12 @@ fn set(args: &Args, live: &mut Live, symbols: &Symbols, context: &Context) -> Re
             .transpose()
     };
     let (trigger, stopper) = (find(trigger)?, find(stopper)?);
-    if trigger.is_none() && stopper.is_none() && !args.once {
+    let duration = duration::commands(&args.duration, calls, live, symbols, context)?;
+    if trigger.is_none() && stopper.is_none() && !args.once && duration.is_empty() {
         return Ok(false);
     }
+    // Of calls that take long there is no first one to wait for.
+    let at_once = !duration.is_empty() && trigger.is_none() && !args.reboot;
     let was_once = live.target.sets().map_err(explain)?.once;
     // While it is disabled the new trigger cannot fire: what it begins would be cleared.
     let commands = [
@@ -415,7 +442,6 @@ fn set(args: &Args, live: &mut Live, symbols: &Symbols, context: &Context) -> Re
         trigger.map(|Addr(address)| Command::Trigger(address)),
         stopper.map(|Addr(address)| Command::Stopper(address)),
         (args.once != was_once).then_some(Command::Once(args.once)),
-        Some(Command::Clear),
     ];
     let mut send = |command: Command| {
         context.detail(format_args!("sending {command}"));
@@ -424,6 +450,9 @@ fn set(args: &Args, live: &mut Live, symbols: &Symbols, context: &Context) -> Re
     let armed = commands
         .into_iter()
         .flatten()
+        .chain(duration)
+        .chain(Some(Command::Clear))
+        .chain(at_once.then_some(Command::On))
         .try_for_each(|command| send(command).map(drop));
     // Whatever became of the others: a target that stays disabled would look dead.
     let enabled = send(Command::Enable);

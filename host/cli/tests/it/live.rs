@@ -40,6 +40,7 @@ fn state(fixture: &str) -> State {
             retained: true,
             sure_clock: true,
             stream: true,
+            duration: false,
         },
         ..Identity::parse(line).expect("an identity")
     };

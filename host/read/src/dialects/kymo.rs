@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use kymo_ctf::metadata::{Metadata, Scope};
 use kymo_event::{
-    Addr, ClockGap, Cpu, Duration, Event, EventKind, Field, FunctionId, Gap, Identities,
+    Addr, CallEnd, ClockGap, Cpu, Duration, Event, EventKind, Field, FunctionId, Gap, Identities,
     InterruptId, InterruptKind, Irq, Picoseconds, Recorded, RecordingCause, RecordingCost, SpaceId,
-    StreamId, ThreadId, Ticks, Tid, Time, Value, Wanted,
+    StreamId, ThreadId, Ticks, Tid, Time, Value, Wanted, WholeCall,
 };
 use kymo_wire::cost::{self as wire, Cost};
 use kymo_wire::event::{Cause, EventId, Layout, MetadataType, WordSize};
@@ -34,6 +34,15 @@ pub(crate) struct Dialect {
     pub(crate) wanted: Wanted,
     /// Where libraries were loaded in the place of others.
     pub(crate) moved: MovedImages,
+}
+
+/// How the call came to its end that a record of this kind tells of.
+pub(crate) const fn call_end(id: EventId) -> CallEnd {
+    match id {
+        EventId::CallOpen => CallEnd::Open,
+        EventId::CallLost => CallEnd::Lost,
+        _ => CallEnd::Returned,
+    }
 }
 
 /// What holds for one stream at one moment.
@@ -119,9 +128,13 @@ impl Dialect {
             cpu: context.cpu,
             thread: match id {
                 // The thread that loses the processor, although it does not run any more.
-                Some(EventId::SwitchedOutNamed) => {
-                    field(record, "thread").and_then(|thread| self.thread(identities, thread))
-                }
+                Some(
+                    EventId::SwitchedOutNamed
+                    | EventId::Call
+                    | EventId::CallFar
+                    | EventId::CallOpen
+                    | EventId::CallLost,
+                ) => field(record, "thread").and_then(|thread| self.thread(identities, thread)),
                 Some(EventId::SwitchedIn | EventId::SwitchedInNear | EventId::Context) => {
                     context.thread
                 }
@@ -186,6 +199,19 @@ impl Dialect {
             }
             EventId::Time => EventKind::Time,
             EventId::Block => EventKind::Other,
+            EventId::Call | EventId::CallFar | EventId::CallOpen | EventId::CallLost => {
+                let address = match id {
+                    EventId::Call => self.address(field("function")?),
+                    _ => self.code(field("address")?, time),
+                };
+                let ns = |ticks| Duration(Ticks(ticks).to_ns(self.clock_hz));
+                EventKind::Call(WholeCall {
+                    function: identities.function_at(self.space, address),
+                    duration: ns(field("duration")?),
+                    self_time: ns(field("self_time")?),
+                    end: call_end(id),
+                })
+            }
             EventId::Context => {
                 context.switch(self.thread(identities, field("thread")?));
                 let priority = record.field_of(Scope::EventFields, "priority")?.as_i64()?;
@@ -401,6 +427,13 @@ impl Dialect {
             _ => {}
         }
         let mut fields = Collector::of(record, Scope::EventFields);
+        if let EventKind::Call(call) = kind
+            && let Some(first) = fields.first_mut()
+        {
+            let known = identities.function(call.function);
+            let address = known.and_then(|function| function.address);
+            *first = hex("function", address.unwrap_or_default().0);
+        }
         let bytes_in = match id {
             Some(EventId::Metadata) => "value",
             Some(EventId::Block) => "data",

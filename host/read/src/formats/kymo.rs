@@ -39,6 +39,7 @@ mod stream_packets;
 mod streams;
 mod tail;
 mod ticks;
+mod whole_calls;
 mod write;
 
 pub use clock_checks::{add_host_check, clock_checks, host_check_packet};

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use kymo_event::{
     Addr, ClockGap, Duration, Event, EventKind, Field, Gap, Identities, Row, RowKind, Ticks, Time,
-    Value, Wanted,
+    Value, Wanted, WholeCall,
 };
 use kymo_wire::event::{BLOCK_ALIGN, EventId, Layout, OTHER_BYTES};
 
-use crate::dialects::kymo::{Dialect, recording_cause};
+use crate::dialects::kymo::{Dialect, call_end, recording_cause};
 
 /// A record of [its own form](kymo_wire::event::Form::Other).
 #[derive(Clone, Copy)]
@@ -17,6 +17,25 @@ pub(super) struct Record<'a> {
     pub(super) id: EventId,
     /// What follows its header.
     pub(super) payload: &'a [u8],
+}
+
+/// A whole call as its record has it, in ticks.
+struct Call {
+    number: Option<u32>,
+    address: u64,
+    duration: u64,
+    own: u64,
+    thread: u64,
+}
+
+impl Call {
+    /// The address of the function.
+    fn address(&self, dialect: &Dialect, time: Time) -> Addr {
+        match self.number {
+            Some(number) => dialect.address(number.into()),
+            None => dialect.code(self.address, time),
+        }
+    }
 }
 
 impl<'a> Record<'a> {
@@ -84,7 +103,7 @@ impl<'a> Record<'a> {
     }
 
     /// What it means, if it is neither a call, nor a switch, nor an interrupt.
-    fn kind(&self, dialect: &Dialect, identities: &mut Identities) -> EventKind {
+    fn kind(&self, dialect: &Dialect, identities: &mut Identities, time: Time) -> EventKind {
         let word = self.layout.word.bytes();
         match self.id {
             EventId::Context => EventKind::Context {
@@ -122,12 +141,39 @@ impl<'a> Record<'a> {
                 uncertainty_ns: self.number(8, 4) as u32,
             },
             EventId::Time => EventKind::Time,
+            EventId::Call | EventId::CallFar | EventId::CallOpen | EventId::CallLost => {
+                let call = self.call();
+                let ns = |ticks| Duration(Ticks(ticks).to_ns(dialect.clock_hz));
+                EventKind::Call(WholeCall {
+                    function: identities.function_at(dialect.space, call.address(dialect, time)),
+                    duration: ns(call.duration),
+                    self_time: ns(call.own),
+                    end: call_end(self.id),
+                })
+            }
             _ => EventKind::Other,
         }
     }
 
+    /// What a record of a whole call says.
+    fn call(&self) -> Call {
+        let word = self.layout.word.bytes();
+        let function = self.layout.shape.named_bits() as usize / 8;
+        let (first, size) = match self.id {
+            EventId::Call => (function, 4),
+            _ => (word, 8),
+        };
+        Call {
+            number: (self.id == EventId::Call).then(|| self.function()),
+            address: self.word(0),
+            duration: self.number(first, size),
+            own: self.number(first + size, size),
+            thread: self.word(first + 2 * size),
+        }
+    }
+
     /// Its fields, as recorded.
-    fn fields(&self) -> Vec<Field> {
+    fn fields(&self, dialect: &Dialect, time: Time) -> Vec<Field> {
         let word = self.layout.word.bytes();
         let hex = |name, from| Field::new(name, Value::Hex(self.word(from)));
         let plain = |name, from, bytes| Field::new(name, self.number(from, bytes));
@@ -157,6 +203,15 @@ impl<'a> Record<'a> {
             EventId::Recording => vec![plain("on", 0, 1), plain("cause", 1, 1)],
             EventId::Setjmp | EventId::Longjmp => vec![hex("jmp_buf", 0)],
             EventId::WallClock => vec![plain("ns", 0, 8), plain("uncertainty", 8, 4)],
+            EventId::Call | EventId::CallFar | EventId::CallOpen | EventId::CallLost => {
+                let call = self.call();
+                vec![
+                    Field::new("function", Value::Hex(call.address(dialect, time).0)),
+                    Field::new("duration", call.duration),
+                    Field::new("self_time", call.own),
+                    Field::new("thread", Value::Hex(call.thread)),
+                ]
+            }
             _ => Vec::new(),
         }
     }
@@ -192,14 +247,20 @@ impl<'a> Record<'a> {
         );
         let fields = match dialect.wanted {
             Wanted::Meaning if !kept => Vec::new(),
-            _ => self.fields(),
+            _ => self.fields(dialect, time),
+        };
+        let thread = match self.id {
+            EventId::Call | EventId::CallFar | EventId::CallOpen | EventId::CallLost => {
+                dialect.thread(identities, self.call().thread)
+            }
+            _ => template.thread(),
         };
         Event {
             time,
             stream: template.stream,
             cpu: template.cpu(),
-            thread: template.thread(),
-            kind: self.kind(dialect, identities),
+            thread,
+            kind: self.kind(dialect, identities, time),
             named: false,
             record: true,
             stamp: None,

@@ -150,6 +150,8 @@ pub(super) fn payload(layout: Layout, id: EventId) -> Option<Payload> {
         EventId::Marker => 4,
         EventId::ClockGap => 8,
         EventId::WallClock => 12,
+        EventId::Call => function + 8 + word,
+        EventId::CallFar | EventId::CallOpen | EventId::CallLost => 16 + 2 * word,
         EventId::Metadata => return Some(Payload::Counted(1)),
         EventId::Block => return Some(Payload::Counted(BLOCK_ALIGN)),
     }))

@@ -27,6 +27,7 @@ use super::packets::{Packet, Piece, Pieces};
 use super::row_stream::{Decoder, RowStream, Shared};
 use super::stream::{RINGS, Stream};
 use super::streams::{StreamKind, StreamNumber, StreamRange, find_streams};
+use super::whole_calls::WholeCalls;
 use super::write::{has_items, metadata_text};
 use crate::bytes::Bytes;
 use crate::dialects::kymo::Dialect;
@@ -51,6 +52,8 @@ pub(super) struct NativeSource {
     lanes: Vec<Lane>,
     /// The streams that have not ended, in the order of their next events.
     order: BinaryHeap<Reverse<(Time, usize)>>,
+    /// Whether some calls are records of their own.
+    whole_calls: bool,
 }
 
 /// A stream that is being read.
@@ -110,6 +113,8 @@ struct Heads {
     in_order: bool,
     /// The first begin and the last end, in ticks.
     span: Option<(u64, u64)>,
+    /// Whether calls are records of their own in some of them.
+    whole_calls: bool,
 }
 
 impl Heads {
@@ -121,6 +126,7 @@ impl Heads {
                 events: true,
                 in_order: true,
                 span: None,
+                whole_calls: false,
             },
             0,
         );
@@ -137,6 +143,7 @@ impl Heads {
                 continue;
             }
             heads.events &= input.number.is_some() || header.stream == EVENT_STREAM;
+            heads.whole_calls |= header.flags & PacketHeader::FLAG_CALLS != 0;
             heads.in_order &= header.begin >= end;
             let (first, last) = heads.span.unwrap_or((header.begin, header.end));
             heads.span = Some((first.min(header.begin), last.max(header.end)));
@@ -178,7 +185,7 @@ impl NativeSource {
         info.in_order = true;
         let mut facts = CheckFacts::default();
         let mut spans = Vec::new();
-        let mut lanes = Vec::new();
+        let (mut lanes, mut whole_calls) = (Vec::new(), false);
         for (index, (part, correction)) in (0..).zip(inputs.into_iter().zip(corrections)) {
             let Part {
                 info: stream,
@@ -194,6 +201,7 @@ impl NativeSource {
             info.streams.push(stream);
             let is_usual = matches!(kind, StreamKind::Cpu | StreamKind::Thread);
             let heads = Heads::of(&input);
+            whole_calls |= heads.whole_calls;
             info.in_order &= heads.in_order && correction.is_none();
             if kind != StreamKind::Metadata {
                 spans.extend(heads.span);
@@ -223,6 +231,15 @@ impl NativeSource {
             dialect,
             order: order.collect(),
             lanes,
+            whole_calls,
+        }
+    }
+
+    /// With entries and exits where a call is one record.
+    fn boxed(self) -> Box<dyn Source> {
+        match self.whole_calls {
+            true => Box::new(WholeCalls::new(self)),
+            false => Box::new(self),
         }
     }
 
@@ -234,6 +251,7 @@ impl NativeSource {
             decoder,
             lanes,
             order,
+            ..
         } = self;
         let TraceInfo {
             streams,
@@ -430,13 +448,7 @@ pub(super) fn open_packets(
         }
     });
     let parts: Vec<_> = parts.collect();
-    Ok(Box::new(NativeSource::new(
-        &Arc::new(plan),
-        dialect,
-        info,
-        parts,
-        None,
-    )))
+    Ok(NativeSource::new(&Arc::new(plan), dialect, info, parts, None).boxed())
 }
 
 /// Opens the streams of a trace directory whose metadata is our own: all, or only one besides those that hold what is
@@ -520,13 +532,7 @@ pub(crate) fn open_directory(
     }
     streams.sort_by(|(a, left), (b, right)| (a, &left.info.name).cmp(&(b, &right.info.name)));
     let parts = streams.into_iter().map(|(_, part)| part).collect();
-    Ok(Box::new(NativeSource::new(
-        &Arc::new(plan),
-        dialect,
-        info,
-        parts,
-        origin,
-    )))
+    Ok(NativeSource::new(&Arc::new(plan), dialect, info, parts, origin).boxed())
 }
 
 /// When tick 0 was by the clock of a trace directory, in nanoseconds since 1970 in UTC. It is taken out

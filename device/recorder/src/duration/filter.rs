@@ -1,0 +1,33 @@
+//! Which functions are recorded: two bits for each granule of the program's text.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use kymo_wire::link::Action;
+
+/// Where the bits of a function are: a byte, and how far they are shifted in it. `None` if it has none.
+#[inline(always)]
+pub(super) fn place(
+    function: usize,
+    (base, shift): (usize, u32),
+    bytes: u32,
+) -> Option<(usize, u32)> {
+    let granule = function.wrapping_sub(base).checked_shr(shift)?;
+    let byte = granule / 4;
+    (byte < bytes as usize).then_some((byte, (granule as u32 & 3) * 2))
+}
+
+/// The action that these bits say.
+pub(super) fn get(byte: &AtomicU8, shift: u32) -> Action {
+    // 3 is none, and records.
+    match byte.load(Ordering::Relaxed) >> shift & 3 {
+        1 => Action::Skip,
+        2 => Action::Below,
+        _ => Action::Record,
+    }
+}
+
+/// Says so.
+pub(super) fn set(byte: &AtomicU8, shift: u32, action: Action) {
+    let others = byte.load(Ordering::Relaxed) & !(3 << shift);
+    byte.store(others | (action as u8) << shift, Ordering::Relaxed);
+}

@@ -1,0 +1,343 @@
+//! What the program, a command or a debugger says of duration mode.
+
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+
+use kymo_wire::link::Action;
+
+use super::filter;
+use crate::hot::CODE_BIT;
+
+/// The settings: a part of `kymo_duration_t`, whose words and meanings `kymo.h` has.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Settings {
+    threshold: AtomicUsize,
+    /// Entering it turns recording off; with [`CODE_BIT`], 0: none.
+    stop: AtomicUsize,
+    /// A copy of the gate's stopper, which hooks find here.
+    stopper: AtomicUsize,
+    /// [`MAGIC`](super::MAGIC).
+    pub(super) magic: u32,
+    flags: AtomicU32,
+    depth: AtomicU32,
+    filter_shift: u32,
+    filter: *mut AtomicU8,
+    filter_bytes: u32,
+    /// A debugger has changed flags or the stop function: the next tick sees to it.
+    request: AtomicU32,
+    filter_base: AtomicUsize,
+    /// Where they are kept over a reboot.
+    retained: *mut u32,
+    /// A call of this function (with [`CODE_BIT`]) that takes longer than that stops recording; 0: none does.
+    freeze: AtomicUsize,
+    freeze_over: AtomicUsize,
+    /// That, and the stop function, count only if they are called from here; 0: from anywhere.
+    freeze_from: AtomicUsize,
+    /// And only the so manieth time.
+    freeze_hit: AtomicU32,
+    /// So many calls are recorded after that, before recording stops.
+    freeze_after: AtomicU32,
+    /// How often it has happened since recording was turned on.
+    hits: AtomicU32,
+    /// How many calls are still to be recorded, and one more; 0: it has not happened.
+    left: AtomicU32,
+}
+
+/// How many words are kept over a reboot, with a checksum behind them.
+const KEPT: usize = 4;
+
+/// [`Settings::flags`]: calls are recorded so.
+pub const ON: u32 = 1;
+/// [`Settings::flags`]: the threshold compares the time that a call's thread had a processor.
+pub const ON_CPU: u32 = 2;
+/// [`Settings::flags`]: thread switches and interrupts are recorded, too.
+pub const EVENTS: u32 = 4;
+
+impl Settings {
+    /// Off.
+    pub(super) const fn new() -> Self {
+        Self {
+            threshold: AtomicUsize::new(0),
+            stop: AtomicUsize::new(0),
+            stopper: AtomicUsize::new(0),
+            magic: super::MAGIC,
+            flags: AtomicU32::new(0),
+            depth: AtomicU32::new(0),
+            filter_shift: 4,
+            filter: null_mut(),
+            filter_bytes: 0,
+            request: AtomicU32::new(0),
+            filter_base: AtomicUsize::new(0),
+            retained: null_mut(),
+            freeze: AtomicUsize::new(0),
+            freeze_over: AtomicUsize::new(0),
+            freeze_from: AtomicUsize::new(0),
+            freeze_hit: AtomicU32::new(0),
+            freeze_after: AtomicU32::new(0),
+            hits: AtomicU32::new(0),
+            left: AtomicU32::new(0),
+        }
+    }
+
+    /// A call of this function that takes longer than so many ticks stops recording; 0: none does.
+    pub fn set_freeze(&self, function: usize, over: usize) {
+        self.freeze_over.store(over, Ordering::Relaxed);
+        self.freeze.store(marked(function), Ordering::Relaxed);
+        self.rearm();
+    }
+
+    /// That, and the stop function, count if they are called from here (0: from anywhere), the `hit`th time, and stop recording when so many
+    /// calls more have been recorded.
+    pub fn set_condition(&self, from: usize, hit: u32, after: u32) {
+        self.freeze_from.store(marked(from), Ordering::Relaxed);
+        self.freeze_hit.store(hit, Ordering::Relaxed);
+        self.freeze_after.store(after, Ordering::Relaxed);
+        self.rearm();
+    }
+
+    /// Nothing has happened yet.
+    pub fn rearm(&self) {
+        self.hits.store(0, Ordering::Relaxed);
+        self.left.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether a call that took so long is one that stops recording.
+    pub(crate) fn freezes(&self, function: usize, duration: u64) -> bool {
+        let freeze = self.freeze.load(Ordering::Relaxed);
+        freeze != 0
+            && function == freeze
+            && duration > self.freeze_over.load(Ordering::Relaxed) as u64
+    }
+
+    /// What stops recording has happened in a call from `caller`: whether recording is to stop at once. If it is to stop later,
+    /// [`count`](Self::count) tells when.
+    pub(crate) fn happen(&self, caller: Option<usize>) -> bool {
+        let from = self.freeze_from.load(Ordering::Relaxed);
+        if self.left.load(Ordering::Relaxed) != 0 || from != 0 && caller != Some(from) {
+            return false;
+        }
+        let hits = self.hits.load(Ordering::Relaxed).saturating_add(1);
+        self.hits.store(hits, Ordering::Relaxed);
+        if hits < self.freeze_hit.load(Ordering::Relaxed) {
+            return false;
+        }
+        let after = self.freeze_after.load(Ordering::Relaxed);
+        self.left.store(after.saturating_add(1), Ordering::Relaxed);
+        after == 0
+    }
+
+    /// A call was recorded: whether it was the last one that is to be.
+    pub(crate) fn count(&self) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        if left > 1 {
+            self.left.store(left - 1, Ordering::Relaxed);
+        }
+        left == 2
+    }
+
+    /// Ticks from which on a call is recorded.
+    #[inline(always)]
+    pub fn threshold(&self) -> usize {
+        self.threshold.load(Ordering::Relaxed)
+    }
+
+    /// Sets them.
+    pub fn set_threshold(&self, ticks: usize) {
+        self.threshold.store(ticks, Ordering::Relaxed);
+    }
+
+    /// Calls in so many others are the last that are recorded; 0: all.
+    pub fn depth(&self) -> u32 {
+        self.depth.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_depth(&self, depth: u32) {
+        self.depth.store(depth, Ordering::Relaxed);
+    }
+
+    /// Whether calls are recorded so.
+    pub fn is_on(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & ON != 0
+    }
+
+    /// Says whether they are.
+    pub fn turn(&self, on: bool) {
+        self.set_flag(ON, on);
+    }
+
+    /// Whether the threshold compares the time that a call's thread had a processor.
+    #[inline(always)]
+    pub fn counts_cpu(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & ON_CPU != 0
+    }
+
+    /// Says so.
+    pub fn count_cpu(&self, cpu: bool) {
+        self.set_flag(ON_CPU, cpu);
+    }
+
+    /// Whether thread switches and interrupts are recorded, too.
+    pub fn keeps_events(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & EVENTS != 0
+    }
+
+    /// Says so.
+    pub fn keep_events(&self, events: bool) {
+        self.set_flag(EVENTS, events);
+    }
+
+    fn set_flag(&self, flag: u32, set: bool) {
+        let others = self.flags.load(Ordering::Relaxed) & !flag;
+        let flag = if set { flag } else { 0 };
+        self.flags.store(others | flag, Ordering::Relaxed);
+    }
+
+    /// The function whose entry turns recording off, without the bit of Thumb code; 0: none.
+    pub fn stop(&self) -> usize {
+        self.stop.load(Ordering::Relaxed) & !CODE_BIT
+    }
+
+    /// Sets it.
+    pub fn set_stop(&self, function: usize) {
+        self.stop.store(marked(function), Ordering::Relaxed);
+    }
+
+    /// Hooks are to look for this stopper.
+    pub fn set_stopper(&self, function: usize) {
+        self.stopper.store(marked(function), Ordering::Relaxed);
+    }
+
+    /// Whether entering or leaving some function does something.
+    pub fn watches(&self) -> bool {
+        (self.stop.load(Ordering::Relaxed) | self.stopper.load(Ordering::Relaxed)) != 0
+    }
+
+    /// Whether a debugger asked for changes, which are then seen to.
+    pub fn take_request(&self) -> bool {
+        let asked = self.request.load(Ordering::Relaxed) != 0;
+        if asked {
+            self.request.store(0, Ordering::Relaxed);
+        }
+        asked
+    }
+
+    /// Where the program's text begins.
+    pub fn set_base(&self, text: usize) {
+        if self.filter_base.load(Ordering::Relaxed) == 0 {
+            self.filter_base.store(text & !CODE_BIT, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes what was kept over a reboot, if this program kept it.
+    pub(crate) fn load(&self, build_id: &[u8]) {
+        if self.retained.is_null() || !cfg!(feature = "retained") {
+            return;
+        }
+        // SAFETY: the program gives so many words. Volatile, for the compiler must not think that it knows what RAM
+        // holds after a reset.
+        let word = |at| unsafe { self.retained.add(at).read_volatile() };
+        let kept: [u32; KEPT] = core::array::from_fn(word);
+        if self.check(&kept, build_id) != word(KEPT) {
+            // The filter lies in such memory, too, and holds anything.
+            self.set_actions(Action::Record);
+            return;
+        }
+        let [threshold, flags, depth, stop] = kept;
+        self.threshold.store(threshold as usize, Ordering::Relaxed);
+        self.flags.store(flags, Ordering::Relaxed);
+        self.depth.store(depth, Ordering::Relaxed);
+        self.stop.store(stop as usize, Ordering::Relaxed);
+    }
+
+    /// Keeps the settings over a reboot, where the program has a place for that.
+    pub(crate) fn keep(&self, build_id: &[u8]) {
+        if self.retained.is_null() || !cfg!(feature = "retained") {
+            return;
+        }
+        let kept = [
+            self.threshold.load(Ordering::Relaxed) as u32,
+            self.flags.load(Ordering::Relaxed),
+            self.depth.load(Ordering::Relaxed),
+            self.stop.load(Ordering::Relaxed) as u32,
+        ];
+        let check = self.check(&kept, build_id);
+        for (at, word) in kept.into_iter().chain([check]).enumerate() {
+            // SAFETY: the program gives so many words.
+            unsafe { self.retained.add(at).write_volatile(word) };
+        }
+    }
+
+    /// The checksum of what is kept, of the filter and of the program: FNV-1a.
+    fn check(&self, kept: &[u32; KEPT], build_id: &[u8]) -> u32 {
+        let more = |sum: u32, word: u32| (sum ^ word).wrapping_mul(16_777_619);
+        let mut sum = build_id
+            .iter()
+            .fold(super::MAGIC, |sum, byte| more(sum, u32::from(*byte)));
+        sum = kept.iter().fold(sum, |sum, word| more(sum, *word));
+        for n in 0..self.filter_bytes as usize {
+            if self.filter.is_null() {
+                break;
+            }
+            // SAFETY: the program gives so many bytes.
+            let byte = unsafe { &*self.filter.add(n) }.load(Ordering::Relaxed);
+            sum = more(sum, u32::from(byte));
+        }
+        sum
+    }
+
+    /// Whether there is a filter.
+    pub fn filters(&self) -> bool {
+        !self.filter.is_null()
+    }
+
+    /// The bits of a function.
+    fn bits(&self, function: usize) -> Option<(&AtomicU8, u32)> {
+        if self.filter.is_null() {
+            return None;
+        }
+        let base = self.filter_base.load(Ordering::Relaxed);
+        let place = (base, self.filter_shift);
+        let (byte, shift) = filter::place(function & !CODE_BIT, place, self.filter_bytes)?;
+        // SAFETY: the program gives so many bytes.
+        Some((unsafe { &*self.filter.add(byte) }, shift))
+    }
+
+    /// What becomes of calls of a function.
+    pub fn action(&self, function: usize) -> Action {
+        self.bits(function)
+            .map_or(Action::Record, |(byte, shift)| filter::get(byte, shift))
+    }
+
+    /// Sets what becomes of calls of a function; false if there is no room for it.
+    pub fn set_action(&self, function: usize, action: Action) -> bool {
+        match self.bits(function) {
+            Some((byte, shift)) => filter::set(byte, shift, action),
+            None => return false,
+        }
+        true
+    }
+
+    /// Sets that of all functions; false if there is no filter.
+    pub fn set_actions(&self, action: Action) -> bool {
+        let all = action as u8 * 0b0101_0101;
+        for n in 0..self.filter_bytes as usize {
+            if self.filter.is_null() {
+                return false;
+            }
+            // SAFETY: the program gives so many bytes.
+            unsafe { &*self.filter.add(n) }.store(all, Ordering::Relaxed);
+        }
+        self.filters()
+    }
+}
+
+/// The address of a function as hooks pass it; 0 stays 0.
+const fn marked(function: usize) -> usize {
+    if function == 0 {
+        0
+    } else {
+        function | CODE_BIT
+    }
+}

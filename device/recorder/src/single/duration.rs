@@ -1,0 +1,391 @@
+//! Duration mode on one processor: what hooks leave to this, and what changes its settings.
+
+use core::ptr::null_mut;
+
+use kymo_wire::event::{Cause, EventId};
+
+use super::{Single, SinglePort};
+use crate::config::Config;
+use crate::duration::{Control, Ended, program};
+use crate::encode::WholeCall;
+use crate::gate::{Look, code};
+use crate::hot::{CODE_BIT, Hot, distance, low};
+use crate::link::Refusal;
+use crate::sync::Ordering;
+use crate::{Edge, Event};
+use kymo_wire::link::Duration;
+
+/// In the gate's word: functions are watched for.
+const WATCHES: usize = 1;
+/// In the gate's word: calls take the slow path.
+const SLOW: usize = 3;
+
+impl<P: SinglePort + 'static> Single<P> {
+    /// The program's structure for duration mode, if it has one that can be used.
+    pub(super) fn duration(&self) -> Option<&'static Control> {
+        self.duration.get()
+    }
+
+    /// Gives the recorder the program's structure, before it is set up: `None` if it has none.
+    pub fn give_duration(&self, control: Option<&'static Control>) {
+        self.duration
+            .set(control.filter(|control| control.is_usable()));
+    }
+
+    /// Takes the program's settings, when it is being set up.
+    pub(super) fn set_up_duration(&self, hot: &Hot, config: &Config, build_id: &[u8]) {
+        if self.duration().is_none() {
+            self.give_duration(program());
+        }
+        let Some(control) = self.duration() else {
+            return;
+        };
+        control.set_counter(hot.cursor.counter.get());
+        control.settings.set_base(config.text_base as usize);
+        control.settings.load(build_id);
+        self.apply_duration(hot, control);
+    }
+
+    /// Makes gate and packets what the settings say, inside.
+    fn apply_duration(&self, hot: &Hot, control: &Control) {
+        let stream = self.writer.stream();
+        let on = control.settings.is_on();
+        control.settings.set_stopper(hot.gate.stopper());
+        if on != hot.gate.in_duration() {
+            self.settle();
+            stream.seal();
+            stream.set_calls(on);
+            self.restart_duration();
+            self.missed();
+        }
+        let bits = match (self.is_slow(hot, control), control.settings.watches()) {
+            (true, _) => SLOW,
+            (false, true) => WATCHES,
+            (false, false) => 0,
+        };
+        let word: *const Control = control;
+        let word = word.cast::<u8>().cast_mut().wrapping_add(bits);
+        hot.gate.set_duration(if on { word } else { null_mut() });
+    }
+
+    /// The stopper is another one.
+    pub(super) fn refresh_duration(&self, hot: &Hot) {
+        if let Some(control) = self.duration() {
+            self.masked(|| self.apply_duration(hot, control));
+        }
+    }
+
+    /// Nothing is open: what was entered before is not followed. Inside.
+    pub(super) fn restart_duration(&self) {
+        if let Some(control) = self.duration() {
+            control.settings.rearm();
+            control.reset(self.writer.stream().thread());
+        }
+    }
+
+    /// An event that is no call, in duration mode: whether that is all, because switches and interrupts are not recorded
+    /// beside the calls.
+    #[inline(never)]
+    pub fn duration_event(&self, hot: &Hot, event: Event) -> bool {
+        let Some(control) = self.duration() else {
+            return false;
+        };
+        match event {
+            // The calls' ends say where it leads.
+            Event::Setjmp(buffer) => {
+                self.masked(|| control.set_jump(buffer));
+                return hot.gate.state().on();
+            }
+            Event::Longjmp(buffer) => {
+                self.masked(|| {
+                    let now = self.now();
+                    control.jump(buffer, now, |control, call| {
+                        if control.records(call) {
+                            self.record_call(hot, call, self.writer.stream().thread(), now);
+                        }
+                    });
+                });
+                return hot.gate.state().on();
+            }
+            Event::SwitchedIn(thread) => self.change_stack(hot, thread),
+            Event::SwitchedOut(_) | Event::IsrEnter(_) | Event::IsrExit(_) => {}
+            _ => return false,
+        }
+        let all = !control.settings.keeps_events();
+        if all {
+            self.masked(|| self.writer.follow_event(event));
+        }
+        all
+    }
+
+    #[inline(never)]
+    fn change_stack(&self, hot: &Hot, thread: usize) {
+        let Some(control) = self.duration() else {
+            return;
+        };
+        self.masked(|| {
+            // At first the program is asked which thread runs, until it has told of a switch.
+            let is_slow = hot.gate.look() == Look::Duration(SLOW);
+            if is_slow && !self.is_slow(hot, control) {
+                self.apply_duration(hot, control);
+            }
+            control.run(thread, low::<P>(self.now()));
+        });
+    }
+
+    /// Whether calls take the slow path.
+    fn is_slow(&self, hot: &Hot, control: &Control) -> bool {
+        hot.cursor.counter.get().is_null()
+            || control.settings.counts_cpu()
+            || self.writer.asks_thread()
+    }
+
+    /// A call in duration mode, as hooks that are not in assembly do it, or leave it.
+    #[inline(never)]
+    pub fn duration_call(
+        &'static self,
+        hot: &'static Hot,
+        edge: Edge,
+        function: usize,
+        bits: usize,
+    ) {
+        let Some(control) = self.duration() else {
+            return;
+        };
+        let mut now = None;
+        let place = hot.cursor.counter.get();
+        if !place.is_null() {
+            // SAFETY: the counter is there.
+            let read = || low::<P>(unsafe { self.port.read(place) }.into());
+            let is_usual = match bits {
+                0 => true,
+                WATCHES => function != control.settings.stop() && function != hot.gate.stopper(),
+                _ => false,
+            };
+            if is_usual {
+                let done = match edge {
+                    Edge::Enter => control.enter(function | CODE_BIT, read),
+                    Edge::Exit => control.exit(function | CODE_BIT, read()),
+                };
+                if done {
+                    return;
+                }
+            }
+            now = Some(read());
+        }
+        match edge {
+            Edge::Enter => self.duration_enter(hot, function),
+            Edge::Exit => self.duration_exit(hot, function, now),
+        }
+    }
+
+    /// A function was entered, which is not usual: it is watched for, or its stack is full.
+    #[inline(never)]
+    pub fn duration_enter(&self, hot: &'static Hot, function: usize) {
+        let Some(control) = self.duration() else {
+            return;
+        };
+        self.masked(|| {
+            if !hot.gate.state().on() {
+                return;
+            }
+            self.follow_thread(control);
+            if function == control.settings.stop() && control.settings.happen(control.innermost()) {
+                return self.turn_inside(&hot.gate, false, Cause::Function);
+            }
+            if function == hot.gate.stopper() {
+                let _ = self.writer.follow_stopper(Edge::Enter);
+            }
+            control.enter_slowly(function | CODE_BIT, low::<P>(self.now()));
+        });
+    }
+
+    /// A function was left at `ended` (the low bits), which is not usual: it took long, it is watched for, or its
+    /// entry is not on top.
+    #[inline(never)]
+    pub fn duration_exit(&self, hot: &'static Hot, function: usize, ended: Option<usize>) {
+        let Some(control) = self.duration() else {
+            return;
+        };
+        self.masked(|| {
+            if !hot.gate.state().on() {
+                return;
+            }
+            self.follow_thread(control);
+            let now = self.now();
+            let late = ended.map_or(0, |ended| distance::<P>(low::<P>(now), ended));
+            let ended = now.wrapping_sub(late as u64);
+            let mut over = false;
+            control.exit_slowly(function | CODE_BIT, ended, |control, call| {
+                let settings = &control.settings;
+                if control.records(call) {
+                    self.record_call(hot, call, self.writer.stream().thread(), ended);
+                    over |= settings.count();
+                }
+                if settings.freezes(call.function, call.duration) {
+                    over |= settings.happen(control.caller(call, 0));
+                }
+            });
+            if over {
+                self.turn_inside(&hot.gate, false, Cause::Function);
+            }
+            if function == hot.gate.stopper() && self.writer.follow_stopper(Edge::Exit) {
+                self.turn_inside(&hot.gate, false, Cause::Function);
+            }
+        });
+    }
+
+    /// Where the program does not tell of its threads, asks which one runs. Inside.
+    fn follow_thread(&self, control: &Control) {
+        if self.writer.asks_thread() && self.writer.stream().isr_depth.get() == 0 {
+            let thread = self.writer.ask_thread();
+            control.run(thread, low::<P>(self.now()));
+        }
+    }
+
+    /// Records a call that ended at `ended`. Inside.
+    fn record_call(&self, hot: &Hot, call: &Ended, thread: usize, ended: u64) {
+        let state = hot.gate.state();
+        if !state.open() {
+            return self.refuse(state);
+        }
+        let stream = self.writer.stream();
+        // An interrupt may have recorded something since: the beginning stays what it is.
+        let now = ended.max(stream.last());
+        if self.clock.doubtful() {
+            self.tell_gap(now);
+        }
+        let later = now.wrapping_sub(ended);
+        let how = match call.exited {
+            true => EventId::Call,
+            false => EventId::CallLost,
+        };
+        stream.place_call(
+            now,
+            &WholeCall {
+                how,
+                function: code(call.function),
+                duration: call.duration + later,
+                own: call.own + later,
+                thread,
+            },
+        );
+    }
+
+    /// Records the calls that are open, for a reader; each in a masked step of its own.
+    pub(super) fn tell_open_calls(&self, hot: &Hot) {
+        let Some(control) = self.duration().filter(|_| hot.gate.in_duration()) else {
+            return;
+        };
+        let mut n = 0;
+        loop {
+            let more = self.masked(|| {
+                if hot.gate.state().frozen() {
+                    return false;
+                }
+                let stream = self.writer.stream();
+                let now = match self.duration_off.get() {
+                    0 => self.now(),
+                    off => off,
+                };
+                let Some(open) = control.open(n, now) else {
+                    return false;
+                };
+                if let Some((thread, call)) = open
+                    && control.records(&call)
+                {
+                    stream.place_call(
+                        now.max(stream.last()),
+                        &WholeCall {
+                            how: EventId::CallOpen,
+                            function: code(call.function),
+                            duration: call.duration + now.max(stream.last()) - now,
+                            own: call.own,
+                            thread,
+                        },
+                    );
+                }
+                true
+            });
+            if more != Some(true) {
+                return;
+            }
+            n += 1;
+        }
+    }
+
+    /// Gives frames the upper half of their times, if that is due; and does what a debugger asked for. From a tick, outside.
+    pub(super) fn tick_duration(&self, hot: &Hot) {
+        let Some(control) = self.duration() else {
+            return;
+        };
+        if control.settings.take_request() {
+            self.masked(|| self.apply_duration(hot, control));
+        }
+        let mut n = 0;
+        while self.masked(|| {
+            let now = self.now();
+            control.is_due(now) && control.age(n, now)
+        }) == Some(true)
+        {
+            n += 1;
+        }
+    }
+
+    /// Does what a host asks of duration mode.
+    pub(super) fn ask_duration(
+        &self,
+        hot: &Hot,
+        asked: Duration,
+        build_id: &[u8],
+    ) -> Result<(), Refusal> {
+        let control = self.duration().ok_or(Refusal::NoDuration)?;
+        let settings = &control.settings;
+        let word = |number: u64| usize::try_from(number).map_err(|_| Refusal::TooWide);
+        match asked {
+            Duration::Ask => return Ok(()),
+            Duration::On(on) => settings.turn(on),
+            Duration::Threshold(ticks) => settings.set_threshold(word(ticks)?),
+            Duration::Depth(depth) => settings.set_depth(depth),
+            Duration::Cpu(cpu) => settings.count_cpu(cpu),
+            Duration::Events(events) => settings.keep_events(events),
+            Duration::StopAt(function) => settings.set_stop(word(function)?),
+            Duration::Freeze { function, over } => {
+                let (function, over) = (word(function)?, word(over)?);
+                settings.set_freeze(function, over);
+            }
+            Duration::Condition { from, hit, after } => {
+                settings.set_condition(word(from)?, hit, after);
+            }
+            Duration::Filter(function, action) => {
+                let done = match function {
+                    Some(function) => settings.set_action(function as usize, action),
+                    None => settings.set_actions(action),
+                };
+                if !done {
+                    return Err(Refusal::NoFilter);
+                }
+            }
+        }
+        self.masked(|| self.apply_duration(hot, control));
+        settings.keep(build_id);
+        Ok(())
+    }
+
+    /// How duration mode is set, for `listsets` and the like: the words of the answer.
+    pub(super) fn duration_report(&self) -> Option<crate::link::DurationReport> {
+        let control = self.duration()?;
+        let settings = &control.settings;
+        Some(crate::link::DurationReport {
+            on: settings.is_on(),
+            threshold: settings.threshold() as u64,
+            depth: settings.depth(),
+            cpu: settings.counts_cpu(),
+            events: settings.keeps_events(),
+            stop_at: settings.stop(),
+            filters: settings.filters(),
+            too_deep: control.counts.too_deep.load(Ordering::Relaxed),
+            unmatched: control.counts.unmatched.load(Ordering::Relaxed),
+        })
+    }
+}

@@ -1,0 +1,247 @@
+//! Duration mode of a target: calls as records of their own, if they took long enough.
+
+use kymo_analysis::selection::FunctionChoice;
+use kymo_event::{Addr, Ticks};
+use kymo_symbols::Symbols;
+use kymo_wire::link::{Action, Command, Duration, Identity};
+
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::filter::{self, CallChoice};
+use crate::target::{Live, explain, one_function};
+
+/// What the target is to record of each call.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct DurationArgs {
+    /// Have the target record calls of at least this duration alone, in one record each: 100us, 1.5ms, 0. --function,
+    /// --hide and --depth then say which calls the target records (these functions alone; all but these; so many levels). Recording
+    /// begins at once, unless a trigger is set or the target reboots. Kept over a reboot. `off` has it record entries and exits again.
+    #[arg(long, value_name = "TIME|off", value_parser = threshold)]
+    pub threshold: Option<Threshold>,
+
+    /// Compare the threshold with the time in which a call's thread had the processor, not with all time that passed.
+    #[arg(long, requires = "threshold")]
+    pub on_cpu: bool,
+
+    /// Have thread switches and interrupts recorded beside the calls; they may be many more than these.
+    #[arg(long, requires = "threshold")]
+    pub with_switches: bool,
+
+    /// Stop recording where this function is entered: its name, or its address (0x...).
+    #[arg(long, value_name = "FUNCTION", requires = "threshold")]
+    pub stop_at: Option<String>,
+
+    /// Stop recording when a call of a function took longer: 'uart_isr > 50us', at least the threshold.
+    #[arg(long, value_name = "FUNCTION > TIME", value_parser = freeze, requires = "threshold", conflicts_with = "stop_at")]
+    pub freeze: Option<Freeze>,
+
+    /// --stop-at and --freeze: only when called from this function.
+    #[arg(long, value_name = "FUNCTION", requires = "threshold")]
+    pub from: Option<String>,
+
+    /// --stop-at and --freeze: only the Nth time.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "threshold")]
+    pub hit: u32,
+
+    /// --stop-at and --freeze: record so many calls more before recording stops.
+    #[arg(
+        long,
+        value_name = "CALLS",
+        default_value_t = 0,
+        requires = "threshold"
+    )]
+    pub after: u32,
+}
+
+/// A function, and how long a call of it may take at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Freeze {
+    function: String,
+    over_ns: u64,
+}
+
+fn freeze(text: &str) -> Result<Freeze, String> {
+    let (function, over) = text
+        .split_once('>')
+        .ok_or_else(|| format!("expected FUNCTION > TIME, found {text:?}"))?;
+    let function = function.trim();
+    if function.is_empty() {
+        return Err(format!("expected a function before >, found {text:?}"));
+    }
+    Ok(Freeze {
+        function: function.to_owned(),
+        over_ns: filter::duration(over.trim())?.0,
+    })
+}
+
+/// From what on calls are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threshold {
+    /// Duration mode is off.
+    Off,
+    /// So many nanoseconds.
+    From(u64),
+}
+
+fn threshold(text: &str) -> Result<Threshold, String> {
+    if text == "off" {
+        return Ok(Threshold::Off);
+    }
+    if text == "0" {
+        return Ok(Threshold::From(0));
+    }
+    Ok(Threshold::From(filter::duration(text)?.0))
+}
+
+/// The commands that set a target so; none if nothing was asked for.
+///
+/// # Errors
+/// When the target cannot do it, or there is no such function.
+pub fn commands(
+    args: &DurationArgs,
+    calls: &CallChoice,
+    live: &mut Live,
+    symbols: &Symbols,
+    context: &Context,
+) -> Result<Vec<Command>, Report> {
+    let Some(threshold) = args.threshold else {
+        return Ok(Vec::new());
+    };
+    let identity = live.identity;
+    if !identity.capabilities.duration {
+        return Err(Report::new("this target has no duration mode").help(
+            "link its program with a library that has it (`cargo xtask lib TARGET --parts duration,...`), and add \
+             KYMO_DURATION to it",
+        ));
+    }
+    let Threshold::From(ns) = threshold else {
+        return Ok(vec![Command::Duration(Duration::On(false))]);
+    };
+    let mut asked = vec![
+        Duration::Threshold(ticks(ns, &identity)?),
+        Duration::Depth(calls.depth.unwrap_or(0)),
+        Duration::Cpu(args.on_cpu),
+        Duration::Events(args.with_switches),
+    ];
+    let find = |function: Option<&String>| -> Result<u64, Report> {
+        match function {
+            Some(function) => Ok(one_function(symbols, function, &identity, context)?.0),
+            None => Ok(0),
+        }
+    };
+    asked.push(Duration::StopAt(find(args.stop_at.as_ref())?));
+    let freeze = args.freeze.as_ref();
+    if let Some(freeze) = freeze
+        && freeze.over_ns < ns
+    {
+        return Err(
+            Report::new("--freeze looks at a shorter time than --threshold")
+                .help("calls below the threshold are not looked at: give a lower --threshold"),
+        );
+    }
+    asked.push(Duration::Freeze {
+        function: find(freeze.map(|freeze| &freeze.function))?,
+        over: freeze.map_or(Ok(0), |freeze| ticks(freeze.over_ns, &identity))?,
+    });
+    asked.push(Duration::Condition {
+        from: find(args.from.as_ref())?,
+        hit: args.hit,
+        after: args.after,
+    });
+    let others = match calls.functions.is_empty() {
+        true => Action::Record,
+        false => Action::Skip,
+    };
+    if !calls.functions.is_empty() || !calls.hide.is_empty() || has_filter(live)? {
+        asked.push(Duration::Filter(None, others));
+    }
+    for (wanted, action) in [
+        (&calls.functions, Action::Record),
+        (&calls.hide, Action::Skip),
+    ] {
+        for text in wanted {
+            for Addr(address) in functions(text, symbols)? {
+                asked.push(Duration::Filter(Some(address), action));
+            }
+        }
+    }
+    asked.push(Duration::On(true));
+    Ok(asked.into_iter().map(Command::Duration).collect())
+}
+
+/// The ticks of a target's clock that take so long, rounded up.
+fn ticks(ns: u64, identity: &Identity) -> Result<u64, Report> {
+    let ticks = (u128::from(ns) * u128::from(identity.clock_hz)).div_ceil(1_000_000_000);
+    let most = match identity.layout.word {
+        kymo_wire::event::WordSize::Bits32 => u128::from(u32::MAX),
+        kymo_wire::event::WordSize::Bits64 => u128::from(u64::MAX),
+    };
+    u64::try_from(ticks)
+        .ok()
+        .filter(|_| ticks <= most)
+        .ok_or_else(|| {
+            let longest = Ticks(most as u64).to_ns(identity.clock_hz);
+            Report::new("the threshold is too long for the target's clock").help(format_args!(
+                "at most {}",
+                kymo_event::Duration(longest).with_unit()
+            ))
+        })
+}
+
+/// All functions that a user means.
+fn functions(text: &str, symbols: &Symbols) -> Result<Vec<Addr>, Report> {
+    let choice = FunctionChoice::new(text);
+    if let FunctionChoice::Address(address) = choice {
+        return Ok(vec![address]);
+    }
+    let named = symbols
+        .functions()
+        .filter(|function| choice.matches(Some(function.address()), function.name()));
+    let addresses: Vec<_> = named.map(|function| function.address()).collect();
+    if addresses.is_empty() {
+        let report = Report::new(format_args!("there is no function {text}"));
+        return Err(match symbols.is_empty() {
+            true => report.help("no symbols are known: give the program's ELF file with --elf"),
+            false => report.help(format_args!(
+                "similar names: {}",
+                symbols.similar(text).join(", ")
+            )),
+        });
+    }
+    Ok(addresses)
+}
+
+/// Whether the target has a filter of functions.
+fn has_filter(live: &mut Live) -> Result<bool, Report> {
+    let reply = live.target.command(Command::Duration(Duration::Ask));
+    let reply = reply.map_err(explain)?;
+    Ok(reply.split(' ').any(|word| word == "filter=1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_are_times_or_off() {
+        assert_eq!(threshold("100us"), Ok(Threshold::From(100_000)));
+        assert_eq!(threshold("0"), Ok(Threshold::From(0)));
+        assert_eq!(threshold("off"), Ok(Threshold::Off));
+        for wrong in ["", "x", "-1us", "12"] {
+            assert!(threshold(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_freeze_is_a_function_and_a_time() {
+        let isr = Freeze {
+            function: "uart_isr".to_owned(),
+            over_ns: 50_000,
+        };
+        assert_eq!(freeze("uart_isr > 50us"), Ok(isr.clone()));
+        assert_eq!(freeze("uart_isr>50us"), Ok(isr));
+        for wrong in ["", "uart_isr", "> 50us", "uart_isr >", "uart_isr > fast"] {
+            assert!(freeze(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Calls that are one record each, as entries and exits.
+//!
+//! In duration mode a target records a call at its end, so that a caller stands behind its callees. This source puts
+//! the entry of each at its beginning. Up to [`WAITING`] events wait for that; a call that began before what has been
+//! given out by then is cut, and a remark counts how many were.
+//!
+//! A call that was open when the recording was read has an entry alone. It is told anew by each reading, and by its
+//! record proper when it has ended: of these only the first makes an entry.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use kymo_event::{
+    Batch, CallEnd, Duration, Event, EventKind, FunctionId, Gap, Row, RowKind, ThreadId, Time,
+    TraceInfo, WholeCall,
+};
+
+use crate::{ReadError, Source};
+
+/// So many events wait at most.
+const WAITING: usize = 1 << 19;
+
+/// So many open calls are remembered.
+const OPEN: usize = 1 << 12;
+
+/// Threads whose last calls are remembered.
+const THREADS: usize = 1 << 12;
+
+/// When an event is given out: by time; at one time exits first and entries last, those of longer calls before the others; each
+/// else in the order of the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    time: Time,
+    phase: u8,
+    order: i64,
+    number: i64,
+}
+
+/// Something that waits.
+#[derive(Debug)]
+enum Item {
+    Row(Row),
+    Event(Box<Event>),
+    /// An exit whose record tells the self time.
+    Exit(Box<Event>, Duration),
+}
+
+/// A call that has ended and may be a callee of one whose record is yet to come.
+#[derive(Clone, Copy, Debug)]
+struct Inner {
+    begin: Time,
+    end: Time,
+}
+
+/// The events of another source with all calls taken apart.
+#[derive(Debug)]
+pub(super) struct WholeCalls<S> {
+    source: S,
+    read: Batch,
+    is_over: bool,
+    waiting: BinaryHeap<Reverse<(Key, usize)>>,
+    items: Vec<Option<Item>>,
+    free: Vec<usize>,
+    number: i64,
+    /// What has been given out goes up to this time.
+    given: Time,
+    cut: u64,
+    inner: HashMap<Option<ThreadId>, Vec<Inner>>,
+    /// Calls whose entries were told by readings, and when they begin.
+    open: HashMap<(Option<ThreadId>, FunctionId), Vec<Time>>,
+}
+
+impl<S: Source> WholeCalls<S> {
+    pub(super) fn new(source: S) -> Self {
+        Self {
+            source,
+            read: Batch::default(),
+            is_over: false,
+            waiting: BinaryHeap::new(),
+            items: Vec::new(),
+            free: Vec::new(),
+            number: 0,
+            given: Time(i64::MIN),
+            cut: 0,
+            inner: HashMap::new(),
+            open: HashMap::new(),
+        }
+    }
+
+    fn add(&mut self, time: Time, (phase, order): (u8, i64), number: i64, item: Item) {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.items.push(None);
+            self.items.len() - 1
+        });
+        if let Some(slot) = self.items.get_mut(place) {
+            *slot = Some(item);
+        }
+        let key = Key {
+            time,
+            phase,
+            order,
+            number,
+        };
+        self.waiting.push(Reverse((key, place)));
+    }
+
+    /// Takes the events of the batch that was read.
+    fn take(&mut self) {
+        let read = std::mem::take(&mut self.read);
+        for event in read.iter() {
+            let call = match event.event.map(|event| (&event.kind, event)) {
+                Some((EventKind::Call(call), event)) => Some((*call, event)),
+                _ => None,
+            };
+            self.number += 1;
+            let number = self.number;
+            match call {
+                Some((call, event)) => self.take_call(call, event),
+                None => {
+                    let item = match event.event {
+                        Some(event) => Item::Event(Box::new(event.clone())),
+                        None => Item::Row(*event.row),
+                    };
+                    self.add(event.row.time, (1, 0), number, item);
+                }
+            }
+        }
+        self.read = read;
+    }
+
+    /// Takes a call apart.
+    fn take_call(&mut self, call: WholeCall, event: &Event) {
+        let number = self.number;
+        let end = event.time;
+        let began = Time(end.0.saturating_sub_unsigned(call.duration.0));
+        let is_open = call.end == CallEnd::Open;
+        let is_known = self.is_known(event.thread, call, began);
+        let begin = match is_open {
+            true => began,
+            false => self.nest(event.thread, began, end),
+        };
+        let mut enter = Row::new(RowKind::Enter, begin, event.stream)
+            .at(event.cpu, event.thread)
+            .function(Some(call.function));
+        enter.record = false;
+        let phase = (2, end.0.saturating_neg());
+        let rest = Event {
+            kind: EventKind::Other,
+            ..event.clone()
+        };
+        if !is_known {
+            if begin < self.given {
+                self.cut += 1;
+                enter.time = self.given.min(end);
+            }
+            if begin == end && !is_open {
+                // Between the calls that ended before and after it.
+                self.add(end, (0, number), 0, Item::Row(enter));
+            } else {
+                self.add(enter.time, phase, number.saturating_neg(), Item::Row(enter));
+            }
+        }
+        match call.end {
+            CallEnd::Returned => {
+                let exit = Event {
+                    kind: EventKind::Exit {
+                        function: Some(call.function),
+                    },
+                    named: true,
+                    ..rest
+                };
+                let exit = Item::Exit(Box::new(exit), call.self_time);
+                self.add(end, (0, number), 1, exit);
+            }
+            CallEnd::Open => self.add(end, (1, 0), number, Item::Event(Box::new(rest))),
+            CallEnd::Lost => {
+                let ago = Duration(end.0.saturating_sub(enter.time.0).unsigned_abs());
+                let gap = Gap::MissingExit { ago };
+                let gap = Event {
+                    kind: EventKind::Gap(gap),
+                    ..rest
+                };
+                self.add(end, (0, number), 1, Item::Event(Box::new(gap)));
+            }
+        }
+    }
+
+    /// Whether the entry of this call has been told by a reading before; and one that is open now is remembered.
+    fn is_known(&mut self, thread: Option<ThreadId>, call: WholeCall, begin: Time) -> bool {
+        let is_it = |other: &Time| other.0.abs_diff(begin.0) <= 1;
+        let place = (thread, call.function);
+        let known = self.open.get_mut(&place);
+        let found = known
+            .as_ref()
+            .and_then(|known| known.iter().position(is_it));
+        match (found, call.end) {
+            (Some(_), CallEnd::Open) => true,
+            (Some(index), _) => {
+                if let Some(known) = known {
+                    known.swap_remove(index);
+                }
+                true
+            }
+            (None, CallEnd::Open) => {
+                if self.open.len() >= OPEN {
+                    self.open.clear();
+                }
+                let known = self.open.entry(place).or_default();
+                if known.len() < OPEN {
+                    known.push(begin);
+                }
+                false
+            }
+            (None, _) => false,
+        }
+    }
+
+    /// The beginning of a call, which is not behind those of its callees: times in nanoseconds that are computed of ticks may be one
+    /// too late.
+    fn nest(&mut self, thread: Option<ThreadId>, begin: Time, end: Time) -> Time {
+        if self.inner.len() >= THREADS {
+            self.inner.clear();
+        }
+        let inner = self.inner.entry(thread).or_default();
+        let mut first = begin;
+        while let Some(last) = inner.last()
+            && last.begin.0.saturating_add(1) >= begin.0
+        {
+            first = first.min(last.begin);
+            inner.pop();
+        }
+        if let Some(before) = inner.last() {
+            first = first.max(before.end.min(begin));
+        }
+        if inner.len() >= WAITING {
+            inner.clear();
+        }
+        inner.push(Inner { begin: first, end });
+        first
+    }
+
+    /// Gives out what waits, until no more than so many events do.
+    fn give(&mut self, most: usize, batch: &mut Batch) {
+        while self.waiting.len() > most
+            && !batch.is_full()
+            && let Some(Reverse((key, place))) = self.waiting.pop()
+        {
+            self.free.push(place);
+            self.given = self.given.max(key.time);
+            match self.items.get_mut(place).and_then(Option::take) {
+                Some(Item::Row(row)) => batch.push(row),
+                Some(Item::Event(event)) => batch.push_event(*event),
+                Some(Item::Exit(event, own)) => batch.push_exit(*event, own),
+                None => {}
+            }
+        }
+    }
+
+    fn remark(&mut self) {
+        if self.cut > 0 {
+            let remark = format!(
+                "{} calls began too long before their ends to be put in order: they are cut",
+                self.cut
+            );
+            self.source.info_mut().remarks.push(remark);
+            self.cut = 0;
+        }
+    }
+}
+
+impl<S: Source> Source for WholeCalls<S> {
+    fn info(&self) -> &TraceInfo {
+        self.source.info()
+    }
+
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        self.source.info_mut()
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        batch.clear();
+        while batch.is_empty() {
+            if !self.is_over && self.waiting.len() <= WAITING {
+                match self.source.fill(&mut self.read) {
+                    Ok(true) => self.take(),
+                    Ok(false) => self.is_over = true,
+                    Err(error) if self.waiting.is_empty() => return Err(error),
+                    // What could be read is given first.
+                    Err(_) => self.is_over = true,
+                }
+                if !self.is_over && self.waiting.len() <= WAITING {
+                    continue;
+                }
+            }
+            self.give(if self.is_over { 0 } else { WAITING }, batch);
+            if self.is_over && self.waiting.is_empty() {
+                self.remark();
+                break;
+            }
+        }
+        Ok(!batch.is_empty())
+    }
+}

@@ -1,0 +1,417 @@
+//! Duration mode: calls that take long, each one record. On a program whose calls are as long as their instructions, in an
+//! emulator that counts these, and on the demonstration firmware.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use kymo_targets::firmware::{self, Hooks, Qemu};
+use kymo_targets::kymo::{self, Profile};
+use kymo_targets::library;
+use kymo_targets::port;
+use kymo_targets::run::{self, Background};
+use kymo_targets::rust::BareRust;
+use kymo_targets::tools::{self, FIRMWARE_CPU, Need};
+use serde_json::Value;
+
+/// What an instruction takes with `-icount shift=6`, in nanoseconds; a tick of the clock; and a round of a loop in `spin.c`.
+const INSTRUCTION: u64 = 64;
+const TICK: u64 = 40;
+const ROUND: u64 = 2 * INSTRUCTION;
+
+/// How long a slow machine may take.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A program that runs, and a folder for what it recorded.
+struct Board {
+    kymo: PathBuf,
+    elf: PathBuf,
+    folder: PathBuf,
+    target: String,
+    /// Ends with this.
+    _qemu: Box<dyn std::any::Any>,
+    port: u16,
+}
+
+impl Board {
+    fn folder(name: &str) -> (PathBuf, PathBuf) {
+        tools::require(&[Need::Firmware]).unwrap();
+        let kymo = kymo::build(Profile::Debug).unwrap();
+        let folder = run::target_dir().join("firmware-test/duration").join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        (kymo, folder)
+    }
+
+    /// The demonstration firmware.
+    fn firmware(name: &str) -> Self {
+        let (kymo, folder) = Self::folder(name);
+        let elf = firmware::build(Hooks::Duration, &BareRust::find().unwrap()).unwrap();
+        let qemu = Qemu::boot(&elf, &folder, false).unwrap();
+        Self {
+            kymo,
+            elf,
+            folder,
+            target: qemu.target(),
+            _qemu: Box::new(qemu),
+            port: 0,
+        }
+    }
+
+    /// The program in `spin.c`.
+    fn spin(name: &str) -> Self {
+        let (kymo, folder) = Self::folder(name);
+        let parts = library::parts(Some(library::WITH_DURATION)).unwrap();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let library = library::for_bare_metal_with(&BareRust::find().unwrap(), &parts).unwrap();
+        let elf = folder.join("spin.elf");
+        let mut compiler = Command::new("arm-none-eabi-gcc");
+        compiler
+            .args(FIRMWARE_CPU)
+            .args([
+                "-Os",
+                "-g",
+                "-Wall",
+                "-Werror",
+                "-nostdlib",
+                "-Wl,--gc-sections",
+            ])
+            .args(["-finstrument-functions", "-ffunction-sections", "-I"])
+            .arg(run::root().join("device/c/include"))
+            .arg("-T")
+            .arg(run::root().join("device/tests/programs/board.ld"))
+            .arg(run::root().join("tests/it/duration/spin.c"))
+            .arg(library)
+            .arg("-o")
+            .arg(&elf);
+        run::run(&mut compiler).unwrap();
+        let port = port::free().unwrap();
+        let mut qemu = Command::new("qemu-system-arm");
+        qemu.args(["-M", "mps2-an385", "-icount", "shift=6", "-display", "none"])
+            .args(["-monitor", "none", "-serial"])
+            .arg(format!("tcp:127.0.0.1:{port},server=on,wait=on,nodelay=on"))
+            .arg("-kernel")
+            .arg(&elf)
+            .stdin(Stdio::null());
+        let mut process = Background::start(&mut qemu).unwrap();
+        drop(port::connect(&mut process, port, PATIENCE).unwrap());
+        Self {
+            kymo,
+            elf,
+            folder,
+            target: format!("tcp:127.0.0.1:{port}"),
+            _qemu: Box::new(process),
+            port,
+        }
+    }
+
+    /// Has `spin.c` do its work, and waits for it.
+    fn work(&self, times: usize) {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        for _ in 0..times {
+            stream.write_all(b"!!!!!!\r").unwrap();
+            while !lines.next().unwrap().unwrap().contains("done") {}
+        }
+    }
+
+    fn command(&self, subcommand: &str) -> Command {
+        let mut command = Command::new(&self.kymo);
+        command.env("KYMO_PATIENCE", "20");
+        command.args([subcommand, "--target", &self.target]);
+        command
+    }
+
+    /// Sends a command, and returns the answer.
+    fn ask(&self, words: &str) -> String {
+        run::output(self.command("command").arg(words)).unwrap()
+    }
+
+    /// Has the target record with these options, and saves that.
+    fn trace(&self, name: &str, options: &[&str]) -> PathBuf {
+        let trace = self.folder.join(name);
+        let mut command = self.command("trace");
+        command.arg("--elf").arg(&self.elf).args(options);
+        run::run(command.arg("--output").arg(&trace)).unwrap();
+        trace
+    }
+
+    /// The calls of a trace.
+    fn calls(&self, trace: &Path) -> Vec<Call> {
+        let mut command = Command::new(&self.kymo);
+        command
+            .args(["calls", "--format", "json", "--elf"])
+            .arg(&self.elf);
+        let output = run::output(command.arg(trace)).unwrap();
+        let lines = output.lines().map(|line| {
+            let call: Value = serde_json::from_str(line).unwrap();
+            let number = |name: &str| call[name].as_u64().unwrap();
+            Call {
+                function: call["function"].as_str().unwrap().to_owned(),
+                caller: call["caller"].as_str().unwrap_or("").to_owned(),
+                begin: number("begin_ns"),
+                wall: number("wall_ns"),
+                own: number("self_ns"),
+                depth: number("depth"),
+                open: call["ended"] != "returned",
+            }
+        });
+        lines.collect()
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Call {
+    function: String,
+    caller: String,
+    begin: u64,
+    wall: u64,
+    own: u64,
+    depth: u64,
+    open: bool,
+}
+
+/// The calls of a function, in the order of their beginnings.
+fn of<'c>(calls: &'c [Call], function: &str) -> Vec<&'c Call> {
+    let mut found: Vec<_> = calls
+        .iter()
+        .filter(|call| call.function == function)
+        .collect();
+    found.sort_by_key(|call| call.begin);
+    found
+}
+
+#[test]
+fn durations_are_those_of_the_instructions() {
+    let board = Board::spin("spin");
+    // Work at the threshold of the build: 100 us. A handler may cut into one of the rounds.
+    board.work(3);
+    let trace = board.trace("long", &[]);
+    let calls = board.calls(&trace);
+    for call in &calls {
+        assert!(call.wall >= 100_000, "{call:?}");
+    }
+    // Of each length of a loop the shortest of three calls.
+    let mut spins: BTreeMap<u64, u64> = BTreeMap::new();
+    for call in of(&calls, "spin") {
+        let rounds =
+            [1024, 2048, 3000, 4096].map(|rounds| (call.wall.abs_diff(rounds * ROUND), rounds));
+        let (_, rounds) = rounds.into_iter().min().unwrap();
+        let shortest = spins.entry(rounds).or_insert(call.wall);
+        *shortest = call.wall.min(*shortest);
+        assert_eq!(call.own, call.wall, "{call:?}");
+    }
+    assert_eq!(of(&calls, "spin").len(), 3 * 4, "{spins:?}");
+    let beyond: Vec<u64> = spins
+        .iter()
+        .map(|(rounds, ns)| ns - rounds * ROUND)
+        .collect();
+    // From the reading of the clock in one hook to that in the other, as many instructions in each.
+    assert!(beyond.iter().all(|ns| *ns < 40 * INSTRUCTION), "{spins:?}");
+    let (least, most) = (beyond.iter().min().unwrap(), beyond.iter().max().unwrap());
+    assert!(most - least <= 2 * TICK, "{spins:?}");
+
+    // Calls that are not recorded are no self time of their caller.
+    for call in of(&calls, "many") {
+        let tiny = (call.wall - call.own) / 1000;
+        assert!((10..40).contains(&(tiny / INSTRUCTION)), "{call:?}");
+    }
+    // Nesting is rebuilt. Of 24 frames the stack needs one, and two calls are around these.
+    let deep = of(&calls, "deep");
+    assert_eq!(deep.len(), 3 * 21);
+    for pair in deep.windows(2).filter(|pair| pair[1].depth > pair[0].depth) {
+        assert_eq!(pair[1].depth, pair[0].depth + 1);
+        assert_eq!(pair[1].caller, "deep");
+    }
+    assert!(deep.iter().any(|call| call.caller == "all"));
+    assert_eq!(of(&calls, "outer").len(), 3);
+    let all = of(&calls, "all");
+    assert_eq!(all.len(), 3);
+    assert!(all.iter().all(|call| call.caller == "serve" && !call.open));
+    let serve = of(&calls, "serve");
+    assert!(serve.len() == 1 && serve[0].open && serve[0].depth == 0);
+    let status = board.ask("duration");
+    assert!(status.contains("on=1 threshold=2500 depth=0"), "{status}");
+    // 19 levels more, three times.
+    assert!(status.contains("too_deep=57 unmatched=0"), "{status}");
+
+    // A second reading tells the open call again, and no other twice.
+    let again = board.calls(&board.trace("again", &[]));
+    assert_eq!(of(&again, "serve").len(), 1);
+    assert_eq!(again.len(), calls.len());
+
+    // Other readers know the records.
+    let output = run::output(Command::new("babeltrace2").arg(&trace)).unwrap();
+    let calls_there = output
+        .lines()
+        .filter(|line| line.contains(" call: "))
+        .count();
+    assert_eq!(calls_there, calls.len() - 1);
+    assert_eq!(
+        output
+            .lines()
+            .filter(|line| line.contains(" call_open: "))
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn what_is_filtered_is_not_recorded() {
+    let board = Board::spin("filtered");
+    let options = [
+        "--threshold",
+        "100us",
+        "--hide",
+        "spin",
+        "--depth",
+        "4",
+        "--stop-at",
+        "stop_here",
+    ];
+    board.trace("nothing", &[&options[..], &["--wait", "0"]].concat());
+    board.work(1);
+    let status = run::output(board.command("status").args(["--format", "json"])).unwrap();
+    assert!(status.contains("\"recording\":false"), "{status}");
+    let check = |calls: &[Call]| {
+        assert!(of(calls, "spin").is_empty() && of(calls, "tiny").is_empty());
+        assert_eq!(
+            calls.iter().map(|call| call.depth).max(),
+            Some(3),
+            "{calls:?}"
+        );
+        // `serve` is there only if it was entered since recording was turned on.
+        let served = of(calls, "serve").len();
+        assert_eq!(of(calls, "deep").len(), 3 - served);
+        assert_eq!(of(calls, "many").len(), 2);
+        // It stopped within these.
+        for name in ["outer", "all"] {
+            let found = of(calls, name);
+            assert!(found.len() == 1 && found[0].open, "{name}: {calls:?}");
+        }
+    };
+    check(&board.calls(&board.trace("stopped", &[])));
+
+    // One function alone, and everything below others left out.
+    board.trace(
+        "nothing",
+        &["--threshold", "0", "--function", "spin", "--wait", "0"],
+    );
+    board.work(1);
+    let calls = board.calls(&board.trace("alone", &[]));
+    assert_eq!(of(&calls, "spin").len(), calls.len());
+    assert_eq!(calls.len(), 15);
+    let deep = format!("{:#x}", address(&board.elf, "deep"));
+    board.ask("duration filter all record");
+    board.ask(&format!("duration filter {deep} below"));
+    board.ask("clear");
+    board.work(1);
+    let calls = board.calls(&board.trace("below", &[]));
+    assert!(of(&calls, "deep").is_empty() && of(&calls, "tiny").len() == 2000);
+
+    // The settings outlive a reboot, for tracing what comes right behind it.
+    board.trace("nothing", &[&options[..], &["--wait", "0"]].concat());
+    run::run(&mut board.command("reboot")).unwrap();
+    let status = board.ask("duration");
+    assert!(status.contains("on=1 threshold=2500 depth=4"), "{status}");
+    assert!(!status.contains("stop_at=0x0 "), "{status}");
+    board.work(1);
+    check(&board.calls(&board.trace("rebooted", &[])));
+
+    // And entries and exits again.
+    board.trace("nothing", &["--threshold", "off", "--wait", "0"]);
+    board.work(1);
+    let calls = board.calls(&board.trace("off", &[]));
+    assert_eq!(of(&calls, "tiny").len(), 2000);
+}
+
+#[test]
+fn recording_stops_behind_what_went_wrong() {
+    let board = Board::spin("frozen");
+    let is_on = || {
+        let status = run::output(board.command("status").args(["--format", "json"])).unwrap();
+        status.contains("\"recording\":true")
+    };
+    // The only call of `spin` with 3000 rounds is the third that takes more than 250 us, and `outer` calls it.
+    let condition = [
+        "--freeze",
+        "spin > 250us",
+        "--from",
+        "outer",
+        "--hit",
+        "2",
+        "--after",
+        "2",
+    ];
+    board.trace(
+        "nothing",
+        &[&["--threshold", "100us", "--wait", "0"], &condition[..]].concat(),
+    );
+    board.work(1);
+    assert!(is_on(), "it was called from there once");
+    board.work(1);
+    assert!(!is_on());
+    let calls = board.calls(&board.trace("first", &[]));
+    // Two calls behind it, and what is open then.
+    let last: Vec<_> = calls.iter().filter(|call| !call.open).collect();
+    let ended = last
+        .iter()
+        .max_by_key(|call| call.begin + call.wall)
+        .unwrap();
+    assert_eq!(ended.function, "outer", "{calls:?}");
+    assert_eq!(of(&calls, "all").iter().filter(|call| call.open).count(), 1);
+    // Armed again without a reboot.
+    board.ask("clear");
+    board.ask("on");
+    board.work(1);
+    assert!(is_on());
+    board.work(1);
+    assert!(!is_on());
+    // Entered, the second time, whatever its length.
+    let options = [
+        "--threshold",
+        "100us",
+        "--wait",
+        "0",
+        "--stop-at",
+        "stop_here",
+        "--hit",
+        "2",
+    ];
+    board.trace("nothing", &options);
+    board.work(1);
+    assert!(is_on());
+    board.work(1);
+    assert!(!is_on());
+}
+
+/// The address of a function.
+fn address(elf: &Path, function: &str) -> u64 {
+    let symbols = run::output(Command::new("arm-none-eabi-nm").arg(elf)).unwrap();
+    let line = symbols
+        .lines()
+        .find(|line| line.ends_with(&format!(" {function}")));
+    let (digits, _) = line.unwrap().split_once(' ').unwrap();
+    u64::from_str_radix(digits, 16).unwrap()
+}
+
+#[test]
+fn threads_have_stacks_of_their_own() {
+    let board = Board::firmware("threads");
+    let trace = board.trace("first", &["--threshold", "100us", "--wait", "3"]);
+    let calls = board.calls(&trace);
+    assert!(calls.len() > 100);
+    let status = board.ask("duration");
+    assert!(status.contains("too_deep=0"), "{status}");
+    // Both threads' rounds, one within the other's time.
+    let rounds = of(&calls, "program_round");
+    assert!(rounds.len() >= 2, "{calls:?}");
+    for call in &calls {
+        assert!(call.wall >= 100_000 && call.own <= call.wall, "{call:?}");
+        assert!(!call.function.starts_with("0x"), "{call:?}");
+    }
+}

@@ -1,0 +1,169 @@
+/* Calls whose lengths are known to the instruction: the test runs this where an instruction takes 64 ns of virtual time. It records,
+ * and answers the host. */
+#include "kymo.h"
+
+#define REGISTER(address) (*(volatile uint32_t *)(address))
+#define UART_DATA REGISTER(0x40004000)
+#define UART_STATE REGISTER(0x40004004)
+#define UART_CTRL REGISTER(0x40004008)
+#define UART_BAUDDIV REGISTER(0x40004010)
+#define SYST_CSR REGISTER(0xE000E010)
+#define SYST_RVR REGISTER(0xE000E014)
+#define SYST_CVR REGISTER(0xE000E018)
+#define AIRCR REGISTER(0xE000ED0C)
+#define FPGA_COUNTER ((const volatile uint32_t *)0x40028018)
+
+#define CLOCK_HZ 25000000
+
+KYMO_NO_INSTRUMENT static void send(const uint8_t *bytes, size_t count)
+{
+	while (count-- > 0) {
+		while (UART_STATE & 1) {
+		}
+		UART_DATA = *bytes++;
+	}
+}
+
+KYMO_NO_INSTRUMENT static void reboot(void)
+{
+	AIRCR = 0x05FA0004;
+	for (;;) {
+	}
+}
+
+/* Two instructions a round. */
+#define SPIN(rounds_)                                                                             \
+	do {                                                                                      \
+		uint32_t left_ = (rounds_);                                                       \
+		__asm__ volatile("1: subs %0, #1\n\tbne 1b" : "+r"(left_) : : "cc");              \
+	} while (0)
+
+__attribute__((noinline)) void spin(uint32_t rounds)
+{
+	SPIN(rounds);
+}
+
+__attribute__((noinline)) void tiny(void)
+{
+	__asm__ volatile("");
+}
+
+/* Its callees take most of its time, and none of them is recorded. */
+__attribute__((noinline)) void many(void)
+{
+	for (int i = 0; i < 1000; i++)
+		tiny();
+	SPIN(1000);
+}
+
+__attribute__((noinline)) void deep(int levels)
+{
+	SPIN(500);
+	if (levels > 1)
+		deep(levels - 1);
+	__asm__ volatile("");
+}
+
+__attribute__((noinline)) void stop_here(void)
+{
+	__asm__ volatile("");
+}
+
+__attribute__((noinline)) void outer(void)
+{
+	spin(3000);
+	spin(10);
+	many();
+	stop_here();
+}
+
+void all(void)
+{
+	for (uint32_t rounds = 1; rounds <= 4096; rounds *= 2)
+		spin(rounds);
+	many();
+	deep(40);
+	outer();
+}
+
+/* Never returns: open at every dump. */
+__attribute__((noinline)) static void serve(void)
+{
+	for (int marks = 0;;) {
+		if (UART_STATE & 2) {
+			uint8_t byte = (uint8_t)UART_DATA;
+			/* So many in a row are in no frame of the link's. */
+			marks = byte == '!' ? marks + 1 : 0;
+			kymo_link_receive(byte);
+			kymo_link_poll();
+			if (marks == 6) {
+				all();
+				send((const uint8_t *)"\ndone\n", 6);
+			}
+		}
+	}
+}
+
+/* Handlers' calls go on the stack of whom they interrupt. */
+KYMO_NO_INSTRUMENT void tick(void)
+{
+	kymo_tick();
+}
+
+static uint64_t buffer[65536 / 8], names[256 / 8];
+__attribute__((section(".noinit"))) static kymo_retained_t retained;
+__attribute__((section(".noinit"))) static kymo_duration_retained_t duration_retained;
+__attribute__((section(".noinit"))) static uint8_t filter[KYMO_DURATION_FILTER(64 * 1024)];
+
+KYMO_DURATION(2, 24, .threshold = 2500, .flags = KYMO_DURATION_ON, .filter = filter,
+	      .filter_size = sizeof filter, .retained = &duration_retained);
+
+const kymo_config_t kymo_config = {
+	.version = KYMO_CONFIG_VERSION,
+	.flags = KYMO_START_ON,
+	.buffer = buffer,
+	.buffer_size = sizeof buffer,
+	.packet_size = 1024,
+	.metadata = names,
+	.metadata_size = sizeof names,
+	.retained = &retained,
+	.counter = FPGA_COUNTER,
+	.clock_hz = CLOCK_HZ,
+	.tick_hz = 100,
+	.send = send,
+	.reboot = reboot,
+};
+
+KYMO_NO_INSTRUMENT static void run(void)
+{
+	UART_BAUDDIV = 16;
+	UART_CTRL = 3;
+	SYST_RVR = CLOCK_HZ / 100 - 1;
+	SYST_CVR = 0;
+	SYST_CSR = 7;
+	serve();
+}
+
+extern uint64_t data_start[], data_end[], data_image[], bss_start[], bss_end[], stack_top[];
+
+KYMO_NO_INSTRUMENT void reset(void)
+{
+	for (uint64_t *to = data_start, *from = data_image; to < data_end;)
+		*to++ = *from++;
+	for (volatile uint64_t *to = bss_start; to < bss_end;)
+		*to++ = 0;
+	run();
+}
+
+KYMO_NO_INSTRUMENT static void fault(void)
+{
+	static const uint8_t message[] = "fault\r\n";
+	send(message, sizeof message - 1);
+	for (;;) {
+	}
+}
+
+__attribute__((section(".vectors"), used)) static void (*const vectors[16])(void) = {
+	(void (*)(void))stack_top, reset, fault, fault, fault, fault, fault, 0,
+	0, 0, 0, fault, fault, 0, fault, tick,
+};
