@@ -4,8 +4,10 @@ pub(crate) mod bits;
 mod event;
 mod expected;
 mod file;
+mod lane;
 mod messages;
 mod parallel;
+mod pool;
 mod projection;
 mod ring;
 pub(crate) mod run_program;
@@ -19,7 +21,7 @@ pub use event::{Event, EventIter, Events, Gap, GapKind, Packet, PacketInfo, Visi
 pub use expected::Absence;
 pub use messages::{Messages, Origin};
 pub use parallel::{Parallel, Told};
-pub use projection::{Numbers, Projection};
+pub use projection::{Numbers, Projected, Projection};
 
 pub use stream::{Message, Resume, Run, Skipped, StreamReader};
 pub use trace::{MAX_LEVELS, Trace};

@@ -170,6 +170,8 @@ pub struct Identities {
     /// Whether there is a copy, which has to be told of changes.
     is_copied: bool,
     changes: Vec<Change>,
+    /// How often a thread got a name, or another one.
+    renamed: u64,
     beyond: Beyond,
 }
 
@@ -419,8 +421,15 @@ impl Identities {
             && known.name.as_deref() != Some(name)
         {
             known.name = Some(name.into());
+            self.renamed += 1;
             self.change(Change::ThreadName(thread));
         }
+    }
+
+    /// How often a thread got a name, or another one: as long as this stays, so do the names of all threads.
+    #[inline]
+    pub const fn renamed(&self) -> u64 {
+        self.renamed
     }
 
     /// Tells the priority of a thread.

@@ -20,6 +20,7 @@ const BATCHES: usize = 4;
 /// learn of it.
 pub fn read_ahead(mut source: Box<dyn Source>) -> impl Source {
     let info = source.info().clone();
+    let threads = source.threads() + 1;
     let told = Told::of(source.info_mut());
     let (full_in, full) = sync_channel(BATCHES);
     let (empty, empty_out) = sync_channel(BATCHES);
@@ -34,6 +35,7 @@ pub fn read_ahead(mut source: Box<dyn Source>) -> impl Source {
         full: Some(full),
         empty,
         thread: Some(thread),
+        threads,
     }
 }
 
@@ -166,6 +168,7 @@ struct Ahead {
     full: Option<Receiver<Result<Filled, ReadError>>>,
     empty: SyncSender<Batch>,
     thread: Option<JoinHandle<()>>,
+    threads: usize,
 }
 
 impl Ahead {
@@ -199,6 +202,10 @@ impl Ahead {
 }
 
 impl Source for Ahead {
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
     fn info(&self) -> &TraceInfo {
         &self.info
     }

@@ -26,6 +26,10 @@ struct ResolveCode<S, F> {
 }
 
 impl<S: Source, F: Fn(Addr) -> Option<String> + Send> Source for ResolveCode<S, F> {
+    fn threads(&self) -> usize {
+        self.source.threads()
+    }
+
     fn info(&self) -> &TraceInfo {
         self.source.info()
     }

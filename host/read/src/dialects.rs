@@ -12,7 +12,9 @@ pub(crate) mod kymo;
 mod lttng;
 pub(crate) mod mapping;
 mod nesting;
+mod same_context;
 mod sink;
+mod straight;
 mod zephyr_tracing;
 
 use std::sync::Arc;
@@ -126,8 +128,8 @@ impl Dialect {
     pub(crate) fn records(&mut self, events: Events<'_>, sink: &mut Sink<'_>) {
         match self {
             Self::Unknown(unknown) => run(unknown, events, sink),
-            Self::Export(export) => run(&mut **export, events, sink),
-            Self::Lttng(lttng) => run(&mut **lttng, events, sink),
+            Self::Export(export) => export.records(&events, sink),
+            Self::Lttng(lttng) => lttng.records(&events, sink),
             Self::Zephyr(zephyr) => run(&mut **zephyr, events, sink),
             Self::Mapped(mapped) => run(&mut **mapped, events, sink),
         }

@@ -75,7 +75,9 @@ pub use ahead::read_ahead;
 pub use code::resolve_code;
 pub use dialects::mapping::{Mapping, MappingError};
 pub use error::{OpenError, ReadError};
-pub use open::{CtfTrace, OpenOptions, Saved, ctf_traces, folder_of_metadata, open, saved};
+pub use open::{
+    CtfTrace, OpenOptions, Saved, ctf_traces, default_threads, folder_of_metadata, open, saved,
+};
 pub use source::{Events, Source, label_marker, label_markers};
 pub use summary::{StreamSummary, Summary};
 

@@ -47,9 +47,19 @@ pub struct OpenOptions {
     pub buildid_dir: Option<PathBuf>,
     /// What is said of a raw buffer or a snapshot of hardware trace beside it.
     pub trace: kymo_coresight::input::Given,
-    /// How many threads may work on it: with more than one, the input is read ahead on a thread of its own.
-    /// That changes nothing of what is read.
+    /// How many threads may work on it: with more than one, streams are decoded ahead or the input is read ahead on
+    /// threads of their own, with three both. That changes nothing of what is read.
     pub threads: usize,
+}
+
+/// How many threads work on a trace if nobody says: where there are several processors, one more than these. What they do
+/// takes turns (decoding, what events mean, calls, output), so that there is not always something to do for each.
+#[must_use]
+pub fn default_threads() -> usize {
+    match std::thread::available_parallelism().map_or(1, NonZero::get) {
+        1 => 1,
+        more => more + 1,
+    }
 }
 
 impl Default for OpenOptions {
@@ -67,7 +77,7 @@ impl Default for OpenOptions {
             kernel: None,
             buildid_dir: None,
             trace: Default::default(),
-            threads: std::thread::available_parallelism().map_or(1, NonZero::get),
+            threads: default_threads(),
         }
     }
 }
@@ -86,9 +96,9 @@ impl Default for OpenOptions {
 /// [`OpenError`] if the input cannot be read at all, or is nothing that is known here.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
     let source = open_source(path, options)?;
-    Ok(match options.threads {
-        0 | 1 => source,
-        _ => Box::new(read_ahead(source)),
+    Ok(match options.threads > source.threads() {
+        true => Box::new(read_ahead(source)),
+        false => source,
     })
 }
 

@@ -26,9 +26,18 @@ pub trait Source: Send {
     /// [`ReadError`] if the input cannot be read any further; after that there are no events. What could
     /// be read has been given before.
     fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError>;
+
+    /// How many threads work on it, that of whoever calls [`fill`](Self::fill) included.
+    fn threads(&self) -> usize {
+        1
+    }
 }
 
 impl<S: Source + ?Sized> Source for Box<S> {
+    fn threads(&self) -> usize {
+        (**self).threads()
+    }
+
     fn info(&self) -> &TraceInfo {
         (**self).info()
     }
@@ -106,6 +115,10 @@ struct LabelMarkers<S, F> {
 }
 
 impl<S: Source, F: Fn(Addr) -> Option<String> + Send> Source for LabelMarkers<S, F> {
+    fn threads(&self) -> usize {
+        self.source.threads()
+    }
+
     fn info(&self) -> &TraceInfo {
         self.source.info()
     }

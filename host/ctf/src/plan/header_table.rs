@@ -28,6 +28,9 @@ pub(crate) struct HeaderEntry {
     /// the event begins.
     pub end: u64,
     pub settled: bool,
+    /// Where the stream's event context lies, in bytes from the header's beginning, if it is whole bytes and `settled`:
+    /// otherwise padding may depend on where the event begins.
+    pub context: Option<(u32, u32)>,
     /// Its place among the entries of the stream class.
     pub number: u16,
     /// What comes behind the last part of known size.
@@ -256,12 +259,13 @@ impl HeaderEntry {
     ) -> Option<Self> {
         let (settled, [own, fields], end) = payload.ahead_of(u64::from(form.end), header.align);
         let within = |at: u64| u32::try_from(at).ok();
+        let starts = [form.end, within(own)?, within(fields)?];
+        let [from, to, _] = starts;
+        let is_bytes = settled && (from | to).is_multiple_of(8);
         Some(Self {
             time: form.time.unwrap_or(Bits::NONE),
-            parts: Parts {
-                class,
-                starts: [form.end, within(own)?, within(fields)?],
-            },
+            parts: Parts { class, starts },
+            context: is_bytes.then_some((from / 8, to / 8)),
             // An event that takes no room is an error, which the walk tells.
             end: Some(end).filter(|end| *end > 0)?,
             settled,

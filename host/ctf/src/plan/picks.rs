@@ -32,13 +32,17 @@ pub(crate) struct Loads {
     pub all: Box<[Load]>,
     /// Which of the first 64 fields that are asked for there are, a bit each.
     pub known: u64,
+    /// Which of these may be below zero.
+    pub signed: u64,
 }
 
 impl From<Box<[Load]>> for Loads {
     fn from(all: Box<[Load]>) -> Self {
-        let numbers = all.iter().map(|load| u32::from(load.number));
-        let known = numbers.filter_map(|number| 1u64.checked_shl(number)).sum();
-        Self { all, known }
+        let bit = |load: &Load| 1u64.checked_shl(load.number.into());
+        let known = all.iter().filter_map(bit).sum();
+        let signed = all.iter().filter(|load| load.sign != 0);
+        let signed = signed.filter_map(bit).sum();
+        Self { all, known, signed }
     }
 }
 

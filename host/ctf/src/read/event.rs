@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use super::run_program::Place;
-use super::stream::{EventRecord, NO_TIME, StreamReader};
+use super::stream::{EventRecord, NO_TIME, View};
 use super::value::Value;
 use super::walk::{Container, Sink, number};
 use crate::metadata::{Clock, Encoding, EventClass, Mappings, Metadata, Scope, StreamClass};
@@ -174,32 +174,32 @@ pub struct PacketInfo {
 /// A packet of a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'a> {
-    pub(super) reader: &'a StreamReader,
+    pub(super) view: &'a View,
 }
 
 impl<'a> Packet<'a> {
     /// What the packet says about itself.
     #[must_use]
     pub fn info(&self) -> &'a PacketInfo {
-        &self.reader.packet
+        &self.view.packet
     }
 
     /// The metadata of the trace.
     #[must_use]
     pub fn metadata(&self) -> &'a Metadata {
-        self.reader.plan.metadata()
+        self.view.plan.metadata()
     }
 
     /// The class of the stream.
     #[must_use]
     pub fn stream_class(&self) -> &'a StreamClass {
-        self.reader.class()
+        self.view.class()
     }
 
     /// The clock of the stream.
     #[must_use]
     pub fn clock(&self) -> Option<&'a Clock> {
-        self.reader.clock()
+        self.view.clock()
     }
 
     /// Time of the beginning in nanoseconds from the clock's origin.
@@ -216,8 +216,8 @@ impl<'a> Packet<'a> {
 
     /// Shows the fields of the packet's header or context to a visitor; another scope has none here.
     pub fn visit<V: Visitor<'a>>(&self, scope: Scope, visitor: &mut V) {
-        if let Some((program, start)) = self.reader.packet_program(scope) {
-            self.reader
+        if let Some((program, start)) = self.view.packet_program(scope) {
+            self.view
                 .show_head(program, scope, start, &mut Visit { visitor });
         }
     }
@@ -225,13 +225,13 @@ impl<'a> Packet<'a> {
     /// The plan that it is decoded by.
     #[inline(always)]
     pub(crate) fn plan(&self) -> &'a Arc<Plan> {
-        &self.reader.plan
+        &self.view.plan
     }
 
     /// Where the fields of the context begin.
     #[inline(always)]
     pub(crate) fn context(&self) -> (Place<'a, 'a>, u64) {
-        self.reader.context_place()
+        self.view.context_place()
     }
 
     /// The field of the packet context with this name, at its top.
@@ -250,7 +250,7 @@ impl<'a> Packet<'a> {
 /// Events of one packet, one after the other in time: cheap to go through, as many times as one likes.
 #[derive(Debug, Clone, Copy)]
 pub struct Events<'a> {
-    reader: &'a StreamReader,
+    view: &'a View,
     records: &'a [EventRecord],
     /// Number of the first one in the packet.
     first: u64,
@@ -258,13 +258,9 @@ pub struct Events<'a> {
 
 impl<'a> Events<'a> {
     #[inline(always)]
-    pub(super) const fn new(
-        reader: &'a StreamReader,
-        records: &'a [EventRecord],
-        first: u64,
-    ) -> Self {
+    pub(super) const fn new(view: &'a View, records: &'a [EventRecord], first: u64) -> Self {
         Self {
-            reader,
+            view,
             records,
             first,
         }
@@ -280,9 +276,7 @@ impl<'a> Events<'a> {
     /// The packet that holds them.
     #[must_use]
     pub const fn packet(&self) -> Packet<'a> {
-        Packet {
-            reader: self.reader,
-        }
+        Packet { view: self.view }
     }
 
     /// The events in order.
@@ -290,7 +284,7 @@ impl<'a> Events<'a> {
     #[inline]
     pub fn iter(&self) -> EventIter<'a> {
         EventIter {
-            reader: self.reader,
+            view: self.view,
             records: self.records.iter(),
             next: self.first,
         }
@@ -310,7 +304,7 @@ impl<'a> IntoIterator for Events<'a> {
 /// Goes through [`Events`].
 #[derive(Debug, Clone)]
 pub struct EventIter<'a> {
-    reader: &'a StreamReader,
+    view: &'a View,
     records: std::slice::Iter<'a, EventRecord>,
     next: u64,
 }
@@ -322,7 +316,7 @@ impl<'a> Iterator for EventIter<'a> {
     fn next(&mut self) -> Option<Event<'a>> {
         let record = self.records.next()?;
         self.next += 1;
-        Some(Event::new(self.reader, record, self.next - 1))
+        Some(Event::new(self.view, record, self.next - 1))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -335,7 +329,7 @@ impl ExactSizeIterator for EventIter<'_> {}
 /// An event of a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
-    reader: &'a StreamReader,
+    view: &'a View,
     record: &'a EventRecord,
     /// Its number in the packet.
     number: u64,
@@ -343,13 +337,9 @@ pub struct Event<'a> {
 
 impl<'a> Event<'a> {
     #[inline(always)]
-    pub(super) const fn new(
-        reader: &'a StreamReader,
-        record: &'a EventRecord,
-        number: u64,
-    ) -> Self {
+    pub(super) const fn new(view: &'a View, record: &'a EventRecord, number: u64) -> Self {
         Self {
-            reader,
+            view,
             record,
             number,
         }
@@ -357,14 +347,14 @@ impl<'a> Event<'a> {
 
     /// What is known of it, and by whom.
     #[inline(always)]
-    pub(super) const fn parts(&self) -> (&'a StreamReader, &'a EventRecord) {
-        (self.reader, self.record)
+    pub(super) const fn parts(&self) -> (&'a View, &'a EventRecord) {
+        (self.view, self.record)
     }
 
     /// The class of the event.
     #[must_use]
     pub fn class(&self) -> &'a EventClass {
-        self.reader.event_class(self.record)
+        self.view.event_class(self.record)
     }
 
     /// Position of the class in [`StreamClass::events`].
@@ -383,9 +373,7 @@ impl<'a> Event<'a> {
     /// The packet that holds it.
     #[must_use]
     pub const fn packet(&self) -> Packet<'a> {
-        Packet {
-            reader: self.reader,
-        }
+        Packet { view: self.view }
     }
 
     /// Its number in the packet, from 0.
@@ -397,7 +385,7 @@ impl<'a> Event<'a> {
     /// Where it begins, in bits from the start of the stream.
     #[must_use]
     pub const fn offset(&self) -> u64 {
-        self.reader.packet.offset * 8 + self.record.start - self.record.padding as u64
+        self.view.packet.offset * 8 + self.record.start - self.record.padding as u64
     }
 
     /// The size that it takes in the packet, with the padding before it, in bits.
@@ -410,7 +398,7 @@ impl<'a> Event<'a> {
     #[must_use]
     #[inline]
     pub fn ticks(&self) -> Option<u64> {
-        self.reader.clock().map(|_| self.record.ticks)
+        self.view.clock().map(|_| self.record.ticks)
     }
 
     /// When it happened, in nanoseconds from the clock's origin.
@@ -423,15 +411,7 @@ impl<'a> Event<'a> {
     /// Where the fields behind the header begin.
     #[inline(always)]
     pub(crate) fn body(&self) -> (Place<'a, 'a>, u64) {
-        self.reader.body_place(self.record)
-    }
-
-    /// The bytes of the stream's event context, if it has the same fields in the same places in all events: those with
-    /// equal bytes tell the same there. `None` if that is not known.
-    #[must_use]
-    #[inline]
-    pub fn stream_context(&self) -> Option<&'a [u8]> {
-        self.reader.stream_context(self.record)
+        self.view.body_place(self.record)
     }
 
     /// Shows the fields of one scope to a visitor, packet header and context included.
@@ -439,13 +419,13 @@ impl<'a> Event<'a> {
     pub fn visit<V: Visitor<'a>>(&self, scope: Scope, visitor: &mut V) {
         let mut visit = Visit { visitor };
         if scope == Scope::EventHeader {
-            let ops = self.reader.lead(self.record).and_then(HeaderEntry::header);
-            if self.reader.show_led(self.record, ops, 0, &mut visit) {
+            let ops = self.view.lead(self.record).and_then(HeaderEntry::header);
+            if self.view.show_led(self.record, ops, 0, &mut visit) {
                 return;
             }
         }
-        match self.reader.event_program(self.record, scope) {
-            Some((program, start)) => self.reader.show_event(program, scope, start, &mut visit),
+        match self.view.event_program(self.record, scope) {
+            Some((program, start)) => self.view.show_event(program, scope, start, &mut visit),
             None => self.packet().visit(scope, visitor),
         }
     }
@@ -456,10 +436,10 @@ impl<'a> Event<'a> {
         let mut visit = Visit { visitor };
         visit.visitor.scope(Scope::EventHeader);
         let shown = if V::NESTED {
-            let ops = self.reader.lead(self.record).and_then(HeaderEntry::all);
-            self.reader.show_led(self.record, ops, 0, &mut visit)
+            let ops = self.view.lead(self.record).and_then(HeaderEntry::all);
+            self.view.show_led(self.record, ops, 0, &mut visit)
         } else {
-            self.reader.show_values(self.record, &mut visit)
+            self.view.show_values(self.record, &mut visit)
         };
         if !shown {
             self.visit(Scope::EventHeader, visitor);
@@ -476,16 +456,16 @@ impl<'a> Event<'a> {
             Scope::EventFields,
         ];
         let mut visit = Visit { visitor };
-        let ops = self.reader.lead(self.record).and_then(HeaderEntry::body);
-        if self.reader.show_led(self.record, ops, 0, &mut visit)
-            || self.reader.show_body(self.record, &mut visit)
+        let ops = self.view.lead(self.record).and_then(HeaderEntry::body);
+        if self.view.show_led(self.record, ops, 0, &mut visit)
+            || self.view.show_body(self.record, &mut visit)
         {
             return;
         }
         for scope in SCOPES {
-            if let Some((program, start)) = self.reader.event_program(self.record, scope) {
+            if let Some((program, start)) = self.view.event_program(self.record, scope) {
                 visit.visitor.scope(scope);
-                self.reader.show_event(program, scope, start, &mut visit);
+                self.view.show_event(program, scope, start, &mut visit);
             }
         }
     }

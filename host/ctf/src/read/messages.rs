@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::Read;
 
+use super::lane::Lane;
 use super::stream::{Message, Run, Skipped, StreamReader};
 use super::trace::Trace;
 use crate::error::{DecodeError, OpenError, StreamError};
@@ -28,7 +29,9 @@ pub struct Origin {
 /// come in the order in which they were given. What has no time comes as soon as it is met.
 #[derive(Debug)]
 pub struct Messages {
-    readers: Vec<(Origin, StreamReader)>,
+    lanes: Vec<(Origin, Lane)>,
+    /// How many threads decode.
+    threads: usize,
     /// The streams that have something, by the time of it, but for the current one.
     queue: BinaryHeap<Reverse<(i64, usize)>>,
     /// The stream whose turn it was last.
@@ -72,10 +75,22 @@ impl Messages {
     /// # Errors
     /// When a stream cannot be opened.
     pub fn merge<'t>(traces: impl IntoIterator<Item = &'t Trace>) -> Result<Self, OpenError> {
-        let readers = readers(traces)?;
+        Self::merge_by(traces, 1)
+    }
+
+    /// The same, decoded by `threads` threads, the caller's included: the others decode ahead.
+    ///
+    /// # Errors
+    /// When a stream cannot be opened.
+    pub fn merge_by<'t>(
+        traces: impl IntoIterator<Item = &'t Trace>,
+        threads: usize,
+    ) -> Result<Self, OpenError> {
+        let (lanes, threads) = Lane::all(readers(traces)?, threads);
         Ok(Self {
-            waiting: (0..readers.len()).rev().collect(),
-            readers,
+            waiting: (0..lanes.len()).rev().collect(),
+            lanes,
+            threads,
             queue: BinaryHeap::new(),
             current: None,
             limit: i64::MAX,
@@ -92,12 +107,19 @@ impl Messages {
         let plan = trace.plan().clone();
         let reader = StreamReader::with_chunk(plan, input, *CHUNK.end());
         Self {
-            readers: vec![(origin, reader)],
+            lanes: vec![(origin, Lane::here(reader))],
+            threads: 1,
             queue: BinaryHeap::new(),
             current: None,
             limit: i64::MAX,
             waiting: vec![0],
         }
+    }
+
+    /// How many threads decode, the caller's included.
+    #[must_use]
+    pub const fn threads(&self) -> usize {
+        self.threads
     }
 
     /// The next message, with the stream that it came from; `None` when all streams are at their end.
@@ -110,8 +132,8 @@ impl Messages {
         let Some(index) = self.turn()? else {
             return Ok(None);
         };
-        let reader = self.readers.get_mut(index);
-        Ok(reader.and_then(|(origin, reader)| Some((*origin, reader.take_one()?))))
+        let lane = self.lanes.get_mut(index);
+        Ok(lane.and_then(|(origin, lane)| Some((*origin, lane.take_one()?))))
     }
 
     /// The same with as many events at once as come before those of any other stream.
@@ -123,8 +145,8 @@ impl Messages {
         let Some(index) = self.turn()? else {
             return Ok(None);
         };
-        let (limit, reader) = (self.limit, self.readers.get_mut(index));
-        Ok(reader.and_then(|(origin, reader)| Some((*origin, reader.take(limit)?))))
+        let (limit, lane) = (self.limit, self.lanes.get_mut(index));
+        Ok(lane.and_then(|(origin, lane)| Some((*origin, lane.take(limit)?))))
     }
 
     /// Calls `told` for each message, in order: the quickest way through a trace.
@@ -138,8 +160,8 @@ impl Messages {
     ) -> Result<(), StreamError> {
         while let Some(mut index) = self.turn()? {
             // While only events come, streams take turns right here.
-            while let Some((origin, reader)) = self.readers.get_mut(index) {
-                match reader.take(self.limit) {
+            while let Some((origin, lane)) = self.lanes.get_mut(index) {
+                match lane.take(self.limit) {
                     Some(Run::Packet(packet)) => told(*origin, Message::Packet(packet)),
                     Some(Run::Gap(gap)) => told(*origin, Message::Gap(gap)),
                     Some(Run::Events(events)) => {
@@ -149,7 +171,7 @@ impl Messages {
                     }
                     None => {}
                 }
-                let (Some(time), Some(first)) = (reader.next_time(), self.queue.peek_mut()) else {
+                let (Some(time), Some(first)) = (lane.next_time(), self.queue.peek_mut()) else {
                     break;
                 };
                 if time > self.limit {
@@ -168,8 +190,8 @@ impl Messages {
     fn turn(&mut self) -> Result<Option<usize>, StreamError> {
         // Nearly always: one more event of the same stream.
         if let Some(index) = self.current
-            && let Some((_, reader)) = self.readers.get(index)
-            && reader.next_time().is_some_and(|time| time <= self.limit)
+            && let Some((_, lane)) = self.lanes.get(index)
+            && lane.next_time().is_some_and(|time| time <= self.limit)
         {
             return Ok(Some(index));
         }
@@ -216,10 +238,10 @@ impl Messages {
     /// Finds what comes next in a stream.
     #[inline]
     fn ready(&mut self, index: usize) -> Result<Option<i64>, StreamError> {
-        let Some((origin, reader)) = self.readers.get_mut(index) else {
+        let Some((origin, lane)) = self.lanes.get_mut(index) else {
             return Ok(None);
         };
-        reader.ready().map_err(|error: DecodeError| StreamError {
+        lane.ready().map_err(|error: DecodeError| StreamError {
             origin: *origin,
             error,
         })
@@ -232,11 +254,11 @@ impl Messages {
     /// # Errors
     /// The stream cannot be read.
     pub fn skip(&mut self, origin: Origin) -> Result<Option<Skipped>, StreamError> {
-        let mut readers = self.readers.iter_mut().enumerate();
-        let Some((index, (_, reader))) = readers.find(|(_, (it, _))| *it == origin) else {
+        let mut lanes = self.lanes.iter_mut().enumerate();
+        let Some((index, (_, lane))) = lanes.find(|(_, (it, _))| *it == origin) else {
             return Ok(None);
         };
-        let skipped = reader.skip();
+        let skipped = lane.skip();
         let skipped = skipped.map_err(|error| StreamError { origin, error })?;
         if skipped.is_some_and(|skipped| skipped.to.is_some()) {
             self.waiting.push(index);

@@ -1,32 +1,23 @@
 //! Streams decoded side by side by several threads, and what was made of them in the order of time.
 //!
-//! Decoding a stream has to be done in order, but streams do not know of each other. So each thread takes a stream that
-//! has little ready, makes a *block* of what comes next in it, and puts that in the stream's queue; the queues are short,
-//! so memory is bounded. Whoever asks for the result merges the blocks, and where it finds none it does not wait but
-//! makes one itself: with two threads, two processors are busy. What is costly (looking at fields, writing text) is done
-//! where the decoding is, by a function that the caller gives, so that merging has only pieces to hand on.
+//! A [pool](super::pool) of threads makes *blocks* of what streams tell, and whoever asks for the result merges them. What
+//! is costly (looking at fields, writing text) is done where the decoding is, by a function that the caller gives, so that
+//! merging has only pieces to hand on.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::fmt;
 use std::mem;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 
 use super::messages::Origin;
+use super::pool::{Block, Pool, block_bytes};
 use super::stream::{Message, NO_TIME, Run, Skipped, StreamReader};
 use super::trace::Trace;
 use crate::error::{DecodeError, OpenError};
 
-/// Bytes that all blocks together may hold, as long as that leaves each a useful size.
-const MEMORY: usize = 16 << 20;
-/// Least and most bytes of results in a block.
-const BLOCK: std::ops::RangeInclusive<usize> = (4 << 10)..=(256 << 10);
 /// Most messages in a block.
 const MESSAGES: usize = 4096;
-/// Blocks of a stream that may wait: one more is being made, and one given out.
-const AHEAD: usize = 2;
 
 /// What a stream tells, damage included.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +34,7 @@ pub enum Told<'a> {
 }
 
 /// What was made of messages that follow each other.
-struct Block<T> {
+struct Items<T> {
     items: Vec<T>,
     /// For each message of which something was made its time, and where in `items` that ends.
     marks: Vec<(i64, usize)>,
@@ -51,19 +42,13 @@ struct Block<T> {
     given: usize,
 }
 
-impl<T> Block<T> {
+impl<T> Items<T> {
     const fn new() -> Self {
         Self {
             items: Vec::new(),
             marks: Vec::new(),
             given: 0,
         }
-    }
-
-    fn clear(&mut self) {
-        self.items.clear();
-        self.marks.clear();
-        self.given = 0;
     }
 
     fn next_time(&self) -> Option<i64> {
@@ -84,77 +69,38 @@ impl<T> Block<T> {
     }
 }
 
-/// A stream among those that are decoded.
-struct Slot<T> {
-    /// Missing while somebody makes a block.
-    reader: Option<Box<StreamReader>>,
-    ready: VecDeque<Block<T>>,
-    ended: bool,
+impl<T: Send + 'static> Block for Items<T> {
+    fn clear(&mut self) {
+        self.items.clear();
+        self.marks.clear();
+        self.given = 0;
+    }
+
+    fn is_empty(&self) -> bool {
+        self.marks.is_empty()
+    }
 }
 
-struct State<T> {
-    slots: Vec<Slot<T>>,
-    /// Blocks that have been given out, to be filled again.
-    spare: Vec<Block<T>>,
-    /// Nobody wants any more.
-    stop: bool,
-    /// A thread has panicked.
-    panicked: bool,
+impl<T> Default for Items<T> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
-type Make<T> = dyn Fn(Origin, Told<'_>, &mut Vec<T>) + Send + Sync;
-
-struct Shared<T> {
-    state: Mutex<State<T>>,
-    /// A block was made, or taken.
-    changed: Condvar,
+/// What a function makes of what a stream tells.
+struct Maker<F> {
     origins: Vec<Origin>,
-    make: Box<Make<T>>,
+    make: F,
     /// Items of a block after which it is full.
     full: usize,
 }
 
-/// A block that is to be made.
-struct Job<T> {
-    index: usize,
-    reader: Box<StreamReader>,
-    block: Block<T>,
-}
-
-impl<T> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // Who panics does not hold it in the middle of a change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes a block; puts it into its stream's queue unless `keep`.
-    fn work(&self, job: Job<T>, keep: bool) -> Option<Block<T>> {
-        let Job {
-            index,
-            mut reader,
-            mut block,
-        } = job;
-        let guard = Unwinding(self);
-        let more = self.fill(index, &mut reader, &mut block);
-        mem::forget(guard);
-        let mut state = self.lock();
-        let slot = state.slots.get_mut(index)?;
-        slot.reader = Some(reader);
-        slot.ended = !more;
-        let mut kept = None;
-        if !block.marks.is_empty() {
-            match keep {
-                true => kept = Some(block),
-                false => slot.ready.push_back(block),
-            }
-        }
-        drop(state);
-        self.changed.notify_all();
-        kept
-    }
-
+impl<F> Maker<F> {
     /// Fills a block from a stream; `false` at its end.
-    fn fill(&self, index: usize, reader: &mut StreamReader, block: &mut Block<T>) -> bool {
+    fn fill<T>(&self, index: usize, reader: &mut StreamReader, block: &mut Items<T>) -> bool
+    where
+        F: Fn(Origin, Told<'_>, &mut Vec<T>),
+    {
         let Some(&origin) = self.origins.get(index) else {
             return false;
         };
@@ -191,58 +137,6 @@ impl<T> Shared<T> {
         }
         true
     }
-
-    /// A block that somebody should make: for the stream that has the fewest.
-    fn job(&self, state: &mut State<T>) -> Option<Job<T>> {
-        let free =
-            |slot: &Slot<T>| slot.reader.is_some() && !slot.ended && slot.ready.len() < AHEAD;
-        let slots = state.slots.iter().enumerate();
-        let (index, _) = slots
-            .filter(|(_, slot)| free(slot))
-            .min_by_key(|(_, slot)| slot.ready.len())?;
-        Self::begin(state, index)
-    }
-
-    fn begin(state: &mut State<T>, index: usize) -> Option<Job<T>> {
-        let reader = state.slots.get_mut(index)?.reader.take()?;
-        let block = state.spare.pop().unwrap_or_else(Block::new);
-        Some(Job {
-            index,
-            reader,
-            block,
-        })
-    }
-
-    /// What each thread does.
-    fn run(&self) {
-        let mut state = self.lock();
-        while !state.stop && !state.panicked {
-            match self.job(&mut state) {
-                Some(job) => {
-                    drop(state);
-                    self.work(job, false);
-                    state = self.lock();
-                }
-                None if state.slots.iter().all(|slot| slot.ended) => return,
-                None => {
-                    state = self
-                        .changed
-                        .wait(state)
-                        .unwrap_or_else(PoisonError::into_inner);
-                }
-            }
-        }
-    }
-}
-
-/// Tells the others when the caller's function panics, so that nobody waits for its block.
-struct Unwinding<'s, T>(&'s Shared<T>);
-
-impl<T> Drop for Unwinding<'_, T> {
-    fn drop(&mut self) {
-        self.0.lock().panicked = true;
-        self.0.changed.notify_all();
-    }
 }
 
 /// What a function makes of the messages of any number of streams, decoded by several threads, in the order of their
@@ -271,10 +165,10 @@ impl<T> Drop for Unwinding<'_, T> {
 /// # }
 /// ```
 pub struct Parallel<T: Send + 'static> {
-    shared: Arc<Shared<T>>,
-    threads: Vec<JoinHandle<()>>,
+    pool: Pool<Items<T>>,
+    origins: Vec<Origin>,
     /// For each stream the block that is being given out.
-    heads: Vec<Block<T>>,
+    heads: Vec<Items<T>>,
     /// The streams that have something, by the time of it, but for the current one.
     queue: BinaryHeap<Reverse<(i64, usize)>>,
     /// The stream whose turn it was last.
@@ -297,43 +191,22 @@ impl<T: Send + 'static> Parallel<T> {
         make: impl Fn(Origin, Told<'_>, &mut Vec<T>) + Send + Sync + 'static,
     ) -> Result<Self, OpenError> {
         let readers = super::messages::readers(traces)?;
-        let (mut origins, mut slots) = (Vec::new(), Vec::new());
-        for (origin, reader) in readers {
-            origins.push(origin);
-            slots.push(Slot {
-                reader: Some(Box::new(reader)),
-                ready: VecDeque::new(),
-                ended: false,
-            });
-        }
-        let blocks = slots.len().max(1) * (AHEAD + 2);
-        let bytes = (MEMORY / blocks).clamp(*BLOCK.start(), *BLOCK.end());
-        let shared = Arc::new(Shared {
-            full: (bytes / mem::size_of::<T>().max(1)).max(1),
-            origins,
-            state: Mutex::new(State {
-                slots,
-                spare: Vec::new(),
-                stop: false,
-                panicked: false,
-            }),
-            changed: Condvar::new(),
-            make: Box::new(make),
-        });
-        // Streams that cannot have a thread of their own are decoded by the others.
-        let others = threads.min(shared.origins.len()).saturating_sub(1);
-        let threads = (0..others).map_while(|_| {
-            let shared = Arc::clone(&shared);
-            let builder = thread::Builder::new().name("kymo-ctf".to_owned());
-            builder.spawn(move || shared.run()).ok()
-        });
+        let (origins, readers): (Vec<_>, Vec<_>) = readers.into_iter().unzip();
+        let maker = Maker {
+            full: (block_bytes(origins.len()) / mem::size_of::<T>().max(1)).max(1),
+            origins: origins.clone(),
+            make,
+        };
+        let others = threads.min(origins.len()).saturating_sub(1);
         Ok(Self {
-            threads: threads.collect(),
-            heads: shared.origins.iter().map(|_| Block::new()).collect(),
+            heads: origins.iter().map(|_| Items::new()).collect(),
+            pool: Pool::new(readers, others, move |index, reader, block| {
+                maker.fill(index, reader, block)
+            }),
+            origins,
             queue: BinaryHeap::new(),
             current: None,
             fresh: 0,
-            shared,
         })
     }
 
@@ -360,7 +233,7 @@ impl<T: Send + 'static> Parallel<T> {
         let head = self.heads.get_mut(index)?;
         let range = head.take(limit);
         Some((
-            *self.shared.origins.get(index)?,
+            *self.origins.get(index)?,
             head.items.get(range).unwrap_or(&[]),
         ))
     }
@@ -371,71 +244,14 @@ impl<T: Send + 'static> Parallel<T> {
             return;
         };
         if head.next_time().is_none() {
-            let done = mem::replace(head, Block::new());
-            let next = self.next_block(index, done);
+            let done = mem::take(head);
+            let next = self.pool.next(index, done);
             if let (Some(head), Some(block)) = (self.heads.get_mut(index), next) {
                 *head = block;
             }
         }
-        if let Some(time) = self.heads.get(index).and_then(Block::next_time) {
+        if let Some(time) = self.heads.get(index).and_then(Items::next_time) {
             self.queue.push(Reverse((time, index)));
-        }
-    }
-
-    /// The next block of a stream: waits for who makes it, or makes it.
-    fn next_block(&self, index: usize, mut done: Block<T>) -> Option<Block<T>> {
-        let shared = &*self.shared;
-        let mut state = shared.lock();
-        done.clear();
-        state.spare.push(done);
-        loop {
-            assert!(
-                !state.panicked,
-                "a thread that decodes a stream has panicked"
-            );
-            let slot = state.slots.get_mut(index)?;
-            if let Some(block) = slot.ready.pop_front() {
-                drop(state);
-                shared.changed.notify_all();
-                return Some(block);
-            }
-            if slot.reader.is_some() {
-                if slot.ended {
-                    return None;
-                }
-                let job = Shared::begin(&mut state, index)?;
-                drop(state);
-                if let Some(block) = shared.work(job, true) {
-                    return Some(block);
-                }
-                state = shared.lock();
-                continue;
-            }
-            // Somebody is at it: meanwhile another one.
-            match shared.job(&mut state) {
-                Some(job) => {
-                    drop(state);
-                    shared.work(job, false);
-                    state = shared.lock();
-                }
-                None => {
-                    state = shared
-                        .changed
-                        .wait(state)
-                        .unwrap_or_else(PoisonError::into_inner);
-                }
-            }
-        }
-    }
-}
-
-impl<T: Send + 'static> Drop for Parallel<T> {
-    fn drop(&mut self) {
-        self.shared.lock().stop = true;
-        self.shared.changed.notify_all();
-        for thread in self.threads.drain(..) {
-            // One that has panicked has said so.
-            let _ = thread.join();
         }
     }
 }
@@ -444,7 +260,7 @@ impl<T: Send + 'static> fmt::Debug for Parallel<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parallel")
             .field("streams", &self.heads.len())
-            .field("threads", &(self.threads.len() + 1))
+            .field("threads", &self.pool.threads())
             .finish_non_exhaustive()
     }
 }

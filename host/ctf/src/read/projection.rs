@@ -5,12 +5,16 @@
 //! the event holds; of what comes before a field and has no fixed size only the end is looked for. Where there is no such
 //! program, [`Event::field`] finds the same.
 
+use std::fmt;
 use std::sync::Arc;
 
-use super::event::{Event, Visit, Visitor, integer};
+use super::event::{Event, Events, Visit, Visitor, integer};
+use super::run_program::Place;
+use super::stream::View;
 use super::value::Value;
-use crate::metadata::Scope;
+use crate::metadata::{ByteOrder, Scope};
 use crate::plan::Plan;
+use crate::plan::header_table::HeaderEntry;
 use crate::plan::picks::{Picks, Wanted};
 
 /// Fields that are asked for in every event, by name: those at the top of the payload, or else of the event's context, the
@@ -173,6 +177,13 @@ impl<const N: usize> Numbers<N> {
         negative: 0,
     };
 
+    /// Notes which of these numbers are below zero.
+    fn mark_negative(&mut self, signed: u64) {
+        let negative = |(place, value): (usize, &u64)| u64::from(*value >> 63 == 1) << (place & 63);
+        let all = self.values.iter().enumerate().map(negative);
+        self.negative = all.fold(0, |all, bit| all | bit) & signed;
+    }
+
     fn put(&mut self, place: u16, value: u64, negative: bool) {
         if let Some(own) = self.values.get_mut(usize::from(place)) {
             *own = value;
@@ -245,15 +256,15 @@ impl<'a> Event<'a> {
 
     #[inline]
     fn quickly(&self, projection: &'a Projection, values: &mut [Option<Value<'a>>]) -> Option<()> {
-        let (reader, record) = self.parts();
-        if !Arc::ptr_eq(&projection.plan, &reader.plan) {
+        let (view, record) = self.parts();
+        if !Arc::ptr_eq(&projection.plan, &view.plan) {
             return None;
         }
-        let programs = projection.programs.get(reader.packet.stream_class)?;
+        let programs = projection.programs.get(view.packet.stream_class)?;
         let picks = programs.get(usize::from(record.lead))?.as_ref()?;
         let mut numbers = picks.numbers.iter();
         // Nearly always that is all.
-        let count = reader.numbers(record, &picks.ops, &mut |_, node, value| {
+        let count = view.numbers(record, &picks.ops, &mut |_, node, value| {
             if let Some(Some(number)) = numbers.next()
                 && let Some(place) = values.get_mut(usize::from(*number))
             {
@@ -265,45 +276,17 @@ impl<'a> Event<'a> {
             visitor: &mut Take { numbers, values },
         };
         let rest = Some(&*picks.ops).filter(|ops| count < ops.len());
-        reader.show_led(record, rest, count, visitor);
+        view.show_led(record, rest, count, visitor);
         Some(())
     }
 
-    /// The whole numbers among the first `N` fields of a projection (at most 64). The quickest way to a few of them: where
-    /// they lie near the beginning of the event, each is loaded and nothing else is looked at.
+    /// The whole numbers among the first `N` fields of a projection (at most 64). For many events see
+    /// [`Events::projected`].
     #[inline]
     #[must_use]
     pub fn numbers<const N: usize>(&self, projection: &'a Projection) -> Numbers<N> {
-        const { assert!(N <= 64, "a bit for each") };
-        let mut numbers = Numbers::NONE;
-        if self.load(projection, &mut numbers).is_none() {
-            numbers = self.numbers_anywhere(projection);
-        }
-        numbers
-    }
-
-    #[inline]
-    fn load<const N: usize>(
-        &self,
-        projection: &Projection,
-        numbers: &mut Numbers<N>,
-    ) -> Option<()> {
-        let (reader, record) = self.parts();
-        if !Arc::ptr_eq(&projection.plan, &reader.plan) {
-            return None;
-        }
-        let programs = projection.programs.get(reader.packet.stream_class)?;
-        let picks = programs.get(usize::from(record.lead))?.as_ref()?;
-        let loads = picks.loads.as_ref()?;
-        numbers.known = loads.known;
-        reader.load(record, &loads.all, &mut |load, value| {
-            if let Some(own) = numbers.values.get_mut(usize::from(load.number)) {
-                *own = value;
-            }
-            if value & load.sign != 0 {
-                numbers.negative |= 1 << (load.number & 63);
-            }
-        })
+        let (view, _) = self.parts();
+        Projected::of(view, projection).numbers(self)
     }
 
     #[inline(never)]
@@ -320,6 +303,128 @@ impl<'a> Event<'a> {
             }
         }
         numbers
+    }
+}
+
+impl<'a> Events<'a> {
+    /// A projection of these events: what is the same for all of them is looked up once.
+    #[must_use]
+    #[inline]
+    pub fn projected(&self, projection: &'a Projection) -> Projected<'a> {
+        Projected::of(self.packet().view, projection)
+    }
+}
+
+/// A [`Projection`] of the events of a run ([`Events::projected`]).
+#[derive(Clone, Copy)]
+pub struct Projected<'a> {
+    projection: &'a Projection,
+    /// What is left of the program of each lead.
+    programs: &'a [Option<Picks>],
+    leads: &'a [Option<HeaderEntry>],
+    place: Place<'a, 'a>,
+    /// Whether all numbers begin with their lowest byte.
+    is_little: bool,
+}
+
+/// Compares a few bytes right here: contexts are too short for a call.
+#[inline(always)]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let (ones, rest) = one.as_chunks::<8>();
+    let (others, other_rest) = other.as_chunks::<8>();
+    one.len() == other.len()
+        && ones.iter().zip(others).all(|(one, other)| one == other)
+        && rest.iter().zip(other_rest).all(|(one, other)| one == other)
+}
+
+impl fmt::Debug for Projected<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Projected").finish_non_exhaustive()
+    }
+}
+
+impl<'a> Projected<'a> {
+    #[inline(always)]
+    fn of(view: &'a View, projection: &'a Projection) -> Self {
+        let programs = match Arc::ptr_eq(&projection.plan, &view.plan) {
+            true => projection.programs.get(view.packet.stream_class),
+            false => None,
+        };
+        Self {
+            projection,
+            programs: programs.map_or(&[], Vec::as_slice),
+            leads: view.leads(),
+            place: view.event_place(),
+            is_little: view.plan.order == Some(ByteOrder::Little),
+        }
+    }
+
+    /// The whole numbers among the first `N` fields of the projection (at most 64) of an event of the run. The quickest way
+    /// to a few of them: where they lie near the beginning of the event, each is loaded and nothing else is looked at.
+    #[inline(always)]
+    #[must_use]
+    pub fn numbers<const N: usize>(&self, event: &Event<'a>) -> Numbers<N> {
+        const { assert!(N <= 64, "a bit for each") };
+        let (_, record) = event.parts();
+        let picks = self.programs.get(usize::from(record.lead));
+        if let Some(Some(picks)) = picks
+            && let Some(loads) = &picks.loads
+        {
+            let mut numbers = Numbers {
+                known: loads.known,
+                ..Numbers::NONE
+            };
+            let values = &mut numbers.values;
+            if self
+                .place
+                .load_all(&loads.all, record.start, values)
+                .is_some()
+            {
+                if loads.signed != 0 {
+                    numbers.mark_negative(loads.signed);
+                }
+                return numbers;
+            }
+        }
+        event.numbers_anywhere(self.projection)
+    }
+
+    /// The same where they are plain: without a sign, and near the beginning of the event. Each value, 0 for one that is not
+    /// there, and which there are, a bit each. `None` where there is more to look at: then [`numbers`](Self::numbers) does.
+    #[inline(always)]
+    #[must_use]
+    pub fn plain<const N: usize>(&self, event: &Event<'a>) -> Option<([u64; N], u64)> {
+        let (_, record) = event.parts();
+        let picks = self.programs.get(usize::from(record.lead))?.as_ref()?;
+        let loads = picks.loads.as_ref()?;
+        if loads.signed != 0 || !self.is_little {
+            return None;
+        }
+        let mut values = [0; N];
+        self.place
+            .load_near(&loads.all, record.start, &mut values)?;
+        Some((values, loads.known))
+    }
+
+    /// Whether an event of the run has a [stream context](Self::stream_context) of these bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_context(&self, event: &Event<'a>, context: &[u8]) -> bool {
+        self.stream_context(event)
+            .is_some_and(|own| is_same(own, context))
+    }
+
+    /// The bytes of the stream's event context of an event of the run, if it has the same fields in the same places in all
+    /// events of its stream class: those with equal bytes tell the same there. `None` if that is not known.
+    #[inline(always)]
+    #[must_use]
+    pub fn stream_context(&self, event: &Event<'a>) -> Option<&'a [u8]> {
+        let (_, record) = event.parts();
+        let lead = self.leads.get(usize::from(record.lead))?.as_ref()?;
+        let (from, to) = lead.context?;
+        let start = (record.start.wrapping_add(self.place.packet) / 8) as usize;
+        let at = |offset: u32| start.wrapping_add(offset as usize);
+        self.place.bytes.get(at(from)..at(to))
     }
 }
 

@@ -57,18 +57,21 @@ impl<'a> Place<'a, '_> {
         Some(ops.len())
     }
 
-    /// Gives these numbers near bit `at` of the packet to `taken`.
+    /// Puts these numbers near bit `at` of the packet where they belong in `values`; those with a sign are extended. `None` if
+    /// they are not there.
     #[inline(always)]
-    pub(super) fn load_all(
+    pub(super) fn load_all<const N: usize>(
         &self,
         loads: &[Load],
         at: u64,
-        taken: &mut impl FnMut(&Load, u64),
+        values: &mut [u64; N],
     ) -> Option<()> {
         let at = at.wrapping_add(self.packet);
-        let mut take = |load: &Load, word: u64| {
+        let mut put = |load: &Load, word: u64| {
             let value = (word >> (load.shift & 63)) & load.mask;
-            taken(load, (value ^ load.sign).wrapping_sub(load.sign));
+            if let Some(own) = values.get_mut(usize::from(load.number)) {
+                *own = (value ^ load.sign).wrapping_sub(load.sign);
+            }
         };
         let near = self.near(at);
         match (near, self.plan.order?) {
@@ -76,18 +79,38 @@ impl<'a> Place<'a, '_> {
                 for load in loads {
                     let offset = usize::from(load.offset);
                     let word = near[offset..offset + 8].first_chunk().copied()?;
-                    take(load, u64::from_le_bytes(word));
+                    put(load, u64::from_le_bytes(word));
                 }
             }
             (_, ByteOrder::Little) => {
                 for load in loads {
-                    take(load, self.word::<true>(near, at, load.offset)?);
+                    put(load, self.word::<true>(near, at, load.offset)?);
                 }
             }
             (_, ByteOrder::Big) => {
                 for load in loads {
-                    take(load, self.word::<false>(near, at, load.offset)?);
+                    put(load, self.word::<false>(near, at, load.offset)?);
                 }
+            }
+        }
+        Some(())
+    }
+
+    /// Puts these numbers, which have no sign and begin with their lowest byte, where they belong in `values`. `None` near
+    /// the end of what is in memory.
+    #[inline(always)]
+    pub(super) fn load_near<const N: usize>(
+        &self,
+        loads: &[Load],
+        at: u64,
+        values: &mut [u64; N],
+    ) -> Option<()> {
+        let near = self.near(at.wrapping_add(self.packet))?;
+        for load in loads {
+            let offset = usize::from(load.offset);
+            let word = u64::from_le_bytes(*near[offset..offset + 8].first_chunk()?);
+            if let Some(own) = values.get_mut(usize::from(load.number)) {
+                *own = (word >> (load.shift & 63)) & load.mask;
             }
         }
         Some(())

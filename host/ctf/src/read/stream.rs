@@ -1,24 +1,28 @@
 //! Decoding one stream: packets, the events in them, and what is missing between them.
 
 mod fast_events;
+mod frame;
 mod packet;
 mod show;
 mod skip;
+mod view;
 
 use std::cell::Cell;
 use std::io::Read;
 use std::sync::Arc;
 
 use fast_events::Batch;
+pub(super) use frame::{Frames, Next};
 use packet::Previous;
 pub use skip::{Resume, Skipped};
+pub(super) use view::View;
 
 use super::bits::{Cursor, Stop};
-use super::event::{Event, Events, Gap, Packet, PacketInfo};
+use super::event::{Event, Events, Gap, Packet};
 use super::walk::{Sink, Walk};
 use super::window::{Shortage, Window};
 use crate::error::{DecodeError, DecodeErrorKind as Kind};
-use crate::metadata::{Clock, EventClass, Role, Scope, StreamClass, Uuid};
+use crate::metadata::{Clock, Role, Scope, Uuid};
 use crate::plan::header_table::Parts;
 use crate::plan::{IntegerNode, Plan};
 
@@ -154,13 +158,8 @@ impl<'a> Sink<'a> for Decode<'_> {
 /// Its memory does not grow with the stream: it holds a chunk of bytes, in any case a whole event.
 #[derive(Debug)]
 pub struct StreamReader {
-    pub(super) plan: Arc<Plan>,
-    window: Window,
-    pub(super) packet: PacketInfo,
-    /// The bytes of the packet's header and context, which stay when the window moves on.
-    head: Vec<u8>,
-    /// Where in the packet its context starts, in bits.
-    context_start: u64,
+    /// The packet at hand, and the part of the stream that is in memory.
+    view: View,
     /// The packet is open: position of the next event (0 before its head has been taken in), and where the content ends
     /// (`u64::MAX`: with the stream).
     open: bool,
@@ -175,7 +174,6 @@ pub struct StreamReader {
     clocks: Vec<u64>,
     /// The clocks as they were before the event at hand, for when it has to be decoded again.
     saved: Vec<u64>,
-    slots: Vec<Cell<Option<u64>>>,
     batch: Batch,
     /// What comes next, if it is not in the batch.
     pending: Option<Step>,
@@ -205,12 +203,8 @@ impl StreamReader {
 
     pub(super) fn with_chunk(plan: Arc<Plan>, input: Box<dyn Read + Send>, chunk: usize) -> Self {
         let clocks = vec![0; plan.metadata().clocks.len()];
-        let slots = vec![Cell::new(None); plan.slots];
         Self {
-            window: Window::new(input, chunk),
-            packet: PacketInfo::default(),
-            head: Vec::new(),
-            context_start: 0,
+            view: View::new(plan, Window::new(input, chunk)),
             open: false,
             at: 0,
             content_end: 0,
@@ -219,7 +213,6 @@ impl StreamReader {
             packets: 0,
             saved: clocks.clone(),
             clocks,
-            slots,
             batch: Batch::new(),
             pending: None,
             previous: Vec::new(),
@@ -228,7 +221,6 @@ impl StreamReader {
             failed: false,
             error: None,
             refuse_foreign: false,
-            plan,
         }
     }
 
@@ -284,7 +276,7 @@ impl StreamReader {
     /// packet. (For who follows a trace that is still being written. An end in the middle of a packet is
     /// an error, and remains one.)
     pub fn go_on(&mut self) {
-        self.window.go_on();
+        self.view.window.go_on();
     }
 
     /// Finds what comes next, and tells its time in nanoseconds ([`NO_TIME`] if it has none), by which streams are merged;
@@ -308,14 +300,14 @@ impl StreamReader {
     pub(super) fn take(&mut self, limit: i64) -> Option<Run<'_>> {
         let Some(range) = self.batch.take(limit) else {
             return Some(match self.pending.take()? {
-                Step::Packet => Run::Packet(Packet { reader: self }),
+                Step::Packet => Run::Packet(Packet { view: &self.view }),
                 Step::Gap(gap) => Run::Gap(gap),
             });
         };
         let first = self.events;
         self.events += range.len() as u64;
         let records = self.batch.records(range);
-        Some(Run::Events(Events::new(self, records, first)))
+        Some(Run::Events(Events::new(&self.view, records, first)))
     }
 
     /// What [`ready`](Self::ready) found.
@@ -323,13 +315,17 @@ impl StreamReader {
     pub(super) fn take_one(&mut self) -> Option<Message<'_>> {
         let Some(index) = self.batch.take_one() else {
             return Some(match self.pending.take()? {
-                Step::Packet => Message::Packet(Packet { reader: self }),
+                Step::Packet => Message::Packet(Packet { view: &self.view }),
                 Step::Gap(gap) => Message::Gap(gap),
             });
         };
         self.events += 1;
         let record = self.batch.record(index)?;
-        Some(Message::Event(Event::new(self, record, self.events - 1)))
+        Some(Message::Event(Event::new(
+            &self.view,
+            record,
+            self.events - 1,
+        )))
     }
 
     #[inline(never)]
@@ -382,14 +378,14 @@ impl StreamReader {
     /// The time of what is no event, for merging, in nanoseconds.
     fn time(&self, step: &Step) -> Option<i64> {
         let ticks = match step {
-            Step::Packet => self.packet.begin_ticks,
-            Step::Gap(gap) => gap.from_ticks.or(self.packet.begin_ticks),
+            Step::Packet => self.view.packet.begin_ticks,
+            Step::Gap(gap) => gap.from_ticks.or(self.view.packet.begin_ticks),
         };
-        self.clock()?.nanoseconds(ticks?)
+        self.view.clock()?.nanoseconds(ticks?)
     }
 
     fn error(&self, kind: Kind, at: u64) -> DecodeError {
-        let offset = self.packet.offset.saturating_mul(8).saturating_add(at);
+        let offset = self.view.packet.offset.saturating_mul(8).saturating_add(at);
         DecodeError {
             kind,
             offset,
@@ -405,15 +401,16 @@ impl StreamReader {
 
     /// Gets the bytes up to bit `upto` of the packet, from bit `keep` on, or notes that the stream ends before.
     fn fill(&mut self, keep: u64, upto: u64) -> Result<(), DecodeError> {
-        let first = self.packet.offset + keep / 8;
-        let behind = self.packet.offset.saturating_add(upto.div_ceil(8));
-        match self.window.fill(first, behind) {
+        let first = self.view.packet.offset + keep / 8;
+        let behind = self.view.packet.offset.saturating_add(upto.div_ceil(8));
+        match self.view.window.fill(first, behind) {
             Ok(true) => Ok(()),
             Ok(false) => {
                 self.data_end = Some(
-                    self.window
+                    self.view
+                        .window
                         .end()
-                        .saturating_sub(self.packet.offset)
+                        .saturating_sub(self.view.packet.offset)
                         .saturating_mul(8),
                 );
                 Ok(())
@@ -474,12 +471,12 @@ impl StreamReader {
     }
 
     fn decode_event(&mut self) -> Result<(), Stop> {
-        let plan: &Plan = &self.plan;
-        let Some(stream) = plan.streams.get(self.packet.stream_class) else {
+        let plan: &Plan = &self.view.plan;
+        let Some(stream) = plan.streams.get(self.view.packet.stream_class) else {
             return Ok(());
         };
-        let (bytes, first) = self.window.from(self.packet.offset);
-        let origin = (first - self.packet.offset) * 8;
+        let (bytes, first) = self.view.window.from(self.view.packet.offset);
+        let origin = (first - self.view.packet.offset) * 8;
         let limit = self.content_end.min(self.data_end.unwrap_or(u64::MAX));
         let mut cursor = Cursor::new(bytes, origin, self.at, limit, plan.mixed);
         let mut decode = Decode {
@@ -491,7 +488,7 @@ impl StreamReader {
         };
         let mut walk = Walk {
             plan,
-            slots: &self.slots,
+            slots: &self.view.slots,
             scope: Scope::EventHeader,
             empties: Cell::new(0),
         };
@@ -552,27 +549,5 @@ impl StreamReader {
         });
         self.at = end;
         Ok(())
-    }
-
-    pub(super) fn class(&self) -> &StreamClass {
-        static NONE: StreamClass = StreamClass::new(0);
-        self.plan
-            .metadata
-            .streams
-            .get(self.packet.stream_class)
-            .unwrap_or(&NONE)
-    }
-
-    pub(super) fn event_class(&self, record: &EventRecord) -> &EventClass {
-        static NONE: EventClass = EventClass::new(0, String::new());
-        self.class()
-            .events
-            .get(record.parts.class as usize)
-            .unwrap_or(&NONE)
-    }
-
-    pub(super) fn clock(&self) -> Option<&Clock> {
-        let clock = self.plan.streams.get(self.packet.stream_class)?.clock?;
-        self.plan.metadata.clocks.get(clock.0 as usize)
     }
 }

@@ -9,6 +9,9 @@ use std::io::{self, Read};
 /// Most bytes that one event, or one packet's header and context, may take.
 const MAX_HELD: u64 = 32 << 20;
 
+/// Bytes above which memory is not kept for others.
+const LARGE: usize = 1 << 20;
+
 /// Why bytes cannot be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shortage {
@@ -41,6 +44,22 @@ impl Window {
             ended: false,
             chunk,
         }
+    }
+
+    /// A part of a stream that somebody else reads: nothing of it yet.
+    pub fn elsewhere() -> Self {
+        Self::new(Box::new(io::empty()), 0)
+    }
+
+    /// Holds these bytes of a stream that somebody else reads, and no others; the first one's place is `base`.
+    pub fn hold(&mut self, bytes: &[u8], base: u64) {
+        if self.buffer.capacity() > LARGE && bytes.len() <= LARGE {
+            // One large event is no reason to keep so much.
+            self.buffer = Vec::new();
+        }
+        self.buffer.clear();
+        self.buffer.extend_from_slice(bytes);
+        (self.filled, self.base) = (bytes.len(), base);
     }
 
     /// The place in the stream behind the bytes in memory.

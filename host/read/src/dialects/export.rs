@@ -11,14 +11,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kymo_ctf::metadata::{EventClass, Metadata, Scope};
-use kymo_ctf::{Message, Projection, StreamReader, Trace};
+use kymo_ctf::{Events, Message, Projected, Projection, StreamReader, Trace};
 use kymo_event::{
     Addr, ClockGap, Cpu, Duration, EventKind, Field, FunctionId, Gap, Identities, InterruptId,
     InterruptKind, Irq, RecordingCause, RowKind, ThreadId, Tid, TimeUnit, TraceInfo, Value,
 };
 use kymo_wire::event::METADATA_STREAM;
 
-use super::{Meanings, Sink, Spaces, env_text, hex_bytes, labels, of_class};
+use super::same_context::SameContext;
+use super::straight::{self, Call, Common};
+use super::{Sink, Spaces, env_text, hex_bytes, labels};
 use crate::fields::{Collector, Pool};
 use crate::formats::kymo::StreamKind;
 
@@ -40,19 +42,24 @@ const NAME_ONLY: u64 = 0x6b79_6d6f;
 pub(crate) struct Export {
     spaces: Spaces,
     /// What the events are, by stream class and place in it.
-    rules: Vec<Vec<Rule>>,
-    /// The numbers that rules need: [`CPU`], [`THREAD`], [`ITEM`], [`CALL_SITE`].
-    numbers: Projection,
+    rules: Vec<Arc<[Rule]>>,
+    /// Where an event happened: [`CPU`], [`THREAD`].
+    places: Projection,
+    /// The numbers that rules need of the payload: [`ITEM`], [`CALL_SITE`].
+    numbers: Arc<Projection>,
+    /// By stream: where its last event happened, as its context says.
+    contexts: Vec<SameContext<(Option<Cpu>, Option<ThreadId>)>>,
     /// The functions without an address, by the numbers that stand for them.
     named: HashMap<u64, FunctionId>,
 }
 
-/// The places of fields in [`Export::numbers`]: where an event happened, its function or interrupt, its call site or the
-/// environment of a jump.
+/// The places of fields in [`Export::places`].
 const CPU: usize = 0;
 const THREAD: usize = 1;
-const ITEM: usize = 2;
-const CALL_SITE: usize = 3;
+
+/// The places of fields in [`Export::numbers`]: the function or interrupt, and the call site.
+const ITEM: usize = 0;
+const CALL_SITE: usize = 1;
 
 /// What the events of one class are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,23 +106,21 @@ impl Export {
     pub(crate) fn new(trace: &Trace, spaces: Spaces, identities: &mut Identities) -> Self {
         let metadata = trace.metadata();
         let streams = metadata.streams.iter();
-        let rules: Vec<Vec<Rule>> = streams
+        let rules: Vec<Arc<[Rule]>> = streams
             .map(|stream| stream.events.iter().map(Rule::of).collect())
             .collect();
         let numbers = Projection::of_classes(trace.plan(), |stream, event| {
             let rule = rules.get(stream).and_then(|events| events.get(event));
-            let [item, call_site] = rule.map_or([""; 2], |rule| rule.fields());
-            [
-                (Scope::StreamEventContext, "cpu"),
-                (Scope::StreamEventContext, "thread"),
-                (Scope::EventFields, item),
-                (Scope::EventFields, call_site),
-            ]
+            let fields = rule.map_or([""; 2], |rule| rule.fields());
+            fields.map(|name| (Scope::EventFields, name))
         });
+        let context = ["cpu", "thread"].map(|name| (Scope::StreamEventContext, name));
         let mut export = Self {
             spaces,
             rules,
-            numbers,
+            places: Projection::of_scopes(trace.plan(), context),
+            numbers: Arc::new(numbers),
+            contexts: Vec::new(),
             named: HashMap::new(),
         };
         for (number, label) in ["enter", "exit"]
@@ -162,22 +167,56 @@ impl Export {
     }
 }
 
-impl Meanings for Export {
-    #[inline]
-    fn record(&mut self, record: &kymo_ctf::Event<'_>, class: usize, sink: &mut Sink<'_>) {
-        let rule = of_class(&self.rules, class, record).copied();
-        let rule = rule.unwrap_or(Rule::Other);
-        if rule == Rule::Rare {
-            return self.rare(record, sink);
+impl Export {
+    /// Gives what the records of a run mean to `sink`.
+    pub(crate) fn records(&mut self, events: &Events<'_>, sink: &mut Sink<'_>) {
+        let class = events.packet().info().stream_class;
+        let rules = self.rules.get(class).cloned().unwrap_or_default();
+        let numbers = Arc::clone(&self.numbers);
+        let numbers = events.projected(&numbers);
+        let call = |class: usize| match rules.get(class)? {
+            Rule::Enter => Some(Call::Enter),
+            Rule::Exit => Some(Call::Exit),
+            _ => None,
+        };
+        let mut events = events.iter();
+        loop {
+            let known = self.contexts.get(sink.index);
+            if let Some((context, (cpu, thread))) = known.and_then(|known| known.last(class)) {
+                let common = Common {
+                    context,
+                    cpu: sink.cpu.or(*cpu),
+                    thread: *thread,
+                    space: self.spaces.code,
+                };
+                straight::take(&mut events, &numbers, common, sink, call);
+            }
+            let Some(record) = events.next() else { return };
+            let rule = rules.get(record.class_index()).copied();
+            match rule.unwrap_or(Rule::Other) {
+                Rule::Rare => self.rare(&record, sink),
+                rule => self.record(&record, (class, rule), &numbers, sink),
+            }
         }
-        let numbers = record.numbers::<4>(&self.numbers);
+    }
+
+    /// Gives what a record means that a row can say.
+    fn record<'a>(
+        &mut self,
+        record: &kymo_ctf::Event<'a>,
+        (class, rule): (usize, Rule),
+        numbers: &Projected<'a>,
+        sink: &mut Sink<'_>,
+    ) {
         sink.begin(record.time_ns());
-        let cpu = sink.cpu.or_else(|| {
-            let cpu = numbers.unsigned(CPU)?;
-            u32::try_from(cpu).ok().map(Cpu)
-        });
-        let thread = numbers.bits(THREAD).filter(|it| *it != UNKNOWN);
-        let thread = thread.and_then(|it| sink.thread(self.spaces.machine, it));
+        let context = numbers.stream_context(record);
+        let known = self.contexts.get(sink.index);
+        let (cpu, thread) = match known.and_then(|known| known.get(class, context)) {
+            Some(place) => *place,
+            None => self.new_place(record, (class, context), sink),
+        };
+        let cpu = sink.cpu.or(cpu);
+        let numbers = numbers.numbers::<2>(record);
         let item = numbers.unsigned(ITEM);
         let machine = self.spaces.machine;
         let irq = |sink: &mut Sink<'_>| sink.interrupt(machine, InterruptKind::Hard, item?);
@@ -205,6 +244,25 @@ impl Meanings for Export {
             None => sink.other(record, cpu, thread),
         }
     }
+
+    /// Where a record happened whose context is another one than that of the record before it.
+    #[inline(never)]
+    fn new_place(
+        &mut self,
+        record: &kymo_ctf::Event<'_>,
+        (class, context): (usize, Option<&[u8]>),
+        sink: &mut Sink<'_>,
+    ) -> (Option<Cpu>, Option<ThreadId>) {
+        let place = self.place(record, sink.identities);
+        if self.contexts.len() <= sink.index {
+            self.contexts
+                .resize_with(sink.index + 1, SameContext::default);
+        }
+        if let Some(known) = self.contexts.get_mut(sink.index) {
+            known.set(class, context, place);
+        }
+        place
+    }
 }
 
 impl Export {
@@ -214,7 +272,7 @@ impl Export {
         record: &kymo_ctf::Event<'_>,
         identities: &mut Identities,
     ) -> (Option<Cpu>, Option<ThreadId>) {
-        let numbers = record.numbers::<2>(&self.numbers);
+        let numbers = record.numbers::<2>(&self.places);
         let known = |place| numbers.bits(place).filter(|it| *it != UNKNOWN);
         let cpu = known(CPU).and_then(|cpu| u32::try_from(cpu).ok()).map(Cpu);
         let thread = known(THREAD).map(|thread| self.thread(thread, identities));

@@ -17,14 +17,18 @@
 mod processes;
 mod rules;
 
+use std::sync::Arc;
+
 use kymo_ctf::metadata::{Metadata, Scope};
-use kymo_ctf::{Numbers, Projection, Trace};
+use kymo_ctf::{Events, Projected, Projection, Trace};
 use kymo_event::{
     Addr, Cpu, EventKind, FunctionId, Identities, InterruptId, InterruptKind, Row, RowKind,
-    SpaceKind, ThreadId, TraceInfo,
+    SpaceId, SpaceKind, ThreadId, TraceInfo,
 };
 
-use super::{Meanings, Sink, Spaces, env_text, of_class};
+use super::same_context::SameContext;
+use super::straight::{self, Call, Common};
+use super::{Sink, Spaces, env_text};
 use processes::{File, Processes};
 use rules::{Means, NAMES, PIDS, Rule, TIDS, context, vector};
 
@@ -32,9 +36,11 @@ use rules::{Means, NAMES, PIDS, Rule, TIDS, context, vector};
 pub(crate) struct Lttng {
     spaces: Spaces,
     /// What the events are, by stream class and place in it.
-    rules: Vec<Vec<Rule>>,
-    /// The numbers that rules need: [`TID`], [`PID`], [`FIRST`], [`SECOND`].
-    numbers: Projection,
+    rules: Vec<Arc<[Rule]>>,
+    /// What the contexts say: [`TID`], [`PID`].
+    places: Projection,
+    /// The numbers that rules need of the payload: [`FIRST`], [`SECOND`].
+    numbers: Arc<Projection>,
     /// The texts that they need: [`OWN_NAME`], [`NAME`], [`OTHER_NAME`].
     texts: Projection,
     /// The system calls.
@@ -44,34 +50,34 @@ pub(crate) struct Lttng {
     processes: Processes,
     /// The thread that runs on each CPU, once a switch has told; `None` when it is idle.
     running: Vec<Option<ThreadId>>,
-    /// By stream: the context that told a name.
-    told: Vec<Told>,
+    /// By stream: who its last event is of, as its context says.
+    contexts: Vec<SameContext<Who>>,
 }
 
-/// The places of fields in [`Lttng::numbers`]: what the contexts say of the thread and its process, and what the payload
-/// says.
+/// The places of fields in [`Lttng::places`]: what the contexts say of the thread and its process.
 const TID: usize = 0;
 const PID: usize = 1;
-const FIRST: usize = 2;
-const SECOND: usize = 3;
+
+/// The places of fields in [`Lttng::numbers`].
+const FIRST: usize = 0;
+const SECOND: usize = 1;
 
 /// The same in [`Lttng::texts`]: the name of the thread in the contexts, and the names in the payload.
 const OWN_NAME: usize = 0;
 const NAME: usize = 1;
 const OTHER_NAME: usize = 2;
 
-/// The last context of a stream that told the name of a thread.
-#[derive(Clone, Debug, Default)]
-struct Told {
-    /// Its stream class.
-    class: usize,
-    context: Vec<u8>,
+/// Whom an event is of, as far as its context says.
+#[derive(Clone, Copy, Debug, Default)]
+struct Who {
     thread: Option<ThreadId>,
-    name: String,
+    /// The number of the process.
+    process: Option<u64>,
+    /// Where the addresses of the process mean something, once that was asked for.
+    space: Option<SpaceId>,
+    /// How often threads had been [renamed](Identities::renamed) when the thread had the name in the context.
+    renamed: u64,
 }
-
-/// The largest context that is kept, in bytes.
-const LARGEST_CONTEXT: usize = 256;
 
 /// The names of softirqs by number (`include/linux/interrupt.h`).
 const SOFTIRQS: [&str; 10] = [
@@ -92,7 +98,12 @@ impl Lttng {
     pub(crate) fn of(trace: &Trace, spaces: Spaces, identities: &mut Identities) -> Option<Self> {
         let metadata: &Metadata = trace.metadata();
         let (rules, calls) = rules::of(metadata);
-        let all = || rules.iter().flatten().map(|rule| rule.meaning);
+        let all = || {
+            rules
+                .iter()
+                .flat_map(|rules| rules.iter())
+                .map(|rule| rule.meaning)
+        };
         let tracer = env_text(metadata, "tracer_name").unwrap_or("");
         let is_known = all().any(|it| !matches!(it, Means::Other | Means::Object(_)));
         let has_calls = all().any(|it| it == Means::FunctionEntry);
@@ -104,13 +115,12 @@ impl Lttng {
         let payload = |name| (Scope::EventFields, name);
         let numbers = Projection::of_classes(trace.plan(), |stream, event| {
             let rule = meaning(stream, event).zip(class(stream, event));
-            let [first, second] = rule.map_or([""; 2], |(rule, class)| rule.meaning.numbers(class));
-            [
-                context(metadata, (stream, event), &TIDS).unwrap_or(NOTHING),
-                context(metadata, (stream, event), &PIDS).unwrap_or(NOTHING),
-                payload(first),
-                payload(second),
-            ]
+            let names = rule.map_or([""; 2], |(rule, class)| rule.meaning.numbers(class));
+            names.map(payload)
+        });
+        let places = Projection::of_classes(trace.plan(), |stream, event| {
+            let names = [&TIDS[..], &PIDS[..]];
+            names.map(|names| context(metadata, (stream, event), names).unwrap_or(NOTHING))
         });
         let texts = Projection::of_classes(trace.plan(), |stream, event| {
             let texts = meaning(stream, event).zip(class(stream, event));
@@ -123,7 +133,8 @@ impl Lttng {
         });
         Some(Self {
             spaces,
-            numbers,
+            places,
+            numbers: Arc::new(numbers),
             texts,
             functions: calls
                 .iter()
@@ -132,7 +143,7 @@ impl Lttng {
             numbered: vec![None; NUMBERED],
             processes: Processes::new(spaces.code, has_calls),
             running: Vec::new(),
-            told: Vec::new(),
+            contexts: Vec::new(),
             rules,
         })
     }
@@ -168,50 +179,71 @@ impl Lttng {
         };
         Some(*known.get_or_insert_with(new))
     }
-
-    /// The function at an address of a process.
-    #[inline]
-    fn function(
-        &mut self,
-        process: Option<u64>,
-        address: Option<u64>,
-        sink: &mut Sink<'_>,
-    ) -> Option<FunctionId> {
-        let space = self.processes.space(process, sink.identities);
-        sink.function_at(space, Addr(address?))
-    }
 }
 
-impl Meanings for Lttng {
-    #[inline]
-    fn record(&mut self, record: &kymo_ctf::Event<'_>, class: usize, sink: &mut Sink<'_>) {
-        sink.begin(record.time_ns());
-        let rule = of_class(&self.rules, class, record).copied();
-        let rule = rule.unwrap_or(Rule::OTHER);
-        let meaning = rule.meaning;
-        let numbers = record.numbers::<4>(&self.numbers);
-        let thread = match numbers.unsigned(TID) {
-            Some(tid) => self.thread(Some(tid), sink),
-            None => {
-                let running = |cpu: Cpu| *self.running.get(cpu.0 as usize)?;
-                sink.cpu.and_then(running)
+impl Lttng {
+    /// Gives what the records of a run mean to `sink`.
+    pub(super) fn records(&mut self, events: &Events<'_>, sink: &mut Sink<'_>) {
+        let class = events.packet().info().stream_class;
+        let rules = self.rules.get(class).cloned().unwrap_or_default();
+        let numbers = Arc::clone(&self.numbers);
+        let numbers = events.projected(&numbers);
+        let call = |class: usize| {
+            let rule = rules.get(class)?;
+            match rule.meaning {
+                _ if !rule.by_context => None,
+                Means::FunctionEntry => Some(Call::Enter),
+                Means::FunctionExit => Some(Call::Exit),
+                _ => None,
             }
         };
-        let is_told = match rule.own_name {
-            None => true,
-            Some(Scope::StreamEventContext) => self.has_told(record, (class, thread), sink),
-            Some(_) => false,
+        let mut events = events.iter();
+        loop {
+            let known = self.contexts.get(sink.index);
+            if let Some((context, who)) = known.and_then(|known| known.last(class))
+                && who.renamed == sink.identities.renamed()
+                && let (Some(space), Some(_)) = (who.space, who.thread)
+            {
+                let common = Common {
+                    context,
+                    cpu: sink.cpu,
+                    thread: who.thread,
+                    space,
+                };
+                straight::take(&mut events, &numbers, common, sink, call);
+            }
+            let Some(record) = events.next() else { return };
+            let rule = rules.get(record.class_index()).unwrap_or(&Rule::OTHER);
+            self.record(&record, (class, rule), &numbers, sink);
+        }
+    }
+
+    fn record<'a>(
+        &mut self,
+        record: &kymo_ctf::Event<'a>,
+        (class, rule): (usize, &Rule),
+        numbers: &Projected<'a>,
+        sink: &mut Sink<'_>,
+    ) {
+        sink.begin(record.time_ns());
+        let meaning = rule.meaning;
+        let context = numbers.stream_context(record).filter(|_| rule.by_context);
+        let numbers = numbers.numbers::<2>(record);
+        let numbers = [FIRST, SECOND].map(|place| numbers.unsigned(place));
+        let known = self.contexts.get(sink.index);
+        let known = known.and_then(|known| known.get(class, context));
+        let who = match known {
+            Some(who) if who.renamed == sink.identities.renamed() && !rule.has_names => *who,
+            _ => self.who(record, (class, rule), context, numbers, sink),
         };
-        if rule.has_names || !is_told {
-            self.names(rule, record, &numbers, (class, thread), sink);
-        }
+        let thread = who.thread;
         if meaning == Means::Switch {
-            return self.switch(record, &numbers, sink);
+            return self.switch(record, numbers, sink);
         }
-        let row = self.row(meaning, record, &numbers, thread, sink);
+        let row = self.row(meaning, record, numbers, who, sink);
         match row {
             Some(row) => sink.common(record, row.at(sink.cpu, thread)),
-            None if meaning == Means::Wakeup => match self.thread(numbers.unsigned(FIRST), sink) {
+            None if meaning == Means::Wakeup => match self.thread(numbers[FIRST], sink) {
                 Some(ready) => {
                     let kind = EventKind::Ready { thread: ready };
                     sink.rare(record, kind, (sink.cpu, thread), None);
@@ -221,25 +253,63 @@ impl Meanings for Lttng {
             None => sink.other(record, sink.cpu, thread),
         }
     }
-}
 
-impl Lttng {
+    /// Looks who a record is of, and takes the names that it tells.
+    #[inline(never)]
+    fn who(
+        &mut self,
+        record: &kymo_ctf::Event<'_>,
+        (class, rule): (usize, &Rule),
+        context: Option<&[u8]>,
+        numbers: [Option<u64>; 2],
+        sink: &mut Sink<'_>,
+    ) -> Who {
+        let places = record.numbers::<2>(&self.places);
+        let thread = match places.unsigned(TID) {
+            Some(tid) => self.thread(Some(tid), sink),
+            None => {
+                let running = |cpu: Cpu| *self.running.get(cpu.0 as usize)?;
+                sink.cpu.and_then(running)
+            }
+        };
+        if rule.has_names || rule.own_name.is_some() {
+            self.names(rule, record, numbers, thread, sink);
+        }
+        let process = places.unsigned(PID);
+        let is_call = matches!(rule.meaning, Means::FunctionEntry | Means::FunctionExit);
+        let who = Who {
+            thread,
+            process,
+            space: is_call.then(|| self.processes.space(process, sink.identities)),
+            renamed: sink.identities.renamed(),
+        };
+        if context.is_some() {
+            if self.contexts.len() <= sink.index {
+                self.contexts
+                    .resize_with(sink.index + 1, SameContext::default);
+            }
+            if let Some(known) = self.contexts.get_mut(sink.index) {
+                known.set(class, context, who);
+            }
+        }
+        who
+    }
+
     /// What a record means that a row can say; `None` if it is something else, or lacks a field.
     #[inline]
     fn row(
         &mut self,
         meaning: Means,
         record: &kymo_ctf::Event<'_>,
-        numbers: &Numbers<4>,
-        running: Option<ThreadId>,
+        [first, second]: [Option<u64>; 2],
+        who: Who,
         sink: &mut Sink<'_>,
     ) -> Option<Row> {
-        let first = numbers.unsigned(FIRST);
         let machine = self.spaces.machine;
         let call = |place: usize| self.functions.get(place).copied();
         // Of an idle CPU it can only be that the thread is not known yet.
         let exit = |sink: &mut Sink<'_>, function| {
-            running?;
+            who.thread?;
             Some(sink.row(RowKind::Exit).function(function))
         };
         let enter =
@@ -278,17 +348,18 @@ impl Lttng {
                 exit(sink, function)?
             }
             Means::FunctionEntry => {
-                let function = self.function(numbers.unsigned(PID), Some(first?), sink)?;
-                let call_site = numbers.unsigned(SECOND).unwrap_or(0);
-                enter(sink, function).word(Addr(call_site))
+                let space = self.space(who, sink);
+                let function = sink.function_at(space, Addr(first?))?;
+                enter(sink, function).word(Addr(second.unwrap_or(0)))
             }
             Means::FunctionExit => {
-                let function = self.function(numbers.unsigned(PID), first, sink);
+                let space = self.space(who, sink);
+                let function = first.and_then(|first| sink.function_at(space, Addr(first)));
                 exit(sink, function)?
             }
             Means::Object(object) => {
-                let (process, time) = (numbers.unsigned(PID), Some(sink.time));
-                if let Some(file) = File::of(record, numbers, &self.texts) {
+                let (process, time) = (who.process, Some(sink.time));
+                if let Some(file) = File::of(record, [first, second], &self.texts) {
                     let processes = &mut self.processes;
                     if processes.load(object, process, time, &file, sink.identities) {
                         sink.forget_functions();
@@ -299,30 +370,23 @@ impl Lttng {
         })
     }
 
-    /// Whether the context of a record has told the name of its thread before, and the thread still has that.
-    #[inline]
-    fn has_told(
-        &self,
-        record: &kymo_ctf::Event<'_>,
-        (class, thread): (usize, Option<ThreadId>),
-        sink: &Sink<'_>,
-    ) -> bool {
-        let Some((told, id)) = self.told.get(sink.index).zip(thread) else {
-            return false;
-        };
-        (told.class, told.thread) == (class, thread)
-            && record.stream_context() == Some(&told.context)
-            && sink.identities.thread_name(id) == Some(&told.name)
+    /// Where the addresses of a process mean something.
+    #[inline(always)]
+    fn space(&mut self, who: Who, sink: &mut Sink<'_>) -> SpaceId {
+        match who.space {
+            Some(space) => space,
+            None => self.processes.space(who.process, sink.identities),
+        }
     }
 
     /// Takes the names that a record tells.
     #[inline(never)]
     fn names(
         &mut self,
-        rule: Rule,
+        rule: &Rule,
         record: &kymo_ctf::Event<'_>,
-        numbers: &Numbers<4>,
-        (class, thread): (usize, Option<ThreadId>),
+        [first, second]: [Option<u64>; 2],
+        thread: Option<ThreadId>,
         sink: &mut Sink<'_>,
     ) {
         let meaning = rule.meaning;
@@ -342,52 +406,39 @@ impl Lttng {
         name_of(thread, OWN_NAME, sink);
         match meaning {
             Means::Switch => {
-                let sides = [(FIRST, NAME), (SECOND, OTHER_NAME)];
-                for (number, name) in sides {
-                    let thread = self.thread(numbers.unsigned(number), sink);
+                for (number, name) in [(first, NAME), (second, OTHER_NAME)] {
+                    let thread = self.thread(number, sink);
                     name_of(thread, name, sink);
                 }
             }
             Means::Wakeup => {
-                let thread = self.thread(numbers.unsigned(FIRST), sink);
+                let thread = self.thread(first, sink);
                 name_of(thread, NAME, sink);
             }
             Means::Name | Means::Exec => {
-                let child = numbers.unsigned(SECOND).or(numbers.unsigned(FIRST));
+                let child = second.or(first);
                 let thread = self.thread(child, sink);
                 name_of(thread, NAME, sink);
             }
             Means::IrqEntry => {
-                let irq = numbers.unsigned(FIRST);
                 let machine = self.spaces.machine;
-                let irq = irq.and_then(|irq| sink.interrupt(machine, InterruptKind::Hard, irq));
+                let irq = first.and_then(|irq| sink.interrupt(machine, InterruptKind::Hard, irq));
                 if let (Some(irq), Some(name)) = (irq, text(NAME)) {
                     name_handler(irq, &name, sink);
                 }
             }
             _ => {}
         }
-        if rule.own_name == Some(Scope::StreamEventContext)
-            && let Some(context) = record.stream_context()
-            && context.len() <= LARGEST_CONTEXT
-            && let Some(name) = text(OWN_NAME)
-        {
-            if self.told.len() <= sink.index {
-                self.told.resize_with(sink.index + 1, Told::default);
-            }
-            if let Some(told) = self.told.get_mut(sink.index) {
-                (told.class, told.thread) = (class, thread);
-                told.context.clear();
-                told.context.extend_from_slice(context);
-                told.name.clear();
-                told.name.push_str(&name);
-            }
-        }
     }
 
-    fn switch(&mut self, record: &kymo_ctf::Event<'_>, numbers: &Numbers<4>, sink: &mut Sink<'_>) {
-        let previous = self.thread(numbers.unsigned(FIRST), sink);
-        let next = self.thread(numbers.unsigned(SECOND), sink);
+    fn switch(
+        &mut self,
+        record: &kymo_ctf::Event<'_>,
+        [first, second]: [Option<u64>; 2],
+        sink: &mut Sink<'_>,
+    ) {
+        let previous = self.thread(first, sink);
+        let next = self.thread(second, sink);
         let cpu = sink.cpu;
         if let Some(place) = cpu.map(|cpu| cpu.0 as usize).filter(|it| *it < MOST_CPUS) {
             if self.running.len() <= place {

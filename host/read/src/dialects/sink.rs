@@ -45,14 +45,26 @@ impl<Id: Copy> Cache<Id> {
         Some(self.last.2)
     }
 
+    /// Where the identity of a key is, if it is there.
+    #[inline(always)]
+    const fn place(space: SpaceId, key: u64) -> usize {
+        /// An odd number near 2^64 divided by the golden ratio (Fibonacci hashing).
+        const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+        let hash = (key ^ (space.0 as u64) << 48).wrapping_mul(SPREAD);
+        (hash >> (u64::BITS - ENTRIES.ilog2())) as usize
+    }
+
+    /// The identity of a key, if it is in the cache.
+    #[inline(always)]
+    fn find(&self, space: SpaceId, key: u64) -> Option<Id> {
+        let entry = self.entries.get(Self::place(space, key))?;
+        ((entry.0, entry.1) == (key, space)).then_some(entry.2)
+    }
+
     /// The identity of a key; `intern` finds it where it is not in the cache.
     #[inline(always)]
     fn get(&mut self, space: SpaceId, key: u64, intern: impl FnOnce() -> Option<Id>) -> Option<Id> {
-        /// An odd number near 2^64 divided by the golden ratio (Fibonacci hashing).
-        const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-        let hash = (key ^ u64::from(space.0) << 48).wrapping_mul(SPREAD);
-        let place = (hash >> (u64::BITS - ENTRIES.ilog2())) as usize;
-        let entry = self.entries.get_mut(place)?;
+        let entry = self.entries.get_mut(Self::place(space, key))?;
         if (entry.0, entry.1) != (key, space) {
             *entry = (key, space, intern()?);
         }
@@ -287,6 +299,12 @@ impl Sink<'_> {
         let identities = &mut *self.identities;
         let functions = &mut self.caches.functions;
         functions.get(space, number, || intern(identities))
+    }
+
+    /// The function that a number stands for, if it was met lately.
+    #[inline(always)]
+    pub(crate) fn known_function(&self, space: SpaceId, number: u64) -> Option<FunctionId> {
+        self.caches.functions.find(space, number)
     }
 
     /// Functions that were met are others from here on: something was mapped over them.

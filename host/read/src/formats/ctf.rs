@@ -140,7 +140,8 @@ pub(crate) fn open_traces(
 ) -> Result<Box<dyn Source>, OpenError> {
     let messages = match messages {
         Some(messages) => messages,
-        None => Messages::merge(traces).map_err(|error| refusal(directory, error))?,
+        None => Messages::merge_by(traces, decoders(options.threads))
+            .map_err(|error| refusal(directory, error))?,
     };
     let mut info = TraceInfo {
         format: "ctf".to_owned(),
@@ -220,6 +221,15 @@ pub(crate) fn open_traces(
         failed: None,
         ended: false,
     }))
+}
+
+/// How many of so many threads decode, that which takes what they decode included: one is left for whoever looks at the
+/// events meanwhile.
+const fn decoders(threads: usize) -> usize {
+    match threads {
+        0 | 1 => 1,
+        more => more - 1,
+    }
 }
 
 /// The machines of which there are traces, by the identity of their clock.
@@ -429,6 +439,10 @@ impl Source for CtfSource {
         &mut self.info
     }
 
+    fn threads(&self) -> usize {
+        self.messages.threads()
+    }
+
     fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
         batch.clear();
         while let Some(event) = batch.spare() {
@@ -439,7 +453,6 @@ impl Source for CtfSource {
                 Ok(more) => self.ended = !more,
                 Err(error) => (self.failed, self.ended) = (Some(error), true),
             }
-            if self.ended {}
         }
         match self.failed.take_if(|_| batch.is_empty()) {
             Some(error) => Err(error),

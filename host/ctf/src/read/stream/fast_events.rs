@@ -17,7 +17,8 @@ const BATCH: usize = 64;
 /// Events of one packet that have been decoded.
 #[derive(Debug)]
 pub(super) struct Batch {
-    records: Box<[EventRecord; BATCH]>,
+    /// Room for them.
+    records: Vec<EventRecord>,
     /// How many there are.
     count: usize,
     /// How many have been given out.
@@ -29,7 +30,7 @@ pub(super) struct Batch {
 impl Batch {
     pub fn new() -> Self {
         Self {
-            records: Box::new([EventRecord::default(); BATCH]),
+            records: vec![EventRecord::default(); BATCH],
             count: 0,
             given: 0,
             latest: i64::MAX,
@@ -74,13 +75,38 @@ impl Batch {
         self.records.get(index)
     }
 
+    /// Takes over all events of another batch that have not been given out, behind its own.
+    pub fn append(&mut self, other: &mut Self) {
+        let events = other.records.get(other.given..other.count).unwrap_or(&[]);
+        self.latest = match self.count {
+            0 => other.latest,
+            _ => self.latest.max(other.latest),
+        };
+        self.records.truncate(self.count);
+        self.records.extend_from_slice(events);
+        self.count = self.records.len();
+        other.given = other.count;
+    }
+
+    /// Forgets all events.
+    pub const fn clear(&mut self) {
+        (self.count, self.given) = (0, 0);
+    }
+
+    /// How many there are.
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
     pub fn records(&self, range: Range<usize>) -> &[EventRecord] {
         self.records.get(range).unwrap_or(&[])
     }
 
     /// Takes in an event that was decoded by itself.
     pub fn hold(&mut self, event: EventRecord) {
-        self.records[0] = event;
+        if let Some(first) = self.records.first_mut() {
+            *first = event;
+        }
         (self.count, self.given, self.latest) = (1, 0, event.time);
     }
 }
@@ -90,7 +116,7 @@ impl StreamReader {
     #[inline(never)]
     pub(super) fn decode_batch(&mut self) -> bool {
         (self.batch.count, self.batch.given) = (0, 0);
-        let stream = self.plan.streams.get(self.packet.stream_class);
+        let stream = self.view.plan.streams.get(self.view.packet.stream_class);
         match stream.and_then(|stream| Some(stream.header_table.as_ref()?.order)) {
             Some(ByteOrder::Little) => self.decode::<true>(),
             Some(ByteOrder::Big) => self.decode::<false>(),
@@ -105,10 +131,10 @@ impl StreamReader {
         } else {
             ByteOrder::Big
         };
-        let stream = self.plan.streams.get(self.packet.stream_class)?;
+        let stream = self.view.plan.streams.get(self.view.packet.stream_class)?;
         let leads: &HeaderTable = stream.header_table.as_ref()?;
-        let (bytes, origin) = self.window.from(self.packet.offset + self.at / 8);
-        let origin = (origin - self.packet.offset) * 8;
+        let (bytes, origin) = self.view.window.from(self.view.packet.offset + self.at / 8);
+        let origin = (origin - self.view.packet.offset) * 8;
         let limit = self
             .content_end
             .min(self.data_end.unwrap_or(u64::MAX))
@@ -119,7 +145,7 @@ impl StreamReader {
             None => 0,
         };
         let mut at = self.at;
-        let (records, mut count) = (&mut *self.batch.records, 0);
+        let (records, mut count) = (self.batch.records.as_mut_slice(), 0);
         let mut seen = ticks;
         for record in records.iter_mut() {
             let start = round_up(at, leads.align);
@@ -174,7 +200,7 @@ impl StreamReader {
             }
             _ => {
                 for record in records {
-                    record.time = unusual(&self.plan.metadata, stream.clock, record.ticks);
+                    record.time = unusual(&self.view.plan.metadata, stream.clock, record.ticks);
                     latest = latest.max(record.time);
                 }
             }

@@ -30,10 +30,11 @@ impl StreamReader {
     /// Starts the packet behind the last one; `false` at the end of the stream.
     pub(super) fn open_packet(&mut self) -> Result<bool, DecodeError> {
         let offset = self
+            .view
             .packet
             .offset
-            .saturating_add(self.packet.size.unwrap_or(0) / 8);
-        self.packet = PacketInfo {
+            .saturating_add(self.view.packet.size.unwrap_or(0) / 8);
+        self.view.packet = PacketInfo {
             offset,
             number: self.packets,
             ..PacketInfo::default()
@@ -41,7 +42,9 @@ impl StreamReader {
         (self.content_end, self.data_end, self.events, self.at) = (u64::MAX, None, 0, 0);
         self.fill(0, 8)?;
         if self.data_end == Some(0) {
-            let missing = offset.saturating_sub(self.window.end()).saturating_mul(8);
+            let missing = offset
+                .saturating_sub(self.view.window.end())
+                .saturating_mul(8);
             // The stream ends in the padding of the packet before.
             return if missing > 0 {
                 Err(self.error(Kind::Truncated { missing }, 0))
@@ -57,14 +60,14 @@ impl StreamReader {
                 Err(Stop::More(upto)) => self.fill(0, upto)?,
             }
         };
-        self.packet.stream_class = stream;
-        self.packet.foreign = foreign;
-        self.packet.stream_instance = roles.stream_instance;
-        self.packet.begin_ticks = roles.begin;
-        self.packet.end_ticks = roles.end;
-        self.packet.seq_num = roles.sequence;
-        self.packet.events_discarded = roles.discarded;
-        self.packet.cpu_id = roles.cpu;
+        self.view.packet.stream_class = stream;
+        self.view.packet.foreign = foreign;
+        self.view.packet.stream_instance = roles.stream_instance;
+        self.view.packet.begin_ticks = roles.begin;
+        self.view.packet.end_ticks = roles.end;
+        self.view.packet.seq_num = roles.sequence;
+        self.view.packet.events_discarded = roles.discarded;
+        self.view.packet.cpu_id = roles.cpu;
         self.set_sizes(roles, end)?;
         self.at = end;
         self.find_gaps();
@@ -74,10 +77,10 @@ impl StreamReader {
 
     /// Decodes the header and context of a packet: the roles in them, the stream class, and where they end.
     fn packet_head(&mut self) -> Result<(Roles, bool, usize, u64), Stop> {
-        let plan: &Plan = &self.plan;
+        let plan: &Plan = &self.view.plan;
         self.clocks.fill(0);
-        let (bytes, first) = self.window.from(self.packet.offset);
-        let origin = (first - self.packet.offset) * 8;
+        let (bytes, first) = self.view.window.from(self.view.packet.offset);
+        let origin = (first - self.view.packet.offset) * 8;
         let mut cursor = Cursor::new(
             bytes,
             origin,
@@ -95,7 +98,7 @@ impl StreamReader {
         if let Some(program) = plan.packet_header {
             let walk = Walk {
                 plan,
-                slots: &self.slots,
+                slots: &self.view.slots,
                 scope: Scope::PacketHeader,
                 empties: Cell::new(0),
             };
@@ -117,19 +120,20 @@ impl StreamReader {
             let found = decode.roles.stream_id.unwrap_or(0);
             return Err(Stop::Fault(Kind::UnknownStream { found }, 0));
         };
-        self.context_start = cursor.at;
+        self.view.context_start = cursor.at;
         if let Some(program) = stream.packet_context {
             let walk = Walk {
                 plan,
-                slots: &self.slots,
+                slots: &self.view.slots,
                 scope: Scope::PacketContext,
                 empties: Cell::new(0),
             };
             walk.node(program.skip, "", &mut cursor, &mut decode)?;
         }
         let length = usize::try_from(cursor.at.div_ceil(8)).unwrap_or(usize::MAX);
-        self.head.clear();
-        self.head
+        self.view.head.clear();
+        self.view
+            .head
             .extend_from_slice(bytes.get(..length).unwrap_or(bytes));
         Ok((decode.roles, decode.foreign, index, cursor.at))
     }
@@ -150,18 +154,18 @@ impl StreamReader {
                 0,
             ));
         }
-        self.packet.size = Some(packet);
-        self.packet.content_size = Some(content);
+        self.view.packet.size = Some(packet);
+        self.view.packet.content_size = Some(content);
         self.content_end = content;
         Ok(())
     }
 
     /// Compares the packet's counters with those of the packet before of the same stream.
     fn find_gaps(&mut self) {
-        let Some(stream) = self.plan.streams.get(self.packet.stream_class) else {
+        let Some(stream) = self.view.plan.streams.get(self.view.packet.stream_class) else {
             return;
         };
-        let packet = &self.packet;
+        let packet = &self.view.packet;
         let now = Previous {
             class: packet.stream_class,
             instance: packet.stream_instance,
@@ -222,6 +226,7 @@ impl StreamReader {
         self.open = false;
         self.mend_end();
         let size = *self
+            .view
             .packet
             .size
             .get_or_insert(self.limit().saturating_add(7) & !7);
@@ -239,14 +244,14 @@ impl StreamReader {
     /// Moves the end that the packet states behind its last event: packets of some tracers end before that (LTTng before
     /// 2.11), or say nothing (0, after a crash). What is lost behind it begins there.
     fn mend_end(&mut self) {
-        let packet = &self.packet;
+        let packet = &self.view.packet;
         let here = (packet.stream_class, packet.stream_instance, packet.cpu_id);
         let mut previous = self.previous.iter_mut();
         let own = previous.find(|it| (it.class, it.instance, it.cpu) == here);
         if let Some(end) = own
             .and_then(|it| it.end.as_mut())
             .filter(|_| self.events > 0)
-            && let Some(clock) = self.plan.streams.get(here.0).and_then(|it| it.clock)
+            && let Some(clock) = self.view.plan.streams.get(here.0).and_then(|it| it.clock)
             && let Some(last) = self.clocks.get(clock.0 as usize)
         {
             // The clock stands where the last event left it.

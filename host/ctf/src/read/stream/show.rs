@@ -6,14 +6,13 @@ use std::cell::Cell;
 use super::super::bits::Cursor;
 use super::super::run_program;
 use super::super::walk::{Sink, Walk};
-use super::{EventRecord, StreamReader};
+use super::{EventRecord, View};
 use crate::metadata::Scope;
 use crate::plan::field_program::Op;
-use crate::plan::header_table::HeaderEntry;
-use crate::plan::picks::Load;
+use crate::plan::header_table::{HeaderEntry, HeaderTable};
 use crate::plan::{IntegerNode, Program};
 
-impl StreamReader {
+impl View {
     /// The programs of a packet's scope, and where it starts.
     pub(in crate::read) fn packet_program(&self, scope: Scope) -> Option<(Program, u64)> {
         match scope {
@@ -85,23 +84,17 @@ impl StreamReader {
         stream.header_table.as_ref()?.get(record.lead)
     }
 
-    /// The bytes of the stream's event context of an event, where it lies the same in all events.
-    #[inline]
-    pub(in crate::read) fn stream_context(&self, record: &EventRecord) -> Option<&[u8]> {
-        // Otherwise padding may depend on where the event begins.
-        self.lead(record).filter(|lead| lead.settled)?;
-        let [start, end, _] = record.parts.starts.map(u64::from);
-        if !(start | end).is_multiple_of(8) {
-            return None;
-        }
+    /// What is known of all events of the packet by their leads.
+    pub(in crate::read) fn leads(&self) -> &[Option<HeaderEntry>] {
+        let stream = self.plan.streams.get(self.packet.stream_class);
+        let table = stream.and_then(|stream| stream.header_table.as_ref());
+        table.map_or(&[], HeaderTable::all)
+    }
+
+    /// Where fields of events are.
+    pub(in crate::read) fn event_place(&self) -> run_program::Place<'_, '_> {
         let (bytes, base) = self.window.held();
-        let event = self
-            .packet
-            .offset
-            .wrapping_sub(base)
-            .wrapping_add(record.start / 8);
-        let within = |at: u64| usize::try_from(event.wrapping_add(at / 8)).ok();
-        bytes.get(within(start)?..within(end)?)
+        self.place(bytes, self.packet.offset.wrapping_sub(base).wrapping_mul(8))
     }
 
     /// Runs a program of a lead of this event, or a part of one, from the operation `first` on.
@@ -147,19 +140,6 @@ impl StreamReader {
         let (bytes, base) = self.window.held();
         let place = self.place(bytes, self.packet.offset.wrapping_sub(base).wrapping_mul(8));
         place.numbers(ops, record.start, taken)
-    }
-
-    /// Gives each of these numbers of an event to `taken`.
-    #[inline(always)]
-    pub(in crate::read) fn load(
-        &self,
-        record: &EventRecord,
-        loads: &[Load],
-        taken: &mut impl FnMut(&Load, u64),
-    ) -> Option<()> {
-        let (bytes, base) = self.window.held();
-        let place = self.place(bytes, self.packet.offset.wrapping_sub(base).wrapping_mul(8));
-        place.load_all(loads, record.start, taken)
     }
 
     /// Shows all that follows an event's header, of one without a lead, if there is a program for that.

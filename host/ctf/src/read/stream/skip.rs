@@ -65,7 +65,12 @@ impl StreamReader {
         let Some(error) = self.error.take() else {
             return Ok(None);
         };
-        let from = self.packet.offset.saturating_mul(8).saturating_add(self.at);
+        let from = self
+            .view
+            .packet
+            .offset
+            .saturating_mul(8)
+            .saturating_add(self.at);
         let (to, resume) = match error.kind {
             // All of a stream is of another trace, if its first packet is.
             Kind::ForeignUuid if error.packet == 0 => (None, Resume::End),
@@ -78,7 +83,7 @@ impl StreamReader {
             self.announce = false;
             self.gaps = [None; 2];
             self.pending = None;
-            (self.packet.offset, self.packet.size) = (to, Some(0));
+            (self.view.packet.offset, self.view.packet.size) = (to, Some(0));
         }
         Ok(Some(Skipped {
             error,
@@ -91,9 +96,9 @@ impl StreamReader {
 
     /// The place of the packet behind the damaged one, of which the bytes up to `given` have been used.
     fn next_packet(&mut self, given: u64) -> Result<(Option<u64>, Resume), DecodeError> {
-        let start = self.packet.offset;
+        let start = self.view.packet.offset;
         let magic = self.magic();
-        if let Some(size) = self.packet.size.filter(|size| *size > 0) {
+        if let Some(size) = self.view.packet.size.filter(|size| *size > 0) {
             let next = start.saturating_add(size / 8);
             match self.hold(given, next.saturating_add(4))? {
                 // It cannot be held to look back into it, so take its word.
@@ -102,7 +107,7 @@ impl StreamReader {
                     return Ok((Some(next), Resume::PacketSize));
                 }
                 // The stream ends with the packet, or says that it does and something else.
-                Some(false) if self.window.end() >= next => {
+                Some(false) if self.view.window.end() >= next => {
                     return Ok((Some(next), Resume::PacketSize));
                 }
                 Some(_) => {}
@@ -114,7 +119,7 @@ impl StreamReader {
         let mut at = given.max(start.saturating_add(1));
         loop {
             let more = self.hold(at, at.saturating_add(STEP))?;
-            let (bytes, first) = self.window.from(at);
+            let (bytes, first) = self.view.window.from(at);
             if let Some(index) = bytes.windows(4).position(|four| four == magic) {
                 return Ok((Some(first + index as u64), Resume::Magic));
             }
@@ -129,7 +134,7 @@ impl StreamReader {
     /// Gets the bytes of the stream from `keep` to `upto` into memory: whether the stream has them; `None` if they are too
     /// many.
     fn hold(&mut self, keep: u64, upto: u64) -> Result<Option<bool>, DecodeError> {
-        match self.window.fill(keep, upto) {
+        match self.view.window.fill(keep, upto) {
             Ok(all) => Ok(Some(all)),
             Err(Shortage::TooLarge(_)) => Ok(None),
             Err(Shortage::Io(kind)) => Err(self.error(Kind::Io(kind), 0)),
@@ -137,13 +142,14 @@ impl StreamReader {
     }
 
     fn stands_at(&self, place: u64, magic: [u8; 4]) -> bool {
-        let (bytes, first) = self.window.from(place);
+        let (bytes, first) = self.view.window.from(place);
         first == place && bytes.starts_with(&magic)
     }
 
     /// The bytes with which every packet begins, if the metadata says so.
     fn magic(&self) -> Option<[u8; 4]> {
         let first = self
+            .view
             .plan
             .metadata()
             .packet_header

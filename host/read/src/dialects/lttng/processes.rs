@@ -11,10 +11,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use kymo_ctf::{Numbers, Projection, Run, Trace};
+use kymo_ctf::{Projection, Run, Trace};
 use kymo_event::{Addr, Identities, Mapping, Space, SpaceId, SpaceKind, Time};
 
-use super::{FIRST, Lttng, Means, NAME, PID, Rule, SECOND, of_class};
+use super::{FIRST, Lttng, Means, NAME, PID, Rule, SECOND};
 
 /// What tells of a file that a process has loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,15 +152,15 @@ impl<'a> File<'a> {
     /// The file that a record tells of; `None` if it lacks a field.
     pub(super) fn of(
         record: &kymo_ctf::Event<'a>,
-        numbers: &Numbers<4>,
+        [start, bytes]: [Option<u64>; 2],
         texts: &'a Projection,
     ) -> Option<Self> {
         let mut values = [None; 3];
         record.project(texts, &mut values);
         let path = values[NAME].as_ref()?.text()?;
         Some(Self {
-            start: Addr(numbers.unsigned(FIRST)?),
-            bytes: numbers.unsigned(SECOND)?,
+            start: Addr(start?),
+            bytes: bytes?,
             path,
         })
     }
@@ -181,7 +181,7 @@ impl Lttng {
         identities: &mut Identities,
     ) -> Option<Addr> {
         let tells = |rule: &Rule| rule.meaning == Means::Object(Object::Known);
-        if !self.processes.has_calls || !self.rules.iter().flatten().any(tells) {
+        if !self.processes.has_calls || !self.rules.iter().any(|rules| rules.iter().any(tells)) {
             return None;
         }
         let mut base = None;
@@ -194,16 +194,18 @@ impl Lttng {
             let Run::Events(events) = run else { continue };
             records += events.len();
             let class = events.packet().info().stream_class;
+            let rules = self.rules.get(class).cloned().unwrap_or_default();
             for record in events {
-                if !of_class(&self.rules, class, &record).is_some_and(tells) {
+                if !rules.get(record.class_index()).is_some_and(tells) {
                     continue;
                 }
-                let numbers = record.numbers::<4>(&self.numbers);
-                let Some(file) = File::of(&record, &numbers, &self.texts) else {
+                let numbers = record.numbers::<2>(&self.numbers);
+                let numbers = [FIRST, SECOND].map(|place| numbers.unsigned(place));
+                let Some(file) = File::of(&record, numbers, &self.texts) else {
                     continue;
                 };
                 base = base.or(file.is_program().then_some(file.start));
-                let process = numbers.unsigned(PID);
+                let process = record.numbers::<2>(&self.places).unsigned(PID);
                 let known = Object::Known;
                 self.processes.load(known, process, None, &file, identities);
             }

@@ -1,5 +1,7 @@
 //! What the events of each class are, by their names and fields: decided once, when a trace is opened.
 
+use std::sync::Arc;
+
 use kymo_ctf::metadata::{EventClass, Metadata, Scope};
 use kymo_event::InterruptKind;
 
@@ -13,6 +15,8 @@ pub(super) struct Rule {
     pub(super) own_name: Option<Scope>,
     /// Whether the payload has names.
     pub(super) has_names: bool,
+    /// Whether the stream's event context alone tells thread, process and name: as long as it stays the same, so do they.
+    pub(super) by_context: bool,
 }
 
 impl Rule {
@@ -21,11 +25,12 @@ impl Rule {
         meaning: Means::Other,
         own_name: None,
         has_names: false,
+        by_context: false,
     };
 }
 
 /// The rules of all event classes, by stream class and place in it, with the system calls that they name.
-pub(super) fn of(metadata: &Metadata) -> (Vec<Vec<Rule>>, Vec<String>) {
+pub(super) fn of(metadata: &Metadata) -> (Vec<Arc<[Rule]>>, Vec<String>) {
     let mut calls = Vec::new();
     let streams = metadata.streams.iter().enumerate();
     let rules = streams.map(|(number, stream)| {
@@ -34,11 +39,17 @@ pub(super) fn of(metadata: &Metadata) -> (Vec<Vec<Rule>>, Vec<String>) {
         let events = stream.events.iter().enumerate();
         let rule = |(place, class): (usize, &EventClass)| {
             let meaning = meaning(class, old, &mut calls);
-            let own_name = context(metadata, (number, place), &NAMES);
+            let scope = |names: &[&'static str]| {
+                let found = context(metadata, (number, place), names);
+                found.map(|(scope, _)| scope)
+            };
+            let [tid, pid, own_name] = [&TIDS[..], &PIDS[..], &NAMES[..]].map(scope);
+            let is_outer = |it: Option<Scope>| it.is_none_or(|it| it == Scope::StreamEventContext);
             let is_object = matches!(meaning, Means::Object(_));
             Rule {
-                own_name: own_name.map(|(scope, _)| scope),
                 has_names: !is_object && meaning.texts(class) != [""; 2],
+                by_context: tid.is_some() && [tid, pid, own_name].into_iter().all(is_outer),
+                own_name,
                 meaning,
             }
         };

@@ -1,0 +1,201 @@
+//! What a stream tells, decoded ahead and handed to another thread.
+//!
+//! A frame is what [`StreamReader`] would show next, with a copy of the bytes that it is shown from: so the reader can go on
+//! while somebody looks at it.
+
+use super::super::event::{Event, Events, Packet};
+use super::super::window::Window;
+use super::fast_events::Batch;
+use super::{Message, NO_ENTRY, Run, Skipped, Step, StreamReader, View};
+use crate::error::DecodeError;
+use crate::plan::field_program::NEAR;
+
+/// Bytes behind an event at which fields are looked for in one go.
+const BEHIND: u64 = NEAR as u64 + 8;
+
+/// Some events of a packet, or one thing that is no event.
+#[derive(Debug)]
+pub(in crate::read) struct Frame {
+    view: View,
+    batch: Batch,
+    /// The number in the packet of the next event.
+    next: u64,
+    /// What is no event, with its time.
+    other: Option<(i64, Other)>,
+}
+
+/// What a stream tells that is no event.
+#[derive(Debug)]
+enum Other {
+    Step(Step),
+    /// Damage, and what was left out to go on behind it.
+    Damage(DecodeError, Result<Option<Skipped>, DecodeError>),
+}
+
+/// What comes next in a [`Frame`].
+pub(in crate::read) enum Next {
+    /// Something of this time.
+    Time(i64),
+    /// Damage, which is told only once.
+    Damage(DecodeError, Result<Option<Skipped>, DecodeError>),
+    /// All has been given out.
+    Nothing,
+}
+
+impl Frame {
+    /// What comes next.
+    pub(in crate::read) fn next(&mut self) -> Next {
+        if let Some(time) = self.batch.next_time() {
+            return Next::Time(time);
+        }
+        match self.other.take() {
+            Some((_, Other::Damage(error, skipped))) => Next::Damage(error, skipped),
+            Some((time, other)) => {
+                self.other = Some((time, other));
+                Next::Time(time)
+            }
+            None => Next::Nothing,
+        }
+    }
+
+    /// The time of the next event.
+    #[inline(always)]
+    pub(in crate::read) fn next_time(&self) -> Option<i64> {
+        self.batch.next_time()
+    }
+
+    /// As [`StreamReader::take`].
+    pub(in crate::read) fn take(&mut self, limit: i64) -> Option<Run<'_>> {
+        let Some(range) = self.batch.take(limit) else {
+            return match self.other.take()?.1 {
+                Other::Step(Step::Packet) => Some(Run::Packet(Packet { view: &self.view })),
+                Other::Step(Step::Gap(gap)) => Some(Run::Gap(gap)),
+                Other::Damage(..) => None,
+            };
+        };
+        let first = self.next;
+        self.next += range.len() as u64;
+        Some(Run::Events(Events::new(
+            &self.view,
+            self.batch.records(range),
+            first,
+        )))
+    }
+
+    /// As [`StreamReader::take_one`].
+    pub(in crate::read) fn take_one(&mut self) -> Option<Message<'_>> {
+        let Some(index) = self.batch.take_one() else {
+            return match self.take(i64::MIN)? {
+                Run::Packet(packet) => Some(Message::Packet(packet)),
+                Run::Gap(gap) => Some(Message::Gap(gap)),
+                Run::Events(_) => None,
+            };
+        };
+        self.next += 1;
+        let record = self.batch.record(index)?;
+        Some(Message::Event(Event::new(
+            &self.view,
+            record,
+            self.next - 1,
+        )))
+    }
+}
+
+/// Frames that follow each other.
+#[derive(Debug, Default)]
+pub(in crate::read) struct Frames {
+    /// Those in use, and behind them some that can be used again.
+    frames: Vec<Frame>,
+    used: usize,
+}
+
+impl Frames {
+    pub(in crate::read) const fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    pub(in crate::read) const fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// The frame in this place.
+    #[inline(always)]
+    pub(in crate::read) fn get_mut(&mut self, index: usize) -> Option<&mut Frame> {
+        self.frames.get_mut(..self.used)?.get_mut(index)
+    }
+
+    #[inline(always)]
+    pub(in crate::read) fn get(&self, index: usize) -> Option<&Frame> {
+        self.frames.get(..self.used)?.get(index)
+    }
+
+    /// Takes in what comes next in a stream, until it holds so many bytes; `false` at the end of the stream.
+    pub(in crate::read) fn fill(&mut self, reader: &mut StreamReader, bytes: usize) -> bool {
+        let mut held = 0;
+        while held < bytes {
+            if self.used == self.frames.len() {
+                self.frames.push(Frame {
+                    view: View::new(reader.view.plan.clone(), Window::elsewhere()),
+                    batch: Batch::new(),
+                    next: 0,
+                    other: None,
+                });
+            }
+            let Some(frame) = self.frames.get_mut(self.used) else {
+                return false;
+            };
+            match reader.decode_frame(frame, bytes - held) {
+                Some(more) => held += more,
+                None => return false,
+            }
+            self.used += 1;
+        }
+        true
+    }
+}
+
+impl StreamReader {
+    /// Decodes what comes next into a frame: how many bytes that takes, about `most` at most; `None` at the end.
+    fn decode_frame(&mut self, frame: &mut Frame, most: usize) -> Option<usize> {
+        let Frame {
+            view,
+            batch,
+            next,
+            other,
+        } = frame;
+        batch.clear();
+        *next = self.events;
+        let time = match self.find_next() {
+            Ok(time) => time?,
+            Err(error) => {
+                *other = Some((super::NO_TIME, Other::Damage(error, self.skip())));
+                return Some(size_of::<Frame>());
+            }
+        };
+        if let Some(step) = self.pending.take() {
+            *other = Some((time, Other::Step(step)));
+            view.show_packet(&self.view, 0, 0);
+            return Some(size_of::<Frame>() + self.view.head.len());
+        }
+        *other = None;
+        let first = self.batch.record(0).map_or(0, |record| record.start / 8);
+        // Of an event that the walk decodes, other fields may depend on what it found: it stays alone.
+        let is_alone = self
+            .batch
+            .record(0)
+            .is_none_or(|record| record.lead == NO_ENTRY);
+        let most = most / size_of::<super::EventRecord>();
+        loop {
+            self.events += self.batch.len() as u64;
+            batch.append(&mut self.batch);
+            // What is in memory goes on with it.
+            if is_alone || batch.len() >= most || !self.decode_batch() {
+                break;
+            }
+        }
+        let length = (self.at.div_ceil(8) - first).saturating_add(BEHIND);
+        view.show_packet(&self.view, self.view.packet.offset + first, length);
+        let records = batch.len() * size_of::<super::EventRecord>();
+        Some(size_of::<Frame>() + records + view.window.held().0.len())
+    }
+}
