@@ -16,6 +16,10 @@ use crate::clock_repair::{ClockRepair, ClockRepairCounts, recorded};
 use crate::compensation::Compensation;
 use crate::selection::{Chooser, Chosen, Selection};
 
+mod ahead;
+
+pub use ahead::{Feeder, Steps};
+
 /// What to make of a trace.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -29,6 +33,19 @@ pub struct Options {
     pub compensate: bool,
     /// Whether to move back what was recorded while a clock was ahead.
     pub repair_clock: bool,
+    /// The steps, where another thread makes them: then nothing is rebuilt here, and the replay has to be a
+    /// [whole](Self::is_whole) one.
+    pub steps: Option<Steps>,
+}
+
+impl Options {
+    /// Whether all of a trace is replayed as it was recorded: such a replay has nothing to do but to rebuild calls.
+    pub fn is_whole(&self, info: &TraceInfo) -> bool {
+        self.window == Window::default()
+            && self.selection.is_everything()
+            && !self.compensate
+            && !(self.repair_clock && info.steps_back)
+    }
 }
 
 impl Default for Options {
@@ -40,6 +57,7 @@ impl Default for Options {
             selection: Selection::default(),
             compensate: false,
             repair_clock: true,
+            steps: None,
         }
     }
 }
@@ -118,6 +136,8 @@ impl<O: Observer> calls::Observer for From<'_, O> {
 #[derive(Debug)]
 pub struct Replay {
     calls: Calls,
+    /// What rebuilds them, if it is another thread.
+    steps: Option<Steps>,
     window: Window,
     stage: Stage,
     repair: Option<ClockRepair>,
@@ -147,10 +167,12 @@ impl Replay {
             selection,
             compensate,
             repair_clock,
+            steps,
         } = options;
         let compensation = compensate.then(|| Compensation::new(info)).flatten();
         Self {
             calls: Calls::new(info, calls),
+            steps,
             window,
             stage: match window.begin {
                 Time(i64::MIN) => Stage::Within,
@@ -179,6 +201,10 @@ impl Replay {
     /// [`batch`](Self::batch) for an [`Observer`].
     #[inline]
     pub fn batch_to(&mut self, info: &TraceInfo, batch: &Batch, out: &mut impl Observer) -> bool {
+        if let Some(steps) = &self.steps {
+            steps.batch_to(batch, out);
+            return true;
+        }
         if self.repair.is_none() {
             return self.take(info, batch, out);
         }
@@ -319,6 +345,12 @@ impl Replay {
 
     /// [`finish`](Self::finish) for an [`Observer`].
     pub fn finish_to(&mut self, info: &TraceInfo, out: &mut impl Observer) {
+        if let Some(steps) = self.steps.take() {
+            if let Some(calls) = steps.finish_to(out) {
+                self.calls = calls;
+            }
+            return;
+        }
         if let Some(repair) = &mut self.repair {
             let mut rest = Batch::default();
             repair.finish(&mut rest);

@@ -54,7 +54,8 @@ pub struct Cli {
     )]
     pub verbose: bool,
 
-    /// How many threads may work on a saved trace. Without this, as many as there are processors.
+    /// How many threads may work on a saved trace. Without this, one more than there are processors, or one where
+    /// there is one processor.
     #[arg(
         long,
         global = true,

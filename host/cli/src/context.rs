@@ -60,10 +60,8 @@ impl Context {
 
     /// How many threads may work on a trace.
     pub fn threads(&self) -> usize {
-        self.threads.map_or_else(
-            || std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
-            NonZeroUsize::get,
-        )
+        self.threads
+            .map_or_else(kymo_read::default_threads, NonZeroUsize::get)
     }
 
     /// Lets so many threads work on a trace.
@@ -73,14 +71,11 @@ impl Context {
 
     /// How to read a trace of which so much is to be known.
     pub fn open_options(&self, wanted: Wanted) -> OpenOptions {
-        let mut options = OpenOptions {
+        OpenOptions {
             wanted,
+            threads: self.threads(),
             ..OpenOptions::default()
-        };
-        if let Some(threads) = self.threads {
-            options.threads = threads.get();
         }
-        options
     }
 
     /// Where remarks go.

@@ -6,6 +6,7 @@
 
 mod images;
 mod remarks;
+mod replaying;
 mod symbols;
 
 use std::io;

@@ -140,7 +140,40 @@ fn without_depth(end: &End) -> End {
     End { depth: 0, ..*end }
 }
 
+/// What a replay of a trace shows, three events at a time; `elsewhere`: it takes steps that were made before.
+fn shown(events: &[Event], elsewhere: bool) -> (Vec<String>, Counts) {
+    let (info, symbols) = (info(), Arc::default());
+    let mut options = Options::default();
+    let replay = |options: &Options| Replay::new(&info, &symbols, options.clone());
+    let feeder = elsewhere.then(|| Feeder::new(replay(&options)));
+    options.steps = feeder.as_ref().map(Feeder::steps);
+    let (mut feeder, mut replay) = (feeder, replay(&options));
+    let mut lines = Vec::new();
+    let mut each =
+        |origin: Option<Origin>, step: Step<'_>| lines.push(format!("{origin:?} {step:?}"));
+    for events in events.chunks(3) {
+        let batch: Batch = events.iter().cloned().collect();
+        if let Some(feeder) = &mut feeder {
+            feeder.batch(&info, &batch);
+        }
+        assert!(replay.batch(&info, &batch, &mut each));
+    }
+    if let Some(feeder) = feeder {
+        feeder.finish(&info);
+    }
+    replay.finish(&info, &mut each);
+    (lines, *replay.counts())
+}
+
 proptest! {
+    #[test]
+    fn steps_made_elsewhere_are_the_same(
+        actions in prop::collection::vec((any::<u8>(), any::<u8>(), any::<u8>()), 0..60)
+    ) {
+        let events = trace(&actions);
+        prop_assert_eq!(shown(&events, true), shown(&events, false));
+    }
+
     #[test]
     fn windows_add_up_to_the_whole(
         actions in prop::collection::vec((any::<u8>(), any::<u8>(), 0u8..20), 1..200),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use kymo_analysis::replay;
 use kymo_event::Bound;
-use kymo_export::{Destination, Export, ExportError, Format, Formats, Options, Shape};
+use kymo_export::{Destination, Export, ExportError, Format, Formats, Options, Shape, Takes};
 
 use crate::args::{InputArgs, SymbolArgs};
 use crate::context::Context;
@@ -163,10 +163,12 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let part = args
         .filter
         .part(&args.input, &args.symbols, &mut trace, context);
-    let written = part.and_then(|part| {
-        options.replay = part.replay();
-        write(&mut trace, &part, format, output, &options, context)
-    });
+    let part = part.map_err(|report| trace.kept(report))?;
+    options.replay = part.replay();
+    if format.takes == Takes::Calls {
+        trace = trace.replay_ahead(&mut options.replay, context);
+    }
+    let written = write(&mut trace, &part, format, output, &options, context);
     written.map_err(|report| trace.kept(report))?;
     let unit = trace.info().unit;
     if !unit.is_time() {

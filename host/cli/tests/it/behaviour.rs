@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use kymo_fixtures::captures;
 use kymo_fixtures::recorder::{CORTEX_M, Encoder, Op, identity};
 use serde_json::Value;
 
@@ -198,26 +199,84 @@ fn large(directory: &Path) -> PathBuf {
     path
 }
 
+/// The files of an export, or the one file that it is.
+fn files(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    if path.is_file() {
+        return vec![(path.to_owned(), fs::read(path).unwrap())];
+    }
+    let entries = fs::read_dir(path).into_iter().flatten();
+    let mut all: Vec<_> = entries.flat_map(|it| files(&it.unwrap().path())).collect();
+    all.sort();
+    all
+}
+
 #[test]
 fn any_number_of_threads_gives_the_same() {
+    const VIEWS: [&[&str]; 7] = [
+        &["report"],
+        &["show"],
+        &["show", "--events"],
+        &["show", "--format", "json"],
+        &["info", "--format", "json"],
+        &["calls"],
+        &["graph"],
+    ];
     let place = tempfile::tempdir().unwrap();
     let large = large(place.path());
     let ctf = place.path().join("ctf");
     let [large, ctf] = [&large, &ctf].map(|path| path.to_str().expect("UTF-8"));
     let exported = run(&["export", "--to", "ctf", large, "-o", ctf]);
     assert!(exported.status.success(), "{exported:?}");
-    for input in [large, ctf, "processors.kymo", "damaged.kymo"] {
-        for arguments in [
-            &["report"][..],
-            &["show"],
-            &["info"],
-            &["export", "--to", "perfetto"],
-        ] {
+    let small = INPUTS.map(|(input, _)| input.to_owned());
+    let folder = captures::ctf();
+    let others = [
+        "lttng-recorded/lttng213-ctf1-cyg/trace",
+        "babeltrace/ctf1-deterministic-ordering-a-corrupted",
+    ];
+    let others = folder
+        .iter()
+        .flat_map(|folder| others.map(|name| folder.join(name)));
+    let others = others
+        .filter(|path| path.exists())
+        .map(|path| path.to_str().unwrap().to_owned());
+    for input in small
+        .into_iter()
+        .chain(others)
+        .chain([large, ctf].map(str::to_owned))
+    {
+        let input = input.as_str();
+        for arguments in VIEWS {
             let with = |threads| run(&[arguments, &["--threads", threads, input]].concat());
             let one = with("1");
-            assert!(!one.stdout.is_empty(), "{arguments:?} {input}: {one:?}");
-            for threads in ["2", "5"] {
+            for threads in ["2", "4"] {
                 assert_eq!(with(threads), one, "{arguments:?} {input} {threads}");
+            }
+        }
+        for format in [
+            "perfetto",
+            "trace-event",
+            "folded",
+            "flamegraph",
+            "csv",
+            "json",
+            "ctf",
+            "ctf2",
+            "lttng",
+        ] {
+            let out = place.path().join("out");
+            let with = |threads| {
+                let to = out.to_str().unwrap();
+                let options = ["export", "--to", format, "-o", to, "--threads", threads];
+                let ran = run(&[&options[..], &[input]].concat());
+                let written = files(&out);
+                let _ = fs::remove_file(&out).or_else(|_| fs::remove_dir_all(&out));
+                (ran, written)
+            };
+            let (one, written) = with("1");
+            for threads in ["2", "4"] {
+                let (ran, found) = with(threads);
+                assert_eq!(ran, one, "{format} {input} {threads}");
+                assert!(found == written, "{format} {input} {threads}");
             }
         }
     }
