@@ -1,11 +1,12 @@
 //! `kymo show`: the trace as text, or as JSON Lines for programs.
 
+use std::io;
 use std::process::ExitCode;
 use std::rc::Rc;
 
 use clap::ValueEnum;
 use kymo_analysis::calls::{self, Callee, Calls, End, How, Step, TrackId, TrackInfo, TrackKind};
-use kymo_analysis::replay::{Options, Replay};
+use kymo_analysis::replay::{Observer, Options, Origin, Replay};
 use kymo_event::{Cpu, Duration, Event, EventKind, Gap, Identities, ThreadId, Wanted};
 use kymo_export::json::Object;
 
@@ -302,28 +303,17 @@ fn tree(
             return Ok(more(true));
         };
         span.meet(info, batch);
-        let mut written = Ok(());
-        let goes_on = replay.batch(info, batch, &mut |origin, step| {
-            whole += self_time(&step);
-            calls += u64::from(matches!(step, Step::End(_)));
-            if written.is_ok() {
-                written = tree.step(&info.identities, origin, &step);
-            }
-        });
-        written?;
+        let mut drawing = Drawing::new(&mut tree, &info.identities);
+        let goes_on = replay.batch_to(info, batch, &mut drawing);
+        drawing.written?;
+        (whole, calls) = (whole + drawing.whole, calls + drawing.calls);
         Ok(more(goes_on))
     });
     // What was read before a failure is shown to its end.
-    let mut written = Ok(());
-    let identities = &trace.info().identities;
-    replay.finish(trace.info(), &mut |origin, step| {
-        whole += self_time(&step);
-        calls += u64::from(matches!(step, Step::End(_)));
-        if written.is_ok() {
-            written = tree.step(identities, origin, &step);
-        }
-    });
-    written?;
+    let mut drawing = Drawing::new(&mut tree, &trace.info().identities);
+    replay.finish_to(trace.info(), &mut drawing);
+    drawing.written?;
+    (whole, calls) = (whole + drawing.whole, calls + drawing.calls);
     tree.finish()?;
     if let Some(compensation) = replay.compensation() {
         let below_zero = compensation.below_zero();
@@ -339,6 +329,40 @@ fn tree(
     }
     remark_replay(&replay, span, context);
     read
+}
+
+/// A tree that takes steps, and what they add up to.
+struct Drawing<'t, 'o> {
+    tree: &'t mut Tree<'o>,
+    identities: &'t Identities,
+    /// The first failure of writing.
+    written: io::Result<()>,
+    /// The time of calls, and how many there are.
+    whole: Duration,
+    calls: u64,
+}
+
+impl<'t, 'o> Drawing<'t, 'o> {
+    const fn new(tree: &'t mut Tree<'o>, identities: &'t Identities) -> Self {
+        Self {
+            tree,
+            identities,
+            written: Ok(()),
+            whole: Duration(0),
+            calls: 0,
+        }
+    }
+}
+
+impl Observer for Drawing<'_, '_> {
+    #[inline(always)]
+    fn step(&mut self, origin: Option<Origin>, step: Step<'_>) {
+        self.whole += self_time(&step);
+        self.calls += u64::from(matches!(step, Step::End(_)));
+        if self.written.is_ok() {
+            self.written = self.tree.step(self.identities, origin, &step);
+        }
+    }
 }
 
 /// The time that a step tells of a call without its callees.

@@ -42,9 +42,9 @@ use super::duration::WIDTH;
 use super::palette::{Palette, paint};
 use super::times::Times;
 use crate::names::Names;
-use actors::Actors;
+use actors::{Actors, columns};
 use comment::{remark, remark_event};
-use line::Line;
+use line::{Line, OPENING};
 use queue::Queue;
 
 /// How to show a trace.
@@ -87,7 +87,7 @@ pub struct Tree<'a> {
 
 /// How the name of a function is written: escaped and painted once, for all lines that have it.
 struct Written {
-    /// Where it is called: `f()`.
+    /// Where it is called: `f() {`.
     call: String,
     /// At the end of a block: `} /* f */`.
     end: String,
@@ -153,6 +153,7 @@ impl<'a> Tree<'a> {
     ///
     /// # Errors
     /// Those of writing.
+    #[inline(always)]
     pub fn step(
         &mut self,
         identities: &Identities,
@@ -233,7 +234,6 @@ impl<'a> Tree<'a> {
         };
         let mut line = self.line(place);
         self.callee(&mut line, begin.callee, begin.track, identities);
-        line.open();
         self.queue.hold(stream, begin.call, line);
         self.drain()
     }
@@ -452,22 +452,15 @@ impl<'a> Tree<'a> {
     fn line(&mut self, place: Place) -> Line {
         let spare = self.spare.pop().unwrap_or_default();
         let mut line = Line::new(spare, self.recorded(place.time), &self.options.times);
-        if self.cpus {
-            match place.cpu {
-                Some(cpu) => line.processor(cpu.0),
-                None => {
-                    line.push("    -");
-                }
+        let cpu = self.cpus.then_some(place.cpu);
+        match place.track.and_then(|track| self.actors.get_mut(track)) {
+            Some(actor) => line.columns(actor.columns(cpu)),
+            None => {
+                let blank = " ".repeat(self.actors.width());
+                line.columns(&columns(cpu, &blank));
             }
         }
-        line.push("  ");
-        match place.track.and_then(|track| self.actors.get(track)) {
-            Some(actor) => {
-                line.push(&actor.cell);
-            }
-            None => line.spaces(self.actors.width()),
-        }
-        line.push("  | ").indent(place.indent);
+        line.indent(place.indent);
         line
     }
 
@@ -479,7 +472,7 @@ impl<'a> Tree<'a> {
         self.actors.cpu(track, stream)
     }
 
-    /// A callee as it is called: `f()`, `==> SysTick (irq 15)`.
+    /// A callee as it is called: `f() {`, `==> SysTick (irq 15) {`.
     fn callee(&mut self, line: &mut Line, callee: Callee, track: TrackId, identities: &Identities) {
         match callee {
             Callee::Function(id) => {
@@ -493,9 +486,11 @@ impl<'a> Tree<'a> {
                 if *name != number {
                     line.push(&format!(" ({number})"));
                 }
+                line.push(OPENING);
             }
             Callee::Unknown => {
-                line.paint(self.palette.function, UNKNOWN).push("()");
+                let function = self.palette.function;
+                line.paint(function, UNKNOWN).push("()").push(OPENING);
             }
         }
     }
@@ -516,6 +511,7 @@ impl<'a> Tree<'a> {
             if !name.ends_with(')') {
                 call.push_str("()");
             }
+            call.push_str(OPENING);
             paint(&mut end, dim, &format!("/* {name} */"));
             Written { call, end }
         })

@@ -5,6 +5,8 @@ use anstyle::Style;
 use kymo_analysis::calls::{TrackId, TrackInfo, TrackKind};
 use kymo_event::{Cpu, Identities, StreamId, TraceInfo};
 
+use super::line::{BLANK, GAP};
+use crate::render::duration::push_padded;
 use crate::render::palette::paint;
 use crate::render::threads::{ThreadNames, cell};
 
@@ -21,12 +23,43 @@ pub struct Actor {
     /// What to call it, unlike any other.
     pub name: String,
     /// The name cut or filled up to the width of the column, as it is written.
-    pub cell: String,
+    cell: String,
+    /// The columns of its lines, and for which processor they are.
+    columns: Option<(Option<Option<Cpu>>, String)>,
     cpu: Option<Cpu>,
     /// Where it acted last.
     stream: StreamId,
     /// For an interrupt that is active: what it interrupts.
     interrupts: Option<TrackId>,
+}
+
+impl Actor {
+    /// The columns of a line of it, put together once for all lines on a processor; see [`columns`].
+    #[inline]
+    pub fn columns(&mut self, cpu: Option<Option<Cpu>>) -> &str {
+        if self.columns.as_ref().is_none_or(|(of, _)| *of != cpu) {
+            self.columns = Some((cpu, columns(cpu, &self.cell)));
+        }
+        self.columns.as_ref().map_or("", |(_, columns)| columns)
+    }
+}
+
+/// The columns of a line behind its time, with no duration: the processor if there is a column for that, and who acts
+/// there, as `cell` has it.
+pub fn columns(cpu: Option<Option<Cpu>>, cell: &str) -> String {
+    let mut columns = format!("{GAP}{BLANK}");
+    match cpu {
+        Some(Some(cpu)) => {
+            columns.push_str("  ");
+            push_padded(&mut columns, cpu.0.into(), 3);
+        }
+        Some(None) => columns.push_str("    -"),
+        None => {}
+    }
+    for part in ["  ", cell, "  | "] {
+        columns.push_str(part);
+    }
+    columns
 }
 
 /// All tracks, and what is running.
@@ -93,6 +126,7 @@ impl Actors {
             Some(actor) => {
                 actor.name = name;
                 actor.cell = cell;
+                actor.columns = None;
             }
             unknown => {
                 *unknown = Some(Actor {
@@ -100,6 +134,7 @@ impl Actors {
                     base: 0,
                     name,
                     cell,
+                    columns: None,
                     cpu: info.cpu,
                     stream: info.stream,
                     interrupts: None,

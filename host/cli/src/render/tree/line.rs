@@ -3,7 +3,7 @@
 use anstyle::Style;
 use kymo_event::{Duration, Time};
 
-use crate::render::duration::{Human, WIDTH, push_padded};
+use crate::render::duration::{Human, WIDTH};
 use crate::render::palette::{paint, paint_with};
 use crate::render::times::Times;
 
@@ -16,18 +16,22 @@ pub struct Line {
     duration: usize,
 }
 
-/// The column of durations with nothing in it.
-const BLANK: &[u8; WIDTH + 1] = b"           ";
+/// What stands between a time and a duration.
+pub const GAP: &str = "  ";
+
+/// The column of durations with nothing in it: one more for the mark.
+pub const BLANK: &str = "           ";
+const _: () = assert!(BLANK.len() == WIDTH + 1);
 
 /// What stands behind a call that opens a block.
-const OPENING: &[u8] = b" {";
+pub const OPENING: &str = " {";
 /// Behind one that is a line.
 const LEAF: &str = ";";
 /// Behind one that is a line although it called others, which are not shown.
 const FOLDED: &str = " { ... }";
 
 impl Line {
-    /// A line with a time, and nothing in the column of durations.
+    /// A line with a time alone.
     ///
     /// `text` is a line that has been written, whose room serves again.
     pub fn new(mut text: Vec<u8>, time: Time, times: &Times) -> Self {
@@ -40,10 +44,14 @@ impl Line {
                 text.extend_from_slice(column.as_bytes());
             }
         }
-        text.extend_from_slice(b"  ");
-        let duration = text.len();
-        text.extend_from_slice(BLANK);
+        let duration = text.len() + GAP.len();
         Self { text, duration }
+    }
+
+    /// Adds the columns behind the time, of which the first is that of the duration, behind a [gap](GAP).
+    #[inline]
+    pub fn columns(&mut self, columns: &str) {
+        self.push(columns);
     }
 
     /// Fills in the duration; with a doubt, marked as possibly wrong.
@@ -82,33 +90,23 @@ impl Line {
         self.push(&painted);
     }
 
-    /// Adds a number of a processor.
-    pub fn processor(&mut self, number: u32) {
-        let mut column = String::new();
-        push_padded(&mut column, number.into(), 3);
-        self.push("  ").push(&column);
-    }
-
-    /// Adds so many spaces.
-    pub fn spaces(&mut self, count: usize) {
-        self.text.resize(self.text.len() + count, b' ');
-    }
-
     /// Adds levels of indentation.
-    pub fn indent(&mut self, levels: u32) -> &mut Self {
-        self.spaces(2 * levels as usize);
-        self
-    }
-
-    /// Makes the line of a call the beginning of a block.
-    pub fn open(&mut self) {
-        self.text.extend_from_slice(OPENING);
+    #[inline]
+    pub fn indent(&mut self, levels: u32) {
+        const SPACES: &str = "                                                                ";
+        let width = 2 * levels as usize;
+        match SPACES.get(..width) {
+            Some(spaces) => {
+                self.push(spaces);
+            }
+            None => self.text.resize(self.text.len() + width, b' '),
+        }
     }
 
     /// Makes a line that was the beginning of a block the whole call; `folded` if there was
     /// something in the block that is not shown.
     pub fn close(&mut self, folded: bool) -> &mut Self {
-        if self.text.ends_with(OPENING) {
+        if self.text.ends_with(OPENING.as_bytes()) {
             self.text.truncate(self.text.len() - OPENING.len());
         }
         self.push(if folded { FOLDED } else { LEAF })

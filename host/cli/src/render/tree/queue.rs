@@ -118,12 +118,13 @@ impl<L> Queue<L> {
 mod tests {
     use kymo_event::Time;
 
-    use super::super::line::Line;
+    use super::super::line::{BLANK, GAP, Line};
     use super::*;
     use crate::render::times::Times;
 
     fn line(text: &str) -> Line {
         let mut line = Line::new(Vec::new(), Time(0), &Times::default());
+        line.columns(&format!("{GAP}{BLANK}"));
         line.push(text);
         line
     }
