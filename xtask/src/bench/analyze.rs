@@ -4,10 +4,10 @@
 //! Figures are instructions, counted by Valgrind's callgrind: they are the same on any machine and under any load.
 //! Each is the difference between two recordings of the same program, divided by the records that one has more,
 //! so that it is free of what a process costs however long its input (symbols, debug information, start and end).
-//! The gates are in `xtask/analyze-limits.txt`. Memory is measured too (module `memory`), and how the work of `report` is
-//! shared by two threads.
+//! The gates are in `xtask/analyze-limits.txt`. Memory is measured too (module `memory`), and how threads share the work
+//! (module `threads`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use kymo_targets::kymo::{self, Profile};
@@ -18,6 +18,7 @@ use crate::bench::limits::{Found, Limit, Limits};
 
 mod memory;
 mod recordings;
+mod threads;
 
 use recordings::{Lttng, Pair, Recordings, Trace};
 
@@ -40,6 +41,8 @@ struct Row {
     /// What stands before the trace on the command line of `kymo`.
     arguments: &'static [&'static str],
     peer: Option<Peer>,
+    /// How many times as fast as one processor two have to be, where that is held.
+    shared: Option<f64>,
 }
 
 /// Another program that does the same with the same calls.
@@ -63,54 +66,63 @@ impl Peer {
 const ROWS: [Row; 9] = [
     Row {
         name: "report-kymo",
+        shared: Some(threads::TABLE),
         input: Input::Kymo,
         arguments: &["report"],
         peer: Some(Peer::Uftrace(&["report"])),
     },
     Row {
         name: "report-ctf",
+        shared: Some(threads::TABLE),
         input: Input::Ctf,
         arguments: &["report"],
         peer: Some(Peer::Babeltrace),
     },
     Row {
         name: "report-lttng",
+        shared: Some(threads::TABLE),
         input: Input::Lttng,
         arguments: &["report"],
         peer: Some(Peer::Babeltrace),
     },
     Row {
         name: "show",
+        shared: None,
         input: Input::Kymo,
         arguments: &["show"],
         peer: Some(Peer::Uftrace(&["replay"])),
     },
     Row {
         name: "perfetto",
+        shared: Some(threads::CONVERSION),
         input: Input::Kymo,
         arguments: &["export", "--to", "perfetto"],
         peer: Some(Peer::Uftrace(&["dump", "--chrome"])),
     },
     Row {
         name: "folded",
+        shared: None,
         input: Input::Kymo,
         arguments: &["export", "--to", "folded"],
         peer: None,
     },
     Row {
         name: "flamegraph",
+        shared: None,
         input: Input::Kymo,
         arguments: &["export", "--to", "flamegraph"],
         peer: None,
     },
     Row {
         name: "info-kymo",
+        shared: None,
         input: Input::Kymo,
         arguments: &["info"],
         peer: None,
     },
     Row {
         name: "info-ctf",
+        shared: None,
         input: Input::Ctf,
         arguments: &["info"],
         peer: None,
@@ -141,11 +153,11 @@ pub fn analyze(options: &Options) -> Result<()> {
     let limits = Limits::load(LIMITS)?;
     let asked = |name: &str| options.only.as_ref().is_none_or(|only| name == only);
     let rows: Vec<&Row> = ROWS.iter().filter(|row| asked(row.name)).collect();
-    if rows.is_empty() && !asked(memory::ROW) {
+    if rows.is_empty() && !asked(memory::ROW) && !asked(threads::ROW) {
         let names = ROWS.map(|row| row.name).join(", ");
+        let (memory, threads) = (memory::ROW, threads::ROW);
         return Err(Error::new(format!(
-            "expected one of {names}, {}",
-            memory::ROW
+            "expected one of {names}, {memory}, {threads}"
         )));
     }
     let kymo = kymo::build(Profile::Shipping)?;
@@ -156,18 +168,18 @@ pub fn analyze(options: &Options) -> Result<()> {
         "row", "instructions", "gate", "peer", "times", "gate", "bytes", "gate"
     );
     let mut exceeded = Vec::new();
+    let input = |row: &Row| match row.input {
+        Input::Kymo => Some(&recordings.kymo),
+        Input::Ctf => Some(&recordings.ctf),
+        Input::Lttng => lttng.as_ref().map(Lttng::pair),
+    };
     for row in rows {
-        let pair = match (row.input, &lttng) {
-            (Input::Kymo, _) => &recordings.kymo,
-            (Input::Ctf, _) => &recordings.ctf,
-            (Input::Lttng, Some(lttng)) => lttng.pair(),
-            (Input::Lttng, None) => {
-                println!(
-                    "{:12} SKIPPED: no recording of LTTng at KYMO_DATA",
-                    row.name
-                );
-                continue;
-            }
+        let Some(pair) = input(row) else {
+            println!(
+                "{:12} SKIPPED: no recording of LTTng at KYMO_DATA",
+                row.name
+            );
+            continue;
         };
         let found = measure(&kymo, row, pair, recordings.uftrace.as_ref())?;
         let limit = limits.get(row.name)?;
@@ -177,11 +189,28 @@ pub fn analyze(options: &Options) -> Result<()> {
     let [few, many] = &recordings.kymo.0;
     println!(
         "\nInstructions a record, by callgrind: the difference between {} and {} records (rounds of Lua in one\n\
-         thread, x86-64), divided by the records that the longer one has more; kymo built with the profile\n\
+         thread, x86-64), divided by the records that the longer one has more, on one thread; kymo built with the profile\n\
          `shipping` (fat LTO). The peers read as many calls of the same program, or the same CTF trace. LTTng's\n\
          recording (liblttng-ust-cyg-profile) has few events: its packets are repeated. bytes: an event, of the output.",
         few.records, many.records
     );
+    if asked(threads::ROW) {
+        println!(
+            "\ntwo processors against one at best, by the instructions (millions) of each thread:"
+        );
+        for row in ROWS.iter().filter(|row| row.shared.is_some()) {
+            let Some(Pair(both)) = input(row) else {
+                continue;
+            };
+            let [few, many] = both.each_ref().map(|trace| command(&kymo, row, trace).0);
+            let (gain, threads) = threads::gain([&few, &many])?;
+            let threads: Vec<_> = threads.iter().map(|count| format!("{count:.1}")).collect();
+            println!("{:12} {gain:.2}  ({})", row.name, threads.join(", "));
+            if let Some(least) = row.shared.filter(|least| gain < *least) {
+                exceeded.push(format!("{}: {gain:.2} times, {least} wanted", row.name));
+            }
+        }
+    }
     if asked(memory::ROW) {
         exceeded.extend(memory::measure(&kymo, &recordings.program, options.long)?);
     }
@@ -206,19 +235,27 @@ pub fn uftrace(kymo: &Path) -> Result<(std::path::PathBuf, u64)> {
     Ok((many.path, many.records))
 }
 
+/// The command of a row, and where its output goes.
+fn command(kymo: &Path, row: &Row, trace: &Trace) -> (Command, PathBuf) {
+    let mut command = Command::new(kymo);
+    command.args(row.arguments);
+    if let Some(elf) = &trace.elf {
+        command.arg("--elf").arg(elf);
+    }
+    let output = trace.path.with_extension(row.name);
+    if row.arguments[0] == "export" {
+        command.arg("--output").arg(&output);
+    }
+    command.arg(&trace.path);
+    (command, output)
+}
+
 /// Measures one row.
 fn measure(kymo: &Path, row: &Row, pair: &Pair, uftrace: Option<&Pair>) -> Result<Found> {
+    // What it takes to share the work is apart.
     let command = |trace: &Trace| {
-        let mut command = Command::new(kymo);
-        command.args(row.arguments);
-        if let Some(elf) = &trace.elf {
-            command.arg("--elf").arg(elf);
-        }
-        let output = trace.path.with_extension(row.name);
-        if row.arguments[0] == "export" {
-            command.arg("--output").arg(&output);
-        }
-        command.arg(&trace.path);
+        let (mut command, output) = command(kymo, row, trace);
+        command.args(["--threads", "1"]);
         (command, output)
     };
     let peer = || match row.peer.zip(uftrace) {

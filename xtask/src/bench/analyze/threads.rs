@@ -1,0 +1,99 @@
+//! How the work on a trace is shared by threads: what two processors gain at best.
+//!
+//! Instructions are counted for each thread, so the figure does not depend on what else the machine does: with two
+//! processors, work takes as long as its longest thread, and at least half of all of it. What threads wait for each other
+//! is not in it.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use kymo_targets::run::{self, Context, Error, Result};
+
+/// What the row is called.
+pub const ROW: &str = "threads";
+
+/// How many times as fast as one processor two have to be in a table of calls.
+pub const TABLE: f64 = 1.5;
+/// The same in a conversion. 1.7 are wanted.
+pub const CONVERSION: f64 = 1.3;
+
+/// How many times as fast two processors are at best with as many threads as there are by default on two, and the
+/// instructions of each of them, in millions: what the second command takes more than the first, which does the same with
+/// a shorter recording.
+///
+/// # Errors
+/// When a command can't be run, nothing can be read of what was counted, or they have not as many threads.
+pub fn gain([few, many]: [&Command; 2]) -> Result<(f64, Vec<f64>)> {
+    let more = |threads| -> Result<Vec<f64>> {
+        let (few, many) = (of_threads(few, threads)?, of_threads(many, threads)?);
+        if few.len() != many.len() {
+            let (few, many) = (few.len(), many.len());
+            return Err(Error::new(format!(
+                "{few} threads, and {many} with more records"
+            )));
+        }
+        let more = few.iter().zip(&many).map(|(few, many)| many - few);
+        Ok(more.filter(|count| *count > 0.0).collect())
+    };
+    let sum = |all: &[f64]| all.iter().sum::<f64>();
+    let (one, all) = (sum(&more(1)?), more(3)?);
+    let longest = all.iter().copied().fold(0.0, f64::max);
+    Ok((one / longest.max(sum(&all) / 2.0), all))
+}
+
+/// The instructions of each thread, in millions, in the order in which they began.
+fn of_threads(command: &Command, threads: u32) -> Result<Vec<f64>> {
+    let folder = run::target_dir().join("bench-analyze/callgrind");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).context(folder.display())?;
+    }
+    fs::create_dir_all(&folder).context(folder.display())?;
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=callgrind", "--separate-threads=yes"]);
+    let file = folder.join("counts");
+    valgrind.arg(format!("--callgrind-out-file={}", file.display()));
+    valgrind.arg(command.get_program()).args(command.get_args());
+    valgrind.args(["--threads", &threads.to_string()]);
+    let shown = run::line(&valgrind);
+    let output = valgrind.stdin(Stdio::null()).output().context(&shown)?;
+    if !output.status.success() {
+        let told = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::new(format!("{shown}: {}\n{told}", output.status)));
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&folder).context(folder.display())? {
+        files.push(entry.context(folder.display())?.path());
+    }
+    // Their numbers end the names.
+    files.sort();
+    let mut counts = Vec::new();
+    for path in files {
+        let text = fs::read_to_string(&path).context(path.display())?;
+        counts.extend(total(&text).map(|count| count as f64 / 1e6));
+    }
+    match counts.is_empty() {
+        true => Err(Error::new(format!("{shown}: no counts of any thread"))),
+        false => Ok(counts),
+    }
+}
+
+/// The instructions that a file of callgrind's tells of; a file without any is of no thread.
+fn total(text: &str) -> Option<u64> {
+    let mut totals = text.lines().filter_map(|line| {
+        let count = line.strip_prefix("totals: ")?;
+        count.trim().parse().ok()
+    });
+    totals.next_back().filter(|count| *count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_its_last_total() {
+        assert_eq!(total("part: 1\ntotals: 7\npart: 2\ntotals: 12\n"), Some(12));
+        assert_eq!(total("part: 1\ntotals: 0\n"), None);
+        assert_eq!(total("events: Ir\n"), None);
+    }
+}
