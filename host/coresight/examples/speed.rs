@@ -1,7 +1,8 @@
 //! Speed of packets and of full decode, in memory, as `cargo xtask bench coresight` measures it:
 //!
 //!     speed SNAPSHOT...                       times of one thread, and of two
-//!     speed --rounds N packets|decode SNAPSHOT    N passes and no times, for counting instructions
+//!     speed --rounds N packets|decode|decode-2 SNAPSHOT    N passes and no times, for counting instructions; decode-2 is
+//!                                             decode on two threads
 //!     speed --sizes SNAPSHOT                  packets and ranges of a pass
 //!     speed --plan SNAPSHOT                   what the peer needs to do the same, as text
 //!
@@ -130,7 +131,8 @@ fn rounds(rounds: &str, what: &str, path: &Path) -> Result<()> {
         match what {
             "packets" => println!("{}", trace.packets()),
             "decode" => println!("{:?}", trace.decode(1)),
-            _ => return Err("expected packets or decode".into()),
+            "decode-2" => println!("{:?}", trace.decode(2)),
+            _ => return Err("expected packets, decode or decode-2".into()),
         }
     }
     Ok(())

@@ -1,24 +1,21 @@
 //! How often code ran, by straight runs and branches: hot spots, coverage and profiles without an event for each
 //! instruction or range.
 //!
-//! Each stream is decoded for itself, so streams are worked on at the same time.
+//! Each stream is decoded for itself, and long ones in parts, so that several threads work on them; see [`of_buffer`].
 
-use std::collections::HashMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod counter;
+mod parts;
+
+pub use parts::{Cut, of_buffer, of_buffer_cut};
 
 use crate::doubts::Doubts;
-use crate::element::{Element, Last, Range};
-use crate::flow::{AddressHash, Block, EtmV4Options, Flow, Sink};
-use crate::frames::Stream;
-use crate::input::Buffer;
+use crate::element::Last;
 use crate::instruction::Class;
 use crate::isa::Isa;
 use crate::memory::View;
-use crate::selection::{Selection, Tracker};
 
 /// What ran, of one stream or of several.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Packets.
     pub packets: u64,
@@ -106,6 +103,12 @@ pub struct Jump {
 impl Counts {
     /// Adds what another stream ran.
     pub fn add(&mut self, other: Counts) {
+        self.append(other);
+        self.merge(true);
+    }
+
+    /// Adds what another stream ran, with runs and jumps as they come.
+    fn append(&mut self, other: Counts) {
         self.packets += other.packets;
         self.ranges += other.ranges;
         self.instructions += other.instructions;
@@ -113,8 +116,38 @@ impl Counts {
         self.exceptions += other.exceptions;
         self.doubts.add(other.doubts);
         self.runs.extend(other.runs);
-        self.runs.sort_unstable_by_key(Run::key);
-        self.runs.dedup_by(|next, run| {
+        self.jumps.extend(other.jumps);
+    }
+
+    /// Puts runs and jumps in order, and adds up what is there several times.
+    fn merge(&mut self, is_sorted_in_parts: bool) {
+        // Runs are large and come in the order in which they were found: their keys are sorted, most of which differ in the
+        // start.
+        let key = |(index, run): (usize, &Run)| {
+            let place = pair(
+                run.thread.map_or(0, |number| u64::from(number) + 1),
+                number(run.view),
+            );
+            (place, pair(run.start, index as u64))
+        };
+        let mut order: Vec<(u128, u128)> = self.runs.iter().enumerate().map(key).collect();
+        // Those of several parts are each in order, of which a stable sort makes use.
+        if is_sorted_in_parts {
+            order.sort();
+        } else {
+            order.sort_unstable();
+        }
+        let mut runs: Vec<Run> = Vec::with_capacity(order.len());
+        let sorted = order
+            .iter()
+            .filter_map(|(_, start)| self.runs.get(*start as u64 as usize));
+        runs.extend(sorted);
+        let is_same_start =
+            |a: &Run, b: &Run| (a.start, a.thread, a.view) == (b.start, b.thread, b.view);
+        for same in runs.chunk_by_mut(is_same_start) {
+            same.sort_unstable_by_key(Run::key);
+        }
+        runs.dedup_by(|next, run| {
             let is_same = run.key() == next.key();
             if is_same {
                 run.executions += next.executions;
@@ -123,8 +156,11 @@ impl Counts {
             }
             is_same
         });
-        self.jumps.extend(other.jumps);
-        self.jumps.sort_unstable();
+        self.runs = runs;
+        self.jumps.sort_by_key(|jump| {
+            let thread = jump.thread.map_or(0, |number| u64::from(number) + 1);
+            (pair(thread, number(jump.view)), pair(jump.from, jump.to))
+        });
         self.jumps.dedup_by(|next, jump| {
             let key = |jump: &Jump| (jump.thread, jump.view, jump.from, jump.to);
             let is_same = key(jump) == key(next);
@@ -136,303 +172,12 @@ impl Counts {
     }
 }
 
-/// Executions of a block by what its last instruction did.
-#[derive(Clone, Copy, Debug, Default)]
-struct Executions {
-    taken: u64,
-    not_taken: u64,
+/// Two numbers as one, of which the first counts more.
+fn pair(first: u64, second: u64) -> u128 {
+    u128::from(first) << 64 | u128::from(second)
 }
 
-/// What one thread ran of one stream.
-#[derive(Debug, Default)]
-struct Thread {
-    number: Option<u32>,
-    /// By block.
-    blocks: HashMap<u64, Executions, AddressHash>,
-    /// Ranges that are no block: up to exceptions, of counted instructions.
-    others: HashMap<(View, u64, u64), Run>,
-    jumps: HashMap<(View, u64, u64), u64, AddressHash>,
-}
-
-/// Counts elements.
-struct Counter<'a> {
-    tracker: Tracker<'a>,
-    counts: Counts,
-    threads: Vec<Thread>,
-    /// Their places in `threads`, by number.
-    by_number: HashMap<Option<u32>, usize>,
-    /// The one that runs, in `threads`.
-    thread: usize,
-    /// What it executed since it runs, by block, and the blocks that it did. A vector for each thread would take memory by
-    /// the square of the trace.
-    blocks: Vec<Executions>,
-    touched: Vec<u32>,
-    /// Address of a branch that was taken, until it is known where to.
-    branch: Option<u64>,
-}
-
-impl<'a> Counter<'a> {
-    fn new(tracker: Tracker<'a>) -> Self {
-        let number = tracker.thread();
-        Counter {
-            tracker,
-            counts: Counts::default(),
-            threads: vec![Thread {
-                number,
-                ..Thread::default()
-            }],
-            by_number: HashMap::from([(number, 0)]),
-            thread: 0,
-            blocks: Vec::new(),
-            touched: Vec::new(),
-            branch: None,
-        }
-    }
-
-    /// Gives the thread that ran so far what it executed.
-    fn settle(&mut self) {
-        let known = &mut self.threads[self.thread].blocks;
-        for block in self.touched.drain(..) {
-            let executions = std::mem::take(&mut self.blocks[block as usize]);
-            let sum = known.entry(u64::from(block)).or_default();
-            sum.taken += executions.taken;
-            sum.not_taken += executions.not_taken;
-        }
-    }
-
-    fn other_thread(&mut self) {
-        self.settle();
-        let number = self.tracker.thread();
-        let next = self.threads.len();
-        self.thread = *self.by_number.entry(number).or_insert(next);
-        if self.thread == next {
-            self.threads.push(Thread {
-                number,
-                ..Thread::default()
-            });
-        }
-    }
-
-    /// A branch led here.
-    #[inline]
-    fn arrive(&mut self, to: u64) {
-        if let Some(from) = self.branch.take() {
-            *self.threads[self.thread]
-                .jumps
-                .entry((self.counts.doubts.view, from, to))
-                .or_default() += 1;
-        }
-    }
-
-    /// A block executed. How many ranges and instructions that makes is worked out at the end.
-    #[inline]
-    fn execution(&mut self, id: u32, end: u64, last: Last, is_taken: bool) {
-        let index = id as usize;
-        if index >= self.blocks.len() {
-            self.blocks.resize(index + 1, Executions::default());
-        }
-        let executions = &mut self.blocks[index];
-        if executions.taken + executions.not_taken == 0 {
-            self.touched.push(id);
-        }
-        if is_taken {
-            executions.taken += 1;
-            if last.class == Class::Indirect {
-                self.branch = Some(end.wrapping_sub(u64::from(last.size)));
-            }
-        } else {
-            executions.not_taken += 1;
-        }
-    }
-
-    /// A range that is no block.
-    fn other(&mut self, range: &Range) {
-        self.counts.ranges += 1;
-        self.counts.instructions += u64::from(range.count);
-        if range.is_taken && matches!(range.last.class, Class::Branch | Class::Indirect) {
-            self.branch = Some(range.end.wrapping_sub(u64::from(range.last.size)));
-        }
-        let view = self.counts.doubts.view;
-        let thread = &mut self.threads[self.thread];
-        let run = Run {
-            thread: thread.number,
-            view,
-            start: range.start,
-            end: range.end,
-            count: range.count,
-            isa: range.isa,
-            last: range.last,
-            target: None,
-            executions: 0,
-            taken: 0,
-        };
-        let key = (view, range.start, range.end);
-        let run = thread.others.entry(key).or_insert(run);
-        run.executions += 1;
-        run.taken += u64::from(range.is_taken && run.is_branch());
-    }
-
-    /// Adds up what the threads ran; `blocks` are those of the flow.
-    fn finish(mut self, blocks: &[Block]) -> Counts {
-        self.settle();
-        let mut runs: Vec<Run> = Vec::new();
-        for thread in self.threads {
-            for (index, executions) in &thread.blocks {
-                let Some(block) = blocks.get(*index as usize) else {
-                    continue;
-                };
-                let all = executions.taken + executions.not_taken;
-                self.counts.ranges += all;
-                self.counts.instructions += all * u64::from(block.count);
-                let class = block.last.class;
-                let is_branch = matches!(class, Class::Branch | Class::Indirect);
-                runs.push(Run {
-                    thread: thread.number,
-                    view: block.view,
-                    start: block.start,
-                    end: block.end,
-                    count: block.count,
-                    isa: block.isa,
-                    last: block.last,
-                    target: (class == Class::Branch).then_some(block.target),
-                    executions: all,
-                    taken: if is_branch { executions.taken } else { 0 },
-                });
-            }
-            runs.extend(thread.others.into_values());
-            let jumps = thread.jumps.into_iter();
-            self.counts
-                .jumps
-                .extend(jumps.map(|((view, from, to), count)| Jump {
-                    thread: thread.number,
-                    view,
-                    from,
-                    to,
-                    count,
-                }));
-        }
-        // Blocks of several memory spaces can be at one address: they are added up.
-        let mut counts = Counts::default();
-        self.counts.runs = runs;
-        counts.add(self.counts);
-        counts
-    }
-}
-
-impl Sink for Counter<'_> {
-    #[inline]
-    fn block(&mut self, at: usize, id: u32, block: &Block, is_taken: bool) {
-        if !self.tracker.is_selected() {
-            return;
-        }
-        self.arrive(block.start);
-        if is_taken && !block.has_no_opcode {
-            self.counts.doubts.arrive(at, block.start);
-            self.counts.doubts.reach(block.end);
-        } else {
-            self.counts.doubts.range(at, &block.range(id, is_taken));
-        }
-        self.execution(id, block.end, block.last, is_taken);
-    }
-
-    fn element(&mut self, at: usize, element: Element) {
-        if let Element::Range(range) = &element {
-            if self.tracker.is_selected() {
-                self.arrive(range.start);
-                self.counts.doubts.range(at, range);
-                match range.block {
-                    Some(id) => self.execution(id, range.end, range.last, range.is_taken),
-                    None => self.other(range),
-                }
-            }
-            return;
-        }
-        if self.tracker.take(&element) {
-            self.other_thread();
-        }
-        if !self.tracker.is_selected() {
-            self.branch = None;
-            return;
-        }
-        match element {
-            Element::RangeWithoutPath { start, count, .. } => {
-                self.arrive(start);
-                self.counts.without_path += u64::from(count);
-            }
-            Element::Exception {
-                return_address,
-                is_branch_target,
-                ..
-            } => {
-                let to = return_address.filter(|_| is_branch_target);
-                self.arrive(to.unwrap_or_default());
-                self.counts.exceptions += 1;
-            }
-            Element::NotAccessible { address, .. } => self.arrive(address),
-            Element::NoSync(_) | Element::TraceOn { .. } | Element::End(_) => self.arrive(0),
-            _ => {}
-        }
-        self.counts.doubts.element(at, &element);
-    }
-
-    fn memory(&mut self, view: View) {
-        self.counts.doubts.view = view;
-    }
-}
-
-/// Counts what one stream of a buffer ran, of which `source` is the source. Nothing if there is no such source.
-pub fn of_stream(
-    buffer: &Buffer,
-    source: usize,
-    stream: &Stream<'_>,
-    options: EtmV4Options,
-    selection: &Selection,
-) -> Counts {
-    let (Some(source), Some(code)) = (buffer.sources.get(source), buffer.code.get(source)) else {
-        return Counts::default();
-    };
-    let tracker = Tracker::new(&source.protocol, buffer.thread, selection);
-    let mut counter = Counter::new(tracker);
-    let mut flow = Flow::new(&source.protocol, options, code);
-    let packets = flow.run_stream(&source.protocol, stream, &mut counter);
-    counter.counts.packets = packets;
-    let blocks = flow.blocks().map(|blocks| blocks.all());
-    let mut counts = counter.finish(blocks.unwrap_or_default());
-    counts.doubts.locate(stream);
-    counts.doubts.messages(&source.protocol, stream);
-    counts
-}
-
-/// Counts what each source of a buffer ran that `wants` chooses by its place, on at most `threads` threads. In the order
-/// of the sources.
-pub fn of_buffer(
-    buffer: &Buffer,
-    options: EtmV4Options,
-    selection: &Selection,
-    threads: usize,
-    wants: impl Fn(usize) -> bool + Sync,
-) -> Vec<(usize, Counts)> {
-    let streams = &buffer.frames.streams;
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::new());
-    let work = || {
-        while let Some(stream) = streams.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let Some(index) = buffer.source_of(stream).filter(|index| wants(*index)) else {
-                continue;
-            };
-            let counts = of_stream(buffer, index, stream, options, selection);
-            if let Ok(mut done) = done.lock() {
-                done.push((index, counts));
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.clamp(1, streams.len().max(1)) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    let mut counts = done.into_inner().unwrap_or_default();
-    counts.sort_by_key(|(index, _)| *index);
-    counts
+/// A view as a number, in the order of views.
+fn number(view: View) -> u64 {
+    u64::from(view.program()) << 32 | u64::from(view.change())
 }

@@ -71,6 +71,16 @@ fn count<K: Ord>(places: &mut BTreeMap<K, Place>, key: K, (address, view): (u64,
 }
 
 impl Doubts {
+    /// The same place in the trace, with no doubt yet.
+    pub(crate) fn emptied(&self) -> Self {
+        Doubts {
+            last: self.last,
+            next: self.next,
+            view: self.view,
+            ..Doubts::default()
+        }
+    }
+
     /// Takes an element that is no range, which comes from the packet at position `at` of the stream.
     pub fn element(&mut self, at: usize, element: &Element) {
         if !matches!(
@@ -164,6 +174,13 @@ impl Doubts {
         self.next = None;
     }
 
+    /// Takes the end of a range that raises no doubt and leads to what follows it.
+    #[inline]
+    pub fn fall(&mut self, end: u64) {
+        self.last = end;
+        self.next = Some(end);
+    }
+
     /// Takes a range.
     #[inline]
     pub fn range(&mut self, at: usize, range: &Range) {
@@ -218,6 +235,7 @@ impl Doubts {
         merge(&mut self.diverted, other.diverted);
         merge(&mut self.no_opcodes, other.no_opcodes);
         self.cut = self.cut.or(other.cut);
+        (self.last, self.next, self.view) = (other.last, other.next, other.view);
     }
 
     /// Turns positions in the stream into offsets in the buffer.

@@ -8,13 +8,16 @@
 mod blocks;
 mod etmv3;
 mod etmv4;
+mod executions;
+mod paths;
 mod ptm;
 mod return_stack;
 
 pub use blocks::{AddressHash, Block, BlockId, Blocks, Stop};
 pub use etmv3::EtmV3Flow;
 pub use etmv4::{EtmV4Flow, EtmV4Options};
-
+pub use executions::Execution;
+pub use paths::{Path, PathId, Paths};
 pub use ptm::PtmFlow;
 
 use crate::element::{Element, Unsynced};
@@ -32,10 +35,24 @@ pub trait Sink {
     /// From here on another view of memory holds. The first one is [`View::default`].
     fn memory(&mut self, _: View) {}
 
-    /// Takes the execution of a block: the range that it is. A sink that counts blocks needs none of its fields.
+    /// Takes executions of blocks, one behind the other: the ranges that they are. `all` are the blocks, by their numbers.
+    /// None but the last ends with a branch of which only the trace knows the target, or with one that does not fit the
+    /// trace, so a sink that counts blocks needs the fields of the last one alone.
     #[inline]
-    fn block(&mut self, at: usize, id: BlockId, block: &Block, is_taken: bool) {
-        self.element(at, Element::Range(block.range(id, is_taken)));
+    fn blocks(&mut self, at: usize, executions: &[Execution], all: &[Block]) {
+        for execution in executions {
+            if let Some(block) = all.get(execution.block() as usize) {
+                let range = block.range(execution.block(), execution.is_taken());
+                self.element(at, Element::Range(range));
+            }
+        }
+    }
+
+    /// Takes the executions of a path that is [known](Blocks::paths) by its number. A sink that counts needs the number alone.
+    #[inline]
+    fn path(&mut self, at: usize, _: PathId, path: &Path, executions: &[Execution], all: &[Block]) {
+        let _ = path;
+        self.blocks(at, executions, all);
     }
 }
 
@@ -46,7 +63,7 @@ impl Sink for Vec<(usize, Element)> {
 }
 
 /// Turns the packets of a source of any protocol into elements.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Flow<C> {
     /// Of ETMv4 or ETE.
     EtmV4(Box<EtmV4Flow<C>>),
@@ -102,29 +119,41 @@ impl<C: Code> Flow<C> {
     }
 
     /// Takes all packets of a decoder of the same protocol. How many they were.
-    pub fn run(&mut self, decoder: PacketDecoder<'_>, sink: &mut impl Sink) -> u64 {
+    pub fn run(&mut self, mut decoder: PacketDecoder<'_>, sink: &mut impl Sink) -> u64 {
+        self.run_to(&mut decoder, usize::MAX, sink)
+    }
+
+    /// Takes the packets of a decoder of the same protocol that begin before a position. How many they were.
+    pub(crate) fn run_to(
+        &mut self,
+        decoder: &mut PacketDecoder<'_>,
+        position: usize,
+        sink: &mut impl Sink,
+    ) -> u64 {
         let mut packets = 0;
         match (self, decoder) {
-            (Flow::EtmV4(flow), PacketDecoder::EtmV4(mut decoder)) => loop {
-                // Most packets are atoms: they go from byte to blocks.
-                while flow.follows_atoms()
-                    && let Some((at, atoms)) = decoder.next_atoms()
-                {
-                    packets += 1;
-                    flow.follow(at, atoms, sink);
+            (Flow::EtmV4(flow), PacketDecoder::EtmV4(decoder)) => loop {
+                packets += flow.follow_atoms(decoder, position, sink);
+                if decoder.next_start() >= position {
+                    break;
                 }
-                let Some(packet) = decoder.next() else { break };
+                let packet = decoder.next();
+                let Some(packet) = &packet else { break };
                 packets += 1;
-                flow.packet(&packet, sink);
+                flow.packet(packet, sink);
             },
             (Flow::EtmV3(flow), PacketDecoder::EtmV3(decoder)) => {
-                for packet in decoder {
+                while decoder.next_start() < position
+                    && let Some(packet) = decoder.next()
+                {
                     packets += 1;
                     flow.packet(&packet, sink);
                 }
             }
             (Flow::Ptm(flow), PacketDecoder::Ptm(decoder)) => {
-                for packet in decoder {
+                while decoder.next_start() < position
+                    && let Some(packet) = decoder.next()
+                {
                     packets += 1;
                     flow.packet(&packet, sink);
                 }
@@ -150,6 +179,26 @@ impl<C: Code> Flow<C> {
         }
         self.finish_stream(stream, sink);
         packets
+    }
+
+    /// Whether decoding is under way, and nothing is missing that came before it began.
+    pub(crate) fn is_under_way(&self) -> bool {
+        match self {
+            Flow::EtmV4(flow) => flow.is_under_way(),
+            Flow::EtmV3(flow) => flow.is_under_way(),
+            Flow::Ptm(flow) => flow.is_under_way(),
+            Flow::None => false,
+        }
+    }
+
+    /// Whether the next packets mean the same to another flow, of the same source.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Flow::EtmV4(a), Flow::EtmV4(b)) => a.is_like(b),
+            (Flow::EtmV3(a), Flow::EtmV3(b)) => a.is_like(b),
+            (Flow::Ptm(a), Flow::Ptm(b)) => a.is_like(b),
+            _ => false,
+        }
     }
 
     /// A segment of the stream begins: decoding begins anew, as after a reset of the trace unit.

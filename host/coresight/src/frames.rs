@@ -68,11 +68,22 @@ pub struct Segment {
     pub lost_before: Option<Unsynced>,
 }
 
-/// Consecutive bytes of a stream that were consecutive in the buffer.
+/// Consecutive bytes of a stream that were consecutive in the buffer, or the data of consecutive frames of 16 bytes, each of
+/// 15 bytes of the stream.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     start: usize,
     offset: u64,
+    is_frames: bool,
+}
+
+impl Run {
+    /// The offset in the buffer of the byte at a position of the stream.
+    fn offset_of(&self, position: usize) -> u64 {
+        let bytes = position.saturating_sub(self.start) as u64;
+        let last_bytes = if self.is_frames { bytes / 15 } else { 0 };
+        self.offset + bytes + last_bytes
+    }
 }
 
 impl<'a> Stream<'a> {
@@ -81,7 +92,11 @@ impl<'a> Stream<'a> {
         Stream {
             id,
             bytes: Cow::Borrowed(bytes),
-            runs: vec![Run { start: 0, offset }],
+            runs: vec![Run {
+                start: 0,
+                offset,
+                is_frames: false,
+            }],
             ..Self::new(id)
         }
     }
@@ -134,14 +149,43 @@ impl<'a> Stream<'a> {
             return;
         };
         let start = all.len();
+        all.extend_from_slice(bytes);
+        self.came_from(start, offset, false);
+    }
+
+    /// Adds the data of whole frames that have no IDs.
+    fn add_frames(&mut self, frames: &[[u8; 16]], offset: u64) {
+        let Cow::Owned(all) = &mut self.bytes else {
+            return;
+        };
+        let start = all.len();
+        all.reserve(15 * frames.len());
+        for frame in frames {
+            // The low bits of the even bytes are in the last one.
+            let [data @ .., low_bits] = *frame;
+            let mut whole = [0; 16];
+            whole[..15].copy_from_slice(&data);
+            let whole = u128::from_le_bytes(whole) | LOW_BITS[usize::from(low_bits)];
+            let [data @ .., _] = whole.to_le_bytes();
+            all.extend_from_slice(&data);
+        }
+        self.came_from(start, offset, true);
+    }
+
+    /// The bytes from a position on were at an offset of the buffer.
+    #[inline]
+    fn came_from(&mut self, start: usize, offset: u64, is_frames: bool) {
         let continues = self
             .runs
             .last()
-            .is_some_and(|run| run.offset + (start - run.start) as u64 == offset);
+            .is_some_and(|run| run.is_frames == is_frames && run.offset_of(start) == offset);
         if !continues {
-            self.runs.push(Run { start, offset });
+            self.runs.push(Run {
+                start,
+                offset,
+                is_frames,
+            });
         }
-        all.extend_from_slice(bytes);
     }
 
     /// Translates positions of this stream into offsets of the buffer.
@@ -179,9 +223,8 @@ impl Offsets<'_> {
                     .saturating_sub(1)
             };
         }
-        self.runs.get(self.at).map_or(position as u64, |run| {
-            run.offset + position.saturating_sub(run.start) as u64
-        })
+        let run = self.runs.get(self.at);
+        run.map_or(position as u64, |run| run.offset_of(position))
     }
 }
 
@@ -230,6 +273,7 @@ impl Frames<'_> {
             known.runs.extend(stream.runs.iter().map(|run| Run {
                 start: start + run.start,
                 offset: offset + run.offset,
+                is_frames: run.is_frames,
             }));
             known.bytes.to_mut().extend_from_slice(&stream.bytes);
         }
@@ -310,6 +354,12 @@ static LOW_BITS: [u128; 256] = {
     }
     table
 };
+
+/// Whether a frame has data alone, and no new ID.
+#[inline]
+fn is_plain(frame: &[u8; 16]) -> bool {
+    u128::from_le_bytes(*frame) & EVEN_LOW_BITS == 0
+}
 
 /// Splits a buffer that comes in parts into the streams of its sources. Of a buffer without frames there is one stream, under
 /// [`TraceId::NONE`].
@@ -439,15 +489,23 @@ impl Splitter {
 
     /// Takes the frames of a trace buffer in memory. How many bytes they are.
     fn memory(&mut self, bytes: &[u8]) -> usize {
-        let mut offset = self.offset;
         let (frames, rest) = bytes.as_chunks::<16>();
-        for frame in frames {
+        let mut at = 0;
+        while let Some(frame) = frames.get(at) {
+            let offset = self.offset + 16 * at as u64;
+            let plain = frames[at..].iter().take_while(|frame| is_plain(frame));
+            let count = plain.count();
+            if count > 0 {
+                self.plain_frames(&frames[at..at + count], offset);
+                at += count;
+                continue;
+            }
             if *frame == RESET {
                 self.reset();
             } else {
                 self.frame(frame, offset);
             }
-            offset += 16;
+            at += 1;
         }
         bytes.len() - rest.len()
     }
@@ -513,14 +571,38 @@ impl Splitter {
 
     #[inline]
     fn frame(&mut self, frame: &[u8; 16], offset: u64) {
-        self.frames.frames += 1;
-        let whole = u128::from_le_bytes(*frame);
-        if whole & EVEN_LOW_BITS == 0 {
-            // No new ID: data, with their low bits in the last byte.
-            let data = whole | LOW_BITS[usize::from(frame[15])];
-            return self.data(&data.to_le_bytes()[..15], offset);
+        if is_plain(frame) {
+            self.plain_frames(&[*frame], offset);
+        } else {
+            self.frames.frames += 1;
+            self.frame_with_ids(frame, offset);
         }
-        self.frame_with_ids(frame, offset);
+    }
+
+    /// Frames one behind the other that have nothing but data of the current ID.
+    fn plain_frames(&mut self, frames: &[[u8; 16]], offset: u64) {
+        self.frames.frames += frames.len() as u64;
+        if let Some(stream) = self.stream() {
+            return stream.add_frames(frames, offset);
+        }
+        for frame in frames {
+            self.data(&frame[..15], offset);
+        }
+    }
+
+    /// The stream of the current ID, if that is one of a source.
+    #[inline]
+    fn stream(&mut self) -> Option<&mut Stream<'static>> {
+        if !self.id.is_source() {
+            return None;
+        }
+        let index = &mut self.by_id[usize::from(self.id.0)];
+        if *index == UNSEEN {
+            // At most 111 IDs are sources.
+            *index = u8::try_from(self.frames.streams.len()).unwrap_or(0);
+            self.frames.streams.push(Stream::new(self.id));
+        }
+        self.frames.streams.get_mut(usize::from(*index))
     }
 
     fn frame_with_ids(&mut self, frame: &[u8; 16], offset: u64) {
@@ -574,26 +656,17 @@ impl Splitter {
         if data.is_empty() {
             return;
         }
+        if let Some(stream) = self.stream() {
+            return stream.add(data, offset);
+        }
         let count = data.len() as u64;
-        if !self.id.is_source() {
-            match self.id.0 {
-                0 => self.frames.padding_bytes += count,
-                0x7d => {
-                    self.frames.triggers += 1;
-                    self.frames.reserved_bytes += count;
-                }
-                _ => self.frames.reserved_bytes += count,
+        match self.id.0 {
+            0 => self.frames.padding_bytes += count,
+            0x7d => {
+                self.frames.triggers += 1;
+                self.frames.reserved_bytes += count;
             }
-            return;
-        }
-        let index = &mut self.by_id[usize::from(self.id.0)];
-        if *index == UNSEEN {
-            // At most 111 IDs are sources.
-            *index = u8::try_from(self.frames.streams.len()).unwrap_or(0);
-            self.frames.streams.push(Stream::new(self.id));
-        }
-        if let Some(stream) = self.frames.streams.get_mut(usize::from(*index)) {
-            stream.add(data, offset);
+            _ => self.frames.reserved_bytes += count,
         }
     }
 }

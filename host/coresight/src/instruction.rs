@@ -110,6 +110,18 @@ pub fn decode(isa: Isa, address: u64, bytes: &[u8], waypoints: Waypoints) -> Opt
     Some(instruction)
 }
 
+/// How many instructions of A64 at the beginning of some memory are certainly no waypoints, and no words of zeros in the upper
+/// half; at most `limit`. There can be more.
+pub(crate) fn plain_run(bytes: &[u8], limit: u32) -> u32 {
+    let words = bytes.chunks_exact(4).take(limit as usize);
+    let plain = words.take_while(|word| {
+        let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        // Branches, exceptions and system instructions have 101 there (DDI 0487, C4.1).
+        word >> 26 & 7 != 5 && word >> 16 != 0
+    });
+    plain.count() as u32
+}
+
 fn word(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?))
 }

@@ -127,6 +127,62 @@ impl SyncReason {
     }
 }
 
+/// A number, the least significant byte first.
+pub(crate) fn little_endian(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+/// A context ID of so many bytes at the beginning of others; inner `None` where it has no bytes.
+pub(crate) fn context_id(rest: &[u8], len: usize) -> Option<Option<u32>> {
+    match len {
+        0 => Some(None),
+        len => Some(Some(little_endian(rest.get(..len)?) as u32)),
+    }
+}
+
+/// A timestamp at the beginning of other bytes, of 64 bits or 48 at most: seven in each byte but the last possible one. Its low
+/// bits, how many these are, and bytes.
+pub(crate) fn timestamp(rest: &[u8], is_64_bit: bool) -> Option<(u64, u8, usize)> {
+    let (most, last_bits) = if is_64_bit { (9, 8) } else { (7, 6) };
+    let mut value = 0;
+    let mut bits = 0;
+    for (index, byte) in rest.iter().enumerate() {
+        let is_last = index + 1 == most;
+        let width = if is_last { last_bits } else { 7 };
+        value |= (u64::from(*byte) & ((1 << width) - 1)) << bits;
+        bits += width;
+        if is_last || byte & 0x80 == 0 {
+            return Some((value, bits as u8, index + 1));
+        }
+    }
+    None
+}
+
+/// The low `bits` bits of one number, and the others of another one.
+pub(crate) fn with_low_bits(value: u64, low: u64, bits: u8) -> u64 {
+    let mask = u64::MAX.checked_shr(64 - u32::from(bits)).unwrap_or(0);
+    value & !mask | low & mask
+}
+
+/// How many zeros there are at the beginning, and whether they are the alignment synchronization of ETMv3 and PTM with the 0x80
+/// behind them.
+pub(crate) fn zeros_of_async(rest: &[u8]) -> (usize, bool) {
+    let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+    (
+        zeros,
+        zeros >= ASYNC_ZEROS && rest.get(zeros) == Some(&0x80),
+    )
+}
+
+/// Zeros of an alignment synchronization of ETMv3 and PTM, before its 0x80.
+pub(crate) const ASYNC_ZEROS: usize = 5;
+
+/// Most bytes of an unsynchronized packet of these.
+pub(crate) const UNSYNCED_LEN: usize = 16;
+
 pub(crate) fn to_gray(value: u64) -> u64 {
     value ^ value >> 1
 }

@@ -99,6 +99,28 @@ impl<'a> PacketDecoder<'a> {
     }
 }
 
+impl PacketDecoder<'_> {
+    /// Position of the next packet, of a source that traces instructions.
+    pub(crate) fn next_start(&self) -> Option<usize> {
+        match self {
+            PacketDecoder::EtmV4(decoder) => Some(decoder.next_start()),
+            PacketDecoder::EtmV3(decoder) => Some(decoder.next_start()),
+            PacketDecoder::Ptm(decoder) => Some(decoder.next_start()),
+            PacketDecoder::Stm(_) | PacketDecoder::Itm(_) => None,
+        }
+    }
+
+    /// Whether the same packets come next, of the same bytes.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (PacketDecoder::EtmV4(a), PacketDecoder::EtmV4(b)) => a.is_like(b),
+            (PacketDecoder::EtmV3(a), PacketDecoder::EtmV3(b)) => a.is_like(b),
+            (PacketDecoder::Ptm(a), PacketDecoder::Ptm(b)) => a.is_like(b),
+            _ => false,
+        }
+    }
+}
+
 impl Iterator for PacketDecoder<'_> {
     type Item = Packet;
 

@@ -88,7 +88,7 @@ impl MemorySpace {
 }
 
 /// What a trace has said so far of when it is and what runs.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moment {
     /// The context.
     pub context: Context,

@@ -20,7 +20,7 @@ pub struct Selection {
 }
 
 /// Follows thread and time through the elements of one source.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Tracker<'a> {
     protocol: Protocol,
     selection: &'a Selection,

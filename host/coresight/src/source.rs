@@ -19,7 +19,7 @@ pub struct Source {
 }
 
 /// A protocol with its configuration.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Protocol {
     /// ETMv4 or ETE.
     EtmV4(etmv4::Config),

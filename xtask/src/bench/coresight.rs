@@ -35,15 +35,15 @@ const ROWS: [Row; 6] = [
     Row {
         snapshot: "ricsec-fib-1",
         gates: Some(Gates {
-            packet: (121, 2.5),
-            range: (470, 5.1),
+            packet: (57, 5.4),
+            range: (359, 6.5),
         }),
     },
     Row {
         snapshot: "001-ack_test",
         gates: Some(Gates {
-            packet: (94, 1.9),
-            range: (347, 6.6),
+            packet: (49, 3.7),
+            range: (255, 8.8),
         }),
     },
     Row {
@@ -53,15 +53,15 @@ const ROWS: [Row; 6] = [
     Row {
         snapshot: "tc2-ptm-rstk-t32",
         gates: Some(Gates {
-            packet: (128, 2.4),
-            range: (342, 11.3),
+            packet: (88, 3.6),
+            range: (191, 20.0),
         }),
     },
     Row {
         snapshot: "r5f-freertos",
         gates: Some(Gates {
-            packet: (129, 2.4),
-            range: (268, 2.7),
+            packet: (84, 3.8),
+            range: (66, 10.6),
         }),
     },
 ];

@@ -2,7 +2,10 @@
 
 use super::{Branch, Config, Context, Exception, Fields, ISync, Kind, Packet};
 use crate::etmv4::Atoms;
-use crate::isa::{Isa, PartialAddress, SyncReason};
+use crate::isa::{
+    ASYNC_ZEROS, Isa, PartialAddress, SyncReason, UNSYNCED_LEN, context_id, little_endian,
+    timestamp, with_low_bits, zeros_of_async,
+};
 
 /// Cuts the bytes of one ETMv3 into packets. An iterator; every byte is in exactly one packet.
 #[derive(Clone, Debug)]
@@ -17,12 +20,6 @@ pub struct Decoder<'a> {
     context: Context,
     timestamp: u64,
 }
-
-/// Zeros of an alignment synchronization, before its 0x80.
-const ASYNC_ZEROS: usize = 5;
-
-/// Most bytes of an unsynchronized packet.
-const UNSYNCED_LEN: usize = 16;
 
 /// Address bits of a branch packet, before they are aligned to the instruction set.
 struct BranchBits {
@@ -51,6 +48,22 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    /// Position of the next packet.
+    pub(crate) fn next_start(&self) -> usize {
+        self.at
+    }
+
+    /// Whether the same packets come next, of the same bytes.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.at == other.at
+            && self.is_synced == other.is_synced
+            && self.address == other.address
+            && self.data_address == other.data_address
+            && self.isa == other.isa
+            && self.context == other.context
+            && self.timestamp == other.timestamp
+    }
+
     fn packet(&mut self, kind: Kind, len: usize, fields: Fields) -> Packet {
         let start = self.at;
         self.at += len;
@@ -77,8 +90,8 @@ impl<'a> Decoder<'a> {
         let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
         let mut len = 0;
         while len < rest.len().min(UNSYNCED_LEN) {
-            let zeros = rest[len..].iter().take_while(|byte| **byte == 0).count();
-            if zeros >= ASYNC_ZEROS && rest.get(len + zeros) == Some(&0x80) {
+            let (zeros, is_async) = zeros_of_async(&rest[len..]);
+            if is_async {
                 // Zeros before the five belong to what is not synchronized.
                 let before = len + zeros - ASYNC_ZEROS;
                 if before > 0 {
@@ -99,10 +112,7 @@ impl<'a> Decoder<'a> {
             return self.branch().ok_or(Kind::BranchAddress);
         }
         if header & 0x80 != 0 {
-            return Ok(match p_header(header, config.is_cycle_accurate()) {
-                Some(fields) => self.packet(Kind::PHeader, 1, fields),
-                None => self.bad(Kind::Reserved, Kind::PHeader, 1),
-            });
+            return Ok(self.bad(Kind::Reserved, Kind::PHeader, 1));
         }
         let data_mode = |kind, is_on: bool| if is_on { Ok(kind) } else { Err(kind) };
         let data = match header {
@@ -169,17 +179,10 @@ impl<'a> Decoder<'a> {
     }
 
     fn context_id(&self, at: usize) -> Option<Option<u32>> {
-        let len = self.config.context_id_bytes();
-        if len == 0 {
-            return Some(None);
-        }
-        let bytes = self.bytes.get(self.at + at..self.at + at + len)?;
-        Some(Some(
-            bytes
-                .iter()
-                .rev()
-                .fold(0, |value, byte| value << 8 | u32::from(*byte)),
-        ))
+        context_id(
+            self.bytes.get(self.at + at..)?,
+            self.config.context_id_bytes(),
+        )
     }
 
     /// A cycle count: seven bits in each of at most five bytes, four in the last.
@@ -398,36 +401,10 @@ impl<'a> Decoder<'a> {
     }
 
     fn timestamp(&mut self) -> Option<Packet> {
-        let is_64_bit = self.config.has_64_bit_timestamps();
-        let (limit, last_mask, last_bits) = if is_64_bit {
-            (9, 0xff, 8)
-        } else {
-            (7, 0x3f, 6)
-        };
-        let mut value = 0;
-        let mut bits = 0;
-        let mut len = 1;
-        loop {
-            let byte = self.byte(len)?;
-            if len == limit {
-                value |= u64::from(byte & last_mask) << bits;
-                bits += last_bits;
-                len += 1;
-                break;
-            }
-            value |= u64::from(byte & 0x7f) << bits;
-            bits += 7;
-            len += 1;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        let mask = if bits >= 64 {
-            u64::MAX
-        } else {
-            (1 << bits) - 1
-        };
-        self.timestamp = self.timestamp & !mask | value & mask;
+        let rest = self.bytes.get(self.at + 1..)?;
+        let (value, bits, len) = timestamp(rest, self.config.has_64_bit_timestamps())?;
+        self.timestamp = with_low_bits(self.timestamp, value, bits);
+        let len = 1 + len;
         Some(self.packet(Kind::Timestamp, len, Fields::Timestamp(self.timestamp)))
     }
 
@@ -461,12 +438,7 @@ impl<'a> Decoder<'a> {
         if matches!(kind, Kind::NormalData | Kind::OutOfOrderData) {
             let size = [0, 1, 2, 4][usize::from(header >> 2 & 3)];
             let bytes = self.bytes.get(self.at + len..self.at + len + size)?;
-            value = Some(
-                bytes
-                    .iter()
-                    .rev()
-                    .fold(0, |value, byte| value << 8 | u32::from(*byte)),
-            );
+            value = Some(little_endian(bytes) as u32);
             len += size;
         }
         let tag = match kind {
@@ -497,6 +469,13 @@ impl Iterator for Decoder<'_> {
             return self.unsynced();
         }
         let header = *self.bytes.get(self.at)?;
+        // Most packets are atoms.
+        if header & 0x81 == 0x80
+            && let Some(fields) =
+                P_HEADERS[usize::from(self.config.is_cycle_accurate())][usize::from(header & 0x7f)]
+        {
+            return Some(self.packet(Kind::PHeader, 1, fields));
+        }
         Some(self.synced(header).unwrap_or_else(|began_as| {
             let rest = self.bytes.len() - self.at;
             self.bad(Kind::IncompleteEot, began_as, rest)
@@ -504,15 +483,23 @@ impl Iterator for Decoder<'_> {
     }
 }
 
+/// What each P-header says, by its lower bits; where cycles are counted, the second ones.
+static P_HEADERS: [[Option<Fields>; 128]; 2] = {
+    let mut table = [[None; 128]; 2];
+    let mut header = 0;
+    while header < 128 {
+        table[0][header] = p_header(header as u8 | 0x80, false);
+        table[1][header] = p_header(header as u8 | 0x80, true);
+        header += 1;
+    }
+    table
+};
+
 /// Atoms and cycles of a P-header.
-fn p_header(header: u8, is_cycle_accurate: bool) -> Option<Fields> {
+const fn p_header(header: u8, is_cycle_accurate: bool) -> Option<Fields> {
     let two = Atoms {
-        bits: u32::from(header & 8 == 0) | u32::from(header & 4 == 0) << 1,
+        bits: (header & 8 == 0) as u32 | ((header & 4 == 0) as u32) << 1,
         count: 2,
-    };
-    let executed_then = |executed: u8, not: u8| Atoms {
-        bits: (1 << executed) - 1,
-        count: executed + not,
     };
     let not = header >> 6 & 1;
     let (atoms, cycles, format) = if is_cycle_accurate {
@@ -522,25 +509,17 @@ fn p_header(header: u8, is_cycle_accurate: bool) -> Option<Fields> {
                 if atoms.count == 0 {
                     return None;
                 }
-                (atoms, u32::from(atoms.count), 1)
+                (atoms, atoms.count as u32, 1)
             }
-            0x82 if header & 0x10 != 0 => (
-                Atoms {
-                    bits: u32::from(header & 4 == 0),
-                    count: 1,
-                },
-                0,
-                4,
-            ),
-            0x82 => (two, 1, 2),
-            0xa0 => {
-                let executed = header >> 6 & 1;
+            0x82 if header & 0x10 != 0 => {
                 let atoms = Atoms {
-                    bits: u32::from(executed),
-                    count: executed,
+                    bits: (header & 4 == 0) as u32,
+                    count: 1,
                 };
-                (atoms, u32::from(header >> 2 & 7) + 1, 3)
+                (atoms, 0, 4)
             }
+            0x82 => (two, 1, 2),
+            0xa0 => (executed_then(not, 0), (header >> 2 & 7) as u32 + 1, 3),
             _ => return None,
         }
     } else {
@@ -555,4 +534,12 @@ fn p_header(header: u8, is_cycle_accurate: bool) -> Option<Fields> {
         cycles,
         format,
     })
+}
+
+/// So many E, then so many N.
+const fn executed_then(executed: u8, not: u8) -> Atoms {
+    Atoms {
+        bits: (1 << executed) - 1,
+        count: executed + not,
+    }
 }

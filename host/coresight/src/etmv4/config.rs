@@ -121,6 +121,11 @@ impl Config {
         self.configr >> 7 & 1 == 1 && self.configr >> 15 & 1 == 1
     }
 
+    /// Whether timestamps are traced (TRCCONFIGR.TS).
+    pub fn has_timestamps(&self) -> bool {
+        self.configr >> 11 & 1 == 1
+    }
+
     /// Whether cycles are counted (TRCCONFIGR.CCI).
     pub fn counts_cycles(&self) -> bool {
         self.configr >> 4 & 1 == 1

@@ -3,8 +3,9 @@
 mod information;
 
 use super::Config;
-use super::headers::{ATOMS, kinds, little_endian, reserved_kind};
+use super::headers::{ATOMS, kinds, reserved_kind};
 use super::packet::{Address, Atoms, Context, Fields, Kind, Packet, QElement};
+use crate::isa::little_endian;
 
 /// Cuts the bytes of one source into packets. An iterator; every byte is in exactly one packet.
 ///
@@ -45,6 +46,28 @@ impl<'a> Decoder<'a> {
             cycle_threshold: 0,
             seen_info: false,
         }
+    }
+
+    /// Whether a timestamp came since the beginning.
+    pub(crate) fn has_timestamp(&self) -> bool {
+        self.has_timestamp
+    }
+
+    /// Position of the next packet.
+    pub(crate) fn next_start(&self) -> usize {
+        self.at
+    }
+
+    /// Whether the same packets come next, of the same bytes.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.at == other.at
+            && self.is_synced == other.is_synced
+            && self.history == other.history
+            && self.is_64_bit == other.is_64_bit
+            && self.timestamp == other.timestamp
+            && self.has_timestamp == other.has_timestamp
+            && self.cycle_threshold == other.cycle_threshold
+            && self.seen_info == other.seen_info
     }
 
     fn packet(&mut self, kind: Kind, len: usize, fields: Fields) -> Packet {
@@ -123,17 +146,25 @@ impl<'a> Decoder<'a> {
         Some((at, atoms))
     }
 
+    /// The packet at the current position, whatever it is.
+    fn other(&mut self, header: u8) -> Option<Packet> {
+        let packet = self.synced(header);
+        if packet.is_some() {
+            return packet;
+        }
+        let kind = match self.kinds[usize::from(header)] {
+            Kind::Extension if self.bytes.get(self.at + 1) == Some(&0) => Kind::Async,
+            kind => kind,
+        };
+        Some(self.bad(Kind::IncompleteEot, kind, self.bytes.len() - self.at))
+    }
+
     /// The packet at the current position; `None` if the bytes end within it.
+    #[inline]
     fn synced(&mut self, header: u8) -> Option<Packet> {
         let kind = self.kinds[usize::from(header)];
         let body = self.at + 1;
         Some(match kind {
-            Kind::AtomF1
-            | Kind::AtomF2
-            | Kind::AtomF3
-            | Kind::AtomF4
-            | Kind::AtomF5
-            | Kind::AtomF6 => self.packet(kind, 1, Fields::Atoms(ATOMS[usize::from(header)])),
             Kind::AddressShortIs0 | Kind::SourceShortIs0 => self.short_address(kind, 0)?,
             Kind::AddressShortIs1 | Kind::SourceShortIs1 => self.short_address(kind, 1)?,
             Kind::Address32Is0 | Kind::Source32Is0 => self.long_address(kind, 0, 4)?,
@@ -540,13 +571,12 @@ impl Iterator for Decoder<'_> {
             return self.unsynced();
         }
         let header = *self.bytes.get(self.at)?;
-        if let Some(packet) = self.synced(header) {
-            return Some(packet);
+        // Most packets are atoms.
+        let atoms = ATOMS[usize::from(header)];
+        if atoms.count > 0 {
+            let kind = self.kinds[usize::from(header)];
+            return Some(self.packet(kind, 1, Fields::Atoms(atoms)));
         }
-        let kind = match self.kinds[usize::from(header)] {
-            Kind::Extension if self.bytes.get(self.at + 1) == Some(&0) => Kind::Async,
-            kind => kind,
-        };
-        Some(self.bad(Kind::IncompleteEot, kind, self.bytes.len() - self.at))
+        self.other(header)
     }
 }

@@ -126,11 +126,3 @@ pub(super) fn kinds(config: &Config) -> [Kind; 256] {
     }
     kinds
 }
-
-/// A number, the least significant byte first.
-pub(super) fn little_endian(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .rev()
-        .fold(0, |value, byte| value << 8 | u64::from(*byte))
-}

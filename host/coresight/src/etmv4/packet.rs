@@ -78,6 +78,22 @@ pub enum Kind {
     AtomF6,
 }
 
+impl Kind {
+    /// Whether it is a source address: a branch was taken there.
+    pub fn is_source(self) -> bool {
+        matches!(
+            self,
+            Kind::SourceMatch
+                | Kind::SourceShortIs0
+                | Kind::SourceShortIs1
+                | Kind::Source32Is0
+                | Kind::Source32Is1
+                | Kind::Source64Is0
+                | Kind::Source64Is1
+        )
+    }
+}
+
 /// One packet of a source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Packet {

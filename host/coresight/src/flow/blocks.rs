@@ -1,9 +1,13 @@
 //! Straight runs of instructions, decoded once.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::Sink;
+use super::executions::{Execution, MOST};
+use super::paths::{End, Paths};
+use super::return_stack::ReturnStack;
 use crate::element::{Context, Element, Last, Range};
+use crate::etmv4::Atoms;
 use crate::instruction::{self, Instruction, Waypoints};
 use crate::isa::Isa;
 use crate::memory::{Code, MemorySpace, Moment, View};
@@ -55,11 +59,6 @@ pub struct Block {
     pub stop: Stop,
     /// Whether an instruction in it is 0 in its upper half: A64 has none such, so it is no code.
     pub has_no_opcode: bool,
-    /// Whether going on from it, not taken and taken, changes nothing but the address: its branch is direct, is no call if
-    /// taken, conditional if not, and the block has nothing that a check could refuse.
-    is_plain: [bool; 2],
-    /// The block that follows if the branch is not taken, and if it is.
-    next: [BlockId; 2],
 }
 
 impl Block {
@@ -77,36 +76,125 @@ impl Block {
             has_no_opcode: self.has_no_opcode,
         }
     }
+
+    /// Whether going on from it changes nothing but the address, and what the return stack has: where it leads is known
+    /// without the trace, and it has nothing that a check could refuse.
+    fn is_plain(&self, is_taken: bool) -> bool {
+        let is_branch = matches!(
+            self.last.class,
+            instruction::Class::Branch | instruction::Class::Indirect
+        );
+        let may_fall_through = !is_branch || self.last.is_conditional || self.isa == Isa::T32;
+        let goes = if is_taken {
+            self.last.class != instruction::Class::Indirect
+        } else {
+            may_fall_through
+        };
+        goes && self.is_sound()
+    }
+
+    /// Whether it ends with an indirect branch, behind which nothing is to be told but its target.
+    fn is_indirect(&self, gives_returns: bool) -> bool {
+        let is_silent =
+            !gives_returns || self.last.purpose != instruction::Purpose::ExceptionReturn;
+        self.last.class == instruction::Class::Indirect && is_silent && self.is_sound()
+    }
+
+    /// Whether it is there up to its waypoint, and has nothing that a check could refuse.
+    fn is_sound(&self) -> bool {
+        self.stop == Stop::Waypoint && !self.has_no_opcode
+    }
 }
 
 /// The blocks of programs, found as a trace runs through them. Those of one view of memory are never those of another one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Blocks<C> {
     code: C,
     waypoints: Waypoints,
+    /// A return from exceptions is an element of its own.
+    gives_returns: bool,
     /// Each instruction is a block of its own.
     is_stepping: bool,
     blocks: Vec<Block>,
+    /// For each block the one that follows if its branch is not taken, and if it is, where that is known and
+    /// [plain](Block::is_plain). Apart from the blocks: following atoms needs nothing else.
+    links: Vec<[BlockId; 2]>,
+    paths: Paths,
     moment: Moment,
     view: View,
-    /// The blocks of the view at hand, and those of the others.
-    by_start: Starts,
-    others: HashMap<View, Starts>,
+    starts: Starts,
 }
 
-/// Blocks by their starts.
-type Starts = HashMap<Key, BlockId, AddressHash>;
+/// Finds blocks by their starts. The blocks themselves have the keys, so that a look costs one slot and one block.
+#[derive(Clone, Debug, Default)]
+struct Starts {
+    /// A power of two of them, at least twice as many as there are blocks; [`NONE`] is an empty one.
+    slots: Vec<BlockId>,
+    len: usize,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     address: u64,
     space: MemorySpace,
     isa: Isa,
+    view: View,
 }
 
-impl std::hash::Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.address ^ u64::from(self.space.0) << 56 ^ (self.isa as u64) << 48);
+impl Key {
+    fn of(block: &Block) -> Self {
+        Key {
+            address: block.start,
+            space: block.space,
+            isa: block.isa,
+            view: block.view,
+        }
+    }
+
+    #[inline]
+    fn hash(&self) -> u64 {
+        let view = u64::from(self.view.program()) << 32 | u64::from(self.view.change());
+        let state = u64::from(self.space.0) << 56 | (self.isa as u64) << 48;
+        let mixed = self.address ^ state ^ view.rotate_left(20);
+        mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+impl Starts {
+    /// The slot of a key: the one that has it, or the empty one where it belongs.
+    #[inline]
+    fn slot(&self, blocks: &[Block], key: &Key) -> usize {
+        let mask = self.slots.len().wrapping_sub(1);
+        let mut slot = (key.hash() >> 32) as usize & mask;
+        while let Some(block) = self.slots.get(slot).and_then(|id| blocks.get(*id as usize))
+            && Key::of(block) != *key
+        {
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+
+    #[inline]
+    fn find(&self, blocks: &[Block], key: &Key) -> Option<BlockId> {
+        let id = *self.slots.get(self.slot(blocks, key))?;
+        (id != NONE).then_some(id)
+    }
+
+    /// Adds the last block.
+    fn add(&mut self, blocks: &[Block]) {
+        if self.slots.len() <= 2 * blocks.len() {
+            self.slots.clear();
+            self.slots
+                .resize((4 * blocks.len()).next_power_of_two().max(64), NONE);
+            self.len = 0;
+        }
+        while let Some(block) = blocks.get(self.len) {
+            let slot = self.slot(blocks, &Key::of(block));
+            if let Some(slot) = self.slots.get_mut(slot) {
+                *slot = self.len as BlockId;
+            }
+            self.len += 1;
+        }
     }
 }
 
@@ -140,12 +228,14 @@ impl<C: Code> Blocks<C> {
         Blocks {
             code,
             waypoints,
+            gives_returns: false,
             is_stepping: false,
             blocks: Vec::new(),
+            links: Vec::new(),
+            paths: Paths::default(),
             moment: Moment::default(),
             view: View::default(),
-            by_start: HashMap::default(),
-            others: HashMap::new(),
+            starts: Starts::default(),
         }
     }
 
@@ -154,6 +244,15 @@ impl<C: Code> Blocks<C> {
         Blocks {
             is_stepping: true,
             ..Self::new(code, Waypoints::default())
+        }
+    }
+
+    /// The same for a protocol in which an instruction that returns from exceptions is followed by an element that says so.
+    #[must_use]
+    pub fn giving_returns(self) -> Self {
+        Blocks {
+            gives_returns: true,
+            ..self
         }
     }
 
@@ -167,11 +266,22 @@ impl<C: Code> Blocks<C> {
         &self.blocks
     }
 
+    /// When it is and what runs, and what is in memory.
+    pub(super) fn moment(&self) -> (Moment, View) {
+        (self.moment, self.view)
+    }
+
+    /// The paths that are known through them.
+    pub fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
     /// Forgets all blocks: the code has changed. Numbers given so far no longer hold.
     pub fn clear(&mut self) {
         self.blocks.clear();
-        self.by_start.clear();
-        self.others.clear();
+        self.links.clear();
+        self.paths.clear();
+        self.starts = Starts::default();
     }
 
     /// What is in memory.
@@ -230,11 +340,6 @@ impl<C: Code> Blocks<C> {
         if view == self.view {
             return None;
         }
-        let next = self.others.remove(&view).unwrap_or_default();
-        let before = std::mem::replace(&mut self.by_start, next);
-        if !before.is_empty() {
-            self.others.insert(self.view, before);
-        }
         self.view = view;
         Some(view)
     }
@@ -245,59 +350,127 @@ impl<C: Code> Blocks<C> {
     }
 
     /// The block that begins at an address.
+    #[inline]
     pub fn at(&mut self, space: MemorySpace, isa: Isa, address: u64) -> BlockId {
         let key = Key {
             address,
             space,
             isa,
+            view: self.view,
         };
-        if let Some(id) = self.by_start.get(&key) {
-            return *id;
+        match self.starts.find(&self.blocks, &key) {
+            Some(id) => id,
+            None => self.discover(&key),
         }
-        let mut block = self.walk(space, isa, address);
-        let is_direct = block.stop == Stop::Waypoint
-            && block.last.class == instruction::Class::Branch
-            && !block.has_no_opcode;
-        block.is_plain = [
-            is_direct && block.last.is_conditional,
-            is_direct && !block.links,
-        ];
+    }
+
+    #[cold]
+    fn discover(&mut self, key: &Key) -> BlockId {
+        let block = self.walk(key.space, key.isa, key.address);
         let id = self.blocks.len() as BlockId;
         self.blocks.push(block);
-        self.by_start.insert(key, id);
+        self.links.push([NONE; 2]);
+        self.starts.add(&self.blocks);
         id
     }
 
-    /// The block behind another one, if it is known and going there changes nothing but the address: no call, which pushes on
-    /// the return stack, no return from an exception, no block that is to be checked.
+    /// Follows atoms from a block on, as long as that is all it takes: up to and with an indirect branch that is taken, or up
+    /// to a block that is not there, does not fit, or needs an element besides its range. Takes away the atoms that it has
+    /// followed, gives what executed, and remembers calls, but not that of an indirect branch. Where execution is then.
     #[inline]
-    pub fn plain_successor(&self, id: BlockId, is_taken: bool) -> Option<BlockId> {
-        let block = &self.blocks[id as usize];
-        let next = block.next[usize::from(is_taken)];
-        (next != NONE && block.is_plain[usize::from(is_taken)]).then_some(next)
+    pub(super) fn follow(
+        &mut self,
+        at: usize,
+        id: BlockId,
+        atoms: &mut Atoms,
+        returns: &mut ReturnStack,
+        sink: &mut impl Sink,
+    ) -> End {
+        let Some((number, path)) = self.paths.find(id, *atoms) else {
+            return self.explore(at, id, atoms, returns, sink);
+        };
+        let executions = self.paths.executions(path);
+        sink.path(at, number, path, executions, &self.blocks);
+        atoms.bits >>= path.len;
+        atoms.count -= path.len;
+        if path.calls && returns.is_active() {
+            for execution in executions {
+                let block = self.get(execution.block());
+                let goes_on = block.last.class != instruction::Class::Indirect;
+                if block.links && execution.is_taken() && goes_on {
+                    returns.push(block.end, block.isa);
+                }
+            }
+        }
+        path.ends
     }
 
-    /// The block behind another one whose direct branch is taken or not.
-    #[inline]
-    pub fn after(&mut self, id: BlockId, is_taken: bool) -> BlockId {
-        let block = &self.blocks[id as usize];
-        let known = block.next[usize::from(is_taken)];
-        if known != NONE {
-            return known;
+    /// Follows atoms of which no path is known yet.
+    fn explore(
+        &mut self,
+        at: usize,
+        mut id: BlockId,
+        atoms: &mut Atoms,
+        returns: &mut ReturnStack,
+        sink: &mut impl Sink,
+    ) -> End {
+        let key = (id, *atoms);
+        let mut room = [Execution::default(); MOST];
+        let mut count = 0;
+        let mut calls = false;
+        let mut ends = None;
+        for slot in room.iter_mut().take(usize::from(atoms.count)) {
+            let is_taken = atoms.bits & 1 == 1;
+            let mut link = self.links[id as usize][usize::from(is_taken)];
+            if link == NONE {
+                let block = self.get(id);
+                if block.is_plain(is_taken) {
+                    self.after(id, is_taken);
+                    link = self.links[id as usize][usize::from(is_taken)];
+                } else if is_taken && block.is_indirect(self.gives_returns) {
+                    ends = Some(End::Behind(id));
+                } else {
+                    break;
+                }
+            }
+            *slot = Execution::new(id, is_taken);
+            count += 1;
+            atoms.bits >>= 1;
+            atoms.count -= 1;
+            if ends.is_some() {
+                break;
+            }
+            let block = &self.blocks[id as usize];
+            if block.links && is_taken {
+                returns.push(block.end, block.isa);
+                calls = true;
+            }
+            id = link;
         }
-        let (space, isa, target, end, next_isa) = (
-            block.space,
-            block.isa,
-            block.target,
-            block.end,
-            block.next_isa,
-        );
-        let next = if is_taken {
-            self.at(space, next_isa, target)
+        let executions = &room[..count];
+        if let Some(last) = executions.last() {
+            sink.blocks(at, executions, &self.blocks);
+            if atoms.count == 0 || ends.is_some() {
+                let ends = ends.unwrap_or(End::At(id));
+                let last = &self.blocks[last.block() as usize];
+                self.paths.add(key, executions, ends, calls, last);
+            }
+        }
+        ends.unwrap_or(End::At(id))
+    }
+
+    /// The block behind another one whose branch is direct, or not taken. It is remembered, if going there is [plain](Block::is_plain).
+    pub fn after(&mut self, id: BlockId, is_taken: bool) -> BlockId {
+        let block = self.blocks[id as usize];
+        let is_jump = is_taken && block.last.class == instruction::Class::Branch;
+        let next = if is_jump {
+            self.at(block.space, block.next_isa, block.target)
         } else {
-            self.at(space, isa, end)
+            self.at(block.space, block.isa, block.end)
         };
-        self.blocks[id as usize].next[usize::from(is_taken)] = next;
+        if block.is_plain(is_taken) {
+            self.links[id as usize][usize::from(is_taken)] = next;
+        }
         next
     }
 
@@ -358,13 +531,21 @@ impl<C: Code> Blocks<C> {
             next_isa: isa,
             stop: Stop::NotAccessible,
             has_no_opcode: false,
-            is_plain: [false; 2],
-            next: [NONE; 2],
         };
         let mut bytes: &[u8] = &[];
         let mut conditional_left = 0u8;
         let is_followed = matches!(isa, Isa::A64 | Isa::A32 | Isa::T32);
         loop {
+            if isa == Isa::A64 && until.is_none() && !self.is_stepping {
+                // Most instructions are nothing to the trace, and told at a glance.
+                let plain = instruction::plain_run(bytes, RUN_LIMIT - block.count);
+                if plain > 0 {
+                    bytes = &bytes[4 * plain as usize..];
+                    block.count += plain;
+                    block.end = block.end.wrapping_add(4 * u64::from(plain));
+                    block.last.size = 4;
+                }
+            }
             if !is_followed
                 || block.count == RUN_LIMIT
                 || until.is_some_and(|until| until < block.end)

@@ -6,15 +6,17 @@
 
 use super::Sink;
 use super::blocks::{BlockId, Blocks};
+use super::paths::End;
+use super::return_stack::ReturnStack;
 use crate::element::{Context, Element, Range, Security, TraceOn, Unsynced};
 use crate::etmv3::{Branch, Config, Fields, ISync, Kind, Packet};
 use crate::etmv4::Atoms;
 use crate::instruction::Class;
 use crate::isa::{Isa, SyncReason};
-use crate::memory::{Code, View};
+use crate::memory::{Code, MemorySpace, View};
 
 /// Turns the packets of one ETMv3 into elements.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct EtmV3Flow<C> {
     config: Config,
     /// The code.
@@ -28,6 +30,8 @@ pub struct EtmV3Flow<C> {
     next_block: Option<BlockId>,
     needs_address: bool,
     sent_unknown: bool,
+    /// The trace unit has none.
+    returns: ReturnStack,
     /// Elements that the next packet may cancel.
     pending: Vec<(usize, Element)>,
     last_packet: usize,
@@ -55,9 +59,25 @@ impl<C: Code> EtmV3Flow<C> {
             next_block: None,
             needs_address: true,
             sent_unknown: false,
+            returns: ReturnStack::new(false),
             pending: Vec::new(),
             last_packet: 0,
         }
+    }
+
+    /// Whether decoding is under way.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.state == State::Decoding
+    }
+
+    /// Whether the next packets mean the same to another flow, of the same source.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let place = |flow: &Self| (flow.address, flow.needs_address, flow.isa);
+        place(self) == place(other)
+            && (self.state, self.last_packet) == (other.state, other.last_packet)
+            && (self.context, self.sent_unknown) == (other.context, other.sent_unknown)
+            && self.pending == other.pending
+            && self.blocks.moment() == other.blocks.moment()
     }
 
     /// Begins anew, as after a reset of the trace unit; `why` is what the next element says of it.
@@ -272,7 +292,14 @@ impl<C: Code> EtmV3Flow<C> {
             _ => 0,
         };
         let mut left = atoms.count;
-        let mut index = 0;
+        if !counts && left > 1 && !self.needs_address {
+            // Of several, none can be cancelled.
+            left = self.follow(at, atoms, sink);
+            if left == 0 {
+                return;
+            }
+        }
+        let mut index = atoms.count - left;
         loop {
             if self.needs_address {
                 self.commit(sink);
@@ -311,6 +338,48 @@ impl<C: Code> EtmV3Flow<C> {
         }
     }
 
+    /// Follows atoms that cannot be cancelled, as far as that is all it takes. How many are left.
+    fn follow(&mut self, at: usize, atoms: Atoms, sink: &mut impl Sink) -> u8 {
+        self.commit(sink);
+        let mut left = atoms;
+        let id = self.here();
+        let returns = &mut self.returns;
+        match self.blocks.follow(at, id, &mut left, returns, sink) {
+            End::At(id) => {
+                let block = self.blocks.get(id);
+                (self.address, self.isa) = (block.start, block.isa);
+                self.next_block = Some(id);
+            }
+            End::Behind(id) => self.stand_behind(id),
+        }
+        left.count
+    }
+
+    /// Execution is behind an indirect branch.
+    fn stand_behind(&mut self, id: BlockId) {
+        let block = self.blocks.get(id);
+        (self.address, self.isa) = (block.end, block.isa);
+        self.needs_address = true;
+        self.sent_unknown = false;
+        self.next_block = None;
+    }
+
+    fn space(&self) -> MemorySpace {
+        match self.context.security {
+            Security::NonSecure => MemorySpace::ANY_N,
+            _ => MemorySpace::ANY_S,
+        }
+    }
+
+    /// The block at the address.
+    #[inline]
+    fn here(&mut self) -> BlockId {
+        match self.next_block {
+            Some(id) => id,
+            None => self.blocks.at(self.space(), self.isa, self.address),
+        }
+    }
+
     /// One instruction.
     fn instruction(
         &mut self,
@@ -319,15 +388,8 @@ impl<C: Code> EtmV3Flow<C> {
         cycles: Option<u32>,
         sink: &mut impl Sink,
     ) {
-        let space = match self.context.security {
-            Security::NonSecure => crate::memory::MemorySpace::ANY_N,
-            _ => crate::memory::MemorySpace::ANY_S,
-        };
-        let id = match self.next_block {
-            Some(id) => id,
-            None => self.blocks.at(space, self.isa, self.address),
-        };
-        let mut id = id;
+        let space = self.space();
+        let mut id = self.here();
         if self.blocks.get(id).count == 0
             && let Some(view) = self.blocks.advance(space, self.address)
         {
@@ -348,26 +410,19 @@ impl<C: Code> EtmV3Flow<C> {
             self.next_block = None;
             return;
         }
-        let (class, end, target, next_isa) =
-            (block.last.class, block.end, block.target, block.next_isa);
         let range = Range {
             cycles,
             ..block.range(id, is_taken)
         };
+        let class = block.last.class;
         self.pending.push((at, Element::Range(range)));
-        self.address = end;
-        match class {
-            Class::Branch if is_taken => {
-                self.address = target;
-                self.isa = next_isa;
-                self.next_block = Some(self.blocks.after(id, true));
-            }
-            Class::Indirect if is_taken => {
-                self.needs_address = true;
-                self.sent_unknown = false;
-                self.next_block = None;
-            }
-            _ => self.next_block = Some(self.blocks.after(id, false)),
+        if is_taken && class == Class::Indirect {
+            self.stand_behind(id);
+        } else {
+            let next = self.blocks.after(id, is_taken);
+            let block = self.blocks.get(next);
+            (self.address, self.isa) = (block.start, block.isa);
+            self.next_block = Some(next);
         }
     }
 }

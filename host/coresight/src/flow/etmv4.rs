@@ -13,7 +13,7 @@ use super::Sink;
 use super::blocks::{BlockId, Blocks};
 use super::return_stack::ReturnStack;
 use crate::element::{Context, Element, TraceOn, Transaction, Unsynced};
-use crate::etmv4::{Atoms, Config, Fields, Kind, Packet};
+use crate::etmv4::{Atoms, Config, Decoder, Fields, Kind, Packet};
 use crate::isa::Isa;
 use crate::memory::{Code, View};
 use queue::{Entry, What};
@@ -30,7 +30,7 @@ pub struct EtmV4Options {
 }
 
 /// Turns the packets of one ETMv4 or ETE into elements.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct EtmV4Flow<C> {
     config: Config,
     options: EtmV4Options,
@@ -76,7 +76,11 @@ impl<C: Code> EtmV4Flow<C> {
         EtmV4Flow {
             config: *config,
             options,
-            blocks,
+            blocks: if config.is_ete {
+                blocks.giving_returns()
+            } else {
+                blocks
+            },
             state: State::NoSync,
             unsynced: Unsynced::Init,
             queue: VecDeque::new(),
@@ -94,6 +98,25 @@ impl<C: Code> EtmV4Flow<C> {
             overflowed: false,
             last_packet: 0,
         }
+    }
+
+    /// Whether decoding is under way, and nothing is missing that came before it began.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.state == State::Decoding && self.unseen == 0 && !self.needs_context
+    }
+
+    /// Whether the next packets mean the same to another flow, of the same source.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let numbers = |flow: &Self| (flow.depth, flow.unseen, flow.last_is, flow.last_packet);
+        let states = |flow: &Self| (flow.state, flow.exception_waits, flow.overflowed);
+        let place = |flow: &Self| (flow.address, flow.needs_address, flow.isa);
+        numbers(self) == numbers(other)
+            && states(self) == states(other)
+            && place(self) == place(other)
+            && (self.context, self.needs_context) == (other.context, other.needs_context)
+            && self.queue == other.queue
+            && self.returns == other.returns
+            && self.blocks.moment() == other.blocks.moment()
     }
 
     /// Begins anew, as after a reset of the trace unit; `why` is what the next element says of it.
@@ -140,6 +163,14 @@ impl<C: Code> EtmV4Flow<C> {
             (State::Decoding, Fields::Atoms(atoms)) if self.follows_atoms() => {
                 return self.follow(packet.start, atoms, sink);
             }
+            // Nothing waits for the address: execution is there.
+            (State::Decoding, Fields::Address(address))
+                if self.is_settled() && !packet.kind.is_source() =>
+            {
+                self.last_is = address.is;
+                self.set_address(address.value, address.is);
+                return;
+            }
             (State::Decoding, _) => self.decode(packet, sink),
             _ => self.synchronize(packet, sink),
         };
@@ -148,26 +179,58 @@ impl<C: Code> EtmV4Flow<C> {
 
     /// Whether atoms are followed at once: nothing is speculative, and decoding is under way.
     #[inline]
-    pub fn follows_atoms(&self) -> bool {
+    fn follows_atoms(&self) -> bool {
         self.config.idr8 == 0 && self.unseen == 0 && self.state == State::Decoding
     }
 
-    /// Follows the atoms of a packet at position `at`, where they are [followed at once](Self::follows_atoms).
+    /// Whether nothing waits, and nothing is due to be committed.
     #[inline]
-    pub fn follow(&mut self, at: usize, atoms: Atoms, sink: &mut impl Sink) {
+    fn is_settled(&self) -> bool {
+        let is_empty = self.queue.is_empty() && !self.exception_waits;
+        is_empty && self.depth <= self.config.max_speculation()
+    }
+
+    /// Follows the packets of atoms that come next, if they are followed at once. Most packets are such: they go from byte to
+    /// blocks. Those that begin before a position; how many they were.
+    #[inline]
+    pub(super) fn follow_atoms(
+        &mut self,
+        decoder: &mut Decoder<'_>,
+        position: usize,
+        sink: &mut impl Sink,
+    ) -> u64 {
+        let mut packets = 0;
+        while self.follows_atoms()
+            && decoder.next_start() < position
+            && let Some((at, atoms)) = decoder.next_atoms()
+        {
+            packets += 1;
+            self.follow(at, atoms, sink);
+            while self.queue.is_empty()
+                && decoder.next_start() < position
+                && let Some((at, atoms)) = decoder.next_atoms()
+            {
+                packets += 1;
+                self.last_packet = at;
+                if let Err(misfit) = self.atoms(at, atoms, sink) {
+                    self.fit(at, Err(misfit), sink);
+                    break;
+                }
+            }
+        }
+        packets
+    }
+
+    /// Follows the atoms of a packet at position `at`, and commits what comes before.
+    fn follow(&mut self, at: usize, atoms: Atoms, sink: &mut impl Sink) {
         self.last_packet = at;
-        let result = if self.queue.is_empty() {
-            self.depth = 0;
-            self.atoms(at, atoms, sink)
-        } else {
-            self.commit_all(sink)
-                .and_then(|()| self.atoms(at, atoms, sink))
-        };
+        let result = self
+            .commit_all(sink)
+            .and_then(|()| self.atoms(at, atoms, sink));
         self.fit(at, result, sink);
     }
 
     /// Begins anew where the trace does not fit.
-    #[inline]
     fn fit(&mut self, at: usize, result: Result<(), Misfit>, sink: &mut impl Sink) {
         if let Err(Misfit(why)) = result {
             self.lose_sync(why);
@@ -238,16 +301,7 @@ impl<C: Code> EtmV4Flow<C> {
                 push(What::Atoms(atoms));
                 self.depth += u32::from(atoms.count);
             }
-            (
-                Kind::SourceMatch
-                | Kind::SourceShortIs0
-                | Kind::SourceShortIs1
-                | Kind::Source32Is0
-                | Kind::Source32Is1
-                | Kind::Source64Is0
-                | Kind::Source64Is1,
-                Fields::Address(address),
-            ) => {
+            (kind, Fields::Address(address)) if kind.is_source() => {
                 push(What::Source(address.value, address.is));
                 self.depth += 1;
             }

@@ -3,16 +3,18 @@
 //! Every waypoint has an atom, or a branch address packet, which implies a taken one. Nothing is speculative.
 
 use super::Sink;
-use super::blocks::{Blocks, Stop};
+use super::blocks::{BlockId, Blocks, Stop};
+use super::paths::End;
 use super::return_stack::ReturnStack;
 use crate::element::{Context, Element, Range, Security, TraceOn, Unsynced};
+use crate::etmv4::Atoms;
 use crate::instruction::Class;
 use crate::isa::{Isa, SyncReason};
-use crate::memory::{Code, MemorySpace};
+use crate::memory::{Code, MemorySpace, View};
 use crate::ptm::{self, Branch, Config, Fields, Kind, Packet};
 
 /// Turns the packets of one PTM into elements.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PtmFlow<C> {
     /// The code, as blocks.
     pub blocks: Blocks<C>,
@@ -22,6 +24,8 @@ pub struct PtmFlow<C> {
     address: u64,
     isa: Isa,
     has_address: bool,
+    /// The block at the address, if the flow came there by itself.
+    next_block: Option<BlockId>,
     returns: ReturnStack,
     last_packet: usize,
 }
@@ -45,9 +49,25 @@ impl<C: Code> PtmFlow<C> {
             address: 0,
             isa: Isa::Unknown,
             has_address: false,
+            next_block: None,
             returns: ReturnStack::new(config.uses_return_stack()),
             last_packet: 0,
         }
+    }
+
+    /// Whether decoding is under way.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.state == State::Decoding
+    }
+
+    /// Whether the next packets mean the same to another flow, of the same source.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let place = |flow: &Self| (flow.address, flow.has_address, flow.isa);
+        place(self) == place(other)
+            && (self.state, self.last_packet) == (other.state, other.last_packet)
+            && self.context == other.context
+            && self.returns == other.returns
+            && self.blocks.moment() == other.blocks.moment()
     }
 
     /// Begins anew, as after a reset of the trace unit; `why` is what the next element says of it.
@@ -55,6 +75,7 @@ impl<C: Code> PtmFlow<C> {
         self.state = State::NoSync;
         self.unsynced = why;
         self.has_address = false;
+        self.next_block = None;
         self.isa = Isa::Unknown;
         self.context = Context::default();
         self.returns.flush();
@@ -63,7 +84,14 @@ impl<C: Code> PtmFlow<C> {
     /// Gives an element, and goes on with the memory that it stands for.
     fn give(&mut self, at: usize, element: Element, sink: &mut impl Sink) {
         sink.element(at, element);
-        if let Some(view) = self.blocks.element(&element) {
+        let view = self.blocks.element(&element);
+        self.see(view, sink);
+    }
+
+    /// Memory has changed, if there is another view of it.
+    fn see(&mut self, view: Option<View>, sink: &mut impl Sink) {
+        if let Some(view) = view {
+            self.next_block = None;
             sink.memory(view);
         }
     }
@@ -114,16 +142,7 @@ impl<C: Code> PtmFlow<C> {
     fn decode(&mut self, packet: &Packet, sink: &mut impl Sink) {
         let at = packet.start;
         match packet.fields {
-            Fields::Atoms(atoms) => {
-                let mut bits = atoms.bits;
-                for _ in 0..atoms.count {
-                    if !self.has_address {
-                        break;
-                    }
-                    self.waypoint(packet, bits & 1 == 1, true, sink);
-                    bits >>= 1;
-                }
-            }
+            Fields::Atoms(atoms) => self.atoms(packet, atoms, sink),
             Fields::Branch(branch) if packet.kind == Kind::WaypointUpdate => {
                 self.waypoint_update(packet, &branch, sink);
             }
@@ -187,6 +206,7 @@ impl<C: Code> PtmFlow<C> {
         sink: &mut impl Sink,
     ) {
         let mut is_news = isa != self.isa || is_first;
+        self.next_block = None;
         self.address = address;
         self.isa = isa;
         self.has_address = true;
@@ -203,9 +223,7 @@ impl<C: Code> PtmFlow<C> {
         let why = match reason {
             SyncReason::Periodic if !is_first => {
                 let view = self.blocks.context(&self.context);
-                if let Some(view) = view {
-                    sink.memory(view);
-                }
+                self.see(view, sink);
                 return;
             }
             SyncReason::RestartOverflow => TraceOn::Overflow,
@@ -250,6 +268,7 @@ impl<C: Code> PtmFlow<C> {
         self.address = u64::from(branch.address.value);
         self.isa = branch.isa;
         self.has_address = true;
+        self.next_block = None;
     }
 
     /// What executed up to and with the instruction at an address, which is a waypoint.
@@ -258,6 +277,7 @@ impl<C: Code> PtmFlow<C> {
         if !self.has_address {
             return;
         }
+        self.next_block = None;
         let space = self.context.space();
         let last = u64::from(branch.address.value);
         self.reach(space, self.address, sink);
@@ -303,17 +323,72 @@ impl<C: Code> PtmFlow<C> {
             return false;
         }
         let view = self.blocks.advance(space, address);
-        if let Some(view) = view {
-            sink.memory(view);
-        }
+        self.see(view, sink);
         view.is_some()
+    }
+
+    /// The block at the address.
+    #[inline]
+    fn here(&mut self) -> BlockId {
+        match self.next_block {
+            Some(id) => id,
+            None => self.blocks.at(self.context.space(), self.isa, self.address),
+        }
+    }
+
+    fn atoms(&mut self, packet: &Packet, atoms: Atoms, sink: &mut impl Sink) {
+        let mut left = atoms;
+        while left.count > 0 && self.has_address {
+            let id = self.here();
+            // Cycles belong to a range of their own.
+            let ends = match packet.cycles {
+                None => {
+                    let returns = &mut self.returns;
+                    self.blocks
+                        .follow(packet.start, id, &mut left, returns, sink)
+                }
+                Some(_) => End::At(id),
+            };
+            match ends {
+                End::At(id) => {
+                    let block = self.blocks.get(id);
+                    (self.address, self.isa) = (block.start, block.isa);
+                    self.next_block = Some(id);
+                    if left.count > 0 {
+                        self.waypoint(packet, left.bits & 1 == 1, true, sink);
+                        left.bits >>= 1;
+                        left.count -= 1;
+                    }
+                }
+                End::Behind(id) => self.stand_behind(id, true),
+            }
+        }
+    }
+
+    /// Execution is behind an indirect branch. The target of one of an atom is where the last call returns to; a branch address
+    /// packet brings it.
+    fn stand_behind(&mut self, id: BlockId, is_atom: bool) {
+        let block = self.blocks.get(id);
+        let (links, end, isa) = (block.links, block.end, block.isa);
+        (self.address, self.isa) = (end, isa);
+        self.has_address = false;
+        self.next_block = None;
+        if is_atom && let Some((address, isa)) = self.returns.pop() {
+            self.address = address;
+            self.isa = isa;
+            self.has_address = true;
+        }
+        if links {
+            self.returns.push(end, isa);
+        }
     }
 
     /// Walks to the next waypoint.
     fn waypoint(&mut self, packet: &Packet, is_taken: bool, is_atom: bool, sink: &mut impl Sink) {
         let at = packet.start;
         let space = self.context.space();
-        let mut id = self.blocks.at(space, self.isa, self.address);
+        let mut id = self.here();
+        self.next_block = None;
         if self.blocks.get(id).count == 0 && self.reach(space, self.address, sink) {
             id = self.blocks.at(space, self.isa, self.address);
         }
@@ -358,15 +433,7 @@ impl<C: Code> PtmFlow<C> {
                 self.address = block.target;
                 self.isa = block.next_isa;
             }
-            Class::Indirect => {
-                // A branch address packet brings the target itself.
-                self.has_address = false;
-                if is_atom && let Some((address, isa)) = self.returns.pop() {
-                    self.address = address;
-                    self.isa = isa;
-                    self.has_address = true;
-                }
-            }
+            Class::Indirect => return self.stand_behind(id, is_atom),
             _ => {}
         }
         if block.links {

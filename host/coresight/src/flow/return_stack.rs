@@ -5,6 +5,15 @@ use crate::isa::Isa;
 /// Depth of the stack; what is pushed beyond it replaces the oldest.
 const DEPTH: usize = 16;
 
+impl PartialEq for ReturnStack {
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = (self.is_active, self.len, self.is_pop_pending)
+            == (other.is_active, other.len, other.is_pop_pending);
+        // What was popped is still there.
+        is_same && self.newest_first().eq(other.newest_first())
+    }
+}
+
 /// The addresses to which calls return, the newest last.
 #[derive(Clone, Debug)]
 pub(super) struct ReturnStack {
@@ -26,6 +35,16 @@ impl ReturnStack {
             len: 0,
             is_pop_pending: false,
         }
+    }
+
+    fn newest_first(&self) -> impl Iterator<Item = (u64, Isa)> {
+        (1..=self.len).map(|back| self.entries[(self.top + DEPTH - back) % DEPTH])
+    }
+
+    /// Whether the trace unit has one.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.is_active
     }
 
     pub fn push(&mut self, address: u64, isa: Isa) {

@@ -2,7 +2,10 @@
 
 use super::{Branch, Config, Context, Fields, Kind, Packet};
 use crate::etmv4::Atoms;
-use crate::isa::{Isa, PartialAddress, SyncReason, from_gray, to_gray};
+use crate::isa::{
+    Isa, PartialAddress, SyncReason, UNSYNCED_LEN, context_id, from_gray, timestamp, to_gray,
+    with_low_bits, zeros_of_async,
+};
 
 /// Cuts the bytes of one PTM into packets. An iterator; every byte is in exactly one packet.
 #[derive(Clone, Debug)]
@@ -17,11 +20,30 @@ pub struct Decoder<'a> {
     timestamp: u64,
 }
 
-/// Zeros of an alignment synchronization, before its 0x80.
-const ASYNC_ZEROS: usize = 5;
-
-/// Most bytes of an unsynchronized packet.
-const UNSYNCED_LEN: usize = 16;
+/// The atoms of each header that has some, where cycles are not counted.
+const ATOMS: [Atoms; 256] = {
+    let mut table = [Atoms { bits: 0, count: 0 }; 256];
+    let mut header = 0x80;
+    while header < 256 {
+        let count = match header {
+            0x80..=0x87 => 1,
+            0x88..=0x8f => 2,
+            0x90..=0x9f => 3,
+            0xa0..=0xbf => 4,
+            _ => 5,
+        };
+        // Bit 1 is the newest, and a zero is an E.
+        let mut bits = 0;
+        let mut at = 0;
+        while at < count {
+            bits = bits << 1 | (!(header as u32) >> (1 + at) & 1);
+            at += 1;
+        }
+        table[header] = Atoms { bits, count };
+        header += 2;
+    }
+    table
+};
 
 impl<'a> Decoder<'a> {
     /// Decodes `bytes` from `start` on; positions of packets count from the beginning of `bytes`.
@@ -36,6 +58,21 @@ impl<'a> Decoder<'a> {
             context: Context::default(),
             timestamp: 0,
         }
+    }
+
+    /// Position of the next packet.
+    pub(crate) fn next_start(&self) -> usize {
+        self.at
+    }
+
+    /// Whether the same packets come next, of the same bytes.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.at == other.at
+            && self.is_synced == other.is_synced
+            && self.address == other.address
+            && self.isa == other.isa
+            && self.context == other.context
+            && self.timestamp == other.timestamp
     }
 
     fn packet(&mut self, kind: Kind, len: usize, fields: Fields) -> Packet {
@@ -65,8 +102,8 @@ impl<'a> Decoder<'a> {
         let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
         let mut len = 0;
         while len < rest.len().min(UNSYNCED_LEN) {
-            let zeros = rest[len..].iter().take_while(|byte| **byte == 0).count();
-            if zeros >= ASYNC_ZEROS && rest.get(len + zeros) == Some(&0x80) {
+            let (zeros, is_async) = zeros_of_async(&rest[len..]);
+            if is_async {
                 if len > 0 {
                     break;
                 }
@@ -89,11 +126,9 @@ impl<'a> Decoder<'a> {
         match header {
             0x00 => {
                 let rest = &self.bytes[self.at..];
-                let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+                let (zeros, is_async) = zeros_of_async(rest);
                 match rest.get(zeros) {
-                    Some(0x80) if zeros >= ASYNC_ZEROS => {
-                        Ok(self.packet(Kind::Async, zeros + 1, Fields::None))
-                    }
+                    Some(_) if is_async => Ok(self.packet(Kind::Async, zeros + 1, Fields::None)),
                     Some(_) => Ok(self.bad(Kind::BadSequence, Kind::Async, zeros + 1)),
                     None => Err(Kind::Async),
                 }
@@ -121,17 +156,10 @@ impl<'a> Decoder<'a> {
     }
 
     fn context_id(&self, at: usize) -> Option<Option<u32>> {
-        let len = self.config.context_id_bytes();
-        if len == 0 {
-            return Some(None);
-        }
-        let bytes = self.bytes.get(self.at + at..self.at + at + len)?;
-        Some(Some(
-            bytes
-                .iter()
-                .rev()
-                .fold(0, |value, byte| value << 8 | u32::from(*byte)),
-        ))
+        context_id(
+            self.bytes.get(self.at + at..)?,
+            self.config.context_id_bytes(),
+        )
     }
 
     /// A cycle count: four bits in the first byte, seven in each of at most four more.
@@ -160,18 +188,8 @@ impl<'a> Decoder<'a> {
             packet.cycles = Some(cycles);
             return Some(packet);
         }
-        let count = match header {
-            0x80..=0x87 => 1,
-            0x88..=0x8f => 2,
-            0x90..=0x9f => 3,
-            0xa0..=0xbf => 4,
-            _ => 5,
-        };
-        // Bit 1 is the newest, and a zero is an E.
-        let bits = (0..count).fold(0, |bits, at| {
-            bits << 1 | u32::from(header >> (1 + at) & 1 == 0)
-        });
-        Some(self.packet(Kind::Atom, 1, Fields::Atoms(Atoms { bits, count })))
+        let atoms = ATOMS[usize::from(header)];
+        Some(self.packet(Kind::Atom, 1, Fields::Atoms(atoms)))
     }
 
     /// The bytes of an address: their number, and what the fifth says of the instruction set.
@@ -347,45 +365,19 @@ impl<'a> Decoder<'a> {
     }
 
     fn timestamp(&mut self) -> Option<Packet> {
-        let is_64_bit = self.config.has_64_bit_timestamps();
-        let (limit, last_mask, last_bits) = if is_64_bit {
-            (9, 0xff, 8)
-        } else {
-            (7, 0x3f, 6)
-        };
-        let mut value = 0;
-        let mut bits = 0;
-        let mut len = 1;
-        loop {
-            let byte = self.byte(len)?;
-            if len == limit {
-                value |= u64::from(byte & last_mask) << bits;
-                bits += last_bits;
-                len += 1;
-                break;
-            }
-            value |= u64::from(byte & 0x7f) << bits;
-            bits += 7;
-            len += 1;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
+        let rest = self.bytes.get(self.at + 1..)?;
+        let (value, bits, len) = timestamp(rest, self.config.has_64_bit_timestamps())?;
+        let mut len = 1 + len;
         let mut cycles = None;
         if self.config.is_cycle_accurate() {
             let (count, bytes) = self.cycles(len)?;
             cycles = Some(count);
             len += bytes;
         }
-        let mask = if bits >= 64 {
-            u64::MAX
-        } else {
-            (1 << bits) - 1
-        };
         self.timestamp = if self.config.has_binary_timestamps() {
-            self.timestamp & !mask | value & mask
+            with_low_bits(self.timestamp, value, bits)
         } else {
-            from_gray(to_gray(self.timestamp) & !mask | value & mask)
+            from_gray(with_low_bits(to_gray(self.timestamp), value, bits))
         };
         let fields = Fields::Timestamp {
             value: self.timestamp,
@@ -406,6 +398,11 @@ impl Iterator for Decoder<'_> {
             return self.unsynced();
         }
         let header = *self.bytes.get(self.at)?;
+        // Most packets are atoms.
+        let atoms = ATOMS[usize::from(header)];
+        if atoms.count > 0 && !self.config.is_cycle_accurate() {
+            return Some(self.packet(Kind::Atom, 1, Fields::Atoms(atoms)));
+        }
         Some(self.synced(header).unwrap_or_else(|began_as| {
             let rest = self.bytes.len() - self.at;
             self.bad(Kind::IncompleteEot, began_as, rest)

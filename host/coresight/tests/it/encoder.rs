@@ -4,6 +4,7 @@
 //! The library is no oracle where it is known to be wrong (`manifest.json` of the captures): for cycle counts with commits,
 //! and for Q elements. There the walk's own record is.
 
+mod etmv3;
 mod etmv4;
 mod program;
 mod ptm;
@@ -286,11 +287,14 @@ fn check(name: &str, cases: &[Case], has_oracle: bool) {
     let Some(theirs) = theirs(cases) else { return };
     assert_eq!(theirs.len(), cases.len());
     for (number, (case, theirs)) in cases.iter().zip(&theirs).enumerate() {
-        // The library's context of a PTM has the instruction set of the last range, which a branch may have left since.
-        let is_ptm = matches!(case.protocol, Protocol::Ptm(_));
+        // The library's context of these has the instruction set of the last range, which a branch may have left since.
+        let is_of_range = matches!(case.protocol, Protocol::Ptm(_) | Protocol::EtmV3(_));
         let comparable = |lines: &[String]| -> Vec<String> {
             let comparable = lines.iter().map(|line| match line.split_once(" context ") {
-                Some((at, rest)) if is_ptm => format!("{at} context {}", &rest[1..]),
+                Some((at, rest)) if is_of_range => {
+                    let (_, ids) = rest.split_once(' ').unwrap_or((rest, ""));
+                    format!("{at} context {ids}")
+                }
                 _ => line.clone(),
             });
             comparable.collect()
@@ -492,5 +496,40 @@ fn ptm() {
             })
             .collect();
         check(&format!("PTM, {isa:?}, {has_return_stack}"), &cases, true);
+    }
+}
+
+/// The library gives an instruction that an exception takes back nevertheless.
+#[test]
+fn etmv3() {
+    for (seed, isa, has_alternative_branches, counts_cycles, cancels) in [
+        (60, Isa::A32, false, false, false),
+        (61, Isa::T32, true, false, false),
+        (62, Isa::A32, true, true, false),
+        (63, Isa::A32, false, false, true),
+        (64, Isa::T32, true, false, true),
+    ] {
+        let options = etmv3::Options {
+            has_alternative_branches,
+            counts_cycles,
+            cancels,
+        };
+        let cases: Vec<Case> = (0..40)
+            .map(|number| {
+                let mut random = Random(seed * 1000 + number);
+                let base = if number % 2 == 0 { 0x8000 } else { 0xc010_0000 };
+                let program = Program::new(isa, base, &mut random);
+                let events = walk(&program, 300, 12, &mut random);
+                let (trace, expected) = etmv3::encode(&program, &events, options, &mut random);
+                Case {
+                    protocol: Protocol::EtmV3(options.config()),
+                    base: program.base,
+                    code: program.code,
+                    trace,
+                    expected,
+                }
+            })
+            .collect();
+        check(&format!("ETMv3, {isa:?}, {options:?}"), &cases, !cancels);
     }
 }

@@ -8,6 +8,7 @@ mod encoder;
 mod files;
 mod hostile;
 mod packets;
+mod parts;
 mod perf;
 mod programs;
 mod recordings;

@@ -6,6 +6,8 @@ use crate::element::{Element, Range, Security, Unsynced};
 use crate::etmv4::{self, Atoms, QElement};
 use crate::flow::Sink;
 use crate::flow::blocks::{BlockId, Blocks, Stop};
+use crate::flow::executions::Execution;
+use crate::flow::paths::End;
 use crate::instruction::{Class, Purpose};
 use crate::isa::Isa;
 use crate::memory::Code;
@@ -72,118 +74,113 @@ impl<C: Code> EtmV4Flow<C> {
         atoms: Atoms,
         sink: &mut impl Sink,
     ) -> Result<(), Misfit> {
-        let mut bits = atoms.bits;
-        for _ in 0..atoms.count {
-            // Where the block is known, and so is the one that follows, nothing else changes.
-            if let Some(id) = self.next_block
-                && let Some(next) = self.blocks.plain_successor(id, bits & 1 == 1)
-            {
-                let is_taken = bits & 1 == 1;
-                sink.block(at, id, self.blocks.get(id), is_taken);
-                let block = self.blocks.get(next);
-                (self.address, self.isa) = (block.start, block.isa);
-                self.next_block = Some(next);
-                bits >>= 1;
-                continue;
+        let mut left = atoms;
+        while left.count > 0 {
+            let next = match self.next_block {
+                Some(id) => Some(id),
+                None => self.find_here(),
+            };
+            let Some(id) = next else {
+                // Nothing but an address or a context says where execution is.
+                return Ok(());
+            };
+            let returns = &mut self.returns;
+            match self.blocks.follow(at, id, &mut left, returns, sink) {
+                End::At(id) if left.count == 0 => self.stand_at(id),
+                End::At(id) => {
+                    let is_taken = left.bits & 1 == 1;
+                    left.bits >>= 1;
+                    left.count -= 1;
+                    self.atom(at, id, is_taken, sink)?;
+                }
+                End::Behind(id) => self.stand_behind(id),
             }
-            self.pop_return();
-            if self.needs_address || self.needs_context {
-                bits >>= 1;
-                continue;
-            }
-            self.atom(at, bits & 1 == 1, sink)?;
-            bits >>= 1;
         }
         Ok(())
     }
 
-    /// Walks to the next waypoint.
+    /// Execution is at a block.
     #[inline]
-    pub(super) fn atom(
+    fn stand_at(&mut self, id: BlockId) {
+        let block = self.blocks.get(id);
+        (self.address, self.isa) = (block.start, block.isa);
+        self.next_block = Some(id);
+    }
+
+    /// Execution is behind an indirect branch.
+    fn stand_behind(&mut self, id: BlockId) {
+        let block = self.blocks.get(id);
+        (self.address, self.isa) = (block.end, block.isa);
+        self.needs_address = true;
+        self.next_block = None;
+        // A call through a register pushes before its own target could be popped.
+        if block.links {
+            self.returns.push(block.end, block.isa);
+        }
+        self.returns.expect_pop();
+    }
+
+    /// The block at which execution is, if that is known and was not remembered.
+    fn find_here(&mut self) -> Option<BlockId> {
+        self.pop_return();
+        let is_known = !self.needs_address && !self.needs_context;
+        is_known.then(|| self.blocks.at(self.context.space(), self.isa, self.address))
+    }
+
+    /// Takes a block as executed that does not fit, is not there, or needs more elements than its range.
+    fn atom(
         &mut self,
         at: usize,
+        mut id: BlockId,
         is_taken: bool,
         sink: &mut impl Sink,
     ) -> Result<(), Misfit> {
-        let id = match self.next_block {
-            Some(id) => id,
-            None => self.blocks.at(self.context.space(), self.isa, self.address),
-        };
-        let mut id = id;
-        let mut block = self.blocks.get(id);
+        let mut block = *self.blocks.get(id);
         if block.stop == Stop::NotAccessible && block.count == 0 {
             let (space, isa, address) = (block.space, block.isa, block.start);
             if let Some(view) = self.blocks.advance(space, address) {
                 self.see(Some(view), sink);
                 id = self.blocks.at(space, isa, address);
+                block = *self.blocks.get(id);
             }
-            block = self.blocks.get(id);
         }
         if self.options.checks_opcodes && block.has_no_opcode {
             return Err(Misfit(Unsynced::BadOpcode));
         }
-        if self.options.checks_branches && !is_taken && !block.last.is_conditional {
-            let is_branch = matches!(block.last.class, Class::Branch | Class::Indirect);
-            if is_branch && block.stop == Stop::Waypoint && block.isa != Isa::T32 {
-                return Err(Misfit(Unsynced::BadImage));
-            }
+        let is_whole = block.stop == Stop::Waypoint;
+        if self.options.checks_branches && is_whole && block.range(id, is_taken).is_mismatch() {
+            return Err(Misfit(Unsynced::BadImage));
         }
         match block.stop {
-            Stop::Waypoint => {}
+            Stop::Waypoint => {
+                sink.blocks(at, &[Execution::new(id, is_taken)], self.blocks.all());
+                if is_taken && block.last.class == Class::Indirect {
+                    self.stand_behind(id);
+                } else {
+                    if block.links && is_taken {
+                        self.returns.push(block.end, block.isa);
+                    }
+                    let next = self.blocks.after(id, is_taken);
+                    self.stand_at(next);
+                }
+                let returns = block.last.purpose == Purpose::ExceptionReturn;
+                if is_taken && self.config.is_ete && returns {
+                    sink.element(at, Element::ExceptionReturn);
+                }
+                Ok(())
+            }
             Stop::NotAccessible => {
                 if block.count > 0 {
                     sink.element(at, Element::Range(block.range(id, true)));
                 }
-                sink.element(
-                    at,
-                    Element::NotAccessible {
-                        address: block.end,
-                        space: block.space,
-                    },
-                );
-                self.address = block.end;
+                let (address, space) = (block.end, block.space);
+                sink.element(at, Element::NotAccessible { address, space });
+                (self.address, self.isa) = (block.end, block.isa);
                 self.needs_address = true;
                 self.next_block = None;
-                return Ok(());
+                Ok(())
             }
-            Stop::NoCode => return Err(Misfit(Unsynced::BadImage)),
-        }
-        let returns = block.last.purpose == Purpose::ExceptionReturn;
-        sink.block(at, id, block, is_taken);
-        self.go_on(id, is_taken);
-        if is_taken && self.config.is_ete && returns {
-            sink.element(at, Element::ExceptionReturn);
-        }
-        Ok(())
-    }
-
-    /// Goes where a block leads.
-    #[inline]
-    pub(super) fn go_on(&mut self, id: BlockId, is_taken: bool) {
-        let block = self.blocks.get(id);
-        let (class, end, isa) = (block.last.class, block.end, block.isa);
-        let links = block.links && is_taken;
-        match class {
-            Class::Branch if is_taken => {
-                self.address = block.target;
-                self.isa = block.next_isa;
-                self.next_block = Some(self.blocks.after(id, true));
-            }
-            Class::Indirect if is_taken => {
-                self.address = end;
-                self.needs_address = true;
-                self.next_block = None;
-            }
-            _ => {
-                self.address = end;
-                self.next_block = Some(self.blocks.after(id, false));
-            }
-        }
-        if links {
-            self.returns.push(end, isa);
-        }
-        if class == Class::Indirect && is_taken {
-            self.returns.expect_pop();
+            Stop::NoCode => Err(Misfit(Unsynced::BadImage)),
         }
     }
 

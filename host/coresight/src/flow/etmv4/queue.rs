@@ -4,14 +4,14 @@ use crate::element::{Element, Transaction};
 use crate::etmv4::{Atoms, Config, Context, QElement};
 
 /// One thing that a packet said.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Entry {
     /// Position of the packet.
     pub at: usize,
     pub what: What,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum What {
     /// Atoms that are not committed yet.
     Atoms(Atoms),

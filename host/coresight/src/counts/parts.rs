@@ -1,0 +1,447 @@
+//! Several threads at once: the streams of a buffer, and parts of one stream.
+//!
+//! A trace unit says from time to time all that a decoder needs, so a thread can begin in the middle of a stream. What it finds
+//! before it knows as much as one that comes from the beginning is not counted. A thread that comes to where another one began
+//! to count compares what both know; if that is the same, down to the last address of the history, what follows is the same too,
+//! and the counts of the parts are those of the whole. If it is not (the trace unit said less than it might), it goes on itself
+//! through the next part, whose counts are dropped. So the result never depends on how many threads there are.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::Counts;
+use super::counter::Counter;
+use crate::flow::{EtmV4Options, Flow};
+use crate::frames::{Segment, Stream};
+use crate::input::Buffer;
+use crate::listing::PacketDecoder;
+use crate::memory::Memory;
+use crate::selection::{Selection, Tracker};
+use crate::source::{Protocol, Source};
+
+/// How work is cut into parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Most threads.
+    pub threads: usize,
+    /// Least bytes of a part.
+    pub least: usize,
+}
+
+impl Cut {
+    /// The usual one for so many threads: parts are long, so that it does not count that each finds its blocks anew.
+    pub fn of(threads: usize) -> Self {
+        Cut {
+            threads,
+            least: 256 << 10,
+        }
+    }
+}
+
+/// Packets behind a synchronization after which all that it says was said again.
+const SETTLING: u64 = 192;
+
+/// Packets after which a part that has no timestamp begins nevertheless, and one that is not synchronized is given up.
+const LONGEST_SETTLING: u64 = 2048;
+
+/// A stream and what decodes it.
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    /// The source, by its place.
+    index: usize,
+    source: &'a Source,
+    code: &'a Memory,
+    stream: &'a Stream<'a>,
+    options: EtmV4Options,
+    selection: &'a Selection,
+    thread: Option<u32>,
+}
+
+/// One thread's way through a stream.
+struct Lane<'a> {
+    work: Work<'a>,
+    /// The segment at hand, of all, and those that follow.
+    segment: Segment,
+    segments: std::vec::IntoIter<Segment>,
+    decoder: PacketDecoder<'a>,
+    flow: Flow<&'a Memory>,
+    counter: Counter<'a>,
+}
+
+impl<'a> Work<'a> {
+    /// Begins at a position of the stream: its first byte, or a synchronization.
+    fn lane(self, at: usize) -> Lane<'a> {
+        let mut segments = self.stream.segments().collect::<Vec<_>>().into_iter();
+        let is_there = |segment: &Segment| at == 0 || segment.end > at;
+        let segment = segments.by_ref().find(is_there);
+        let mut segment = segment.unwrap_or(Segment {
+            start: 0,
+            end: self.stream.bytes.len(),
+            session: None,
+            lost_before: None,
+        });
+        let tracker = Tracker::new(&self.source.protocol, self.thread, self.selection);
+        let mut counter = Counter::new(tracker);
+        let mut flow = Flow::new(&self.source.protocol, self.options, self.code);
+        if at > 0 {
+            segment.start = at;
+        }
+        flow.begin(&segment, &mut counter);
+        Lane {
+            work: self,
+            decoder: self.decoder(&segment),
+            segment,
+            segments,
+            flow,
+            counter,
+        }
+    }
+
+    fn decoder(&self, segment: &Segment) -> PacketDecoder<'a> {
+        let bytes = self.stream.bytes.get(..segment.end).unwrap_or_default();
+        PacketDecoder::new(&self.source.protocol, bytes, segment.start)
+    }
+
+    /// Where lanes can begin so that none has less than `least` bytes.
+    fn cuts(&self, least: usize) -> Vec<usize> {
+        let zeros = match self.source.protocol {
+            Protocol::EtmV4(_) => 11,
+            Protocol::EtmV3(_) | Protocol::Ptm(_) => 5,
+            Protocol::Stm(_) | Protocol::Itm(_) => return Vec::new(),
+        };
+        let bytes = &self.stream.bytes;
+        let least = least.max(1);
+        let mut cuts = Vec::new();
+        let mut from = least;
+        while from + least <= bytes.len() {
+            let Some(at) = synchronization(&bytes[from..], zeros) else {
+                break;
+            };
+            cuts.push(from + at);
+            from += at + least;
+        }
+        cuts
+    }
+}
+
+/// The first run of so many zeros that ends with 0x80. It may be in the middle of a packet: then no lane agrees with the one that
+/// begins there.
+fn synchronization(bytes: &[u8], zeros: usize) -> Option<usize> {
+    let mut from = 0;
+    while let Some(at) = bytes.get(from..)?.iter().position(|byte| *byte == 0x80) {
+        let end = from + at;
+        let start = end.saturating_sub(zeros);
+        if end >= zeros && bytes[start..end].iter().all(|byte| *byte == 0) {
+            return Some(start);
+        }
+        from = end + 1;
+    }
+    None
+}
+
+/// Where a part begins: a lane that has counted nothing yet, and a likeness of it that another one comes to.
+struct Beginning<'a> {
+    lane: Lane<'a>,
+    likeness: Lane<'a>,
+}
+
+impl<'a> Lane<'a> {
+    /// Position of the next packet.
+    fn position(&self) -> usize {
+        self.decoder.next_start().unwrap_or(usize::MAX)
+    }
+
+    /// Decodes up to a position, or to the end.
+    fn run_to(&mut self, position: usize) {
+        loop {
+            let packets = self
+                .flow
+                .run_to(&mut self.decoder, position, &mut self.counter);
+            self.counter.counts.packets += packets;
+            if self.position() >= position && position < self.segment.end {
+                return;
+            }
+            let Some(next) = self.segments.next() else {
+                return;
+            };
+            self.segment = next;
+            self.flow.begin(&next, &mut self.counter);
+            self.decoder = self.work.decoder(&next);
+        }
+    }
+
+    /// Decodes until all that the lane knows is what the trace said since the lane began. `None` if the segment ends before, the
+    /// position `end` comes, or nothing is known for too long.
+    fn settle(mut self, end: usize) -> Option<Beginning<'a>> {
+        let has_timestamp = |decoder: &PacketDecoder<'_>| match decoder {
+            PacketDecoder::EtmV4(decoder) => decoder.has_timestamp(),
+            _ => true,
+        };
+        let needs_timestamp = match self.work.source.protocol {
+            Protocol::EtmV4(config) => config.has_timestamps(),
+            _ => false,
+        };
+        let mut packets = 0;
+        while self.position() < end.min(self.segment.end) {
+            let next = self.position() + 1;
+            packets += self.flow.run_to(&mut self.decoder, next, &mut self.counter);
+            let is_long = packets >= LONGEST_SETTLING;
+            let has_all = !needs_timestamp || has_timestamp(&self.decoder);
+            if !self.flow.is_under_way() {
+                if is_long {
+                    return None;
+                }
+            } else if packets >= SETTLING && (has_all || is_long) {
+                self.counter = self.counter.emptied();
+                let likeness = self.likeness();
+                return Some(Beginning {
+                    lane: self,
+                    likeness,
+                });
+            }
+        }
+        None
+    }
+
+    /// What the lane knows.
+    fn likeness(&self) -> Lane<'a> {
+        Lane {
+            work: self.work,
+            segment: self.segment,
+            segments: self.segments.clone(),
+            decoder: self.decoder.clone(),
+            flow: self.flow.clone(),
+            counter: self.counter.emptied(),
+        }
+    }
+
+    /// Whether what comes next is the same for another lane.
+    fn is_like(&self, other: &Self) -> bool {
+        self.segment.end == other.segment.end
+            && self.decoder.is_like(&other.decoder)
+            && self.flow.is_like(&other.flow)
+            && self.counter.is_like(&other.counter)
+    }
+
+    /// Ends: what it counted.
+    fn finish(self) -> Counts {
+        let mut counts = match self.flow.blocks() {
+            Some(blocks) => self.counter.finish(blocks),
+            None => self.counter.counts,
+        };
+        counts.doubts.locate(self.work.stream);
+        counts
+    }
+
+    /// The stream ends, too.
+    fn finish_stream(mut self) -> Counts {
+        self.flow.finish_stream(self.work.stream, &mut self.counter);
+        self.finish()
+    }
+}
+
+/// What became of a part.
+enum Done<'a> {
+    /// It ends where the next one begins, or with the stream.
+    Counts(Counts),
+    /// It is not known yet what the next one should know.
+    Open(Box<Lane<'a>>),
+}
+
+/// The parts of a stream.
+struct Parts<'a> {
+    work: Work<'a>,
+    /// The lanes to run; taken out when they do.
+    lanes: Vec<Mutex<Option<Lane<'a>>>>,
+    /// What the lanes from the second on know where they begin.
+    likenesses: Vec<Lane<'a>>,
+    done: Vec<Mutex<Option<Done<'a>>>>,
+}
+
+impl<'a> Parts<'a> {
+    fn new(work: Work<'a>, least: Option<usize>) -> Self {
+        let cuts = least.map(|least| work.cuts(least)).unwrap_or_default();
+        let mut lanes = vec![work.lane(0)];
+        let mut likenesses = Vec::new();
+        for (number, at) in cuts.iter().enumerate() {
+            let end = cuts.get(number + 1).copied().unwrap_or(usize::MAX);
+            if let Some(begins) = work.lane(*at).settle(end) {
+                lanes.push(begins.lane);
+                likenesses.push(begins.likeness);
+            }
+        }
+        Parts {
+            work,
+            done: lanes.iter().map(|_| Mutex::default()).collect(),
+            lanes: lanes
+                .into_iter()
+                .map(|lane| Mutex::new(Some(lane)))
+                .collect(),
+            likenesses,
+        }
+    }
+
+    /// Runs a lane to where the next one begins.
+    fn run(&self, number: usize) {
+        let lane = self
+            .lanes
+            .get(number)
+            .and_then(|lane| lane.lock().ok()?.take());
+        let Some(mut lane) = lane else { return };
+        let done = match self.likenesses.get(number) {
+            None => {
+                lane.run_to(usize::MAX);
+                Done::Counts(lane.finish_stream())
+            }
+            Some(next) => {
+                lane.run_to(next.position());
+                if lane.is_like(next) {
+                    Done::Counts(lane.finish())
+                } else {
+                    Done::Open(Box::new(lane))
+                }
+            }
+        };
+        if let Some(place) = self.done.get(number)
+            && let Ok(mut place) = place.lock()
+        {
+            *place = Some(done);
+        }
+    }
+
+    /// Adds up the parts. Of how many there are counts.
+    fn join(mut self) -> (Counts, usize) {
+        if let [only] = &mut self.done[..] {
+            let done = only.get_mut().ok().and_then(Option::take);
+            if let Some(Done::Counts(counts)) = done {
+                return (counts, 1);
+            }
+        }
+        let mut counts = Counts::default();
+        let mut parts = 0;
+        let mut open: Option<Lane<'a>> = None;
+        let likenesses = self.likenesses;
+        for (number, done) in self.done.into_iter().enumerate() {
+            let Some(done) = done.into_inner().ok().flatten() else {
+                continue;
+            };
+            if let Some(lane) = &mut open {
+                // The lane before knows something else than this one did: it goes on in its place.
+                match likenesses.get(number) {
+                    Some(next) => lane.run_to(next.position()),
+                    None => lane.run_to(usize::MAX),
+                }
+                let is_over = match likenesses.get(number) {
+                    Some(next) => lane.is_like(next),
+                    None => false,
+                };
+                if is_over && let Some(lane) = open.take() {
+                    counts.append(lane.finish());
+                    parts += 1;
+                }
+                continue;
+            }
+            match done {
+                Done::Counts(more) => {
+                    counts.append(more);
+                    parts += 1;
+                }
+                Done::Open(lane) => open = Some(*lane),
+            }
+        }
+        if let Some(lane) = open {
+            counts.append(lane.finish_stream());
+            parts += 1;
+        }
+        counts.merge(true);
+        (counts, parts)
+    }
+}
+
+/// Counts what each source of a buffer ran that `wants` chooses by its place, on at most `threads` threads. In the order of the
+/// sources.
+pub fn of_buffer(
+    buffer: &Buffer,
+    options: EtmV4Options,
+    selection: &Selection,
+    threads: usize,
+    wants: impl Fn(usize) -> bool + Sync,
+) -> Vec<(usize, Counts)> {
+    let counted = of_buffer_cut(buffer, options, selection, Cut::of(threads), wants);
+    let counts = counted.into_iter();
+    counts.map(|(index, counts, _)| (index, counts)).collect()
+}
+
+/// The same with the work cut in a certain way; and in how many parts each source was decoded.
+pub fn of_buffer_cut(
+    buffer: &Buffer,
+    options: EtmV4Options,
+    selection: &Selection,
+    cut: Cut,
+    wants: impl Fn(usize) -> bool + Sync,
+) -> Vec<(usize, Counts, usize)> {
+    let streams = buffer.frames.streams.iter();
+    let all = streams.filter_map(|stream| {
+        let index = buffer.source_of(stream).filter(|index| wants(*index))?;
+        Some(Work {
+            index,
+            source: buffer.sources.get(index)?,
+            code: buffer.code.get(index)?,
+            stream,
+            options,
+            selection,
+            thread: buffer.thread,
+        })
+    });
+    let all: Vec<Work<'_>> = all.collect();
+    let threads = cut.threads.max(1);
+    let bytes: usize = all.iter().map(|work| work.stream.bytes.len()).sum();
+    // As many parts for each thread, as they are about equally long; up to three, as they are not equally quick.
+    let most = (bytes / cut.least.max(1)).min(3 * threads);
+    let most = if most > threads {
+        most / threads * threads
+    } else {
+        most
+    };
+    let least = (threads > 1 && most > 1).then(|| bytes / most);
+    let parts: Vec<Parts<'_>> = all
+        .into_iter()
+        .map(|work| Parts::new(work, least))
+        .collect();
+    // The longest first, so that no thread has to wait for one that began late.
+    let mut order: Vec<(usize, usize, usize)> = Vec::new();
+    for (stream, parts) in parts.iter().enumerate() {
+        let ends = parts.likenesses.iter().map(Lane::position);
+        let ends = ends.chain([parts.work.stream.bytes.len()]);
+        let mut start = 0;
+        for (number, end) in ends.enumerate() {
+            order.push((end.saturating_sub(start), stream, number));
+            start = end;
+        }
+    }
+    order.sort_by_key(|(bytes, ..)| std::cmp::Reverse(*bytes));
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((_, stream, number)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Some(parts) = parts.get(*stream) {
+                parts.run(*number);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.clamp(1, order.len().max(1)) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut counts: Vec<(usize, Counts, usize)> = parts
+        .into_iter()
+        .map(|parts| {
+            let index = parts.work.index;
+            let (counts, parts) = parts.join();
+            (index, counts, parts)
+        })
+        .collect();
+    counts.sort_by_key(|(index, ..)| *index);
+    counts
+}
