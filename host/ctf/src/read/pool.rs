@@ -114,7 +114,7 @@ impl<B: Block> Shared<B> {
 
     fn begin(state: &mut State<B>, index: usize) -> Option<Job<B>> {
         let reader = state.slots.get_mut(index)?.reader.take()?;
-        let block = state.spare.pop().unwrap_or_else(B::default);
+        let block = state.spare.pop().unwrap_or_default();
         Some(Job {
             index,
             reader,
