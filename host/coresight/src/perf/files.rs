@@ -291,6 +291,11 @@ fn is_other(recorded: &[u8], found: &[u8]) -> bool {
     length > 0 && recorded.get(..length) != found.get(..length)
 }
 
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -317,9 +322,4 @@ mod tests {
             }
         }
     }
-}
-
-/// Bytes in hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
