@@ -21,6 +21,7 @@
 
 mod about;
 mod classes;
+mod kept;
 mod packets;
 mod sched;
 mod syscalls;
@@ -38,6 +39,7 @@ use kymo_event::{
 
 use self::about::{clock, environment, uuid};
 use self::classes::{Classes, FieldOf, Type, identifier};
+use self::kept::KEPT;
 use self::packets::{Position, Stream, Uuid};
 use self::sched::{Left, NUMBERED, number};
 use crate::Summary;
@@ -125,34 +127,6 @@ struct Lttng<'a> {
     /// Fields that the events of LTTng don't have.
     fields_left_out: u64,
 }
-
-/// Fields of switches, wakeups, interrupts and calls that say nothing which the events of LTTng do not have, by whatever
-/// name the source has them.
-const KEPT: [&str; 23] = [
-    "prev_comm",
-    "prev_pid",
-    "prev_prio",
-    "prev_state",
-    "next_comm",
-    "next_pid",
-    "next_prio",
-    "comm",
-    "pid",
-    "prio",
-    "target_cpu",
-    "irq",
-    "vec",
-    "name",
-    "ret",
-    "data",
-    "thread_id",
-    "thread_name",
-    "task",
-    "func",
-    "ip",
-    "addr",
-    "function",
-];
 
 /// Which streams there are: one for each of the source's, by processor where its own are of threads.
 type Key = (StreamId, u32);
@@ -413,13 +387,6 @@ impl Lttng<'_> {
             }
             _ => self.other(event, ticks, processor),
         }
-    }
-
-    /// Counts the fields of an event that are not kept.
-    fn leave_out(&mut self, event: &Event, is_kept: impl Fn(&str) -> bool) {
-        let fields = event.fields.iter();
-        let left_out = fields.filter(|field| !is_kept(&field.name)).count();
-        self.fields_left_out += left_out as u64;
     }
 
     fn write(

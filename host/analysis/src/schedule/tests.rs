@@ -1,0 +1,176 @@
+//! What ran when, and what is not known of that.
+
+use kymo_event::{Event, StreamId};
+
+use super::*;
+
+const STREAM: StreamId = StreamId(0);
+
+fn row(kind: RowKind, time: i64, thread: Option<u32>) -> Row {
+    Row::new(kind, Time(time), STREAM).at(Some(Cpu(0)), thread.map(ThreadId))
+}
+
+fn event(kind: EventKind, time: i64) -> Event {
+    Event {
+        time: Time(time),
+        stream: STREAM,
+        cpu: Some(Cpu(0)),
+        thread: None,
+        kind,
+        named: false,
+        record: true,
+        stamp: None,
+        name: "".into(),
+        fields: Vec::new(),
+    }
+}
+
+/// Thread 1 runs from 10 to 50 with interrupt 7 from 20 to 30 in it, and one in that from 22 to 25; thread 2 is
+/// ready at 40, runs from 50 to 80, and thread 1 from 90 to the end at 100.
+fn trace() -> Batch {
+    let mut batch = Batch::default();
+    let irq = |row: Row, irq| row.interrupt(Some(InterruptId(irq)));
+    batch.push(row(RowKind::SwitchedIn, 10, Some(1)));
+    batch.push(irq(row(RowKind::IsrEnter, 20, Some(1)), 7));
+    batch.push(irq(row(RowKind::IsrEnter, 22, Some(1)), 8));
+    batch.push(row(RowKind::IsrExit, 25, Some(1)));
+    batch.push(irq(row(RowKind::IsrExit, 30, Some(1)), 7));
+    let thread = ThreadId(2);
+    batch.push_event(event(EventKind::Ready { thread }, 40));
+    batch.push(row(RowKind::SwitchedOut, 50, Some(1)));
+    batch.push(row(RowKind::SwitchedIn, 50, Some(2)));
+    batch.push(row(RowKind::SwitchedOut, 80, Some(2)));
+    batch.push(row(RowKind::SwitchedIn, 90, Some(1)));
+    batch.push(row(RowKind::Other, 100, Some(1)));
+    batch
+}
+
+fn schedule(window: Window, batch: &Batch) -> Schedule {
+    let mut schedule = Schedule::new(window);
+    schedule.batch(&TraceInfo::default(), batch);
+    schedule.finish(&TraceInfo::default());
+    schedule
+}
+
+#[test]
+fn time_is_charged_to_what_ran() {
+    let schedule = schedule(Window::default(), &trace());
+    let one = schedule.thread(ThreadId(1)).unwrap();
+    assert_eq!((one.run, one.count, one.complete), (Duration(40), 2, 1));
+    assert_eq!((one.min, one.max), (Duration(30), Duration(30)));
+    let two = schedule.thread(ThreadId(2)).unwrap();
+    assert_eq!((two.run, two.count), (Duration(30), 1));
+    assert_eq!(two.ready.average(), Some(Duration(10)));
+    let outer = schedule.interrupt(InterruptId(7)).unwrap();
+    assert_eq!(
+        (outer.run, outer.max, outer.count),
+        (Duration(7), Duration(7), 1)
+    );
+    assert_eq!(schedule.interrupt(InterruptId(8)).unwrap().run, Duration(3));
+    assert_eq!(
+        (schedule.idle(), schedule.span()),
+        (Some(Duration(10)), Duration(90))
+    );
+    assert_eq!(schedule.thread(ThreadId(0)), None);
+    let cpus: Vec<_> = schedule.cpus().collect();
+    let [(Some(Cpu(0)), cpu)] = cpus[..] else {
+        panic!("{cpus:?}");
+    };
+    assert_eq!(
+        (cpu.run, cpu.idle, cpu.count),
+        (Duration(80), Some(Duration(10)), 5)
+    );
+}
+
+#[test]
+fn what_runs_at_the_beginning_is_known_by_its_events() {
+    let mut batch = Batch::default();
+    batch.push(row(RowKind::Enter, 10, Some(1)));
+    batch.push(row(RowKind::IsrEnter, 20, Some(1)).interrupt(Some(InterruptId(7))));
+    batch.push(row(RowKind::IsrExit, 30, Some(1)).interrupt(Some(InterruptId(7))));
+    batch.push(row(RowKind::SwitchedOut, 50, Some(1)));
+    batch.push(row(RowKind::SwitchedIn, 60, Some(2)));
+    let schedule = schedule(Window::default(), &batch);
+    let one = schedule.thread(ThreadId(1)).unwrap();
+    assert_eq!((one.run, one.count, one.complete), (Duration(30), 0, 0));
+    assert_eq!(schedule.idle(), Some(Duration(10)));
+    assert_eq!(schedule.unknown(), Duration(0));
+}
+
+#[test]
+fn without_switches_nothing_is_known_of_threads() {
+    let mut batch = Batch::default();
+    batch.push(row(RowKind::Enter, 10, Some(1)));
+    batch.push(row(RowKind::IsrEnter, 20, Some(1)).interrupt(Some(InterruptId(7))));
+    batch.push(row(RowKind::IsrExit, 30, Some(1)).interrupt(Some(InterruptId(7))));
+    // A source says so where it finds an idle task's record.
+    batch.push(row(RowKind::SwitchedOut, 50, Some(1)));
+    batch.push(row(RowKind::Other, 60, None));
+    let schedule = schedule(Window::default(), &batch);
+    assert!(schedule.has_interrupts() && !schedule.has_switches());
+    assert_eq!(schedule.thread(ThreadId(1)), None);
+    assert_eq!((schedule.idle(), schedule.unknown()), (None, Duration(40)));
+    let (_, cpu) = schedule.cpus().next().unwrap();
+    assert_eq!((cpu.run, cpu.idle), (Duration(10), None));
+}
+
+#[test]
+fn two_threads_without_a_switch_between_them_leave_it_open_which_ran() {
+    let mut batch = Batch::default();
+    batch.push(row(RowKind::Enter, 10, Some(1)));
+    batch.push(row(RowKind::Enter, 20, Some(2)));
+    batch.push(row(RowKind::SwitchedOut, 30, Some(2)));
+    batch.push(row(RowKind::SwitchedIn, 30, Some(1)));
+    batch.push(row(RowKind::Other, 35, Some(1)));
+    let schedule = schedule(Window::default(), &batch);
+    assert_eq!(schedule.thread(ThreadId(2)), None);
+    assert_eq!(schedule.thread(ThreadId(1)).unwrap().run, Duration(5));
+    assert_eq!(schedule.unknown(), Duration(20));
+}
+
+#[test]
+fn idle_threads_are_no_load() {
+    let mut info = TraceInfo::default();
+    let space = info.identities.add_space(kymo_event::Space::default());
+    for (tid, name) in [(0, "main"), (1, "idle 00")] {
+        let thread = info.identities.thread(space, kymo_event::Tid(tid));
+        info.identities.name_thread(thread, name);
+    }
+    let mut batch = Batch::default();
+    batch.push(row(RowKind::SwitchedIn, 0, Some(0)));
+    batch.push(row(RowKind::SwitchedOut, 10, Some(0)));
+    batch.push(row(RowKind::SwitchedIn, 10, Some(1)));
+    batch.push(row(RowKind::Other, 50, Some(1)));
+    let mut schedule = Schedule::new(Window::default());
+    schedule.batch(&info, &batch);
+    schedule.finish(&info);
+    assert_eq!(schedule.idle(), Some(Duration(40)));
+    assert_eq!(schedule.thread(ThreadId(1)).unwrap().run, Duration(40));
+    let (_, cpu) = schedule.cpus().next().unwrap();
+    assert_eq!((cpu.run, cpu.count), (Duration(10), 1));
+}
+
+#[test]
+fn a_window_clips_and_a_gap_casts_doubt() {
+    let window = Window {
+        begin: Time(28),
+        end: Time(60),
+    };
+    let clipped = schedule(window, &trace());
+    let one = clipped.thread(ThreadId(1)).unwrap();
+    assert_eq!((one.run, one.count, one.complete), (Duration(20), 0, 0));
+    assert_eq!(clipped.interrupt(InterruptId(7)).unwrap().run, Duration(2));
+    let mut batch = Batch::default();
+    batch.push(row(RowKind::SwitchedIn, 0, Some(1)));
+    batch.push(row(RowKind::IsrEnter, 5, Some(1)).interrupt(Some(InterruptId(7))));
+    let events = Some(3);
+    batch.push_event(event(EventKind::Gap(Gap::Discarded { events }), 5));
+    // What ran up to the next event is not known; behind that nothing is missing up to the switch.
+    batch.push(row(RowKind::Other, 12, None));
+    batch.push(row(RowKind::SwitchedOut, 20, Some(1)));
+    batch.push(row(RowKind::SwitchedIn, 20, Some(1)));
+    let again = schedule(Window::default(), &batch);
+    let one = again.thread(ThreadId(1)).unwrap();
+    assert_eq!((one.run, one.complete, again.gaps()), (Duration(13), 0, 1));
+    assert_eq!(again.unknown(), Duration(7));
+}
