@@ -238,3 +238,119 @@ fn separate_debug_information_is_found_by_build_id() {
     assert_eq!(calls(&report), expected());
     assert!(said(&report).contains(".debug"), "{}", said(&report));
 }
+
+/// The library has nothing that the C libraries have, in whatever order it is linked with them.
+#[test]
+fn the_library_takes_the_place_of_no_other() {
+    const MATHS: &str = "#include <math.h>
+#include <stdio.h>
+volatile double v = 2.5;
+int main(void) { printf(\"%.1f %.1f\\n\", floor(v) + ceil(v), fmod(v, 2) * sqrt(4)); return 0; }\n";
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libraries-maths");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("maths.c"), MATHS).unwrap();
+    let library = library::for_this_machine().unwrap();
+    for (name, more) in [("dynamic", &[][..]), ("static", &["-static"][..])] {
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O0", "-fno-builtin", "-finstrument-functions"])
+            .args(more)
+            .args(["maths.c", "-pthread", "-o", name])
+            .arg(&library)
+            .arg("-lm")
+            .current_dir(&folder);
+        run::run(&mut gcc).unwrap();
+        let mut program = Command::new(folder.join(name));
+        program.env("KYMO_OUTPUT", folder.join(format!("{name}.kymo")));
+        assert_eq!(run::output(&mut program).unwrap(), "5.0 1.0\n", "{name}");
+        let recorded = fs::read(folder.join(format!("{name}.kymo"))).unwrap();
+        assert!(recorded.starts_with(b"kymo identify:"), "{name}");
+    }
+    let symbols = run::output(
+        Command::new("nm")
+            .args(["-u", "dynamic"])
+            .current_dir(&folder),
+    );
+    let symbols = symbols.unwrap();
+    for function in ["floor", "ceil", "fmod", "sqrt"] {
+        assert!(
+            symbols.contains(&format!(" {function}@GLIBC")),
+            "{function}"
+        );
+    }
+    let public = run::output(
+        Command::new("nm")
+            .args(["-g", "--defined-only", "-P"])
+            .arg(&library),
+    )
+    .unwrap();
+    let is_foreign = |name: &&str| {
+        let known = [
+            "kymo_",
+            "__cyg_profile_func_",
+            "__wrap_",
+            "mcount",
+            "__fentry__",
+        ];
+        !name.is_empty()
+            && !name.ends_with([':', ']'])
+            && !known.iter().any(|it| name.starts_with(it))
+    };
+    let names = public.lines().filter_map(|line| line.split(' ').next());
+    let foreign: Vec<&str> = names.filter(is_foreign).collect();
+    assert_eq!(foreign, [""; 0]);
+}
+
+/// With `kymo.specs` the recorder's hooks win, where glibc's empty ones would.
+#[test]
+fn specs_link_the_hooks_however_a_program_is_built() {
+    const PLUGIN: &str = "int inner(int n) { return n + 1; }
+int plugin(int n) { return inner(n); }\n";
+    const MAIN: &str = "#include <dlfcn.h>
+#include <stdio.h>
+__attribute__((noinline)) int work(int n) { return n < 2 ? 1 : n * work(n - 1); }
+int main(int count, char **arguments) {
+    int sum = work(5);
+    if (count > 1) {
+        int (*plugin)(int) = (int (*)(int))dlsym(dlopen(arguments[1], RTLD_NOW), \"plugin\");
+        sum += plugin(3);
+    }
+    printf(\"%d\\n\", sum);
+    return 0;
+}\n";
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libraries-specs");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("plugin.c"), PLUGIN).unwrap();
+    fs::write(folder.join("main.c"), MAIN).unwrap();
+    let library = library::for_this_machine().unwrap();
+    let specs = library.with_file_name("kymo.specs");
+    let specs = format!("-specs={}", specs.display());
+    let build = |options: &[&str], source: &str, name: &str| {
+        let mut gcc = Command::new("gcc");
+        gcc.args([&specs, "-finstrument-functions", "-pthread"])
+            .args(options)
+            .args([source, "-o", name])
+            .current_dir(&folder);
+        run::run(&mut gcc).unwrap();
+    };
+    build(&["-shared", "-fPIC"], "plugin.c", "plugin.so");
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    for (name, options) in [
+        ("plain", &[][..]),
+        ("lto", &["-flto", "-O1"]),
+        ("static", &["-static"]),
+    ] {
+        build(options, "main.c", name);
+        let recording = folder.join(format!("{name}.kymo"));
+        let _ = fs::remove_file(&recording);
+        let mut program = Command::new(folder.join(name));
+        program.env("KYMO_OUTPUT", &recording).current_dir(&folder);
+        let plugin = name == "plain";
+        program.args(plugin.then_some("./plugin.so"));
+        run::output(&mut program).unwrap();
+        let mut report = Command::new(&kymo);
+        report.args(["report", "--format", "json"]).arg(&recording);
+        let table = run::output(&mut report).unwrap();
+        assert!(table.contains("\"work\""), "{name}: {table}");
+        assert_eq!(table.contains("\"inner\""), plugin, "{name}: {table}");
+    }
+}

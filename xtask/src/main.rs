@@ -207,6 +207,10 @@ impl Task {
                     }
                 }?;
                 println!("{}", library.display());
+                let specs = library.with_file_name("kymo.specs");
+                if specs.is_file() {
+                    eprintln!("gcc -specs={} -finstrument-functions ...", specs.display());
+                }
                 Ok(())
             }
             Self::Minimal(target) => {

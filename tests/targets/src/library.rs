@@ -1,10 +1,12 @@
 //! `libkymo.a`, the recorder as C programs link it, and the smallest one, `libkymo_minimal.a`.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::attributes;
-use crate::run::{self, Result};
+use crate::run::{self, Context, Result};
 use crate::rust::BareRust;
 
 /// What can be left out of the library, as the features of the crate `kymo` are called.
@@ -58,7 +60,74 @@ pub fn for_this_machine() -> Result<PathBuf> {
 /// The same with options for cargo, which name the parts that the library has.
 pub fn for_this_machine_with(parts: &[&str]) -> Result<PathBuf> {
     let mut cargo = Command::new(env!("CARGO"));
-    build(cargo.arg("build").args(parts), "c", "release")
+    isolated(&build(cargo.arg("build").args(parts), "c", "release")?)
+}
+
+/// A copy of a library for this machine that has no symbols but Kymo's own. Rust's part of it also has functions of
+/// the C library's names (`floor`, `sqrt`): a program would take those if `-lm` stands behind the library, or not link,
+/// because some need more of Rust. What the recorder needs of them is linked to it, and hidden.
+fn isolated(library: &Path) -> Result<PathBuf> {
+    let folder = library.with_file_name("isolated");
+    // Several tests may be at it, in one process and in others.
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let work = folder.join(format!("{}-{number}", std::process::id()));
+    fs::create_dir_all(&work).context(work.display())?;
+    let tool = |name: &str, arguments: &[&str]| {
+        let mut tool = Command::new(name);
+        tool.args(arguments).arg(library).current_dir(&work);
+        tool
+    };
+    let members = run::output(&mut tool("ar", &["t"]))?;
+    let is_ours = |member: &&str| member.starts_with("kymo");
+    let ours = members.lines().find(is_ours);
+    let ours = ours.ok_or_else(|| run::Error::new("the library has no object of Kymo's"))?;
+    run::output(tool("ar", &["x"]).arg(ours))?;
+    let mut nm = Command::new("nm");
+    nm.args(["-g", "--defined-only", "-P", ours]);
+    let symbols = run::output(nm.current_dir(&work))?;
+    // Those that Rust has mangled are for the object itself.
+    let names = symbols.lines().filter_map(|line| line.split(' ').next());
+    let public = names.filter(|name| !name.starts_with("_ZN") && !name.starts_with("_R"));
+    let public: Vec<&str> = public.collect();
+    let list = work.join("public");
+    fs::write(&list, public.join("\n")).context(list.display())?;
+    run::output(&mut tool("ld", &["-r", "-o", "whole.o", ours]))?;
+    let mut objcopy = Command::new("objcopy");
+    // (Bitcode would make the tools take it for an object that is still to be compiled.)
+    objcopy.args(["-R", ".llvmbc", "-R", ".llvmcmd"]).args([
+        "--keep-global-symbols=public",
+        "whole.o",
+        "kymo.o",
+    ]);
+    run::output(objcopy.current_dir(&work))?;
+    let mut archive = Command::new("ar");
+    archive.args(["rcs", "libkymo.a", "kymo.o"]);
+    run::output(archive.current_dir(&work))?;
+    let made = folder.join("libkymo.a");
+    fs::rename(work.join("libkymo.a"), &made).context(made.display())?;
+    let specs = work.join("kymo.specs");
+    fs::write(&specs, gcc_specs(&made)).context(specs.display())?;
+    fs::rename(&specs, folder.join("kymo.specs")).context(specs.display())?;
+    fs::remove_dir_all(&work).context(work.display())?;
+    Ok(made)
+}
+
+/// What GCC reads with `-specs=`: that programs are linked with the library so that its hooks win over the empty ones of
+/// the C library, whatever stands where on the command line, with link-time optimization too. Shared libraries take the
+/// hooks of the program.
+fn gcc_specs(library: &Path) -> String {
+    let library = library.display();
+    format!(
+        "%rename link kymo_link\n\
+         %rename lib kymo_lib\n\
+         \n\
+         *link:\n\
+         %(kymo_link) %{{!shared:-u __cyg_profile_func_enter -u __cyg_profile_func_exit}}\n\
+         \n\
+         *lib:\n\
+         %{{!shared:{library}}} %(kymo_lib)\n"
+    )
 }
 
 /// Builds the library for the machine that `rust` compiles for, small, and returns its path.

@@ -71,9 +71,8 @@ pub fn build(compiler: CompilerKind, hooks: Hooks) -> Result<PathBuf> {
         .args(["-pthread", "-Wl,--build-id"])
         .args(compile::wrap_options(&["_setjmp", "longjmp"]))
         .args(&objects)
-        // libkymo.a last: Rust's part of it also has some of libm's functions.
-        .arg("-lm")
         .arg(&library)
+        .arg("-lm")
         .current_dir(&root);
     let shown = run::relative(program.display());
     println!("$ {} ... -o {shown}", compiler.program());
