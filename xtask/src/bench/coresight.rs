@@ -54,7 +54,7 @@ const ROWS: [Row; 6] = [
         snapshot: "tc2-ptm-rstk-t32",
         gates: Some(Gates {
             packet: (88, 3.6),
-            range: (191, 20.0),
+            range: (207, 18.6),
         }),
     },
     Row {
