@@ -42,8 +42,9 @@ Usage: cargo xtask <task>
                     against budgets (--count)
   lib [TARGET] [--parts PART,...|none]  libkymo.a for this machine, or for another (thumbv7em-none-eabihf, ...), with
                     these parts alone: depth, profile, metadata, cost, promotions, retained, items; and with these
-                    options: checked (each hook looks whether it can mask interrupts), tpidrro_el0 or tpidr_el0
-                    (AArch64: the recorder's register in the place of TPIDR_EL1)
+                    options: duration (calls that take long as one record each), checked (each hook looks whether it
+                    can mask interrupts), tpidrro_el0 or tpidr_el0 (AArch64: the recorder's register in the place of
+                    TPIDR_EL1)
   lib TARGET --minimal  libkymo_minimal.a for a Cortex-M whose flash is short
 ";
 
