@@ -243,7 +243,7 @@ impl<'a> Lane<'a> {
 /// What became of a part.
 enum Done<'a> {
     /// It ends where the next one begins, or with the stream.
-    Counts(Counts),
+    Counts(Box<Counts>),
     /// It is not known yet what the next one should know.
     Open(Box<Lane<'a>>),
 }
@@ -291,12 +291,12 @@ impl<'a> Parts<'a> {
         let done = match self.likenesses.get(number) {
             None => {
                 lane.run_to(usize::MAX);
-                Done::Counts(lane.finish_stream())
+                Done::Counts(Box::new(lane.finish_stream()))
             }
             Some(next) => {
                 lane.run_to(next.position());
                 if lane.is_like(next) {
-                    Done::Counts(lane.finish())
+                    Done::Counts(Box::new(lane.finish()))
                 } else {
                     Done::Open(Box::new(lane))
                 }
@@ -314,7 +314,7 @@ impl<'a> Parts<'a> {
         if let [only] = &mut self.done[..] {
             let done = only.get_mut().ok().and_then(Option::take);
             if let Some(Done::Counts(counts)) = done {
-                return (counts, 1);
+                return (*counts, 1);
             }
         }
         let mut counts = Counts::default();
@@ -343,7 +343,7 @@ impl<'a> Parts<'a> {
             }
             match done {
                 Done::Counts(more) => {
-                    counts.append(more);
+                    counts.append(*more);
                     parts += 1;
                 }
                 Done::Open(lane) => open = Some(*lane),

@@ -459,7 +459,8 @@ impl<C: Code> Blocks<C> {
         ends.unwrap_or(End::At(id))
     }
 
-    /// The block behind another one whose branch is direct, or not taken. It is remembered, if going there is [plain](Block::is_plain).
+    /// The block behind another one whose branch is direct, or not taken. It is remembered, if nothing has to be looked at
+    /// on the way there.
     pub fn after(&mut self, id: BlockId, is_taken: bool) -> BlockId {
         let block = self.blocks[id as usize];
         let is_jump = is_taken && block.last.class == instruction::Class::Branch;
