@@ -351,7 +351,8 @@ impl Sink for Counter<'_> {
         if let Some(last) = executions.last()
             && let Some(block) = block(last)
         {
-            if last.is_taken() && !block.has_no_opcode {
+            let is_branch = matches!(block.last.class, Class::Branch | Class::Indirect);
+            if last.is_taken() && is_branch && !block.has_no_opcode {
                 self.counts.doubts.reach(block.end);
             } else {
                 let range = block.range(last.block(), last.is_taken());

@@ -236,7 +236,10 @@ impl<'a> Lane<'a> {
     /// The stream ends, too.
     fn finish_stream(mut self) -> Counts {
         self.flow.finish_stream(self.work.stream, &mut self.counter);
-        self.finish()
+        let Work { source, stream, .. } = self.work;
+        let mut counts = self.finish();
+        counts.doubts.messages(&source.protocol, stream);
+        counts
     }
 }
 

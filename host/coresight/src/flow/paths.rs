@@ -3,6 +3,7 @@
 
 use super::blocks::{Block, BlockId};
 use super::executions::Execution;
+use crate::element::Leave;
 use crate::etmv4::Atoms;
 
 /// Number of a path.
@@ -35,7 +36,7 @@ pub struct Path {
     /// Whether one of them is a call, of which the trace does not say the target.
     pub(super) calls: bool,
     pub(super) ends: End,
-    /// Whether its last instruction was not taken.
+    /// Whether its last instruction leads to the next one: it is no branch, or was not taken.
     pub falls: bool,
     /// Address behind its last instruction.
     pub end: u64,
@@ -86,6 +87,7 @@ impl Paths {
             return;
         }
         let is_branch = matches!(ends, End::Behind(_));
+        let is_taken = executions.last().is_some_and(|last| last.is_taken());
         self.all.push(Path {
             from,
             atoms,
@@ -93,7 +95,7 @@ impl Paths {
             len: executions.len() as u8,
             calls,
             ends,
-            falls: executions.last().is_some_and(|last| !last.is_taken()),
+            falls: last.range(0, is_taken).leave() == Leave::Next,
             end: last.end,
             branch: is_branch.then(|| last.end.wrapping_sub(u64::from(last.last.size))),
         });
