@@ -210,6 +210,11 @@ fn random_events_read_back_in_every_layout() {
         EventId::EnterFarFrom,
         EventId::Metadata,
         EventId::Block,
+        // Duration mode writes these in the place of entries and exits.
+        EventId::Call,
+        EventId::CallFar,
+        EventId::CallOpen,
+        EventId::CallLost,
     ];
     for id in EventId::ALL {
         let found: usize = ids.get(&(id as u8)).copied().unwrap_or(0);
