@@ -84,8 +84,13 @@ fn kymo(kymo: &Path, input: &Path, elf: &Path) -> Told {
     assert_eq!(info["lost"], 0, "nothing is lost: {info}");
     assert_eq!(info["gaps"], 0, "there is no gap: {info}");
     assert_eq!(info["errors"].as_array().unwrap().len(), 0, "{info}");
-    let warnings = info["warnings"].as_array().unwrap();
-    assert!(warnings.is_empty(), "its jumps are marked: {info}");
+    // An emulator's clock does not run at the pace of this machine's; that is reported, and nothing else is.
+    let warnings = info["warnings"].as_array().unwrap().iter();
+    let others = warnings.filter(|warning| {
+        let text = warning.as_str().unwrap();
+        !text.contains("by the clock of this computer")
+    });
+    assert_eq!(others.count(), 0, "its jumps are marked: {info}");
 
     let mut show = Command::new(kymo);
     show.args(["show", "--format", "json", "--elf"]).arg(elf);

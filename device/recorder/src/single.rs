@@ -16,7 +16,6 @@ use core::mem::offset_of;
 use core::ptr::null;
 
 use kymo_wire::event::{Cause, EventId, WordSize};
-use kymo_wire::link::{Fault, SetupError};
 
 use crate::clock::Clock;
 use crate::config::{Config, Kept, START_ON};
@@ -25,7 +24,7 @@ use crate::gate::{Gate, Look, State};
 use crate::hot::{Hot, low};
 use crate::items::{Ring, Rings};
 use crate::metadata::Metadata;
-use crate::sync::{AtomicU32, Ordering, add};
+use crate::sync::{AtomicU32, add};
 use crate::{Edge, Event, Writer};
 
 mod blocks;
@@ -36,6 +35,7 @@ mod cost;
 mod direct;
 #[cfg(feature = "duration")]
 mod duration;
+mod figures;
 mod items;
 mod listening;
 mod port;
@@ -594,29 +594,6 @@ impl<P: SinglePort + 'static> Single<P> {
     /// The processor.
     pub fn port(&self) -> &P {
         &self.port
-    }
-
-    /// Why the recorder is not set up.
-    pub fn fault(&self) -> Option<SetupError> {
-        Fault::from_number(self.fault.get()).map(|fault| fault.of(self.culprit.get()))
-    }
-
-    /// How many hooks from inside a hook there were.
-    pub fn refused(&self) -> u32 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    /// The function that the last of them was for; 0: none, or not known.
-    pub fn refused_function(&self) -> usize {
-        match self.fault.get() {
-            0 => self.culprit.get(),
-            _ => 0,
-        }
-    }
-
-    /// How many of them the stream has not been told of.
-    pub fn untold(&self) -> u32 {
-        self.refused().wrapping_sub(self.refused_told.get())
     }
 
     /// Tells the stream of hooks that were refused beside it, for its packets to say.

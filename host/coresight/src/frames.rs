@@ -12,6 +12,8 @@ use std::borrow::Cow;
 
 use crate::element::Unsynced;
 
+mod join;
+
 /// A trace ID: the ATB identifier of a source. 0x01 to 0x6F are sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceId(pub u8);
@@ -249,69 +251,6 @@ pub struct Frames<'a> {
     pub rest_offset: u64,
     /// Frames that reset the decoders.
     pub resets: u64,
-}
-
-impl Frames<'_> {
-    /// Adds what a session of the trace unit recorded, of which the bytes begin at `offset` of the buffer. Decoders begin
-    /// anew there.
-    pub(crate) fn append(&mut self, other: Frames<'_>, offset: u64, session: u32) {
-        for stream in &other.streams {
-            let at = self.streams.iter().position(|known| known.id == stream.id);
-            let at = at.unwrap_or_else(|| {
-                self.streams.push(Stream::new(stream.id));
-                self.streams.len() - 1
-            });
-            let known = &mut self.streams[at];
-            let start = known.bytes.len();
-            if start > 0 {
-                known.resets.push(start);
-            }
-            known.sessions.push((start, session));
-            known
-                .resets
-                .extend(stream.resets.iter().map(|at| start + at));
-            known.runs.extend(stream.runs.iter().map(|run| Run {
-                start: start + run.start,
-                offset: offset + run.offset,
-                is_frames: run.is_frames,
-            }));
-            known.bytes.to_mut().extend_from_slice(&stream.bytes);
-        }
-        self.frames += other.frames;
-        self.skipped_bytes += other.skipped_bytes;
-        self.padding_bytes += other.padding_bytes;
-        self.reserved_bytes += other.reserved_bytes;
-        self.triggers += other.triggers;
-        if self.rest_bytes == 0 {
-            self.rest_offset = offset + other.rest_offset;
-        }
-        self.rest_bytes += other.rest_bytes;
-        self.resets += other.resets;
-    }
-
-    /// The recorder lost trace behind what all streams have so far.
-    pub(crate) fn lose(&mut self, why: Unsynced) {
-        for stream in &mut self.streams {
-            let end = stream.bytes.len();
-            stream.losses.push((end, why));
-        }
-    }
-
-    /// The same with bytes of its own.
-    pub fn into_owned(self) -> Frames<'static> {
-        let own = |stream: Stream<'_>| Stream {
-            id: stream.id,
-            bytes: Cow::Owned(stream.bytes.into_owned()),
-            resets: stream.resets,
-            runs: stream.runs,
-            sessions: stream.sessions,
-            losses: stream.losses,
-        };
-        Frames {
-            streams: self.streams.into_iter().map(own).collect(),
-            ..self
-        }
-    }
 }
 
 /// Splits a buffer into the streams of its sources.
@@ -672,92 +611,4 @@ impl Splitter {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn only(frames: &Frames<'_>) -> (u8, Vec<u8>) {
-        assert_eq!(frames.streams.len(), 1);
-        (frames.streams[0].id.0, frames.streams[0].bytes.to_vec())
-    }
-
-    #[test]
-    fn takes_low_bits_from_the_last_byte() {
-        let mut frame = [0x20; 16];
-        frame[0] = 0x10 << 1 | 1;
-        frame[15] = 0b1000_0010;
-        let frames = split(&frame, FrameFormat::Memory, TraceId::NONE);
-        let mut expected = vec![0x20; 14];
-        expected[1] = 0x21;
-        expected[13] = 0x21;
-        assert_eq!(only(&frames), (0x10, expected));
-    }
-
-    #[test]
-    fn a_late_id_keeps_the_second_byte_for_the_source_before() {
-        let mut frame = [0x20; 16];
-        frame[0] = 0x10 << 1 | 1;
-        frame[4] = 0x11 << 1 | 1;
-        frame[5] = 0x55;
-        frame[15] = 0b100;
-        let frames = split(&frame, FrameFormat::Memory, TraceId::NONE);
-        assert_eq!(frames.streams[0].bytes.as_ref(), [0x20, 0x20, 0x20, 0x55]);
-        assert_eq!(frames.streams[1].bytes.len(), 9);
-        assert_eq!(frames.streams[1].offsets().of(0), 4);
-    }
-
-    #[test]
-    fn a_port_begins_anywhere_and_skips_half_synchronization() {
-        let mut port = vec![1, 2, 3];
-        port.extend(FULL_SYNC);
-        port.extend([0x21, 0x42, 0x20, 0x42]);
-        port.extend(HALF_SYNC);
-        port.extend([0x20; 12]);
-        let frames = split(&port, FrameFormat::Tpiu, TraceId::NONE);
-        assert_eq!(frames.skipped_bytes, 3);
-        assert_eq!(only(&frames).1.len(), 14);
-    }
-
-    #[test]
-    fn parts_of_any_size_give_the_same() {
-        // Frames with changing IDs, synchronizations of both kinds at odd places, and a reset.
-        let mut bytes: Vec<u8> = vec![1, 2, 3];
-        for number in 0..90_u8 {
-            if number % 7 == 0 {
-                bytes.extend(FULL_SYNC);
-            }
-            bytes.extend([number % 5 * 2 + 1, number, 0x20, number]);
-            if number % 9 == 0 {
-                bytes.extend(HALF_SYNC);
-            }
-            bytes.extend([number & 0x7e; 12]);
-        }
-        bytes.extend(RESET);
-        bytes.extend([0x33; 600]);
-        for format in [
-            FrameFormat::Unformatted,
-            FrameFormat::Memory,
-            FrameFormat::Tpiu,
-            FrameFormat::Dstream,
-        ] {
-            let whole = format!("{:?}", split(&bytes, format, TraceId::NONE).into_owned());
-            for size in [1, 2, 3, 7, 16, 500, 513] {
-                let mut splitter = Splitter::new(format);
-                for part in bytes.chunks(size) {
-                    splitter.push(part);
-                }
-                let parts = format!("{:?}", splitter.finish());
-                assert_eq!(parts, whole, "{format:?} in parts of {size}");
-            }
-        }
-    }
-
-    #[test]
-    fn four_full_words_reset() {
-        let mut buffer = vec![0x20; 16];
-        buffer[0] = 0x21;
-        buffer.extend(RESET);
-        let frames = split(&buffer, FrameFormat::Memory, TraceId::NONE);
-        assert_eq!(frames.resets, 1);
-        assert_eq!(frames.streams[0].resets, [14]);
-    }
-}
+mod tests;

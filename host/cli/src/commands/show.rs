@@ -2,10 +2,9 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::rc::Rc;
 
 use clap::ValueEnum;
-use kymo_analysis::calls::{self, Callee, Calls, End, How, Step, TrackId, TrackInfo, TrackKind};
+use kymo_analysis::calls::{self, Calls, Step, TrackId, TrackInfo, TrackKind};
 use kymo_analysis::replay::{Observer, Options, Origin, Replay};
 use kymo_event::{Cpu, Duration, Event, EventKind, Gap, Identities, ThreadId, Wanted};
 use kymo_export::json::Object;
@@ -29,9 +28,11 @@ use crate::rescue::is_empty_dump;
 use crate::span::{Span, has_time, remark_replay};
 use crate::systemview;
 use crate::target::{TargetArgs, address_in};
+use members::{callee, reason};
 
 mod babeltrace;
 mod ftrace;
+mod members;
 mod trace_cmd;
 
 /// The options of `kymo show`.
@@ -586,37 +587,4 @@ fn set_track(tracks: &mut Tracks, track: TrackId, info: &TrackInfo) {
         tracks.resize(index + 1, None);
     }
     tracks[index] = thread;
-}
-
-fn callee(object: &mut Object<'_>, end: &End, identities: &Identities, names: &Names<'_>) {
-    let (name, address): (Option<Rc<str>>, _) = match end.callee {
-        Callee::Function(id) => {
-            let function = identities.function(id);
-            let address = function.and_then(|function| function.address);
-            (
-                Some(names.function(identities, id)),
-                address.map(|address| address.0),
-            )
-        }
-        Callee::Interrupt(id) => {
-            let irq = identities.irq(id);
-            (Some(format!("irq {irq}").into()), None)
-        }
-        Callee::Unknown => (None, None),
-    };
-    object.member("function", name.as_deref());
-    object.member("address", address);
-}
-
-/// Why a call has no exit, or no begin. Of these only `longjmp` is told by the trace; the others are
-/// inferred.
-fn reason(how: How) -> Option<&'static str> {
-    match how {
-        // Nothing, for recording was meant to end here.
-        How::Returned | How::RecordingOff => None,
-        How::Repaired(repair) => Some(repair.name()),
-        How::Jumped => Some("longjmp"),
-        How::Open => Some("open"),
-        How::Orphan => Some("orphan"),
-    }
 }

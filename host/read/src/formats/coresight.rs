@@ -17,6 +17,7 @@
 mod clock;
 mod input;
 mod lane;
+mod meaning;
 mod names;
 mod program;
 mod software;

@@ -10,9 +10,8 @@ use std::sync::mpsc::Receiver;
 use kymo_coresight::calls::{Lost, Step};
 use kymo_coresight::element::Unsynced;
 use kymo_coresight::exception::{ExceptionKind, Exceptions};
-use kymo_coresight::remarks::Remark;
 use kymo_event::{
-    Addr, Batch, Cpu, Damage, Event, EventKind, EventRef, Field, FunctionId, Gap, InterruptId,
+    Addr, Batch, Cpu, Event, EventKind, EventRef, Field, FunctionId, Gap, InterruptId,
     InterruptKind, Irq, RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId,
     Time, TraceInfo, Value, Wanted,
 };
@@ -20,6 +19,7 @@ use kymo_event::{
 use super::clock::{Measure, UNKNOWN};
 use super::input::Input;
 use super::lane::{Chunk, End, Item, What, Work};
+use super::meaning::{add, cortex_m, name_of};
 use super::names::Names;
 use super::program::NO_THREAD;
 use super::software::{From, Message, is_software};
@@ -318,18 +318,6 @@ impl CoreSightSource {
     }
 }
 
-/// Adds what is to be said of a trace.
-fn add(info: &mut TraceInfo, remark: Remark) {
-    match remark.is_damage {
-        true => info.add_damage(Damage {
-            stream: remark.stream,
-            offset: remark.offset,
-            message: remark.text,
-        }),
-        false => info.remarks.push(remark.to_string()),
-    }
-}
-
 /// A thing at its place.
 struct At<'a> {
     reader: &'a mut Reader,
@@ -592,38 +580,6 @@ impl At<'_> {
                 self.damage(bytes, message.to_owned());
             }
         }
-    }
-}
-
-/// What records of this meaning are called, which the trace has no names for.
-fn name_of(kind: RowKind) -> &'static str {
-    match kind {
-        RowKind::Enter => "enter",
-        RowKind::Exit => "exit",
-        RowKind::IsrEnter => "irq_enter",
-        RowKind::IsrExit => "irq_exit",
-        RowKind::SwitchedIn => "switched_in",
-        RowKind::SwitchedOut => "switched_out",
-        _ => "",
-    }
-}
-
-/// The name of an exception of Armv7-M and Armv8-M, by its number.
-fn cortex_m(number: u32) -> String {
-    match number {
-        1 => "Reset".to_owned(),
-        2 => "NMI".to_owned(),
-        3 => "HardFault".to_owned(),
-        4 => "MemManage".to_owned(),
-        5 => "BusFault".to_owned(),
-        6 => "UsageFault".to_owned(),
-        7 => "SecureFault".to_owned(),
-        11 => "SVCall".to_owned(),
-        12 => "DebugMonitor".to_owned(),
-        14 => "PendSV".to_owned(),
-        15 => "SysTick".to_owned(),
-        16.. => format!("IRQ{}", number - 16),
-        _ => format!("exception {number}"),
     }
 }
 

@@ -1,0 +1,47 @@
+//! Members of the objects of `kymo show --format json` that several of them have.
+
+use std::rc::Rc;
+
+use kymo_analysis::calls::{Callee, End, How};
+use kymo_event::Identities;
+use kymo_export::json::Object;
+
+use crate::names::Names;
+
+pub(super) fn callee(
+    object: &mut Object<'_>,
+    end: &End,
+    identities: &Identities,
+    names: &Names<'_>,
+) {
+    let (name, address): (Option<Rc<str>>, _) = match end.callee {
+        Callee::Function(id) => {
+            let function = identities.function(id);
+            let address = function.and_then(|function| function.address);
+            (
+                Some(names.function(identities, id)),
+                address.map(|address| address.0),
+            )
+        }
+        Callee::Interrupt(id) => {
+            let irq = identities.irq(id);
+            (Some(format!("irq {irq}").into()), None)
+        }
+        Callee::Unknown => (None, None),
+    };
+    object.member("function", name.as_deref());
+    object.member("address", address);
+}
+
+/// Why a call has no exit, or no begin. Of these only `longjmp` is told by the trace; the others are
+/// inferred.
+pub(super) fn reason(how: How) -> Option<&'static str> {
+    match how {
+        // Nothing, for recording was meant to end here.
+        How::Returned | How::RecordingOff => None,
+        How::Repaired(repair) => Some(repair.name()),
+        How::Jumped => Some("longjmp"),
+        How::Open => Some("open"),
+        How::Orphan => Some("orphan"),
+    }
+}

@@ -1,0 +1,66 @@
+//! Frames of several buffers, or pieces of one, put behind each other.
+
+use super::*;
+
+impl Frames<'_> {
+    /// Adds what a session of the trace unit recorded, of which the bytes begin at `offset` of the buffer. Decoders begin
+    /// anew there.
+    pub(crate) fn append(&mut self, other: Frames<'_>, offset: u64, session: u32) {
+        for stream in &other.streams {
+            let at = self.streams.iter().position(|known| known.id == stream.id);
+            let at = at.unwrap_or_else(|| {
+                self.streams.push(Stream::new(stream.id));
+                self.streams.len() - 1
+            });
+            let known = &mut self.streams[at];
+            let start = known.bytes.len();
+            if start > 0 {
+                known.resets.push(start);
+            }
+            known.sessions.push((start, session));
+            known
+                .resets
+                .extend(stream.resets.iter().map(|at| start + at));
+            known.runs.extend(stream.runs.iter().map(|run| Run {
+                start: start + run.start,
+                offset: offset + run.offset,
+                is_frames: run.is_frames,
+            }));
+            known.bytes.to_mut().extend_from_slice(&stream.bytes);
+        }
+        self.frames += other.frames;
+        self.skipped_bytes += other.skipped_bytes;
+        self.padding_bytes += other.padding_bytes;
+        self.reserved_bytes += other.reserved_bytes;
+        self.triggers += other.triggers;
+        if self.rest_bytes == 0 {
+            self.rest_offset = offset + other.rest_offset;
+        }
+        self.rest_bytes += other.rest_bytes;
+        self.resets += other.resets;
+    }
+
+    /// The recorder lost trace behind what all streams have so far.
+    pub(crate) fn lose(&mut self, why: Unsynced) {
+        for stream in &mut self.streams {
+            let end = stream.bytes.len();
+            stream.losses.push((end, why));
+        }
+    }
+
+    /// The same with bytes of its own.
+    pub fn into_owned(self) -> Frames<'static> {
+        let own = |stream: Stream<'_>| Stream {
+            id: stream.id,
+            bytes: Cow::Owned(stream.bytes.into_owned()),
+            resets: stream.resets,
+            runs: stream.runs,
+            sessions: stream.sessions,
+            losses: stream.losses,
+        };
+        Frames {
+            streams: self.streams.into_iter().map(own).collect(),
+            ..self
+        }
+    }
+}

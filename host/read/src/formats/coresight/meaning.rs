@@ -1,0 +1,48 @@
+//! What records and exceptions of hardware trace are called, and where remarks about a trace go.
+
+use kymo_coresight::remarks::Remark;
+use kymo_event::{Damage, RowKind, TraceInfo};
+
+/// What records of this meaning are called, which the trace has no names for.
+pub(super) fn name_of(kind: RowKind) -> &'static str {
+    match kind {
+        RowKind::Enter => "enter",
+        RowKind::Exit => "exit",
+        RowKind::IsrEnter => "irq_enter",
+        RowKind::IsrExit => "irq_exit",
+        RowKind::SwitchedIn => "switched_in",
+        RowKind::SwitchedOut => "switched_out",
+        _ => "",
+    }
+}
+
+/// The name of an exception of Armv7-M and Armv8-M, by its number.
+pub(super) fn cortex_m(number: u32) -> String {
+    match number {
+        1 => "Reset".to_owned(),
+        2 => "NMI".to_owned(),
+        3 => "HardFault".to_owned(),
+        4 => "MemManage".to_owned(),
+        5 => "BusFault".to_owned(),
+        6 => "UsageFault".to_owned(),
+        7 => "SecureFault".to_owned(),
+        11 => "SVCall".to_owned(),
+        12 => "DebugMonitor".to_owned(),
+        14 => "PendSV".to_owned(),
+        15 => "SysTick".to_owned(),
+        16.. => format!("IRQ{}", number - 16),
+        _ => format!("exception {number}"),
+    }
+}
+
+/// Adds what is to be said of a trace.
+pub(super) fn add(info: &mut TraceInfo, remark: Remark) {
+    match remark.is_damage {
+        true => info.add_damage(Damage {
+            stream: remark.stream,
+            offset: remark.offset,
+            message: remark.text,
+        }),
+        false => info.remarks.push(remark.to_string()),
+    }
+}
