@@ -163,8 +163,11 @@ impl<C: Code> EtmV3Flow<C> {
                 return;
             }
             Fields::None if packet.kind == Kind::ExceptionExit => {
-                // Of the A and R profiles, the instruction before may be cancelled together with the return.
-                if self.config.is_m_profile {
+                // Of the A and R profiles, the instruction before may be cancelled together with the return. Behind
+                // another return there is none, so that no run of returns is kept.
+                let behind_return =
+                    matches!(self.pending.last(), Some((_, Element::ExceptionReturn)));
+                if self.config.is_m_profile || behind_return {
                     self.commit(sink);
                 }
                 self.pending.push((at, Element::ExceptionReturn));

@@ -82,6 +82,29 @@ fn synchronized(protocol: &Protocol, bytes: &[u8]) -> Vec<u8> {
     all
 }
 
+/// Returns that could be cancelled are kept until the next packet, a run of them is not.
+#[test]
+fn a_run_of_exception_returns_is_not_kept() {
+    const RETURNS: usize = 1000;
+    let protocol = Protocol::EtmV3(etmv3::Config::default());
+    let images = Images::default();
+    let mut flow = Flow::new(&protocol, EtmV4Options::default(), &images);
+    // An I-sync without a context ID: why, and an address.
+    let mut bytes = synchronized(&protocol, &[0x08, 0x21, 0, 0x10, 0, 0]);
+    bytes.extend([0x76; RETURNS]);
+    let mut elements = Vec::new();
+    for packet in PacketDecoder::new(&protocol, &bytes, 0) {
+        flow.packet(&packet, &mut elements);
+    }
+    let returns = |elements: &[(usize, Element)]| {
+        let is_return = |(_, element): &&(usize, Element)| *element == Element::ExceptionReturn;
+        elements.iter().filter(is_return).count()
+    };
+    assert!(returns(&elements) >= RETURNS - 1, "{}", returns(&elements));
+    flow.finish(&mut elements);
+    assert_eq!(returns(&elements), RETURNS);
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_packets(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
