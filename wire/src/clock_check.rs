@@ -2,7 +2,7 @@
 //!
 //! A clock whose rate is configured wrongly spoils every time and duration of a trace, and nothing in the
 //! trace shows it. Both comparisons are recorded as they were measured; what follows from them is worked out
-//! by whoever reads the trace.
+//! by the reader of the trace.
 
 use crate::event::ByteOrder;
 

@@ -111,7 +111,7 @@ typedef struct kymo_config {
 	kymo_slot_t *slots;
 	uint32_t slot_count;
 	kymo_frame_t *frames;
-	uint32_t shadow_stacks; /* threads that can be told apart at one time, and 1 for interrupts */
+	uint32_t shadow_stacks; /* threads that can be distinguished at one time, and 1 for interrupts */
 	uint32_t shadow_depth;  /* frames a stack */
 
 	const kymo_promotion_t *promotions;
@@ -246,7 +246,7 @@ extern const char __executable_start[];
  * program, or by a debugger that writes where the symbol kymo_duration says. Threshold, depth and filter count at once; flags and
  * the stop function once `request` is not 0, at the next kymo_tick().
  *
- * Threads are told apart by kymo_switch() and kymo_switched_in(), or, with more instructions for each call, by
+ * Threads are distinguished by kymo_switch() and kymo_switched_in(), or, with more instructions for each call, by
  * kymo_config.current_thread. Promotions are not looked at. A call that lasts longer than the counter takes to come round needs
  * kymo_tick(). For one processor. */
 #define KYMO_DURATION_ON 1u     /* record so from the start; else the host turns it on */

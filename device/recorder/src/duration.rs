@@ -7,7 +7,7 @@
 //! ([`EventId::Call`](kymo_wire::event::EventId::Call)).
 //!
 //! Nobody masks interrupts for that. A handler finds the stack as the interrupted context left it, pushes above,
-//! and has taken everything off again when it returns; so whoever moves `top` finds it later where it was. An entry
+//! and has taken everything off again when it returns; so a context that moves `top` finds it later where it was. An entry
 //! reserves the frame first and fills it then; one that is free, or not filled yet, has no function. Handlers' calls
 //! are callees of the function that they interrupted, as their time is none of its own.
 //!

@@ -129,7 +129,7 @@ impl<Id> Active<Id> {
 /// Whose a processor is, outside of interrupt handlers.
 #[derive(Clone, Copy, Debug)]
 enum Running {
-    /// Where the trace begins, or events are lost, nothing has told yet.
+    /// Where the trace begins, or events are lost, nothing is known yet.
     Unknown {
         /// The thread that events have named since, or ended there; `Err` if there are several.
         named: Result<Option<ThreadId>, ()>,
@@ -415,7 +415,7 @@ impl Schedule {
         }
     }
 
-    /// Another event, which may tell what runs where no switch has told yet.
+    /// Another event, which may show what runs where no switch has yet.
     fn met(&mut self, row: &Row) {
         let Some(cpu) = row.cpu().filter(|cpu| self.is_of_cpu(Some(*cpu))) else {
             return;

@@ -104,7 +104,7 @@ pub struct FilterArgs {
     min_duration: Option<Given>,
 }
 
-/// A time or duration that somebody gave: in seconds or with a unit, or without one in what the trace counts, which is not
+/// A time or duration of the command line: in seconds or with a unit, or without one in what the trace counts, which is not
 /// known before it is open.
 #[derive(Clone, Debug)]
 struct Given {

@@ -40,7 +40,7 @@ impl Buffer {
     }
 }
 
-/// What somebody says of an input with hardware trace, beside what it says itself.
+/// What options say of an input with hardware trace, beside what it says itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
     /// How its buffers are laid out.

@@ -27,7 +27,7 @@ pub trait Source: Send {
     /// be read has been given before.
     fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError>;
 
-    /// How many threads work on it, that of whoever calls [`fill`](Self::fill) included.
+    /// How many threads work on it, that which calls [`fill`](Self::fill) included.
     fn threads(&self) -> usize {
         1
     }

@@ -124,7 +124,7 @@ impl<P: SinglePort + 'static> Single<P> {
             return;
         };
         self.masked(|| {
-            // At first the program is asked which thread runs, until it has told of a switch.
+            // At first the program is asked which thread runs, until it has reported a switch.
             let is_slow = hot.gate.look() == Look::Duration(SLOW);
             if is_slow && !self.is_slow(hot, control) {
                 self.apply_duration(hot, control);

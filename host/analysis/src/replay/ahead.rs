@@ -1,5 +1,5 @@
-//! A replay on a thread of its own: what a trace is read by rebuilds its calls too, and whoever takes the steps
-//! finds them made.
+//! A replay on a thread of its own: what a trace is read by rebuilds its calls too, and the thread that takes
+//! the steps finds them made.
 //!
 //! Steps are kept batch by batch, in the order of the batches ([`Feeder`]), and given out when the consumer has the same
 //! batch in hand ([`Steps`]): so a step's event is that of the consumer's batch, and what it does comes to the same as if it
@@ -71,7 +71,7 @@ impl Shared {
     }
 }
 
-/// Rebuilds calls for somebody else.
+/// Rebuilds calls for another thread.
 #[derive(Debug)]
 pub struct Feeder {
     replay: Replay,

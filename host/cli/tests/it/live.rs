@@ -557,7 +557,7 @@ fn a_clock_that_is_wrong_is_not_called_certain() {
     let json: Value = serde_json::from_str(&json).expect("one object");
     assert_eq!(json["clock_verdict"], "differs");
     assert_eq!(json["clock_checks"][1]["reference"], "host");
-    // What is shown is warned of, and what is kept says so to whoever reads it.
+    // What is shown is warned of, and what is kept says so to its readers.
     const WARNED: &str =
         "times may be wrong: the target's clock (25000000 Hz as it is configured) runs at 0.1";
     let output = on(&fake, &["trace"]);

@@ -36,7 +36,7 @@ pub(super) struct Ahead {
     frames: Frames,
     /// The frame at hand.
     at: usize,
-    /// What was left out for the damage that was told last.
+    /// What was left out for the damage that was reported last.
     skipped: Option<Result<Option<Skipped>, DecodeError>>,
     /// Whether nothing is to come unless that damage is skipped.
     failed: bool,

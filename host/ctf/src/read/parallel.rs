@@ -1,6 +1,6 @@
 //! Streams decoded side by side by several threads, and what was made of them in the order of time.
 //!
-//! A [pool](super::pool) of threads makes *blocks* of what streams tell, and whoever asks for the result merges them. What
+//! A [pool](super::pool) of threads makes *blocks* of what streams tell, and the thread that asks for the result merges them. What
 //! is costly (looking at fields, writing text) is done where the decoding is, by a function that the caller gives, so that
 //! merging has only pieces to hand on.
 

@@ -39,7 +39,7 @@ type Make<B> = dyn Fn(usize, &mut StreamReader, &mut B) -> bool + Send + Sync;
 
 /// A stream among those that are decoded.
 struct Slot<B> {
-    /// Missing while somebody makes a block.
+    /// Missing while a thread makes a block.
     reader: Option<Box<StreamReader>>,
     ready: VecDeque<B>,
     ended: bool,
@@ -101,7 +101,7 @@ impl<B: Block> Shared<B> {
         kept
     }
 
-    /// A block that somebody should make: for the stream that has the fewest.
+    /// A block that a thread should make: for the stream that has the fewest.
     fn job(&self, state: &mut State<B>) -> Option<Job<B>> {
         let free =
             |slot: &Slot<B>| slot.reader.is_some() && !slot.ended && slot.ready.len() < AHEAD;
@@ -161,7 +161,7 @@ pub(super) struct Pool<B: Block> {
 }
 
 impl<B: Block> Pool<B> {
-    /// Begins to decode streams by so many threads, beside that of whoever asks for [blocks](Self::next).
+    /// Begins to decode streams by so many threads, beside that which asks for [blocks](Self::next).
     pub(super) fn new(
         readers: impl IntoIterator<Item = StreamReader>,
         threads: usize,
@@ -192,7 +192,7 @@ impl<B: Block> Pool<B> {
         Self { shared, threads }
     }
 
-    /// How many threads there are, with that of whoever asks for blocks.
+    /// How many threads there are, with that which asks for blocks.
     pub(super) fn threads(&self) -> usize {
         self.threads.len() + 1
     }
@@ -229,7 +229,7 @@ impl<B: Block> Pool<B> {
                 state = shared.lock();
                 continue;
             }
-            // Somebody is at it: meanwhile another one.
+            // Another thread makes it: meanwhile another one.
             match shared.job(&mut state) {
                 Some(job) => {
                     drop(state);

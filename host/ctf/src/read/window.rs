@@ -46,12 +46,12 @@ impl Window {
         }
     }
 
-    /// A part of a stream that somebody else reads: nothing of it yet.
+    /// A part of a stream that another reader reads: nothing of it yet.
     pub fn elsewhere() -> Self {
         Self::new(Box::new(io::empty()), 0)
     }
 
-    /// Holds these bytes of a stream that somebody else reads, and no others; the first one's place is `base`.
+    /// Holds these bytes of a stream that another reader reads, and no others; the first one's place is `base`.
     pub fn hold(&mut self, bytes: &[u8], base: u64) {
         if self.buffer.capacity() > LARGE && bytes.len() <= LARGE {
             // One large event is no reason to keep so much.

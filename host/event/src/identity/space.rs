@@ -15,7 +15,7 @@ pub struct Space {
     pub build_id: Option<Vec<u8>>,
     /// The run-time address of the start of its program's text, if the trace tells.
     pub text_base: Option<Addr>,
-    /// What lies where in it, as far as the trace tells, in the order in which it was told.
+    /// What lies where in it, as far as the trace tells, in the order of its records.
     pub mappings: Vec<Mapping>,
 }
 

@@ -223,7 +223,7 @@ pub(crate) fn open_traces(
     }))
 }
 
-/// How many of so many threads decode, that which takes what they decode included: one is left for whoever looks at the
+/// How many of so many threads decode, that which takes what they decode included: one is left for the thread that looks at the
 /// events meanwhile.
 const fn decoders(threads: usize) -> usize {
     match threads {

@@ -33,7 +33,7 @@ pub(super) fn callee(
     object.member("address", address);
 }
 
-/// Why a call has no exit, or no begin. Of these only `longjmp` is told by the trace; the others are
+/// Why a call has no exit, or no begin. Of these only `longjmp` is in the trace; the others are
 /// inferred.
 pub(super) fn reason(how: How) -> Option<&'static str> {
     match how {

@@ -1,7 +1,7 @@
 //! What a stream tells, decoded ahead and handed to another thread.
 //!
 //! A frame is what [`StreamReader`] would show next, with a copy of the bytes that it is shown from: so the reader can go on
-//! while somebody looks at it.
+//! while another thread reads it.
 
 use super::super::event::{Event, Events, Packet};
 use super::super::window::Window;
@@ -36,7 +36,7 @@ enum Other {
 pub(in crate::read) enum Next {
     /// Something of this time.
     Time(i64),
-    /// Damage, which is told only once.
+    /// Damage, which is reported only once.
     Damage(DecodeError, Result<Option<Skipped>, DecodeError>),
     /// All has been given out.
     Nothing,

@@ -4,7 +4,7 @@
 //! the entry of each at its beginning. Up to [`WAITING`] events wait for that; a call that began before what has been
 //! given out by then is cut, and a remark counts how many were.
 //!
-//! A call that was open when the recording was read has an entry alone. It is told anew by each reading, and by its
+//! A call that was open when the recording was read has an entry alone. Each reading reports it anew, and by its
 //! record proper when it has ended: of these only the first makes an entry.
 
 use std::cmp::Reverse;
