@@ -200,19 +200,30 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     seeds
 }
 
-#[test]
-fn every_target_survives_its_corpus_and_accidents() {
+/// Every target, with so many accidents to each of its seeds.
+fn accidents(rounds: u64) {
     std::thread::scope(|scope| {
         for (target, body) in ALL {
             scope.spawn(move || {
                 let seeds = seeds(target);
                 assert!(seeds.len() > 1, "{target} has no seed");
                 for seed in &seeds {
-                    survives(body, seed, 3000);
+                    survives(body, seed, rounds);
                 }
             });
         }
     });
+}
+
+#[test]
+fn every_target_survives_its_corpus_and_accidents() {
+    accidents(500);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn every_target_survives_many_accidents() {
+    accidents(3000);
 }
 
 /// Every target is a program that cargo-fuzz finds, and every program a body.

@@ -61,6 +61,8 @@ struct Step {
     name: String,
     side: Side,
     check: Check,
+    /// Whether it keeps one core busy only, and so runs beside others of the kind.
+    beside: bool,
 }
 
 impl Step {
@@ -74,6 +76,15 @@ impl Step {
             name: name.to_owned(),
             side,
             check: Box::new(check),
+            beside: false,
+        }
+    }
+
+    /// The same, to be run beside others.
+    fn beside(self) -> Self {
+        Self {
+            beside: true,
+            ..self
         }
     }
 }
@@ -98,9 +109,14 @@ pub fn test(options: &Options) -> Result<()> {
             steps.push(Step::new(&name, Side::Host, move || matching(&only, side)));
         }
     }
-    for step in steps {
+    let several = steps.iter().filter(|step| step.beside).count() > 1;
+    let (beside, alone): (Vec<_>, Vec<_>) =
+        (steps.into_iter()).partition(|step| several && step.beside);
+    for step in alone {
         report.step(&step.name, step.check);
     }
+    let names = beside.into_iter().map(|step| step.name).collect();
+    report.side_by_side(names, options.long);
     report.end(started.elapsed())
 }
 
@@ -147,44 +163,54 @@ fn steps(options: &Options) -> Vec<Step> {
         Side::Device,
         || run::run(cargo("device", "test").args(["--workspace", "--doc", "--no-fail-fast"])),
     ));
-    steps.push(Step::new("bench recorder", Side::Device, || {
-        bench::recorder(false, None)
-    }));
-    steps.push(Step::new("bench ctf", Side::Host, bench::ctf::count));
-    steps.push(Step::new(
-        "bench coresight",
-        Side::Host,
-        bench::coresight::count,
-    ));
-    // Beside the peers it takes minutes: `cargo xtask bench analyze`.
-    steps.push(Step::new("bench analyze", Side::Host, move || {
-        bench::analyze::analyze(&bench::analyze::Options {
-            quick: true,
-            long,
-            ..bench::analyze::Options::default()
-        })
-    }));
-    steps.push(Step::new("bench import", Side::Host, || {
-        bench::import::count(None)
-    }));
-    steps.push(Step::new("models", Side::Device, move || {
-        proof::models(&mut cargo("device", "test"), long)
-    }));
-    for (name, sanitizer) in [
-        ("address sanitizer", Sanitizer::Address),
-        ("thread sanitizer", Sanitizer::Thread),
-    ] {
-        steps.push(Step::may_skip(name, Side::Device, move || {
-            proof::sanitized(&mut cargo("device", "+nightly"), sanitizer)
-        }));
-    }
-    steps.push(Step::may_skip("Miri", Side::Device, || {
-        proof::interpreted(&mut cargo("device", "+nightly"))
-    }));
+    steps.extend(counts(long));
+    steps.extend(proofs(long));
     if long {
         steps.extend(long_steps(side));
     }
     steps
+}
+
+/// What is counted in instructions, and held against limits; what takes longest first.
+fn counts(long: bool) -> impl Iterator<Item = Step> {
+    // Beside the peers it takes minutes: `cargo xtask bench analyze`.
+    let analyze = bench::analyze::Options {
+        quick: true,
+        long,
+        ..bench::analyze::Options::default()
+    };
+    let steps = [
+        Step::new("bench analyze", Side::Host, move || {
+            bench::analyze::analyze(&analyze)
+        }),
+        Step::new("bench ctf", Side::Host, bench::ctf::count),
+        Step::new("bench recorder", Side::Device, || {
+            bench::recorder(false, None)
+        }),
+        Step::new("bench import", Side::Host, || bench::import::count(None)),
+        Step::new("bench coresight", Side::Host, bench::coresight::count),
+    ];
+    steps.into_iter().map(Step::beside)
+}
+
+/// Models and sanitizers.
+fn proofs(long: bool) -> impl Iterator<Item = Step> {
+    let sanitized = |name: &str, sanitizer| {
+        Step::may_skip(name, Side::Device, move || {
+            proof::sanitized(&mut cargo("device", "+nightly"), sanitizer)
+        })
+    };
+    let steps = [
+        Step::new("models", Side::Device, move || {
+            proof::models(&mut cargo("device", "test"), long)
+        }),
+        Step::may_skip("Miri", Side::Device, || {
+            proof::interpreted(&mut cargo("device", "+nightly"))
+        }),
+        sanitized("address sanitizer", Sanitizer::Address),
+        sanitized("thread sanitizer", Sanitizer::Thread),
+    ];
+    steps.into_iter().map(Step::beside)
 }
 
 /// What takes longer than a person waits before offering a change.
@@ -308,6 +334,11 @@ mod tests {
         let names: Vec<_> = steps.iter().map(|step| &step.name).collect();
         for (n, name) in names.iter().enumerate() {
             assert!(!names[..n].contains(name), "{name}");
+        }
+        // One that runs beside others is asked for by its name.
+        for step in steps.iter().filter(|step| step.beside) {
+            let found = names.iter().filter(|name| name.contains(&step.name));
+            assert_eq!(found.count(), 1, "{}", step.name);
         }
     }
 }

@@ -174,7 +174,7 @@ fn attempt(executable: &Executable, arguments: &[&str], log: &Path) -> Result<()
 }
 
 /// The number of cores.
-fn cores() -> usize {
+pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, |cores| cores.get())
 }
 

@@ -1,8 +1,13 @@
 //! What the steps found, and how long each took.
 
+use std::io::Read;
+use std::process::{Output, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use kymo_targets::run::{Error, Result};
+use kymo_targets::run::{self, Context, Error, Result};
+
+use super::{cargo, executables};
 
 /// How a step that did not fail was done.
 pub enum Done {
@@ -48,12 +53,57 @@ impl Report {
         self.times.push((seconds, cpu, name.to_owned()));
     }
 
+    /// Runs steps of these names side by side, one for each core, and remembers how they ended.
+    ///
+    /// Each is a process of its own, `cargo xtask test --only NAME`, so that what they print stays apart.
+    pub fn side_by_side(&mut self, names: Vec<String>, long: bool) {
+        let waiting = Mutex::new(names.into_iter());
+        let ended = Mutex::new(self);
+        std::thread::scope(|scope| {
+            for _ in 0..executables::cores() {
+                scope.spawn(|| {
+                    let next = || waiting.lock().unwrap_or_else(|e| e.into_inner()).next();
+                    while let Some(name) = next() {
+                        let started = Instant::now();
+                        let result = process(&name, long);
+                        let seconds = started.elapsed().as_secs_f64();
+                        let mut ended = ended.lock().unwrap_or_else(|e| e.into_inner());
+                        ended.process(name, seconds, result);
+                    }
+                });
+            }
+        });
+    }
+
+    /// Prints what such a process has printed, and remembers how it ended.
+    fn process(&mut self, name: String, seconds: f64, result: Result<Output>) {
+        match result {
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stdout);
+                // Setting up, and what a single step adds up to, are not told once more.
+                let step = said.find(&format!("\n==> {name}\n")).unwrap_or(0);
+                let step = &said[step..];
+                let end = step.find("\nAll steps: ").unwrap_or(step.len());
+                println!("{}", step[..end].trim_end());
+                let skipped = format!("SKIPPED: {name}: ");
+                let why = said.lines().find_map(|line| line.strip_prefix(&skipped));
+                match why {
+                    Some(why) => self.skipped.push(format!("{name}: {why}")),
+                    None if output.status.success() => self.passed += 1,
+                    None => self.failed.push(format!("{name}: {}", output.status)),
+                }
+            }
+            Err(error) => self.failed.push(format!("{name}: {error}")),
+        }
+        self.times.push((seconds, None, name));
+    }
+
     /// Prints what was found.
     ///
     /// # Errors
     /// When a step failed.
     pub fn end(mut self, elapsed: Duration) -> Result<()> {
-        let cpu = self.times.iter().map(|(_, cpu, _)| *cpu).sum();
+        let cpu = children_seconds();
         println!("\nAll steps: {}", took(elapsed.as_secs_f64(), cpu));
         self.times.sort_by(|a, b| b.0.total_cmp(&a.0));
         for (seconds, cpu, name) in &self.times {
@@ -77,6 +127,30 @@ impl Report {
             failed => Err(Error::new(format!("{failed} steps failed"))),
         }
     }
+}
+
+/// Runs one step in a process of its own, and keeps all that it prints, in order, as its standard output.
+fn process(name: &str, long: bool) -> Result<Output> {
+    let mut step = cargo(".", "xtask");
+    step.args(["test", "--only", name]);
+    if long {
+        step.arg("--long");
+    }
+    let (mut reader, writer) = std::io::pipe().context("a pipe")?;
+    step.stdout(writer.try_clone().context("a pipe")?);
+    step.stderr(writer).stdin(Stdio::null());
+    let shown = run::line(&step);
+    let mut child = step.spawn().context(&shown)?;
+    // The writing end is closed with it.
+    drop(step);
+    let mut stdout = Vec::new();
+    reader.read_to_end(&mut stdout).context(&shown)?;
+    let status = child.wait().context(&shown)?;
+    Ok(Output {
+        status,
+        stdout,
+        stderr: Vec::new(),
+    })
 }
 
 /// Seconds, and seconds of processor time where they are known.

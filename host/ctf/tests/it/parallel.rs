@@ -126,10 +126,10 @@ fn together(trace: &Trace, threads: usize) -> Vec<String> {
 #[test]
 fn any_number_of_threads_tells_the_same() {
     let mut random = Random::new(21);
-    for round in 0..8u64 {
+    for round in 0..5u64 {
         let metadata = crate::random::metadata(&mut random, 20, Kind::Ctf18);
         let plan = Arc::new(Plan::new(metadata).expect("metadata"));
-        let streams: Vec<_> = (0..1 + round % 5)
+        let streams: Vec<_> = (0..=round)
             .map(|number| {
                 let (bytes, _) = crate::random::stream(&plan, 0, &mut random, 3_000, 0);
                 (format!("stream {number}"), bytes)
