@@ -20,7 +20,7 @@
 //! time steps back, a clock was ahead before (some timers are, for a moment): the step is taken off what
 //! has been counted since it went ahead, for whichever track that was, so that calls during which it went ahead
 //! and back are as long as they were; they are in doubt all the same ([`Doubt::clock`]). What calls have been
-//! charged that had ended by then is told by a step of its own ([`Step::ClockAhead`]).
+//! charged that had ended by then is reported by a step of its own ([`Step::ClockAhead`]).
 //!
 //! # Jumps
 //! Where the trace has marks of `setjmp` and `longjmp`, a jump ends exactly the calls that it leaves
@@ -121,7 +121,7 @@ pub struct Calls {
     /// The streams of which events are missing between the last one and the next. (By stream: another
     /// one of the same processor or thread may go on meanwhile.)
     in_gap: Vec<StreamId>,
-    /// Whether recording is on, once the trace has told.
+    /// Whether recording is on, once the trace says so.
     recording: Option<bool>,
     /// Whether the event at hand tells a thread's priority, which the program's own scheduler does.
     in_context: bool,

@@ -1,4 +1,4 @@
-//! Times as a clock would have told them that never stepped back.
+//! Times as a clock would have recorded them that never stepped back.
 //!
 //! Some clocks run ahead for a while and step back: that of Zephyr on a Cortex-M, when its timer is read between
 //! its interrupt and its announcement, by up to two thirds of a second in a capture of a quarter. What happened

@@ -35,7 +35,7 @@ pub struct Initcall {
     pub result: Option<i64>,
 }
 
-/// What told of the initcalls.
+/// What recorded the initcalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Evidence {
@@ -143,7 +143,7 @@ impl Initcalls {
         }
     }
 
-    /// All of them in the order of their beginnings, and what told of them; `None` if nothing did. The number is of
+    /// All of them in the order of their beginnings, and what recorded them; `None` if nothing did. The number is of
     /// those that were too many to keep.
     pub fn finish(self) -> Option<(Evidence, Vec<Initcall>, u64)> {
         [

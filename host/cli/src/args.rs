@@ -1,7 +1,7 @@
 //! What can be asked for: the command line as a whole, and the options that several subcommands share.
 //!
 //! The options of a single subcommand stand in its module, as `Args`. The help of every subcommand begins with
-//! examples (`before_help`): whoever asks for help wants most of all to see what to type.
+//! examples (`before_help`): most readers of a help text want to see what to type.
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;

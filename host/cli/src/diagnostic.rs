@@ -108,7 +108,7 @@ pub fn unwritable(path: &Path, error: &io::Error) -> Report {
 pub fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return match error.print().and_then(|()| io::stdout().flush()) {
-            // Whoever read it has seen enough.
+            // The reader has seen enough.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 // A closed or full stderr leaves nowhere to complain.
                 let _ = writeln!(io::stderr().lock(), "error: cannot write the help: {error}");

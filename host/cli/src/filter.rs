@@ -302,7 +302,7 @@ impl FilterArgs {
         let mut batch = Batch::default();
         let mut span = Span::default();
         let mut met = None;
-        // What can't be read is told by the reading in earnest.
+        // What can't be read is reported when the trace itself is read.
         while let (None, Ok(true)) = (met, source.fill(&mut batch)) {
             span.meet(source.info(), &batch);
             met = around

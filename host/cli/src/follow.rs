@@ -1,7 +1,7 @@
 //! A trace that is still coming: from a live target, or from a directory that `kymo record` writes.
 //!
 //! It waits like a pipe does. Whenever nothing more is there at the moment, what was written so far is
-//! handed on ([`Moment::Pause`]), so that whoever reads our output sees everything at once.
+//! handed on ([`Moment::Pause`]), so that a reader of the output sees everything at once.
 
 use std::ops::ControlFlow;
 use std::path::Path;

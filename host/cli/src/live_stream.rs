@@ -14,13 +14,13 @@ use crate::diagnostic::Report;
 use crate::render::count::counted;
 use crate::target::{Live, TargetArgs, explain, patience};
 
-/// How often the target is told the time of day, so that the drift of its clock is known.
+/// How often the time of day is sent to the target, so that the drift of its clock is known.
 const TIME_EVERY: Duration = Duration::from_secs(10);
 
 /// How long nothing may come before the sink is asked what it thinks of that.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a target may usually take to send what it has when it is told to stop.
+/// How long a target may usually take to send what it has after the command to stop.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 
 /// Delay before the first attempt to begin a stream again.
@@ -97,8 +97,8 @@ pub fn check(live: &Live) -> Result<(), Report> {
         .help("`kymo trace` gets what its buffer holds; a library that is built anew can stream"))
 }
 
-/// When tick 0 of a target's clock was, in nanoseconds since 1970, by what the host told it; `None` if that is
-/// further away than can be told.
+/// When tick 0 of a target's clock was, in nanoseconds since 1970, by what the host sent; `None` if that is
+/// further away than the numbers reach.
 pub fn origin(told: Told, identity: &Identity) -> Option<i64> {
     let hz = u128::from(identity.clock_hz.max(1));
     let since = u128::from(told.ticks) * 1_000_000_000 / hz;
@@ -160,7 +160,7 @@ pub fn run(
     Ok(ended)
 }
 
-/// Lets a target record that waits for nothing; whether it had to be told.
+/// Lets a target record that waits for nothing; whether that took a command.
 fn turn_on(live: &mut Live, remarks: &Remarks) -> Result<bool, Report> {
     let status = live.target.status().map_err(explain)?;
     if let Some(error) = &status.error {

@@ -27,7 +27,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How often the user's ctrl-C is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How long a target that was told to stop may still send.
+/// How long a target may still send after the command to stop.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// The target of SystemView that an input or an argument names: `systemview:HOST:PORT`; a serial port gets `baud`.
@@ -63,7 +63,7 @@ fn connect(
     Session::start(address, CONNECT * patience()?, cancel).map_err(|error: LinkError| {
         let help = match address.listen {
             true => "a server of RTT channels has to connect to this port, as cargo-embed does with `socket`",
-            false => "the recorder of a target listens at port 19111, J-Link's RTT server at 19021, others where they are told to",
+            false => "the recorder of a target listens at port 19111, J-Link's RTT server at 19021, others where they are configured to",
         };
         Report::caused_by(&error).help(help)
     })

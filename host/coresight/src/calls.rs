@@ -341,7 +341,7 @@ impl Calls {
         }
         match found {
             Some(index) => self.unwind(index + 1, out),
-            // Whoever returns to what was not seen leaves all that was.
+            // A return to what was not seen leaves all that was.
             None if has_returned => self.unwind(bottom, out),
             None => {
                 self.leave_top(out);
@@ -454,7 +454,7 @@ impl Calls {
             {
                 let mut unwound = 0;
                 for frame in self.stack.drain(first..).rev() {
-                    // Who is told of one exit closes what is above it; of recursion each has to be told.
+                    // One exit closes what is above it; of recursion each has to be reported.
                     if frame.kind == Kind::Function(last) {
                         out(Step::Exit {
                             function: last,

@@ -29,7 +29,7 @@ pub struct Counts {
     pub exceptions: u64,
     /// Distinct runs, by thread and address.
     pub runs: Vec<Run>,
-    /// Branches taken to where only the trace told, by thread and addresses. Those of direct branches are in the runs.
+    /// Branches taken to where only the trace says, by thread and addresses. Those of direct branches are in the runs.
     pub jumps: Vec<Jump>,
     /// What was not followed, and what does not fit.
     pub doubts: Doubts,

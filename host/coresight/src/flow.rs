@@ -229,7 +229,7 @@ impl<C: Code> Flow<C> {
         sink.memory(view);
     }
 
-    /// The stream ends, and what its recorder lost behind its last segment is told.
+    /// The stream ends, and what its recorder lost behind its last segment is reported.
     pub fn finish_stream(&mut self, stream: &Stream<'_>, sink: &mut impl Sink) {
         if let Some(why) = stream.lost_at_end() {
             sink.element(stream.bytes.len(), Element::NoSync(why));

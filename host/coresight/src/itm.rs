@@ -74,7 +74,7 @@ fn has_synchronization(bytes: &[u8]) -> bool {
 
 impl<'a> Decoder<'a> {
     /// Decodes `bytes` from `start` on, beginning at the first synchronization. A capture of a serial wire may have none,
-    /// since the DWT must be told to send them: there, a packet is taken to begin at `start`.
+    /// since the DWT must be configured to send them: there, a packet is taken to begin at `start`.
     pub fn new(bytes: &'a [u8], start: usize) -> Self {
         Decoder {
             bytes,

@@ -408,7 +408,7 @@ pub enum FieldError {
     /// The tag that was written selects another option of the variant, or none.
     #[error("another variant option than the tag selects")]
     Option,
-    /// A time cannot be told from an earlier or later one by the bits of the clock that the field has: it is before the
+    /// A time cannot be distinguished from an earlier or later one by the bits of the clock that the field has: it is before the
     /// last one, or too far behind it. A new packet can begin at any time.
     #[error("time {to} does not follow {from} by the {size} bits of the field")]
     Time {

@@ -80,7 +80,7 @@
 //! # assert_eq!(census(&trace).unwrap(), (vec![("tick".to_owned(), 3)], Some(9_000_000)));
 //! ```
 //!
-//! A stream with an error in it ends there, unless its reader is told to [`skip`](StreamReader::skip) the damaged packet
+//! A stream with an error in it ends there, unless its reader is made to [`skip`](StreamReader::skip) the damaged packet
 //! ([`Messages::skip`] in a merge): then it goes on with the next packet that can be found, and says what it left out.
 //!
 //! [`Event::visit`] shows all fields of an event, nested ones too, to a [`Visitor`]. [`StreamReader`] reads a single stream

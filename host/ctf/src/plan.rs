@@ -3,7 +3,7 @@
 //! Each scope (packet header, event header, payload, ...) is compiled twice. The *full* program has a node for every
 //! field and serves those who look at fields. The *skip* program only finds the end of the scope: whatever has a fixed
 //! size and no influence on the rest melts into a single node, so most payloads are skipped in one step. Usual scopes have
-//! a quicker way for either: [tables](quick) for skipping, a [list](flat) for showing. Lengths and tags go through numbered slots: the field writes its value there when it is decoded, whoever depends on it reads it.
+//! a quicker way for either: [tables](quick) for skipping, a [list](flat) for showing. Lengths and tags go through numbered slots: the field writes its value there when it is decoded, what depends on it reads it.
 
 mod compile;
 pub(crate) mod fast_path;

@@ -240,7 +240,7 @@ impl<W: Write> StreamWriter<W> {
     }
 
     /// Tries the shapes that a header can have until one does. Of several errors the one that a new packet would mend is
-    /// told, or else the first.
+    /// reported, or else the first.
     fn first_that_fits(
         &mut self,
         tries: usize,

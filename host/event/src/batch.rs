@@ -374,7 +374,7 @@ impl Batch {
         !self.events.is_empty()
     }
 
-    /// The events beside rows, for whoever adds to their fields and labels. What a row says too (time, place,
+    /// The events beside rows, for adding to their fields and labels. What a row says too (time, place,
     /// meaning) is to stay as it is.
     pub fn events_mut(&mut self) -> &mut [Event] {
         &mut self.events

@@ -278,7 +278,7 @@ impl Gap {
     }
 
     /// How many events are missing, as far as that is known; 0 where none are (clock, time)
-    /// or the gap before has told.
+    /// or the gap before says.
     pub const fn lost_events(&self) -> Option<u64> {
         match self {
             Self::Discarded { events } => *events,

@@ -111,7 +111,7 @@ pub struct Filter {
     pub end: Option<Bound>,
     /// By name.
     pub events: Choice,
-    /// By the name of the stream. It is asked by whoever knows that name: streams that are not
+    /// By the name of the stream. The caller has to know that name: streams that are not
     /// wanted need not be decoded at all.
     pub streams: Choice,
     /// Only what happened on one of these processors; on any, if there are none.

@@ -117,7 +117,7 @@ pub struct Identities {
     by_name: HashMap<(SpaceId, Box<str>), FunctionId>,
     by_tid: HashMap<(SpaceId, Tid), ThreadId>,
     by_irq: HashMap<(SpaceId, InterruptKind, Irq), InterruptId>,
-    /// Whether there is a copy, which has to be told of changes.
+    /// Whether there is a copy, to which changes are reported.
     is_copied: bool,
     changes: Vec<Change>,
     /// How often a thread got a name, or another one.
@@ -244,7 +244,7 @@ impl Identities {
     }
 
     /// A function that begins at an address of a mapping, by its index in [`Space::mappings`]. Each call makes another one:
-    /// whoever knows mappings knows the functions that it has asked for. Up to the next
+    /// a caller that knows mappings knows the functions that it has asked for. Up to the next
     /// [`function_at`](Self::function_at) of the address, that is another one.
     pub fn function_in(&mut self, space: SpaceId, address: Addr, mapping: u32) -> FunctionId {
         if let Some(other) = self.other_function(space) {
@@ -303,7 +303,7 @@ impl Identities {
         self.beyond
     }
 
-    /// Takes note of a change, if it is to be told to a copy.
+    /// Takes note of a change, if it is to be reported to a copy.
     fn change(&mut self, change: Change) {
         if self.is_copied {
             self.changes.push(change);

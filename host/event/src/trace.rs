@@ -123,7 +123,7 @@ pub struct StreamInfo {
     pub end: Option<Time>,
 }
 
-/// How the times of a processor were changed to be those of another one's clock: both told the time
+/// How the times of a processor were changed to be those of another one's clock: both recorded the time
 /// of day now and then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClockCorrection {
@@ -131,7 +131,7 @@ pub struct ClockCorrection {
     pub cpu: Cpu,
     /// By whose clock they are now.
     pub reference: Cpu,
-    /// How often it told the time of day.
+    /// How often it recorded the time of day.
     pub moments: u64,
     /// What was added at the first of these times, in nanoseconds.
     pub first_ns: i64,

@@ -67,7 +67,7 @@ fn function(event: &Event) -> Option<FunctionId> {
     }
 }
 
-/// The name of the event's thread, as far as the trace has told it by now.
+/// The name of the event's thread, as far as the trace has recorded it by now.
 pub(crate) fn thread_name<'i>(info: &'i TraceInfo, event: &Event) -> Option<&'i str> {
     info.identities.thread_name(event.thread?)
 }

@@ -100,7 +100,7 @@ pub enum TextKind<'a> {
         /// How long it took, in nanoseconds.
         duration: Option<u64>,
     },
-    /// A whole call, told at its end (`function_duration`). The time is that of its beginning.
+    /// A whole call, printed at its end (`function_duration`). The time is that of its beginning.
     Call {
         /// Its name.
         function: &'a str,

@@ -15,7 +15,7 @@
 //!   a [`Cancel`] flag.
 //! - *Nothing before the name.* Until a clean identity has arrived, only the text line `identify`
 //!   is sent (and, where both protocols are looked for, `instr_ping` to who keeps silent to that):
-//!   whoever else may be listening must not be harmed by a question.
+//!   another listener must not be harmed by a question.
 //! - *What arrived is kept.* A dump that breaks off is still a [`Dump`], which says what is missing.
 #![forbid(unsafe_code)]
 

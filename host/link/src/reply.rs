@@ -123,7 +123,7 @@ impl Status {
         let rule =
             Fault::from_name(error).map_or(String::new(), |fault| format!(": {}", fault.rule()));
         Some(match self.error_value {
-            // An address is told from a number by its size.
+            // An address differs from a number by its size.
             Some(value) if value > 1 << 24 => format!("{error} is {value:#x}{rule}"),
             // What breaks the rule is not always a value.
             Some(0) if matches!(error, "no_clock" | "unprivileged") => format!("{error}{rule}"),

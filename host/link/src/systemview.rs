@@ -10,7 +10,7 @@
 //! | a serial line: the recorder of a target | 4 bytes `SV` and a version each way, the host first | plain |
 //!
 //! Behind the greeting the host tells the target to start, which makes it describe itself. A target that was recording
-//! already is told to stop and to start again, as only then it sends its frequency. What comes before the
+//! already gets the commands to stop and to start again, as only then it sends its frequency. What comes before the
 //! synchronization that a recording starts with (greetings, the middle of an older recording) is dropped.
 //!
 //! Sources: SEGGER's recorder for embOS and emNet (`SEGGER_SYSVIEW_Config_embOS*.c`) and for UARTs (`HIF_UART.c`), pyOCD's
@@ -43,7 +43,7 @@ const ANSWER: Duration = Duration::from_millis(500);
 /// The pause between commands.
 const COMMAND_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a recording is given to begin; then the target is told to stop and to start again.
+/// How long a recording is given to begin; then the target gets the commands to stop and to start again.
 const RESTART: Duration = Duration::from_secs(1);
 
 /// The same; then everything is passed on.

@@ -114,7 +114,7 @@ pub struct Target {
 enum Asked {
     /// Of anybody: a second question might harm.
     Unknown,
-    /// Of a target that was known before it was told to reboot: it hears nothing until it is back.
+    /// Of a target that was known before the command to reboot: it hears nothing until it is back.
     Rebooting,
 }
 
@@ -195,7 +195,7 @@ impl Target {
     }
 
     /// Asks the target who it is, in text. It is asked again only if a damaged identity came, or a
-    /// Kymo target's complaint of a damaged question: whoever else may be there hears one line.
+    /// Kymo target's complaint of a damaged question: another listener hears one line.
     ///
     /// # Errors
     /// [`LinkError::NoAnswer`], [`LinkError::NotKymo`], [`LinkError::Zephyr`] or

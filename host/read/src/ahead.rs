@@ -1,6 +1,6 @@
 //! Reads ahead: a thread of its own fills batches while the last ones are being looked at.
 //!
-//! The batches come in their order, so what is told does not depend on how fast either side is. A few batches
+//! The batches come in their order, so what is reported does not depend on how fast either side is. A few batches
 //! go around: full ones one way, empty ones back. With each full one comes what became known with it, so
 //! that [`Source::info`] tells nothing of events that were not handed out yet.
 
@@ -61,7 +61,7 @@ struct Change {
 /// What changes of a stream: the times of its first and last event, and what its trace has.
 type Span = (Option<Time>, Option<Time>, Option<TraceCounts>);
 
-/// What the consumer has been told of.
+/// What has been reported to the consumer.
 struct Told {
     identities: Known,
     streams: Vec<Span>,

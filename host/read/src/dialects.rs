@@ -45,7 +45,7 @@ pub(crate) struct Spaces {
 /// Which event is what, and which fields say so, is decided once for each class of events, when the trace is opened.
 pub(crate) trait Meanings {
     /// Gives what a record means to `sink`, after its time ([`Sink::begin`]): exactly one record. Nothing, if the packets
-    /// have told it already. `class` is the class of its stream.
+    /// have recorded it already. `class` is the class of its stream.
     fn record(&mut self, record: &kymo_ctf::Event<'_>, class: usize, sink: &mut Sink<'_>);
 }
 

@@ -151,7 +151,7 @@ pub enum Saved {
     Zephyr(Vec<u8>),
 }
 
-/// Reads what a target sent, for whoever wants the bytes and not (or not only) the events.
+/// Reads what a target sent, for callers that want the bytes and not (or not only) the events.
 ///
 /// Unlike [`open`] and a look of one's own, it reads its input once, so that may be a pipe: with the path
 /// `-` standard input.

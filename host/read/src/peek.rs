@@ -1,7 +1,7 @@
 //! An input before anyone knows what it is: a directory, a file, or a stream of which the beginning can be looked at.
 //!
 //! A file is mapped. What comes through a pipe (standard input, a FIFO, a device) is read as it comes: a look at its
-//! beginning keeps what was looked at, no more, and whoever reads on gets that first. Only a format that has to seek
+//! beginning keeps what was looked at, no more, and the next reader gets that first. Only a format that has to seek
 //! copies it to a temporary file, with a bound.
 
 use std::fs::File;

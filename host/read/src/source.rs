@@ -6,7 +6,7 @@ use crate::ReadError;
 
 /// A trace, whatever it was read from: events in the order of time, a batch at a time.
 ///
-/// A source is told beforehand what of its events is [wanted](kymo_event::Wanted)
+/// A source knows beforehand what of its events is [wanted](kymo_event::Wanted)
 /// ([`OpenOptions::wanted`](crate::OpenOptions::wanted)). It promises no relation between records and events: a
 /// record can mean several things, or one event can stand for many.
 /// [`Event::record`] tells which events stand for a record of the input.
@@ -15,7 +15,7 @@ pub trait Source: Send {
     /// met, the end times of streams are those of their last events.
     fn info(&self) -> &TraceInfo;
 
-    /// The same, for whoever adds to it (symbols) or takes what is new
+    /// The same, for callers that add to it (symbols) or take what is new
     /// ([`Identities::news`](kymo_event::Identities::news)).
     fn info_mut(&mut self) -> &mut TraceInfo;
 

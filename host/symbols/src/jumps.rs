@@ -106,7 +106,7 @@ fn one_of(names: &[&'static str], name: &str) -> Option<&'static str> {
 }
 
 /// What a program has that jumps without a mark. `None` if there is nothing, and where it can't be
-/// told: in a file without a symbol table wrappers have no names.
+/// known: in a file without a symbol table wrappers have no names.
 pub(crate) fn unmarked<'d>(file: &impl Object<'d>) -> Option<UnmarkedJumps> {
     let architecture = file.architecture();
     let thumb = u64::from(architecture == Architecture::Arm);
@@ -134,7 +134,7 @@ pub(crate) fn unmarked<'d>(file: &impl Object<'d>) -> Option<UnmarkedJumps> {
 }
 
 /// Whether code outside of `exempt` leads to the function at `target`; `None` where that can't be
-/// told: there is no code in the file, or not all branches of its processor are known here.
+/// known: there is no code in the file, or not all branches of its processor are known here.
 fn is_called<'d>(file: &impl Object<'d>, target: u64, exempt: &[Range<u64>]) -> Option<bool> {
     let branch = Branch::of(file.architecture()).filter(|_| file.is_little_endian())?;
     let mut searched = None;

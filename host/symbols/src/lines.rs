@@ -11,7 +11,7 @@ use crate::name;
 /// Where code stands in its source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
-    /// The file, as the compiler was told it.
+    /// The file, as it was named to the compiler.
     pub file: String,
     /// The line, counted from 1; `None` where code belongs to none.
     pub line: Option<u32>,

@@ -98,7 +98,7 @@ impl Drain {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread has ended although it was not told to: its disk may be full.
+    /// Whether a thread has ended without a request to end: its disk may be full.
     pub(crate) fn has_failed(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
@@ -122,7 +122,7 @@ impl Drain {
     }
 }
 
-/// Whoever forgets the threads ends them: they hold files that keep an instance from being removed.
+/// Dropping it ends the threads: they hold files that keep an instance from being removed.
 impl Drop for Drain {
     fn drop(&mut self) {
         self.ending.store(true, Ordering::Relaxed);

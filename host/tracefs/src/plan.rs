@@ -207,7 +207,7 @@ pub(crate) fn apply(
             set(option, "1")?;
             set(file, &tasks.join(" "))?;
         } else if tracefs.has(&place.file(without)) && tracefs.has(&place.file(option)) {
-            // Whoever records is no part of what is recorded: neither this process nor the threads that it starts.
+            // The recorder is excluded from the recording: this process and the threads that it starts.
             set(option, "1")?;
             set(without, &std::process::id().to_string())?;
         }

@@ -134,7 +134,7 @@ pub fn detect_undamaged(body: &[u8], hints: &Hints) -> Option<Layout> {
 }
 
 /// Whether bytes are records of a layout for certain: all that are whole fit, and nearly all of their
-/// numbers are such as a program has. What may be anything, without a mark before it, can be told so.
+/// numbers are such as a program has. What may be anything, without a mark before it, is recognised so.
 pub fn is_certain(body: &[u8], layout: Layout) -> bool {
     let sample = body.get(..SAMPLE).unwrap_or(body);
     let score = score(sample, layout, &Hints::default());
@@ -201,7 +201,7 @@ fn score(sample: &[u8], layout: Layout, hints: &Hints) -> Score {
     score
 }
 
-/// What the record before told.
+/// What the record before says.
 #[derive(Default)]
 struct Last<'a> {
     /// The time of a trace's record, the function of an entry of a profile.

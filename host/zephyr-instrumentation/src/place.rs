@@ -76,7 +76,7 @@ impl Position {
     }
 }
 
-/// What the records before a place have told.
+/// What the records before a place say.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known<'a> {
     functions: Vec<u64>,

@@ -133,7 +133,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The same from a place on where a walk was: what [`position`](Self::position) told.
+    /// The same from a place on where a walk was: what [`position`](Self::position) gave.
     pub fn resume(body: &'a [u8], layout: Layout, position: Position) -> Self {
         Self {
             position,

@@ -247,7 +247,7 @@ impl Calls {
         self.cpus[cpu].tracks.push(track);
     }
 
-    /// A new track, told to the consumer.
+    /// A new track, reported to the consumer.
     pub(super) fn add_track(&mut self, info: TrackInfo, out: &mut impl FnMut(Step<'_>)) -> usize {
         let index = self.tracks.len();
         // There is no memory for 2^32 tracks.

@@ -45,7 +45,7 @@ pub(super) struct CpuState {
     pub handlers: Handlers,
     /// Whether it is a thread that is known to have ended: another one goes on in its stream.
     pub ended: bool,
-    /// Whether the trace has told that its clock steps back before the next event.
+    /// Whether the trace has recorded that its clock steps back before the next event.
     pub told: bool,
     /// Who was charged with its time lately.
     pub charges: Charges,

@@ -30,7 +30,7 @@ impl Calls {
             None => self.counts.unknown_gaps += 1,
         }
         match gap {
-            // Whoever shows events has told of it; calls are whole. (What is damaged may have been
+            // It is shown with the events; calls are whole. (What is damaged may have been
             // another stream's.)
             Gap::Discarded { .. }
             | Gap::LostPackets { .. }

@@ -137,7 +137,7 @@ impl Straight<'_> {
                 // Elsewhere; or a clock that stepped back, or times too far apart for a number.
                 let is_here = Some(row.stream) == stream && row.place() == place.of;
                 let is_later = row.time >= last && row.time.0.checked_add(ahead).is_some();
-                // What stands beside a row is for whoever takes the steps, one by one.
+                // What stands beside a row is for the consumer of the steps, one by one.
                 let is_alone = !row.has_event() || rest.len() == rows.len();
                 if !(is_here && is_later && is_alone) {
                     break;

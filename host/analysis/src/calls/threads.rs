@@ -7,7 +7,7 @@ use super::cpu_state::Handlers;
 use super::output::{Step, TrackKind};
 
 impl Calls {
-    /// A thread gets a processor. Whoever had it, and wherever the thread was, that is over.
+    /// A thread gets a processor. The thread that had it loses it, and the thread leaves the one that it had.
     pub(super) fn switch_in(
         &mut self,
         cpu: usize,

@@ -142,7 +142,7 @@ fn events_tell_name_level_time_and_result() {
         30,
     );
     made.event("initcall_start", vec![func("hangs")], 0, 40);
-    // What the kernel printed besides is told already.
+    // What the kernel printed besides is reported already.
     made.event(
         "console",
         vec![Field::new("msg", "initcall x returned 0 after 7 usecs")],

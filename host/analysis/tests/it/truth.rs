@@ -288,12 +288,12 @@ fn rebuild_with(info: &TraceInfo, events: &[Event], options: Options) -> Rebuilt
                 stacks.entry(track).or_default();
             }
             Step::Begin(begin) => {
-                let stack = stacks.get_mut(&begin.track).expect("tracks are told first");
+                let stack = stacks.get_mut(&begin.track).expect("tracks come first");
                 assert_eq!(begin.depth as usize, stack.len());
                 stack.push((begin.call, begin.callee));
             }
             Step::End(end) => {
-                let stack = stacks.get_mut(&end.track).expect("tracks are told first");
+                let stack = stacks.get_mut(&end.track).expect("tracks come first");
                 if end.how == How::Orphan {
                     assert_eq!((end.begin, end.wall, end.duration), (None, None, None));
                 } else {

@@ -494,7 +494,7 @@ fn corrected(correction: &ClockCorrection) -> String {
     let times = if *moments == 1 { "time" } else { "times" };
     let uncertainty = Duration(*uncertainty_ns).with_unit();
     format!(
-        "CPU {cpu} to the clock of CPU {reference}, {by} (each told the time of day, {moments} \
+        "CPU {cpu} to the clock of CPU {reference}, {by} (each recorded the time of day, {moments} \
          {times}; ± {uncertainty})"
     )
 }

@@ -123,10 +123,10 @@ fn zephyr_text(
     if status.retained.is_none() {
         line(
             "retained",
-            "not told, as by all firmware of before 2025-10, which keeps them over a reboot",
+            "not reported, as by all firmware of before 2025-10, which keeps them over a reboot",
         )?;
     }
-    line("recording", "not told: it has no command for that")?;
+    line("recording", "not reported: it has no command for that")?;
     line("trigger", &pointer_text(symbols, sets.trigger))?;
     line("stopper", &pointer_text(symbols, sets.stopper))
 }

@@ -1,4 +1,4 @@
-//! The column of times: when something happened, as whoever looks wants to know it.
+//! The column of times: when something happened, by the clock that the user chose.
 
 use std::fmt::Write;
 

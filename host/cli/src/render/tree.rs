@@ -17,7 +17,7 @@
 //! the end of the call was inferred.
 //!
 //! Where a clock ran ahead and stepped back, times are those that were recorded, and durations those that
-//! passed: whoever gives the steps has put their times right, and says how far they were moved
+//! passed: the times of the steps have been repaired before, and each has how far it was moved
 //! ([`Tree::moved`]). A call of which only the one end was moved has a `?`.
 //!
 //! Whether a call is one line (`f();`) is known only when the next thing happens. [`Tree`] looks
@@ -342,7 +342,7 @@ impl<'a> Tree<'a> {
         recorded: bool,
     ) -> io::Result<()> {
         let before = self.actors.switch(stream, track);
-        // The first thread of a stream is told by the column.
+        // The first thread of a stream is in the column.
         let before = before.filter(|before| *before != track);
         if before.is_none() && !(self.options.some_threads && recorded) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Functions that a target is told of: what a user calls them, and where they are.
+//! Functions that are sent to a target: what a user calls them, and where they are.
 
 use kymo_event::Addr;
 use kymo_symbols::{Function, Symbols};
@@ -96,7 +96,7 @@ pub(super) fn place(function: &Function<'_>) -> String {
     }
 }
 
-/// The name and place of the function that a target has been told of; `none` for none.
+/// The name and place of the function that has been sent to a target; `none` for none.
 pub fn set_text(symbols: &Symbols, set: Option<Addr>) -> String {
     let Some(address) = set else {
         return "none".to_owned();

@@ -280,7 +280,7 @@ pub fn one_pointer(
         }
         return Ok(Some(match symbols.function_at(address) {
             Some(function) if function.address() == address => pointer_to(&function, sets, context),
-            // Whoever gives the bit knows why.
+            // A user who gives the bit knows why.
             Some(function) if function.address().0 | 1 == address.0 => address,
             Some(function) => {
                 context.warn(format_args!(

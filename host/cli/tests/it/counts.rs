@@ -1,4 +1,4 @@
-//! The same numbers, whoever counts: `info`, `report`, `calls` and every export, of every kind of source.
+//! The same numbers in all subcommands: `info`, `report`, `calls` and every export, of every kind of source.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -43,7 +43,7 @@ fn stream(rounds: u64) -> (Stream, usize) {
     (stream, half)
 }
 
-/// A record server that sends these bytes to one client: the first part, then the rest when it is told to.
+/// A record server that sends these bytes to one client: the first part, then the rest on request.
 fn server(bytes: Vec<u8>, half: usize, go: Receiver<()>) -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

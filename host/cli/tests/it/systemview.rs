@@ -56,7 +56,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// A server that sends the recording once it is told to start; its address.
+/// A server that sends the recording after the command to start; its address.
 fn server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

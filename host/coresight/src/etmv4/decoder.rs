@@ -278,7 +278,7 @@ impl<'a> Decoder<'a> {
                 };
                 self.packet(kind, 1 + len + second, Fields::Conditional(first))
             }
-            // Told by what follows the header, or no header at all.
+            // Known by what follows the header, or no header at all.
             Kind::ReservedConfig => self.bad(Kind::ReservedConfig, reserved_kind(header), 1),
             Kind::BadTraceMode => self.bad(Kind::BadTraceMode, reserved_kind(header), 1),
             _ => self.bad(Kind::Reserved, Kind::Reserved, 1),

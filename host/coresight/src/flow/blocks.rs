@@ -93,7 +93,7 @@ impl Block {
         goes && self.is_sound()
     }
 
-    /// Whether it ends with an indirect branch, behind which nothing is to be told but its target.
+    /// Whether it ends with an indirect branch, behind which nothing is to be traced but its target.
     fn is_indirect(&self, gives_returns: bool) -> bool {
         let is_silent =
             !gives_returns || self.last.purpose != instruction::Purpose::ExceptionReturn;
@@ -538,7 +538,7 @@ impl<C: Code> Blocks<C> {
         let is_followed = matches!(isa, Isa::A64 | Isa::A32 | Isa::T32);
         loop {
             if isa == Isa::A64 && until.is_none() && !self.is_stepping {
-                // Most instructions are nothing to the trace, and told at a glance.
+                // Most instructions are nothing to the trace, and recognised at a glance.
                 let plain = instruction::plain_run(bytes, RUN_LIMIT - block.count);
                 if plain > 0 {
                     bytes = &bytes[4 * plain as usize..];

@@ -230,7 +230,7 @@ pub(super) fn sources(
         .units
         .iter()
         .map(|unit| {
-            // An ID that the kernel told when it was assigned counts more than the register.
+            // An ID that the kernel recorded when it was assigned counts more than the register.
             let id = ids
                 .iter()
                 .rev()

@@ -512,7 +512,7 @@ pub(super) fn is_numbered(metadata: &Metadata) -> bool {
 }
 
 /// The packet context that every stream has: times, if it has a clock; sizes; the number of the packet, so that a hole can
-/// be told; and discarded events, if the source counts them.
+/// be known; and discarded events, if the source counts them.
 fn packet_context(source: &StreamClass, order: ByteOrder, clock: Option<ClockId>) -> StructClass {
     let usual = standard::packet_context(order, clock.unwrap_or(ClockId(0)));
     let mut context = StructClass::new();

@@ -97,7 +97,7 @@ struct Current {
 struct Outputs {
     list: Vec<Output>,
     current: Option<Current>,
-    /// Losses that were told before their packet.
+    /// Losses that were reported before their packet.
     gaps: Vec<Gap>,
     /// Packets lost to damage, and the stream that was damaged.
     damaged: u64,

@@ -1,6 +1,6 @@
 //! JSON with places.
 //!
-//! Whoever writes metadata by hand or generator wants to know where in it something is wrong, so every value keeps its
+//! An author of metadata wants to know where in it something is wrong, so every value keeps its
 //! offset; and a number stays an integer of full size, because identifiers and ranges have 64 bits. What is read here is
 //! RFC 8259, with a limit to nesting and without duplicate names.
 

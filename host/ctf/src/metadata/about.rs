@@ -1,6 +1,6 @@
 //! What metadata says of a trace, a clock or a class besides the layout.
 //!
-//! CTF 2 lets each of them carry names and attributes that have no effect on decoding. They are of use to whoever knows the
+//! CTF 2 lets each of them carry names and attributes that have no effect on decoding. They are of use to readers that know the
 //! writer, so they are kept, and written again by a conversion. CTF 1.8 has no words for them.
 
 /// User attributes of a field class, or of what holds one, in CTF 2: which of

@@ -13,7 +13,7 @@
 
 use crate::metadata::{EnvValue, FieldClass, Form, IntegerClass, Metadata, Role, StreamClass};
 
-/// Fewest bits of a clock for which steps back are told from turns: with fewer, a quarter of a turn is no long time.
+/// Fewest bits of a clock for which steps back are distinguished from wraparounds: with fewer, a quarter of a turn is no long time.
 const LEAST_BITS: u32 = 32;
 
 /// Whether times in a stream of this class may step back.

@@ -10,10 +10,10 @@ use crate::metadata::{Clock, Encoding, EventClass, Mappings, Metadata, Scope, St
 use crate::plan::header_table::HeaderEntry;
 use crate::plan::{IntegerNode, Meaning, Plan};
 
-/// Is told every field of a scope in order. Elements of arrays have no names.
+/// Gets every field of a scope in order. Elements of arrays have no names.
 pub trait Visitor<'a> {
     /// Whether it has to know how fields lie in one another. One that hasn't goes through events
-    /// [more quickly](Event::visit_all), and may not be told of [`begin`](Self::begin), [`end`](Self::end) and
+    /// [more quickly](Event::visit_all), and may not get [`begin`](Self::begin), [`end`](Self::end) and
     /// [`scope`](Self::scope).
     const NESTED: bool = true;
 
@@ -30,7 +30,7 @@ pub trait Visitor<'a> {
         let _ = container;
     }
 
-    /// The fields of a scope follow: told by [`Event::visit_all`] and [`Event::visit_body`], which go through several.
+    /// The fields of a scope follow: called by [`Event::visit_all`] and [`Event::visit_body`], which go through several.
     fn scope(&mut self, scope: Scope) {
         let _ = scope;
     }

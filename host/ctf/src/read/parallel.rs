@@ -24,7 +24,7 @@ const MESSAGES: usize = 4096;
 pub enum Told<'a> {
     /// A message.
     Message(Message<'a>),
-    /// Something could not be decoded; what of the stream follows it is told next.
+    /// Something could not be decoded; what of the stream follows it is reported next.
     Damage {
         /// What is wrong.
         error: DecodeError,

@@ -2,7 +2,7 @@
 //!
 //! Decoding a stream has to be done in order, but streams do not know of each other. So each thread takes a stream that
 //! has little ready, makes a *block* of what comes next in it, and puts that in the stream's queue; the queues are short,
-//! so memory is bounded. Whoever wants a block and finds none does not wait but makes one itself: with two threads, two
+//! so memory is bounded. A thread that wants a block and finds none does not wait but makes one: with two threads, two
 //! processors are busy. Threads that have nothing to do sleep.
 
 use std::collections::VecDeque;

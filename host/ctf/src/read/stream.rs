@@ -178,7 +178,7 @@ pub struct StreamReader {
     /// What comes next, if it is not in the batch.
     pending: Option<Step>,
     previous: Vec<Previous>,
-    /// What is to be told before the events of the packet.
+    /// What is to be reported before the events of the packet.
     gaps: [Option<Gap>; 2],
     announce: bool,
     /// Nothing more is to come, unless the damage is [skipped](Self::skip).
@@ -420,7 +420,7 @@ impl StreamReader {
         }
     }
 
-    /// The error of a walk; one that reached beyond the content where the stream ends early is told as that.
+    /// The error of a walk; one that reached beyond the content where the stream ends early is reported as that.
     fn fault(&self, kind: Kind, at: u64) -> DecodeError {
         match (kind, self.data_end) {
             (Kind::BeyondContent { .. }, Some(end))

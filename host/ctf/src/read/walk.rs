@@ -11,7 +11,7 @@ use crate::metadata::{Encoding, Form, Scope, Value64};
 use crate::plan::{Count, IntegerNode, Node, NodeId, OptionalNode, Plan, VariantNode};
 
 /// Array elements without content that an event may have. They take no space in the trace, so their number is no better than
-/// the word of whoever wrote it.
+/// the word of its author.
 const MAX_EMPTY_ELEMENTS: u64 = 1 << 10;
 
 /// Values of fields on which others depend, until those come.
@@ -67,7 +67,7 @@ pub(super) struct Walk<'a, 's> {
 }
 
 impl<'a> Walk<'a, '_> {
-    /// Decodes the structure that a whole scope is, which is not told as one.
+    /// Decodes the structure that a whole scope is, which is not reported as one.
     pub fn scope<S: Sink<'a>>(
         &self,
         node: NodeId,

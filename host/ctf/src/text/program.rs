@@ -1,7 +1,7 @@
 //! Compiled text: for each event class what its line consists of, as a list.
 //!
 //! Nearly all of a line is known before the first event: the names of fields, the brackets and commas around them, the labels
-//! of enumerations. A visitor that is told field by field has to put all that together again for every event. So it is
+//! of enumerations. A visitor that gets field by field has to put all that together again for every event. So it is
 //! rendered once, into [labels](Label), and the [field program](crate::plan::field_program) of the event class becomes a list of
 //! [steps](Step): a label to copy, and a value to make digits of. What is not shown has no step. Event classes without a
 //! field program have no compiled text either, and are shown by the [plain way](super::fields).

@@ -76,7 +76,7 @@ fn calls(trace: &Trace) -> (Vec<String>, Vec<String>) {
     let named = Named(&trace.info.identities);
     let mut take = |step: Step<'_>| {
         profile.add(&step);
-        // What has numbers of this trace alone is told beside it.
+        // What has numbers of this trace alone stands beside it.
         let callee = Callee::Unknown;
         match step {
             // (A name that comes late tells of a track again. Which those are depends on how many names a trace

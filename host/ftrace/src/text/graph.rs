@@ -106,7 +106,7 @@ fn function(text: &str, duration: Option<u64>, is_timed: bool) -> Option<TextKin
     }
     // `name() {`, `name(x=1) { /* <-caller */`, `name();`, `name(); /* = 0x0 */`.
     let Some(open) = inner.find('(') else {
-        // `name` alone: a whole call, told at its end.
+        // `name` alone: a whole call, printed at its end.
         return duration
             .filter(|_| is_timed && is_name(plain(inner)))
             .map(|duration| TextKind::Call {

@@ -1,6 +1,6 @@
 //! Which of the two protocols does a target speak?
 //!
-//! Both share their line with a program's console, and whoever else may be there must not be harmed by a
+//! Both share their line with a program's console, and another listener must not be harmed by a
 //! question. So one line has to do, which both take well; and all that comes before it is known who
 //! answers is kept as it came, because for one protocol it may be frames, for the other a dump that the
 //! target sends when its buffer is full.

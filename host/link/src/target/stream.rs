@@ -16,13 +16,13 @@ use crate::LinkError;
 use crate::reply::Words;
 use crate::stream::Sequence;
 
-/// After how many new pieces the target is told of them at once.
+/// After how many new pieces they are acknowledged at once.
 const ACK_PIECES: u32 = 8;
 
-/// How soon the target is told of fewer pieces.
+/// How soon fewer pieces are acknowledged.
 const ACK_EVERY: Duration = Duration::from_millis(50);
 
-/// How often the target is told that nothing new has come: that makes it send again what it thinks
+/// How often an acknowledgement without news is sent: that makes it send again what it thinks
 /// has arrived.
 const ACK_IDLE: Duration = Duration::from_millis(500);
 
@@ -77,7 +77,7 @@ impl Receiving {
     }
 }
 
-/// What a target was told of the time of day.
+/// The time of day as it was sent to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     /// What its own clock showed.
@@ -106,7 +106,7 @@ pub enum Next {
 pub struct Stream<'t> {
     target: &'t mut Target,
     stopping: bool,
-    /// When the target was last told to stop.
+    /// When the command to stop was last sent.
     told: Option<Instant>,
     over: bool,
     /// What the target said at the end ([`Stream::withheld`]).

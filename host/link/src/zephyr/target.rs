@@ -145,7 +145,7 @@ impl Target {
                 Some(true) => return Ok(true),
                 // Somebody listens who does not know the prefix, or knows nothing without.
                 Some(false) => {}
-                // Whoever keeps silent to the guarded question is not asked the plain one.
+                // A target that does not answer the guarded question is not asked the plain one.
                 None if hidden => return Ok(false),
                 None => {}
             }

@@ -382,7 +382,7 @@ fn a_transfer_that_is_broken_off_keeps_what_came() {
     assert_eq!(dump.ended, Ended::Cancelled);
     assert!(dump.bytes.len() > 4_000 && dump.bytes.len() < 100_000);
     assert_eq!(dump.bytes, noise(100_000)[..dump.bytes.len()]);
-    wait_until("the target is told", || {
+    wait_until("the target has the command", || {
         fake.state().commands.contains(&Command::Done)
     });
 }
@@ -394,7 +394,7 @@ fn a_transfer_that_is_broken_off_before_anything_came_gives_nothing() {
     cancel.cancel();
     let error = open(&fake).dump_trace(&mut |_| {}, &cancel).unwrap_err();
     assert!(matches!(error, LinkError::Cancelled), "{error}");
-    wait_until("the target is told", || {
+    wait_until("the target has the command", || {
         fake.state().commands.contains(&Command::Done)
     });
 }

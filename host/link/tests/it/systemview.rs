@@ -145,7 +145,7 @@ fn the_recorder_at_its_own_port_waits_for_the_host() {
     thread.join().unwrap();
 }
 
-/// What J-Link's server says to whoever connects.
+/// What J-Link's server sends to each client first.
 const JLINK: &[u8] =
     b"SEGGER J-Link V7.96a - Real time terminal output\r\nSEGGER J-Link V11.0, SN=1\r\nProcess: JLinkGDBServer\r\n";
 

@@ -463,7 +463,7 @@ impl Export {
         let identities = &mut info.identities;
         let streams = info.streams.iter_mut().skip(first);
         for (stream, file) in streams.zip(trace.stream_names()) {
-            // What cannot be opened is told when the streams are.
+            // What cannot be opened is reported when the streams are opened.
             let Ok(bytes) = File::open(directory.join(trace.name()).join(file)) else {
                 continue;
             };

@@ -1,7 +1,7 @@
 //! What LTTng's events mean: of the kernel, and of functions that `liblttng-ust-cyg-profile` records.
 //!
 //! Kernel: `sched_switch` is a switch from one thread to another, and tells both names; what wakes a
-//! thread, forks it or changes its program is told too, interrupts are `irq_handler_*`, `softirq_*` and the
+//! thread, forks it or changes its program is recorded too, interrupts are `irq_handler_*`, `softirq_*` and the
 //! vectors of x86, and every system call is a call of the thread that makes it. Which thread runs on a processor
 //! follows from the switches. The idle thread (0, one for each processor) is no thread here: its
 //! processor has nothing to do.
@@ -48,7 +48,7 @@ pub(crate) struct Lttng {
     /// The system calls of which the trace tells numbers, as far as they were met.
     numbered: Vec<Option<FunctionId>>,
     processes: Processes,
-    /// The thread that runs on each CPU, once a switch has told; `None` when it is idle.
+    /// The thread that runs on each CPU, once a switch has recorded it; `None` when it is idle.
     running: Vec<Option<ThreadId>>,
     /// By stream: who its last event is of, as its context says.
     contexts: Vec<SameContext<Who>>,
@@ -395,7 +395,7 @@ impl Lttng {
         let text = |place: usize| texts.get(place)?.as_ref()?.text();
         let name_of = |thread, place, sink: &mut Sink<'_>| {
             if let (Some(thread), Some(name)) = (thread, text(place)) {
-                // What executes is told by its path, and threads are called by its last part.
+                // What executes is named by its path, and threads are called by its last part.
                 let name = match meaning {
                     Means::Exec => name.rsplit('/').next().unwrap_or(&name),
                     _ => &name,

@@ -255,7 +255,7 @@ impl Machines {
     }
 }
 
-/// Absent streams that are told one by one.
+/// Absent streams that are listed one by one.
 const ABSENCES_LISTED: usize = 8;
 
 /// What is said of streams that are empty or not there.
@@ -273,7 +273,7 @@ fn remarks(trace: &str, absences: &[Absence]) -> Vec<String> {
     remarks
 }
 
-/// The processor that the first packet of a stream names. Whoever prints a trace wants to know before its
+/// The processor that the first packet of a stream names. A printer of the trace has to know before its
 /// first event whether there are any.
 fn first_cpu(trace: &Trace, stream: usize, dialect: &Dialect) -> Option<Cpu> {
     let mut reader = trace.reader(stream).ok()??;

@@ -8,7 +8,7 @@
 //! | a task starts, stops, idle | a thread gets or loses its processor |
 //! | a task is ready | a thread could go on |
 //! | an interrupt handler begins and ends | the same |
-//! | `ESP_FunctionTrace` (a module of ESP-IDF's), a software timer, a call of which the end is told | a function is entered and left |
+//! | `ESP_FunctionTrace` (a module of ESP-IDF's), a software timer, a call of which the end is recorded | a function is entered and left |
 //! | print, markers, user events | the program says something |
 //! | overflow | a gap, with the count since the overflow before |
 //! | everything else | itself, with name and fields |

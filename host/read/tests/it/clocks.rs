@@ -185,7 +185,7 @@ fn what_comes_live_is_put_into_order_by_what_is_known_so_far() {
     };
     let values: Vec<u64> = found.iter().filter_map(value).collect();
     assert_eq!(values.len(), 250);
-    // Before both have told a time of day, one may be ahead; then all rise.
+    // Before both have recorded a time of day, one may be ahead; then all rise.
     let rising = values.windows(2).filter(|pair| pair[0] < pair[1]).count();
     assert!(rising >= 249 - 2, "{values:?}");
 }

@@ -1,5 +1,5 @@
 //! CTF traces of other tracers, out of the shared collection: as many events as babeltrace2 finds,
-//! and damage told where it stops.
+//! and damage reported where it stops.
 
 use kymo_event::{EventKind, Gap, Value, Wanted};
 use kymo_fixtures::captures;

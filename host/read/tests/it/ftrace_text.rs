@@ -140,7 +140,7 @@ fn a_report_of_trace_cmd_may_have_its_header_and_lines_of_a_console() {
 
     std::fs::write(&path, format!("$ trace-cmd report\n{header}{events}$ \n")).unwrap();
     let (found, info) = read(&path);
-    // What is no line of a trace is told.
+    // What is no line of a trace is reported.
     assert_eq!((found.len(), info.damage.len()), (8, 2));
 
     // Prose with a line of a trace in it is no trace.

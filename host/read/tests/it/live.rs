@@ -201,7 +201,7 @@ fn a_recording_reads_back_at_every_moment() {
         let sizes: usize = files.iter().map(Vec::len).sum();
         assert_eq!(sizes, bytes.len());
 
-        // Whoever follows the directory sees the same.
+        // Following the directory shows the same.
         let (mut tail, mut live) = Tail::open(&path, &OpenOptions::default()).unwrap();
         let mut followed = Vec::new();
         while tail.feed(&mut live).unwrap() {

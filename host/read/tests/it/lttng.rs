@@ -438,7 +438,7 @@ fn addresses_of_user_space_are_those_of_a_process() {
     record(1, 1, &[0x1010], "");
     record(2, 2, &[0x1000, 0x100], "/lib/three.so\0");
     record(1, 2, &[0x1010], "");
-    // What is told again is no other mapping, not even that of which the tracer does not know the size.
+    // What is recorded again is no other mapping, not even that of which the tracer does not know the size.
     for _ in 0..3 {
         record(0, 2, &[0x9000, 0], "[linux-vdso.so.1]\0");
     }
@@ -474,7 +474,7 @@ fn addresses_of_user_space_are_those_of_a_process() {
     assert_eq!(paths, expected);
 }
 
-/// A name in a context counts whenever the thread has another one, also where another stream has told that.
+/// A name in a context counts whenever the thread has another one, also where another stream has recorded that.
 #[test]
 fn a_thread_has_the_name_of_its_last_context() {
     let text = "/* CTF 1.8 */

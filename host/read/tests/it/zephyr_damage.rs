@@ -75,7 +75,7 @@ fn a_capture_that_is_cut_anywhere_tells_what_is_missing() {
                 continue;
             }
             assert_eq!(found, whole, "{file}: {length}");
-            // The mark is whole or missing; a part of it is told as bytes that are none of a record.
+            // The mark is whole or missing; a part of it is reported as bytes that are none of a record.
             if length < records + 4 {
                 assert_eq!(source.info().damage.len(), 1, "{file}: {length}");
                 let left = length - 4 - whole * size;

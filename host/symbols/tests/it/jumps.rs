@@ -28,7 +28,7 @@ int main(void)
 ";
 
 /// Wrappers in the same object as a hook that every program needs, as `libkymo.a` has them: they stay
-/// unless the linker is told to leave out what nothing uses.
+/// unless the linker removes what nothing uses.
 const WRAPPERS_HERE: &str = r#"
 #define WRAP(name)                                               \
     __asm__(".weak __real_" name "\n"                            \

@@ -2,7 +2,7 @@
 //! that know it.
 //!
 //! This goes by the records as they stand, not by the event model: every field is there, spelt as
-//! babeltrace2 spells it (with `--clock-seconds --no-delta --fields=all`). What was lost or is damaged is told
+//! babeltrace2 spells it (with `--clock-seconds --no-delta --fields=all`). What was lost or is damaged is reported
 //! on stderr, as babeltrace2 does.
 
 use std::io::{self, Write};

@@ -2,7 +2,7 @@
 //! know it.
 //!
 //! This goes by the records as they stand, not by the event model: every record has its line, spelt as trace-cmd spells
-//! it. Lost events have a line of their own, as there; damage is told on stderr.
+//! it. Lost events have a line of their own, as there; damage is reported on stderr.
 
 use std::borrow::Cow;
 use std::io::{self, Write};

@@ -120,7 +120,7 @@ fn what_is_recorded_is_what_a_dump_would_have_been() {
         .as_u64()
         .expect("it is said");
     assert!(wrong <= said + 40, "{wrong} of {said} ns");
-    // The target was told what time it is, and to record only while we listened.
+    // The target got the time of day, and the command to record only while we listened.
     let commands = fake.state().commands;
     assert!(commands.contains(&LinkCommand::On) && commands.contains(&LinkCommand::Off));
     let told = |command: &LinkCommand| matches!(command, LinkCommand::WallClock { .. });

@@ -439,7 +439,7 @@ fn the_stream_of_zephyrs_tracing_is_recorded() {
             let mut command = [0; 7];
             line.read_exact(&mut command).expect("a command");
             assert_eq!(&command, b"enable\r");
-            // What is left in its buffer comes after it was told to end.
+            // What is left in its buffer comes after the command to end.
             let (first, rest) = stream.split_at(stream.len() - 500);
             line.write_all(first).expect("the host reads");
             let mut command = [0; 8];

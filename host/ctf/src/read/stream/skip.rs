@@ -43,7 +43,7 @@ pub enum Resume {
 impl StreamReader {
     /// After an error: moves to the packet behind the damage and tells what was left out. `None` if there was no error.
     ///
-    /// What follows is told as always: packets that were left out as a whole show as a gap in the sequence numbers, if the
+    /// What follows is reported as always: packets that were left out as a whole show as a gap in the sequence numbers, if the
     /// stream has any.
     ///
     /// ```no_run

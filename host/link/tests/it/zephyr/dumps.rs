@@ -56,7 +56,7 @@ fn breaks_off(all: &[u8], at: usize, cut: Cut) {
             | (Cut::Close, Ended::Disconnected(_))
     );
     assert!(expected, "{cut:?} at {at}: {:?}", dump.ended);
-    // What follows may begin with what can't be told from the text at a record's end.
+    // What follows may begin with what looks like the text at a record's end.
     assert!(all.starts_with(&dump.body), "{cut:?} at {at}");
     assert!(dump.body.len() + 8 >= at, "{cut:?} at {at}");
     drop(target);

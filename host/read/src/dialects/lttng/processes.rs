@@ -3,9 +3,9 @@
 //! Each process has addresses of its own: which process an event is of says the context `vpid`, if the
 //! recording has it; else all of a trace are taken for one. When recording begins in a process it tells which
 //! files it has loaded by then (`lttng_ust_statedump:bin_info`, called `soinfo` before LTTng 2.8); later ones
-//! are told when they are loaded (`lttng_ust_dl:dlopen` and the like, `lttng_ust_lib:load`).
+//! are recorded when they are loaded (`lttng_ust_dl:dlopen` and the like, `lttng_ust_lib:load`).
 //!
-//! Functions may have been entered before a process has told where they are. So the beginning of a trace is
+//! Functions may have been entered before a process has recorded where they are. So the beginning of a trace is
 //! looked through beforehand for files that were there already.
 
 use std::borrow::Cow;
@@ -187,7 +187,7 @@ impl Lttng {
         let mut base = None;
         let mut messages = trace.messages().ok()?;
         let mut records = 0;
-        // What cannot be read is told when the events are.
+        // What cannot be read is reported when the events are read.
         while let Ok(Some((_, run))) = messages.next_run()
             && records < BEGINNING
         {

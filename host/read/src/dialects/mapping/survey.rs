@@ -19,7 +19,7 @@ pub(super) fn names(trace: &Trace, fields: &[(usize, usize, &str)]) -> BTreeSet<
             Ok(Some((_, Message::Event(record)))) => record,
             Ok(Some(_)) => continue,
             Ok(None) => break,
-            // Whoever reads the events tells what is damaged.
+            // What is damaged is reported when the events are read.
             Err(_) => continue,
         };
         let class = record.packet().info().stream_class;

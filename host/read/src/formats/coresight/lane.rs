@@ -1,6 +1,6 @@
 //! One source of trace, decoded on a thread of its own.
 //!
-//! Sources are independent: each is decoded ahead, as far as a few chunks go, and whoever merges them takes chunks in the
+//! Sources are independent: each is decoded ahead, as far as a few chunks go, and the merge takes chunks in the
 //! order of time. What a chunk names for the first time comes with it.
 
 use std::sync::Arc;

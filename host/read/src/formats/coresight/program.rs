@@ -120,7 +120,7 @@ pub(super) struct Code<'a> {
     missing: HashMap<(Room, Option<Box<str>>), u32>,
     files: HashMap<Box<str>, Arc<str>>,
     count: u32,
-    /// Functions that nobody was told of.
+    /// Functions that have not been reported yet.
     pub new: Vec<Definition>,
     /// How many processes have memory, if it was not known which of them ran.
     pub of_any: usize,

@@ -120,7 +120,7 @@ struct Reader<'o, 'a> {
     ticks: u64,
     /// Lines that have not ended, by where they come from.
     lines: BTreeMap<From, Vec<u8>>,
-    /// Stimulus ports are told in pages of 32.
+    /// Stimulus ports are recorded in pages of 32.
     page: u32,
     /// The upper bits of the global timestamp.
     global: u64,

@@ -43,7 +43,7 @@ pub(super) struct Output {
     /// What tasks are called that have not been met yet.
     comms: HashMap<i32, String>,
     last_thread: (i32, Option<ThreadId>),
-    /// The task that each CPU runs, as far as records have told: those of idle ones name no thread.
+    /// The task that each CPU runs, as far as records say: those of idle ones name no thread.
     running: Vec<Option<i32>>,
     sorter: Option<Sorter>,
     held: Option<Held>,

@@ -559,7 +559,7 @@ impl Source for TextSource {
     fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
         batch.clear();
         while !batch.is_full() && !self.ended {
-            // What has come is told before more is waited for.
+            // What has come is handed out before more is waited for.
             if !batch.is_empty() && !self.input.has_line() {
                 return Ok(true);
             }

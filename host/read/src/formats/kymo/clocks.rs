@@ -90,7 +90,7 @@ impl Moments {
                 continue;
             }
             let mut walk = Walk::new(layout, &packet.header, content);
-            // What is damaged ends the walk, and is told when the packet is read.
+            // What is damaged ends the walk, and is reported when the packet is read.
             while let Ok(Some(id)) = walk.next() {
                 if id != EventId::WallClock {
                     continue;

@@ -201,7 +201,7 @@ mod tests {
             [at(0x9010, 15), at(0x9010, 25), at(0x9010, 35)],
             [0x9010, AWAY + 0x9010, 0x9010]
         );
-        // What was there before the first is told is taken for the first; behind its end it cannot be.
+        // What was there before the first record of one is taken for that one; behind its end it cannot be.
         assert_eq!([at(0x9010, 5), at(0x9FFF, 25)], [0x9010, 0x9FFF]);
         assert_eq!(at(0x5010, 99), 0x5010);
     }

@@ -2,10 +2,10 @@
 //!
 //! Each stream's packets go through the same reader as those of a recording that is whole; only that
 //! "no more" means "no more yet". The streams are merged by time as far as that can be: an event is
-//! held back until every other stream has told of a later one, or is so far behind that it has
+//! held back until every other stream has a later one, or is so far behind that it has
 //! probably nothing to tell, or nobody wants to wait any longer.
 //!
-//! Processors whose clocks differ are put into one order by the times of day that they have told by now
+//! Processors whose clocks differ are put into one order by the times of day that they have recorded by now
 //! ([`clocks`](super::clocks)): what was given before stays as it was, and what is known later does not
 //! change a clock again unless it differs by more than that is worth.
 
@@ -73,7 +73,7 @@ struct Part {
     queue: Queue,
     stream: Stream,
     head: Option<Event>,
-    /// The times of day that it has told.
+    /// The times of day that it has recorded.
     moments: Moments,
     /// What its times are corrected by.
     correction: Option<Correction>,

@@ -12,7 +12,7 @@
 //! plain file does not say where in memory it was: the packets in it tell, by their numbers, in which
 //! places they lie ([`Image::locate`]).
 //!
-//! Losses that the recorder had counted and not told any packet yet are in the newest packet, but for
+//! Losses that the recorder had counted and not written into any packet yet are in the newest packet, but for
 //! those of hooks that were refused since it was begun: they are counted elsewhere.
 
 use std::collections::HashSet;
@@ -398,7 +398,7 @@ impl Found<'_> {
         if header.is_some_and(|header| header.sequence != wanted) {
             return;
         }
-        // Without a header it is damaged, and told as such.
+        // Without a header it is damaged, and reported as such.
         let length = header.map_or(most, |header| (header.content_bits / 8).min(most));
         if let Some(packet) = self.image.bytes(start, length as usize) {
             self.packets.extend_from_slice(packet);

@@ -6,7 +6,7 @@
 //! place and size for all else. After damage the search goes on at the next packet's magic number:
 //! packets are self-contained, so nothing behind a hole is lost with it.
 //!
-//! A packet of which only the beginning is good is *cut*: the good part is kept and the rest told.
+//! A packet of which only the beginning is good is *cut*: the good part is kept and the rest reported.
 
 use std::ops::Range;
 
@@ -150,7 +150,7 @@ pub struct Damaged {
 
 impl Damaged {
     /// Takes in `next` if it follows at once, and tells whether it did. One hole is one damage,
-    /// told by how it begins, although it has several faults: a packet that is cut, bytes that
+    /// reported by how it begins, although it has several faults: a packet that is cut, bytes that
     /// never arrived, the end of a packet without its head.
     pub fn join(&mut self, next: &Self) -> bool {
         let follows = self.bytes.end == next.bytes.start;
@@ -196,7 +196,7 @@ impl<'a> Pieces<'a> {
     /// The pieces of `bytes`.
     ///
     /// `missing` are the parts of them that never arrived; whatever stands there is not looked
-    /// at. (Holes of zeros that nobody told of are found as such.)
+    /// at. (Holes of zeros that are not announced are found as such.)
     pub const fn new(layout: Layout, bytes: &'a [u8], missing: &'a [Range<u64>]) -> Self {
         Self {
             layout,

@@ -3,7 +3,7 @@
 //!
 //! Records are checked while they are decoded, in one pass: where
 //! [`check`](super::records::check) would cut a packet, its rows end. An exit or the end of an interrupt
-//! handler that does not say what it ends has no function or interrupt here; whoever rebuilds calls knows.
+//! handler that does not say what it ends has no function or interrupt here; the reconstruction of calls knows.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -68,7 +68,7 @@ pub(super) struct RowStream {
     open: Option<Open>,
     /// The counters of the last packet of each processor.
     previous: Vec<Previous>,
-    /// What is to be told behind the last event of the packet at hand.
+    /// What is to be reported behind the last event of the packet at hand.
     behind: Vec<Gap>,
     /// Whether the first of these is the end of a packet that was lost before it was saved.
     cut_before: bool,
@@ -112,7 +112,7 @@ const MOST_PROCESSORS: usize = 256;
 enum Stop {
     /// The next event is of this time, and its turn has not come; or there is no room for it.
     At(Time),
-    /// Something has to be told first.
+    /// Something has to be reported first.
     Ready,
     /// There are no more records in the packet.
     End,
@@ -342,7 +342,7 @@ impl RowStream {
             return;
         };
         if std::mem::take(&mut self.cut_before) {
-            // That is told now.
+            // That is reported now.
             self.behind.remove(0);
         }
         self.packets.cut(Damaged {
@@ -395,7 +395,7 @@ impl RowStream {
         // The counter of discarded events tells how many went missing between the last packet's
         // end and this one's, not where. Recorders leave a packet when they cannot go on in it,
         // so most often it was before this one; but what happened after the last packet of all
-        // (the buffer was full) can only be told in it.
+        // (the buffer was full) can only be recorded in it.
         match events {
             Some(lost) if is_last => self.behind.push(lost),
             Some(lost) => {
@@ -473,7 +473,7 @@ impl RowStream {
         ]
     }
 
-    /// Tells what is to be told behind the last event of a packet.
+    /// Reports what belongs behind the last event of a packet.
     fn close(&mut self) {
         for gap in std::mem::take(&mut self.behind) {
             self.gap(gap);

@@ -332,7 +332,7 @@ fn clocks(plan: &Plan, parts: &[Part]) -> Clocks {
 }
 
 /// Reads the names of threads and interrupts into the identities, the files that were in memory, what recording
-/// costs, and the build id if nothing else told it. Gives what those files share, and what the clock was compared
+/// costs, and the build id if nothing else has it. Gives what those files share, and what the clock was compared
 /// with.
 pub(super) fn read_names(
     info: &mut TraceInfo,

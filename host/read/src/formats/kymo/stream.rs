@@ -27,7 +27,7 @@ pub(super) struct Stream {
     context: Context,
     /// What the CTF reader said is missing in front of the packet that comes next.
     lost: Vec<Gap>,
-    /// What is to be told behind the last event of the packet at hand.
+    /// What is to be reported behind the last event of the packet at hand.
     behind: Vec<Gap>,
     /// The packet at hand: its number, and where it begins in the input.
     packet: Option<(u64, usize)>,
@@ -192,7 +192,7 @@ impl Stream {
         // The counter of discarded events tells how many went missing between the last packet's
         // end and this one's, not where. Recorders leave a packet when they cannot go on in it,
         // so most often it was before this one; but what happened after the last packet of all
-        // (the buffer was full) can only be told in it.
+        // (the buffer was full) can only be recorded in it.
         let last = note.is_some_and(|note| note.last);
         for lost in std::mem::take(&mut self.lost) {
             if last && matches!(lost, Gap::Discarded { .. }) {
@@ -236,7 +236,7 @@ impl Stream {
         }
     }
 
-    /// Tells what is to be told behind the last event of a packet.
+    /// Reports what belongs behind the last event of a packet.
     fn close(&mut self) {
         for gap in std::mem::take(&mut self.behind) {
             self.gap(gap);

@@ -51,7 +51,7 @@ impl StreamKind {
     }
 
     /// The kind of a stream with a file of its own: what its first packet says, or else what
-    /// [`file_name`](Self::file_name) has told.
+    /// [`file_name`](Self::file_name) has.
     pub(super) fn of_file(name: &str, first: Option<&PacketHeader>) -> Self {
         match first.and_then(Self::of_packet) {
             Some(kind) => kind,

@@ -66,7 +66,7 @@ pub(super) struct WholeCalls<S> {
     given: Time,
     cut: u64,
     inner: HashMap<Option<ThreadId>, Vec<Inner>>,
-    /// Calls whose entries were told by readings, and when they begin.
+    /// Calls whose entries were recorded by readings, and when they begin.
     open: HashMap<(Option<ThreadId>, FunctionId), Vec<Time>>,
 }
 
@@ -185,7 +185,7 @@ impl<S: Source> WholeCalls<S> {
         }
     }
 
-    /// Whether the entry of this call has been told by a reading before; and one that is open now is remembered.
+    /// Whether the entry of this call has been recorded by a reading before; and one that is open now is remembered.
     fn is_known(&mut self, thread: Option<ThreadId>, call: WholeCall, begin: Time) -> bool {
         let is_it = |other: &Time| other.0.abs_diff(begin.0) <= 1;
         let place = (thread, call.function);

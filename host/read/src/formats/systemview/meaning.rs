@@ -44,7 +44,7 @@ struct Core {
 /// Interrupt handlers and timers in each other, at most.
 const NESTED: usize = 64;
 
-/// What the packets so far have told, and what follows from it.
+/// What the packets so far say, and what follows from it.
 pub(super) struct Meaning {
     wanted: Wanted,
     space: SpaceId,
@@ -57,7 +57,7 @@ pub(super) struct Meaning {
     cores: Vec<Core>,
     /// Dropped packets so far, as the last overflow said.
     dropped: u32,
-    /// Calls of which the end is told somewhere.
+    /// Calls of which the end is recorded somewhere.
     ended_calls: HashSet<u32>,
 }
 

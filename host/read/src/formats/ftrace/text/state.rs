@@ -14,7 +14,7 @@ pub(super) struct State {
     /// The time of the last event.
     pub(super) last: Time,
     pub(super) any: bool,
-    /// Where calls began that were told at their ends: the first at each depth since the last further out.
+    /// Where calls began that were printed at their ends: the first at each depth since the last further out.
     pub(super) ended: Vec<(u32, Time)>,
 }
 
