@@ -155,8 +155,8 @@ pub use error::{
 };
 pub use plan::Plan;
 pub use read::{
-    Absence, Container, Event, EventIter, Events, Gap, GapKind, MAX_LEVELS, Message, Messages,
-    Numbers, Origin, Packet, PacketInfo, Parallel, Projected, Projection, Resume, Run, Skipped,
-    StreamReader, Told, Trace, Value, Visitor,
+    Absence, Container, ContextBytes, Event, EventIter, Events, Gap, GapKind, MAX_LEVELS, Message,
+    Messages, Numbers, Origin, Packet, PacketInfo, Parallel, Projected, Projection, Resume, Run,
+    Skipped, StreamReader, Told, Trace, Value, Visitor,
 };
 pub use write::{Datum, StreamFile, StreamWriter, TraceWriter};

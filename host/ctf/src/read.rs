@@ -21,7 +21,7 @@ pub use event::{Event, EventIter, Events, Gap, GapKind, Packet, PacketInfo, Visi
 pub use expected::Absence;
 pub use messages::{Messages, Origin};
 pub use parallel::{Parallel, Told};
-pub use projection::{Numbers, Projected, Projection};
+pub use projection::{ContextBytes, Numbers, Projected, Projection};
 
 pub use stream::{Message, Resume, Run, Skipped, StreamReader};
 pub use trace::{MAX_LEVELS, Trace};

@@ -426,18 +426,32 @@ impl Run<'_> {
     /// Adds an entry, which is not before the call added last.
     #[inline(always)]
     pub fn enter(&mut self, function: FunctionId, time: Time) {
-        self.push(RowKind::Enter, function.0, time);
+        self.push(RowKind::Enter, function.0, 0, time);
+    }
+
+    /// The same with its call site, where the source records it; else 0.
+    #[inline(always)]
+    pub fn enter_from(&mut self, function: FunctionId, call_site: Addr, time: Time) {
+        self.push(RowKind::Enter, function.0, call_site.0, time);
     }
 
     /// Adds an exit that does not name its function, not before the call added last.
     #[inline(always)]
     pub fn exit(&mut self, time: Time) {
-        self.push(RowKind::Exit, NONE, time);
+        self.exit_of(None, time);
+    }
+
+    /// Adds an exit of a function, if it is named, not before the call added last.
+    #[inline(always)]
+    pub fn exit_of(&mut self, function: Option<FunctionId>, time: Time) {
+        let item = function.map_or(NONE, |function| function.0);
+        self.push(RowKind::Exit, item, 0, time);
     }
 
     #[inline(always)]
-    fn push(&mut self, kind: RowKind, item: u32, time: Time) {
+    fn push(&mut self, kind: RowKind, item: u32, word: u64, time: Time) {
         self.batch.rows.push(Row {
+            word,
             item,
             cpu: self.place.cpu,
             thread: self.place.thread,

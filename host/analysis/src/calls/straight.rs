@@ -1,10 +1,11 @@
-//! The straight path: an enter, or the exit of the innermost call, on a track that is known to be at work.
+//! The straight path: an enter, the exit of the innermost call, or an event of no meaning, on a track that is known to be at
+//! work.
 //!
 //! Nearly all events of a trace of functions are such. What the other files do for them comes down to a few
 //! loads and stores, if nothing else has happened since the stream's last event: so a stream remembers its
 //! processor and track ([`Place`]), until anything but an enter or exit forgets them all.
 
-use kymo_event::{Cpu, Row, RowKind, ThreadId, Time};
+use kymo_event::{Cpu, EventRef, Row, RowKind, ThreadId, Time};
 
 use super::Calls;
 use super::cpu_state::{Charge, CpuState};
@@ -60,10 +61,11 @@ impl Calls {
         };
         // Of a run, the first time is the earliest, and the last one the latest.
         let times = (first.time, rows.last().unwrap_or(first).time);
-        let is_calm = is_run && times.0 >= begun && times.1.0.checked_add(ahead).is_some();
-        let done = match is_calm && self.in_order {
-            true => straight.take::<true>(rows, cpu, track, out),
-            false => straight.take::<false>(rows, cpu, track, out),
+        let is_run = is_run && times.0 >= begun && times.1.0.checked_add(ahead).is_some();
+        let done = match (is_run, self.in_order) {
+            (true, true) => straight.take::<true, false>(rows, cpu, track, out),
+            (true, false) => straight.take::<true, true>(rows, cpu, track, out),
+            (false, _) => straight.take::<false, true>(rows, cpu, track, out),
         };
         let Straight { calls, last, .. } = straight;
         self.calls = calls;
@@ -116,10 +118,11 @@ struct Straight<'c> {
 }
 
 impl Straight<'_> {
-    /// Takes rows as far as they belong here. `CALM`: they are of a run whose times don't lie before the last one, and
-    /// nobody has to know what time was charged to whom. Apart from its caller, so that the compiler has registers for it.
+    /// Takes rows as far as they belong here. `RUN`: they are of a run whose times don't lie before the last one. `CHARGE`:
+    /// what time was charged to whom is remembered, as a clock may step back. Apart from its caller, so that the compiler
+    /// has registers for it.
     #[inline(never)]
-    fn take<const CALM: bool>(
+    fn take<const RUN: bool, const CHARGE: bool>(
         &mut self,
         rows: &[Row],
         cpu: &mut CpuState,
@@ -133,7 +136,7 @@ impl Straight<'_> {
         let mut rest = rows;
         // What is left takes the long way.
         while let Some((row, behind)) = rest.split_first() {
-            if !CALM {
+            if !RUN {
                 // Elsewhere; or a clock that stepped back, or times too far apart for a number.
                 let is_here = Some(row.stream) == stream && row.place() == place.of;
                 let is_later = row.time >= last && row.time.0.checked_add(ahead).is_some();
@@ -144,7 +147,7 @@ impl Straight<'_> {
                 }
             }
             let ran = row.time.0.wrapping_add(ahead);
-            let worked = (!CALM).then(|| stack.at_work());
+            let worked = CHARGE.then(|| stack.at_work());
             match row.kind {
                 RowKind::Enter if stack.depth() < max_depth => {
                     let Some(function) = row.of_function() else {
@@ -159,15 +162,18 @@ impl Straight<'_> {
                         ..begin
                     }));
                 }
-                // What was measured on the target is for the long way. Exits of a run have nothing but a time.
-                RowKind::Exit if CALM || row.self_time().is_none() => {
-                    let named = if CALM { None } else { row.of_function() };
-                    let Some(end) = stack.leave(named, (row.time, ran)) else {
+                // What was measured on the target is for the long way; it is not in a run.
+                RowKind::Exit if RUN || row.self_time().is_none() => {
+                    let Some(end) = stack.leave(row.of_function(), (row.time, ran)) else {
                         break;
                     };
                     returned += 1;
                     out.step(Step::End(end));
                 }
+                RowKind::Other if !RUN && !row.has_event() => out.step(Step::Event {
+                    track: Some(stack.id),
+                    event: EventRef { row, event: None },
+                }),
                 _ => break,
             }
             if let Some(call) = worked {

@@ -4,6 +4,7 @@
 mod clocks;
 mod jumps;
 mod missing;
+mod runs;
 mod streams;
 mod switching;
 mod unseen;

@@ -319,6 +319,13 @@ impl<'a> Iterator for EventIter<'a> {
         Some(Event::new(self.view, record, self.next - 1))
     }
 
+    #[inline]
+    fn nth(&mut self, passed: usize) -> Option<Event<'a>> {
+        let record = self.records.nth(passed)?;
+        self.next += passed as u64 + 1;
+        Some(Event::new(self.view, record, self.next - 1))
+    }
+
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.records.size_hint()
     }

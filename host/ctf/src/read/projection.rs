@@ -5,6 +5,8 @@
 //! the event holds; of what comes before a field and has no fixed size only the end is looked for. Where there is no such
 //! program, [`Event::field`] finds the same.
 
+mod plain;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,6 +18,9 @@ use crate::metadata::{ByteOrder, Scope};
 use crate::plan::Plan;
 use crate::plan::header_table::HeaderEntry;
 use crate::plan::picks::{Picks, Wanted};
+
+pub use plain::ContextBytes;
+use plain::Plain;
 
 /// Fields that are asked for in every event, by name: those at the top of the payload, or else of the event's context, the
 /// stream's event context and the header.
@@ -52,6 +57,8 @@ pub struct Projection {
     lists: Vec<List>,
     /// For each stream class and lead what remains of its program; `None` where there is none.
     programs: Vec<Vec<Option<Picks>>>,
+    /// The same where that is a few plain numbers behind a plain context.
+    plain: Vec<Vec<Option<Plain>>>,
     /// For each stream class the place of the first list of its classes; empty if there is one list for all.
     first: Vec<usize>,
 }
@@ -131,6 +138,7 @@ impl Projection {
     fn of(plan: &Arc<Plan>, lists: Vec<List>, first: Vec<usize>) -> Self {
         let mut projection = Self {
             programs: Vec::new(),
+            plain: Vec::new(),
             lists,
             first,
             plan: Arc::clone(plan),
@@ -148,6 +156,18 @@ impl Projection {
             picks.collect()
         });
         projection.programs = programs.collect();
+        // Numbers and contexts are read with their lowest byte first.
+        let is_little = plan.order == Some(ByteOrder::Little);
+        let all = plan.streams.iter().zip(&projection.programs);
+        let plain = all.map(|(stream, programs)| {
+            let leads = stream.header_table.iter().flat_map(|leads| leads.all());
+            let plain = leads.zip(programs).map(|(lead, picks)| {
+                let (lead, picks) = (lead.as_ref()?, picks.as_ref()?);
+                Plain::new(picks, lead.context).filter(|_| is_little)
+            });
+            plain.collect()
+        });
+        projection.plain = plain.collect();
         projection
     }
 
@@ -321,20 +341,9 @@ pub struct Projected<'a> {
     projection: &'a Projection,
     /// What is left of the program of each lead.
     programs: &'a [Option<Picks>],
+    plain: &'a [Option<Plain>],
     leads: &'a [Option<HeaderEntry>],
     place: Place<'a, 'a>,
-    /// Whether all numbers begin with their lowest byte.
-    is_little: bool,
-}
-
-/// Compares a few bytes right here: contexts are too short for a call.
-#[inline(always)]
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let (ones, rest) = one.as_chunks::<8>();
-    let (others, other_rest) = other.as_chunks::<8>();
-    one.len() == other.len()
-        && ones.iter().zip(others).all(|(one, other)| one == other)
-        && rest.iter().zip(other_rest).all(|(one, other)| one == other)
 }
 
 impl fmt::Debug for Projected<'_> {
@@ -346,16 +355,16 @@ impl fmt::Debug for Projected<'_> {
 impl<'a> Projected<'a> {
     #[inline(always)]
     fn of(view: &'a View, projection: &'a Projection) -> Self {
-        let programs = match Arc::ptr_eq(&projection.plan, &view.plan) {
-            true => projection.programs.get(view.packet.stream_class),
-            false => None,
-        };
+        let is_own = Arc::ptr_eq(&projection.plan, &view.plan);
+        let class = Some(view.packet.stream_class).filter(|_| is_own);
+        let programs = class.and_then(|class| projection.programs.get(class));
+        let plain = class.and_then(|class| projection.plain.get(class));
         Self {
             projection,
             programs: programs.map_or(&[], Vec::as_slice),
+            plain: plain.map_or(&[], Vec::as_slice),
             leads: view.leads(),
             place: view.event_place(),
-            is_little: view.plan.order == Some(ByteOrder::Little),
         }
     }
 
@@ -389,29 +398,15 @@ impl<'a> Projected<'a> {
         event.numbers_anywhere(self.projection)
     }
 
-    /// The same where they are plain: without a sign, and near the beginning of the event. Each value, 0 for one that is not
-    /// there, and which there are, a bit each. `None` where there is more to look at: then [`numbers`](Self::numbers) does.
+    /// The first two numbers of the projection of an event of the run, 0 for one that is not there, and which there are, a bit
+    /// each: where they have no sign, lie near the beginning of the event, and its [stream context](Self::stream_context) has
+    /// these bytes. `None` where it has others or there is more to look at: then [`numbers`](Self::numbers) does.
     #[inline(always)]
     #[must_use]
-    pub fn plain<const N: usize>(&self, event: &Event<'a>) -> Option<([u64; N], u64)> {
+    pub fn plain(&self, event: &Event<'a>, context: &ContextBytes) -> Option<([u64; 2], u64)> {
         let (_, record) = event.parts();
-        let picks = self.programs.get(usize::from(record.lead))?.as_ref()?;
-        let loads = picks.loads.as_ref()?;
-        if loads.signed != 0 || !self.is_little {
-            return None;
-        }
-        let mut values = [0; N];
-        self.place
-            .load_near(&loads.all, record.start, &mut values)?;
-        Some((values, loads.known))
-    }
-
-    /// Whether an event of the run has a [stream context](Self::stream_context) of these bytes.
-    #[inline(always)]
-    #[must_use]
-    pub fn has_context(&self, event: &Event<'a>, context: &[u8]) -> bool {
-        self.stream_context(event)
-            .is_some_and(|own| is_same(own, context))
+        let plain = self.plain.get(usize::from(record.lead))?.as_ref()?;
+        plain.load(self.place.near_bit(record.start)?, context)
     }
 
     /// The bytes of the stream's event context of an event of the run, if it has the same fields in the same places in all
@@ -431,7 +426,7 @@ impl<'a> Projected<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Message, Trace};
+    use crate::{Message, Run, Trace};
 
     const METADATA: &str = r#"/* CTF 1.8 */
         trace { major = 1; minor = 8; byte_order = le; };
@@ -497,5 +492,36 @@ mod tests {
             [Some(7), Some(9), None],
         ];
         assert_eq!(unsigned, expected);
+    }
+    #[test]
+    fn plain_numbers_are_those_of_events_with_the_same_context() {
+        // The context has 2 bytes. Memory has to go on behind an event that is looked at in one go.
+        let context = |thread: i16| ContextBytes::new(&thread.to_le_bytes()).unwrap();
+        let mut stream = [&[0, 7, 0, 9, 0xFE, 0xFF][..], &[3, 8, 0], &[2, 7, 0, 5, 0]].concat();
+        for _ in 0..200 {
+            stream.extend([0, 9, 1, 9, 0, 0]);
+        }
+        let trace = Trace::from_memory(METADATA.as_bytes(), [("stream", stream)]).unwrap();
+        let fields = Projection::of_classes(trace.plan(), |_, class| {
+            let name = |own| if class == own { "b" } else { "" };
+            let a = if class == 0 { "a" } else { "" };
+            [(Scope::EventFields, a), (Scope::EventFields, name(2))]
+        });
+        let mut found = Vec::new();
+        let mut messages = trace.messages().unwrap();
+        while let Some((_, run)) = messages.next_run().unwrap() {
+            let Run::Events(events) = run else { continue };
+            let numbers = events.projected(&fields);
+            for event in events.iter() {
+                let own = [7, 8, 0x109].map(|thread| numbers.plain(&event, &context(thread)));
+                found.push(own);
+            }
+        }
+        // A number with a sign is not plain; without any, there is nothing to look at.
+        assert_eq!(found[0], [Some(([9, 0], 1)), None, None]);
+        assert_eq!(found[1], [None, Some(([0, 0], 0)), None]);
+        assert_eq!(found[2], [None; 3]);
+        assert_eq!(found[3], [None, None, Some(([9, 0], 1))]);
+        assert_eq!(found.last(), Some(&[None; 3]), "near the end of memory");
     }
 }

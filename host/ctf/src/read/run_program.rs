@@ -20,7 +20,7 @@ pub(crate) struct Place<'a, 's> {
 }
 
 /// The bytes behind a place, if there are so many.
-type Near<'a> = Option<&'a [u8; NEAR + 8]>;
+pub(super) type Near<'a> = Option<&'a [u8; NEAR + 8]>;
 
 impl<'a> Place<'a, '_> {
     /// Gives the numbers near bit `at` of the packet with which a program begins to `taken`, as long as that wants more: how
@@ -91,26 +91,6 @@ impl<'a> Place<'a, '_> {
                 for load in loads {
                     put(load, self.word::<false>(near, at, load.offset)?);
                 }
-            }
-        }
-        Some(())
-    }
-
-    /// Puts these numbers, which have no sign and begin with their lowest byte, where they belong in `values`. `None` near
-    /// the end of what is in memory.
-    #[inline(always)]
-    pub(super) fn load_near<const N: usize>(
-        &self,
-        loads: &[Load],
-        at: u64,
-        values: &mut [u64; N],
-    ) -> Option<()> {
-        let near = self.near(at.wrapping_add(self.packet))?;
-        for load in loads {
-            let offset = usize::from(load.offset);
-            let word = u64::from_le_bytes(*near[offset..offset + 8].first_chunk()?);
-            if let Some(own) = values.get_mut(usize::from(load.number)) {
-                *own = (word >> (load.shift & 63)) & load.mask;
             }
         }
         Some(())
@@ -372,6 +352,12 @@ impl<'a> Place<'a, '_> {
     #[inline(always)]
     fn near(&self, at: u64) -> Near<'a> {
         self.bytes.get(byte(at)..)?.first_chunk()
+    }
+
+    /// The bytes behind bit `at` of the packet, unless the end of memory is near.
+    #[inline(always)]
+    pub(super) fn near_bit(&self, at: u64) -> Near<'a> {
+        self.near(at.wrapping_add(self.packet))
     }
 
     /// The 8 bytes `offset` bytes behind a place.

@@ -43,6 +43,8 @@ pub(crate) struct Export {
     spaces: Spaces,
     /// What the events are, by stream class and place in it.
     rules: Vec<Arc<[Rule]>>,
+    /// Which of them are entries and exits.
+    calls: Arc<[Vec<Option<Call>>]>,
     /// Where an event happened: [`CPU`], [`THREAD`].
     places: Projection,
     /// The numbers that rules need of the payload: [`ITEM`], [`CALL_SITE`].
@@ -115,8 +117,16 @@ impl Export {
             fields.map(|name| (Scope::EventFields, name))
         });
         let context = ["cpu", "thread"].map(|name| (Scope::StreamEventContext, name));
+        let call = |rule: &Rule| match rule {
+            Rule::Enter => Some(Call::Enter),
+            Rule::Exit => Some(Call::Exit),
+            _ => None,
+        };
+        let calls = rules.iter();
+        let calls = calls.map(|rules| rules.iter().map(call).collect());
         let mut export = Self {
             spaces,
+            calls: calls.collect(),
             rules,
             places: Projection::of_scopes(trace.plan(), context),
             numbers: Arc::new(numbers),
@@ -174,11 +184,8 @@ impl Export {
         let rules = self.rules.get(class).cloned().unwrap_or_default();
         let numbers = Arc::clone(&self.numbers);
         let numbers = events.projected(&numbers);
-        let call = |class: usize| match rules.get(class)? {
-            Rule::Enter => Some(Call::Enter),
-            Rule::Exit => Some(Call::Exit),
-            _ => None,
-        };
+        let calls = Arc::clone(&self.calls);
+        let calls = calls.get(class).map_or(&[][..], Vec::as_slice);
         let mut events = events.iter();
         loop {
             let known = self.contexts.get(sink.index);
@@ -189,7 +196,7 @@ impl Export {
                     thread: *thread,
                     space: self.spaces.code,
                 };
-                straight::take(&mut events, &numbers, common, sink, call);
+                straight::take(&mut events, &numbers, common, sink, calls);
             }
             let Some(record) = events.next() else { return };
             let rule = rules.get(record.class_index()).copied();

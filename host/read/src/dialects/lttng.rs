@@ -37,6 +37,8 @@ pub(crate) struct Lttng {
     spaces: Spaces,
     /// What the events are, by stream class and place in it.
     rules: Vec<Arc<[Rule]>>,
+    /// Which of them are entries and exits of functions, of which the stream's event context tells the thread.
+    calls: Arc<[Vec<Option<Call>>]>,
     /// What the contexts say: [`TID`], [`PID`].
     places: Projection,
     /// The numbers that rules need of the payload: [`FIRST`], [`SECOND`].
@@ -93,6 +95,17 @@ const MOST_CPUS: usize = 1 << 13;
 /// Asks for nothing.
 const NOTHING: (Scope, &str) = (Scope::EventFields, "");
 
+/// Which events of a stream class are entries and exits, of which the stream's event context tells the thread.
+fn calls_of(rules: &[Rule]) -> Vec<Option<Call>> {
+    let call = |rule: &Rule| match rule.meaning {
+        _ if !rule.by_context => None,
+        Means::FunctionEntry => Some(Call::Enter),
+        Means::FunctionExit => Some(Call::Exit),
+        _ => None,
+    };
+    rules.iter().map(call).collect()
+}
+
 impl Lttng {
     /// What the events of a trace are; `None` if it is not LTTng's and has no event of these names.
     pub(crate) fn of(trace: &Trace, spaces: Spaces, identities: &mut Identities) -> Option<Self> {
@@ -144,6 +157,7 @@ impl Lttng {
             processes: Processes::new(spaces.code, has_calls),
             running: Vec::new(),
             contexts: Vec::new(),
+            calls: rules.iter().map(|rules| calls_of(rules)).collect(),
             rules,
         })
     }
@@ -188,15 +202,8 @@ impl Lttng {
         let rules = self.rules.get(class).cloned().unwrap_or_default();
         let numbers = Arc::clone(&self.numbers);
         let numbers = events.projected(&numbers);
-        let call = |class: usize| {
-            let rule = rules.get(class)?;
-            match rule.meaning {
-                _ if !rule.by_context => None,
-                Means::FunctionEntry => Some(Call::Enter),
-                Means::FunctionExit => Some(Call::Exit),
-                _ => None,
-            }
-        };
+        let calls = Arc::clone(&self.calls);
+        let calls = calls.get(class).map_or(&[][..], Vec::as_slice);
         let mut events = events.iter();
         loop {
             let known = self.contexts.get(sink.index);
@@ -210,7 +217,7 @@ impl Lttng {
                     thread: who.thread,
                     space,
                 };
-                straight::take(&mut events, &numbers, common, sink, call);
+                straight::take(&mut events, &numbers, common, sink, calls);
             }
             let Some(record) = events.next() else { return };
             let rule = rules.get(record.class_index()).unwrap_or(&Rule::OTHER);

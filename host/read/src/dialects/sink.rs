@@ -54,13 +54,6 @@ impl<Id: Copy> Cache<Id> {
         (hash >> (u64::BITS - ENTRIES.ilog2())) as usize
     }
 
-    /// The identity of a key, if it is in the cache.
-    #[inline(always)]
-    fn find(&self, space: SpaceId, key: u64) -> Option<Id> {
-        let entry = self.entries.get(Self::place(space, key))?;
-        ((entry.0, entry.1) == (key, space)).then_some(entry.2)
-    }
-
     /// The identity of a key; `intern` finds it where it is not in the cache.
     #[inline(always)]
     fn get(&mut self, space: SpaceId, key: u64, intern: impl FnOnce() -> Option<Id>) -> Option<Id> {
@@ -87,6 +80,31 @@ impl Default for Caches {
             threads: Cache::new(ThreadId(0)),
             interrupts: Cache::new(InterruptId(0)),
         }
+    }
+}
+
+impl Caches {
+    /// The functions of a space that were met last.
+    pub(crate) fn known_functions(&self, space: SpaceId) -> KnownFunctions<'_> {
+        let entries = self.functions.entries.first_chunk();
+        KnownFunctions { entries, space }
+    }
+}
+
+/// The functions of a space that were met last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KnownFunctions<'c> {
+    entries: Option<&'c [(u64, SpaceId, FunctionId); ENTRIES as usize]>,
+    space: SpaceId,
+}
+
+impl KnownFunctions<'_> {
+    /// The function that a number stands for, if it was met lately.
+    #[inline(always)]
+    pub(crate) fn find(&self, number: u64) -> Option<FunctionId> {
+        let place = Cache::<FunctionId>::place(self.space, number);
+        let entry = self.entries?.get(place)?;
+        ((entry.0, entry.1) == (number, self.space)).then_some(entry.2)
     }
 }
 
@@ -299,12 +317,6 @@ impl Sink<'_> {
         let identities = &mut *self.identities;
         let functions = &mut self.caches.functions;
         functions.get(space, number, || intern(identities))
-    }
-
-    /// The function that a number stands for, if it was met lately.
-    #[inline(always)]
-    pub(crate) fn known_function(&self, space: SpaceId, number: u64) -> Option<FunctionId> {
-        self.caches.functions.find(space, number)
     }
 
     /// Functions that were met are others from here on: something was mapped over them.

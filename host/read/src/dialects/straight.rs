@@ -4,7 +4,7 @@
 //! knows nothing else, with all that they share at hand. Whatever is unusual about a record ends it, and takes the general
 //! way; the rows are the same.
 
-use kymo_ctf::{EventIter, Projected};
+use kymo_ctf::{ContextBytes, EventIter, Projected};
 use kymo_event::{Addr, Cpu, RowKind, SpaceId, ThreadId, Time, Wanted};
 
 use super::sink::Sink;
@@ -30,55 +30,58 @@ pub(super) struct Common<'c> {
 }
 
 /// Takes records at the front of `events`, as far as they are such calls of functions that were met lately, in the order of
-/// time. `call` tells what those of a class are.
+/// time. `calls` says what those of each class are.
 #[inline(never)]
 pub(super) fn take<'a>(
     events: &mut EventIter<'a>,
     numbers: &Projected<'a>,
     common: Common<'_>,
     sink: &mut Sink<'_>,
-    call: impl Fn(usize) -> Option<Call>,
+    calls: &[Option<Call>],
 ) {
     let (Some(mut last), Some(end)) = (sink.clock.last, sink.clock.end) else {
+        return;
+    };
+    let Some(context) = ContextBytes::new(common.context) else {
         return;
     };
     if sink.wanted == Wanted::Everything {
         return;
     }
     let origin = sink.clock.origin;
-    let row = sink.row(RowKind::Enter).at(common.cpu, common.thread);
-    let mut rest = events.clone();
-    while let Some(record) = rest.next() {
-        let Some(call) = call(record.class_index()) else {
+    let place = sink.row(RowKind::Enter).at(common.cpu, common.thread);
+    let known = sink.caches.known_functions(common.space);
+    let mut run = sink.batch.run(&place);
+    let mut taken = 0;
+    for record in events.clone() {
+        let Some(Some(call)) = calls.get(record.class_index()) else {
             break;
         };
         let time = record.time_ns().and_then(|ns| ns.checked_sub(origin));
         let Some(time) = time.map(Time).filter(|time| *time >= last) else {
             break;
         };
-        if !numbers.has_context(&record, common.context) {
-            break;
-        }
-        let Some(([item, site], known)) = numbers.plain::<2>(&record) else {
+        let Some(([item, site], found)) = numbers.plain(&record, &context) else {
             break;
         };
-        let function = match known & 1 {
+        let function = match found & 1 {
             0 => None,
-            _ => match sink.known_function(common.space, item) {
+            _ => match known.find(item) {
                 None => break,
                 known => known,
             },
         };
-        let mut row = row.function(function);
-        row.time = time;
-        match call {
-            Call::Enter if function.is_none() => break,
-            Call::Enter => row = row.word(Addr(site)),
-            Call::Exit => row.kind = RowKind::Exit,
+        match (call, function) {
+            (Call::Enter, None) => break,
+            (Call::Enter, Some(function)) => run.enter_from(function, Addr(site), time),
+            (Call::Exit, function) => run.exit_of(function, time),
         }
-        sink.batch.push(row);
         last = time;
-        *events = rest.clone();
+        taken += 1;
+    }
+    run.end();
+    if let Some(before) = usize::checked_sub(taken, 1) {
+        events.nth(before);
     }
     sink.clock.last = Some(last);
     sink.clock.end = Some(end.max(last));
