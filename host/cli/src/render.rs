@@ -10,6 +10,7 @@ pub mod escape;
 pub mod fold;
 pub mod ftrace;
 pub mod json;
+pub mod lines;
 pub mod listing;
 pub mod palette;
 pub mod share;

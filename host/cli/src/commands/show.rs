@@ -304,14 +304,14 @@ fn tree(
             return Ok(more(true));
         };
         span.meet(info, batch);
-        let mut drawing = Drawing::new(&mut tree, &info.identities);
+        let mut drawing = Drawing::new(&mut tree, &info.identities, view.compensate);
         let goes_on = replay.batch_to(info, batch, &mut drawing);
         drawing.written?;
         (whole, calls) = (whole + drawing.whole, calls + drawing.calls);
         Ok(more(goes_on))
     });
     // What was read before a failure is shown to its end.
-    let mut drawing = Drawing::new(&mut tree, &trace.info().identities);
+    let mut drawing = Drawing::new(&mut tree, &trace.info().identities, view.compensate);
     replay.finish_to(trace.info(), &mut drawing);
     drawing.written?;
     (whole, calls) = (whole + drawing.whole, calls + drawing.calls);
@@ -338,16 +338,19 @@ struct Drawing<'t, 'o> {
     identities: &'t Identities,
     /// The first failure of writing.
     written: io::Result<()>,
+    /// Whether the time of calls is wanted.
+    adds_up: bool,
     /// The time of calls, and how many there are.
     whole: Duration,
     calls: u64,
 }
 
 impl<'t, 'o> Drawing<'t, 'o> {
-    const fn new(tree: &'t mut Tree<'o>, identities: &'t Identities) -> Self {
+    const fn new(tree: &'t mut Tree<'o>, identities: &'t Identities, adds_up: bool) -> Self {
         Self {
             tree,
             identities,
+            adds_up,
             written: Ok(()),
             whole: Duration(0),
             calls: 0,
@@ -358,7 +361,9 @@ impl<'t, 'o> Drawing<'t, 'o> {
 impl Observer for Drawing<'_, '_> {
     #[inline(always)]
     fn step(&mut self, origin: Option<Origin>, step: Step<'_>) {
-        self.whole += self_time(&step);
+        if self.adds_up {
+            self.whole += self_time(&step);
+        }
         self.calls += u64::from(matches!(step, Step::End(_)));
         if self.written.is_ok() {
             self.written = self.tree.step(self.identities, origin, &step);

@@ -14,6 +14,7 @@
 //! (Linux, kernel/trace/trace_functions_graph.c; for function_duration the patches of Tim Bird.)
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::rc::Rc;
 
 use kymo_analysis::calls::{Callee, End, How, Step, TrackId, TrackInfo, TrackKind};
@@ -21,8 +22,8 @@ use kymo_analysis::replay::Origin;
 use kymo_event::{Cpu, Duration, EventKind, EventRef, Identities, StreamId, ThreadId, Time};
 
 use super::escape::escaped;
+use super::lines::LineBuffer;
 use super::tree::comment::remark_event;
-use super::tree::queue::Queue;
 use crate::names::Names;
 
 /// Which tracer's layout.
@@ -50,7 +51,7 @@ pub struct Ftrace<'a> {
     tracks: Vec<Track>,
     /// The thread that was shown last, by processor.
     shown: Vec<(Option<Cpu>, String)>,
-    queue: Queue<Line>,
+    lines: LineBuffer,
 }
 
 #[derive(Clone, Default)]
@@ -61,15 +62,6 @@ struct Track {
     thread: Option<ThreadId>,
     base: u32,
     open: u32,
-}
-
-/// A line that is not written yet.
-struct Line {
-    /// What stands before the duration.
-    begin: String,
-    duration: Option<Duration>,
-    indent: u32,
-    text: String,
 }
 
 impl<'a> Ftrace<'a> {
@@ -87,7 +79,7 @@ impl<'a> Ftrace<'a> {
             no_annotation,
             tracks: Vec::new(),
             shown: Vec::new(),
-            queue: Queue::default(),
+            lines: LineBuffer::default(),
         }
     }
 
@@ -157,23 +149,16 @@ impl<'a> Ftrace<'a> {
                 }
                 let indent = base + begin.depth;
                 let name = self.name(begin.callee, identities);
-                let begins = self.columns(begin.track, begin.time, stream, identities)?;
-                self.queue.hold(
-                    stream,
-                    begin.call,
-                    Line {
-                        begin: begins,
-                        duration: None,
-                        indent,
-                        text: format!("{name}() {{"),
-                    },
-                );
+                let place = (begin.track, begin.time, stream);
+                let (begins, column) =
+                    self.line(place, identities, None, indent, &format!("{name}()"));
+                self.lines.hold(stream, begin.call, begins, column);
             }
             Step::End(end) => self.end(end, stream, identities)?,
             Step::Event { track, event } => self.event(*track, *event, stream, identities)?,
             _ => {}
         }
-        self.drain()
+        self.lines.write_some(self.out)
     }
 
     /// Writes what was kept back. To be called when the trace is at its end.
@@ -181,8 +166,8 @@ impl<'a> Ftrace<'a> {
     /// # Errors
     /// Those of writing.
     pub fn finish(&mut self) -> io::Result<()> {
-        self.queue.settle_all();
-        self.drain()
+        self.lines.settle();
+        self.lines.write(self.out)
     }
 
     /// Hands on what is written, as far as it is not kept back.
@@ -190,6 +175,7 @@ impl<'a> Ftrace<'a> {
     /// # Errors
     /// Those of writing.
     pub fn flush(&mut self) -> io::Result<()> {
+        self.lines.write(self.out)?;
         self.out.flush()
     }
 
@@ -214,13 +200,13 @@ impl<'a> Ftrace<'a> {
             );
             return self.out.write_all(line.as_bytes());
         }
-        let shown = end.wall;
         let tail = remark(end);
-        if let Some(line) = self.queue.release(stream, end.call) {
-            line.duration = shown;
-            line.text.truncate(line.text.len() - " {".len());
-            line.text.push(';');
-            line.text.push_str(&tail);
+        let column = duration(end.wall);
+        let held = self
+            .lines
+            .release(stream, end.call, Some(column.as_bytes()));
+        if let Some(ending) = held {
+            ending.extend_from_slice(format!(";{tail}\n").as_bytes());
             return Ok(());
         }
         let alone = end.begin.is_none() || end.how != How::Returned;
@@ -228,16 +214,9 @@ impl<'a> Ftrace<'a> {
             true => "}".to_owned(),
             false => format!("}} /* {name} */{tail}"),
         };
-        let begin = self.columns(end.track, end.time, stream, identities)?;
-        self.queue.push(
-            stream,
-            Line {
-                begin,
-                duration: shown,
-                indent,
-                text,
-            },
-        );
+        let place = (end.track, end.time, stream);
+        self.line(place, identities, end.wall, indent, &text);
+        self.lines.end();
         Ok(())
     }
 
@@ -256,10 +235,11 @@ impl<'a> Ftrace<'a> {
                 .lost_events()
                 .map_or("SOME".to_owned(), |lost| lost.to_string());
             // Everything before it stands before it.
-            self.queue.settle_all();
-            self.drain()?;
-            let cpu = cpu(whole.cpu);
-            return writeln!(self.out, "CPU:{cpu} [LOST {lost} EVENTS]");
+            self.lines.settle();
+            let line = format!("CPU:{} [LOST {lost} EVENTS]", cpu(whole.cpu));
+            self.lines.begin(stream).extend_from_slice(line.as_bytes());
+            self.lines.end();
+            return Ok(());
         }
         let is_shown = matches!(
             whole.kind,
@@ -271,27 +251,22 @@ impl<'a> Ftrace<'a> {
         let mut text = String::new();
         remark_event(whole, &mut text);
         let indent = self.track(track).base + self.track(track).open;
-        let begin = self.columns(track, whole.time, stream, identities)?;
-        self.queue.push(
-            stream,
-            Line {
-                begin,
-                duration: None,
-                indent,
-                text,
-            },
-        );
+        let place = (track, whole.time, stream);
+        self.line(place, identities, None, indent, &text);
+        self.lines.end();
         Ok(())
     }
 
-    /// What stands before the duration; before it a note of a switch, if the processor has another thread now.
-    fn columns(
+    /// Begins a line; before it a note of a switch, if the processor has another thread now. Where it begins, and its column
+    /// for the duration.
+    fn line(
         &mut self,
-        track: TrackId,
-        time: Time,
-        stream: StreamId,
+        (track, time, stream): (TrackId, Time, StreamId),
         identities: &Identities,
-    ) -> io::Result<String> {
+        shown: Option<Duration>,
+        indent: u32,
+        text: &str,
+    ) -> (usize, Range<usize>) {
         let of = self.track(track).cpu;
         let (cpu, task) = (cpu(of), self.task(track, identities));
         let place = self.shown.iter().position(|(shown, _)| *shown == of);
@@ -303,23 +278,21 @@ impl<'a> Ftrace<'a> {
             }
         };
         let (seconds, rest) = split(time, 1_000_000_000);
+        let lines = self.lines.begin(stream);
         if let Some(before) = before.filter(|before| *before != task) {
             let line = "------------------------------------------";
-            self.queue.push(
-                stream,
-                Line {
-                    begin: format!(" {line}\n {cpu}) {before} => {task}\n {line}\n"),
-                    duration: None,
-                    indent: 0,
-                    text: String::new(),
-                },
-            );
+            let switch = format!(" {line}\n {cpu}) {before} => {task}\n {line}\n\n");
+            lines.extend_from_slice(switch.as_bytes());
         }
-        Ok(format!(
-            "{seconds:>5}.{:06} |  {:>2}) {task} | ",
-            rest / 1_000,
-            cpu
-        ))
+        let begin = lines.len();
+        let front = format!("{seconds:>5}.{:06} |  {cpu:>2}) {task} | ", rest / 1_000);
+        lines.extend_from_slice(front.as_bytes());
+        let column = lines.len();
+        lines.extend_from_slice(duration(shown).as_bytes());
+        let column = column..lines.len();
+        let width = 2 * indent as usize;
+        lines.extend_from_slice(format!("|  {:width$}{text}", "").as_bytes());
+        (begin, column)
     }
 
     /// How deep the calls are into which an interrupt cuts.
@@ -362,25 +335,6 @@ impl<'a> Ftrace<'a> {
             self.tracks.resize(index + 1, Track::default());
         }
         &mut self.tracks[index]
-    }
-
-    fn drain(&mut self) -> io::Result<()> {
-        while let Some(line) = self.queue.pop() {
-            if line.text.is_empty() {
-                writeln!(self.out, "{}", line.begin)?;
-                continue;
-            }
-            writeln!(
-                self.out,
-                "{}{}|  {:width$}{}",
-                line.begin,
-                duration(line.duration),
-                "",
-                line.text,
-                width = 2 * line.indent as usize
-            )?;
-        }
-        Ok(())
     }
 }
 

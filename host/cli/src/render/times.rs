@@ -7,7 +7,7 @@ use kymo_event::{Date, Time, TimeUnit, TraceInfo, WallClock};
 use crate::diagnostic::Report;
 use crate::input::Events;
 
-use super::duration::{Digits, Seconds};
+use super::duration::Seconds;
 use super::unit;
 
 /// What times are shown as.
@@ -71,14 +71,14 @@ impl Times {
         }
     }
 
-    /// The text of most moments in seconds, as wide as the heading or wider.
-    #[inline]
-    pub fn digits(&self, time: Time) -> Option<Digits> {
+    /// When the millisecond of a moment began, if the texts of the moments in it differ in their last six digits alone.
+    pub fn millisecond(&self, time: Time) -> Option<i64> {
         let origin = self.origin;
-        match self.kind {
-            TimeKind::Absolute | TimeKind::Relative => Seconds { time, origin }.digits(),
-            TimeKind::Date => None,
-        }
+        let is_usual = match self.kind {
+            TimeKind::Absolute | TimeKind::Relative => Seconds { time, origin }.digits().is_some(),
+            TimeKind::Date => false,
+        };
+        is_usual.then(|| time.0 - (time.0 - origin.0) % 1_000_000)
     }
 
     /// Adds a moment to a text, as wide as the heading.

@@ -21,17 +21,16 @@
 //! ([`Tree::moved`]). A call of which only the one end was moved has a `?`.
 //!
 //! Whether a call is one line (`f();`) is known only when the next thing happens. [`Tree`] looks
-//! ahead for that by one step in each stream, and keeps back what happens in other streams
-//! meanwhile so that lines stay in the order of time ([`queue`]).
+//! ahead for that by one step in each stream ([`lines`](super::lines)).
 
 mod actors;
 pub mod comment;
+mod front;
 mod line;
-pub mod queue;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use std::rc::Rc;
+use std::ops::Range;
 
 use kymo_analysis::calls::{Begin, CallId, Callee, End, How, Repair, Step, TrackId};
 use kymo_analysis::clock_repair::RECORDED;
@@ -39,13 +38,14 @@ use kymo_analysis::replay::Origin;
 use kymo_event::{Cpu, EventKind, EventRef, FunctionId, Identities, StreamId, Time, TraceInfo};
 
 use super::duration::WIDTH;
-use super::palette::{Palette, paint};
+use super::lines::LineBuffer;
+use super::palette::{Palette, paint, paint_with};
 use super::times::Times;
 use crate::names::Names;
-use actors::{Actors, columns};
-use comment::{remark, remark_event};
-use line::{Line, OPENING};
-use queue::Queue;
+use actors::Actors;
+use comment::{is_remarkable, remark, remark_event};
+use front::Front;
+use line::{BLANK, FOLDED, LEAF, column, wide_column};
 
 /// How to show a trace.
 #[derive(Debug, Default)]
@@ -69,25 +69,36 @@ pub struct TreeOptions {
 pub struct Tree<'a> {
     out: &'a mut dyn Write,
     palette: Palette,
-    names: &'a Names<'a>,
     options: TreeOptions,
-    actors: Actors,
-    queue: Queue<Line>,
-    /// Lines that have been written, whose room serves again.
-    spare: Vec<Vec<u8>>,
-    /// By [`FunctionId`]: how its name is written.
-    functions: Vec<Option<Written>>,
-    /// Whether there is a column for the processor: not where streams belong to threads.
-    cpus: bool,
+    page: Page,
+    functions: Functions<'a>,
     /// How much later than it happened the next step was recorded, in nanoseconds.
     moved: i64,
     /// The same of the begins of open calls, where it is anything.
     begins_moved: HashMap<CallId, i64>,
 }
 
+/// What lines are put together of.
+struct Page {
+    lines: LineBuffer,
+    times: Times,
+    actors: Actors,
+    /// Whether there is a column for the processor: not where streams belong to threads.
+    cpus: bool,
+}
+
+/// How the names of functions are written.
+struct Functions<'a> {
+    names: &'a Names<'a>,
+    palette: Palette,
+    /// By [`FunctionId`].
+    written: Vec<Option<Written>>,
+}
+
 /// How the name of a function is written: escaped and painted once, for all lines that have it.
+#[derive(Default)]
 struct Written {
-    /// Where it is called: `f() {`.
+    /// Where it is called: `f()`.
     call: String,
     /// At the end of a block: `} /* f */`.
     end: String,
@@ -97,6 +108,7 @@ struct Written {
 #[derive(Clone, Copy)]
 struct Place {
     time: Time,
+    /// The processor; else that of the track or of the stream.
     cpu: Option<Cpu>,
     track: Option<TrackId>,
     /// Levels of indentation.
@@ -115,13 +127,18 @@ impl<'a> Tree<'a> {
         Self {
             out,
             palette: *palette,
-            names,
+            page: Page {
+                lines: LineBuffer::default(),
+                times: options.times.clone(),
+                actors: Actors::new(info, palette.actor),
+                cpus: info.streams.iter().any(|stream| stream.cpu.is_some()),
+            },
+            functions: Functions {
+                names,
+                palette: *palette,
+                written: Vec::new(),
+            },
             options,
-            actors: Actors::new(info, palette.actor),
-            queue: Queue::default(),
-            spare: Vec::new(),
-            functions: Vec::new(),
-            cpus: info.streams.iter().any(|stream| stream.cpu.is_some()),
             moved: 0,
             begins_moved: HashMap::new(),
         }
@@ -138,14 +155,14 @@ impl<'a> Tree<'a> {
     /// Those of writing.
     pub fn heading(&mut self) -> io::Result<()> {
         let heading = self.palette.heading;
-        let cpu = if self.cpus { "  CPU" } else { "" };
+        let cpu = if self.page.cpus { "  CPU" } else { "" };
         writeln!(
             self.out,
             "{heading}{}  {:>WIDTH$} {cpu}  {:<actor$}  CALLS{heading:#}",
-            self.options.times.heading(),
+            self.page.times.heading(),
             "DURATION",
             "THREAD",
-            actor = self.actors.width(),
+            actor = self.page.actors.width(),
         )
     }
 
@@ -164,13 +181,15 @@ impl<'a> Tree<'a> {
         // What happens to a call in other streams' events, or after them, happens where it was
         // seen last: recording goes off on all processors at once.
         let stream = match (step, origin) {
-            (Step::End(end), _) if !ends_by_itself(end.how) => self.actors.last_stream(end.track),
+            (Step::End(end), _) if !ends_by_itself(end.how) => {
+                self.page.actors.last_stream(end.track)
+            }
             (_, Some(origin)) => origin.stream,
             (_, None) => return Ok(()),
         };
         match step {
             Step::Track { track, info } => {
-                self.actors.know(*track, info, identities);
+                self.page.actors.know(*track, info, identities);
                 Ok(())
             }
             Step::Begin(begin) => self.begin(stream, begin, identities),
@@ -193,8 +212,8 @@ impl<'a> Tree<'a> {
     /// # Errors
     /// Those of writing.
     pub fn finish(&mut self) -> io::Result<()> {
-        self.queue.settle_all();
-        self.drain()
+        self.page.lines.settle();
+        self.page.lines.write(self.out)
     }
 
     /// Hands on what is written, as far as it is not kept back.
@@ -202,6 +221,7 @@ impl<'a> Tree<'a> {
     /// # Errors
     /// Those of writing.
     pub fn flush(&mut self) -> io::Result<()> {
+        self.page.lines.write(self.out)?;
         self.out.flush()
     }
 
@@ -212,13 +232,12 @@ impl<'a> Tree<'a> {
         identities: &Identities,
     ) -> io::Result<()> {
         if matches!(begin.callee, Callee::Interrupt(_)) {
-            self.actors.interrupt(stream, begin.track);
+            self.page.actors.interrupt(stream, begin.track);
         }
-        self.actors.came_up(stream, begin.track);
         if self.moved != 0 {
             self.begins_moved.insert(begin.call, self.moved);
         }
-        let Some(actor) = self.actors.get_mut(begin.track) else {
+        let Some(actor) = self.page.actors.came_up(stream, begin.track) else {
             return Ok(());
         };
         actor.open = begin.depth.saturating_add(1);
@@ -227,40 +246,42 @@ impl<'a> Tree<'a> {
             return Ok(());
         }
         let place = Place {
-            time: begin.time,
-            cpu: self.cpu(begin.track, stream),
+            time: self.recorded(begin.time),
+            cpu: None,
             track: Some(begin.track),
             indent,
         };
-        let mut line = self.line(place);
-        self.callee(&mut line, begin.callee, begin.track, identities);
-        self.queue.hold(stream, begin.call, line);
-        self.drain()
+        let rare;
+        let callee: &str = match begin.callee {
+            Callee::Function(id) => &self.functions.written(id, identities).call,
+            _ => {
+                rare = self.callee(begin.callee, begin.track, identities);
+                &rare
+            }
+        };
+        let (text, begins, column) = self.page.line(stream, place);
+        text.extend_from_slice(callee.as_bytes());
+        let lines = &mut self.page.lines;
+        lines.hold(stream, begin.call, begins, column);
+        lines.write_some(self.out)
     }
 
     fn end(&mut self, stream: StreamId, end: &End, identities: &Identities) -> io::Result<()> {
-        self.actors.came_up(stream, end.track);
         let begin_moved = match self.begins_moved.is_empty() {
             true => 0,
             false => self.begins_moved.remove(&end.call).unwrap_or(0),
         };
-        let Some(actor) = self.actors.get_mut(end.track) else {
+        let Some(actor) = self.page.actors.came_up(stream, end.track) else {
             return Ok(());
         };
         actor.open = end.depth;
         let indent = actor.base.saturating_add(end.depth);
         if matches!(end.callee, Callee::Interrupt(_)) {
-            self.actors.resume(stream, end.track);
+            self.page.actors.resume(stream, end.track);
         }
         if self.is_too_deep(indent) {
             return Ok(());
         }
-        let place = Place {
-            time: end.time,
-            cpu: self.cpu(end.track, stream),
-            track: Some(end.track),
-            indent,
-        };
         let duration = if self.options.wall {
             end.wall
         } else {
@@ -269,38 +290,59 @@ impl<'a> Tree<'a> {
         let doubt = end.doubt.any()
             || matches!(end.how, How::Repaired(_))
             || (begin_moved != self.moved && end.begin.is_some());
-        // What it called is not shown, but that it did is.
-        let deep = end.self_time != end.duration;
-        if let Some(line) = self.queue.release(stream, end.call) {
-            line.close(deep);
-            if let Some(duration) = duration {
-                line.set_duration(duration, doubt);
+        let usual = duration.and_then(|duration| column(duration, doubt));
+        let wide;
+        let column: Option<&[u8]> = match (&usual, duration) {
+            (Some(usual), _) => Some(usual),
+            (None, Some(duration)) => {
+                wide = wide_column(duration, doubt);
+                Some(&wide)
             }
-            if let Some(remark) = remark(end) {
+            (None, None) => None,
+        };
+        let lines = &mut self.page.lines;
+        if let Some(ending) = lines.release(stream, end.call, column) {
+            // What it called is not shown, but that it did is.
+            let deep = end.self_time != end.duration;
+            ending.extend_from_slice(if deep { FOLDED } else { LEAF });
+            if is_remarkable(end)
+                && let Some(remark) = remark(end)
+            {
+                let mut text = "  ".to_owned();
                 let warning = self.palette.warning;
-                line.push("  ").paint(warning, &format!("/* {remark} */"));
+                paint(&mut text, warning, &format!("/* {remark} */"));
+                ending.extend_from_slice(text.as_bytes());
             }
-        } else {
-            let mut line = self.line(place);
-            if let Some(duration) = duration {
-                line.set_duration(duration, doubt);
-            }
-            self.closing(&mut line, end, identities);
-            self.queue.push(stream, line);
+            ending.push(b'\n');
+            return lines.write_some(self.out);
         }
-        self.drain()
+        let place = Place {
+            time: self.recorded(end.time),
+            cpu: None,
+            track: Some(end.track),
+            indent,
+        };
+        let rare;
+        let closing: &str = match end.callee {
+            Callee::Function(id) if !self.options.no_annotation && !is_remarkable(end) => {
+                &self.functions.written(id, identities).end
+            }
+            _ => {
+                rare = self.closing(end, identities);
+                &rare
+            }
+        };
+        let (text, _, place) = self.page.line(stream, place);
+        text.extend_from_slice(closing.as_bytes());
+        if let Some(column) = column {
+            self.page.lines.fill(place, column);
+        }
+        self.page.end(self.out)
     }
 
-    /// What stands at the end of a call of several lines.
-    fn closing(&mut self, line: &mut Line, end: &End, identities: &Identities) {
-        let remark = remark(end);
-        if let Callee::Function(id) = end.callee
-            && remark.is_none()
-            && !self.options.no_annotation
-        {
-            line.push(&self.written(id, identities).end);
-            return;
-        }
+    /// What stands at the end of a call of several lines, where that is more than its name, or less.
+    fn closing(&self, end: &End, identities: &Identities) -> String {
+        let mut text = String::new();
         let Palette {
             dim,
             warning,
@@ -308,29 +350,36 @@ impl<'a> Tree<'a> {
             ..
         } = self.palette;
         if end.how != How::Open {
-            line.push("}");
+            text.push('}');
         }
+        let remark = remark(end);
         if let Callee::Interrupt(_) = end.callee {
-            let name = self.actor_name(end.track);
-            line.push(" <== ").paint(actor, name);
+            text.push_str(" <== ");
+            paint(&mut text, actor, self.actor_name(end.track));
             if let Some(remark) = remark {
-                line.push("  ").paint(warning, &format!("/* {remark} */"));
+                text.push_str("  ");
+                paint(&mut text, warning, &format!("/* {remark} */"));
             }
-            return;
+            return text;
         }
         // Nobody can tell from the indentation what an orphan or an open call is.
         let alone = matches!(end.how, How::Orphan | How::Open);
-        let named = alone || !self.options.no_annotation;
-        let function = self.function_name(end.callee, identities);
-        let space = if end.how == How::Open { "" } else { " " };
-        match (named, remark) {
-            (true, Some(remark)) => line
-                .push(space)
-                .paint(warning, &format!("/* {function}: {remark} */")),
-            (true, None) => line.push(space).paint(dim, &format!("/* {function} */")),
-            (false, Some(remark)) => line.push(space).paint(warning, &format!("/* {remark} */")),
-            (false, None) => line,
+        let function = match end.callee {
+            _ if !alone && self.options.no_annotation => None,
+            Callee::Function(id) => Some(self.functions.names.function(identities, id)),
+            _ => Some(UNKNOWN.into()),
         };
+        let (style, comment) = match (function, remark) {
+            (Some(function), Some(remark)) => (warning, format!("/* {function}: {remark} */")),
+            (Some(function), None) => (dim, format!("/* {function} */")),
+            (None, Some(remark)) => (warning, format!("/* {remark} */")),
+            (None, None) => return text,
+        };
+        if end.how != How::Open {
+            text.push(' ');
+        }
+        paint(&mut text, style, &comment);
+        text
     }
 
     fn switch(
@@ -341,26 +390,30 @@ impl<'a> Tree<'a> {
         cpu: Option<Cpu>,
         recorded: bool,
     ) -> io::Result<()> {
-        let before = self.actors.switch(stream, track);
+        let before = self.page.actors.switch(stream, track);
         // The first thread of a stream is in the column.
         let before = before.filter(|before| *before != track);
         if before.is_none() && !(self.options.some_threads && recorded) {
             return Ok(());
         }
-        let shows = |track| self.actors.get(track).is_some_and(|actor| actor.open > 0);
+        let shows = |track| {
+            self.page
+                .actors
+                .get(track)
+                .is_some_and(|actor| actor.open > 0)
+        };
         if self.options.some_calls && !shows(track) && !before.is_some_and(shows) {
             return Ok(());
         }
         let place = Place {
-            time,
-            cpu: cpu.or_else(|| self.cpu(track, stream)),
+            time: self.recorded(time),
+            cpu,
             track: Some(track),
             indent: 0,
         };
-        let style = self.palette.actor;
         let inferred = if recorded { "" } else { " (no record of it)" };
-        let mut line = self.line(place);
-        line.paint_with(style, |text| {
+        let mut switched = String::new();
+        paint_with(&mut switched, self.palette.actor, |text| {
             let now = self.actor_name(track);
             text.push_str("------ ");
             if let Some(before) = before {
@@ -371,8 +424,9 @@ impl<'a> Tree<'a> {
                 text.push_str(part);
             }
         });
-        self.queue.push(stream, line);
-        self.drain()
+        let (text, ..) = self.page.line(stream, place);
+        text.extend_from_slice(switched.as_bytes());
+        self.page.end(self.out)
     }
 
     fn event(
@@ -411,7 +465,7 @@ impl<'a> Tree<'a> {
                 &stripped
             }
         };
-        let open = track.and_then(|track| self.actors.get(track));
+        let open = track.and_then(|track| self.page.actors.get(track));
         let indent = match (&event.kind, open) {
             // What is missing or switched on and off concerns all that is shown.
             (EventKind::Gap(_) | EventKind::Recording { .. }, _) | (_, None) => 0,
@@ -421,111 +475,118 @@ impl<'a> Tree<'a> {
             return Ok(());
         }
         // What is lost on a processor may have been of any thread.
-        let of_cpu = self.cpus && matches!(event.kind, EventKind::Gap(_));
+        let of_cpu = self.page.cpus && matches!(event.kind, EventKind::Gap(_));
         let place = Place {
-            time: event.time,
-            cpu: event.cpu.or_else(|| self.actors.stream_cpu(stream)),
+            time: self.recorded(event.time),
+            cpu: event.cpu.or_else(|| self.page.actors.stream_cpu(stream)),
             track: track.filter(|_| !of_cpu),
             indent,
         };
-        let mut line = self.line(place);
-        line.paint_with(style, |text| remark_event(event, text));
+        let mut comment = String::new();
+        paint_with(&mut comment, style, |text| remark_event(event, text));
         // What happens within a call opens its block, although a thread's items have a stream of their own.
         let stream = match (&event.kind, track) {
             (EventKind::Gap(_), _) | (_, None) => stream,
-            (_, Some(track)) => self.actors.last_stream(track),
+            (_, Some(track)) => self.page.actors.last_stream(track),
         };
-        self.queue.push(stream, line);
-        self.drain()
-    }
-
-    fn drain(&mut self) -> io::Result<()> {
-        while let Some(line) = self.queue.pop() {
-            let line = line.finish();
-            self.out.write_all(&line)?;
-            self.spare.push(line);
-        }
-        Ok(())
-    }
-
-    /// The beginning of a line: its columns, as far as they are known, and its indentation.
-    fn line(&mut self, place: Place) -> Line {
-        let spare = self.spare.pop().unwrap_or_default();
-        let mut line = Line::new(spare, self.recorded(place.time), &self.options.times);
-        let cpu = self.cpus.then_some(place.cpu);
-        match place.track.and_then(|track| self.actors.get_mut(track)) {
-            Some(actor) => line.columns(actor.columns(cpu)),
-            None => {
-                let blank = " ".repeat(self.actors.width());
-                line.columns(&columns(cpu, &blank));
-            }
-        }
-        line.indent(place.indent);
-        line
+        let (text, ..) = self.page.line(stream, place);
+        text.extend_from_slice(comment.as_bytes());
+        self.page.end(self.out)
     }
 
     fn is_too_deep(&self, indent: u32) -> bool {
         self.options.depth.is_some_and(|most| indent >= most)
     }
 
-    fn cpu(&self, track: TrackId, stream: StreamId) -> Option<Cpu> {
-        self.actors.cpu(track, stream)
-    }
-
-    /// A callee as it is called: `f() {`, `==> SysTick (irq 15) {`.
-    fn callee(&mut self, line: &mut Line, callee: Callee, track: TrackId, identities: &Identities) {
+    /// A callee that is no function of a name, as it is called: `==> SysTick (irq 15)`.
+    fn callee(&self, callee: Callee, track: TrackId, identities: &Identities) -> String {
+        let mut text = String::new();
         match callee {
-            Callee::Function(id) => {
-                line.push(&self.written(id, identities).call);
-            }
             Callee::Interrupt(id) => {
                 let irq = identities.irq(id);
                 let name = self.actor_name(track);
                 let number = format!("irq {irq}");
-                line.push("==> ").paint(self.palette.actor, name);
+                text.push_str("==> ");
+                paint(&mut text, self.palette.actor, name);
                 if *name != number {
-                    line.push(&format!(" ({number})"));
+                    text.push_str(&format!(" ({number})"));
                 }
-                line.push(OPENING);
             }
-            Callee::Unknown => {
-                let function = self.palette.function;
-                line.paint(function, UNKNOWN).push("()").push(OPENING);
+            Callee::Unknown | Callee::Function(_) => {
+                paint(&mut text, self.palette.function, UNKNOWN);
+                text.push_str("()");
             }
         }
+        text
     }
 
+    fn actor_name(&self, track: TrackId) -> &str {
+        self.page.actors.get(track).map_or("", |actor| &actor.name)
+    }
+}
+
+impl Page {
+    /// Begins a line of a stream with what stands in front of calls: gives the text that it goes on in, where in that it
+    /// begins, and where its column for a duration is.
+    #[inline]
+    fn line(&mut self, stream: StreamId, place: Place) -> (&mut Vec<u8>, usize, Range<usize>) {
+        let text = self.lines.begin(stream);
+        let begin = text.len();
+        let stream_cpu = match (self.cpus, place.cpu) {
+            (true, None) => self.actors.stream_cpu(stream),
+            _ => None,
+        };
+        let blank;
+        let front = match place.track.and_then(|track| self.actors.get_mut(track)) {
+            Some(actor) => {
+                let cpu = place.cpu.or(actor.cpu()).or(stream_cpu);
+                actor.front(&self.times, place.time, self.cpus.then_some(cpu))
+            }
+            None => {
+                let cpu = self.cpus.then_some(place.cpu.or(stream_cpu));
+                let nobody = " ".repeat(self.actors.width());
+                blank = Front::new(&self.times, place.time, cpu, &nobody);
+                &blank
+            }
+        };
+        front.push(place.indent, text);
+        let column = begin + front.column();
+        (text, begin, column..column + BLANK.len())
+    }
+
+    /// Ends the line that was begun.
+    fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        self.lines.end();
+        self.lines.write_some(out)
+    }
+}
+
+impl Functions<'_> {
     /// How the name of a function is written.
     #[inline]
     fn written(&mut self, id: FunctionId, identities: &Identities) -> &Written {
         let index = id.0 as usize;
-        if self.functions.len() <= index {
-            self.functions.resize_with(index + 1, || None);
+        if !matches!(self.written.get(index), Some(Some(_))) {
+            self.write(id, identities);
         }
-        let Palette { function, dim, .. } = self.palette;
-        self.functions[index].get_or_insert_with(|| {
-            let name = self.names.function(identities, id);
-            let (mut call, mut end) = (String::new(), "} ".to_owned());
-            paint(&mut call, function, &name);
-            // A demangled C++ name has its parameters already.
-            if !name.ends_with(')') {
-                call.push_str("()");
-            }
-            call.push_str(OPENING);
-            paint(&mut end, dim, &format!("/* {name} */"));
-            Written { call, end }
-        })
+        self.written[index].get_or_insert_default()
     }
 
-    fn actor_name(&self, track: TrackId) -> &str {
-        self.actors.get(track).map_or("", |actor| &actor.name)
-    }
-
-    fn function_name(&self, callee: Callee, identities: &Identities) -> Rc<str> {
-        match callee {
-            Callee::Function(id) => self.names.function(identities, id),
-            _ => UNKNOWN.into(),
+    #[cold]
+    fn write(&mut self, id: FunctionId, identities: &Identities) {
+        let name = self.names.function(identities, id);
+        let (mut call, mut end) = (String::new(), "} ".to_owned());
+        paint(&mut call, self.palette.function, &name);
+        // A demangled C++ name has its parameters already.
+        if !name.ends_with(')') {
+            call.push_str("()");
         }
+        paint(&mut end, self.palette.dim, &format!("/* {name} */"));
+        let index = id.0 as usize;
+        if self.written.len() <= index {
+            self.written.resize_with(index + 1, || None);
+        }
+        self.written[index] = Some(Written { call, end });
     }
 }
 

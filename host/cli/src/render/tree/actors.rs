@@ -3,12 +3,14 @@
 
 use anstyle::Style;
 use kymo_analysis::calls::{TrackId, TrackInfo, TrackKind};
-use kymo_event::{Cpu, Identities, StreamId, TraceInfo};
+use kymo_event::{Cpu, Identities, StreamId, Time, TraceInfo};
 
+use super::front::Front;
 use super::line::{BLANK, GAP};
 use crate::render::duration::push_padded;
 use crate::render::palette::paint;
 use crate::render::threads::{ThreadNames, cell};
+use crate::render::times::Times;
 
 /// The column of actors is as wide as its longest name, within these limits.
 const WIDTHS: std::ops::RangeInclusive<usize> = 6..=20;
@@ -24,8 +26,8 @@ pub struct Actor {
     pub name: String,
     /// The name cut or filled up to the width of the column, as it is written.
     cell: String,
-    /// The columns of its lines, and for which processor they are.
-    columns: Option<(Option<Option<Cpu>>, String)>,
+    /// What its lines begin with.
+    front: Front,
     cpu: Option<Cpu>,
     /// Where it acted last.
     stream: StreamId,
@@ -34,13 +36,18 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// The columns of a line of it, put together once for all lines on a processor; see [`columns`].
+    /// What a line of it begins with. `cpu`: that of the line, if there is a column for it.
     #[inline]
-    pub fn columns(&mut self, cpu: Option<Option<Cpu>>) -> &str {
-        if self.columns.as_ref().is_none_or(|(of, _)| *of != cpu) {
-            self.columns = Some((cpu, columns(cpu, &self.cell)));
+    pub fn front(&mut self, times: &Times, time: Time, cpu: Option<Option<Cpu>>) -> &Front {
+        if !self.front.move_to(time, cpu) {
+            self.front = Front::new(times, time, cpu, &self.cell);
         }
-        self.columns.as_ref().map_or("", |(_, columns)| columns)
+        &self.front
+    }
+
+    /// The processor that it belongs to, if it belongs to one.
+    pub const fn cpu(&self) -> Option<Cpu> {
+        self.cpu
     }
 }
 
@@ -126,7 +133,7 @@ impl Actors {
             Some(actor) => {
                 actor.name = name;
                 actor.cell = cell;
-                actor.columns = None;
+                actor.front = Front::default();
             }
             unknown => {
                 *unknown = Some(Actor {
@@ -134,7 +141,7 @@ impl Actors {
                     base: 0,
                     name,
                     cell,
-                    columns: None,
+                    front: Front::default(),
                     cpu: info.cpu,
                     stream: info.stream,
                     interrupts: None,
@@ -153,23 +160,18 @@ impl Actors {
         self.by_track.get_mut(track.0 as usize)?.as_mut()
     }
 
-    /// The processor of a track, or that of the stream that it acts in.
-    pub fn cpu(&self, track: TrackId, stream: StreamId) -> Option<Cpu> {
-        let of_track = self.get(track).and_then(|actor| actor.cpu);
-        of_track.or_else(|| self.stream_cpu(stream))
-    }
-
     /// The processor that a stream belongs to, if it belongs to one.
     pub fn stream_cpu(&self, stream: StreamId) -> Option<Cpu> {
         *self.stream_cpus.get(stream.0 as usize)?
     }
 
     /// A track does something in a stream.
-    pub fn came_up(&mut self, stream: StreamId, track: TrackId) {
+    #[inline]
+    pub fn came_up(&mut self, stream: StreamId, track: TrackId) -> Option<&mut Actor> {
         replace(&mut self.acting, stream, track);
-        if let Some(actor) = self.get_mut(track) {
-            actor.stream = stream;
-        }
+        let actor = self.get_mut(track)?;
+        actor.stream = stream;
+        Some(actor)
     }
 
     /// The stream in which a track acted last.

@@ -6,6 +6,11 @@ use std::fmt::Write;
 use kymo_analysis::calls::{End, How, Repair};
 use kymo_event::{Event, EventKind, push_fields};
 
+/// Whether there is anything remarkable about a call.
+pub fn is_remarkable(end: &End) -> bool {
+    end.how != How::Returned || end.clipped
+}
+
 /// What is remarkable about a call: how it ended, and that a bound of the window clips it.
 pub fn remark(end: &End) -> Option<Cow<'static, str>> {
     let how = match end.how {

@@ -119,7 +119,8 @@ impl Processes {
             0 => latest.any(is_it),
             _ => latest.find(|it| it.holds(file.start)).is_some_and(is_it),
         };
-        if object == Object::Known && file.is_program() {
+        let is_named = space.text_base.is_some() && !space.name.is_empty();
+        if object == Object::Known && !is_named && file.is_program() {
             space.text_base = space.text_base.or(Some(file.start));
             if space.name.is_empty() {
                 space.name = file.path.to_string();
