@@ -142,6 +142,7 @@ pub fn receiver(data: &[u8]) {
 /// The bytes of a link: every one comes out once, however they are cut up.
 pub fn splitter(data: &[u8]) {
     kymo_link::fuzz_splitter(data);
+    kymo_link::gdb::fuzz(data);
 }
 
 /// The bytes of a line to a target of Zephyr's: text and dumps, every byte once.

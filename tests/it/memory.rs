@@ -156,8 +156,10 @@ fn a_board_that_was_stopped_is_read_from_its_memory() {
     let elf = firmware::build(Hooks::Kymo, &BareRust::find().unwrap()).unwrap();
     let folder = folder("board");
     let mut monitor = Monitor::new();
-    let options = monitor.options();
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let [monitor_option, place] = monitor.options();
+    let debug_port = port::free().unwrap();
+    let debug_place = format!("tcp:127.0.0.1:{debug_port}");
+    let options = [&*monitor_option, &place, "-gdb", &debug_place];
     let qemu = Qemu::boot_with(&elf, &folder, &options).unwrap();
     let ask = |verb: &str| {
         let mut command = Command::new(&kymo);
@@ -182,6 +184,14 @@ fn a_board_that_was_stopped_is_read_from_its_memory() {
     monitor.command(&json!({"execute": "stop"}));
     let ram = folder.join("ram.bin");
     monitor.save(0x2000_0000, 4 << 20, &ram);
+    // By way of the debug server it is the same memory; once more into a file, and then it runs on.
+    let server = format!("gdb:127.0.0.1:{debug_port}");
+    let mut halted = look(&kymo, "show", &elf, Path::new(&server));
+    let halted = lines(halted.arg("--stay-halted"));
+    let core = folder.join("crash.core");
+    let mut record = Command::new(&kymo);
+    record.args(["record", &server, "--elf"]).arg(&elf);
+    run::run(record.arg("--output").arg(&core)).unwrap();
     monitor.command(&json!({"execute": "cont"}));
     let later = folder.join("later.kymo");
     run::run(ask("trace").arg("--output").arg(&later)).unwrap();
@@ -195,6 +205,12 @@ fn a_board_that_was_stopped_is_read_from_its_memory() {
     let sent = lines(&mut look(&kymo, "show", &elf, &later));
     let found = same(&memory, &sent, 0);
     assert!(found > 10_000, "{found} events");
+    let core = lines(&mut look(&kymo, "show", &elf, &core));
+    assert!(
+        events(&halted, 0) == events(&memory, 0),
+        "by a debug server"
+    );
+    assert!(events(&core, 0) == events(&memory, 0), "in a core dump");
 
     // Kept as a trace, other tools read it.
     let kept = folder.join("kept");

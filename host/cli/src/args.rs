@@ -221,6 +221,16 @@ impl InputArgs {
 }
 
 impl InputArgs {
+    /// The same of an input that is somewhere else.
+    pub fn elsewhere(&self, input: PathBuf) -> Self {
+        Self {
+            input: Some(input),
+            target: None,
+            serial: None,
+            ..self.clone()
+        }
+    }
+
     /// Where the input is: a path, or the address of a target however it was named.
     pub fn path(&self) -> &Path {
         let named = [&self.input, &self.target, &self.serial];
@@ -232,6 +242,12 @@ impl InputArgs {
 /// The address of a target, as a path that means nothing else.
 fn target_path(text: &str) -> Result<PathBuf, AddressError> {
     Ok(match text.parse()? {
+        // What other modules know by its beginning is no port.
+        Address::Serial { path, .. }
+            if crate::gdb::is_address(&path) || crate::rtems::is_address(&path) =>
+        {
+            path
+        }
         Address::Serial { path, .. } => {
             let mut name = OsString::from("serial:");
             name.push(path);
@@ -285,6 +301,10 @@ pub struct MemoryArgs {
     /// More of the target's memory, where what the recorder has is not in one piece. Repeatable.
     #[arg(long, value_name = "FILE@ADDRESS", value_parser = placed)]
     pub memory: Vec<(PathBuf, u64)>,
+
+    /// Leave a target halted whose memory was read from gdb:HOST:PORT.
+    #[arg(long)]
+    pub stay_halted: bool,
 }
 
 /// An address: hexadecimal behind `0x`, else decimal.

@@ -18,13 +18,14 @@ use std::sync::Arc;
 use kymo_event::{Batch, Time, TraceInfo, Wanted};
 use kymo_read::kymo::{self, MemoryDump};
 use kymo_read::{OpenError, OpenOptions, ReadError, Source};
-use kymo_symbols::{Program, Symbols};
+use kymo_symbols::Symbols;
 use kymo_zephyr_instrumentation::Kind;
 
 use crate::args::{InputArgs, MemoryArgs, SymbolArgs};
 use crate::commands::profile::is_kept_table;
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::gdb;
 use crate::hardware::open_options;
 use crate::mapping;
 use crate::recording::{self, Captured};
@@ -36,9 +37,6 @@ use crate::target::{Either, Fetched, LiveZephyr, TargetArgs, address_in, incompl
 /// The format of Kymo's own recordings, whose exits need not name their functions. Those of others,
 /// whatever program they are of, tell all that they tell themselves.
 pub const FORMAT: &str = "kymo";
-
-/// The section of a program that says how to read what it left in memory.
-const NOTE: &str = ".note.kymo";
 
 /// Events that are to be shown, wherever they come from.
 pub trait Events {
@@ -423,6 +421,11 @@ pub fn open(
     context: &Context,
 ) -> Result<Box<dyn Source>, Refused> {
     let (path, memory) = (input.path(), &input.memory);
+    if gdb::is_address(path) {
+        let fetched = gdb::fetch(path, memory.stay_halted, symbols, context)?;
+        let input = input.elsewhere(fetched.path.clone());
+        return open(&input, symbols, wanted, context);
+    }
     if is_kept_table(path) {
         let name = path.display();
         let report = Report::new(format_args!("{name} is a profile table, not a trace"));
@@ -483,21 +486,8 @@ pub fn open_memory(
     symbols: &SymbolArgs,
     context: &Context,
 ) -> Result<MemoryDump, Report> {
-    let Some((first, others)) = symbols.elf.split_first() else {
-        return Err(
-            Report::new("a dump of a target's memory can't be read alone")
-                .help("give the program's ELF file with --elf"),
-        );
-    };
-    let program = |path| Program::open(path).map_err(|error| Report::caused_by(&error));
-    // A boot loader's may be among them.
-    let mut found = program(first)?;
-    for other in others {
-        if found.section(NOTE).is_none() {
-            found = program(other)?;
-        }
-    }
-    let dump = MemoryDump::open(path, &found, memory.memory_address, &memory.memory);
+    let program = gdb::program(symbols)?;
+    let dump = MemoryDump::open(path, &program, memory.memory_address, &memory.memory);
     let dump = dump.map_err(|error| {
         let report = refused(&error);
         match error {

@@ -18,6 +18,7 @@ mod diagnostic;
 mod event_filter;
 mod filter;
 mod follow;
+mod gdb;
 mod hardware;
 mod input;
 mod interrupt;

@@ -22,6 +22,7 @@
 mod address;
 mod dump;
 mod error;
+pub mod gdb;
 mod reply;
 mod splitter;
 mod stream;

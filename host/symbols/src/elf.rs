@@ -110,6 +110,11 @@ pub(crate) fn is_in_memory<'d>(section: &impl ObjectSection<'d>) -> bool {
     flags(section).alloc
 }
 
+/// Whether the program may write a section.
+pub(crate) fn is_writable<'d>(section: &impl ObjectSection<'d>) -> bool {
+    flags(section).write
+}
+
 /// Whether a section is code.
 pub(crate) fn is_code<'d>(section: &impl ObjectSection<'d>) -> bool {
     flags(section).code

@@ -12,6 +12,7 @@
 //! names the function does not depend on their order in the file: see [`Function`].
 #![forbid(unsafe_code)]
 
+mod dump;
 mod elf;
 mod error;
 mod file;
@@ -26,10 +27,11 @@ mod symbols;
 mod table;
 mod text;
 
+pub use dump::{TooLarge, core_dump, core_memory};
 pub use error::{ElfError, Error, TextError};
 pub use file::{LARGEST_FILE, read_file};
 pub use jumps::UnmarkedJumps;
 pub use lines::{DebugInfo, Frame, Location, Row};
 pub use name::{demangle, spellings};
-pub use program::{Loaded, Program, core_memory};
+pub use program::{Loaded, Program};
 pub use symbols::{Function, Symbols};

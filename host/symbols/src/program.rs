@@ -6,12 +6,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use object::{
-    Endianness, File, Object, ObjectKind, ObjectSection, ObjectSegment, ObjectSymbol, Section,
-    Symbol, SymbolKind,
-};
+use object::{Endianness, File, Object, ObjectSection, ObjectSymbol, Section, Symbol, SymbolKind};
 
-use crate::elf::{MAGIC, is_in_memory};
+use crate::elf::{MAGIC, is_in_memory, is_writable};
 use crate::error::{ElfError, Error};
 
 /// A linked program, for bare metal: its addresses are those at which it runs.
@@ -25,6 +22,8 @@ pub struct Program {
     sections: HashMap<Box<str>, Range<usize>>,
     /// What is loaded from the file, and whereto.
     loaded: Vec<Loaded>,
+    /// The memory that it may write.
+    writable: Vec<Range<u64>>,
 }
 
 /// Bytes of a file that stand in memory.
@@ -90,8 +89,14 @@ impl Program {
                 })
             })
             .collect();
+        let writable = file
+            .sections()
+            .filter(|section| is_in_memory(section) && is_writable(section))
+            .map(|section| section.address()..section.address().saturating_add(section.size()));
+        let writable = joined(writable.collect());
         Ok(Self {
             big_endian,
+            writable,
             variables,
             sections,
             loaded,
@@ -102,6 +107,16 @@ impl Program {
     /// Whether its numbers begin with their most significant byte.
     pub const fn is_big_endian(&self) -> bool {
         self.big_endian
+    }
+
+    /// The memory that it may write, as far as sections name it: in order, and what lies close together in one.
+    pub fn writable(&self) -> &[Range<u64>] {
+        &self.writable
+    }
+
+    /// The whole file.
+    pub(crate) fn file(&self) -> &[u8] {
+        &self.data
     }
 
     /// The content of a section; `None` if there is none of that name, or it has no content.
@@ -125,30 +140,24 @@ impl Program {
     }
 }
 
-/// The memory in a core dump (an ELF file of that kind): where it was, and where in the file it
-/// stands. `None` if it is no core dump.
-///
-/// # Errors
-/// When it is an ELF file, and damaged.
-pub fn core_memory(data: &[u8]) -> Result<Option<Vec<Loaded>>, ElfError> {
-    if !data.starts_with(&MAGIC) {
-        return Ok(None);
+/// Ranges in order, without those that are empty, and joined where less than this lies between.
+fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    const CLOSE: u64 = 64;
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end.saturating_add(CLOSE) => {
+                last.end = last.end.max(range.end);
+            }
+            _ => joined.push(range),
+        }
     }
-    let file = parse(data)?;
-    if file.kind() != ObjectKind::Core {
-        return Ok(None);
-    }
-    let segments = file.segments().filter_map(|segment| {
-        let (offset, size) = segment.file_range();
-        Some(Loaded {
-            address: segment.address(),
-            file: range(data, offset, size).filter(|range| !range.is_empty())?,
-        })
-    });
-    Ok(Some(segments.collect()))
+    joined
 }
 
-fn parse(data: &[u8]) -> Result<File<'_>, ElfError> {
+pub(crate) fn parse(data: &[u8]) -> Result<File<'_>, ElfError> {
     File::parse(data).map_err(|error| ElfError::Damaged {
         bytes: data.len(),
         message: error.to_string(),
@@ -156,7 +165,7 @@ fn parse(data: &[u8]) -> Result<File<'_>, ElfError> {
 }
 
 /// A range of a file, as far as it is there.
-fn range(data: &[u8], offset: u64, size: u64) -> Option<Range<usize>> {
+pub(crate) fn range(data: &[u8], offset: u64, size: u64) -> Option<Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(usize::try_from(size).ok()?)?;
     (start <= data.len()).then(|| start..end.min(data.len()))

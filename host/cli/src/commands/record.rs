@@ -17,6 +17,7 @@ use self::ftrace::FtraceArgs;
 use crate::args::{Format, FormatArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::gdb;
 use crate::live_stream::{self, Ended, Go, Sink, StreamArgs};
 use crate::recording;
 use crate::render::count::counted;
@@ -34,12 +35,14 @@ EXAMPLES
   kymo show --follow trace --elf firmware.elf             in another window: see it come
   kymo record systemview:localhost:19111 -o it.SVDat      what a target with SystemView's recorder sends
   kymo record rtems:board:1234 -o capture.bin --limit 10M what RTEMS's record server sends, as it came
+  kymo record gdb:localhost:3333 -o crash.core --elf fw.elf
+                                                          what a target that crashed has in memory
   kymo record --ftrace --threshold 100us -- make          what a command has Linux do for long
   kymo record --ftrace --event 'sched:*' -o sched.dat     who runs on this Linux, until ctrl-C
   kymo record /dev/ttyUSB1 -o trace --protocol zephyr-tracing --metadata metadata
                                                           what Zephyr's tracing sends")]
 pub struct Args {
-    /// The directory of the recording; of SystemView, RTEMS and ftrace, the file. A trace that is there is
+    /// The directory of the recording; of SystemView, RTEMS, ftrace and of memory, the file. A trace that is there is
     /// replaced. [default with --ftrace: trace.dat]
     #[arg(short, long, value_name = "DIR", required_unless_present = "ftrace")]
     output: Option<PathBuf>,
@@ -60,6 +63,10 @@ pub struct Args {
     /// [default: that in $ZEPHYR_BASE].
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
+
+    /// Leave a target halted whose memory was read from gdb:HOST:PORT.
+    #[arg(long)]
+    stay_halted: bool,
 
     #[command(flatten)]
     stream: StreamArgs,
@@ -106,6 +113,15 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         .filter(|path| crate::rtems::is_address(path))
     {
         return rtems::record(args, &path, context);
+    }
+    if let Some(path) = args.target.path().filter(|path| gdb::is_address(path)) {
+        return gdb::record(
+            &path,
+            args.stay_halted,
+            &args.symbols,
+            args.output(),
+            context,
+        );
     }
     let target = args.target.args();
     if target.protocol() == Protocol::ZephyrTracing {

@@ -27,6 +27,7 @@ use crate::commands::show::{self, ViewArgs};
 use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
 use crate::filter::CallChoice;
+use crate::gdb;
 use crate::input::{Trace, open_memory, refused};
 use crate::output::{Inputs, OutputDirectory, OutputFile, protect};
 use crate::recording;
@@ -368,6 +369,11 @@ fn saved(
         protect(&Inputs::at(path, &args.memory, &args.symbols), to)?;
     }
     if let Output::Directory(_) | Output::Raw(_) = output {
+        if gdb::is_address(path) {
+            let fetched = gdb::fetch(path, args.memory.stay_halted, &args.symbols, context)?;
+            let memory = open_memory(&fetched.path, &args.memory, &args.symbols, context)?;
+            return keep(&memory.dump(), output, args, context);
+        }
         return match kymo_read::saved(path) {
             Ok(Saved::Zephyr(bytes)) => zephyr::saved(args, path, bytes, output, context),
             Ok(Saved::Raw(file)) => keep(&file.dump(), output, args, context),

@@ -2,6 +2,7 @@
 
 mod conversation;
 mod endless_targets;
+mod gdb;
 mod serial;
 mod streaming;
 mod systemview;

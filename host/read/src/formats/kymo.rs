@@ -46,7 +46,7 @@ pub use clock_checks::{add_host_check, clock_checks, host_check_packet};
 pub(crate) use describe::is_native;
 pub(crate) use images::MovedImages;
 pub use live::Live;
-pub use memory::MemoryDump;
+pub use memory::{MemoryDump, recorded_memory};
 pub use packets::{Damaged, Fault, Packet, Piece, Pieces};
 pub use raw::RawFile;
 pub(crate) use raw::{PREFIX_BYTES, is_raw};

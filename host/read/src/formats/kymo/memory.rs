@@ -16,6 +16,7 @@
 //! those of hooks that were refused since it was begun: they are counted elsewhere.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use kymo_symbols::Program;
@@ -134,6 +135,21 @@ impl MemoryDump {
         open_packets(&self.identity, bytes, 0, &[], options)
             .map_err(|why| why.of_identity(self.path))
     }
+}
+
+/// Where in memory the recording of a program is, as far as its ELF file tells: the packets, and the names. What the
+/// recorder itself keeps are variables of the program, and so are rings of items. Nothing if it has no recorder.
+pub fn recorded_memory(program: &Program) -> Vec<Range<u64>> {
+    let Ok(recorder) = Recorder::of(program) else {
+        return Vec::new();
+    };
+    let names =
+        recorder.metadata..(recorder.metadata).saturating_add(recorder.metadata_bytes.into());
+    let packets = recorder.buffer..recorder.packet_at(recorder.cpus - 1, 0);
+    let end = packets.end.saturating_add(recorder.buffer_bytes.into());
+    let mut ranges = vec![packets.start..end, names];
+    ranges.retain(|range| range.start != 0 && !range.is_empty());
+    ranges
 }
 
 /// What the ELF file says of the recorder.

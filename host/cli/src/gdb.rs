@@ -1,0 +1,241 @@
+//! Targets behind a debug server of GDB's: `gdb:HOST:PORT`, of which the memory is read.
+//!
+//! What a debugger saves of a target's memory is an input already, a core dump ([`kymo_symbols::core_dump`]). So the
+//! memory that the program may write is fetched into one, and all the rest is as with any core dump.
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use indicatif::HumanBytes;
+use kymo_link::Address;
+use kymo_link::gdb::{Debugger, GdbError};
+use kymo_read::kymo;
+use kymo_symbols::{Program, core_dump};
+
+use crate::args::SymbolArgs;
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::interrupt::{self, Interruptible};
+use crate::render::count::counted;
+use crate::target::patience;
+
+/// The section of a program that says how to read what it left in memory.
+const NOTE: &str = ".note.kymo";
+
+/// What begins the address of a debug server.
+const PREFIX: &str = "gdb:";
+
+/// How long a connection, and an answer, may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// More memory than any target has that a host reads through a debug port.
+const MOST: u64 = 1 << 30;
+
+/// So much at once, between two looks at ctrl-C.
+const PIECE: u64 = 64 << 10;
+
+/// Whether a path is the address of a debug server.
+pub fn is_address(path: &Path) -> bool {
+    path.to_str().is_some_and(|name| name.starts_with(PREFIX))
+}
+
+/// A core dump of a target, in a file of its own for as long as this is there.
+#[derive(Debug)]
+pub struct Fetched {
+    folder: PathBuf,
+    /// The file.
+    pub path: PathBuf,
+}
+
+impl Drop for Fetched {
+    fn drop(&mut self) {
+        interrupt::remove_now(&self.folder);
+    }
+}
+
+/// Fetches the memory of the target at an address into a temporary core dump, named like the address.
+///
+/// # Errors
+/// When there is no ELF file, no server answers, or the file can't be written.
+pub fn fetch(
+    address: &Path,
+    stay_halted: bool,
+    symbols: &SymbolArgs,
+    context: &Context,
+) -> Result<Fetched, Report> {
+    let dump = dump(address, stay_halted, symbols, context)?;
+    let unwritten = |error: io::Error| {
+        Report::caused("cannot keep what was read of the target", &error)
+            .help("is there room where temporary files are (TMPDIR)?")
+    };
+    let folder = std::env::temp_dir().join(format!("kymo-{}-gdb", std::process::id()));
+    let create = || fs::create_dir(&folder).map(|()| (folder.clone(), ()));
+    let (folder, ()) = interrupt::create_temporary(create).map_err(unwritten)?;
+    let path = folder.join(address);
+    let fetched = Fetched { folder, path };
+    fs::write(&fetched.path, dump).map_err(unwritten)?;
+    Ok(fetched)
+}
+
+/// `kymo record gdb:HOST:PORT`: fetches the memory into a core dump that is kept.
+///
+/// # Errors
+/// As for [`fetch`].
+pub fn record(
+    address: &Path,
+    stay_halted: bool,
+    symbols: &SymbolArgs,
+    output: &Path,
+    context: &Context,
+) -> Result<ExitCode, Report> {
+    let dump = dump(address, stay_halted, symbols, context)?;
+    let name = output.display();
+    fs::write(output, &dump).map_err(|error| {
+        Report::caused(output.display(), &error).help("may you write it, and is there room?")
+    })?;
+    context.note(format_args!(
+        "{name}: a core dump of {}; with --elf every subcommand reads it",
+        counted(dump.len() as u64, "byte")
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The core dump of the target at an address.
+fn dump(
+    address: &Path,
+    stay_halted: bool,
+    symbols: &SymbolArgs,
+    context: &Context,
+) -> Result<Vec<u8>, Report> {
+    let name = address.display();
+    let program = program(symbols)?;
+    let ranges = ranges(&program);
+    let size: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    if size == 0 || size > MOST {
+        return Err(Report::new(format_args!(
+            "{name}: the program may write {size} bytes of memory, expected 1 to {MOST}"
+        ))
+        .help("is it the ELF file of this very program?"));
+    }
+    let (host, port) = host_and_port(address)?;
+    let cancel = Interruptible::new()?;
+    let started = Instant::now();
+    let explain = |error: GdbError| explain(&error);
+    let mut debugger = Debugger::connect(&host, port, TIMEOUT * patience()?).map_err(explain)?;
+    let mut parts = Vec::new();
+    for range in ranges {
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < range.end - range.start {
+            if cancel.flag().is_cancelled() {
+                // A target that was halted for this runs on.
+                let _ = debugger.detach();
+                return Err(Report::new("broken off"));
+            }
+            let at = range.start + bytes.len() as u64;
+            let wanted = PIECE.min(range.end - at) as usize;
+            let read = debugger.read(at, wanted).map_err(explain)?;
+            let all = read.len() == wanted;
+            bytes.extend(read);
+            if !all {
+                let end = range.start + bytes.len() as u64;
+                context.warn(format_args!(
+                    "{name}: the debug server gives no memory at {end:#x}: {} left out",
+                    counted(range.end - end, "byte")
+                ));
+                break;
+            }
+        }
+        if !bytes.is_empty() {
+            parts.push((range.start, bytes));
+        }
+    }
+    let read: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
+    let now = if stay_halted {
+        drop(debugger);
+        "stays halted"
+    } else {
+        debugger.detach().map_err(explain)?;
+        "runs on"
+    };
+    context.note(format_args!(
+        "{name}: {} of memory read in {:.1} s; debug servers halt a target meanwhile; it {now}",
+        HumanBytes(read as u64),
+        started.elapsed().as_secs_f64(),
+    ));
+    core_dump(&program, &parts).map_err(|error| Report::caused(name, &error))
+}
+
+/// The memory that is read: what the program may write, and where its recording is.
+fn ranges(program: &Program) -> Vec<Range<u64>> {
+    let mut ranges = program.writable().to_vec();
+    let within = |ranges: &[Range<u64>], range: &Range<u64>| {
+        let mut all = ranges.iter();
+        all.any(|other| other.start <= range.start && range.end <= other.end)
+    };
+    for range in kymo::recorded_memory(program) {
+        if !within(&ranges, &range) {
+            ranges.push(range);
+        }
+    }
+    ranges
+}
+
+/// The program among the ELF files: the one that has a recorder, where there is more than one.
+///
+/// # Errors
+/// When none is given, or it can't be read.
+pub fn program(symbols: &SymbolArgs) -> Result<Program, Report> {
+    let Some((first, others)) = symbols.elf.split_first() else {
+        return Err(
+            Report::new("a dump of a target's memory can't be read alone")
+                .help("give the program's ELF file with --elf"),
+        );
+    };
+    let program = |path| Program::open(path).map_err(|error| Report::caused_by(&error));
+    // A boot loader's may be among them.
+    let mut found = program(first)?;
+    for other in others {
+        if found.section(NOTE).is_none() {
+            found = program(other)?;
+        }
+    }
+    Ok(found)
+}
+
+fn host_and_port(address: &Path) -> Result<(String, u16), Report> {
+    let name = address.to_str().unwrap_or("");
+    let rest = name.strip_prefix(PREFIX).unwrap_or(name);
+    // `gdb::1234`, as GDB itself has it, is this machine.
+    let rest = match rest.strip_prefix(':') {
+        Some(port) => format!("localhost:{port}"),
+        None => rest.to_owned(),
+    };
+    match format!("tcp:{rest}").parse() {
+        Ok(Address::Tcp { host, port }) => Ok((host, port)),
+        Ok(Address::Serial { .. }) => Err(Report::new(format_args!("{name} is no debug server"))),
+        Err(error) => Err(
+            Report::new(format_args!("`{name}`: {}", error.problem)).help(
+                "a debug server is gdb:HOST:PORT, as in gdb:localhost:3333; a file of such a name is ./NAME",
+            ),
+        ),
+    }
+}
+
+/// What to do about it.
+fn explain(error: &GdbError) -> Report {
+    let help = match error {
+        GdbError::Link(_) => {
+            "is the debug server started? QEMU's listens at port 1234 (-s), OpenOCD's and pyOCD's at 3333, J-Link's at 2331"
+        }
+        GdbError::NoTarget { .. } => "attach the server to the target first",
+        GdbError::Lost(_) => "most debug servers serve one client: is GDB connected to it?",
+        _ => {
+            "does a debug server of GDB's listen at this port, and is no other client connected to it?"
+        }
+    };
+    Report::caused_by(error).help(help)
+}
