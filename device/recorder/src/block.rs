@@ -9,9 +9,6 @@
 //! stays unfinished for good (also if what stood behind it has been taken back that came just while it was
 //! reserved).
 //!
-//! It is done in steps, as any event is ([`crate::encode`]), of which each is short: the packet is
-//! pinned, the record stored, how to take it back noted.
-//!
 //! What is being filled must not be overwritten. So a packet with a reserved record in it keeps its
 //! place: if the ring comes round to it, events are discarded (and counted) until the record is
 //! committed; in mode *stream* the reader does not get the packet before. Who reserves should not be
@@ -142,55 +139,27 @@ impl<T: Target> Stream<T> {
             bits: OTHER_BITS,
             depth: Depth::Stays,
         };
-        let first = Seen::now(cursor);
-        let (packet, upper) = (self.buffer().begun(), self.upper());
-        let Some(mut pin) = driver.apart(|| self.buffer().pin()) else {
-            driver.apart(|| self.add_discarded(1));
-            return Ok(null_mut());
-        };
-        let mut pinned = packet;
+        let (packet, upper, first) = (self.buffer().begun(), self.upper(), Seen::now(cursor));
         let mut tries = Tries::default();
         while !tries.are_over::<D>() {
-            let seen = Seen::now(cursor);
-            if pinned != self.buffer().begun() {
-                pinned = self.buffer().begun();
-                driver.apart(|| {
-                    if let Some(newer) = self.buffer().pin() {
-                        self.buffer().give_back(pin);
-                        pin = newer;
-                    }
-                });
-            }
-            let block = Block::new::<T>(seen.at(), length);
+            let mut data = null_mut();
             let done = driver.attempt(|now| {
                 // SAFETY: the cursor is ours, and the driver keeps others away.
-                seen.holds(cursor) && unsafe { Self::put_block(cursor, now, &block) }
+                let put = unsafe { self.put_block(cursor, now, length, (packet, upper, first)) };
+                data = put.unwrap_or(data);
+                put.is_some()
             });
             if done {
-                // A packet that was begun for it stays; a `time` record does not, unless more than the lower
-                // half of the time before it would have to be known.
-                let near = T::LAYOUT.word == WordSize::Bits64
-                    || upper == self.upper() && seen.last() <= cursor.last.get();
-                let timed = near
-                    && seen.at() == first.at().wrapping_add(8)
-                    && packet == self.buffer().begun()
-                    && Self::is_time(first.at());
-                let before = if timed { first } else { seen };
-                driver.apart(|| self.note_block(cursor, block.end, before));
-                return Ok(block.head.wrapping_add(1).cast());
+                return Ok(data);
             }
-            let found = driver.room(need);
-            if found != Found::Again {
-                driver.apart(|| self.buffer().give_back(pin));
-                return match found {
-                    Found::Full => Ok(null_mut()),
-                    _ => Err(Shut),
-                };
+            match driver.room(need) {
+                Found::Again => {}
+                Found::Full => return Ok(null_mut()),
+                Found::Shut => return Err(Shut),
             }
         }
         driver.apart(|| {
             driver.doubt();
-            self.buffer().give_back(pin);
             self.add_discarded(1);
         });
         Ok(null_mut())
@@ -202,18 +171,30 @@ impl<T: Target> Stream<T> {
         Form::of(T::LAYOUT.order, unsafe { at.read() }) == Form::Time
     }
 
-    /// Writes all of an unfinished record but its data; false if there is no room for it, or it is too far
-    /// away.
+    /// Writes all of an unfinished record but its data, pins its packet, and notes how it is taken back. `None` if there
+    /// is no room for it, or it is too far away; null, which is counted, if too many are being filled. The last argument
+    /// says, of the moment before it was tried first, how many packets there were, the upper half of the time, and where
+    /// the stream ended.
     ///
     /// # Safety
-    /// Below the cursor's limit there is memory that nobody else writes, and the block was made for the place
-    /// where it ends.
-    unsafe fn put_block(cursor: &Cursor, now: usize, block: &Block) -> bool {
-        let order = T::LAYOUT.order;
-        let limit = cursor.limit();
-        let far = distance::<T>(now, cursor.last.get()) >> OTHER_BITS != 0;
+    /// Below the cursor's limit there is memory that nobody else writes.
+    #[inline(always)]
+    unsafe fn put_block(
+        &self,
+        cursor: &Cursor,
+        now: usize,
+        length: usize,
+        (packet, upper, first): (u32, u32, Seen),
+    ) -> Option<*mut u8> {
+        let (order, limit, seen) = (T::LAYOUT.order, cursor.limit(), Seen::now(cursor));
+        let block = Block::new::<T>(seen.at(), length);
+        let far = distance::<T>(now, seen.last()) >> OTHER_BITS != 0;
         if limit == 0 || block.end as usize >= limit + T::LAYOUT.fast_bytes() || far {
-            return false;
+            return None;
+        }
+        if !self.buffer().pin() {
+            self.add_discarded(1);
+            return Some(null_mut());
         }
         // SAFETY: as was seen there is room for all of it.
         unsafe {
@@ -224,25 +205,25 @@ impl<T: Target> Stream<T> {
             put32(block.head.cast(), block.value);
         }
         cursor.commit(block.end, now);
-        true
+        // A packet that was begun for it stays; a `time` record does not, unless more than the lower
+        // half of the time before it would have to be known.
+        let timed = seen.at() == first.at().wrapping_add(8)
+            && packet == self.buffer().begun()
+            && (T::LAYOUT.word == WordSize::Bits64 || upper == self.upper() && seen.last() <= now)
+            && Self::is_time(first.at());
+        let before = if timed { first } else { seen };
+        let Undos { newest, other } = &self.undos;
+        other.set(newest.get());
+        newest.set(Undo {
+            at: before.at(),
+            last: before.last(),
+        });
+        Some(block.head.wrapping_add(1).cast())
     }
 
     /// The upper half of the last time that is known, which is not after the last record's.
     fn upper(&self) -> u32 {
         (self.known_last() >> 32) as u32
-    }
-
-    /// Notes how a record that ends at `end` is taken back, if nothing stands behind it.
-    #[inline(always)]
-    fn note_block(&self, cursor: &Cursor, end: *mut u8, before: Seen) {
-        let Undos { newest, other } = &self.undos;
-        if cursor.at() == end {
-            other.set(newest.get());
-            let (at, last) = (before.at(), before.last());
-            newest.set(Undo { at, last });
-        } else {
-            newest.set(Undo::NONE);
-        }
     }
 
     /// Finishes a reserved record: from now on it is there, with this type (not [`UNFINISHED`]).

@@ -22,9 +22,9 @@ use core::ops::Deref;
 
 use kymo_wire::event::{ByteOrder, PacketHeader, WordSize};
 use kymo_wire::link::{Fault, Mode, SetupError};
-use kymo_wire::packet::PACKET_MAGIC;
 
 use crate::Target;
+use crate::header::Header;
 use crate::memory::Memory;
 use crate::sync::{AtomicU32, Ordering, add, load_acquire, store_release};
 
@@ -43,8 +43,6 @@ use pins::Pins;
 #[cfg_attr(target_pointer_width = "32", repr(C))]
 #[derive(Debug)]
 pub struct Buffer<T> {
-    /// It has not been closed.
-    open: Cell<bool>,
     /// All places have held a packet.
     round: Cell<bool>,
     mode: Cell<Mode>,
@@ -133,7 +131,6 @@ impl<T: Target> Buffer<T> {
             packet_bytes: Cell::new(0),
             start: AtomicU32::new(0),
             next: Cell::new(0),
-            open: Cell::new(false),
             round: Cell::new(false),
             mode: Cell::new(Mode::Overwrite),
             identity: Cell::new(0),
@@ -243,7 +240,6 @@ impl<T: Target> Buffer<T> {
     /// Forgets all packets and counts from the beginning again. No reader is at work.
     #[inline(never)]
     pub fn clear(&self) {
-        self.open.set(false);
         self.start.store(0, Ordering::Relaxed);
         self.next.set(0);
         self.round.set(false);
@@ -303,13 +299,9 @@ impl<T: Target> Buffer<T> {
         self.packet_bytes.get()
     }
 
-    /// Whether a packet has been begun and not closed.
+    /// Whether a packet has been begun and not closed. Anybody may ask.
+    #[inline(always)]
     pub fn is_open(&self) -> bool {
-        self.open.get()
-    }
-
-    /// The same for anybody; it may be another one the next moment.
-    pub fn has_open(&self) -> bool {
         self.begun() != self.closed()
     }
 
@@ -324,32 +316,18 @@ impl<T: Target> Buffer<T> {
         } else {
             self.next.get()
         };
-        let discarded = self.discarded.load(Ordering::Relaxed);
-        let header = Self::HEADER * 8;
-        let identity = self.identity.get() | Self::flags(0, isr_depth);
+        let header = Header {
+            identity: self.identity.get() | Self::flags(0, isr_depth),
+            sequence: begun,
+            discarded: self.discarded.load(Ordering::Relaxed),
+            now,
+            thread,
+        };
         self.memory.written(start);
         let place = self.memory.address(start);
         // SAFETY: a place has room for a header, and places are multiples of 8.
-        unsafe {
-            Memory::<T>::put32(place, 0, PACKET_MAGIC);
-            Memory::<T>::put32(place, 4, identity);
-            Memory::<T>::put32(place, PacketHeader::SEQUENCE_OFFSET, begun);
-            Memory::<T>::put32(place, PacketHeader::DISCARDED_OFFSET, discarded);
-            Memory::<T>::put64(place, PacketHeader::BEGIN_OFFSET, now);
-            Memory::<T>::put64(place, PacketHeader::END_OFFSET, now);
-            Memory::<T>::put32(place, PacketHeader::CONTENT_OFFSET, header);
-            Memory::<T>::put32(place, PacketHeader::CONTENT_OFFSET + 4, header);
-            match T::LAYOUT.word {
-                WordSize::Bits32 => {
-                    Memory::<T>::put32(place, PacketHeader::WORD_OFFSET, thread as u32);
-                }
-                WordSize::Bits64 => {
-                    Memory::<T>::put64(place, PacketHeader::WORD_OFFSET, thread as u64);
-                }
-            }
-        }
+        unsafe { header.begin::<T>(place) };
         self.start.store(start, Ordering::Relaxed);
-        self.open.set(true);
         self.begun.store(begun.wrapping_add(1), Ordering::Relaxed);
         Some(Room {
             first: place.wrapping_add(Self::HEADER as usize),
@@ -396,11 +374,8 @@ impl<T: Target> Buffer<T> {
         // SAFETY: a packet begins with a header, and places are multiples of 8.
         unsafe {
             Memory::<T>::put32(place, PacketHeader::DISCARDED_OFFSET, discarded);
-            Memory::<T>::put64(place, PacketHeader::END_OFFSET, last);
-            Memory::<T>::put32(place, PacketHeader::CONTENT_OFFSET, content * 8);
-            Memory::<T>::put32(place, PacketHeader::CONTENT_OFFSET + 4, content * 8);
+            Header::end::<T>(place, last, content);
         }
-        self.open.set(false);
         self.move_on(start);
         add(&self.bytes, content);
         store_release(&self.closed, self.begun.load(Ordering::Relaxed));
@@ -411,7 +386,7 @@ impl<T: Target> Buffer<T> {
     /// if there is room.
     pub fn tell_losses(&self, now: u64, thread: usize, isr_depth: u8) {
         let discarded = self.discarded.load(Ordering::Relaxed);
-        if self.open.get() || discarded == self.told() {
+        if self.is_open() || discarded == self.told() {
             return;
         }
         if self.mode.get() == Mode::Stream {

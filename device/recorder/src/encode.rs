@@ -27,7 +27,7 @@ use kymo_wire::packet::EVENT_STREAM;
 use crate::Target;
 use crate::block::Undos;
 use crate::buffer::Buffer;
-use crate::hot::{CODE_BIT, COUNTING, Cursor, low, store};
+use crate::hot::{CODE_BIT, COUNTING, Cursor, distance, low, store};
 use crate::long::LongCell;
 use crate::sync::{AtomicU32, Ordering, SHARED, add};
 
@@ -109,6 +109,9 @@ impl<T: Target> Stream<T> {
     /// Where the count of discarded events is, in bytes from the beginning: 4 bytes.
     pub const DISCARDED_OFFSET: usize =
         core::mem::offset_of!(Self, buffer) + Buffer::<T>::DISCARDED_OFFSET;
+
+    /// Where the time of the last record that the slow path knows of is: 8 bytes.
+    pub const LAST_OFFSET: usize = core::mem::offset_of!(Self, last);
 
     /// A stream without memory, which discards everything. All zero.
     pub const fn new() -> Self {
@@ -285,23 +288,13 @@ impl<T: Target> Stream<T> {
         self.isr_before.set(self.isr_depth.get());
     }
 
-    /// Closes the open packet if it has no room left for the fast path, and nothing else keeps that
-    /// from going on: true then.
+    /// Begins the next packet at `now` (cut by [`low`]), where the open one has no room left, and nothing else keeps
+    /// records from going on; false if there is no place.
     #[inline(always)]
-    pub(crate) fn close_full(&self, cursor: &Cursor) -> bool {
-        if !cursor.is_full() {
-            return false;
-        }
-        self.sync(cursor);
-        self.close(cursor);
-        true
-    }
-
-    /// Begins a packet at `now` (cut by [`low`]), behind [`close_full`](Self::close_full):
-    /// whether the fast path can go on.
-    #[inline(always)]
-    pub(crate) fn begin_next(&self, cursor: &Cursor, now: usize) -> bool {
-        self.begin(cursor, self.whole(now))
+    pub(crate) fn change_full(&self, cursor: &Cursor, now: usize) -> bool {
+        let last = self.sync(cursor);
+        let ahead = distance::<T>(now, cursor.last.get());
+        self.next_packet(last.wrapping_add(ahead as u64))
     }
 
     pub(crate) fn set_last(&self, last: u64) {
@@ -370,7 +363,7 @@ impl<T: Target> Stream<T> {
         let last = self.sync(cursor);
         let end = self.end.get();
         if end.is_null() {
-            if self.slow_begin(cursor, now) {
+            if self.next_packet(now) {
                 return Found::Again;
             }
             self.discard(cursor, now, need);
@@ -381,7 +374,7 @@ impl<T: Target> Stream<T> {
         let far = is_far::<T>(distance, need.bits);
         let bytes = T::LAYOUT.fast_bytes().max(need.bytes as usize) + if far { 8 } else { 0 };
         if at.wrapping_add(bytes) > end || distance >> TIME_BITS != 0 {
-            self.close(cursor);
+            self.next_packet(now);
             return Found::Again;
         }
         if far {
@@ -395,21 +388,40 @@ impl<T: Target> Stream<T> {
         Found::Again
     }
 
-    /// [`begin`](Self::begin) for those who have the time.
-    #[inline(never)]
-    fn slow_begin(&self, cursor: &Cursor, now: u64) -> bool {
-        self.begin(cursor, now)
+    /// Closes the packet that is open, if any, and begins one at `now` if there is a place for it. What is known of the
+    /// last record is [up to date](Self::sync).
+    #[inline(always)]
+    fn next_packet(&self, now: u64) -> bool {
+        self.change_packet(true, now)
     }
 
-    /// Begins a packet at `now`, if there is a place for it.
+    /// Closes the packet that is open. What is known of the last record is [up to date](Self::sync).
     #[inline(always)]
-    fn begin(&self, cursor: &Cursor, now: u64) -> bool {
+    fn close(&self) {
+        self.change_packet(false, 0);
+    }
+
+    /// Both, as far as it `begins` one.
+    #[inline(never)]
+    fn change_packet(&self, begins: bool, now: u64) -> bool {
+        let Some(cursor) = self.cursor.get() else {
+            return false;
+        };
+        if self.is_open() {
+            cursor.close();
+            self.end.set(core::ptr::null_mut());
+            self.buffer.close(cursor.at(), self.last.get());
+        }
+        if !begins {
+            return false;
+        }
         let thread = self.thread.get();
-        let Some(room) = self.buffer.begin(now, thread, self.isr_depth.get()) else {
+        let interrupts = self.isr_depth.get();
+        let Some(room) = self.buffer.begin(now, thread, interrupts) else {
             return false;
         };
         cursor.depth.set(usize::from(!COUNTING));
-        self.forget_isrs();
+        self.isr_before.set(interrupts);
         self.overflow_room.set(0);
         self.last.set(now);
         cursor.commit(room.first, low::<T>(now));
@@ -445,13 +457,6 @@ impl<T: Target> Stream<T> {
         cursor.last.set(low::<T>(now));
     }
 
-    /// Closes the packet that is open.
-    fn close(&self, cursor: &Cursor) {
-        cursor.close();
-        self.end.set(core::ptr::null_mut());
-        self.buffer.close(cursor.at(), self.last.get());
-    }
-
     /// Completes the newest packet, so that all can be read; what comes next begins a new one.
     /// Losses since it was closed are told too.
     pub fn seal(&self) {
@@ -459,9 +464,7 @@ impl<T: Target> Stream<T> {
             return;
         };
         let last = self.sync(cursor);
-        if self.is_open() {
-            self.close(cursor);
-        }
+        self.close();
         self.buffer
             .tell_losses(last, self.thread.get(), self.isr_depth.get());
     }
@@ -470,12 +473,8 @@ impl<T: Target> Stream<T> {
     /// never recorded anything is told by an empty packet.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn seal_at(&self, now: u64) {
-        if self.buffer.begun() == 0
-            && self.buffer.discarded() != 0
-            && let Some(cursor) = self.cursor.get()
-            && self.begin(cursor, now)
-        {
-            self.close(cursor);
+        if self.buffer.begun() == 0 && self.buffer.discarded() != 0 && self.next_packet(now) {
+            self.close();
         }
         self.seal();
     }

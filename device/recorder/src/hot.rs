@@ -210,11 +210,11 @@ impl Cursor {
         (self.at() as usize) < self.end.load(Ordering::Relaxed)
     }
 
-    /// Whether hooks might write if only there was room left in the packet.
+    /// Whether records might be written if only there was room left in the packet.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        let end = self.end.load(Ordering::Relaxed);
-        end != 0 && self.at() as usize >= end
+        let limit = self.limit();
+        limit != 0 && self.at() as usize >= limit
     }
 
     /// Whether anything but hooks may write here at this moment.

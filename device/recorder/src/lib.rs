@@ -31,6 +31,7 @@ pub mod duration;
 pub mod encode;
 mod event;
 pub mod gate;
+mod header;
 pub mod hot;
 pub mod identity;
 pub mod items;

@@ -17,13 +17,14 @@ use core::cell::Cell;
 use core::ptr::null_mut;
 
 use kymo_wire::event::{
-    ByteOrder, Cause, EventId, Form, OTHER_BYTES, PACKET_MAGIC, PacketHeader, Shape, WordSize,
+    ByteOrder, Cause, EventId, Form, OTHER_BYTES, PacketHeader, Shape, WordSize,
 };
 
 use crate::Edge;
 use crate::buffer::{MAX_PACKET, MIN_PACKET};
 use crate::config::{CONFIG_VERSION, Config, FIXED, START_ON};
 use crate::gate::Look;
+use crate::header::Header;
 use crate::hot::{CODE_BIT, Cursor, Hot, distance, low, store};
 use crate::memory::Memory;
 use crate::single::SinglePort;
@@ -312,13 +313,9 @@ impl<P: SinglePort> Minimal<P> {
             return;
         }
         let start = self.start.get();
-        let bits = (cursor.at() as usize).wrapping_sub(start as usize) as u32 * 8;
+        let content = (cursor.at() as usize).wrapping_sub(start as usize) as u32;
         // SAFETY: the packet's header is ours.
-        unsafe {
-            Memory::<P>::put64(start, PacketHeader::END_OFFSET, self.last(cursor));
-            Memory::<P>::put32(start, PacketHeader::CONTENT_OFFSET, bits);
-            Memory::<P>::put32(start, PacketHeader::CONTENT_OFFSET + 4, bits);
-        }
+        unsafe { Header::end::<P>(start, self.last(cursor), content) };
         self.limit.set(null_mut());
         cursor.close();
     }
@@ -347,19 +344,15 @@ impl<P: SinglePort> Minimal<P> {
             ByteOrder::Big => identity,
         };
         let begun = self.begun.get();
-        let header = Self::HEADER as u32 * 8;
+        let header = Header {
+            identity,
+            sequence: begun,
+            discarded: 0,
+            now,
+            thread: 0,
+        };
         // SAFETY: a place has room for a header, and is a multiple of 8 bytes of the buffer.
-        unsafe {
-            Memory::<P>::put32(start, 0, PACKET_MAGIC);
-            Memory::<P>::put32(start, 4, identity);
-            Memory::<P>::put32(start, PacketHeader::SEQUENCE_OFFSET, begun);
-            Memory::<P>::put32(start, PacketHeader::DISCARDED_OFFSET, 0);
-            Memory::<P>::put64(start, PacketHeader::BEGIN_OFFSET, now);
-            Memory::<P>::put64(start, PacketHeader::END_OFFSET, now);
-            Memory::<P>::put32(start, PacketHeader::CONTENT_OFFSET, header);
-            Memory::<P>::put32(start, PacketHeader::CONTENT_OFFSET + 4, header);
-            Memory::<P>::put32(start, PacketHeader::WORD_OFFSET, 0);
-        }
+        unsafe { header.begin::<P>(start) };
         self.begun.set(begun.wrapping_add(1));
         self.start.set(start);
         let place_end = start.wrapping_add(size);

@@ -159,6 +159,9 @@ impl<T: Target> Profile<T> {
         }
     }
 
+    /// Where the stack that runs is: null if none does.
+    pub const RUNNING_OFFSET: usize = core::mem::offset_of!(Self, running);
+
     /// Gives the table its memory, and empties it.
     ///
     /// # Errors
@@ -222,12 +225,6 @@ impl<T: Target> Profile<T> {
         self.exists() && !self.paused.get()
     }
 
-    /// Whether the table, which exists, takes no events: it is being cleared.
-    #[inline(always)]
-    pub(crate) fn is_paused(&self) -> bool {
-        self.paused.get()
-    }
-
     /// What did not fit. Anybody may ask at any time.
     pub fn losses(&self) -> Losses {
         Losses {
@@ -281,7 +278,8 @@ impl<T: Target> Profile<T> {
     #[inline(always)]
     pub(crate) fn enter_only(&self, now: u64, thread: usize, function: usize) {
         match self.runs(now, thread) {
-            Some(stack) => self.begin(stack, now, function, None),
+            // SAFETY: one runs.
+            Some(_) => _ = unsafe { Self::begin(self, function, now) },
             None => self.count(&self.too_deep, 1),
         }
     }
@@ -289,32 +287,40 @@ impl<T: Target> Profile<T> {
     /// `function` was left at `now`.
     #[inline(always)]
     pub fn exit(&self, now: u64, thread: usize, function: usize) {
-        if let Some(stack) = self.runs(now, thread) {
-            self.end(stack, now, function);
+        if self.runs(now, thread).is_some() {
+            // SAFETY: one runs.
+            unsafe { Self::end(self, function, now) };
         }
     }
 
     /// The same on the stack that runs.
+    ///
+    /// (Hooks in assembly call this and [`begin`](Self::begin): in this order the arguments are in registers.)
+    ///
+    /// # Safety
+    /// A stack runs.
     #[inline(never)]
-    pub(crate) fn end(&self, stack: Stack, now: u64, function: usize) {
+    pub unsafe extern "C" fn end(this: &Self, function: usize, now: u64) {
+        // SAFETY: by this function's contract.
+        let stack = unsafe { this.running.get().unwrap_unchecked() };
         let head = stack.head();
         let open = stack.open();
         // (None is one too many.)
-        if open.wrapping_sub(1) < u32::from(self.most.get()) {
+        if open.wrapping_sub(1) < u32::from(this.most.get()) {
             // SAFETY: so many are open.
-            let frame = unsafe { stack.frame(open) };
+            let frame = T::somewhere(unsafe { stack.frame(open) });
             if frame.address.get() == function {
                 head.mark.set(open - 1);
-                return self.close(head, now, frame, function);
+                return this.close(head, now, frame, function);
             }
         }
-        self.leave(stack, now, function, 0);
+        this.leave(stack, now, function, 0);
     }
 
-    /// The stack that runs.
+    /// Whether a stack runs. None does while the table is [paused](Self::pause).
     #[inline(always)]
-    pub(crate) fn running(&self) -> Option<Stack> {
-        self.running.get()
+    pub(crate) fn runs_now(&self) -> bool {
+        self.running.get().is_some()
     }
 
     /// The stack that runs: that of this thread if nobody did.
@@ -336,23 +342,28 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// A call of this function began, of which the [slot](Self::find) is known if it is in the table. If no slot is free
-    /// for it the table [wants](Self::is_wanting) one.
+    /// A call of this function began on the stack that runs. Returns whether the table [wants](Self::is_wanting) a slot
+    /// for it, because none near its place is free.
+    ///
+    /// # Safety
+    /// A stack runs.
     #[inline(never)]
-    pub(crate) fn begin(&self, stack: Stack, now: u64, function: usize, known: Option<&Slot>) {
-        let Some(frame) = self.push(stack, now, function) else {
-            return self.count(&self.too_deep, 1);
+    pub unsafe extern "C" fn begin(this: &Self, function: usize, now: u64) -> bool {
+        // SAFETY: by this function's contract.
+        let stack = unsafe { this.running.get().unwrap_unchecked() };
+        let Some(frame) = this.push(stack, now, function) else {
+            this.count(&this.too_deep, 1);
+            return false;
         };
-        let mut word = NO_SLOT;
-        match known
-            .filter(|slot| slot.address.get() == function)
-            .or_else(|| self.slot(function))
-        {
-            Some(slot) => word = self.open(stack, slot),
-            None => self.want(function),
-        }
+        let Some(slot) = this.slot(function) else {
+            frame.mark.set(NO_SLOT);
+            frame.extra.set(0);
+            this.want(function);
+            return true;
+        };
+        frame.mark.set(this.open(stack, slot));
         frame.extra.set(0);
-        frame.mark.set(word);
+        false
     }
 
     #[cold]
@@ -395,7 +406,7 @@ impl<T: Target> Profile<T> {
         slot.active.set(active | bit);
         let word = self.word(slot);
         // (The stack of interrupts, on which those that nest are no callers, has no bit.)
-        if bit & !active != 0 || !stack.calls_again() {
+        if active | bit != active || !stack.calls_again() {
             word | OUTERMOST
         } else {
             word
@@ -423,7 +434,8 @@ impl<T: Target> Profile<T> {
                 let address = frame.address.get();
                 ours &= address == function;
                 if address != BARRIER {
-                    self.end(stack, now, address);
+                    // SAFETY: this is the stack that runs.
+                    unsafe { Self::end(self, address, now) };
                 } else if ours {
                     // The one below did not run meanwhile, and made no calls.
                     let duration = now
@@ -454,9 +466,11 @@ impl<T: Target> Profile<T> {
         let callees = head.charged.get().wrapping_sub(charged);
         head.charged.set(charged.wrapping_add(duration));
         let word = frame.mark.get();
-        let Some(slot) = self.slot_of(word) else {
+        if word == NO_SLOT {
             return;
-        };
+        }
+        // SAFETY: the frame says which slot its call has.
+        let slot = unsafe { self.slot_of(word) };
         if slot.address.get() != function {
             // (Where it had none from the beginning it was counted then.)
             return self.count(&self.no_slot, 1);
@@ -473,7 +487,11 @@ impl<T: Target> Profile<T> {
             slot.count.set(count);
         }
         grow(&slot.times[OWN], duration.wrapping_sub(callees));
-        raise(&slot.times[LEAST], !duration);
+        // (Whether it is as short as any: what is kept is turned round, and nothing is 0.)
+        let least = &slot.times[LEAST];
+        if duration.checked_add(least.get()).is_some() {
+            least.set(!duration);
+        }
         raise(&slot.times[MOST], duration);
     }
 

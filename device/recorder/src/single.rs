@@ -97,6 +97,9 @@ impl<P: SinglePort + 'static> Single<P> {
         ..Kept::HOT
     };
 
+    /// Where the writer is, in bytes from the beginning.
+    pub const WRITER_OFFSET: usize = offset_of!(Self, writer);
+
     /// Not set up. All zero if the port is.
     pub const fn new(port: P) -> Self {
         Self {
@@ -191,7 +194,7 @@ impl<P: SinglePort + 'static> Single<P> {
         function: usize,
         caller: usize,
     ) {
-        if self.turn_packet(hot) {
+        if self.change_packet(hot) {
             return self.usual_call::<EXIT>(hot, config, function, caller);
         }
         if !self.tabled_call::<EXIT>(hot, function) {
@@ -235,22 +238,23 @@ impl<P: SinglePort + 'static> Single<P> {
         if !this.writer.is_tabled(function) || function == hot.gate.stopper() {
             return false;
         }
-        let slot = match EXIT {
-            true => None,
-            false => this.writer.find_slot(function),
-        };
         let was = this.port.mask();
         // SAFETY: the cursor is that of our stream, whose counter is there; it is closed when the gate is.
         let done = !(P::GUARDED && this.inside.get())
             && unsafe {
                 let now = low::<P>(this.port.read(cursor.counter.get()).into());
-                this.writer.call_direct::<EXIT>(cursor, now, function, slot)
+                this.writer.call_direct::<EXIT>(cursor, now, function)
             };
         this.port.unmask(was);
         if !EXIT {
-            this.writer.replace(&this.steps(hot));
+            this.replace(hot);
         }
         done
+    }
+
+    /// Gives the function that was entered last another one's slot: the table wanted one for it.
+    pub fn replace(&self, hot: &Hot) {
+        self.writer.replace(&self.steps(hot));
     }
 
     /// The stopper was entered or left while recording is on: its outermost return turns that off.
@@ -296,26 +300,31 @@ impl<P: SinglePort + 'static> Single<P> {
 
     /// Begins the next packet, if that is all that keeps hooks from recording: then that can be tried
     /// again.
-    pub fn turn_packet(&self, hot: &Hot) -> bool {
-        hot.cursor.is_full() && self.change_packet(hot)
-    }
-
-    #[inline(never)]
-    fn change_packet(&self, hot: &Hot) -> bool {
-        if !self.can_mask(hot) {
+    pub fn change_packet(&self, hot: &Hot) -> bool {
+        if !hot.cursor.is_full() {
             return false;
         }
-        // (Their addresses are not put together masked.)
-        let (this, hot) = (P::somewhere(self), P::somewhere(hot));
-        let was = this.port.mask();
-        let stream = this.writer.stream();
-        let done = !this.inside.get() && stream.close_full(&hot.cursor) && {
-            // SAFETY: the fast path was open, so the counter is there.
-            let now = unsafe { this.port.read(hot.cursor.counter.get()) };
-            stream.begin_next(&hot.cursor, low::<P>(now.into()))
-        };
-        this.port.unmask(was);
+        let was = self.port.mask();
+        let done = hot.cursor.is_full() && self.change_packet_masked(hot);
+        self.port.unmask(was);
         done
+    }
+
+    /// The same where the cursor is [full](crate::hot::Cursor::is_full), with interrupts masked as far as that was
+    /// possible. If it could not be done, everything takes the slow path.
+    #[inline(always)]
+    pub fn change_packet_masked(&self, hot: &Hot) -> bool {
+        let (this, hot) = (P::somewhere(self), P::somewhere(hot));
+        let counter = hot.cursor.counter.get();
+        // (Where the masking had no effect, the slow path says so.)
+        if counter.is_null() || !this.port.is_masked() || this.inside.get() {
+            hot.cursor.close();
+            return false;
+        }
+        // SAFETY: the counter is there.
+        let now = unsafe { this.port.read(counter) };
+        let stream = this.writer.stream();
+        stream.change_full(&hot.cursor, low::<P>(now.into()))
     }
 
     /// Anything else happened.

@@ -285,7 +285,7 @@ impl<P: ThreadPort> Lane<P> {
     #[inline(never)]
     pub fn needs_seal(&self) -> bool {
         let buffer = self.writer.stream().buffer();
-        buffer.has_open()
+        buffer.is_open()
             || self.items.has_open()
             || self.lost() != 0
             || self.pending()

@@ -12,7 +12,7 @@ use crate::config::{
 use crate::encode::{Alone, Driver, Stream};
 use crate::event::Parts;
 use crate::gate::code;
-use crate::hot::low;
+use crate::hot::{CODE_BIT, low};
 use crate::profile::{Frame, Home, Profile, Slot};
 use crate::{Edge, Event, Target};
 
@@ -80,6 +80,15 @@ impl<T: Target> Writer<T> {
     /// Where the stream's count of discarded events is, in bytes from the beginning: 4 bytes.
     pub const DISCARDED_OFFSET: usize =
         core::mem::offset_of!(Self, stream) + Stream::<T>::DISCARDED_OFFSET;
+
+    /// What hooks in assembly that keep a table look at, in bytes from the beginning.
+    pub const TABLED_OFFSET: usize = core::mem::offset_of!(Self, tabled);
+    /// The [bits](bit) of promoted functions.
+    pub const PROMOTED_OFFSET: usize = core::mem::offset_of!(Self, promoted);
+    /// The table, by its address (on bare metal with words of 32 bits).
+    pub const TABLE_OFFSET: usize = core::mem::offset_of!(Self, profile);
+    /// The time of the last record that the slow path knows of.
+    pub const LAST_OFFSET: usize = core::mem::offset_of!(Self, stream) + Stream::<T>::LAST_OFFSET;
 
     /// Without memory. All zero.
     pub const fn new() -> Self {
@@ -540,8 +549,10 @@ fn tells_table(id: EventId) -> bool {
     )
 }
 
-/// The bit of a function among 32.
+/// The bit of a function among 32: the highest one when all are turned to the right by `address ^ address >> 5`, as
+/// hooks in assembly do it, with the bit that Thumb code has.
 #[inline(always)]
 fn bit(function: usize) -> u32 {
-    1 << ((function >> 2 ^ function >> 7) & 31)
+    let address = function | CODE_BIT;
+    (1u32 << 31).rotate_left((address ^ address >> 5) as u32)
 }

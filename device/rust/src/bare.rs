@@ -106,34 +106,49 @@ extern "C" fn slow_exit(function: usize, call_site: usize) {
 #[cfg(kymo_assembly)]
 #[inline(never)]
 fn slow(function: usize, call_site: usize, edge: Edge) {
-    #[cfg(feature = "duration")]
-    if HOT.gate.in_duration() {
-        return recorder().open_call(&HOT, config(), edge, code(function), call_site);
-    }
-    if !RECORDER.turn_packet(&HOT) {
-        let done = match edge {
-            Edge::Enter => RECORDER.tabled_call::<false>(&HOT, code(function)),
-            Edge::Exit => RECORDER.tabled_call::<true>(&HOT, code(function)),
-        };
-        if !done {
-            recorder().open_call(&HOT, config(), edge, code(function), call_site);
-        }
-        return;
-    }
-    // SAFETY: the compiler's hook called this with the same arguments.
-    unsafe {
-        match edge {
-            Edge::Enter => __cyg_profile_func_enter(function, call_site),
-            Edge::Exit => __cyg_profile_func_exit(function, call_site),
-        }
-    }
+    recorder().open_call(&HOT, config(), edge, code(function), call_site);
 }
 
-#[cfg(all(kymo_assembly, feature = "depth", not(feature = "duration")))]
-kymo_arch_cortex_m::hooks!(counting, HOT, slow_enter, slow_exit);
+/// Begins the next packet, for hooks in assembly that have masked interrupts, if that is all that keeps them from
+/// recording: then they try again, and else find that nothing can be recorded here.
+#[cfg(all(kymo_assembly, feature = "depth"))]
+extern "C" fn change() {
+    RECORDER.change_packet_masked(&HOT);
+}
 
-#[cfg(all(kymo_assembly, feature = "duration"))]
-kymo_arch_cortex_m::hooks!(duration, HOT, slow_enter, slow_exit, long_enter, long_exit);
+#[cfg(all(
+    kymo_assembly,
+    feature = "depth",
+    not(feature = "duration"),
+    not(feature = "profile")
+))]
+kymo_arch_cortex_m::hooks!(counting, HOT, slow_enter, slow_exit, change);
+
+#[cfg(all(
+    kymo_assembly,
+    feature = "depth",
+    not(feature = "duration"),
+    feature = "profile"
+))]
+kymo_arch_cortex_m::hooks!(
+    counting, HOT, slow_enter, slow_exit, change, table: RECORDER, replace
+);
+
+#[cfg(all(kymo_assembly, feature = "duration", not(feature = "profile")))]
+kymo_arch_cortex_m::hooks!(
+    duration, HOT, slow_enter, slow_exit, change, long_enter, long_exit
+);
+
+#[cfg(all(kymo_assembly, feature = "duration", feature = "profile"))]
+kymo_arch_cortex_m::hooks!(
+    duration, HOT, slow_enter, slow_exit, change, long_enter, long_exit, table: RECORDER, replace
+);
+
+/// What hooks in assembly leave of an entry that the table has no slot for.
+#[cfg(all(kymo_assembly, feature = "depth", feature = "profile"))]
+extern "C" fn replace() {
+    recorder().replace(&HOT);
+}
 
 /// What hooks in assembly leave of calls in duration mode.
 #[cfg(all(kymo_assembly, feature = "duration"))]

@@ -53,6 +53,9 @@ pub const GATE: usize = word::GATE * 4;
 /// Where the stopper is.
 #[doc(hidden)]
 pub const STOPPER: usize = word::STOPPER * 4;
+/// Where the end is for all but hooks.
+#[doc(hidden)]
+pub const LIMIT: usize = word::LIMIT * 4;
 /// Where the text base is; behind it the shift.
 #[doc(hidden)]
 pub const TEXT_BASE: usize = word::TEXT_BASE * 4;
@@ -68,13 +71,14 @@ pub const EXIT_NAMED: u64 = Shape::other_header(ByteOrder::Little, EventId::Exit
 /// has a stopper; `plain` if it does neither: then an entry takes 24 instructions and an exit 21.
 #[macro_export]
 macro_rules! hooks {
-    (counting, $hot:path, $enter:path, $exit:path) => {
+    (counting, $hot:path, $enter:path, $exit:path, $change:path $(, table: $($table:path),*)?) => {
         $crate::hooks! {
-            @counting $hot, $enter, $exit,
+            @counting $hot, $enter, $exit, $change,
             waiting: ["2: cmp r0, r12", "beq 6f", "1: bx lr", "// {long}"],
             off: "1f",
             more: ["// {long}"],
             ($enter, $exit)
+            $(table: ($($table),*))?
         }
     };
     // With duration mode ([`kymo_recorder::duration`]): the word is the address of the program's structure, and `$long_enter` and
@@ -82,9 +86,12 @@ macro_rules! hooks {
     // is filtered away takes 19 instructions at its entry and 25 at its exit, none of them masked.
     //
     // r0: function, r1: call site, then at the exit the start, r2: the structure, r3: what is at hand, r12: the frame.
-    (duration, $hot:path, $enter:path, $exit:path, $long_enter:path, $long_exit:path) => {
+    (
+        duration, $hot:path, $enter:path, $exit:path, $change:path, $long_enter:path, $long_exit:path
+        $(, table: $($table:path),*)?
+    ) => {
         $crate::hooks! {
-            @counting $hot, $enter, $exit,
+            @counting $hot, $enter, $exit, $change,
             waiting: [
                 "2: tst r2, #3",
                 "bne 20f",
@@ -162,6 +169,7 @@ macro_rules! hooks {
                 "// {limit}",
             ],
             ($long_enter, $long_exit)
+            $(table: ($($table),*))?
             top = const $crate::kymo_recorder::duration::Control::TOP_OFFSET,
             limit = const $crate::kymo_recorder::duration::Control::LIMIT_OFFSET,
             counter = const $crate::kymo_recorder::duration::Control::COUNTER_OFFSET,
@@ -174,12 +182,177 @@ macro_rules! hooks {
         }
     };
     (
-        @counting $hot:path, $enter:path, $exit:path,
+        @counting $hot:path, $enter:path, $exit:path, $change:path,
         waiting: [$($waiting:literal),* $(,)?],
         off: $off:literal,
         more: [$($more:literal),* $(,)?],
         ($long_enter:path, $long_exit:path)
         $($operand:ident = const $value:expr),* $(,)?
+    ) => {
+        $crate::hooks! {
+            @tabled $hot, $enter, $exit, $change,
+            waiting: [$($waiting),*],
+            off: $off,
+            more: [$($more),*],
+            ($long_enter, $long_exit)
+            ($($operand = const $value),*)
+            ([
+                "30: ldr r4, [r3, #{limit_at}]",
+                "cmp r5, r4",
+                "bhs 38b",
+            ] [])
+            ([
+                "30: ldr r4, [r3, #{limit_at}]",
+                "cmp r5, r4",
+                "bhs 38b",
+            ] [])
+            limit_at = const $crate::LIMIT,
+        }
+    };
+    // A table may be kept: `end` is 0 then, and `limit` is not. `$recorder` is the recorder, and `$replace` gives the
+    // newest call's function another one's slot. The record is written as without a table, and the table is brought
+    // up to date in the same masked run, by the functions that the portable hooks call.
+    //
+    // r8 (at an exit r12): the writer, r4: what is looked at, then now. What is pushed last is PRIMASK, with which the
+    // stack is aligned.
+    (
+        @counting $hot:path, $enter:path, $exit:path, $change:path,
+        waiting: [$($waiting:literal),* $(,)?],
+        off: $off:literal,
+        more: [$($more:literal),* $(,)?],
+        ($long_enter:path, $long_exit:path)
+        table: ($recorder:path, $replace:path)
+        $($operand:ident = const $value:expr),* $(,)?
+    ) => {
+        $crate::hooks! {
+            @tabled $hot, $enter, $exit, $change,
+            waiting: [$($waiting),*],
+            off: $off,
+            more: [$($more),*],
+            ($long_enter, $long_exit)
+            ($($operand = const $value),*)
+            ([
+                // The long form.
+                "33: cmp r7, #4096",
+                "bhs 4f",
+                "lsl r7, r10, #15",
+                "bfi r7, r4, #3, #12",
+                "orr r7, #4",
+                "str r7, [r5], #4",
+                "b 34f",
+                ".p2align 2",
+                "36: .word {recorder} + {writer}",
+                "30: ldr r4, [r3, #{limit_at}]",
+                "cmp r5, r4",
+                "bhs 38b",
+                "ldr r8, 36b",
+                "sub r10, r0, r10",
+                "ror r10, r10, r12",
+                "ldr r4, [r8, #{promoted}]",
+                "eor r12, r0, r0, lsr #5",
+                "rors r4, r4, r12",
+                "bmi 4f",
+                "ldrb r4, [r8, #{tabled}]",
+                "cbz r4, 4f",
+                "ldr r4, [r8, #{table}]",
+                "ldr r4, [r4, #{running}]",
+                "cbz r4, 4f",
+                "ldr r4, [r7]",
+                "sub r2, r4, r2",
+                "orr r7, r2, r10, lsr #5",
+                "cmp r7, #256",
+                "bhs 33b",
+                "lsl r7, r10, #11",
+                "bfi r7, r4, #3, #8",
+                "str r7, [r5], #3",
+                "34: adds r6, #1",
+                "stm r3, {{r4, r5, r6}}",
+                "push {{lr}}",
+                "bic r1, r0, #1",
+                "ldr r0, [r8, #{table}]",
+                "ldrd r2, r3, [r8, #{whole_last}]",
+                "subs r4, r4, r2",
+                "adds r2, r2, r4",
+                "adc r3, r3, r4, asr #31",
+                "bl {count}",
+                "pop {{r3}}",
+                "msr PRIMASK, r3",
+                "cbnz r0, 35f",
+                "pop {{r4-r8, r10, pc}}",
+                "35: pop {{r4-r8, r10, lr}}",
+                "b {replace}",
+            ] [
+                count = sym $crate::kymo_recorder::profile::Profile::<$crate::CortexM>::begin,
+                replace = sym $replace,
+                recorder = sym $recorder,
+            ])
+            ([
+                // The short form: less usual, for a table takes its time.
+                "33: adc r7, r4, r4",
+                "strb r7, [r5], #1",
+                "b 34f",
+                ".p2align 2",
+                "36: .word {recorder} + {writer}",
+                "30: ldr r4, [r3, #{limit_at}]",
+                "cmp r5, r4",
+                "bhs 38b",
+                "push {{lr}}",
+                "ldr r12, 36b",
+                "ldr r4, [r12, #{promoted}]",
+                "eor lr, r0, r0, lsr #5",
+                "rors r4, r4, lr",
+                "bmi 37f",
+                "ldrb r4, [r12, #{tabled}]",
+                "cbz r4, 37f",
+                "ldr r4, [r12, #{table}]",
+                "ldr r4, [r4, #{running}]",
+                "cbz r4, 37f",
+                "ldr r4, [r7]",
+                "sub r2, r4, r2",
+                "subs r6, #1",
+                "blo 37f",
+                "rsbs r7, r2, #127",
+                "bhs 33b",
+                "cmp r2, #8192",
+                "bhs 37f",
+                "lsl r7, r4, #3",
+                "orr r7, #2",
+                "strh r7, [r5], #2",
+                "34: stm r3, {{r4, r5, r6}}",
+                "bic r1, r0, #1",
+                "ldr r0, [r12, #{table}]",
+                "ldrd r2, r3, [r12, #{whole_last}]",
+                "subs r4, r4, r2",
+                "adds r2, r2, r4",
+                "adc r3, r3, r4, asr #31",
+                "bl {count}",
+                "pop {{r3}}",
+                "msr PRIMASK, r3",
+                "pop {{r4-r7, pc}}",
+                "37: pop {{lr}}",
+            ] [
+                count = sym $crate::kymo_recorder::profile::Profile::<$crate::CortexM>::end,
+                recorder = sym $recorder,
+            ])
+            limit_at = const $crate::LIMIT,
+            writer = const $crate::kymo_recorder::single::Single::<$crate::CortexM>::WRITER_OFFSET,
+            tabled = const $crate::kymo_recorder::Writer::<$crate::CortexM>::TABLED_OFFSET,
+            promoted = const $crate::kymo_recorder::Writer::<$crate::CortexM>::PROMOTED_OFFSET,
+            table = const $crate::kymo_recorder::Writer::<$crate::CortexM>::TABLE_OFFSET,
+            whole_last = const $crate::kymo_recorder::Writer::<$crate::CortexM>::LAST_OFFSET,
+            running = const $crate::kymo_recorder::profile::Profile::<$crate::CortexM>::RUNNING_OFFSET,
+        }
+    };
+    (
+        @tabled $hot:path, $enter:path, $exit:path, $change:path,
+        waiting: [$($waiting:literal),*],
+        off: $off:literal,
+        more: [$($more:literal),*],
+        ($long_enter:path, $long_exit:path)
+        ($($operand:ident = const $value:expr),*)
+        ([$($enter_table:literal),* $(,)?] [$($enter_name:ident = sym $enter_symbol:path),* $(,)?])
+        ([$($exit_table:literal),* $(,)?] [$($exit_name:ident = sym $exit_symbol:path),* $(,)?])
+        $($table:ident = const $table_value:expr),* $(,)?
     ) => {
         $crate::hooks! {
             @define $hot, $enter, $exit,
@@ -188,6 +361,27 @@ macro_rules! hooks {
             more: [$($more),*],
             ($long_enter, $long_exit)
             ($($operand = const $value),*)
+            ("30f", [
+                // The packet is full, or nothing is to be recorded. (Five words keep the stack aligned.)
+                "38: cmp r4, #0",
+                "beq 4f",
+                "push {{r0, r1, r2, r3, lr}}",
+                "bl {change}",
+                "pop {{r0, r1, r2, r3, lr}}",
+                "b 39b",
+                $($enter_table),*
+            ] [change = sym $change, $($enter_name = sym $enter_symbol),*])
+            ("30f", [
+                // The packet is full, or nothing is to be recorded. (Five words keep the stack aligned.)
+                "38: cmp r4, #0",
+                "beq 4f",
+                "push {{r0, r1, r2, r3, lr}}",
+                "bl {change}",
+                "pop {{r0, r1, r2, r3, lr}}",
+                "b 39b",
+                $($exit_table),*
+            ] [change = sym $change, $($exit_name = sym $exit_symbol),*])
+            ($($table = const $table_value),*)
             // The stopper's calls take the slow path.
             entry: ["ldr r12, [r3, #{stopper}]", "cmp r0, r12", "beq 6f"],
             enter: ["adds r6, #1", "stm r3, {{r4, r5, r6}}"],
@@ -221,6 +415,9 @@ macro_rules! hooks {
             more: ["// {long}"],
             ($enter, $exit)
             ()
+            ("4f", [] [])
+            ("4f", [] [])
+            ()
             entry: ["// {stopper}"],
             enter: ["stm r3, {{r4, r5}}"],
             stopper: [],
@@ -236,6 +433,9 @@ macro_rules! hooks {
         more: [$($more:literal),*],
         ($long_enter:path, $long_exit:path)
         ($($operand:ident = const $value:expr),*)
+        ($enter_full:literal, [$($enter_table:literal),* $(,)?] [$($enter_name:ident = sym $enter_symbol:path),* $(,)?])
+        ($exit_full:literal, [$($exit_table:literal),* $(,)?] [$($exit_name:ident = sym $exit_symbol:path),* $(,)?])
+        ($($table:ident = const $table_value:expr),*)
         entry: [$($entry:literal),*],
         enter: [$($commit:literal),*],
         stopper: [$($stopper:literal),*],
@@ -265,9 +465,9 @@ macro_rules! hooks {
                 "push {{r4-r8, r10, lr}}",
                 "mrs lr, PRIMASK",
                 "cpsid i",
-                "ldm r3, {{r2, r5, r6, r7, r8, r10, r12}}",
+                "39: ldm r3, {{r2, r5, r6, r7, r8, r10, r12}}",
                 "cmp r5, r8",
-                "bhs 4f",
+                concat!("bhs ", $enter_full),
                 "ldr r4, [r7]",
                 "sub r2, r4, r2",
                 "sub r10, r0, r10",
@@ -292,6 +492,7 @@ macro_rules! hooks {
                 "orr r7, #4",
                 "str r7, [r5], #4",
                 "b 5b",
+                $($enter_table,)*
                 "4: msr PRIMASK, lr",
                 "pop {{r4-r8, r10, lr}}",
                 "6: b {slow}",
@@ -303,6 +504,8 @@ macro_rules! hooks {
                 long = sym $long_enter,
                 hot = sym $hot,
                 $($operand = const $value,)*
+                $($table = const $table_value,)*
+                $($enter_name = sym $enter_symbol,)*
             )
         }
 
@@ -325,9 +528,9 @@ macro_rules! hooks {
                 "push {{r4-r7, lr}}",
                 "mrs lr, PRIMASK",
                 "cpsid i",
-                "ldm r3, {{r2, r5, r6, r7, r12}}",
+                "39: ldm r3, {{r2, r5, r6, r7, r12}}",
                 "cmp r5, r12",
-                "bhs 4f",
+                concat!("bhs ", $exit_full),
                 "ldr r4, [r7]",
                 "sub r2, r4, r2",
                 $depth,
@@ -349,6 +552,7 @@ macro_rules! hooks {
                 "b 5b",
                 $($name,)*
                 $($more,)*
+                $($exit_table,)*
                 "4: msr PRIMASK, lr",
                 "pop {{r4-r7, lr}}",
                 "6: b {slow}",
@@ -361,6 +565,8 @@ macro_rules! hooks {
                 long = sym $long_exit,
                 hot = sym $hot,
                 $($operand = const $value,)*
+                $($table = const $table_value,)*
+                $($exit_name = sym $exit_symbol,)*
             )
         }
     };

@@ -14,7 +14,7 @@ mod items;
 mod put;
 
 #[doc(hidden)]
-pub use hooks::{EXIT_NAMED, GATE, STOPPER, TEXT_BASE, TRIGGER};
+pub use hooks::{EXIT_NAMED, GATE, LIMIT, STOPPER, TEXT_BASE, TRIGGER};
 #[doc(hidden)]
 pub use items::PACKET_LEFT;
 #[doc(hidden)]
@@ -143,6 +143,17 @@ impl SinglePort for CortexM {
     fn link(&self) -> &Link {
         static LINK: Link = Link::new();
         &LINK
+    }
+
+    // (What is not privileged reads 0.)
+    #[inline(always)]
+    fn is_masked(&self) -> bool {
+        let primask: u32;
+        // SAFETY: it reads a register.
+        unsafe {
+            asm!("mrs {}, PRIMASK", out(reg) primask, options(nomem, nostack, preserves_flags));
+        }
+        primask != 0
     }
 
     fn is_privileged(&self) -> bool {

@@ -9,8 +9,7 @@ impl<T: Target> Buffer<T> {
     /// that is in it; else it has none. `None` if there is no such packet. Whatever step was the last one done,
     /// behind this a packet may be closed or begun.
     pub(crate) fn left_open(&self, at: *mut u8) -> Option<Room> {
-        self.open.set(false);
-        if !self.has_open() {
+        if !self.is_open() {
             return None;
         }
         let place = self.memory.address(self.start.load(Ordering::Relaxed));

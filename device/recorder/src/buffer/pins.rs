@@ -23,10 +23,6 @@ pub(super) struct Pins {
 /// One record of the second generation in the counts; 1 is one of the first.
 const SECOND: u32 = 1 << 16;
 
-/// What a reserved record counts as, until it is reserved.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pin(u32);
-
 impl Pins {
     pub(super) const fn new() -> Self {
         Self {
@@ -63,9 +59,9 @@ impl Pins {
 
 impl<T: Target> Buffer<T> {
     /// One more record in the newest packet is being filled: packets from the first one on that holds any keep
-    /// their places, and are not read, until [`unpin`](Self::unpin). `None` if there are too many.
+    /// their places, and are not read, until [`unpin`](Self::unpin). False if there are too many.
     #[inline(always)]
-    pub(crate) fn pin(&self) -> Option<Pin> {
+    pub(crate) fn pin(&self) -> bool {
         let newest = self.begun.load(Ordering::Relaxed).wrapping_sub(1);
         let Pins { counts, from } = &self.pins;
         if load_acquire(counts) != 0 {
@@ -74,7 +70,7 @@ impl<T: Target> Buffer<T> {
         // A reader may see this beside counts from before: what was filled until then is whole.
         store_release(&from[0], newest);
         self.recount(|counts| counts + 1);
-        Some(Pin(1))
+        true
     }
 
     /// Changes the counts, which another processor may do at the same moment where records are finished there; returns
@@ -93,7 +89,7 @@ impl<T: Target> Buffer<T> {
     /// The same where there are others.
     #[cold]
     #[inline(never)]
-    fn pin_beside(&self, newest: u32) -> Option<Pin> {
+    fn pin_beside(&self, newest: u32) -> bool {
         let Pins { counts, from } = &self.pins;
         let now = load_acquire(counts);
         let (first, second) = (now % SECOND, now / SECOND);
@@ -109,19 +105,13 @@ impl<T: Target> Buffer<T> {
             false => (first, &from[0], 1),
         };
         if count == SECOND - 1 {
-            return None;
+            return false;
         }
         if count == 0 {
             store_release(place, newest);
         }
         self.recount(|counts| counts + one);
-        Some(Pin(one))
-    }
-
-    /// A record that was to be reserved is not.
-    #[inline(always)]
-    pub(crate) fn give_back(&self, Pin(one): Pin) {
-        self.recount(|counts| counts - one);
+        true
     }
 
     /// The record with this data has been filled. `elsewhere`: the writer may be at work meanwhile.
@@ -162,10 +152,9 @@ impl<T: Target> Buffer<T> {
     /// Makes the atomics of a model, before several threads use them.
     #[cfg(all(test, loom))]
     pub(crate) fn make_pins(&self) {
-        let pins = [self.pin(), self.pin_beside(7)];
-        pins.into_iter()
-            .flatten()
-            .for_each(|pin| self.give_back(pin));
+        self.pin();
+        self.pin_beside(7);
+        self.recount(|_| 0);
     }
 
     /// Whether records are being filled. Anybody may ask.

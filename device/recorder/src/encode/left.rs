@@ -41,10 +41,8 @@ impl<T: Target> Stream<T> {
     /// Begins a packet at `now`, and closes it: where one may have been begun, but not wholly, and nothing comes
     /// that would begin it again.
     pub(crate) fn begin_empty(&self, now: u64) {
-        if let Some(cursor) = self.cursor()
-            && self.slow_begin(cursor, now.max(self.last()))
-        {
-            self.close(cursor);
+        if self.next_packet(now.max(self.last())) {
+            self.close();
         }
     }
 }

@@ -146,12 +146,12 @@ fn filled() {
             first.add(1)
         };
         let first = begin(0);
-        let pin = buffer.pin().expect("it is the first");
+        buffer.pin();
         buffer.close(end(first), 0);
         let second = begin(1);
         // The program fills what it reserved, commits it, and reserves another record in the next packet.
         filling.written();
-        buffer.give_back(pin);
+        buffer.unpin(first, false);
         buffer.pin();
         buffer.close(end(second), 1);
     });

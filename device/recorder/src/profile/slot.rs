@@ -72,17 +72,17 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// The slot of which a frame says this; `None` if it says that there is none.
+    /// The slot of which a frame says this.
+    ///
+    /// # Safety
+    /// A frame of this table does, and it is not [`NO_SLOT`].
     #[inline(always)]
-    pub(super) fn slot_of(&self, word: u32) -> Option<&'static Slot> {
-        if word == NO_SLOT {
-            return None;
-        }
+    pub(super) unsafe fn slot_of(&self, word: u32) -> &'static Slot {
         let offset = (word & !(HAS_SLOT | OUTERMOST)) as usize;
         // (On 32 bits the address itself, whose memory the table was given.)
         let slot = self.slots.get().with_addr(self.base().addr() + offset);
-        // SAFETY: frames speak of slots that there are.
-        unsafe { slot.as_ref() }
+        // SAFETY: by this function's contract.
+        unsafe { &*slot }
     }
 
     /// The first of the slots in which a function may be.
@@ -93,22 +93,19 @@ impl<T: Target> Profile<T> {
         self.slots.get().wrapping_add(first)
     }
 
-    /// The slot of a function, if it has one, and in the first place: at any time, but who uses it looks at its address again.
-    #[inline(always)]
-    pub(crate) fn find(&self, function: usize) -> Option<&'static Slot> {
-        // SAFETY: it is one of the table's, by the contract of `set_up`.
-        let slot: &'static Slot = unsafe { &*self.place(function) };
-        (slot.address.get() == function).then_some(slot)
-    }
-
     /// The slot of a function, taken now if it has none; `None` if there is no room near its place. There is
     /// a table.
     #[inline(always)]
     pub(super) fn slot(&self, function: usize) -> Option<&'static Slot> {
         let mut slot = self.place(function);
+        // SAFETY: it is one of the table's, by the contract of `set_up`.
+        let first: &'static Slot = unsafe { &*slot };
+        if first.address.get() == function {
+            return Some(first);
+        }
         let mut left = self.probes.get();
         loop {
-            // SAFETY: it is one of the table's, by the contract of `set_up`.
+            // SAFETY: as above.
             let it: &'static Slot = unsafe { &*slot };
             let address = it.address.get();
             if address == function {

@@ -22,6 +22,12 @@ pub trait SinglePort: Target {
     fn is_privileged(&self) -> bool {
         true
     }
+    /// Whether interrupts are masked now: they are behind [`mask`](Self::mask) unless that did nothing. The quicker one
+    /// of two ways to tell.
+    #[inline(always)]
+    fn is_masked(&self) -> bool {
+        self.is_privileged()
+    }
     /// Finds a counter of the processor's own that counts now; returns after how many ticks it
     /// begins again, where 0 stands for 2^32. `None` if there is none.
     fn find_counter(&self) -> Option<u32>;

@@ -6,7 +6,7 @@ use kymo_wire::event::{ByteOrder, EventId, OTHER_BYTES, Shape, WordSize};
 
 use super::{Threads, Writer};
 use crate::hot::{COUNTING, Cursor};
-use crate::profile::Slot;
+use crate::profile::Profile;
 use crate::unaligned::{put32, put64};
 use crate::{Event, Target};
 
@@ -66,9 +66,8 @@ impl<T: Target> Writer<T> {
         cfg!(feature = "profile") && self.tabled.get() && !self.may_be_promoted(function)
     }
 
-    /// Records an entry (of a function that has this slot, if that is known) or exit at `now` (cut by
-    /// [`low`](crate::hot::low)), where nobody comes in between, and brings the table up to date; false if it takes
-    /// another form.
+    /// Records an entry or exit at `now` (cut by [`low`](crate::hot::low)), where nobody comes in between, and brings
+    /// the table up to date; false if it takes another form.
     ///
     /// # Safety
     /// The cursor is the stream's.
@@ -78,12 +77,8 @@ impl<T: Target> Writer<T> {
         cursor: &Cursor,
         now: usize,
         function: usize,
-        slot: Option<&Slot>,
     ) -> bool {
-        let Some(table) = self.profile.get().filter(|table| !table.is_paused()) else {
-            return false;
-        };
-        let Some(stack) = table.running() else {
+        let Some(table) = self.profile.get().filter(|table| table.runs_now()) else {
             return false;
         };
         // SAFETY: the cursor's limit leaves room for a record, and nobody comes in between.
@@ -97,19 +92,16 @@ impl<T: Target> Writer<T> {
         };
         if done {
             let now = self.stream.whole(now);
-            if EXIT {
-                table.end(stack, now, function);
-            } else {
-                table.begin(stack, now, function, slot);
+            // SAFETY: a stack runs.
+            unsafe {
+                if EXIT {
+                    Profile::end(table, function, now);
+                } else {
+                    Profile::begin(table, function, now);
+                }
             }
         }
         done
-    }
-
-    /// The slot of a function, as far as that is known at once.
-    #[inline(always)]
-    pub(crate) fn find_slot(&self, function: usize) -> Option<&'static Slot> {
-        self.profile.get()?.find(function)
     }
 
     /// Finds out which events are recorded directly.
