@@ -72,6 +72,17 @@ impl Undos {
     }
 }
 
+/// What was there before a record was to be reserved.
+#[derive(Clone, Copy)]
+struct Before {
+    /// Where the stream ended.
+    seen: Seen,
+    /// How many packets there were.
+    packet: u32,
+    /// The upper half of the time.
+    upper: u32,
+}
+
 /// A record that is to be reserved: where everything goes.
 struct Block {
     /// Where the record begins.
@@ -139,14 +150,21 @@ impl<T: Target> Stream<T> {
             bits: OTHER_BITS,
             depth: Depth::Stays,
         };
-        let (packet, upper, first) = (self.buffer().begun(), self.upper(), Seen::now(cursor));
+        let before = Before {
+            seen: Seen::now(cursor),
+            packet: self.buffer().begun(),
+            upper: self.upper(),
+        };
         let mut tries = Tries::default();
         while !tries.are_over::<D>() {
             let mut data = null_mut();
             let done = driver.attempt(|now| {
                 // SAFETY: the cursor is ours, and the driver keeps others away.
-                let put = unsafe { self.put_block(cursor, now, length, (packet, upper, first)) };
+                let put = unsafe { self.put_block(cursor, now, length) };
                 data = put.unwrap_or(data);
+                if put.is_some() {
+                    self.note_time(cursor, before);
+                }
                 put.is_some()
             });
             if done {
@@ -171,20 +189,18 @@ impl<T: Target> Stream<T> {
         Form::of(T::LAYOUT.order, unsafe { at.read() }) == Form::Time
     }
 
-    /// Writes all of an unfinished record but its data, pins its packet, and notes how it is taken back. `None` if there
-    /// is no room for it, or it is too far away; null, which is counted, if too many are being filled. The last argument
-    /// says, of the moment before it was tried first, how many packets there were, the upper half of the time, and where
-    /// the stream ended.
+    /// Writes all of an unfinished record but its data, pins its packet, and notes how it is taken back, where nobody
+    /// comes in between. `None` if there is no room for it, or it is too far away; null, which is counted, if too many
+    /// are being filled.
     ///
     /// # Safety
-    /// Below the cursor's limit there is memory that nobody else writes.
-    #[inline(always)]
-    unsafe fn put_block(
+    /// Below the cursor's limit there is memory that nobody else writes, and the record has less than 2^16 bytes.
+    #[inline(never)]
+    pub(crate) unsafe fn put_block(
         &self,
         cursor: &Cursor,
         now: usize,
         length: usize,
-        (packet, upper, first): (u32, u32, Seen),
     ) -> Option<*mut u8> {
         let (order, limit, seen) = (T::LAYOUT.order, cursor.limit(), Seen::now(cursor));
         let block = Block::new::<T>(seen.at(), length);
@@ -205,20 +221,32 @@ impl<T: Target> Stream<T> {
             put32(block.head.cast(), block.value);
         }
         cursor.commit(block.end, now);
-        // A packet that was begun for it stays; a `time` record does not, unless more than the lower
-        // half of the time before it would have to be known.
-        let timed = seen.at() == first.at().wrapping_add(8)
-            && packet == self.buffer().begun()
-            && (T::LAYOUT.word == WordSize::Bits64 || upper == self.upper() && seen.last() <= now)
-            && Self::is_time(first.at());
-        let before = if timed { first } else { seen };
         let Undos { newest, other } = &self.undos;
         other.set(newest.get());
         newest.set(Undo {
-            at: before.at(),
-            last: before.last(),
+            at: seen.at(),
+            last: seen.last(),
         });
         Some(block.head.wrapping_add(1).cast())
+    }
+
+    /// The record that has just been reserved is taken back with the `time` record before it, if that was made for it. (A
+    /// packet that was begun for it stays.) Unless more than the lower half of the time before it would have to be known.
+    fn note_time(&self, cursor: &Cursor, before: Before) {
+        let newest = &self.undos.newest;
+        let start = newest.get();
+        let near = T::LAYOUT.word == WordSize::Bits64
+            || before.upper == self.upper() && start.last <= cursor.last.get();
+        if near
+            && start.at == before.seen.at().wrapping_add(8)
+            && before.packet == self.buffer().begun()
+            && Self::is_time(before.seen.at())
+        {
+            newest.set(Undo {
+                at: before.seen.at(),
+                last: before.seen.last(),
+            });
+        }
     }
 
     /// The upper half of the last time that is known, which is not after the last record's.

@@ -39,13 +39,12 @@ pub struct Writer<T> {
     asking: Cell<bool>,
     /// Call sites are recorded.
     sites: Cell<bool>,
-    /// A record and the table are all that entries and exits take, but for promoted functions.
-    tabled: Cell<bool>,
     /// It has been turned off since it was turned on.
     was_off: Cell<bool>,
     /// How many calls of the stopper are open, in the thread that entered it first.
     stopper_depth: Cell<u8>,
-    /// A bit for each hash of a promoted function: most functions are told apart by it alone.
+    /// A bit for each hash of a promoted function: most functions are told apart by it alone. All bits where there is a
+    /// table, and a record and the table are not all that entries and exits of other functions take.
     promoted: Promoted,
     config: Cell<Option<&'static Config>>,
     /// While recording is off, the thread that ran when it was turned off: the last that the stream tells of. While
@@ -58,10 +57,10 @@ pub struct Writer<T> {
     served: Served,
 }
 
-/// What keeps the bits of promoted functions.
-#[cfg(feature = "promotions")]
+/// What keeps the bits of promoted functions. (Hooks that keep a table look at it in any case.)
+#[cfg(any(feature = "promotions", feature = "profile"))]
 type Promoted = Cell<u32>;
-#[cfg(not(feature = "promotions"))]
+#[cfg(not(any(feature = "promotions", feature = "profile")))]
 type Promoted = crate::left_out::LeftOut<u32>;
 
 /// How the thread that runs is known.
@@ -81,9 +80,7 @@ impl<T: Target> Writer<T> {
     pub const DISCARDED_OFFSET: usize =
         core::mem::offset_of!(Self, stream) + Stream::<T>::DISCARDED_OFFSET;
 
-    /// What hooks in assembly that keep a table look at, in bytes from the beginning.
-    pub const TABLED_OFFSET: usize = core::mem::offset_of!(Self, tabled);
-    /// The [bits](bit) of promoted functions.
+    /// The [bits](bit) of functions of which entries and exits take more than a record and the table.
     pub const PROMOTED_OFFSET: usize = core::mem::offset_of!(Self, promoted);
     /// The table, by its address (on bare metal with words of 32 bits).
     pub const TABLE_OFFSET: usize = core::mem::offset_of!(Self, profile);
@@ -99,7 +96,6 @@ impl<T: Target> Writer<T> {
             promoted: Promoted::new(0),
             asking: Cell::new(false),
             sites: Cell::new(false),
-            tabled: Cell::new(false),
             off_thread: Cell::new(0),
             was_off: Cell::new(false),
             stopper_depth: Cell::new(0),
@@ -146,12 +142,6 @@ impl<T: Target> Writer<T> {
     /// `config.current_thread` may be called from any context.
     pub unsafe fn set_up(&self, config: &'static Config) {
         self.config.set(Some(config));
-        self.promoted.set(
-            self.promotions()
-                .iter()
-                .filter_map(|promotion| promotion.function)
-                .fold(0, |bits, function| bits | bit(code(function as usize))),
-        );
         self.sites.set(config.flags & CALL_SITES != 0);
         if config.current_thread.is_some() && self.threads.get() == Threads::Untold {
             self.threads.set(Threads::Asked);
@@ -189,9 +179,12 @@ impl<T: Target> Writer<T> {
         let asks = self.threads.get() == Threads::Asked;
         let plain = self.fast.get() && !asks && !self.keep_sites();
         let table = self.profile.table().is_some();
-        self.stream
-            .set_fast(plain && !table && self.promoted.get() == 0);
-        self.tabled.set(plain && table);
+        let functions = self.promotions().iter().filter_map(|it| it.function);
+        let promoted = functions.fold(0, |bits, function| bits | bit(code(function as usize)));
+        let other_ways = table && !plain;
+        self.promoted
+            .set(if other_ways { u32::MAX } else { promoted });
+        self.stream.set_fast(plain && !table && promoted == 0);
         self.choose_direct();
     }
 
@@ -334,7 +327,7 @@ impl<T: Target> Writer<T> {
     /// Whether a function may be one of the promotions: this alone excludes most others.
     #[inline(always)]
     fn may_be_promoted(&self, function: usize) -> bool {
-        cfg!(feature = "promotions") && self.promoted.get() & bit(function) != 0
+        self.promoted.get() & bit(function) != 0
     }
 
     #[cold]

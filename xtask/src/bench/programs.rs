@@ -11,9 +11,6 @@ use kymo_targets::rust::BareRust;
 pub fn build_all(machine: &Machine) -> Result<Vec<PathBuf>> {
     let shapes = ["shapes.c", "rtems.c", "empty.c"];
     let mut programs = vec![machine.build("shapes", &shapes, &[], &[])?];
-    if machine.target.starts_with("thumbv7") {
-        programs.push(machine.build("r9", &["r9.c"], &["-ffixed-r9"], &[])?);
-    }
     let library = [library(machine)?];
     // Several processors have no items, and no table.
     let several = machine.target.starts_with("aarch64");

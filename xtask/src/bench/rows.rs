@@ -154,9 +154,6 @@ pub const ROWS: &[Row] = &[
     event("put", "item, interrupts masked")
         .within(12)
         .on(On::Bare),
-    event("produce_r9", "item, place in a register")
-        .within(6)
-        .on(On::Armv7),
     event("produce", "item, any clock, gate looked at").on(On::NotSeveral),
     event("put_packet", "item, packet change")
         .packet()

@@ -1,15 +1,52 @@
 //! Records that the program fills in place ([`crate::block`]), on one processor.
 
 use super::{Single, SinglePort};
+use crate::Event;
 use crate::config::Config;
-use crate::hot::Hot;
+use crate::hot::{Hot, low};
 use kymo_wire::event::EventId;
 
 impl<P: SinglePort + 'static> Single<P> {
     /// Reserves a record of so many bytes, and returns where they go; null if it is not to be recorded
     /// now, or cannot be (then it is counted).
-    #[inline(never)]
+    #[inline(always)]
     pub fn reserve(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+        length: usize,
+    ) -> *mut u8 {
+        self.reserve_direct(hot, length)
+            .unwrap_or_else(|| self.reserve_slowly(hot, config, length))
+    }
+
+    /// The same with interrupts masked once, if there is room and nothing else to be done.
+    #[inline(always)]
+    fn reserve_direct(&'static self, hot: &'static Hot, length: usize) -> Option<*mut u8> {
+        // (Like a marker it is nothing but a record.)
+        let is_direct = self.writer.is_direct(Event::Marker(0));
+        if !is_direct || length >> 16 != 0 || !self.is_allowed(hot) {
+            return None;
+        }
+        let cursor = P::somewhere(&hot.cursor);
+        let was = self.port.mask();
+        let data = if P::GUARDED && self.inside.get() {
+            None
+        } else {
+            // SAFETY: the counter is there, and the cursor is the stream's: its limit is 0 whenever nothing is to be
+            // recorded.
+            unsafe {
+                let now = low::<P>(self.port.read(cursor.counter.get()).into());
+                self.writer.stream().put_block(cursor, now, length)
+            }
+        };
+        self.port.unmask(was);
+        data
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn reserve_slowly(
         &'static self,
         hot: &'static Hot,
         config: &'static Config,

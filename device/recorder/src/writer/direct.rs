@@ -63,7 +63,7 @@ impl<T: Target> Writer<T> {
     /// is there.
     #[inline(always)]
     pub(crate) fn is_tabled(&self, function: usize) -> bool {
-        cfg!(feature = "profile") && self.tabled.get() && !self.may_be_promoted(function)
+        self.profile.table().is_some() && !self.may_be_promoted(function)
     }
 
     /// Records an entry or exit at `now` (cut by [`low`](crate::hot::low)), where nobody comes in between, and brings
