@@ -25,11 +25,12 @@ use kymo_wire::link::{Fault, Mode, SetupError};
 
 use crate::Target;
 use crate::header::Header;
+pub use crate::memory::MIN_PACKET;
 use crate::memory::Memory;
 use crate::sync::{AtomicU32, Ordering, add, load_acquire, store_release};
 
 #[cfg(target_has_atomic = "ptr")]
-mod left;
+mod abandoned;
 mod pins;
 
 use pins::Pins;
@@ -95,9 +96,6 @@ pub struct Room {
     /// The end of the packet's place.
     pub end: *mut u8,
 }
-
-/// The smallest packet: a header and a few events.
-pub const MIN_PACKET: u32 = 128;
 
 /// The largest packet. Records of the fast path are less than 4096 ticks a byte apart, so that a
 /// packet spans less than half a turn of 32 bits of the clock: then its times can be told from these

@@ -8,7 +8,7 @@
 
 use core::cell::Cell;
 
-use crate::long::LongCell;
+use crate::bits64::Cell64;
 use crate::sync::{AtomicU32, Ordering, add};
 
 /// How many periods of the tick a reading may lie behind the last one before it counts as late.
@@ -27,7 +27,7 @@ pub struct Rate {
 
 impl Rate {
     /// Of a counter that begins again after so many ticks; 0 stands for 2^32.
-    pub const fn of_turn(hz: u64, turn: u32, tick_hz: u32) -> Self {
+    pub const fn of_counter(hz: u64, turn: u32, tick_hz: u32) -> Self {
         Self { hz, turn, tick_hz }
     }
 
@@ -77,7 +77,7 @@ const NOT_YET: u32 = 1;
 /// The extension. For one context at a time. All zero until it is set up.
 #[derive(Debug)]
 pub struct Clock {
-    total: LongCell,
+    total: Cell64,
     last: Cell<u32>,
     /// What is to be added when the counter has turned: the turn, modulo 2^32.
     turn: Cell<u32>,
@@ -93,7 +93,7 @@ impl Clock {
     /// Not set up: time stands still.
     pub const fn new() -> Self {
         Self {
-            total: LongCell::new(0),
+            total: Cell64::new(0),
             last: Cell::new(0),
             turn: Cell::new(0),
             late: Cell::new(0),
@@ -194,7 +194,7 @@ mod tests {
     fn turns_are_counted_whatever_their_size() {
         for turn in [1u64 << 32, 1 << 24, 1 << 16, 25_000] {
             let clock = Clock::new();
-            let rate = Rate::of_turn(1_000_000, turn as u32, 0);
+            let rate = Rate::of_counter(1_000_000, turn as u32, 0);
             let mut time = 5u64;
             clock.set_up(&rate);
             assert_eq!(clock.advance((time % turn) as u32), time);
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn what_others_read_is_no_lateness() {
-        let rate = Rate::of_turn(1_000_000, 0, 1000);
+        let rate = Rate::of_counter(1_000_000, 0, 1000);
         let clock = Clock::new();
         clock.set_up(&rate);
         clock.advance(0xFFFF_F000);
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_tick_of_which_nothing_is_known_is_never_late() {
         let clock = Clock::new();
-        clock.set_up(&Rate::of_turn(1_000_000, 0, 0));
+        clock.set_up(&Rate::of_counter(1_000_000, 0, 0));
         clock.advance(0);
         clock.tick();
         clock.advance(1);
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_late_tick_is_told_once() {
-        let rate = Rate::of_turn(1_000_000, 1 << 24, 1000);
+        let rate = Rate::of_counter(1_000_000, 1 << 24, 1000);
         assert!(rate.sure());
         let clock = Clock::new();
         clock.set_up(&rate);
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_turns_with_the_tick_is_not_sure() {
-        let rate = Rate::of_turn(25_000_000, 25_000, 1000);
+        let rate = Rate::of_counter(25_000_000, 25_000, 1000);
         assert!(!rate.sure());
     }
 }

@@ -25,20 +25,21 @@ use kymo_wire::link::{Fault, MAX_FUNCTION_SHIFT, Mode, SetupError};
 use kymo_wire::packet::EVENT_STREAM;
 
 use crate::Target;
-use crate::block::Undos;
+use crate::bits64::Cell64;
 use crate::buffer::Buffer;
 use crate::hot::{CODE_BIT, COUNTING, Cursor, distance, low, store};
-use crate::long::LongCell;
 use crate::sync::{AtomicU32, Ordering, SHARED, add};
+use block::Undos;
 
 pub use crate::buffer::{MAX_PACKET, MIN_PACKET, check_sizes};
 
+#[cfg(target_has_atomic = "ptr")]
+mod abandoned;
+mod block;
 #[cfg(feature = "duration")]
 mod call;
 mod driver;
 mod event;
-#[cfg(target_has_atomic = "ptr")]
-mod left;
 #[cfg(feature = "cost")]
 mod probe;
 mod record;
@@ -77,7 +78,7 @@ pub struct Stream<T> {
     /// Which events take a record and nothing else: the writer's.
     pub(crate) direct: Cell<u8>,
     /// The time of the last record that the slow path knows of, in ticks.
-    last: LongCell,
+    last: Cell64,
     /// How many packets the events that came after the buffer was full would have taken.
     overflow_packets: AtomicU32,
     /// What would be left of the last of them, in bytes.
@@ -119,7 +120,7 @@ impl<T: Target> Stream<T> {
             buffer: Buffer::new(),
             cursor: Cell::new(None),
             end: Cell::new(core::ptr::null_mut()),
-            last: LongCell::new(0),
+            last: Cell64::new(0),
             fast: Cell::new(false),
             isr_before: Cell::new(0),
             direct: Cell::new(0),

@@ -93,7 +93,7 @@ pub enum Event {
 pub type Parts = (EventId, usize, usize);
 
 /// The same where the first number may be longer; rare, and nothing but its record comes of it.
-pub type Long = (EventId, u64, u32);
+pub type Parts64 = (EventId, u64, u32);
 
 impl Event {
     /// The event in parts, in the longest form that does not name more than it must.
@@ -101,7 +101,7 @@ impl Event {
     /// # Errors
     /// One with a number that can be longer than a word.
     #[inline(always)]
-    pub fn parts<T: Target>(self) -> Result<Parts, Long> {
+    pub fn parts<T: Target>(self) -> Result<Parts, Parts64> {
         // Two small fields as one number.
         let pair = |first: u32, second: u32, bits: u32| match T::LAYOUT.order {
             ByteOrder::Little => first | second << bits,

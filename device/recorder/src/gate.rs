@@ -21,9 +21,15 @@ use core::mem::offset_of;
 use core::ptr::{null_mut, without_provenance_mut};
 use core::sync::atomic::AtomicUsize;
 
-use crate::hot::{CODE_BIT, Hot};
 use crate::retained::Retained;
 use crate::sync::{ALONE, AtomicPtr, AtomicU32, Ordering, SHARED, change, load_acquire};
+
+/// The bit that is set in the address of every function of a Thumb program, as compilers hand it to hooks. Trigger and
+/// stopper, and the [text base](crate::hot::Cursor::text_base), have it too, so that hooks need not take it off.
+pub const CODE_BIT: usize = if cfg!(target_arch = "arm") { 1 } else { 0 };
+
+/// How many words of a [`Hot`](crate::hot::Hot) are before its gate: those of the cursor, which checks that.
+pub(crate) const WORDS_BEFORE: usize = 8;
 
 /// The upper half of the state once RAM is initialized.
 const MAGIC: u32 = 0x4B79_0000;
@@ -156,7 +162,7 @@ impl Gate {
     pub const CHANGES_OFFSET: usize = offset_of!(Self, changes);
 
     /// The gate of a recorder that the first hook sets up. It is not all zero on purpose. `hot` is
-    /// the address of the [`Hot`] that it will be a part of.
+    /// the address of the [`Hot`](crate::hot::Hot) that it will be a part of.
     pub(crate) const fn new(hot: *mut u8) -> Self {
         Self {
             trigger: AtomicUsize::new(0),
@@ -203,13 +209,13 @@ impl Gate {
         }
     }
 
-    /// The word that tells hooks to record: the address of the [`Hot`] whose gate this is.
+    /// The word that tells hooks to record: the address of the [`Hot`](crate::hot::Hot) whose gate this is.
     #[inline(always)]
     fn hot(&self) -> *mut u8 {
         let this: *const Self = self;
         this.cast::<u8>()
             .cast_mut()
-            .wrapping_sub(offset_of!(Hot, gate))
+            .wrapping_sub(WORDS_BEFORE * size_of::<usize>())
     }
 
     /// Has hooks record, or not, whatever the state says: for a recorder that has none

@@ -33,12 +33,9 @@ use kymo_wire::event::{
 };
 
 use crate::Target;
-use crate::gate::Gate;
+pub use crate::gate::CODE_BIT;
+use crate::gate::{Gate, WORDS_BEFORE};
 use crate::unaligned::{put16, put32, put64};
-
-/// The bit that is set in the address of every function of a Thumb program, as compilers hand it to
-/// hooks. [`Cursor::text_base`], trigger and stopper have it too, so that hooks need not take it off.
-pub const CODE_BIT: usize = if cfg!(target_arch = "arm") { 1 } else { 0 };
 
 /// Calls are counted ([`Cursor::depth`]), so that exits are named where a reader could not know their
 /// function. Else all packets are [nested](kymo_wire::packet::PacketHeader::FLAG_NESTED), and the
@@ -129,6 +126,7 @@ const _: () = {
     assert!(offset_of!(Hot, cursor.function_shift) == word::FUNCTION_SHIFT * word);
     assert!(offset_of!(Hot, cursor.limit) == word::LIMIT * word);
     let gate = offset_of!(Hot, gate);
+    assert!(gate == WORDS_BEFORE * word);
     assert!(gate + Gate::TRIGGER_OFFSET == word::TRIGGER * word);
     assert!(gate + Gate::WORD_OFFSET == word::GATE * word);
     assert!(gate + Gate::STOPPER_OFFSET == word::STOPPER * word);

@@ -19,13 +19,20 @@
 
 use kymo_wire::event::Layout;
 
-mod block;
+mod bits64;
 pub mod buffer;
 pub mod clock;
+#[cfg(all(
+    not(feature = "profile"),
+    any(
+        not(feature = "promotions"),
+        all(target_os = "none", target_pointer_width = "32")
+    )
+))]
+mod compiled_out;
 pub mod config;
 pub mod cost;
-#[cfg(target_has_atomic = "ptr")]
-pub mod cpus;
+pub mod drivers;
 #[cfg(feature = "duration")]
 pub mod duration;
 pub mod encode;
@@ -35,17 +42,7 @@ mod header;
 pub mod hot;
 pub mod identity;
 pub mod items;
-#[cfg(any(
-    not(feature = "promotions"),
-    all(
-        not(feature = "profile"),
-        target_os = "none",
-        target_pointer_width = "32"
-    )
-))]
-mod left_out;
 pub mod link;
-mod long;
 mod memory;
 pub mod metadata;
 pub mod minimal;
@@ -53,13 +50,13 @@ pub mod minimal;
 mod model;
 pub mod profile;
 pub mod retained;
-pub mod single;
 pub mod sync;
-#[cfg(target_has_atomic = "ptr")]
-pub mod threads;
 mod unaligned;
 mod writer;
 
+pub use drivers::single;
+#[cfg(target_has_atomic = "ptr")]
+pub use drivers::{cpus, threads};
 pub use event::{Edge, Event};
 pub use writer::Writer;
 

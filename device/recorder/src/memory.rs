@@ -10,8 +10,10 @@ use core::marker::PhantomData;
 use kymo_wire::event::ByteOrder;
 
 use crate::Target;
-use crate::buffer::MIN_PACKET;
 use crate::sync::Owned;
+
+/// The smallest packet: a header and a few events.
+pub const MIN_PACKET: u32 = 128;
 
 /// A piece of memory that one writer fills. Empty until it is given some.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use kymo_wire::link::{Fault, SetupError};
 use kymo_wire::packet::{EVENT_STREAM, PACKET_MAGIC};
 
 use crate::Target;
-use crate::long::LongCell;
+use crate::bits64::Cell64;
 use crate::memory::Memory;
 use crate::sync::{
     AtomicPtr, AtomicU32, Ordering, add, load_acquire, load_address, store_address, store_release,
@@ -55,7 +55,7 @@ pub struct Metadata<T> {
 #[derive(Debug)]
 struct Packet<T> {
     memory: Memory<T>,
-    last: LongCell,
+    last: Cell64,
     /// The end of the whole facts.
     written: AtomicU32,
     /// The end of those that are being written too.
@@ -77,7 +77,7 @@ struct Check {
     /// How many ticks there are in a second.
     hz: Cell<u32>,
     /// The time of the first tick, or of set-up before that.
-    from: LongCell,
+    from: Cell64,
     /// How many ticks there were.
     ticks: Cell<u32>,
     /// How often a reader that has the packet should have it again because of this.
@@ -165,7 +165,7 @@ impl<T: Target> Metadata<T> {
         let none = black_box(0);
         let packet = Packet {
             memory: Memory::empty(),
-            last: LongCell::new(now),
+            last: Cell64::new(now),
             written: AtomicU32::new(header),
             taken: Cell::new(header),
             writers: Cell::new(0),
@@ -173,7 +173,7 @@ impl<T: Target> Metadata<T> {
             check: Check {
                 at: Cell::new(none),
                 hz: Cell::new(none),
-                from: LongCell::new(now),
+                from: Cell64::new(now),
                 ticks: Cell::new(none),
                 news: AtomicU32::new(none),
             },

@@ -39,22 +39,22 @@ use kymo_wire::link::{Fault, SetupError};
 use kymo_wire::profile::Entry;
 
 use crate::Target;
-use crate::long::LongCell;
+use crate::bits64::Cell64;
 use crate::sync::{AtomicU32, Ordering};
 
 mod context;
-mod home;
 mod jump;
 mod slot;
 mod stack;
+mod storage;
 mod table;
-mod turn;
+mod window;
 
-pub(crate) use home::Home;
 pub use slot::Slot;
 use slot::{LEAST, MOST, OWN, PROBES, RECURSIVE, TOTAL};
 pub use stack::Frame;
 use stack::{BARRIER, NO_SLOT, OUTERMOST, Stack};
+pub(crate) use storage::Storage;
 
 /// The most stacks there can be: one bit each in a slot.
 pub const MAX_STACKS: u32 = 32;
@@ -125,9 +125,9 @@ pub struct Profile<T> {
     /// In how many places a function may be looked for first.
     places: Cell<u32>,
     /// How long the table has been kept; while it is, the time at which that would have been nothing.
-    recorded: LongCell,
+    recorded: Cell64,
     /// The totals of the functions that were replaced.
-    replaced_total: LongCell,
+    replaced_total: Cell64,
     target: PhantomData<T>,
 }
 
@@ -153,8 +153,8 @@ impl<T: Target> Profile<T> {
             too_deep: AtomicU32::new(0),
             unmatched: AtomicU32::new(0),
             replaced: AtomicU32::new(0),
-            replaced_total: LongCell::new(0),
-            recorded: LongCell::new(0),
+            replaced_total: Cell64::new(0),
+            recorded: Cell64::new(0),
             target: PhantomData,
         }
     }

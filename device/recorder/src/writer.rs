@@ -13,13 +13,13 @@ use crate::encode::{Alone, Driver, Stream};
 use crate::event::Parts;
 use crate::gate::code;
 use crate::hot::{CODE_BIT, low};
-use crate::profile::{Frame, Home, Profile, Slot};
+use crate::profile::{Frame, Profile, Slot, Storage};
 use crate::{Edge, Event, Target};
 
 mod direct;
+mod recording;
 mod served;
 mod stopper;
-mod turns;
 
 pub(crate) use direct::Place;
 use served::Served;
@@ -51,7 +51,7 @@ pub struct Writer<T> {
     /// it is on, the thread that entered the stopper first.
     off_thread: Cell<usize>,
     stream: Stream<T>,
-    profile: Home<T>,
+    profile: Storage<T>,
     /// The interrupts that are being served, the outermost first: as many as the stream's
     /// `isr_depth` says, as far as there is room.
     served: Served,
@@ -61,7 +61,7 @@ pub struct Writer<T> {
 #[cfg(any(feature = "promotions", feature = "profile"))]
 type Promoted = Cell<u32>;
 #[cfg(not(any(feature = "promotions", feature = "profile")))]
-type Promoted = crate::left_out::LeftOut<u32>;
+type Promoted = crate::compiled_out::CompiledOut<u32>;
 
 /// How the thread that runs is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl<T: Target> Writer<T> {
     pub const fn new() -> Self {
         Self {
             stream: Stream::new(),
-            profile: Home::new(),
+            profile: Storage::new(),
             config: Cell::new(None),
             promoted: Promoted::new(0),
             asking: Cell::new(false),
@@ -237,7 +237,7 @@ impl<T: Target> Writer<T> {
             Event::Recording { on, cause } => self.tell_recording(on, cause, alone.now()),
             _ => match event.parts::<T>() {
                 Ok(parts) => _ = self.other(alone, parts),
-                Err(long) => self.stream.record_long(alone, long),
+                Err(long) => self.stream.record_parts64(alone, long),
             },
         }
     }

@@ -4,7 +4,7 @@ use kymo_wire::event::{EventId, Form};
 
 use super::record::need_of;
 use super::{Alone, Depth, Driver, Found, Need, Record, Seen, Stream, Tries};
-use crate::event::{Long, Parts, turns_on};
+use crate::event::{Parts, Parts64, turns_on};
 use crate::hot::{Cursor, low};
 use crate::{Event, Target};
 
@@ -18,7 +18,7 @@ impl<T: Target> Stream<T> {
             Event::Exit(function) => self.exit(&alone, function, |_| ()),
             _ => match event.parts::<T>() {
                 Ok(parts) => Err(parts),
-                Err(long) => return self.record_long(&alone, long),
+                Err(long) => return self.record_parts64(&alone, long),
             },
         };
         if let Err(parts) = usual {
@@ -27,7 +27,7 @@ impl<T: Target> Stream<T> {
     }
 
     /// Records what has a long number, where nobody comes in between.
-    pub(crate) fn record_long(&self, alone: &Alone<'_, T>, (id, first, second): Long) {
+    pub(crate) fn record_parts64(&self, alone: &Alone<'_, T>, (id, first, second): Parts64) {
         self.place(id, alone.now(), first, second as usize);
     }
 

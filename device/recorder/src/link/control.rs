@@ -6,8 +6,8 @@
 use kymo_wire::clock_check::TickCheck;
 use kymo_wire::link::{CommandError, Identity, Mode, SetupError};
 
+use crate::bits64::divide;
 use crate::encode::Figures;
-use crate::long::divide;
 
 /// The longest piece of data that a recorder makes up for a dump (and does not have in memory).
 pub const SCRATCH_BYTES: usize = 72;

@@ -17,7 +17,7 @@ use kymo_wire::link::frame::MAX_WIRE;
 use kymo_wire::link::{DATA_BYTES, Frame, Mode};
 
 use super::{Control, DUMP_TIMEOUT, Refusal};
-use crate::long::divide;
+use crate::bits64::divide;
 
 /// How many packets may be on their way at a time.
 pub const WINDOW: usize = 16;

@@ -19,8 +19,8 @@ use kymo_wire::link::Fault;
 mod blocks;
 mod faults;
 mod items;
+mod recording;
 mod sites;
-mod turning;
 
 /// A recorder and all that belongs to it.
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! A stream whose writer was left in the middle of something, and will not come back to it.
+//! Recovers an abandoned stream, whose writer will not finish what it began.
 
 use core::ptr::null_mut;
 
@@ -25,7 +25,7 @@ impl<T: Target> Stream<T> {
         let now = now.max(self.sync(cursor));
         self.last.set(now);
         cursor.last.set(low::<T>(now));
-        let Some(Room { first, end }) = self.buffer.left_open(cursor.at()) else {
+        let Some(Room { first, end }) = self.buffer.abandoned_packet(cursor.at()) else {
             return;
         };
         let mut behind = first;

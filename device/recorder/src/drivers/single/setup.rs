@@ -75,7 +75,7 @@ impl<P: SinglePort + 'static> Single<P> {
             Some(_) => return Err(Fault::ClockBits.of(config.clock_bits as usize)),
             None => self.port.find_counter().ok_or(Fault::NoClock.of(0))?,
         };
-        let rate = Rate::of_turn(config.clock_hz, turn, config.tick_hz);
+        let rate = Rate::of_counter(config.clock_hz, turn, config.tick_hz);
         if rate.hz == 0 {
             return Err(Fault::ClockHz.of(0));
         }
@@ -171,7 +171,7 @@ impl<P: SinglePort + 'static> Single<P> {
 
     /// How the clock counts, once it has been set up.
     pub(super) fn rate(&self, config: &Config) -> Rate {
-        Rate::of_turn(config.clock_hz, self.clock.turn(), config.tick_hz)
+        Rate::of_counter(config.clock_hz, self.clock.turn(), config.tick_hz)
     }
 
     /// The counter that the fast path can read: one of 32 bits whose place is known, on a target

@@ -50,8 +50,8 @@ mod lane;
 mod lock;
 #[cfg(all(test, loom))]
 mod model;
+mod recording;
 mod setup;
-mod turns;
 
 use control::Handle;
 pub use items::CpuItems;

@@ -177,7 +177,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 Err(Fault::ClockBits.of(config.clock_bits as usize))
             }
             Some(_) if config.clock_hz == 0 => Err(Fault::ClockHz.of(0)),
-            Some(_) => Ok(Some(Rate::of_turn(
+            Some(_) => Ok(Some(Rate::of_counter(
                 config.clock_hz,
                 1u32.checked_shl(config.clock_bits).unwrap_or(0),
                 config.tick_hz,

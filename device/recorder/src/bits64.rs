@@ -1,23 +1,23 @@
-//! A number of 64 bits that lies where a word of the machine may.
+//! `u64` on 32-bit processors: a cell with 4-byte alignment, and a short division.
 //!
-//! Microcontrollers of 32 bits align 64 to 8 bytes, which leaves holes in structures of words; none of them
-//! reads or writes such a number in one access anyway.
+//! Their ABIs align a `u64` to 8 bytes, which leaves holes in structures of words; none of them reads or writes one in
+//! a single access anyway.
 
 use core::cell::Cell;
 
-/// The number.
+/// A `u64` with 4-byte alignment.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(target_pointer_width = "32", repr(C, packed(4)))]
-struct Long(u64);
+struct Aligned4(u64);
 
-/// A cell of such a number.
+/// A cell of a `u64` with 4-byte alignment.
 #[derive(Debug)]
-pub(crate) struct LongCell(Cell<Long>);
+pub(crate) struct Cell64(Cell<Aligned4>);
 
-impl LongCell {
+impl Cell64 {
     /// With this number.
     pub const fn new(value: u64) -> Self {
-        Self(Cell::new(Long(value)))
+        Self(Cell::new(Aligned4(value)))
     }
 
     /// The number.
@@ -29,7 +29,7 @@ impl LongCell {
     /// Changes it.
     #[inline(always)]
     pub fn set(&self, value: u64) {
-        self.0.set(Long(value));
+        self.0.set(Aligned4(value));
     }
 }
 

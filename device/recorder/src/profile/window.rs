@@ -1,4 +1,4 @@
-//! From when to when a table counts, and forgetting what it counted.
+//! Starts, stops and clears the profile table.
 
 use super::Profile;
 use crate::Target;
@@ -55,12 +55,12 @@ impl<T: Target> Profile<T> {
     /// there are stacks, and does not look at calls nor slots.
     #[inline(always)]
     pub fn record(&self, now: u64, on: bool) {
-        self.turn(on, now);
+        self.set_recording(on, now);
     }
 
     /// The same, in the order that takes the fewest registers.
     #[inline(never)]
-    fn turn(&self, on: bool, now: u64) {
+    fn set_recording(&self, on: bool, now: u64) {
         let was = self.on.replace(on);
         if was != on {
             self.recorded.set(now.wrapping_sub(self.recorded.get()));

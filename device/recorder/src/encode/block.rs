@@ -22,8 +22,8 @@ use kymo_wire::event::{
     BLOCK_ALIGN, ByteOrder, EventId, Form, OTHER_BITS, OTHER_BYTES, Shape, UNFINISHED, WordSize,
 };
 
+use super::{Alone, Depth, Driver, Found, Need, Seen, Stream, Tries};
 use crate::Target;
-use crate::encode::{Alone, Depth, Driver, Found, Need, Seen, Stream, Tries};
 use crate::hot::{Cursor, distance, store};
 use crate::unaligned::put32;
 

@@ -1,4 +1,4 @@
-//! What stands for the state of a part that is left out of a recorder (a feature of this crate): it takes no
+//! What stands for the state of a part that is compiled out of a recorder (a feature of this crate): it takes no
 //! memory, is always nothing, and lets the compiler see that. The part's code stays as it is, so that every build
 //! compiles it.
 
@@ -20,9 +20,9 @@ impl<T> Nothing for *const T {
 
 /// In place of a cell.
 #[derive(Debug)]
-pub(crate) struct LeftOut<T>(PhantomData<T>);
+pub(crate) struct CompiledOut<T>(PhantomData<T>);
 
-impl<T: Nothing> LeftOut<T> {
+impl<T: Nothing> CompiledOut<T> {
     /// Forgets the value.
     pub const fn new(_: T) -> Self {
         Self(PhantomData)

@@ -72,7 +72,7 @@ pub struct Single<P: 'static> {
     duration: Cell<Option<&'static crate::duration::Control>>,
     /// In duration mode, when recording was turned off; 0 while it is on.
     #[cfg(feature = "duration")]
-    duration_off: crate::long::LongCell,
+    duration_off: crate::bits64::Cell64,
     /// What the link does at a tick. None before the program has called a function of the link's: so
     /// a program without one has none of its code and memory.
     listening: Cell<Option<Listen<P>>>,
@@ -120,7 +120,7 @@ impl<P: SinglePort + 'static> Single<P> {
             #[cfg(feature = "duration")]
             duration: Cell::new(None),
             #[cfg(feature = "duration")]
-            duration_off: crate::long::LongCell::new(0),
+            duration_off: crate::bits64::Cell64::new(0),
         }
     }
 

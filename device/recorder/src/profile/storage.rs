@@ -1,4 +1,4 @@
-//! Where the state of a writer's table lies.
+//! Inline or external storage of the profile table's state.
 //!
 //! A microcontroller has little RAM, and many a program has no table: so there the state lies in the table's own
 //! memory, in its last slots, and a writer keeps but its address. Elsewhere it lies in the writer.
@@ -9,15 +9,15 @@ use super::{Frame, Profile, Slot};
 use crate::Target;
 
 #[cfg(all(target_os = "none", target_pointer_width = "32"))]
-use apart::State;
+use external::State;
 #[cfg(not(all(target_os = "none", target_pointer_width = "32")))]
-use within::State;
+use inline::State;
 
 /// A writer's table, if it has one.
 #[derive(Debug)]
-pub(crate) struct Home<T>(State<T>);
+pub(crate) struct Storage<T>(State<T>);
 
-impl<T: Target> Home<T> {
+impl<T: Target> Storage<T> {
     /// No table. All zero.
     pub const fn new() -> Self {
         Self(State::new())
@@ -70,7 +70,7 @@ impl<T: Target> Home<T> {
 
 /// In the table's memory.
 #[cfg(all(target_os = "none", target_pointer_width = "32"))]
-mod apart {
+mod external {
     #[cfg(feature = "profile")]
     use core::cell::Cell;
     use core::ptr::null;
@@ -80,7 +80,7 @@ mod apart {
     use super::{Profile, SetupError, Slot, Target};
 
     #[cfg(not(feature = "profile"))]
-    use crate::left_out::LeftOut as Place;
+    use crate::compiled_out::CompiledOut as Place;
     #[cfg(feature = "profile")]
     type Place<V> = Cell<V>;
 
@@ -146,7 +146,7 @@ mod apart {
 
 /// In the writer.
 #[cfg(not(all(target_os = "none", target_pointer_width = "32")))]
-mod within {
+mod inline {
     use kymo_wire::link::Fault;
 
     use super::{Profile, SetupError, Slot, Target};

@@ -1,4 +1,4 @@
-//! A buffer whose writer was left in the middle of something, or has ended; and whether it told all.
+//! Recovers the open packet of an abandoned buffer, whose writer was interrupted for good or has exited.
 
 use super::{Buffer, Room};
 use crate::Target;
@@ -8,7 +8,7 @@ impl<T: Target> Buffer<T> {
     /// Of the packet that is open, or was just being closed: the room behind its last record, which ended at `at` if
     /// that is in it; else it has none. `None` if there is no such packet. Whatever step was the last one done,
     /// behind this a packet may be closed or begun.
-    pub(crate) fn left_open(&self, at: *mut u8) -> Option<Room> {
+    pub(crate) fn abandoned_packet(&self, at: *mut u8) -> Option<Room> {
         if !self.is_open() {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Records that the program fills in place ([`crate::block`]), on one processor.
+//! Records that the program fills in place ([`crate::encode::block`]), on one processor.
 
 use super::{Single, SinglePort};
 use crate::Event;

@@ -1,4 +1,4 @@
-//! Records that a thread fills in place ([`crate::block`]).
+//! Records that a thread fills in place ([`crate::encode::block`]).
 
 use core::sync::atomic::Ordering;
 
