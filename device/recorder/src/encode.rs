@@ -27,7 +27,7 @@ use kymo_wire::packet::EVENT_STREAM;
 use crate::Target;
 use crate::bits64::Cell64;
 use crate::buffer::Buffer;
-use crate::hot::{CODE_BIT, COUNTING, Cursor, distance, low, store};
+use crate::hot::{CODE_BIT, COUNTING, Cursor, low, store};
 use crate::sync::{AtomicU32, Ordering, SHARED, add};
 use block::Undos;
 
@@ -293,9 +293,8 @@ impl<T: Target> Stream<T> {
     /// records from going on; false if there is no place.
     #[inline(always)]
     pub(crate) fn change_full(&self, cursor: &Cursor, now: usize) -> bool {
-        let last = self.sync(cursor);
-        let ahead = distance::<T>(now, cursor.last.get());
-        self.next_packet(last.wrapping_add(ahead as u64))
+        self.sync(cursor);
+        self.next_packet(self.whole(now))
     }
 
     pub(crate) fn set_last(&self, last: u64) {

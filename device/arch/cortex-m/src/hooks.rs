@@ -12,6 +12,11 @@
 //! has none is a great number; distance in time and number are tested by one comparison. The lowest
 //! bit of an exit is the carry of a comparison before.
 //!
+//! A full packet is changed within the hook, which then begins again, behind the masking. Where a profile table is kept the
+//! cursor's end is 0 for hooks, and its limit says where records may go: the record is written as always, and the table
+//! brought up to date by the functions of [`Profile`](kymo_recorder::profile::Profile) in the same masked run (89 and 105
+//! instructions).
+//!
 //! What is not usual goes to the slow path, which is the portable code, with function and call site
 //! as they came and interrupts as they were. Records are stored unaligned: `CCR.UNALIGN_TRP` must
 //! not be set. NMI and HardFault can't be masked: their handlers must not be instrumented.

@@ -89,7 +89,12 @@ impl<T: Target> Profile<T> {
     #[inline(always)]
     fn place(&self, function: usize) -> *const Slot {
         let hash = (function as u32).wrapping_mul(0x9E37_79B1);
-        let first = ((u64::from(hash) * u64::from(self.places.get())) >> 32) as usize;
+        let places = self.places.get();
+        // (An Armv6-M has no multiplication to 64 bits, and no memory for 65536 slots.)
+        let first = match cfg!(all(target_arch = "arm", not(target_has_atomic = "32"))) {
+            true => ((hash >> 16).wrapping_mul(places) >> 16) as usize,
+            false => ((u64::from(hash) * u64::from(places)) >> 32) as usize,
+        };
         self.slots.get().wrapping_add(first)
     }
 
@@ -187,7 +192,8 @@ impl<T: Target> Profile<T> {
         slot.count.set(0);
         slot.active.set(0);
         for time in &slot.times {
-            time.set(0);
+            // (As in `wipe`.)
+            T::somewhere(time).set(0);
         }
     }
 }
