@@ -23,13 +23,30 @@ use crate::render::palette::Palette;
 /// is to say goes to stderr by [`warn`](Self::warn), [`note`](Self::note) and
 /// [`detail`](Self::detail).
 pub struct Context {
-    out: BufWriter<StdoutLock<'static>>,
+    out: Out,
     out_palette: Palette,
     remarks: Remarks,
     /// What was warned of so far.
     warnings: RefCell<Vec<String>>,
     /// How many threads may work on a trace, if the user said.
     threads: Option<NonZeroUsize>,
+}
+
+/// Stdout, and whether anything was written there.
+struct Out {
+    inner: BufWriter<StdoutLock<'static>>,
+    is_used: bool,
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.is_used |= !bytes.is_empty();
+        self.inner.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
 }
 
 /// Where remarks go: stderr. Apart from the rest so that a thread can have it too.
@@ -46,7 +63,10 @@ impl Context {
     pub fn new(color: Color, verbose: bool) -> Self {
         Self {
             // One large buffer: a trace has millions of lines.
-            out: BufWriter::with_capacity(1 << 16, io::stdout().lock()),
+            out: Out {
+                inner: BufWriter::with_capacity(1 << 16, io::stdout().lock()),
+                is_used: false,
+            },
             out_palette: Palette::choose(color, &io::stdout()),
             remarks: Remarks {
                 palette: Palette::choose(color, &io::stderr()),
@@ -86,6 +106,11 @@ impl Context {
     /// Where results go, and the colours to use there. Buffered until [`flush`](Self::flush).
     pub fn out(&mut self) -> (&mut dyn Write, &Palette) {
         (&mut self.out, &self.out_palette)
+    }
+
+    /// Whether anything was written to stdout so far.
+    pub fn has_output(&self) -> bool {
+        self.out.is_used
     }
 
     /// Hands to stdout what is buffered. [`main`](crate::main) does it at the end; a subcommand that waits

@@ -81,6 +81,25 @@ enum {
     KYMO_CORESIGHT_TIMESTAMP_MARKER = 13,
     KYMO_CORESIGHT_TRANSACTION = 14,   /* number: 0 under way, 1 start, 2 commit, 3 fail */
     KYMO_CORESIGHT_INSTRUMENTATION = 15, /* level, value */
+    /* ETMv4: conditional instructions that are no branches; value: the key that instruction and result have in common */
+    KYMO_CORESIGHT_CONDITIONAL_INSTRUCTION = 16,
+    KYMO_CORESIGHT_CONDITIONAL_RESULT = 17, /* number: 0 failed, 1 passed, 2 unknown, 0x10 | NZCV */
+    KYMO_CORESIGHT_CONDITIONAL_FLUSH = 18,
+    /* ETMv3: loads and stores, as far as they are traced */
+    KYMO_CORESIGHT_DATA = 19,            /* start: address, with HAS_ADDRESS; value, with HAS_VALUE */
+    KYMO_CORESIGHT_STORE_FAILED = 20,
+    KYMO_CORESIGHT_DATA_SUPPRESSED = 21, /* left out by the trace unit */
+    /* STM: number: master << 16 | channel; value, and in count its bits; start: timestamp, with HAS_TIMESTAMP */
+    KYMO_CORESIGHT_STM_DATA = 22,
+    KYMO_CORESIGHT_STM_MARKER = 23,      /* data that is marked, or without bits a flag */
+    KYMO_CORESIGHT_STM_TRIGGER = 24,
+    KYMO_CORESIGHT_STM_FREQUENCY = 25,   /* value: Hz */
+    KYMO_CORESIGHT_STM_ERROR = 26,       /* messages are lost */
+    /* ITM: value, and in count its bits */
+    KYMO_CORESIGHT_ITM_SOFTWARE = 27,    /* number: stimulus port */
+    KYMO_CORESIGHT_ITM_HARDWARE = 28,    /* number: discriminator of the DWT's packet */
+    KYMO_CORESIGHT_ITM_LOCAL_TIME = 29,  /* number: how it is delayed; value: ticks since the beginning or a loss */
+    KYMO_CORESIGHT_ITM_GLOBAL_TIME = 30, /* value */
 };
 
 /* Why nothing is known. */
@@ -118,6 +137,8 @@ enum {
     KYMO_CORESIGHT_HAS_CONTEXT_ID = 1 << 8,
     KYMO_CORESIGHT_HAS_VMID = 1 << 9,
     KYMO_CORESIGHT_HAS_LEVEL = 1 << 10,
+    KYMO_CORESIGHT_HAS_VALUE = 1 << 11,     /* of data */
+    KYMO_CORESIGHT_HAS_TIMESTAMP = 1 << 12, /* of a message of an STM: in `start` */
 };
 
 typedef struct {

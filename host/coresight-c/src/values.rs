@@ -3,7 +3,10 @@
 use std::ffi::c_char;
 
 use kymo_coresight::counts::{self, Counts};
-use kymo_coresight::element::{self, Context, Security, TraceOn, Transaction, Unsynced};
+use kymo_coresight::element::{
+    self, ConditionalResult, Context, ItmMessage, Security, Software, StmKind, TraceOn,
+    Transaction, Unsynced,
+};
 use kymo_coresight::frames::{FrameFormat, TraceId};
 use kymo_coresight::instruction::{Class, Purpose};
 use kymo_coresight::isa::Isa;
@@ -49,6 +52,7 @@ impl SourceValue {
                 devarch: self.registers[6],
                 is_ete: self.protocol == 1,
                 is_m_profile,
+                ..etmv4::Config::default()
             }),
             2 => Protocol::EtmV3(etmv3::Config {
                 cr: first,
@@ -81,6 +85,8 @@ const HAS_CYCLES: u32 = 1 << 7;
 const HAS_CONTEXT_ID: u32 = 1 << 8;
 const HAS_VMID: u32 = 1 << 9;
 const HAS_LEVEL: u32 = 1 << 10;
+const HAS_VALUE: u32 = 1 << 11;
+const HAS_TIMESTAMP: u32 = 1 << 12;
 
 /// An element: `kymo_coresight_element`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -193,8 +199,79 @@ impl Element {
                 value.flags |= HAS_LEVEL;
                 15
             }
+            From::Conditional { key } => {
+                value.value = u64::from(key);
+                16
+            }
+            From::ConditionalResult { key, result } => {
+                value.value = u64::from(key);
+                let number = match result {
+                    ConditionalResult::Failed => 0,
+                    ConditionalResult::Passed => 1,
+                    ConditionalResult::Unknown => 2,
+                    ConditionalResult::Flags(flags) => 0x10 | i32::from(flags),
+                };
+                value.kind(17, number)
+            }
+            From::ConditionalFlush => 18,
+            From::Data {
+                address,
+                value: moved,
+            } => {
+                if let Some(address) = address {
+                    value.start = u64::from(address);
+                    value.flags |= HAS_ADDRESS;
+                }
+                if let Some(moved) = moved {
+                    value.value = u64::from(moved);
+                    value.flags |= HAS_VALUE;
+                }
+                19
+            }
+            From::StoreFailed => 20,
+            From::DataSuppressed => 21,
+            From::Software(software) => value.software(&software),
         };
         value
+    }
+
+    /// A message of an STM or ITM: where in `number`, what in `value`, its bits in `count`.
+    fn software(&mut self, software: &Software) -> u8 {
+        let (kind, number, value, bits) = match *software {
+            Software::Stm(message) => {
+                let (master, channel) = message.place.unwrap_or_default();
+                let place = i32::from(master) << 16 | i32::from(channel);
+                if let Some(timestamp) = message.timestamp {
+                    self.start = timestamp;
+                    self.flags |= HAS_TIMESTAMP;
+                }
+                let kind = match message.kind {
+                    StmKind::Data if message.is_marker => 23,
+                    StmKind::Data => 22,
+                    StmKind::Trigger => 24,
+                    StmKind::Frequency => 25,
+                    StmKind::MasterError | StmKind::GlobalError => 26,
+                };
+                (kind, place, message.value, u32::from(message.bits))
+            }
+            Software::Itm { message, .. } => match message {
+                ItmMessage::Software { port, value, bytes } => {
+                    (27, port as i32, u64::from(value), 8 * u32::from(bytes))
+                }
+                ItmMessage::Hardware {
+                    discriminator,
+                    value,
+                    bytes,
+                } => {
+                    let number = i32::from(discriminator);
+                    (28, number, u64::from(value), 8 * u32::from(bytes))
+                }
+                ItmMessage::LocalTimestamp { delay, total, .. } => (29, i32::from(delay), total, 0),
+                ItmMessage::GlobalTimestamp(value) => (30, 0, value, 0),
+            },
+        };
+        (self.number, self.value, self.count) = (number, value, bits);
+        kind
     }
 
     fn kind(&mut self, kind: u8, number: i32) -> u8 {

@@ -89,6 +89,12 @@ impl Doubts {
                 | Element::Timestamp { .. }
                 | Element::Cycles(_)
                 | Element::Event(_)
+                | Element::Conditional { .. }
+                | Element::ConditionalResult { .. }
+                | Element::ConditionalFlush
+                | Element::Data { .. }
+                | Element::StoreFailed
+                | Element::DataSuppressed
         ) {
             self.next = None;
         }
@@ -113,7 +119,7 @@ impl Doubts {
         }
     }
 
-    /// Takes the packets of a stream, if it is one of an STM or ITM: they have no elements. Their places are offsets of the
+    /// Takes the packets of a stream, if it is one of an STM or ITM, whose elements say less. Their places are offsets of the
     /// buffer.
     pub fn messages(&mut self, protocol: &Protocol, stream: &Stream<'_>) {
         if !matches!(protocol, Protocol::Stm(_) | Protocol::Itm(_)) {

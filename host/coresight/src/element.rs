@@ -1,5 +1,9 @@
 //! Elements: what a trace says that the processor did, independent of the protocol.
 
+mod software;
+
+pub use software::{ItmMessage, Software, StmKind, StmMessage};
+
 use std::fmt::{self, Write};
 
 use crate::instruction::{Class, Purpose};
@@ -75,6 +79,46 @@ pub enum Element {
         /// Value.
         value: u64,
     },
+    /// A conditional instruction that is no branch (ETMv4), by the key that its result has.
+    Conditional {
+        /// Key.
+        key: u32,
+    },
+    /// The result of such an instruction.
+    ConditionalResult {
+        /// Key.
+        key: u32,
+        /// Result.
+        result: ConditionalResult,
+    },
+    /// Conditional instructions before have no result.
+    ConditionalFlush,
+    /// A load or store of the instruction before (ETMv3), as far as it is traced.
+    Data {
+        /// Address.
+        address: Option<u32>,
+        /// Value.
+        value: Option<u32>,
+    },
+    /// A store that failed: an exclusive one.
+    StoreFailed,
+    /// The trace unit left out data, to have room for instructions.
+    DataSuppressed,
+    /// What an STM or ITM sent.
+    Software(Software),
+}
+
+/// The result of a conditional instruction, as TRCIDR0.CONDTYPE says that it is traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConditionalResult {
+    /// The condition was not met.
+    Failed,
+    /// The condition was met.
+    Passed,
+    /// The trace unit does not know.
+    Unknown,
+    /// The condition flags, N, Z, C and V in bits 3 to 0.
+    Flags(u8),
 }
 
 /// Why nothing is known.
@@ -371,6 +415,30 @@ impl Element {
             Element::Instrumentation { level, value } => {
                 write!(out, "INSTRUMENTATION(EL{level}; 0x{value:016x})")
             }
+            Element::Conditional { key } => write!(out, "COND_I( key:{key:#x} )"),
+            Element::ConditionalResult { key, result } => {
+                write!(out, "COND_RES( key:{key:#x}; ")?;
+                match result {
+                    ConditionalResult::Failed => out.write_str("fail )"),
+                    ConditionalResult::Passed => out.write_str("pass )"),
+                    ConditionalResult::Unknown => out.write_str("unknown )"),
+                    ConditionalResult::Flags(flags) => write!(out, "NZCV:{flags:04b} )"),
+                }
+            }
+            Element::ConditionalFlush => out.write_str("COND_FLUSH()"),
+            Element::Data { address, value } => {
+                out.write_str("DATA(")?;
+                if let Some(address) = address {
+                    write!(out, " addr:{address:#010x};")?;
+                }
+                if let Some(value) = value {
+                    write!(out, " value:{value:#010x};")?;
+                }
+                out.write_str(" )")
+            }
+            Element::StoreFailed => out.write_str("STORE_FAIL()"),
+            Element::DataSuppressed => out.write_str("DATA_SUPPRESSED()"),
+            Element::Software(software) => software.describe(out),
         }
     }
 }

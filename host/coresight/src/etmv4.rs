@@ -11,6 +11,6 @@ mod text;
 
 pub use config::Config;
 pub use decoder::Decoder;
-pub use packet::{Address, Atoms, Context, Fields, Kind, Packet, QElement, TraceInfo};
+pub use packet::{Address, Atoms, Context, Fields, KeyedResult, Kind, Packet, QElement, TraceInfo};
 pub use text::describe;
 pub(crate) use text::write_atoms;

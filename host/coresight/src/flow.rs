@@ -12,6 +12,7 @@ mod executions;
 mod paths;
 mod ptm;
 mod return_stack;
+mod software;
 
 pub use blocks::{AddressHash, Block, BlockId, Blocks, Stop};
 pub use etmv3::EtmV3Flow;
@@ -19,6 +20,7 @@ pub use etmv4::{EtmV4Flow, EtmV4Options};
 pub use executions::Execution;
 pub use paths::{Path, PathId, Paths};
 pub use ptm::PtmFlow;
+pub use software::{ItmFlow, StmFlow};
 
 use crate::element::{Element, Unsynced};
 use crate::frames::{Segment, Stream};
@@ -71,7 +73,11 @@ pub enum Flow<C> {
     EtmV3(Box<EtmV3Flow<C>>),
     /// Of a PTM.
     Ptm(Box<PtmFlow<C>>),
-    /// Of a source that traces no instructions.
+    /// Of an STM, whose software has no code here.
+    Stm(StmFlow),
+    /// Of an ITM.
+    Itm(ItmFlow),
+    /// Of nothing: packets without elements.
     None,
 }
 
@@ -103,7 +109,8 @@ impl<C: Code> Flow<C> {
                 };
                 Flow::Ptm(Box::new(PtmFlow::new(config, Blocks::new(code, waypoints))))
             }
-            Protocol::Stm(_) | Protocol::Itm(_) => Flow::None,
+            Protocol::Stm(_) => Flow::Stm(StmFlow::default()),
+            Protocol::Itm(_) => Flow::Itm(ItmFlow::default()),
         }
     }
 
@@ -114,6 +121,8 @@ impl<C: Code> Flow<C> {
             (Flow::EtmV4(flow), Packet::EtmV4(packet)) => flow.packet(packet, sink),
             (Flow::EtmV3(flow), Packet::EtmV3(packet)) => flow.packet(packet, sink),
             (Flow::Ptm(flow), Packet::Ptm(packet)) => flow.packet(packet, sink),
+            (Flow::Stm(flow), Packet::Stm(packet)) => flow.packet(packet, sink),
+            (Flow::Itm(flow), Packet::Itm(packet)) => flow.packet(packet, sink),
             _ => {}
         }
     }
@@ -158,7 +167,12 @@ impl<C: Code> Flow<C> {
                     flow.packet(&packet, sink);
                 }
             }
-            (_, decoder) => packets = decoder.count() as u64,
+            (flow, decoder) => {
+                for packet in decoder {
+                    packets += 1;
+                    flow.packet(&packet, sink);
+                }
+            }
         }
         packets
     }
@@ -187,7 +201,7 @@ impl<C: Code> Flow<C> {
             Flow::EtmV4(flow) => flow.is_under_way(),
             Flow::EtmV3(flow) => flow.is_under_way(),
             Flow::Ptm(flow) => flow.is_under_way(),
-            Flow::None => false,
+            Flow::Stm(_) | Flow::Itm(_) | Flow::None => false,
         }
     }
 
@@ -224,6 +238,18 @@ impl<C: Code> Flow<C> {
                 }
                 flow.blocks.session(segment.session)
             }
+            Flow::Stm(flow) => {
+                if !is_first {
+                    flow.reset(why);
+                }
+                return;
+            }
+            Flow::Itm(flow) => {
+                if !is_first {
+                    flow.reset(why);
+                }
+                return;
+            }
             Flow::None => return,
         };
         sink.memory(view);
@@ -243,6 +269,8 @@ impl<C: Code> Flow<C> {
             Flow::EtmV4(flow) => flow.finish(sink),
             Flow::EtmV3(flow) => flow.finish(sink),
             Flow::Ptm(flow) => flow.finish(sink),
+            Flow::Stm(flow) => flow.finish(sink),
+            Flow::Itm(flow) => flow.finish(sink),
             Flow::None => {}
         }
     }
@@ -253,7 +281,7 @@ impl<C: Code> Flow<C> {
             Flow::EtmV4(flow) => Some(&flow.blocks),
             Flow::EtmV3(flow) => Some(&flow.blocks),
             Flow::Ptm(flow) => Some(&flow.blocks),
-            Flow::None => None,
+            Flow::Stm(_) | Flow::Itm(_) | Flow::None => None,
         }
     }
 }

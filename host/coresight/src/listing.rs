@@ -143,6 +143,8 @@ struct Lane<'a> {
     decoder: PacketDecoder<'a>,
     flow: Flow<&'a Memory>,
     view: View,
+    /// How far behind its first byte the last packet is numbered.
+    number_shift: u64,
     /// The segments that follow.
     segments: std::vec::IntoIter<Segment>,
     /// The next packet, and the offset of its last byte. It can be the first one of a segment.
@@ -159,6 +161,7 @@ impl<'a> Lane<'a> {
             decoder: PacketDecoder::new(&source.protocol, &[], 0),
             flow,
             view: View::default(),
+            number_shift: 0,
             segments: segments.into_iter(),
             next: None,
         };
@@ -273,7 +276,7 @@ impl<'a> Listing<'a> {
         let lane = self.lanes.get_mut(lane)?;
         Some(Line::Element {
             source: lane.source,
-            offset: lane.offsets.of(at),
+            offset: lane.offsets.of(at) + lane.number_shift,
             element,
             view,
         })
@@ -320,6 +323,7 @@ impl<'a> Iterator for Listing<'a> {
                     .unwrap_or_default(),
                 packet,
             };
+            lane.number_shift = packet.number_shift();
             lane.flow.packet(&packet, &mut self.elements);
             lane.view = self.elements.view;
             self.from = (index, 0);

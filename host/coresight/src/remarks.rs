@@ -9,6 +9,7 @@ use crate::frames::TraceId;
 use crate::input::Buffer;
 use crate::memory::{Memory, MemorySpace};
 use crate::perf::{Missing, Recording, hex};
+use crate::source::Protocol;
 
 /// Something that is left out, is missing, or does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,6 +149,19 @@ fn of_buffer(buffer: &Buffer) -> Vec<Remark> {
         let rest = counted(frames.rest_bytes, "byte");
         let text = format!("the buffer ends within a frame: {rest} left out");
         remarks.push(Remark::damage(name, frames.rest_offset, text));
+    }
+    for source in &buffer.sources {
+        if let Protocol::EtmV4(config) = &source.protocol
+            && config.has_load_store_atoms()
+        {
+            let text =
+                "loads and stores have atoms (TRCCONFIGR.INSTP0): what ran is not followed rightly";
+            remarks.push(Remark::damage(
+                &format!("{name}/{}", source.name),
+                0,
+                text.to_owned(),
+            ));
+        }
     }
     let has_bytes = frames.frames > 0
         || frames.skipped_bytes > 0

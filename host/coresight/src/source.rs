@@ -56,6 +56,11 @@ impl Protocol {
         }
     }
 
+    /// Whether it is of a processor's instructions, rather than of what software sends.
+    pub fn traces_instructions(&self) -> bool {
+        !matches!(self, Protocol::Stm(_) | Protocol::Itm(_))
+    }
+
     /// The thread of a context, by the number that Linux gives it: its context ID, or the VMID where the configuration
     /// has CONTEXTIDR_EL2 there.
     pub fn thread_of(&self, context: &Context) -> Option<u32> {
@@ -79,6 +84,8 @@ impl Protocol {
                 idr1: device.register("TRCIDR1", default.idr1),
                 idr2: device.register("TRCIDR2", default.idr2),
                 idr8: device.register("TRCIDR8", default.idr8),
+                idr12: device.register("TRCIDR12", default.idr12),
+                idr13: device.register("TRCIDR13", default.idr13),
                 devarch: device.register("TRCDEVARCH", default.devarch),
                 is_ete: kind.starts_with("ETE"),
                 is_m_profile,

@@ -2,16 +2,18 @@
 
 use std::process::ExitCode;
 
+use kymo_coresight::Source;
 use kymo_coresight::doubts::Doubts;
 use kymo_coresight::input::Buffer;
 use kymo_coresight::listing::{Line, Listing};
 use kymo_coresight::memory::Memory;
+use kymo_coresight::selection::{Selection, Tracker};
 
 use crate::args::{Format, FormatArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::hardware::findings::Findings;
-use crate::hardware::part::SourceArgs;
+use crate::hardware::part::PartArgs;
 use crate::hardware::{self, HardwareArgs};
 
 /// The options of `kymo packets`.
@@ -22,13 +24,14 @@ EXAMPLES
   kymo packets --id 10 snapshot/             those of one source
   kymo packets --decode snapshot/            with the instruction ranges, exceptions and times in them
   kymo packets --buffer ETB_1 snapshot/      those of one buffer
+  kymo packets --thread fib --begin 1000 perf.data    those of a thread, from a timestamp on
   kymo packets --format json snapshot/ | jq .name    one object a line, for programs")]
 pub struct Args {
     #[command(flatten)]
     hardware: HardwareArgs,
 
     #[command(flatten)]
-    sources: SourceArgs,
+    part: PartArgs,
 
     /// Follow the instructions too: list the elements that each packet gives, behind it.
     #[arg(long)]
@@ -47,44 +50,80 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         input, binaries, ..
     } = &args.hardware;
     let mut opened = hardware::open(input, binaries, args.decode)?;
-    args.sources.choose(&mut opened.buffers)?;
+    args.part.sources.choose(&mut opened.buffers)?;
+    let selection = args.part.selection(&opened)?;
     let mut findings = Findings::of(&opened, context);
     for (number, buffer) in opened.buffers.iter().enumerate() {
         if opened.buffers.len() > 1 && args.format.format == Format::Text {
             writeln!(context.out().0, "Buffer {}", buffer.name)?;
         }
-        let doubts = list(args, buffer, context)?;
+        let doubts = list(args, buffer, &selection, context)?;
         for (source, doubts) in doubts.iter().enumerate() {
             findings.add(doubts, &opened, (number, source), context);
         }
     }
+    if !context.has_output() {
+        args.part.warn_if_nothing(None, context);
+    }
     findings.verdict()
 }
 
+/// A source of a buffer, as its packets are listed.
+struct Lane<'a> {
+    source: &'a Source,
+    tracker: Tracker<'a>,
+    doubts: Doubts,
+    /// The last packet, until its elements say whether it is of a thread and time that are chosen.
+    packet: String,
+}
+
+impl Lane<'_> {
+    /// Lists the packet that waits.
+    fn flush(&mut self, text: &mut String) {
+        if self.tracker.is_selected() {
+            text.push_str(&self.packet);
+        }
+        self.packet.clear();
+    }
+}
+
 /// Lists a buffer. With the doubts of each of its sources.
-fn list(args: &Args, buffer: &Buffer, context: &mut Context) -> Result<Vec<Doubts>, Report> {
+fn list(
+    args: &Args,
+    buffer: &Buffer,
+    selection: &Selection,
+    context: &mut Context,
+) -> Result<Vec<Doubts>, Report> {
     let (sources, streams) = (&buffer.sources, &buffer.frames.streams);
     let nothing = Memory::default();
-    let mut doubts = vec![Doubts::default(); sources.len()];
+    let mut lanes: Vec<Lane<'_>> = sources
+        .iter()
+        .map(|source| Lane {
+            source,
+            tracker: Tracker::new(&source.protocol, buffer.thread, selection),
+            doubts: Doubts::default(),
+            packet: String::new(),
+        })
+        .collect();
     let listing = if args.decode {
-        Listing::decoding(
-            sources,
-            streams,
-            &buffer.code,
-            args.hardware.decode.options(),
-        )
+        let options = args.hardware.decode.options();
+        Listing::decoding(sources, streams, &buffer.code, options)
     } else {
         Listing::checking(sources, streams, &nothing)
     };
+    // With all threads and times, no packet has to wait, and those of several sources stay in their order.
+    let waits = *selection != Selection::default();
     let mut text = String::with_capacity(FLUSH_AT + 1024);
     for line in listing {
         let source = match line {
             Line::Packet(entry) => entry.source,
             Line::Element { source, .. } => source,
         };
-        if !args.sources.has_source(source) {
+        let mut all = lanes.iter_mut();
+        let lane = all.find(|lane| std::ptr::eq(lane.source, source));
+        let Some(lane) = lane.filter(|_| args.part.sources.has_source(source)) else {
             continue;
-        }
+        };
         if let Line::Element {
             offset,
             element,
@@ -92,29 +131,39 @@ fn list(args: &Args, buffer: &Buffer, context: &mut Context) -> Result<Vec<Doubt
             ..
         } = &line
         {
-            let mut all = sources.iter().zip(&mut doubts);
-            if let Some((_, doubts)) = all.find(|(known, _)| std::ptr::eq(*known, source)) {
-                doubts.view = *view;
-                doubts.any(*offset as usize, element);
+            lane.tracker.take(element);
+            if source.protocol.traces_instructions() {
+                lane.doubts.view = *view;
+                lane.doubts.any(*offset as usize, element);
             }
             if !args.decode {
                 continue;
             }
         }
-        // Writing into a String cannot fail.
-        let _ = match args.format.format {
-            Format::Text => line.write(&mut text),
-            Format::Json => write_json(&line, &mut text),
+        lane.flush(&mut text);
+        let is_packet = matches!(line, Line::Packet(_));
+        let out = match waits && is_packet {
+            true => &mut lane.packet,
+            false => &mut text,
         };
-        text.push('\n');
+        if is_packet || lane.tracker.is_selected() {
+            // Writing into a String cannot fail.
+            let _ = match args.format.format {
+                Format::Text => line.write(out),
+                Format::Json => write_json(&line, out),
+            };
+            out.push('\n');
+        }
         if text.len() >= FLUSH_AT {
             context.out().0.write_all(text.as_bytes())?;
             text.clear();
         }
     }
+    lanes.iter_mut().for_each(|lane| lane.flush(&mut text));
     context.out().0.write_all(text.as_bytes())?;
+    let mut doubts: Vec<_> = lanes.into_iter().map(|lane| lane.doubts).collect();
     for (source, stream) in buffer.streams() {
-        if args.sources.has(buffer, source)
+        if args.part.sources.has(buffer, source)
             && let Some(doubts) = doubts.get_mut(source)
         {
             doubts.messages(&sources[source].protocol, stream);

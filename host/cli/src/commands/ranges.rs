@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use kymo_coresight::Source;
 use kymo_coresight::doubts::Doubts;
-use kymo_coresight::element::{Element, Transaction};
+use kymo_coresight::element::{ConditionalResult, Element, ItmMessage, Software, Transaction};
 use kymo_coresight::input::Buffer;
 use kymo_coresight::instruction::{Class, Purpose};
 use kymo_coresight::listing::{Line, Listing};
@@ -69,6 +69,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             findings.add(doubts, &opened, (number, source), context);
         }
     }
+    if !context.has_output() {
+        args.part.warn_if_nothing(Some(&args.code), context);
+    }
     findings.verdict()
 }
 
@@ -122,7 +125,9 @@ fn list(
             continue;
         }
         // Elements of a listing are at offsets of the buffer already.
-        lane.doubts.any(offset as usize, &element);
+        if source.protocol.traces_instructions() {
+            lane.doubts.any(offset as usize, &element);
+        }
         if !is_within(&element, addresses, code.seen(view)) {
             continue;
         }
@@ -253,9 +258,88 @@ fn write_json(lane: &Lane<'_>, offset: u64, element: &Element, out: &mut Vec<u8>
                 .member("exception_level", u64::from(level))
                 .member("value", value);
         }
-        Element::AddressUnknown | Element::ExceptionReturn | Element::TimestampMarker => {}
+        Element::Conditional { key } => {
+            object.member("key", u64::from(key));
+        }
+        Element::ConditionalResult { key, result } => {
+            object.member("key", u64::from(key));
+            match result {
+                ConditionalResult::Failed => object.member("passed", false),
+                ConditionalResult::Passed => object.member("passed", true),
+                ConditionalResult::Unknown => &mut object,
+                ConditionalResult::Flags(flags) => object.member("nzcv", u64::from(flags)),
+            };
+        }
+        Element::Data { address, value } => {
+            object
+                .member("address", address.map(u64::from))
+                .member("value", value.map(u64::from));
+        }
+        Element::Software(software) => message(&software, &mut object),
+        Element::AddressUnknown
+        | Element::ExceptionReturn
+        | Element::TimestampMarker
+        | Element::ConditionalFlush
+        | Element::StoreFailed
+        | Element::DataSuppressed => {}
     }
     object.end();
+}
+
+/// The members of a message of an STM or ITM.
+fn message(software: &Software, object: &mut Object<'_>) {
+    match *software {
+        Software::Stm(message) => {
+            object
+                .member(
+                    "kind",
+                    format!("{:?}", message.kind).to_lowercase().as_str(),
+                )
+                .member("master", message.place.map(|(master, _)| u64::from(master)))
+                .member(
+                    "channel",
+                    message.place.map(|(_, channel)| u64::from(channel)),
+                )
+                .member("value", (message.bits > 0).then_some(message.value))
+                .member("bits", u64::from(message.bits))
+                .member("marker", message.is_marker)
+                .member("message_timestamp", message.timestamp);
+        }
+        Software::Itm {
+            message,
+            overflowed,
+        } => {
+            object.member("overflowed", overflowed);
+            match message {
+                ItmMessage::Software { port, value, bytes } => object
+                    .member("kind", "software")
+                    .member("port", u64::from(port))
+                    .member("value", u64::from(value))
+                    .member("bits", 8 * u64::from(bytes)),
+                ItmMessage::Hardware {
+                    discriminator,
+                    value,
+                    bytes,
+                } => object
+                    .member("kind", "hardware")
+                    .member("discriminator", u64::from(discriminator))
+                    .member("value", u64::from(value))
+                    .member("bits", 8 * u64::from(bytes)),
+                ItmMessage::LocalTimestamp {
+                    ticks,
+                    delay,
+                    total,
+                } => object
+                    .member("kind", "local_timestamp")
+                    .member("ticks", u64::from(ticks))
+                    .member("delay", u64::from(delay))
+                    .member("message_timestamp", total),
+                ItmMessage::GlobalTimestamp(value) => object
+                    .member("kind", "global_timestamp")
+                    .member("message_timestamp", value),
+            };
+        }
+    }
 }
 
 fn name(element: &Element) -> &'static str {
@@ -276,6 +360,14 @@ fn name(element: &Element) -> &'static str {
         Element::TimestampMarker => "timestamp_marker",
         Element::Transaction(_) => "transaction",
         Element::Instrumentation { .. } => "instrumentation",
+        Element::Conditional { .. } => "conditional",
+        Element::ConditionalResult { .. } => "conditional_result",
+        Element::ConditionalFlush => "conditional_flush",
+        Element::Data { .. } => "data",
+        Element::StoreFailed => "store_failed",
+        Element::DataSuppressed => "data_suppressed",
+        Element::Software(Software::Stm(_)) => "stm",
+        Element::Software(Software::Itm { .. }) => "itm",
     }
 }
 

@@ -58,6 +58,9 @@ pub fn count<'a>(
             });
         }
     }
+    if total.instructions == 0 {
+        part.warn_if_nothing(None, context);
+    }
     remark_total(total, &opened.buffers, context);
     Ok((all, findings))
 }

@@ -12,6 +12,7 @@ use kymo_event::Pattern;
 
 use super::Opened;
 use super::program::Programs;
+use crate::context::Context;
 use crate::diagnostic::Report;
 
 /// Which sources of a hardware trace.
@@ -19,7 +20,7 @@ use crate::diagnostic::Report;
 #[command(next_help_heading = "Which part of the trace")]
 pub struct SourceArgs {
     /// Only the source with this trace ID, hexadecimal as in the listing. Repeatable.
-    #[arg(long, value_name = "ID", value_parser = trace_id)]
+    #[arg(long, visible_alias = "trace-id", value_name = "ID", value_parser = trace_id)]
     id: Vec<TraceId>,
 
     /// Only this trace buffer of the input. Repeatable.
@@ -61,7 +62,7 @@ pub struct PartArgs {
 #[command(next_help_heading = "Which part of the trace")]
 pub struct CodeArgs {
     /// Only instructions at these addresses: START..END, END not included. Repeatable.
-    #[arg(long, value_name = "ADDRESSES", value_parser = addresses)]
+    #[arg(long, visible_alias = "range", value_name = "ADDRESSES", value_parser = addresses)]
     address: Vec<Range<u64>>,
 
     /// Only instructions of this function: its name with * and ? as wildcards. Repeatable.
@@ -141,6 +142,30 @@ impl SourceArgs {
 }
 
 impl PartArgs {
+    /// Says so where options chose nothing of the trace.
+    pub fn warn_if_nothing(&self, code: Option<&CodeArgs>, context: &Context) {
+        let SourceArgs { id, buffer, cpu } = &self.sources;
+        let mut given = vec![
+            ("--id", !id.is_empty()),
+            ("--buffer", !buffer.is_empty()),
+            ("--cpu", !cpu.is_empty()),
+            ("--process", !self.process.is_empty()),
+            ("--thread", !self.thread.is_empty()),
+            ("--begin", self.begin.is_some()),
+            ("--end", self.end.is_some()),
+        ];
+        if let Some(code) = code {
+            given.push(("--address", !code.address.is_empty()));
+            given.push(("--function", !code.function.is_empty()));
+        }
+        let given = given.into_iter().filter(|(_, is_given)| *is_given);
+        let given: Vec<_> = given.map(|(option, _)| option).collect();
+        if !given.is_empty() {
+            let options = given.join(", ");
+            context.warn(format_args!("nothing of the trace is left by {options}"));
+        }
+    }
+
     /// The threads and times to look at.
     ///
     /// # Errors

@@ -17,6 +17,10 @@ pub struct Config {
     pub idr2: u32,
     /// TRCIDR8.
     pub idr8: u32,
+    /// TRCIDR12: keys of conditional instructions.
+    pub idr12: u32,
+    /// TRCIDR13: how many of these are special.
+    pub idr13: u32,
     /// TRCDEVARCH; only an ETE needs it.
     pub devarch: u32,
     /// Whether the unit is an ETE.
@@ -34,6 +38,8 @@ impl Default for Config {
             idr1: 0x4100_f403,
             idr2: 0x488,
             idr8: 0,
+            idr12: 0,
+            idr13: 0,
             devarch: 0x4770_5a13,
             is_ete: false,
             is_m_profile: false,
@@ -109,6 +115,21 @@ impl Config {
     /// Whether conditional non-branch instructions are traced (TRCIDR0.TRCCOND, TRCCONFIGR.COND).
     pub fn traces_conditionals(&self) -> bool {
         self.idr0 >> 6 & 1 == 1 && self.configr >> 8 & 7 != 0
+    }
+
+    /// Whether results of conditional instructions are condition flags, rather than passed or failed (TRCIDR0.CONDTYPE).
+    pub fn has_condition_flags(&self) -> bool {
+        self.idr0 >> 12 & 3 == 1
+    }
+
+    /// Keys of conditional instructions that are not special (TRCIDR12, TRCIDR13); 0 if the configuration does not say.
+    pub fn conditional_keys(&self) -> u32 {
+        self.idr12.saturating_sub(self.idr13)
+    }
+
+    /// Whether loads or stores have atoms as branches do (TRCIDR0.INSTP0, TRCCONFIGR.INSTP0).
+    pub fn has_load_store_atoms(&self) -> bool {
+        self.idr0 >> 1 & 3 == 3 && self.configr >> 1 & 3 != 0
     }
 
     /// Whether data is traced (TRCIDR0.TRCDATA, TRCCONFIGR.DA and DV).

@@ -4,7 +4,7 @@ mod information;
 
 use super::Config;
 use super::headers::{ATOMS, kinds, reserved_kind};
-use super::packet::{Address, Atoms, Context, Fields, Kind, Packet, QElement};
+use super::packet::{Address, Atoms, Context, Fields, KeyedResult, Kind, Packet, QElement};
 use crate::isa::little_endian;
 
 /// Cuts the bytes of one source into packets. An iterator; every byte is in exactly one packet.
@@ -270,13 +270,20 @@ impl<'a> Decoder<'a> {
                 )
             }
             Kind::ConditionalResultF1 => {
-                let (first, len) = self.field32(body, 5)?;
-                let second = if header & 0xfc == 0x6c {
-                    0
-                } else {
-                    self.field32(body + len, 5)?.1
-                };
-                self.packet(kind, 1 + len + second, Fields::Conditional(first))
+                // One or two of result and key, each with its bit CI in the header.
+                let count = if header & 0xfc == 0x6c { 1 } else { 2 };
+                let mut results = [None; 2];
+                let mut len = 1;
+                for (number, result) in results.iter_mut().enumerate().take(count) {
+                    let (field, bytes) = self.field32(self.at + len, 5)?;
+                    len += bytes;
+                    *result = Some(KeyedResult {
+                        key: field >> 4,
+                        result: field as u8 & 0xf,
+                        implies_instructions: header >> number & 1 == 1,
+                    });
+                }
+                self.packet(kind, len, Fields::Results(results))
             }
             // Known by what follows the header, or no header at all.
             Kind::ReservedConfig => self.bad(Kind::ReservedConfig, reserved_kind(header), 1),

@@ -176,6 +176,19 @@ pub enum Fields {
     },
     /// Conditional instructions or their results, as many bits as the packet has.
     Conditional(u32),
+    /// Results of conditional instructions, with their keys.
+    Results([Option<KeyedResult>; 2]),
+}
+
+/// The result of a conditional instruction, with its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyedResult {
+    /// Key.
+    pub key: u32,
+    /// Result: condition flags, or 1 if the condition was met.
+    pub result: u8,
+    /// Whether it stands for the instructions up to this key, too (CI).
+    pub implies_instructions: bool,
 }
 
 /// Atoms, the oldest in bit 0; 1 is E (taken), 0 is N.

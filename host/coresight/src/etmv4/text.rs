@@ -20,7 +20,7 @@ pub fn describe(config: &Config, packet: &Packet, out: &mut dyn Write) -> fmt::R
         _ => {}
     }
     match packet.fields {
-        Fields::None | Fields::Number(_) | Fields::Conditional(_) => Ok(()),
+        Fields::None | Fields::Number(_) | Fields::Conditional(_) | Fields::Results(_) => Ok(()),
         Fields::Atoms(atoms) => {
             out.write_str("; ")?;
             write_atoms(atoms, out)

@@ -34,6 +34,8 @@ pub struct EtmV3Flow<C> {
     returns: ReturnStack,
     /// Elements that the next packet may cancel.
     pending: Vec<(usize, Element)>,
+    /// Addresses of data whose values come out of order, by their tags.
+    out_of_order: [Option<u32>; 4],
     last_packet: usize,
 }
 
@@ -61,6 +63,7 @@ impl<C: Code> EtmV3Flow<C> {
             sent_unknown: false,
             returns: ReturnStack::new(false),
             pending: Vec::new(),
+            out_of_order: [None; 4],
             last_packet: 0,
         }
     }
@@ -76,7 +79,7 @@ impl<C: Code> EtmV3Flow<C> {
         place(self) == place(other)
             && (self.state, self.last_packet) == (other.state, other.last_packet)
             && (self.context, self.sent_unknown) == (other.context, other.sent_unknown)
-            && self.pending == other.pending
+            && (&self.pending, self.out_of_order) == (&other.pending, other.out_of_order)
             && self.blocks.moment() == other.blocks.moment()
     }
 
@@ -107,6 +110,7 @@ impl<C: Code> EtmV3Flow<C> {
         self.next_block = None;
         self.sent_unknown = false;
         self.pending.clear();
+        self.out_of_order = [None; 4];
     }
 
     /// The trace ends.
@@ -195,9 +199,23 @@ impl<C: Code> EtmV3Flow<C> {
                 self.context.vmid = Some(u32::from(vmid));
                 self.give(at, Element::Context(self.context), sink);
             }
-            Fields::Branch(_) | Fields::Data { .. } => {}
+            Fields::Data {
+                address,
+                value,
+                tag,
+            } => self.data(
+                at,
+                packet.kind,
+                address.map(|it| it.value),
+                value,
+                tag,
+                sink,
+            ),
+            Fields::Branch(_) => {}
             Fields::None => match packet.kind {
                 Kind::Trigger => sink.element(at, Element::Event(None)),
+                Kind::StoreFailed => sink.element(at, Element::StoreFailed),
+                Kind::DataSuppressed => sink.element(at, Element::DataSuppressed),
                 Kind::ExceptionEntry => {
                     let number = 0;
                     sink.element(
@@ -215,6 +233,28 @@ impl<C: Code> EtmV3Flow<C> {
                 _ => {}
             },
         }
+    }
+
+    /// A load or store. The value of one that was out of order comes behind, with its tag.
+    fn data(
+        &mut self,
+        at: usize,
+        kind: Kind,
+        address: Option<u32>,
+        value: Option<u32>,
+        tag: u8,
+        sink: &mut impl Sink,
+    ) {
+        let waiting = &mut self.out_of_order[usize::from(tag & 3)];
+        let address = match kind {
+            Kind::OutOfOrderPlaceholder => {
+                *waiting = address;
+                return;
+            }
+            Kind::OutOfOrderData => waiting.take(),
+            _ => address,
+        };
+        sink.element(at, Element::Data { address, value });
     }
 
     fn isync(&mut self, at: usize, isync: &ISync, is_first: bool, sink: &mut impl Sink) {

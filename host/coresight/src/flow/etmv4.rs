@@ -4,6 +4,7 @@
 //! queue, in order with the contexts, times and addresses among them, until they are committed: by a packet, or because
 //! no more than TRCIDR8 of them can be speculative.
 
+mod conditional;
 mod execution;
 mod queue;
 
@@ -16,6 +17,7 @@ use crate::element::{Context, Element, TraceOn, Transaction, Unsynced};
 use crate::etmv4::{Atoms, Config, Decoder, Fields, Kind, Packet};
 use crate::isa::Isa;
 use crate::memory::{Code, View};
+use conditional::Keys;
 use queue::{Entry, What};
 
 /// Choices of how to show what an ETE says.
@@ -55,6 +57,8 @@ pub struct EtmV4Flow<C> {
     last_is: u8,
     returns: ReturnStack,
     overflowed: bool,
+    /// Keys of conditional instructions.
+    keys: Keys,
     /// Position of the packet before.
     last_packet: usize,
 }
@@ -96,6 +100,7 @@ impl<C: Code> EtmV4Flow<C> {
             last_is: 0,
             returns: ReturnStack::new(config.uses_return_stack()),
             overflowed: false,
+            keys: Keys::default(),
             last_packet: 0,
         }
     }
@@ -114,7 +119,7 @@ impl<C: Code> EtmV4Flow<C> {
             && states(self) == states(other)
             && place(self) == place(other)
             && (self.context, self.needs_context) == (other.context, other.needs_context)
-            && self.queue == other.queue
+            && (&self.queue, self.keys) == (&other.queue, other.keys)
             && self.returns == other.returns
             && self.blocks.moment() == other.blocks.moment()
     }
@@ -152,6 +157,7 @@ impl<C: Code> EtmV4Flow<C> {
         self.needs_address = true;
         self.next_block = None;
         self.last_is = 0;
+        self.keys = Keys::default();
         self.returns.flush();
     }
 
@@ -385,6 +391,11 @@ impl<C: Code> EtmV4Flow<C> {
                 push(What::Q(q));
                 self.depth += 1;
             }
+            (_, Fields::Conditional(_) | Fields::Results(_)) | (Kind::ConditionalFlush, _) => {
+                push(What::Conditional(self.keys, packet.kind, packet.fields));
+                let (kind, fields) = (packet.kind, packet.fields);
+                self.keys.packet(&self.config, kind, fields, &mut |_| {});
+            }
             (_, Fields::Commit(count)) => commit = count,
             (kind, Fields::Cancel { atoms, count }) => {
                 if atoms.count > 0 {
@@ -489,6 +500,10 @@ impl<C: Code> EtmV4Flow<C> {
             }
             What::TraceInfo => self.returns.flush(),
             What::Times(element) => self.give(at, element, sink),
+            What::Conditional(mut keys, kind, fields) => {
+                let out = &mut |element| sink.element(at, element);
+                keys.packet(&self.config, kind, fields, out);
+            }
             What::Transaction(turn) => sink.element(at, Element::Transaction(turn)),
             What::ExceptionReturn => sink.element(at, Element::ExceptionReturn),
             What::Exception {

@@ -5,6 +5,7 @@
 
 mod kernel;
 mod module;
+mod xz;
 
 use std::collections::HashMap;
 use std::io::{self, Read as _};
@@ -274,7 +275,10 @@ fn read(path: &Path) -> Result<Bytes, Unread> {
             let decoder = ruzstd::decoding::StreamingDecoder::new(&*file);
             Box::new(decoder.map_err(|_| Unread::Compressed)?)
         }
-        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => return Err(Unread::Compressed),
+        bytes if bytes.starts_with(&xz::MAGIC) => {
+            let unpacked = xz::unpack(bytes, LARGEST_UNPACKED as usize);
+            return unpacked.map(Bytes::from).ok_or(Unread::Compressed);
+        }
         _ => return Ok(Bytes::from(file)),
     };
     let mut unpacked = Vec::new();

@@ -93,7 +93,7 @@ impl Metadata {
                     idr8: register(5)?,
                     devarch: if magic == MAGIC_ETE { register(7)? } else { 0 },
                     is_ete: magic == MAGIC_ETE,
-                    is_m_profile: false,
+                    ..etmv4::Config::default()
                 }),
                 MAGIC_ETMV3 => {
                     let (cr, trace_idr, ccer, idr) =

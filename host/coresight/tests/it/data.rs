@@ -62,7 +62,6 @@ pub fn packet_lines(listing: &str) -> Vec<&str> {
 }
 
 /// The lines of elements in a listing.
-#[allow(dead_code)]
 pub fn element_lines(listing: &str) -> Vec<&str> {
     lines(listing)
         .filter(|line| line.contains("OCSD_GEN_TRC_ELEM_"))

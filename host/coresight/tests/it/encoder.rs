@@ -6,7 +6,7 @@
 
 mod etmv3;
 mod etmv4;
-mod program;
+pub(crate) mod program;
 mod ptm;
 
 use std::io::Write as _;
@@ -101,6 +101,17 @@ fn line(at: usize, element: &Element) -> String {
         Element::End(_) => "end".into(),
         Element::TimestampMarker => "other 15".into(),
         Element::Instrumentation { level, value } => format!("instrumentation {level} {value:x}"),
+        Element::Conditional { .. }
+        | Element::ConditionalResult { .. }
+        | Element::ConditionalFlush
+        | Element::Data { .. }
+        | Element::StoreFailed
+        | Element::DataSuppressed
+        | Element::Software(_) => {
+            let mut text = String::new();
+            element.describe(&mut text).expect("text");
+            text
+        }
     };
     format!("{at} {text}")
 }

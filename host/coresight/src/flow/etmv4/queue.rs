@@ -1,7 +1,8 @@
 //! What waits to be committed.
 
+use super::conditional::Keys;
 use crate::element::{Element, Transaction};
-use crate::etmv4::{Atoms, Config, Context, QElement};
+use crate::etmv4::{Atoms, Config, Context, Fields, Kind, QElement};
 
 /// One thing that a packet said.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +31,9 @@ pub(super) enum What {
     Q(QElement),
     /// Source address and instruction set bit.
     Source(u64, u8),
+    /// A packet of conditional instructions or results, and the keys before it; cancelled with the P0 element before. It may
+    /// be many elements.
+    Conditional(Keys, Kind, Fields),
     /// What has a time but no instructions; a cancel leaves it.
     Times(Element),
 }

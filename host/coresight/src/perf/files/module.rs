@@ -1,16 +1,16 @@
 //! Modules of the kernel: files that are not linked, laid out and relocated as the kernel does it, as far as the flow of
 //! instructions goes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use object::elf::{
     R_AARCH64_CALL26, R_AARCH64_CONDBR19, R_AARCH64_JUMP26, R_AARCH64_TSTBR14, R_ARM_CALL,
-    R_ARM_JUMP24, RelocationType,
+    R_ARM_JUMP24, RelocationType, SHF_ALLOC, SHF_EXECINSTR,
 };
 use object::{
     Object as _, ObjectSection as _, ObjectSymbol as _, RelocationFlags, RelocationTarget,
-    SectionIndex, SectionKind, SymbolIndex,
+    SectionFlags, SectionIndex, SectionKind, SymbolIndex,
 };
 
 use super::super::Mapping;
@@ -65,7 +65,7 @@ impl Files {
             .sections()
             .filter(|section| section.kind() == SectionKind::Text)
             .collect();
-        let mut bases: HashMap<SectionIndex, u64> = HashMap::new();
+        let mut bases = laid_out(&elf, mapping.address);
         for section in &code {
             // The kernel lists the module's symbols, and so where its sections are.
             let mut symbols = elf.symbols().filter(|symbol| {
@@ -75,9 +75,7 @@ impl Files {
                 let address = self.symbol(symbol.name().ok()?, Some(module))?;
                 Some(address.wrapping_sub(symbol.address() & !1))
             });
-            // Without that: perf has a module where its text is.
-            let is_text = section.name() == Ok(".text");
-            if let Some(base) = listed.or(is_text.then_some(mapping.address)) {
+            if let Some(base) = listed {
                 bases.insert(section.index(), base);
             }
         }
@@ -141,6 +139,65 @@ impl Files {
             None => self.symbol(symbol.name().ok()?, None),
         }
     }
+}
+
+/// Bytes of the jump that the kernel builds to reach a function that is too far away for a branch (AArch64).
+const VENEER: u64 = 12;
+
+/// Where the sections with code of a module are that begins at `start`, as the kernel lays them out: one behind the other in
+/// their order, each aligned as it asks for, those for initialization elsewhere. AArch64's `.plt` and
+/// `.text.ftrace_trampoline` are empty in the file; the kernel makes room there for veneers: one for each function outside of
+/// the module, and one more.
+fn laid_out(elf: &object::File<'_>, start: u64) -> HashMap<SectionIndex, u64> {
+    let mut bases = HashMap::new();
+    let mut at = start;
+    for section in elf.sections() {
+        let SectionFlags::Elf { sh_flags, .. } = section.flags() else {
+            return bases;
+        };
+        let wanted = SHF_ALLOC | SHF_EXECINSTR;
+        let name = section.name().unwrap_or_default();
+        if sh_flags & wanted != wanted || name.starts_with(".init") {
+            continue;
+        }
+        let (align, size) = match name {
+            ".plt" => (64, (far_calls(elf) + 1) * VENEER),
+            ".text.ftrace_trampoline" => (4, VENEER),
+            _ => (section.align().max(1), section.size()),
+        };
+        at = at.checked_next_multiple_of(align).unwrap_or(u64::MAX);
+        bases.insert(section.index(), at);
+        at = at.saturating_add(size);
+    }
+    bases
+}
+
+/// Functions outside of a module that its code branches to, outside of its initialization.
+fn far_calls(elf: &object::File<'_>) -> u64 {
+    let sections = elf.sections();
+    let code = sections.filter(|section| {
+        let is_init = section.name().is_ok_and(|name| name.starts_with(".init"));
+        section.kind() == SectionKind::Text && !is_init
+    });
+    let mut functions = HashSet::new();
+    for section in code {
+        for (_, relocation) in section.relocations() {
+            let is_branch = matches!(
+                relocation.flags(),
+                RelocationFlags::Elf {
+                    r_type: R_AARCH64_CALL26 | R_AARCH64_JUMP26
+                }
+            );
+            if is_branch
+                && let RelocationTarget::Symbol(index) = relocation.target()
+                && let Ok(symbol) = elf.symbol_by_index(index)
+                && symbol.section_index() != Some(section.index())
+            {
+                functions.insert((section.index(), index));
+            }
+        }
+    }
+    functions.len() as u64
 }
 
 /// Little-endian fields of an ELF file that is changed in place.

@@ -45,7 +45,7 @@ impl Options {
             idr8: self.speculation,
             devarch: 0x4770_5a13,
             is_ete: self.is_ete,
-            is_m_profile: false,
+            ..Config::default()
         }
     }
 }

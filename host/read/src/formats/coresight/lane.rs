@@ -41,6 +41,10 @@ pub(super) enum What {
     Value(u8, u64),
     /// A transaction.
     Transaction(Transaction),
+    /// A load or store: its address and its value, as far as they are traced.
+    Data(Option<u32>, Option<u32>),
+    /// The trace unit left out loads and stores.
+    DataSuppressed,
     /// Of an STM or ITM.
     Message(Message),
     /// The source ends.
@@ -347,6 +351,10 @@ impl Sink for Follower<'_, '_, '_> {
                 output.push(now, at, What::Value(level, value));
             }
             Element::Transaction(turn) => output.push(now, at, What::Transaction(turn)),
+            Element::Data { address, value } => {
+                output.push(now, at, What::Data(address, value));
+            }
+            Element::DataSuppressed => output.push(now, at, What::DataSuppressed),
             _ => {}
         }
         output.flush(&mut code.new);

@@ -246,6 +246,14 @@ impl CoreSightSource {
                 let turn = format!("{turn:?}").to_lowercase();
                 at.named("transaction", vec![Field::new("turn", turn)]);
             }
+            What::Data(address, value) => {
+                let fields = [("address", address), ("value", value)].into_iter();
+                let fields = fields.filter_map(|(name, number)| {
+                    Some(Field::new(name, Value::Unsigned(number?.into())))
+                });
+                at.named("data", fields.collect());
+            }
+            What::DataSuppressed => at.named("data_suppressed", Vec::new()),
             What::End if self.is_serial => {
                 let kind = EventKind::Recording {
                     on: false,
