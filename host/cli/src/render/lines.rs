@@ -92,7 +92,7 @@ impl LineBuffer {
                 ending: None,
             });
         }
-        if let Some((_, cut)) = self.take_waiting(stream) {
+        if let Some(cut) = self.take_waiting(stream) {
             cut.ending = Some(OPENING.to_vec());
         }
     }
@@ -158,16 +158,16 @@ impl LineBuffer {
         if let Some(column) = column {
             self.fill(line.column.clone(), column);
         }
-        let (_, cut) = self.take_waiting(stream)?;
+        let cut = self.take_waiting(stream)?;
         Some(cut.ending.insert(Vec::new()))
     }
 
     /// Takes the cut that the next line of a stream decides about.
-    fn take_waiting(&mut self, stream: StreamId) -> Option<(usize, &mut Cut)> {
+    fn take_waiting(&mut self, stream: StreamId) -> Option<&mut Cut> {
         let number = self.waiting.get_mut(stream.0 as usize)?.take()?;
         // The line of an earlier number has been written.
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        Some((index, self.cuts.get_mut(index)?))
+        self.cuts.get_mut(index)
     }
 
     /// Fills in the column of a line.

@@ -495,19 +495,31 @@ mod tests {
     }
     #[test]
     fn plain_numbers_are_those_of_events_with_the_same_context() {
+        // Events of streams that have a clock are found several at once.
+        const METADATA: &str = r#"/* CTF 1.8 */
+            trace { major = 1; minor = 8; byte_order = le; };
+            clock { name = c; freq = 1000000000; };
+            typealias integer { size = 8; } := u8;
+            typealias integer { size = 16; signed = true; } := i16;
+            typealias integer { size = 8; map = clock.c.value; } := time;
+            stream { event.header := struct { u8 id; time at; }; event.context := struct { i16 thread; }; };
+            event { id = 0; name = "plain"; fields := struct { u8 a; i16 b; }; };
+            event { id = 2; name = "signed"; fields := struct { i16 b; }; };
+            event { id = 3; name = "idle"; };
+        "#;
         let context = |thread: i16| ContextBytes::new(&thread.to_le_bytes()).unwrap();
         let four = [
-            &[0, 7, 0, 9, 0xFE, 0xFF][..],
-            &[3, 8, 0],
-            &[2, 7, 0, 5, 0],
-            &[0, 9, 1, 4, 0, 0],
+            &[0, 1, 7, 0, 9, 0xFE, 0xFF][..],
+            &[3, 1, 8, 0],
+            &[2, 2, 7, 0, 5, 0],
+            &[0, 3, 9, 1, 4, 0, 0],
         ];
         let stream = four.concat().repeat(100);
         let trace = Trace::from_memory(METADATA.as_bytes(), [("stream", stream)]).unwrap();
         let fields = Projection::of_classes(trace.plan(), |_, class| {
             let [first, second] = match class {
                 0 => ["a", ""],
-                2 => ["", "b"],
+                1 => ["", "b"],
                 _ => ["", ""],
             };
             [first, second].map(|name| (Scope::EventFields, name))
