@@ -12,6 +12,7 @@
 //! names the function does not depend on their order in the file: see [`Function`].
 #![forbid(unsafe_code)]
 
+mod cpp;
 mod dump;
 mod elf;
 mod error;

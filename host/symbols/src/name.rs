@@ -1,7 +1,8 @@
 //! Names as people write them, out of names as linkers see them.
 
 use std::borrow::Cow;
-use std::fmt;
+
+use crate::cpp;
 
 /// The ways in which someone may write a function's name: as it is shown, without its parameters, without
 /// what the compiler added to a copy, and without the path to it.
@@ -16,21 +17,10 @@ pub fn demangle(raw: &str) -> Cow<'_, str> {
     if let Ok(name) = rustc_demangle::try_demangle(raw) {
         return some_or_raw(format!("{name:#}"), raw);
     }
-    // A leading underscore more is how some object formats mark every C name.
-    let mangled = ["_Z", "__Z", "___Z"].iter().any(|p| raw.starts_with(p));
-    if mangled && raw.len() <= LONGEST {
-        // The library bounds its recursion such that the stack of a thread suffices.
-        let symbol = cpp_demangle::Symbol::new(raw);
-        let mut name = Bounded(String::new());
-        let written = symbol.is_ok_and(|symbol| {
-            let options = cpp_demangle::DemangleOptions::new();
-            symbol.structured_demangle(&mut name, &options).is_ok()
-        });
-        if written {
-            return some_or_raw(name.0, raw);
-        }
+    match cpp::demangle(raw) {
+        Some(name) => some_or_raw(name, raw),
+        None => Cow::Borrowed(raw),
     }
-    Cow::Borrowed(raw)
 }
 
 /// The demangled name if there is something to see in it, else the raw one.
@@ -42,26 +32,9 @@ fn some_or_raw(name: String, raw: &str) -> Cow<'_, str> {
     }
 }
 
-/// The most bytes of a mangled or demangled name. Names are compressed by reference to their own
-/// parts, so that a short one can be made to fill all memory; what is longer is shown mangled.
-const LONGEST: usize = 16 * 1024;
-
-/// Text that refuses to grow beyond [`LONGEST`].
-struct Bounded(String);
-
-impl fmt::Write for Bounded {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        if part.len() > LONGEST - self.0.len() {
-            return Err(fmt::Error);
-        }
-        self.0.push_str(part);
-        Ok(())
-    }
-}
-
-/// A name without what GCC appends to those of specialized copies: `f` of `f.constprop.0`.
+/// A name without what GCC appends to those of specialized copies: `f` of `f.constprop.0` and `f() [clone .cold]`.
 pub(crate) fn without_clone(name: &str) -> &str {
-    let copies = [".constprop.", ".isra.", ".part.", ".lto_priv."];
+    let copies = [" [clone ", ".constprop.", ".isra.", ".part.", ".lto_priv."];
     let ends = copies.iter().filter_map(|copy| name.find(copy));
     name.get(..ends.min().unwrap_or(name.len())).unwrap_or(name)
 }
@@ -143,7 +116,8 @@ mod tests {
         ] {
             assert_eq!(demangle(plain), plain);
         }
-        assert!(demangle("_Z3foov.constprop.0").starts_with("foo()"));
+        let copy = demangle("_Z3foov.constprop.0");
+        assert_eq!(without_clone(&copy), "foo()");
     }
 
     #[test]
