@@ -1,5 +1,7 @@
 //! `kymo info`: what an input is, what is in it, and what is missing from it.
 
+mod program;
+
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -31,7 +33,8 @@ use crate::target::address_in;
 EXAMPLES
   kymo info trace/                                 format, streams, counts, losses
   kymo info --elf firmware.elf trace/              and: are these the right symbols?
-  kymo info --format json trace/ | jq .lost        one object, for programs")]
+  kymo info --format json trace/ | jq .lost        one object, for programs
+  kymo info prog                                   would this program record anything?")]
 pub struct Args {
     #[command(flatten)]
     pub(crate) input: InputArgs,
@@ -49,6 +52,9 @@ pub struct Args {
 /// When the input is refused or damaged; what is known of it is shown before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let format = args.format.format;
+    if program::run(args.input.path(), format, context)? {
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut trace = match open(args, context) {
         Ok(trace) => trace,
         Err(error) => {

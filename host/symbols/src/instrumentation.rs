@@ -1,0 +1,335 @@
+//! Which functions of a program call the hooks that compilers insert, and whether the program has these hooks itself.
+//!
+//! A program can be compiled with hooks and still record nothing: the C library has empty hooks of its own, and the
+//! linker takes what it finds first. This reads from the file alone how many functions call which hook, and where the
+//! hook is.
+
+mod calls;
+
+use std::collections::BTreeSet;
+
+use object::read::elf::{ElfFile32, ElfFile64};
+use object::{
+    Architecture, Endianness, Object, ObjectKind, ObjectSection, ObjectSymbol, ObjectSymbolTable,
+    RelocationTarget, SymbolKind,
+};
+
+use crate::elf::{MAGIC, is_code};
+use crate::error::ElfError;
+use crate::linkage;
+
+/// What compilers call at the beginning and end of functions: `-finstrument-functions`, then the forms of `-pg`.
+pub const HOOKS: [&str; 6] = [
+    "__cyg_profile_func_enter",
+    "__cyg_profile_func_exit",
+    "mcount",
+    "_mcount",
+    "__fentry__",
+    "__gnu_mcount_nc",
+];
+
+/// The section that every program with Kymo's recorder has.
+const NOTE: &str = ".note.kymo";
+
+/// What a program's file says of its hooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instrumentation {
+    /// The processor that it is for.
+    pub architecture: Architecture,
+    /// Whether addresses have 64 bits.
+    pub is_64: bool,
+    /// What kind of file it is.
+    pub kind: FileKind,
+    /// Whether Kymo's recorder is linked to it.
+    pub has_recorder: bool,
+    /// How many functions its symbols name.
+    pub functions: u64,
+    /// The hooks that it calls or has, in the order of [`HOOKS`].
+    pub hooks: Vec<Hook>,
+    /// The libraries that it needs, in the order in which the dynamic linker searches them.
+    pub needed: Vec<String>,
+    /// Folders in which they are looked for, with `$ORIGIN` as it is.
+    pub search: Vec<String>,
+    /// Its build id.
+    pub build_id: Option<Vec<u8>>,
+}
+
+/// Kinds of linked files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// It runs without a dynamic linker: firmware, or a static program.
+    Static,
+    /// A program to which the dynamic linker adds libraries.
+    Dynamic,
+    /// A shared library or plug-in.
+    Library,
+}
+
+/// One of [`HOOKS`] in a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hook {
+    /// Its name.
+    pub name: &'static str,
+    /// How often it is called; `None` where calls are not recognised on this processor.
+    pub calls: Option<Calls>,
+    /// Where it is.
+    pub place: HookPlace,
+}
+
+/// Calls of a hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calls {
+    /// Places in the code.
+    pub sites: u64,
+    /// Functions with a name in which these are.
+    pub functions: u64,
+}
+
+/// Where a hook is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookPlace {
+    /// In the file.
+    Own {
+        /// It returns at once, as those of the C library do.
+        empty: bool,
+    },
+    /// In a library, or in the program that loads this one.
+    Elsewhere,
+}
+
+impl Instrumentation {
+    /// Reads a linked ELF file.
+    ///
+    /// # Errors
+    /// When it is none, or damaged.
+    pub fn of(data: &[u8]) -> Result<Self, ElfError> {
+        if !data.starts_with(&MAGIC) {
+            let found = data.iter().take(MAGIC.len()).copied().collect();
+            return Err(ElfError::NotElf { found });
+        }
+        let damaged = |error: object::Error| ElfError::Damaged {
+            bytes: data.len(),
+            message: error.to_string(),
+        };
+        if data.get(4) == Some(&2) {
+            let file = ElfFile64::<Endianness>::parse(data).map_err(damaged)?;
+            read(&file)
+        } else {
+            let file = ElfFile32::<Endianness>::parse(data).map_err(damaged)?;
+            read(&file)
+        }
+    }
+
+    /// Whether the file has a hook that other files can use.
+    pub fn offers(&self, hook: &str) -> bool {
+        let own = |it: &&Hook| matches!(it.place, HookPlace::Own { .. });
+        self.hooks.iter().filter(own).any(|it| it.name == hook)
+    }
+
+    /// Whether a library is for the same kind of processor.
+    pub fn fits(&self, library: &Self) -> bool {
+        (self.architecture, self.is_64) == (library.architecture, library.is_64)
+    }
+}
+
+fn read<'d>(file: &impl Object<'d>) -> Result<Instrumentation, ElfError> {
+    if !matches!(file.kind(), ObjectKind::Executable | ObjectKind::Dynamic) {
+        return Err(ElfError::WrongKind {
+            found: "a file that is not linked",
+        });
+    }
+    let dynamic = Dynamic::of(file);
+    let kind = if file.section_by_name(".interp").is_some() {
+        FileKind::Dynamic
+    } else if file.kind() == ObjectKind::Dynamic && !dynamic.is_program {
+        FileKind::Library
+    } else {
+        FileKind::Static
+    };
+    let functions = functions(file);
+    let slots = slots(file);
+    let hooks = HOOKS
+        .iter()
+        .filter_map(|name| hook(file, &functions, &slots, name));
+    Ok(Instrumentation {
+        architecture: file.architecture(),
+        is_64: file.is_64(),
+        kind,
+        has_recorder: file.section_by_name(NOTE).is_some(),
+        functions: functions.len() as u64,
+        hooks: hooks.collect(),
+        needed: dynamic.needed,
+        search: dynamic.search,
+        build_id: file.build_id().ok().flatten().map(<[u8]>::to_vec),
+    })
+}
+
+/// What the dynamic linker reads.
+#[derive(Debug, Default)]
+struct Dynamic {
+    needed: Vec<String>,
+    search: Vec<String>,
+    /// A program that is linked like a library, so that it can be loaded anywhere.
+    is_program: bool,
+}
+
+impl Dynamic {
+    fn of<'d>(file: &impl Object<'d>) -> Self {
+        const NEEDED: u64 = 1;
+        const RPATH: u64 = 15;
+        const RUNPATH: u64 = 29;
+        const FLAGS_1: u64 = 0x6fff_fffb;
+        const PIE: u64 = 0x0800_0000;
+        let mut found = Self::default();
+        let section = |name| file.section_by_name(name)?.data().ok();
+        let (Some(entries), Some(texts)) = (section(".dynamic"), section(".dynstr")) else {
+            return found;
+        };
+        let width = if file.is_64() { 8 } else { 4 };
+        let number = |bytes: &[u8]| {
+            let add = |all: u64, byte: &u8| all << 8 | u64::from(*byte);
+            match file.is_little_endian() {
+                true => bytes.iter().rev().fold(0, add),
+                false => bytes.iter().fold(0, add),
+            }
+        };
+        let text = |at: u64| {
+            let rest = texts.get(usize::try_from(at).ok()?..)?;
+            let end = rest.iter().position(|byte| *byte == 0)?;
+            Some(String::from_utf8_lossy(rest.get(..end)?).into_owned())
+        };
+        for entry in entries.chunks_exact(2 * width) {
+            let (tag, value) = entry.split_at(width);
+            match (number(tag), number(value)) {
+                (NEEDED, at) => found.needed.extend(text(at)),
+                (RPATH | RUNPATH, at) => {
+                    let folders = text(at).unwrap_or_default();
+                    let folders = folders.split(':').filter(|folder| !folder.is_empty());
+                    found.search.extend(folders.map(str::to_owned));
+                }
+                (FLAGS_1, flags) => found.is_program = flags & PIE != 0,
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// Where the functions begin and end that have names, in order.
+fn functions<'d>(file: &impl Object<'d>) -> Vec<(u64, u64)> {
+    let all = file.symbols().chain(file.dynamic_symbols());
+    let mode = u64::from(file.architecture() == Architecture::Arm);
+    let mut functions: Vec<(u64, u64)> = all
+        .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
+        .map(|symbol| (symbol.address() & !mode, symbol.size()))
+        .collect();
+    functions.sort_unstable();
+    functions.dedup_by_key(|function| function.0);
+    functions
+}
+
+/// The words that the dynamic linker fills in with addresses of functions, by name.
+fn slots<'d>(file: &impl Object<'d>) -> Vec<(&'static str, u64)> {
+    let (Some(relocations), Some(symbols)) =
+        (file.dynamic_relocations(), file.dynamic_symbol_table())
+    else {
+        return Vec::new();
+    };
+    let slots = relocations.filter_map(|(address, relocation)| {
+        let RelocationTarget::Symbol(index) = relocation.target() else {
+            return None;
+        };
+        let name = symbols.symbol_by_index(index).ok()?.name().ok()?;
+        let name = HOOKS.iter().find(|hook| **hook == name)?;
+        Some((*name, address))
+    });
+    slots.collect()
+}
+
+fn hook<'d>(
+    file: &impl Object<'d>,
+    functions: &[(u64, u64)],
+    slots: &[(&'static str, u64)],
+    name: &'static str,
+) -> Option<Hook> {
+    let mode = u64::from(file.architecture() == Architecture::Arm);
+    let is_it = |symbol: &str| {
+        // A linker's help for calls over a long way.
+        symbol == name
+            || symbol
+                .strip_prefix("__")
+                .and_then(|it| it.strip_suffix("_veneer"))
+                == Some(name)
+    };
+    let all = || file.symbols().chain(file.dynamic_symbols());
+    let mut targets = BTreeSet::new();
+    let mut own = None;
+    let mut mentioned = false;
+    for symbol in all().filter(|symbol| symbol.name().is_ok_and(is_it)) {
+        mentioned = true;
+        if symbol.is_definition() {
+            let address = symbol.address() & !mode;
+            targets.insert(address);
+            if symbol.name() == Ok(name) {
+                own = Some(address);
+            }
+        }
+    }
+    let stub = format!("{name}@plt");
+    let stubs = linkage::stubs(file);
+    targets.extend(
+        stubs
+            .iter()
+            .filter(|it| *it.name == *stub)
+            .map(|it| it.address),
+    );
+    let slots: BTreeSet<u64> = slots
+        .iter()
+        .filter(|slot| slot.0 == name)
+        .map(|slot| slot.1)
+        .collect();
+    if !mentioned {
+        return None;
+    }
+    let finder = calls::Finder::new(file, targets, slots);
+    let calls = finder.map(|finder| {
+        let mut within = BTreeSet::new();
+        let mut sites = 0;
+        for section in file.sections().filter(is_code) {
+            let is_stubs = section.name().is_ok_and(|name| name.starts_with(".plt"));
+            let (false, Ok(data)) = (is_stubs, section.data()) else {
+                continue;
+            };
+            finder.find(section.address(), data, &mut |address| {
+                sites += 1;
+                let next = functions.partition_point(|function| function.0 <= address);
+                let function = next.checked_sub(1).and_then(|last| functions.get(last));
+                within.extend(function.map(|function| function.0));
+            });
+        }
+        Calls {
+            sites,
+            functions: within.len() as u64,
+        }
+    });
+    let place = match own {
+        Some(address) => HookPlace::Own {
+            empty: code_at(file, address)
+                .is_some_and(|code| calls::returns_at_once(file.architecture(), code)),
+        },
+        None => HookPlace::Elsewhere,
+    };
+    Some(Hook { name, calls, place })
+}
+
+/// The code from an address on.
+fn code_at<'d>(file: &impl Object<'d>, address: u64) -> Option<&'d [u8]> {
+    file.sections().filter(is_code).find_map(|section| {
+        let skip = usize::try_from(address.checked_sub(section.address())?).ok()?;
+        section
+            .data()
+            .ok()?
+            .get(skip..)
+            .filter(|code| !code.is_empty())
+    })
+}
