@@ -12,6 +12,7 @@ mod instructions;
 mod libraries;
 mod memory;
 mod native_stream;
+mod processes;
 mod sizes;
 mod slow_path;
 mod sources;

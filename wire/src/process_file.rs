@@ -172,6 +172,14 @@ pub fn clock_hz(order: ByteOrder, bytes: &[u8], newest: Option<Pair>) -> Option<
     u64::try_from(hz).ok().filter(|hz| *hz != 0)
 }
 
+/// Over how many nanoseconds [`clock_hz`] was measured; `None` if it was not.
+pub fn measured_ns(order: ByteOrder, bytes: &[u8], newest: Option<Pair>) -> Option<u64> {
+    let counter = read_u32(order, bytes, header::COUNTER)?;
+    let (_, first_ns) = read_pair(order, bytes, header::FIRST_PAIR)?;
+    let passed = newest?.1.checked_sub(first_ns)?;
+    (counter != 0).then_some(passed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

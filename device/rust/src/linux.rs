@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-use kymo_arch_linux::process::Process;
+use kymo_arch_linux::process::{GatePage, Process};
 use kymo_arch_linux::sys;
 use kymo_recorder::config::{Config, Kept, note};
 use kymo_recorder::gate::{Gate, Look};
@@ -14,9 +14,11 @@ use kymo_wire::link::SetupError;
 use kymo_wire::note::NOTE_BYTES;
 
 /// The gate: in initialized memory. (The cursors are the threads'.)
-static HOT: Hot = Hot::new(&raw const HOT);
+static PAGE: GatePage = GatePage {
+    hot: Hot::new((&raw const PAGE).cast()),
+};
 /// Its only part that is used.
-static GATE: &Gate = &HOT.gate;
+static GATE: &Gate = &PAGE.hot.gate;
 /// Everything else: in memory that is all zero.
 static PROCESS: Process = Process::new();
 
@@ -56,6 +58,17 @@ core::arch::global_asm!(
     ".popsection",
 );
 
+// The hook that functions call, which need not be ours where the recorder is in a shared library.
+core::arch::global_asm!(
+    ".pushsection .data.rel.ro.kymo_hook_address,\"aw\"",
+    ".balign 8",
+    ".globl kymo_hook_address",
+    ".hidden kymo_hook_address",
+    "kymo_hook_address:",
+    kymo_arch_linux::address_of!("__cyg_profile_func_enter"),
+    ".popsection",
+);
+
 /// An ELF note, aligned as one must be.
 #[repr(C, align(4))]
 struct Note([u8; NOTE_BYTES]);
@@ -70,6 +83,7 @@ unsafe extern "C" {
     static kymo_config_address: *const Config;
     static kymo_items_packets_address: *const u32;
     static kymo_ended_threads_address: *const u32;
+    static kymo_hook_address: usize;
     #[link_name = "abort"]
     fn c_abort() -> !;
 }
@@ -89,6 +103,7 @@ pub fn call(edge: Edge, function: usize, caller: usize) {
         (Look::Armed, Edge::Enter) if function == GATE.trigger() => {
             closed(edge.of(function, caller))
         }
+        (Look::Closed, _) if !GATE.state().alive() => closed(edge.of(function, caller)),
         _ => {}
     }
 }
@@ -99,9 +114,9 @@ pub mod fast {
     use kymo_arch_linux::hooks;
     use kymo_recorder::Edge;
 
-    use super::{GATE, HOT, PROCESS};
+    use super::{GATE, PAGE, PROCESS};
 
-    hooks!(HOT, call, inside, come_back);
+    hooks!(PAGE, call, inside, come_back);
 
     /// What the assembly leaves undone before anything has happened.
     fn call(edge: Edge, function: usize, caller: usize) {
@@ -132,13 +147,26 @@ pub fn hook(event: Event) {
 #[cold]
 #[inline(never)]
 fn closed(event: Event) {
-    if GATE.state().fresh() {
-        set_up();
-    }
+    prepare();
     PROCESS.closed(GATE, event);
 }
 
-/// Sets the recorder up, if it is not yet.
+/// Sets the recorder up if it is not yet, in this process.
+#[inline]
+fn prepare() {
+    if GATE.open() {
+        return;
+    }
+    let state = GATE.state();
+    if state.fresh() {
+        set_up();
+    } else if !state.alive() {
+        PROCESS.start_if_wiped(GATE);
+    }
+}
+
+/// Sets the recorder up.
+#[cold]
 fn set_up() {
     // SAFETY: the linker made it the address of the program's number, or null.
     if let Some(packets) = unsafe { kymo_items_packets_address.as_ref() } {
@@ -149,14 +177,14 @@ fn set_up() {
         PROCESS.set_ended_threads(*threads);
     }
     // SAFETY: the linker made it the address of the program's configuration, or null.
-    PROCESS.set_up(GATE, unsafe { kymo_config_address.as_ref() });
+    let config = unsafe { kymo_config_address.as_ref() };
+    // SAFETY: the linker made it the address of a function.
+    PROCESS.set_up(GATE, config, unsafe { kymo_hook_address });
 }
 
 /// The recorder, set up.
 pub fn process() -> &'static Process {
-    if GATE.state().fresh() {
-        set_up();
-    }
+    prepare();
     &PROCESS
 }
 
@@ -213,6 +241,7 @@ pub fn enable(enabled: bool) {
     } else {
         GATE.disable();
     }
+    PROCESS.keep_gate(GATE);
 }
 
 /// Turns recording on or off.
@@ -229,6 +258,7 @@ pub fn set_sets(trigger: Option<usize>, stopper: Option<usize>) {
     if let Some(stopper) = stopper {
         GATE.set_stopper(stopper);
     }
+    PROCESS.keep_gate(GATE);
 }
 
 /// Why the recorder could not be set up.
@@ -270,6 +300,8 @@ pub fn receive(byte: u8) {
 /// Does what the host asked for.
 pub fn poll() {
     process().poll(GATE);
+    // Commands change it.
+    PROCESS.keep_gate(GATE);
 }
 
 /// Whether a poll would have something to do.
@@ -280,9 +312,7 @@ pub fn pending() -> bool {
 /// Produces items in the calling thread that share one time. It has rings of its own, so nobody has
 /// to be kept out.
 pub fn produce(items: &[Item]) {
-    if GATE.state().fresh() {
-        set_up();
-    }
+    prepare();
     PROCESS.produce(GATE, items);
 }
 
@@ -293,9 +323,7 @@ pub fn drain(cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
 
 /// Reserves a record of so many bytes in the calling thread's stream; null if there is none.
 pub fn reserve(length: usize) -> *mut u8 {
-    if GATE.state().fresh() {
-        set_up();
-    }
+    prepare();
     PROCESS.reserve(GATE, length)
 }
 

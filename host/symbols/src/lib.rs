@@ -37,6 +37,5 @@ pub use jumps::UnmarkedJumps;
 pub use lines::{DebugInfo, Frame, Location, Row};
 pub use name::{demangle, spellings};
 pub use object::Architecture;
-pub use program::{Loaded, Program, core_memory};
 pub use program::{Loaded, Program};
 pub use symbols::{Function, Symbols};

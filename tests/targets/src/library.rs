@@ -115,7 +115,7 @@ fn isolated(library: &Path) -> Result<PathBuf> {
 
 /// What GCC reads with `-specs=`: that programs are linked with the library so that its hooks win over the empty ones of
 /// the C library, whatever stands where on the command line, with link-time optimization too. Shared libraries take the
-/// hooks of the program.
+/// hooks of the program, and its other functions (`kymo_marker`, ...) before those of a copy that they bring themselves.
 fn gcc_specs(library: &Path) -> String {
     let library = library.display();
     format!(
@@ -123,7 +123,8 @@ fn gcc_specs(library: &Path) -> String {
          %rename lib kymo_lib\n\
          \n\
          *link:\n\
-         %(kymo_link) %{{!shared:-u __cyg_profile_func_enter -u __cyg_profile_func_exit}}\n\
+         %(kymo_link) %{{!shared:-u __cyg_profile_func_enter -u __cyg_profile_func_exit \
+         --export-dynamic-symbol=kymo_*}}\n\
          \n\
          *lib:\n\
          %{{!shared:{library}}} %(kymo_lib)\n"

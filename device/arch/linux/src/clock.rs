@@ -66,7 +66,8 @@ impl Clock {
         }
     }
 
-    /// Writes what the header of a file says of the clock.
+    /// Writes what the header of a file says of the clock. A file that is made long after the start, as that of a fork,
+    /// has the pair of the start, so that its rate is known however short the process lives.
     pub fn describe(&self, header: *mut u8) {
         put(header, header::COUNTER, u32::from(self.is_counter()));
         put(header, header::FIRST_PAIR, self.start_ticks.load());
@@ -88,6 +89,14 @@ impl Clock {
         let due = unsafe { region.add(region::PAIR_DUE).cast::<u32>().read() };
         let behind = ((now >> DUE_BITS) as u32).wrapping_sub(due);
         if behind < u32::MAX / 2 && self.is_counter() {
+            self.write_pair(region);
+        }
+    }
+
+    /// Writes the first pair into the header of a region that has just been made: the thread may end, or be killed, before
+    /// another one is due.
+    pub(crate) fn begin(&self, region: *mut u8) {
+        if self.is_counter() {
             self.write_pair(region);
         }
     }

@@ -5,6 +5,8 @@
 
 use core::ffi::{c_int, c_void};
 
+use kymo_wire::note::NOTE_NAME;
+
 use crate::address_of;
 
 core::arch::global_asm!(
@@ -67,6 +69,41 @@ pub(crate) fn place(address: usize) -> Place {
     match unsafe { find(address, &mut found) } {
         0 => Place::Image(found.start),
         _ => Place::Elsewhere,
+    }
+}
+
+/// Which function of one name the dynamic linker gives to those who call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// That of this recorder, as far as can be known.
+    Own,
+    /// That of another copy of the recorder in this process.
+    Copy,
+    /// One that records nothing, or not for Kymo: the C library's, before which a plug-in's does not come.
+    Other,
+}
+
+/// Which function of the name of ours answers, where the dynamic linker says `found`.
+pub(crate) fn answer(found: usize) -> Answer {
+    // SAFETY: `kymo_image` is defined above, and constant once the program is loaded.
+    let own = unsafe { kymo_image[0] };
+    if own.is_null() {
+        return Answer::Own;
+    }
+    // SAFETY: the linker put the file header of the image that this recorder is in there.
+    let bytes = unsafe { Image::at(own.cast()) }.bytes();
+    if found.wrapping_sub(own as usize) < bytes {
+        return Answer::Own;
+    }
+    let Place::Image(start) = place(found) else {
+        return Answer::Own;
+    };
+    // SAFETY: the dynamic linker says that an image begins there, of which it has just given a function.
+    let mut notes = unsafe { Image::at(start as *const u8) }.notes();
+    let is_ours = |note: &[u8]| note.get(12..).is_some_and(|it| it.starts_with(&NOTE_NAME));
+    match notes.any(is_ours) {
+        true => Answer::Copy,
+        false => Answer::Other,
     }
 }
 

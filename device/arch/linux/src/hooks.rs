@@ -144,6 +144,9 @@ macro_rules! hooks {
                 "2:",
                 "cmp qword ptr [rax + {gate_word}], 0",
                 "jne {call}",
+                // A gate that says nothing at all was wiped: this is a new process.
+                "cmp dword ptr [rax + {gate_state}], 0",
+                "je {call}",
                 "ret",
                 hot = sym $hot,
                 call = sym call_enter,
@@ -220,6 +223,9 @@ macro_rules! hooks {
                 "2:",
                 "cmp qword ptr [rax + {gate_word}], 0",
                 "jne {call}",
+                // A gate that says nothing at all was wiped: this is a new process.
+                "cmp dword ptr [rax + {gate_state}], 0",
+                "je {call}",
                 "ret",
                 hot = sym $hot,
                 call = sym call_exit,

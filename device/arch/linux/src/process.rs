@@ -13,6 +13,7 @@ use kymo_recorder::{Edge, Event};
 use kymo_wire::event::Cause;
 use kymo_wire::link::{Mode, SetupError};
 
+use crate::elf::Answer;
 use crate::ended::Ended;
 use crate::numbers::Numbers;
 use crate::port::Linux;
@@ -29,10 +30,12 @@ mod lock;
 mod regions;
 mod set_up;
 mod talk;
+mod wiped;
 
 use images::Images;
 pub(crate) use lock::{Claim, Lock};
 pub(crate) use regions::belong;
+pub use wiped::GatePage;
 
 /// The defaults of a program that has no `kymo_config` of its own.
 pub const DEFAULT_BUFFER: u32 = 4 << 20;
@@ -89,6 +92,10 @@ pub struct Process {
     forked: AtomicBool,
     /// The trigger turns recording on once.
     pub(crate) once: AtomicBool,
+    /// Which hooks the functions of the program call: an [`Answer`] as a number.
+    answer: AtomicU32,
+    /// What the gate says, for children.
+    copy: wiped::Copy,
 }
 
 /// The sizes of a lane's buffer.
@@ -136,6 +143,8 @@ impl Process {
             bytes_at_start: AtomicU32::new(0),
             forked: AtomicBool::new(false),
             once: AtomicBool::new(false),
+            answer: AtomicU32::new(Answer::Own as u32),
+            copy: wiped::Copy::new(),
         }
     }
 
@@ -206,6 +215,9 @@ impl Process {
         }
         let state = gate.state();
         if !state.alive() || state.failed() {
+            if self.is_spare() {
+                self.homeless.fetch_add(1, Ordering::Relaxed);
+            }
             return;
         }
         if state.claimed() {
@@ -245,6 +257,7 @@ impl Process {
         if on {
             self.on_since.store(now);
             gate.turn(true, false);
+            self.keep_gate(gate);
             self.hook(gate, mark);
         } else {
             self.hook(gate, mark);
@@ -254,6 +267,7 @@ impl Process {
                 self.recorded
                     .store(self.recorded.load().saturating_add(span));
             }
+            self.keep_gate(gate);
         }
     }
 
@@ -264,6 +278,16 @@ impl Process {
             stream.bytes.wrapping_add(lane.items().produced())
         });
         bytes.fold(0, u32::wrapping_add)
+    }
+
+    /// Whether the hooks of another copy of the recorder answer in this process: this one, in a library, does nothing.
+    pub(crate) fn is_spare(&self) -> bool {
+        self.answer.load(Ordering::Relaxed) == Answer::Copy as u32
+    }
+
+    /// Whether functions call hooks that are not a recorder's.
+    pub(crate) fn is_passed_over(&self) -> bool {
+        self.answer.load(Ordering::Relaxed) == Answer::Other as u32
     }
 
     /// Why the recorder could not be set up.

@@ -223,7 +223,7 @@ impl Recording {
         let header = self.header.load(Ordering::Acquire);
         // SAFETY: the header is mapped, and these fields never change.
         let own = unsafe { core::slice::from_raw_parts(header, header::LOST) };
-        if !files::begins_with(self.file.get(), own) {
+        if !self.has_descriptor() {
             // The number is another file's by now, or none's: it is not ours to close.
             // SAFETY: the names stay for good.
             let names = unsafe { &*self.names.load(Ordering::Acquire) };
@@ -279,11 +279,26 @@ impl Recording {
         }
     }
 
+    /// Whether the descriptor is still the file's.
+    fn has_descriptor(&self) -> bool {
+        let header = self.header.load(Ordering::Acquire);
+        // SAFETY: the header is mapped if it is there, and these fields never change.
+        !header.is_null()
+            && files::begins_with(self.file.get(), unsafe {
+                core::slice::from_raw_parts(header, header::LOST)
+            })
+    }
+
     /// Whether the file still has its name.
     fn has_its_name(&self, names: &Names) -> bool {
         let header = self.header.load(Ordering::Acquire);
         if header.is_null() {
             return false;
+        }
+        // The process may have lost the right to open it, or the descriptor.
+        if self.has_descriptor() {
+            let named = files::status(names.path());
+            return named.is_ok_and(|named| files::status_of(self.file.get()) == Ok(named));
         }
         // SAFETY: the header is mapped, and these fields never change.
         let own = unsafe { core::slice::from_raw_parts(header, header::LOST) };
@@ -317,6 +332,10 @@ impl Recording {
                 files::remove(names.temporary());
                 report(b"cannot complete ", names.path(), error);
                 let kept: &[u8] = match (self.is_complete(), there) {
+                    // A name that another root directory hides, for one.
+                    (true, false) if self.has_descriptor() => {
+                        b"kymo: nothing is lost: kymo reads the file as it is, wherever it is named\n"
+                    }
                     (true, true) => b"kymo: nothing is lost: kymo reads the file as it is\n",
                     (false, true) => b"kymo: threads that were recorded in memory only are lost\n",
                     (_, false) => b"kymo: the file was renamed or removed while the program ran\n",

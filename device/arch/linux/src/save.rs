@@ -62,6 +62,9 @@ impl Process {
     /// Saves when the process ends: into the file that was named at the start, or the one that
     /// `KYMO_OUTPUT` names now. What goes wrong is said on standard error.
     pub fn save_at_exit(&self, gate: &Gate) {
+        if self.is_spare() {
+            return self.say_if_passed_over();
+        }
         if self.recording.is_unused_child() {
             return;
         }
@@ -78,6 +81,20 @@ impl Process {
             let write = |open: &mut dyn FnMut() -> _| self.write_to(gate, open);
             self.recording.finish(write);
         });
+    }
+
+    /// Says on standard error if a library has called this copy of the recorder, though the program has another one.
+    fn say_if_passed_over(&self) {
+        let lost = self.homeless.load(Ordering::Relaxed);
+        if lost > 0 && settings::output().is_some() {
+            let mut message = Text::<300>::new();
+            let _ = write!(
+                message,
+                "kymo: {lost} events of a library were not recorded: it calls a copy of Kymo of its own, and the program has \
+                 another one\nkymo: link the program with kymo.specs, or -Wl,--export-dynamic-symbol=kymo_*\n"
+            );
+            sys::say(message.bytes());
+        }
     }
 
     /// Says on standard error if there is nothing in the recording, and what to do about it.
@@ -98,6 +115,11 @@ impl Process {
             (
                 b"recording was never turned on",
                 b"the trigger's function was not called, nor kymo_on()",
+            )
+        } else if self.is_passed_over() {
+            (
+                b"functions call hooks of another library, as the C library's empty ones",
+                b"the recorder is in a plug-in or library; link it to the program, with kymo.specs",
             )
         } else {
             (

@@ -5,6 +5,8 @@
 //! forgets all of that before it records anything, and gets buffers, and a file, of its own when it
 //! does: most children call `exec` first.
 //!
+//! `clone` makes children of which the C library does not tell: see [`wiped`](super::wiped).
+//!
 //! A child of `vfork` runs in its parent's thread and memory, so what it calls is recorded there.
 
 use core::ptr;
@@ -24,16 +26,28 @@ use crate::thread;
 static RECORDER: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 static GATE: AtomicPtr<Gate> = AtomicPtr::new(ptr::null_mut());
 
+/// The C library calls this before each fork.
+extern "C" fn forking() {
+    if let Some((process, gate)) = recorder() {
+        process.keep_gate(gate);
+    }
+}
+
 /// The C library calls this in the child of each fork, before the program goes on there.
 pub(super) extern "C" fn forked() {
-    let (process, gate) = (
-        RECORDER.load(Ordering::Acquire),
-        GATE.load(Ordering::Acquire),
-    );
-    // SAFETY: both are null, or statics.
-    if let (Some(process), Some(gate)) = unsafe { (process.as_ref(), gate.as_ref()) } {
-        sys::without_signals(|| process.start_as_child(gate));
+    if let Some((process, gate)) = recorder() {
+        sys::without_signals(|| {
+            process.restore_gate(gate);
+            process.start_as_child(gate);
+        });
     }
+}
+
+fn recorder() -> Option<(&'static Process, &'static Gate)> {
+    let process = RECORDER.load(Ordering::Acquire);
+    let gate = GATE.load(Ordering::Acquire);
+    // SAFETY: both are null, or statics.
+    unsafe { process.as_ref().zip(gate.as_ref()) }
 }
 
 impl Process {
@@ -41,11 +55,13 @@ impl Process {
     pub(super) fn watch_forks(&'static self, gate: &'static Gate) {
         RECORDER.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
         GATE.store(ptr::from_ref(gate).cast_mut(), Ordering::Release);
-        files::at_fork(forked);
+        files::at_fork(forking, forked);
     }
 
     /// Forgets what is the parent's. This process has one thread, and signals wait.
-    fn start_as_child(&self, gate: &Gate) {
+    #[cold]
+    #[inline(never)]
+    pub(super) fn start_as_child(&self, gate: &Gate) {
         let own = thread::get().cast::<Lane<Linux>>();
         thread::set(ptr::null());
         for lane in self.lanes.iter() {

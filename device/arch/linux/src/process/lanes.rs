@@ -115,6 +115,7 @@ impl Process {
         writer.allow_fast(self.port.is_fast(numbering(config)));
         lane.set_owner(sys::process(), sys::thread());
         self.numbers.set(number, lane);
+        self.port.clock.begin(memory);
         describe(memory, lane, front, (sizes.buffer, sizes.packet));
         self.lanes.add(lane);
         Some(lane)

@@ -14,14 +14,25 @@ use kymo_wire::link::{Fault, Identity, MAX_FUNCTION_SHIFT, SetupError};
 use super::{DEFAULT_BUFFER, DEFAULT_METADATA, DEFAULT_PACKET, Process, Sizes};
 use crate::port::Linux;
 use crate::{elf, settings, sys};
+use elf::Answer;
 
 impl Process {
     /// Sets the recorder up, once, from the first hook or constructor on; nothing if that has
-    /// happened. `config` is the program's, if it has one.
+    /// happened. `config` is the program's, if it has one; `hook` the one that functions call, ours or not.
     #[cold]
-    pub fn set_up(&'static self, gate: &'static Gate, config: Option<&'static Config>) {
+    pub fn set_up(
+        &'static self,
+        gate: &'static Gate,
+        config: Option<&'static Config>,
+        hook: usize,
+    ) {
         if !gate.claim() {
             return;
+        }
+        let answer = elf::answer(hook);
+        self.answer.store(answer as u32, Ordering::Relaxed);
+        if answer == Answer::Copy {
+            return gate.set_up(true, false);
         }
         let config = config.unwrap_or(&DEFAULTS);
         let packet = or_default(config.packet_size, DEFAULT_PACKET);
@@ -59,10 +70,12 @@ impl Process {
         let fault = self.check(config).err();
         self.fault.set(fault);
         #[cfg(feature = "cost")]
-        if fault.is_none() {
+        if fault.is_none() && answer == Answer::Own {
             self.measure(gate);
         }
+        self.wipe_in_children(gate);
         gate.set_up(fault.is_some(), false);
+        self.keep_gate(gate);
         if settings::on().unwrap_or(config.flags & START_ON != 0) {
             self.turn(gate, true, Cause::Build);
         }

@@ -21,6 +21,14 @@ mod more {
         pub fn getcwd(to: *mut c_char, size: usize) -> *mut c_char;
         pub fn getauxval(kind: c_ulong) -> c_ulong;
         pub fn prctl(option: c_int, ...) -> c_int;
+        pub fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int;
+        pub fn mremap(
+            at: *mut c_void,
+            bytes: usize,
+            new_bytes: usize,
+            flags: c_int,
+            ...
+        ) -> *mut c_void;
         pub fn pthread_atfork(
             prepare: Option<extern "C" fn()>,
             parent: Option<extern "C" fn()>,
@@ -416,8 +424,41 @@ pub fn started(process: u32) -> Option<u64> {
     core::str::from_utf8(word).ok()?.parse().ok()
 }
 
-/// Has `child` called in the child of each fork.
-pub fn at_fork(child: extern "C" fn()) {
-    // SAFETY: the function is there as long as the program.
-    unnoticed(|| unsafe { more::pthread_atfork(None, None, Some(child)) });
+/// Has `before` called before each fork, and `child` in its child.
+pub fn at_fork(before: extern "C" fn(), child: extern "C" fn()) {
+    // SAFETY: the functions are there as long as the program.
+    unnoticed(|| unsafe { more::pthread_atfork(Some(before), None, Some(child)) });
+}
+
+/// The size of the kernel's pages.
+pub fn page_bytes() -> usize {
+    const PAGE_SIZE: c_ulong = 6;
+    // SAFETY: it takes a number.
+    unnoticed(|| unsafe { more::getauxval(PAGE_SIZE) as usize })
+}
+
+/// Has the kernel fill private memory with zeros in every child of this process; false if it cannot. The memory keeps its
+/// content, and becomes memory that is no file's.
+///
+/// # Safety
+/// The range is whole pages of the caller's, to which nobody stores meanwhile.
+pub unsafe fn wipe_in_children(at: *mut u8, bytes: usize) -> bool {
+    const WIPE_ON_FORK: c_int = 18;
+    const MAY_MOVE_FIXED: c_int = 1 | 2;
+    let Ok(new) = super::map(bytes) else {
+        return false;
+    };
+    unnoticed(|| {
+        // SAFETY: both are mapped, so long, and `new` is nobody's yet. The kernel puts it in the place of the old pages
+        // at once, so that others see the same content all the while.
+        unsafe {
+            new.copy_from_nonoverlapping(at, bytes);
+            let moved = more::madvise(new.cast(), bytes, WIPE_ON_FORK) == 0
+                && more::mremap(new.cast(), bytes, bytes, MAY_MOVE_FIXED, at) as isize != -1;
+            if !moved {
+                super::unmap(new, bytes);
+            }
+            moved
+        }
+    })
 }

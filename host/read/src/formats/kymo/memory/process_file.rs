@@ -26,6 +26,21 @@ pub(crate) struct Unfinished {
     pub(crate) remarks: Vec<String>,
 }
 
+/// What is to be said of a rate that was measured over so many nanoseconds, for a process that ended soon.
+fn inexact(measured_ns: u64) -> Option<String> {
+    /// How far apart the two clocks of a pair were read at most, of two pairs.
+    const UNCERTAIN_NS: u64 = 200;
+    let per_mille = UNCERTAIN_NS * 1000 / measured_ns.max(1);
+    (per_mille > 0).then(|| {
+        let microseconds = measured_ns / 1000;
+        format!(
+            "the rate of the clock was measured over {microseconds} us only: times may be wrong by {}.{} %",
+            per_mille / 10,
+            per_mille % 10
+        )
+    })
+}
+
 /// Whether `bytes` begin like such a file.
 pub(crate) fn is_unfinished(bytes: &[u8]) -> bool {
     bytes.starts_with(&process_file::MAGIC)
@@ -92,8 +107,12 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
         .iter()
         .filter(|it| it.half(region::KIND) == region::EVENTS);
     let pairs = pairs.filter_map(|it| process_file::newest_pair(order, it.bytes));
-    match process_file::clock_hz(order, bytes, pairs.max()) {
-        Some(hz) => identity.clock_hz = hz,
+    let newest = pairs.max();
+    match process_file::clock_hz(order, bytes, newest) {
+        Some(hz) => {
+            identity.clock_hz = hz;
+            remarks.extend(process_file::measured_ns(order, bytes, newest).and_then(inexact));
+        }
         None => {
             identity.clock_hz = 1_000_000_000;
             remarks.push(
