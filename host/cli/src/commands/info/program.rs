@@ -210,7 +210,7 @@ fn find(
     let environment: Vec<PathBuf> = std::env::split_paths(&environment).collect();
     let folders = own.chain(environment).chain(system_folders());
     let mut paths = folders.map(|folder| folder.join(name));
-    paths.find_map(|path| open(path))
+    paths.find_map(open)
 }
 
 /// The folders that `/etc/ld.so.conf` names, and those that need no name.

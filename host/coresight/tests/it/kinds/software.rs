@@ -232,7 +232,7 @@ fn packets_of_an_itm() {
             let source = random.below(32) as u8;
             let message = match random.below(9) {
                 0 | 1 => {
-                    bytes.push(source << 3 | size as u8 + 1);
+                    bytes.push((source << 3) | (size as u8 + 1));
                     bytes.extend(&value.to_le_bytes()[..usize::from(wide)]);
                     let port = page * 32 + u32::from(source);
                     ItmMessage::Software {
@@ -242,7 +242,7 @@ fn packets_of_an_itm() {
                     }
                 }
                 2 => {
-                    bytes.push(source << 3 | 4 | size as u8 + 1);
+                    bytes.push((source << 3) | 4 | (size as u8 + 1));
                     bytes.extend(&value.to_le_bytes()[..usize::from(wide)]);
                     ItmMessage::Hardware {
                         discriminator: source,
