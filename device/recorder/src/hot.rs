@@ -34,7 +34,9 @@ use kymo_wire::event::{
 
 use crate::Target;
 pub use crate::gate::CODE_BIT;
-use crate::gate::{Gate, WORDS_BEFORE};
+use crate::gate::Gate;
+#[cfg(not(loom))]
+use crate::gate::WORDS_BEFORE;
 use crate::unaligned::{put16, put32, put64};
 
 /// Calls are counted ([`Cursor::depth`]), so that exits are named where a reader could not know their
