@@ -350,7 +350,11 @@ fn the_machine_code_orders_memory_without_locking_it() {
 
     // The writer publishes a packet when it closes it, and asks for the place that the reader left
     // behind when it begins one; the reader the other way round.
-    position(&disassemble(&elf, "Stream<T>::make_room")[0], "stlr ", 0);
+    position(
+        &disassemble(&elf, "Stream<T>::change_packet")[0],
+        "stlr ",
+        0,
+    );
     position(&disassemble(&elf, "Buffer<T>::free_start")[0], "ldar ", 0);
     let reader = &disassemble(&elf, "stress::look")[0];
     let take = position(reader, "ldar ", 0);

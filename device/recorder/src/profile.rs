@@ -342,7 +342,7 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// A call of this function began on the stack that runs. Returns whether the table [wants](Self::is_wanting) a slot
+    /// A call of this function began on the stack that runs. Returns whether the table wants a slot
     /// for it, because none near its place is free.
     ///
     /// # Safety

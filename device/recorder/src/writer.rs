@@ -80,7 +80,7 @@ impl<T: Target> Writer<T> {
     pub const DISCARDED_OFFSET: usize =
         core::mem::offset_of!(Self, stream) + Stream::<T>::DISCARDED_OFFSET;
 
-    /// The [bits](bit) of functions of which entries and exits take more than a record and the table.
+    /// The bits of functions of which entries and exits take more than a record and the table.
     pub const PROMOTED_OFFSET: usize = core::mem::offset_of!(Self, promoted);
     /// The table, by its address (on bare metal with words of 32 bits).
     pub const TABLE_OFFSET: usize = core::mem::offset_of!(Self, profile);

@@ -109,17 +109,18 @@ impl Process {
                 "kymo: nothing was recorded: kymo_config is wrong: {fault}"
             );
             return sys::say(message.bytes());
+        } else if self.is_passed_over() {
+            // Markers and the like are recorded all the same.
+            (
+                b"functions call hooks of another library, as the C library's empty ones",
+                b"the recorder is in a plug-in or library; link it to the program, with kymo.specs",
+            )
         } else if self.recorded_bytes() > self.bytes_at_start.load(Ordering::Relaxed) {
             return;
         } else if !gate.state().turned() {
             (
                 b"recording was never turned on",
                 b"the trigger's function was not called, nor kymo_on()",
-            )
-        } else if self.is_passed_over() {
-            (
-                b"functions call hooks of another library, as the C library's empty ones",
-                b"the recorder is in a plug-in or library; link it to the program, with kymo.specs",
             )
         } else {
             (
@@ -130,7 +131,11 @@ impl Process {
             )
         };
         let mut message = Text::<400>::new();
-        message.put(b"kymo: nothing was recorded: ");
+        let what: &[u8] = match self.is_passed_over() {
+            true => b"kymo: no call was recorded: ",
+            false => b"kymo: nothing was recorded: ",
+        };
+        message.put(what);
         message.put(problem);
         message.put(b"\nkymo: ");
         message.put(help);

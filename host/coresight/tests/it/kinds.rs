@@ -129,7 +129,7 @@ fn each_packet_of_etmv4_and_ete_that_no_capture_has() {
             Some(address(0x0403_0202, 1, 32)),
         ),
         // An exception of type 0 is a reset of an ETE's processor.
-        (&ete, &[0x06, 0x01], Kind::PeReset, None),
+        (&ete, &[0x06, 0x01, 0x00], Kind::PeReset, None),
         // What the configuration has not.
         (&plain, &[0x23], Kind::ReservedConfig, None),
         (&plain, &[0x6c], Kind::ReservedConfig, None),

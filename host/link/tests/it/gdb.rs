@@ -107,7 +107,7 @@ fn memory_is_read_in_pieces_as_far_as_it_goes() {
         other => memory(other),
     };
     // What the target prints comes between, and a notification.
-    let (port, server) = serve(answers, "$O68690a#2d%Stop:T05#33");
+    let (port, server) = serve(answers, "$O68690a#bd%Stop:T05#33");
     let mut debugger = Debugger::connect("127.0.0.1", port, TIMEOUT).unwrap();
     assert_eq!(debugger.read(0x2000_0001, 5).unwrap(), [1, 2, 3, 4, 5]);
     assert_eq!(debugger.read(0x2000_0005, 100).unwrap(), [5, 6, 7]);

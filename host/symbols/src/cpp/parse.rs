@@ -110,11 +110,6 @@ impl<'a> Parser<'a> {
         Some(text)
     }
 
-    /// What stands before a text, which is not gone past.
-    pub(super) fn rest_until(&self, end: &str) -> Option<&'a str> {
-        self.rest.split_once(end).map(|it| it.0)
-    }
-
     /// What stands behind so many bytes.
     pub(super) fn rest_after(&self, count: usize) -> &'a str {
         self.rest.get(count..).unwrap_or("")

@@ -252,17 +252,16 @@ impl Parser<'_> {
             "Ds" => "char16_t",
             "Du" => "char8_t",
             "DF" => {
-                let name = match self.rest_until("_")? {
-                    "DF16" => "_Float16",
-                    "DF32" => "_Float32",
-                    "DF64" => "_Float64",
-                    "DF128" => "_Float128",
-                    "DF32x" => "_Float32x",
-                    "DF64x" => "_Float64x",
-                    "DF16b" => "std::bfloat16_t",
-                    _ => return None,
-                };
-                self.until('_')?;
+                const FLOATS: [(&str, &str); 7] = [
+                    ("DF16_", "_Float16"),
+                    ("DF32_", "_Float32"),
+                    ("DF64_", "_Float64"),
+                    ("DF128_", "_Float128"),
+                    ("DF32x", "_Float32x"),
+                    ("DF64x", "_Float64x"),
+                    ("DF16b", "std::bfloat16_t"),
+                ];
+                let (_, name) = FLOATS.into_iter().find(|(code, _)| self.take(code))?;
                 return Some(self.text(name));
             }
             _ => return None,

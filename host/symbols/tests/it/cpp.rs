@@ -67,6 +67,7 @@ fn newer_names_are_known() {
         ("_ZW3foo3barv", "bar@foo()"),
         ("_ZW3fooW4part3barv", "bar@foo.part()"),
         ("_Z1fDF16b", "f(std::bfloat16_t)"),
+        ("_Z1fDF16_DF32x", "f(_Float16, _Float32x)"),
         ("_Z1fDuDsDi", "f(char8_t, char16_t, char32_t)"),
         ("_ZN1SssERKS_", "S::operator<=>(S const&)"),
     ] {
