@@ -214,8 +214,6 @@ impl<C: Code> EtmV3Flow<C> {
             Fields::Branch(_) => {}
             Fields::None => match packet.kind {
                 Kind::Trigger => sink.element(at, Element::Event(None)),
-                Kind::StoreFailed => sink.element(at, Element::StoreFailed),
-                Kind::DataSuppressed => sink.element(at, Element::DataSuppressed),
                 Kind::ExceptionEntry => {
                     let number = 0;
                     sink.element(
@@ -252,6 +250,8 @@ impl<C: Code> EtmV3Flow<C> {
                 return;
             }
             Kind::OutOfOrderData => waiting.take(),
+            Kind::StoreFailed => return sink.element(at, Element::StoreFailed),
+            Kind::DataSuppressed => return sink.element(at, Element::DataSuppressed),
             _ => address,
         };
         sink.element(at, Element::Data { address, value });
