@@ -20,6 +20,7 @@ use crate::args::SymbolArgs;
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::interrupt::{self, Interruptible};
+use crate::output::{Inputs, protect, write_file};
 use crate::render::count::counted;
 use crate::target::patience;
 
@@ -84,7 +85,7 @@ pub fn fetch(
 /// `kymo record gdb:HOST:PORT`: fetches the memory into a core dump that is kept.
 ///
 /// # Errors
-/// As for [`fetch`].
+/// As for [`fetch`], and when the output is one of the files that name functions.
 pub fn record(
     address: &Path,
     stay_halted: bool,
@@ -92,11 +93,10 @@ pub fn record(
     output: &Path,
     context: &Context,
 ) -> Result<ExitCode, Report> {
+    protect(&Inputs::of_symbols(symbols), output)?;
     let dump = dump(address, stay_halted, symbols, context)?;
     let name = output.display();
-    fs::write(output, &dump).map_err(|error| {
-        Report::caused(output.display(), &error).help("may you write it, and is there room?")
-    })?;
+    write_file(output, &dump)?;
     context.note(format_args!(
         "{name}: a core dump of {}; with --elf every subcommand reads it",
         counted(dump.len() as u64, "byte")
@@ -122,22 +122,54 @@ fn dump(
         .help("is it the ELF file of this very program?"));
     }
     let (host, port) = host_and_port(address)?;
-    let cancel = Interruptible::new()?;
     let started = Instant::now();
     let explain = |error: GdbError| explain(&error);
     let mut debugger = Debugger::connect(&host, port, TIMEOUT * patience()?).map_err(explain)?;
+    let parts = match read(&mut debugger, ranges, &name.to_string(), context) {
+        Ok(parts) => parts,
+        Err(report) => {
+            // A target that was halted for this runs on, where the server still listens.
+            let help = match debugger.detach() {
+                Ok(()) => "the target runs on",
+                Err(_) => "the target may still be halted",
+            };
+            return Err(report.help(help));
+        }
+    };
+    let read: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
+    let now = if stay_halted {
+        drop(debugger);
+        "stays halted"
+    } else {
+        debugger.detach().map_err(explain)?;
+        "runs on"
+    };
+    context.note(format_args!(
+        "{name}: {} of memory read in {:.1} s; debug servers halt a target meanwhile; it {now}",
+        HumanBytes(read as u64),
+        started.elapsed().as_secs_f64(),
+    ));
+    core_dump(&program, &parts).map_err(|error| Report::caused(name, &error))
+}
+
+/// Reads memory: each part with its address, as far as the server gives it.
+fn read(
+    debugger: &mut Debugger,
+    ranges: Vec<Range<u64>>,
+    name: &str,
+    context: &Context,
+) -> Result<Vec<(u64, Vec<u8>)>, Report> {
+    let cancel = Interruptible::new()?;
     let mut parts = Vec::new();
     for range in ranges {
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < range.end - range.start {
             if cancel.flag().is_cancelled() {
-                // A target that was halted for this runs on.
-                let _ = debugger.detach();
                 return Err(Report::new("broken off"));
             }
             let at = range.start + bytes.len() as u64;
             let wanted = PIECE.min(range.end - at) as usize;
-            let read = debugger.read(at, wanted).map_err(explain)?;
+            let read = debugger.read(at, wanted).map_err(|error| explain(&error))?;
             let all = read.len() == wanted;
             bytes.extend(read);
             if !all {
@@ -153,20 +185,7 @@ fn dump(
             parts.push((range.start, bytes));
         }
     }
-    let read: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
-    let now = if stay_halted {
-        drop(debugger);
-        "stays halted"
-    } else {
-        debugger.detach().map_err(explain)?;
-        "runs on"
-    };
-    context.note(format_args!(
-        "{name}: {} of memory read in {:.1} s; debug servers halt a target meanwhile; it {now}",
-        HumanBytes(read as u64),
-        started.elapsed().as_secs_f64(),
-    ));
-    core_dump(&program, &parts).map_err(|error| Report::caused(name, &error))
+    Ok(parts)
 }
 
 /// The memory that is read: what the program may write, and where its recording is.

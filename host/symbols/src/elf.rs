@@ -19,12 +19,21 @@ use crate::table::{Binding, Candidate, Table};
 /// How every ELF file begins.
 pub(crate) const MAGIC: [u8; 4] = *b"\x7fELF";
 
+/// Whether this begins as every ELF file does.
+///
+/// # Errors
+/// When it doesn't: with what it begins instead.
+pub(crate) fn check_magic(data: &[u8]) -> Result<(), ElfError> {
+    if data.starts_with(&MAGIC) {
+        return Ok(());
+    }
+    let found = data.iter().take(MAGIC.len()).copied().collect();
+    Err(ElfError::NotElf { found })
+}
+
 /// Reads an ELF file.
 pub(crate) fn read(data: Arc<[u8]>) -> Result<Image, ElfError> {
-    if !data.starts_with(&MAGIC) {
-        let found = data.iter().take(MAGIC.len()).copied().collect();
-        return Err(ElfError::NotElf { found });
-    }
+    check_magic(&data)?;
     let damaged = |error: object::Error| ElfError::Damaged {
         bytes: data.len(),
         message: error.to_string(),

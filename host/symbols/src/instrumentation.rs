@@ -14,7 +14,7 @@ use object::{
     RelocationTarget, SymbolKind,
 };
 
-use crate::elf::{MAGIC, is_code};
+use crate::elf::{check_magic, is_code};
 use crate::error::ElfError;
 use crate::linkage;
 
@@ -103,10 +103,7 @@ impl Instrumentation {
     /// # Errors
     /// When it is none, or damaged.
     pub fn of(data: &[u8]) -> Result<Self, ElfError> {
-        if !data.starts_with(&MAGIC) {
-            let found = data.iter().take(MAGIC.len()).copied().collect();
-            return Err(ElfError::NotElf { found });
-        }
+        check_magic(data)?;
         let damaged = |error: object::Error| ElfError::Damaged {
             bytes: data.len(),
             message: error.to_string(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use object::{Endianness, File, Object, ObjectSection, ObjectSymbol, Section, Symbol, SymbolKind};
 
-use crate::elf::{MAGIC, is_in_memory, is_writable};
+use crate::elf::{check_magic, is_in_memory, is_writable};
 use crate::error::{ElfError, Error};
 
 /// A linked program, for bare metal: its addresses are those at which it runs.
@@ -57,10 +57,7 @@ impl Program {
     /// When it is none, or damaged.
     pub fn from_elf(data: impl Into<Arc<[u8]>>) -> Result<Self, ElfError> {
         let data = data.into();
-        if !data.starts_with(&MAGIC) {
-            let found = data.iter().take(MAGIC.len()).copied().collect();
-            return Err(ElfError::NotElf { found });
-        }
+        check_magic(&data)?;
         let file = parse(&data)?;
         let variable = |symbol: Symbol<'_, '_>| {
             let is_one = matches!(symbol.kind(), SymbolKind::Data | SymbolKind::Unknown)

@@ -205,6 +205,15 @@ fn an_output_is_never_its_own_input() {
     }
     let output = run(&["trace", "-o", str(&raw), str(&raw)]);
     fails(&output, &["it is left as it is"]);
+    let memory = [
+        "record",
+        "gdb:127.0.0.1:1",
+        "--elf",
+        str(&elf),
+        "-o",
+        str(&elf),
+    ];
+    fails(&run(&memory), &["it is left as it is"]);
     let after: Vec<_> = files.iter().map(|file| fs::read(file).unwrap()).collect();
     assert!(before == after && !new.exists());
 }

@@ -94,7 +94,7 @@ impl Process {
         true
     }
 
-    /// Has this process start empty, if it is a child that nobody has told of.
+    /// Has this process start empty, if it is a child that `clone` made, of which the C library does not tell.
     #[cold]
     pub fn start_if_wiped(&self, gate: &Gate) {
         sys::without_signals(|| {
