@@ -407,6 +407,17 @@ impl Part {
         calls && self.min_duration == Duration(0) && self.filter.is_everything()
     }
 
+    /// Says that there are no calls in it.
+    pub fn remark_no_calls(&self, context: &Context) {
+        let trace = match self.is_everything() {
+            true => "this trace",
+            false => "this part of the trace",
+        };
+        context.note(format_args!(
+            "there are no calls in {trace}; `kymo show --events` lists what there is, `kymo report --by thread` the threads"
+        ));
+    }
+
     /// Whether calls are chosen by what they are, so that a thread that runs may show none.
     pub fn chooses_by_function(&self) -> bool {
         let Filter {

@@ -275,7 +275,12 @@ pub(crate) fn open_traces_in(
         // A directory around a recording, as `cargo xtask demo` and an unpacked archive leave it.
         [trace] if kymo::is_native(trace.metadata()) => {
             let folder = path.join(trace.name());
-            kymo::open_directory(&folder, trace.metadata().clone(), None, options)
+            kymo::open_directory(
+                &folder,
+                trace.metadata().clone(),
+                kymo::Chosen::All,
+                options,
+            )
         }
         all if all.iter().any(|trace| kymo::is_native(trace.metadata())) => {
             let place = |trace: &Trace| path.join(trace.name()).display().to_string();

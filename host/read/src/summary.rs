@@ -1,7 +1,8 @@
 //! What is in a trace, counted in one pass: the answer to `kymo info`.
 
 use kymo_event::{
-    Batch, Cpu, Damage, EventKind, Gap, Row, RowKind, StreamId, StreamInfo, ThreadId, Time,
+    Batch, Cpu, Damage, Duration, EventKind, Gap, Row, RowKind, StreamId, StreamInfo, ThreadId,
+    Time,
 };
 
 use crate::Source;
@@ -21,6 +22,9 @@ pub struct Summary {
     pub overwritten: u64,
     /// Places at which something is missing or uncertain.
     pub gaps: u64,
+    /// How often a clock stepped back, and by how much together: times are as they were recorded here, and
+    /// tables and exports take off what did not pass.
+    pub steps_back: (u64, Duration),
     /// The time of the first event that happened, which those of streams of names did not
     /// ([`StreamInfo::timeless`]).
     pub start: Option<Time>,
@@ -119,6 +123,11 @@ impl Summary {
             Gap::Overwritten { packets } => {
                 self.overwritten = self.overwritten.saturating_add(*packets);
                 Some(0)
+            }
+            Gap::TimeBackward { by } => {
+                let (steps, total) = self.steps_back;
+                self.steps_back = (steps + 1, Duration(total.0.saturating_add(by.0)));
+                gap.lost_events()
             }
             gap => gap.lost_events(),
         };

@@ -137,7 +137,7 @@ fn list(args: &Args, trace: &mut Trace, part: &Part, context: &mut Context) -> R
     }
     names.remark(&info.identities, context);
     if shown == 0 {
-        context.note("there are no calls in this part of the trace");
+        part.remark_no_calls(context);
     }
     remark_replay(calls.selected(), span, context);
     read

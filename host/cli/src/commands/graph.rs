@@ -205,7 +205,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         ));
     }
     if roots.is_empty() {
-        context.note("there are no calls in this part of the trace");
+        part.remark_no_calls(context);
     }
     if tree.orphans() > 0 {
         context.note(format_args!(

@@ -230,6 +230,14 @@ impl Facts<'_> {
                 line("span", &span.with_unit())?;
             }
         }
+        if let (steps @ 1.., by) = summary.steps_back {
+            let steps = counted(steps, "step");
+            let by = by.with_unit();
+            line(
+                "clock back",
+                &format_args!("{steps}, by {by} that did not pass: tables and exports take it off"),
+            )?;
+        }
         for thread in info.identities.threads() {
             if let Some(name) = &thread.name {
                 match info.numbered_threads {
@@ -346,6 +354,8 @@ impl Facts<'_> {
             .member("overwritten_packets", summary.overwritten)
             .member("start_ns", summary.start)
             .member("end_ns", summary.end)
+            .member("clock_steps_back", summary.steps_back.0)
+            .member("clock_steps_back_ns", summary.steps_back.1.0)
             .with("streams", |out| {
                 let all = summary.streams.iter().zip(&info.streams);
                 list(out, all, |out, (found, known)| {

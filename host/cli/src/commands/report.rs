@@ -380,9 +380,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         }
     }
     if entries.is_empty() && table.schedule.is_none() {
-        context.note(
-            "there are no calls in this part of the trace; --by thread has the threads, `kymo show --events` all events",
-        );
+        part.remark_no_calls(context);
     }
     if let Some(all) = &table.schedule
         && (schedule.is_none() || (!all.has_switches() && args.by == [By::Cpu]))

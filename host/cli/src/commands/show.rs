@@ -320,13 +320,9 @@ fn tree(
         let below_zero = compensation.below_zero();
         compensated::remark(compensation, whole, below_zero, "call", context);
     }
-    if calls == 0 && !is_empty_dump(trace.info()) {
-        if part.is_everything() {
-            context.note("there are no calls in this trace; --events lists what there is");
-        } else if replay.chosen().is_none_or(|chosen| chosen.kept > 0) {
-            context
-                .note("there are no calls in this part of the trace; --events lists what there is");
-        }
+    let any = part.is_everything() || replay.chosen().is_none_or(|chosen| chosen.kept > 0);
+    if calls == 0 && any && !is_empty_dump(trace.info()) {
+        part.remark_no_calls(context);
     }
     remark_replay(&replay, span, context);
     read

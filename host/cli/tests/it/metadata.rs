@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const DEMO: &str = "tests/data/demo";
 
@@ -63,4 +63,28 @@ fn one_stream_of_a_recording_is_read_with_the_names_beside_it() {
     let metadata = format!("{DEMO}/metadata");
     let options = ["--elf", "tests/data/demo.elf", "--metadata", &metadata];
     assert_eq!(report(&options, &folder.path().join("cpu0")), whole);
+}
+
+#[test]
+fn one_stream_comes_through_a_pipe() {
+    let options = ["--elf", "tests/data/demo.elf", "--metadata"];
+    let metadata = format!("{DEMO}/metadata");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.args(["report", "--format", "json"]).args(options);
+    let mut cat = Command::new("cat");
+    cat.current_dir(env!("CARGO_MANIFEST_DIR"));
+    let mut cat = cat
+        .arg(format!("{DEMO}/cpu0"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    command
+        .args([&metadata, "-"])
+        .stdin(cat.stdout.take().unwrap());
+    let output = command.output().unwrap();
+    cat.wait().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let whole = report(&options[..2], Path::new(DEMO));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), whole);
 }

@@ -18,7 +18,7 @@ use kymo_event::{
 
 use crate::dialects::{Caches, Clock, Dialect, Sink, Spaces, export};
 use crate::fields::Pool;
-use crate::formats::kymo;
+use crate::formats::kymo::{self, Chosen};
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, ReadError, Source};
 
@@ -105,18 +105,17 @@ pub(crate) fn open_stream(
     let files = peek.is_file().then(|| (name.clone(), path.clone()));
     let trace = Trace::open_streams(metadata, files).map_err(|error| refusal(&path, error))?;
     if kymo::is_native(trace.metadata()) {
-        let (true, Some(folder)) = (peek.is_file(), path.parent()) else {
-            return Err(OpenError::Unknown {
-                path,
-                expected: "the directory of a recording of Kymo's, or a file in it".to_owned(),
-                found: "one of its streams through a pipe".to_owned(),
-            });
+        let piped = !peek.is_file();
+        let beside = if piped { metadata } else { &path };
+        let folder = match beside.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
         };
-        let folder = match folder.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => folder,
+        let chosen = match path.file_name() {
+            Some(name) if !piped => Chosen::File(name),
+            _ => Chosen::Piped(peek.into_bytes()?),
         };
-        return kymo::open_directory(folder, trace.metadata().clone(), path.file_name(), options);
+        return kymo::open_directory(folder, trace.metadata().clone(), chosen, options);
     }
     let Some(pipe) = peek.into_reader() else {
         return open_traces(&path, &[trace.in_order()], None, options);

@@ -52,8 +52,8 @@ pub use raw::RawFile;
 pub(crate) use raw::{PREFIX_BYTES, is_raw};
 pub use record::{Recording, RecordingFigures, Taken};
 pub(crate) use records::number;
-pub(crate) use source::open_directory;
 pub use source::open_dump;
+pub(crate) use source::{Chosen, open_directory};
 pub use streams::StreamKind;
 pub use tail::Tail;
 pub use write::{

@@ -89,7 +89,8 @@ pub(super) mod recording {
         }
         match metadata(peek.path())? {
             Some(metadata) => {
-                kymo::open_directory(peek.path(), metadata, None, options).map(Opened::Source)
+                kymo::open_directory(peek.path(), metadata, kymo::Chosen::All, options)
+                    .map(Opened::Source)
             }
             None => Ok(Opened::Other(peek)),
         }

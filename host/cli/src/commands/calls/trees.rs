@@ -192,7 +192,7 @@ pub fn show(
         }
     }
     if slowest.is_empty() {
-        context.note("there are no calls in this part of the trace");
+        part.remark_no_calls(context);
     }
     names.remark(&info.identities, context);
     remark_replay(calls.selected(), span, context);

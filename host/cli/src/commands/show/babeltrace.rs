@@ -135,15 +135,14 @@ fn write(lines: &mut Vec<u8>, context: &mut Context) -> io::Result<()> {
     Ok(())
 }
 
+/// What to do with an input that is no CTF.
+const OTHER_INPUTS: &str = "babeltrace's layout is of CTF traces: `kymo export --to ctf` makes one of any input, and \
+                            `kymo show --events` lists the events of any";
+
 /// The CTF traces that an input is.
 fn open(input: &InputArgs) -> Result<Vec<Trace>, Report> {
     let path = input.path();
-    let refuse = |error| {
-        let report = Report::caused_by(&error);
-        report.help(
-            "babeltrace's layout is for CTF; `kymo trace -o DIR FILE` makes that of a raw file",
-        )
-    };
+    let refuse = |error: kymo_ctf::OpenError| Report::caused_by(&error).help(OTHER_INPUTS);
     let named = input.ctf.metadata.is_some();
     let folder = kymo_read::folder_of_metadata(path).filter(|_| !named);
     if path.is_dir() || folder.is_some() {

@@ -451,15 +451,24 @@ pub(super) fn open_packets(
     Ok(NativeSource::new(&Arc::new(plan), dialect, info, parts, None).boxed())
 }
 
-/// Opens the streams of a trace directory whose metadata is our own: all, or only one besides those that hold what is
-/// to be known once.
+/// Which streams of a trace directory are read, besides those that hold what is to be known once.
+pub(crate) enum Chosen<'a> {
+    /// All.
+    All,
+    /// The one of this file name.
+    File(&'a OsStr),
+    /// One that came through a pipe, and not from the directory.
+    Piped(Bytes),
+}
+
+/// Opens the streams of a trace directory whose metadata is our own.
 ///
 /// # Errors
 /// [`OpenError`] if a file cannot be read, or the metadata lacks something.
 pub(crate) fn open_directory(
     directory: &Path,
     mut metadata: Metadata,
-    only: Option<&OsStr>,
+    chosen: Chosen<'_>,
     options: &OpenOptions,
 ) -> Result<Box<dyn Source>, OpenError> {
     let refuse = |why: Unusable| {
@@ -483,7 +492,13 @@ pub(crate) fn open_directory(
     };
     let named = options.metadata.as_ref();
     let named = named.and_then(|path| path.canonicalize().ok());
-    let mut streams = Vec::new();
+    let mut files = Vec::new();
+    let (only, piped) = match chosen {
+        Chosen::All => (None, None),
+        Chosen::File(name) => (Some(name), None),
+        Chosen::Piped(bytes) => (Some(OsStr::new("-")), Some(bytes)),
+    };
+    files.extend(piped.map(|bytes| ("-".to_owned(), bytes)));
     for entry in fs::read_dir(directory).map_err(io(directory))? {
         let entry = entry.map_err(io(directory))?;
         let path = entry.path();
@@ -496,7 +511,10 @@ pub(crate) fn open_directory(
             continue;
         }
         let file = File::open(&path).map_err(io(&path))?;
-        let bytes = Bytes::of_file(&file).map_err(io(&path))?;
+        files.push((name, Bytes::of_file(&file).map_err(io(&path))?));
+    }
+    let mut streams = Vec::new();
+    for (name, bytes) in files {
         let first = Pieces::new(layout, &bytes, &[])
             .heads_only()
             .find_map(|piece| match piece {
@@ -504,7 +522,7 @@ pub(crate) fn open_directory(
                 Piece::Damage(_) => None,
             });
         let kind = StreamKind::of_file(&name, first.as_ref());
-        if kind != StreamKind::Metadata && only.is_some_and(|only| entry.file_name() != only) {
+        if kind != StreamKind::Metadata && only.is_some_and(|only| *name != *only) {
             continue;
         }
         let there = first.is_some();
