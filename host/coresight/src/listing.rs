@@ -136,7 +136,7 @@ impl Iterator for PacketDecoder<'_> {
 }
 
 /// One source's packets and elements on their way into a listing.
-struct Lane<'a> {
+struct Cursor<'a> {
     source: &'a Source,
     stream: &'a Stream<'a>,
     offsets: Offsets<'a>,
@@ -151,10 +151,10 @@ struct Lane<'a> {
     next: Option<(u64, Packet, Option<Segment>)>,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> Cursor<'a> {
     fn new(source: &'a Source, stream: &'a Stream<'a>, flow: Flow<&'a Memory>) -> Self {
         let segments: Vec<_> = stream.segments().collect();
-        let mut lane = Lane {
+        let mut cursor = Cursor {
             source,
             stream,
             offsets: stream.offsets(),
@@ -165,8 +165,8 @@ impl<'a> Lane<'a> {
             segments: segments.into_iter(),
             next: None,
         };
-        lane.advance();
-        lane
+        cursor.advance();
+        cursor
     }
 
     fn advance(&mut self) {
@@ -207,10 +207,10 @@ impl Sink for Elements {
 
 /// The packets of all sources of a buffer, in the order in which it completes them, each with the elements that it gives.
 pub struct Listing<'a> {
-    lanes: Vec<Lane<'a>>,
+    cursors: Vec<Cursor<'a>>,
     /// Elements of the packet before.
     elements: Elements,
-    /// The lane that gave them, and the next of them.
+    /// The cursor that gave them, and the next of them.
     from: (usize, usize),
     /// Whether the ends are already among them.
     is_finished: bool,
@@ -250,18 +250,18 @@ impl<'a> Listing<'a> {
         streams: &'a [Stream<'a>],
         flow: impl Fn(usize) -> Flow<&'a Memory>,
     ) -> Self {
-        let lanes = streams
+        let cursors = streams
             .iter()
             .filter_map(|stream| {
                 let index = match stream.id {
                     TraceId::NONE => 0,
                     id => sources.iter().position(|source| source.id == id)?,
                 };
-                Some(Lane::new(sources.get(index)?, stream, flow(index)))
+                Some(Cursor::new(sources.get(index)?, stream, flow(index)))
             })
             .collect();
         Listing {
-            lanes,
+            cursors,
             elements: Elements::default(),
             from: (0, 0),
             is_finished: false,
@@ -270,13 +270,13 @@ impl<'a> Listing<'a> {
 
     /// The next element of the packet before.
     fn element(&mut self) -> Option<Line<'a>> {
-        let (lane, next) = self.from;
+        let (cursor, next) = self.from;
         let (at, element, view) = *self.elements.all.get(next)?;
         self.from.1 += 1;
-        let lane = self.lanes.get_mut(lane)?;
+        let cursor = self.cursors.get_mut(cursor)?;
         Some(Line::Element {
-            source: lane.source,
-            offset: lane.offsets.of(at) + lane.number_shift,
+            source: cursor.source,
+            offset: cursor.offsets.of(at) + cursor.number_shift,
             element,
             view,
         })
@@ -293,41 +293,41 @@ impl<'a> Iterator for Listing<'a> {
             }
             self.elements.all.clear();
             self.from.1 = 0;
-            let first = (0..self.lanes.len())
-                .filter_map(|index| Some((self.lanes[index].next?.0, index)))
+            let first = (0..self.cursors.len())
+                .filter_map(|index| Some((self.cursors[index].next?.0, index)))
                 .min();
             let Some((_, index)) = first else {
                 // The ends of all sources, one after the other.
                 let next = if self.is_finished { self.from.0 + 1 } else { 0 };
                 self.is_finished = true;
-                let lane = self.lanes.get_mut(next)?;
-                self.elements.view = lane.view;
-                lane.flow.finish_stream(lane.stream, &mut self.elements);
+                let cursor = self.cursors.get_mut(next)?;
+                self.elements.view = cursor.view;
+                cursor.flow.finish_stream(cursor.stream, &mut self.elements);
                 self.from = (next, 0);
                 continue;
             };
-            let lane = &mut self.lanes[index];
-            let (_, packet, begins) = lane.next?;
-            let stream = lane.stream;
-            self.elements.view = lane.view;
+            let cursor = &mut self.cursors[index];
+            let (_, packet, begins) = cursor.next?;
+            let stream = cursor.stream;
+            self.elements.view = cursor.view;
             if let Some(segment) = begins {
-                lane.flow.begin(&segment, &mut self.elements);
+                cursor.flow.begin(&segment, &mut self.elements);
             }
             let entry = Entry {
-                source: lane.source,
+                source: cursor.source,
                 id: stream.id,
-                offset: lane.offsets.of(packet.start()) + packet.number_shift(),
+                offset: cursor.offsets.of(packet.start()) + packet.number_shift(),
                 bytes: stream
                     .bytes
                     .get(packet.start()..packet.end())
                     .unwrap_or_default(),
                 packet,
             };
-            lane.number_shift = packet.number_shift();
-            lane.flow.packet(&packet, &mut self.elements);
-            lane.view = self.elements.view;
+            cursor.number_shift = packet.number_shift();
+            cursor.flow.packet(&packet, &mut self.elements);
+            cursor.view = self.elements.view;
             self.from = (index, 0);
-            lane.advance();
+            cursor.advance();
             return Some(Line::Packet(entry));
         }
     }

@@ -1,10 +1,10 @@
 //! Reading traces: from metadata to a plan, from bytes to events.
 
 pub(crate) mod bits;
+mod cursor;
 mod event;
 mod expected;
 mod file;
-mod lane;
 mod messages;
 mod parallel;
 mod pool;

@@ -108,7 +108,7 @@ fn list(
     programs: &mut Programs,
     context: &mut Context,
 ) -> Result<Doubts, Report> {
-    let (Some(lane), Some(code)) = (buffer.sources.get(source), buffer.code.get(source)) else {
+    let (Some(traced), Some(code)) = (buffer.sources.get(source), buffer.code.get(source)) else {
         return Ok(Doubts::default());
     };
     let mut printer = Printer {
@@ -117,8 +117,8 @@ fn list(
         opened,
         code,
         view: View::default(),
-        cpu: lane.cpu,
-        tracker: Tracker::new(&lane.protocol, buffer.thread, selection),
+        cpu: traced.cpu,
+        tracker: Tracker::new(&traced.protocol, buffer.thread, selection),
         addresses,
         programs,
         known: HashMap::new(),
@@ -142,7 +142,7 @@ fn list(
         return Err(failure.into());
     }
     doubts.locate(stream);
-    doubts.messages(&lane.protocol, stream);
+    doubts.messages(&traced.protocol, stream);
     Ok(doubts)
 }
 

@@ -130,7 +130,7 @@ fn list(
     writer: &mut Writer,
     context: &mut Context,
 ) -> Result<(Doubts, u64), Report> {
-    let (Some(lane), Some(code)) = (buffer.sources.get(source), buffer.code.get(source)) else {
+    let (Some(traced), Some(code)) = (buffer.sources.get(source), buffer.code.get(source)) else {
         return Ok((Doubts::default(), seen));
     };
     let mut printer = Printer {
@@ -138,9 +138,9 @@ fn list(
         buffer,
         code,
         view: View::default(),
-        cpu: lane.cpu,
-        source: &lane.name,
-        tracker: Tracker::new(&lane.protocol, buffer.thread, selection),
+        cpu: traced.cpu,
+        source: &traced.name,
+        tracker: Tracker::new(&traced.protocol, buffer.thread, selection),
         offsets: stream.offsets(),
         writer,
         blocks: Vec::new(),
@@ -166,7 +166,7 @@ fn list(
         return Err(failure.into());
     }
     doubts.locate(stream);
-    doubts.messages(&lane.protocol, stream);
+    doubts.messages(&traced.protocol, stream);
     Ok((doubts, seen))
 }
 

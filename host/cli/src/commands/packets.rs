@@ -69,7 +69,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
 }
 
 /// A source of a buffer, as its packets are listed.
-struct Lane<'a> {
+struct Cursor<'a> {
     source: &'a Source,
     tracker: Tracker<'a>,
     doubts: Doubts,
@@ -77,7 +77,7 @@ struct Lane<'a> {
     packet: String,
 }
 
-impl Lane<'_> {
+impl Cursor<'_> {
     /// Lists the packet that waits.
     fn flush(&mut self, text: &mut String) {
         if self.tracker.is_selected() {
@@ -96,9 +96,9 @@ fn list(
 ) -> Result<Vec<Doubts>, Report> {
     let (sources, streams) = (&buffer.sources, &buffer.frames.streams);
     let nothing = Memory::default();
-    let mut lanes: Vec<Lane<'_>> = sources
+    let mut cursors: Vec<Cursor<'_>> = sources
         .iter()
-        .map(|source| Lane {
+        .map(|source| Cursor {
             source,
             tracker: Tracker::new(&source.protocol, buffer.thread, selection),
             doubts: Doubts::default(),
@@ -119,9 +119,9 @@ fn list(
             Line::Packet(entry) => entry.source,
             Line::Element { source, .. } => source,
         };
-        let mut all = lanes.iter_mut();
-        let lane = all.find(|lane| std::ptr::eq(lane.source, source));
-        let Some(lane) = lane.filter(|_| args.part.sources.has_source(source)) else {
+        let mut all = cursors.iter_mut();
+        let cursor = all.find(|cursor| std::ptr::eq(cursor.source, source));
+        let Some(cursor) = cursor.filter(|_| args.part.sources.has_source(source)) else {
             continue;
         };
         if let Line::Element {
@@ -131,22 +131,22 @@ fn list(
             ..
         } = &line
         {
-            lane.tracker.take(element);
+            cursor.tracker.take(element);
             if source.protocol.traces_instructions() {
-                lane.doubts.view = *view;
-                lane.doubts.any(*offset as usize, element);
+                cursor.doubts.view = *view;
+                cursor.doubts.any(*offset as usize, element);
             }
             if !args.decode {
                 continue;
             }
         }
-        lane.flush(&mut text);
+        cursor.flush(&mut text);
         let is_packet = matches!(line, Line::Packet(_));
         let out = match waits && is_packet {
-            true => &mut lane.packet,
+            true => &mut cursor.packet,
             false => &mut text,
         };
-        if is_packet || lane.tracker.is_selected() {
+        if is_packet || cursor.tracker.is_selected() {
             // Writing into a String cannot fail.
             let _ = match args.format.format {
                 Format::Text => line.write(out),
@@ -159,9 +159,11 @@ fn list(
             text.clear();
         }
     }
-    lanes.iter_mut().for_each(|lane| lane.flush(&mut text));
+    cursors
+        .iter_mut()
+        .for_each(|cursor| cursor.flush(&mut text));
     context.out().0.write_all(text.as_bytes())?;
-    let mut doubts: Vec<_> = lanes.into_iter().map(|lane| lane.doubts).collect();
+    let mut doubts: Vec<_> = cursors.into_iter().map(|cursor| cursor.doubts).collect();
     for (source, stream) in buffer.streams() {
         if args.part.sources.has(buffer, source)
             && let Some(doubts) = doubts.get_mut(source)

@@ -76,7 +76,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
 }
 
 /// A source of the buffer, as it is followed.
-struct Lane<'a> {
+struct Cursor<'a> {
     source: &'a Source,
     tracker: Tracker<'a>,
     doubts: Doubts,
@@ -92,9 +92,9 @@ fn list(
 ) -> Result<Vec<Doubts>, Report> {
     let (sources, streams) = (&buffer.sources, &buffer.frames.streams);
     let options = args.hardware.decode.options();
-    let mut lanes: Vec<Lane<'_>> = sources
+    let mut cursors: Vec<Cursor<'_>> = sources
         .iter()
-        .map(|source| Lane {
+        .map(|source| Cursor {
             source,
             tracker: Tracker::new(&source.protocol, buffer.thread, selection),
             doubts: Doubts::default(),
@@ -112,21 +112,21 @@ fn list(
         else {
             continue;
         };
-        let Some((lane, code)) = lanes
+        let Some((cursor, code)) = cursors
             .iter_mut()
             .zip(&buffer.code)
-            .find(|(lane, _)| std::ptr::eq(lane.source, source))
+            .find(|(cursor, _)| std::ptr::eq(cursor.source, source))
         else {
             continue;
         };
-        lane.doubts.view = view;
-        lane.tracker.take(&element);
-        if !args.part.sources.has_source(source) || !lane.tracker.is_selected() {
+        cursor.doubts.view = view;
+        cursor.tracker.take(&element);
+        if !args.part.sources.has_source(source) || !cursor.tracker.is_selected() {
             continue;
         }
         // Elements of a listing are at offsets of the buffer already.
         if source.protocol.traces_instructions() {
-            lane.doubts.any(offset as usize, &element);
+            cursor.doubts.any(offset as usize, &element);
         }
         if !is_within(&element, addresses, code.seen(view)) {
             continue;
@@ -140,7 +140,7 @@ fn list(
                 text.extend_from_slice(line.as_bytes());
             }
             Format::Json => {
-                write_json(lane, offset, &element, &mut text);
+                write_json(cursor, offset, &element, &mut text);
                 text.push(b'\n');
             }
         }
@@ -150,7 +150,7 @@ fn list(
         }
     }
     context.out().0.write_all(&text)?;
-    let mut doubts: Vec<_> = lanes.into_iter().map(|lane| lane.doubts).collect();
+    let mut doubts: Vec<_> = cursors.into_iter().map(|cursor| cursor.doubts).collect();
     for (source, stream) in buffer.streams() {
         if args.part.sources.has(buffer, source)
             && let Some(doubts) = doubts.get_mut(source)
@@ -175,15 +175,15 @@ fn is_within(element: &Element, addresses: &Addresses, code: Scene<'_>) -> bool 
     }
 }
 
-fn write_json(lane: &Lane<'_>, offset: u64, element: &Element, out: &mut Vec<u8>) {
+fn write_json(cursor: &Cursor<'_>, offset: u64, element: &Element, out: &mut Vec<u8>) {
     let mut object = Object::begin(out);
     object
         .member("type", name(element))
         .member("offset", offset)
-        .member("trace_id", u64::from(lane.source.id.0))
-        .member("cpu", lane.source.cpu.map(u64::from))
-        .member("thread", lane.tracker.thread().map(u64::from))
-        .member("timestamp", lane.tracker.time());
+        .member("trace_id", u64::from(cursor.source.id.0))
+        .member("cpu", cursor.source.cpu.map(u64::from))
+        .member("thread", cursor.tracker.thread().map(u64::from))
+        .member("timestamp", cursor.tracker.time());
     match *element {
         Element::NoSync(why) | Element::End(why) => {
             object.member("why", why.name());

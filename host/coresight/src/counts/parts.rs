@@ -58,7 +58,7 @@ struct Work<'a> {
 }
 
 /// One thread's way through a stream.
-struct Lane<'a> {
+struct Worker<'a> {
     work: Work<'a>,
     /// The segment at hand, of all, and those that follow.
     segment: Segment,
@@ -70,7 +70,7 @@ struct Lane<'a> {
 
 impl<'a> Work<'a> {
     /// Begins at a position of the stream: its first byte, or a synchronization.
-    fn lane(self, at: usize) -> Lane<'a> {
+    fn worker(self, at: usize) -> Worker<'a> {
         let mut segments = self.stream.segments().collect::<Vec<_>>().into_iter();
         let is_there = |segment: &Segment| at == 0 || segment.end > at;
         let segment = segments.by_ref().find(is_there);
@@ -87,7 +87,7 @@ impl<'a> Work<'a> {
             segment.start = at;
         }
         flow.begin(&segment, &mut counter);
-        Lane {
+        Worker {
             work: self,
             decoder: self.decoder(&segment),
             segment,
@@ -102,7 +102,7 @@ impl<'a> Work<'a> {
         PacketDecoder::new(&self.source.protocol, bytes, segment.start)
     }
 
-    /// Where lanes can begin so that none has less than `least` bytes.
+    /// Where workers can begin so that none has less than `least` bytes.
     fn cuts(&self, least: usize) -> Vec<usize> {
         let zeros = match self.source.protocol {
             Protocol::EtmV4(_) => 11,
@@ -124,7 +124,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// The first run of so many zeros that ends with 0x80. It may be in the middle of a packet: then no lane agrees with the one that
+/// The first run of so many zeros that ends with 0x80. It may be in the middle of a packet: then no worker agrees with the one that
 /// begins there.
 fn synchronization(bytes: &[u8], zeros: usize) -> Option<usize> {
     let mut from = 0;
@@ -139,13 +139,13 @@ fn synchronization(bytes: &[u8], zeros: usize) -> Option<usize> {
     None
 }
 
-/// Where a part begins: a lane that has counted nothing yet, and a likeness of it that another one comes to.
+/// Where a part begins: a worker that has counted nothing yet, and a likeness of it that another one comes to.
 struct Beginning<'a> {
-    lane: Lane<'a>,
-    likeness: Lane<'a>,
+    worker: Worker<'a>,
+    likeness: Worker<'a>,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> Worker<'a> {
     /// Position of the next packet.
     fn position(&self) -> usize {
         self.decoder.next_start().unwrap_or(usize::MAX)
@@ -170,7 +170,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Decodes until all that the lane knows is what the trace said since the lane began. `None` if the segment ends before, the
+    /// Decodes until all that the worker knows is what the trace said since the worker began. `None` if the segment ends before, the
     /// position `end` comes, or nothing is known for too long.
     fn settle(mut self, end: usize) -> Option<Beginning<'a>> {
         let has_timestamp = |decoder: &PacketDecoder<'_>| match decoder {
@@ -195,7 +195,7 @@ impl<'a> Lane<'a> {
                 self.counter = self.counter.emptied();
                 let likeness = self.likeness();
                 return Some(Beginning {
-                    lane: self,
+                    worker: self,
                     likeness,
                 });
             }
@@ -203,9 +203,9 @@ impl<'a> Lane<'a> {
         None
     }
 
-    /// What the lane knows.
-    fn likeness(&self) -> Lane<'a> {
-        Lane {
+    /// What the worker knows.
+    fn likeness(&self) -> Worker<'a> {
+        Worker {
             work: self.work,
             segment: self.segment,
             segments: self.segments.clone(),
@@ -215,7 +215,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Whether what comes next is the same for another lane.
+    /// Whether what comes next is the same for another worker.
     fn is_like(&self, other: &Self) -> bool {
         self.segment.end == other.segment.end
             && self.decoder.is_like(&other.decoder)
@@ -248,60 +248,60 @@ enum Done<'a> {
     /// It ends where the next one begins, or with the stream.
     Counts(Box<Counts>),
     /// It is not known yet what the next one should know.
-    Open(Box<Lane<'a>>),
+    Open(Box<Worker<'a>>),
 }
 
 /// The parts of a stream.
 struct Parts<'a> {
     work: Work<'a>,
-    /// The lanes to run; taken out when they do.
-    lanes: Vec<Mutex<Option<Lane<'a>>>>,
-    /// What the lanes from the second on know where they begin.
-    likenesses: Vec<Lane<'a>>,
+    /// The workers to run; taken out when they do.
+    workers: Vec<Mutex<Option<Worker<'a>>>>,
+    /// What the workers from the second on know where they begin.
+    likenesses: Vec<Worker<'a>>,
     done: Vec<Mutex<Option<Done<'a>>>>,
 }
 
 impl<'a> Parts<'a> {
     fn new(work: Work<'a>, least: Option<usize>) -> Self {
         let cuts = least.map(|least| work.cuts(least)).unwrap_or_default();
-        let mut lanes = vec![work.lane(0)];
+        let mut workers = vec![work.worker(0)];
         let mut likenesses = Vec::new();
         for (number, at) in cuts.iter().enumerate() {
             let end = cuts.get(number + 1).copied().unwrap_or(usize::MAX);
-            if let Some(begins) = work.lane(*at).settle(end) {
-                lanes.push(begins.lane);
+            if let Some(begins) = work.worker(*at).settle(end) {
+                workers.push(begins.worker);
                 likenesses.push(begins.likeness);
             }
         }
         Parts {
             work,
-            done: lanes.iter().map(|_| Mutex::default()).collect(),
-            lanes: lanes
+            done: workers.iter().map(|_| Mutex::default()).collect(),
+            workers: workers
                 .into_iter()
-                .map(|lane| Mutex::new(Some(lane)))
+                .map(|worker| Mutex::new(Some(worker)))
                 .collect(),
             likenesses,
         }
     }
 
-    /// Runs a lane to where the next one begins.
+    /// Runs a worker to where the next one begins.
     fn run(&self, number: usize) {
-        let lane = self
-            .lanes
+        let worker = self
+            .workers
             .get(number)
-            .and_then(|lane| lane.lock().ok()?.take());
-        let Some(mut lane) = lane else { return };
+            .and_then(|worker| worker.lock().ok()?.take());
+        let Some(mut worker) = worker else { return };
         let done = match self.likenesses.get(number) {
             None => {
-                lane.run_to(usize::MAX);
-                Done::Counts(Box::new(lane.finish_stream()))
+                worker.run_to(usize::MAX);
+                Done::Counts(Box::new(worker.finish_stream()))
             }
             Some(next) => {
-                lane.run_to(next.position());
-                if lane.is_like(next) {
-                    Done::Counts(Box::new(lane.finish()))
+                worker.run_to(next.position());
+                if worker.is_like(next) {
+                    Done::Counts(Box::new(worker.finish()))
                 } else {
-                    Done::Open(Box::new(lane))
+                    Done::Open(Box::new(worker))
                 }
             }
         };
@@ -322,24 +322,24 @@ impl<'a> Parts<'a> {
         }
         let mut counts = Counts::default();
         let mut parts = 0;
-        let mut open: Option<Lane<'a>> = None;
+        let mut open: Option<Worker<'a>> = None;
         let likenesses = self.likenesses;
         for (number, done) in self.done.into_iter().enumerate() {
             let Some(done) = done.into_inner().ok().flatten() else {
                 continue;
             };
-            if let Some(lane) = &mut open {
-                // The lane before knows something else than this one did: it goes on in its place.
+            if let Some(worker) = &mut open {
+                // The worker before knows something else than this one did: it goes on in its place.
                 match likenesses.get(number) {
-                    Some(next) => lane.run_to(next.position()),
-                    None => lane.run_to(usize::MAX),
+                    Some(next) => worker.run_to(next.position()),
+                    None => worker.run_to(usize::MAX),
                 }
                 let is_over = match likenesses.get(number) {
-                    Some(next) => lane.is_like(next),
+                    Some(next) => worker.is_like(next),
                     None => false,
                 };
-                if is_over && let Some(lane) = open.take() {
-                    counts.append(lane.finish());
+                if is_over && let Some(worker) = open.take() {
+                    counts.append(worker.finish());
                     parts += 1;
                 }
                 continue;
@@ -349,11 +349,11 @@ impl<'a> Parts<'a> {
                     counts.append(*more);
                     parts += 1;
                 }
-                Done::Open(lane) => open = Some(*lane),
+                Done::Open(worker) => open = Some(*worker),
             }
         }
-        if let Some(lane) = open {
-            counts.append(lane.finish_stream());
+        if let Some(worker) = open {
+            counts.append(worker.finish_stream());
             parts += 1;
         }
         counts.merge(true);
@@ -414,7 +414,7 @@ pub fn of_buffer_cut(
     // The longest first, so that no thread has to wait for one that began late.
     let mut order: Vec<(usize, usize, usize)> = Vec::new();
     for (stream, parts) in parts.iter().enumerate() {
-        let ends = parts.likenesses.iter().map(Lane::position);
+        let ends = parts.likenesses.iter().map(Worker::position);
         let ends = ends.chain([parts.work.stream.bytes.len()]);
         let mut start = 0;
         for (number, end) in ends.enumerate() {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::Read;
 
-use super::lane::Lane;
+use super::cursor::Cursor;
 use super::stream::{Message, Run, Skipped, StreamReader};
 use super::trace::Trace;
 use crate::error::{DecodeError, OpenError, StreamError};
@@ -29,7 +29,7 @@ pub struct Origin {
 /// come in the order in which they were given. What has no time comes as soon as it is met.
 #[derive(Debug)]
 pub struct Messages {
-    lanes: Vec<(Origin, Lane)>,
+    cursors: Vec<(Origin, Cursor)>,
     /// How many threads decode.
     threads: usize,
     /// The streams that have something, by the time of it, but for the current one.
@@ -86,10 +86,10 @@ impl Messages {
         traces: impl IntoIterator<Item = &'t Trace>,
         threads: usize,
     ) -> Result<Self, OpenError> {
-        let (lanes, threads) = Lane::all(readers(traces)?, threads);
+        let (cursors, threads) = Cursor::all(readers(traces)?, threads);
         Ok(Self {
-            waiting: (0..lanes.len()).rev().collect(),
-            lanes,
+            waiting: (0..cursors.len()).rev().collect(),
+            cursors,
             threads,
             queue: BinaryHeap::new(),
             current: None,
@@ -107,7 +107,7 @@ impl Messages {
         let plan = trace.plan().clone();
         let reader = StreamReader::with_chunk(plan, input, *CHUNK.end());
         Self {
-            lanes: vec![(origin, Lane::here(reader))],
+            cursors: vec![(origin, Cursor::here(reader))],
             threads: 1,
             queue: BinaryHeap::new(),
             current: None,
@@ -132,8 +132,8 @@ impl Messages {
         let Some(index) = self.turn()? else {
             return Ok(None);
         };
-        let lane = self.lanes.get_mut(index);
-        Ok(lane.and_then(|(origin, lane)| Some((*origin, lane.take_one()?))))
+        let cursor = self.cursors.get_mut(index);
+        Ok(cursor.and_then(|(origin, cursor)| Some((*origin, cursor.take_one()?))))
     }
 
     /// The same with as many events at once as come before those of any other stream.
@@ -145,8 +145,8 @@ impl Messages {
         let Some(index) = self.turn()? else {
             return Ok(None);
         };
-        let (limit, lane) = (self.limit, self.lanes.get_mut(index));
-        Ok(lane.and_then(|(origin, lane)| Some((*origin, lane.take(limit)?))))
+        let (limit, cursor) = (self.limit, self.cursors.get_mut(index));
+        Ok(cursor.and_then(|(origin, cursor)| Some((*origin, cursor.take(limit)?))))
     }
 
     /// Calls `told` for each message, in order: the quickest way through a trace.
@@ -160,8 +160,8 @@ impl Messages {
     ) -> Result<(), StreamError> {
         while let Some(mut index) = self.turn()? {
             // While only events come, streams take turns right here.
-            while let Some((origin, lane)) = self.lanes.get_mut(index) {
-                match lane.take(self.limit) {
+            while let Some((origin, cursor)) = self.cursors.get_mut(index) {
+                match cursor.take(self.limit) {
                     Some(Run::Packet(packet)) => told(*origin, Message::Packet(packet)),
                     Some(Run::Gap(gap)) => told(*origin, Message::Gap(gap)),
                     Some(Run::Events(events)) => {
@@ -171,7 +171,7 @@ impl Messages {
                     }
                     None => {}
                 }
-                let (Some(time), Some(first)) = (lane.next_time(), self.queue.peek_mut()) else {
+                let (Some(time), Some(first)) = (cursor.next_time(), self.queue.peek_mut()) else {
                     break;
                 };
                 if time > self.limit {
@@ -190,8 +190,8 @@ impl Messages {
     fn turn(&mut self) -> Result<Option<usize>, StreamError> {
         // Nearly always: one more event of the same stream.
         if let Some(index) = self.current
-            && let Some((_, lane)) = self.lanes.get(index)
-            && lane.next_time().is_some_and(|time| time <= self.limit)
+            && let Some((_, cursor)) = self.cursors.get(index)
+            && cursor.next_time().is_some_and(|time| time <= self.limit)
         {
             return Ok(Some(index));
         }
@@ -238,10 +238,10 @@ impl Messages {
     /// Finds what comes next in a stream.
     #[inline]
     fn ready(&mut self, index: usize) -> Result<Option<i64>, StreamError> {
-        let Some((origin, lane)) = self.lanes.get_mut(index) else {
+        let Some((origin, cursor)) = self.cursors.get_mut(index) else {
             return Ok(None);
         };
-        lane.ready().map_err(|error: DecodeError| StreamError {
+        cursor.ready().map_err(|error: DecodeError| StreamError {
             origin: *origin,
             error,
         })
@@ -254,11 +254,11 @@ impl Messages {
     /// # Errors
     /// The stream cannot be read.
     pub fn skip(&mut self, origin: Origin) -> Result<Option<Skipped>, StreamError> {
-        let mut lanes = self.lanes.iter_mut().enumerate();
-        let Some((index, (_, lane))) = lanes.find(|(_, (it, _))| *it == origin) else {
+        let mut cursors = self.cursors.iter_mut().enumerate();
+        let Some((index, (_, cursor))) = cursors.find(|(_, (it, _))| *it == origin) else {
             return Ok(None);
         };
-        let skipped = lane.skip();
+        let skipped = cursor.skip();
         let skipped = skipped.map_err(|error| StreamError { origin, error })?;
         if skipped.is_some_and(|skipped| skipped.to.is_some()) {
             self.waiting.push(index);

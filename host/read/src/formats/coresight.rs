@@ -16,12 +16,12 @@
 
 mod clock;
 mod input;
-mod lane;
 mod meaning;
 mod names;
 mod program;
 mod software;
 mod source;
+mod unit;
 
 use std::fs::File;
 use std::io::Read as _;

@@ -13,14 +13,14 @@ use kymo_coresight::remarks::{self, Remark};
 use kymo_coresight::{Error, Protocol, etmv3, etmv4, ptm};
 
 use super::clock::Measure;
-use super::lane::{Part, ProcessOf, Work};
 use super::program::Binaries;
 use super::software::is_software;
+use super::unit::{Part, ProcessOf, Work};
 use crate::{OpenError, OpenOptions};
 
 /// What an input has.
 pub(super) struct Input {
-    pub lanes: Vec<Lane>,
+    pub units: Vec<Unit>,
     pub measure: Measure,
     pub conversion: Option<perf::TimeConversion>,
     /// Build IDs by paths of files, as far as they are recorded.
@@ -34,7 +34,7 @@ pub(super) struct Input {
 }
 
 /// A source of trace.
-pub(super) struct Lane {
+pub(super) struct Unit {
     pub name: String,
     pub cpu: Option<u32>,
     pub protocol: Protocol,
@@ -114,8 +114,8 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
         .collect();
     input.threads = threads;
     input.conversion = recording.conversion;
-    for lane in &mut input.lanes {
-        lane.work.conversion = recording.conversion;
+    for unit in &mut input.units {
+        unit.work.conversion = recording.conversion;
     }
     Ok(input)
 }
@@ -140,7 +140,7 @@ impl Input {
     ) -> Self {
         let remarks = remarks::of_buffers(&buffers);
         let (binaries, absent) = (Arc::new(binaries), Arc::new(absent));
-        let mut lanes: Vec<Lane> = Vec::new();
+        let mut units: Vec<Unit> = Vec::new();
         // Buffers of one CPU or thread follow each other; what one source wrote into them is one stream.
         let mut known: HashMap<(String, u8, usize), usize> = HashMap::new();
         for (number, buffer) in buffers.into_iter().enumerate() {
@@ -160,12 +160,12 @@ impl Input {
                     stream: index,
                     source: place,
                 };
-                if let Some(lane) = known.get(&key).and_then(|lane| lanes.get_mut(*lane)) {
-                    lane.work.parts.push(part);
+                if let Some(unit) = known.get(&key).and_then(|unit| units.get_mut(*unit)) {
+                    unit.work.parts.push(part);
                     continue;
                 }
-                known.insert(key, lanes.len());
-                lanes.push(Lane {
+                known.insert(key, units.len());
+                units.push(Unit {
                     name: format!("{owner}/{}", source.name),
                     cpu: source.cpu,
                     protocol: source.protocol,
@@ -183,15 +183,15 @@ impl Input {
                 });
             }
         }
-        let measure = measure(&lanes);
-        for lane in &mut lanes {
-            lane.work.measure = match is_software(&lane.protocol) {
+        let measure = measure(&units);
+        for unit in &mut units {
+            unit.work.measure = match is_software(&unit.protocol) {
                 true => Measure::Timestamps,
                 false => measure,
             };
         }
         Input {
-            lanes,
+            units,
             measure,
             conversion: None,
             build_ids: HashMap::new(),
@@ -203,10 +203,10 @@ impl Input {
 }
 
 /// What the times of these sources can be made of: timestamps if all have them, else cycles if all count them.
-fn measure(lanes: &[Lane]) -> Measure {
-    let mut times = lanes
+fn measure(units: &[Unit]) -> Measure {
+    let mut times = units
         .iter()
-        .filter(|lane| !is_software(&lane.protocol))
+        .filter(|unit| !is_software(&unit.protocol))
         .map(time_of)
         .peekable();
     if times.peek().is_none() {
@@ -223,8 +223,8 @@ fn measure(lanes: &[Lane]) -> Measure {
 }
 
 /// What times of a source can be made of; `None` if nothing in it needs a time.
-fn time_of(lane: &Lane) -> Option<Measure> {
-    let (stamps, cycles) = match &lane.protocol {
+fn time_of(unit: &Unit) -> Option<Measure> {
+    let (stamps, cycles) = match &unit.protocol {
         Protocol::EtmV4(config) => (config.configr >> 11 & 1 == 1, config.counts_cycles()),
         Protocol::EtmV3(config) => (config.cr >> 28 & 1 == 1, config.is_cycle_accurate()),
         Protocol::Ptm(config) => (config.cr >> 28 & 1 == 1, config.is_cycle_accurate()),
@@ -232,11 +232,11 @@ fn time_of(lane: &Lane) -> Option<Measure> {
     };
     let mut has_executed = false;
     let mut first = None;
-    for part in &lane.work.parts {
+    for part in &unit.work.parts {
         let Some(stream) = part.buffer.frames.streams.get(part.stream) else {
             continue;
         };
-        for packet in packets(&lane.protocol, stream) {
+        for packet in packets(&unit.protocol, stream) {
             let time = match packet {
                 Packet::EtmV4(packet) => match packet.fields {
                     etmv4::Fields::Timestamp { value, .. } => Some(value),

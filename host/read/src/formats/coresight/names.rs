@@ -6,8 +6,8 @@ use std::sync::Arc;
 use kymo_coresight::perf::Thread;
 use kymo_event::{Addr, FunctionId, Mapping, Space, SpaceId, SpaceKind, ThreadId, Tid, TraceInfo};
 
-use super::lane::ProcessOf;
 use super::program::{Definition, NO_THREAD, Room};
+use super::unit::ProcessOf;
 
 /// What things of a recording are called.
 pub(super) struct Names {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::lane::ProcessOf;
+use super::unit::ProcessOf;
 use kymo_coresight::Protocol;
 use kymo_coresight::calls::{Place, Program};
 use kymo_coresight::element::Context;

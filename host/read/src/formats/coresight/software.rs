@@ -10,7 +10,7 @@ use kymo_coresight::listing::{Packet, PacketDecoder};
 use kymo_coresight::{Protocol, itm, stm};
 use kymo_event::TraceCounts;
 
-use super::lane::{Output, What};
+use super::unit::{Output, What};
 
 /// What a packet says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,11 +18,11 @@ use kymo_event::{
 
 use super::clock::{Measure, UNKNOWN};
 use super::input::Input;
-use super::lane::{Chunk, End, Item, What, Work};
 use super::meaning::{add, cortex_m, name_of};
 use super::names::Names;
 use super::program::NO_THREAD;
 use super::software::{From, Message, is_software};
+use super::unit::{Chunk, End, Item, What, Work};
 use crate::{ReadError, Source};
 
 /// A recording.
@@ -92,21 +92,21 @@ impl CoreSightSource {
         let mut names = Names::new(input.build_ids, input.threads, input.process_of);
         let space = names.first_space(&mut info);
         let mut readers = Vec::new();
-        for (index, lane) in (0u32..).zip(input.lanes) {
-            let cpu = lane.cpu.map(Cpu);
+        for (index, unit) in (0u32..).zip(input.units) {
+            let cpu = unit.cpu.map(Cpu);
             info.streams.push(StreamInfo {
-                name: lane.name,
+                name: unit.name,
                 space,
                 cpu,
-                trace_id: Some(lane.id),
+                trace_id: Some(unit.id),
                 ..StreamInfo::default()
             });
             readers.push(Reader {
                 stream: StreamId(index),
                 cpu,
-                exceptions: Exceptions::of(&lane.protocol),
-                is_timeless: is_serial && is_software(&lane.protocol),
-                state: State::Waiting(Box::new(lane.work)),
+                exceptions: Exceptions::of(&unit.protocol),
+                is_timeless: is_serial && is_software(&unit.protocol),
+                state: State::Waiting(Box::new(unit.work)),
                 items: VecDeque::new(),
                 functions: Vec::new(),
                 thread: None,

@@ -43,7 +43,7 @@ pub(crate) use process_file::{Unfinished, is_unfinished, read as read_unfinished
 /// More rings of items than any program has: a list without an end is damaged.
 const RINGS: usize = 256;
 
-/// More CPUs than any recorder has lanes for.
+/// More CPUs than any recorder has buffers for.
 const CPUS: u32 = 256;
 
 /// A dump of a target's memory, for code that wants what it holds and not its events

@@ -49,7 +49,7 @@ pub(super) struct NativeSource {
     info: TraceInfo,
     dialect: Dialect,
     decoder: Decoder,
-    lanes: Vec<Lane>,
+    readers: Vec<Reader>,
     /// The streams that have not ended, in the order of their next events.
     order: BinaryHeap<Reverse<(Time, usize)>>,
     /// Whether some calls are records of their own.
@@ -58,7 +58,7 @@ pub(super) struct NativeSource {
 
 /// A stream that is being read.
 #[derive(Debug)]
-enum Lane {
+enum Reader {
     /// Straight from its bytes.
     Rows(Box<RowStream>),
     /// By way of CTF, with names and fields of everything: what is read, and its next event.
@@ -70,7 +70,7 @@ enum Lane {
     },
 }
 
-impl Lane {
+impl Reader {
     /// Adds events to the batch: up to this time, as many as there is room for. Gives the time of the next
     /// one.
     fn run(&mut self, shared: &mut Shared<'_>, limit: Time, batch: &mut Batch) -> Option<Time> {
@@ -185,7 +185,7 @@ impl NativeSource {
         info.in_order = true;
         let mut facts = CheckFacts::default();
         let mut spans = Vec::new();
-        let (mut lanes, mut whole_calls) = (Vec::new(), false);
+        let (mut readers, mut whole_calls) = (Vec::new(), false);
         for (index, (part, correction)) in (0..).zip(inputs.into_iter().zip(corrections)) {
             let Part {
                 info: stream,
@@ -206,17 +206,17 @@ impl NativeSource {
             if kind != StreamKind::Metadata {
                 spans.extend(heads.span);
             }
-            let lane = if is_usual && dialect.wanted < Wanted::Everything && heads.events {
-                Lane::Rows(Box::new(RowStream::new(id, kind, input, correction)))
+            let reader = if is_usual && dialect.wanted < Wanted::Everything && heads.events {
+                Reader::Rows(Box::new(RowStream::new(id, kind, input, correction)))
             } else {
                 let stream = Stream::new(plan, id, kind, input).corrected(correction);
-                Lane::Events {
+                Reader::Events {
                     stream: Box::new(stream),
                     next: None,
                     span: None,
                 }
             };
-            lanes.push(lane);
+            readers.push(reader);
         }
         let first = spans.iter().map(|(first, _)| *first).min();
         let last = spans.iter().map(|(_, last)| *last).max();
@@ -224,13 +224,13 @@ impl NativeSource {
         let checks = facts.checks(dialect.clock_hz, span);
         keep(&mut info, checks.into_iter().chain(check).collect());
         // When the first event of each comes is not known yet.
-        let order = (0..lanes.len()).map(|index| Reverse((Time(i64::MIN), index)));
+        let order = (0..readers.len()).map(|index| Reverse((Time(i64::MIN), index)));
         Self {
             info,
             decoder: Decoder::new(&dialect),
             dialect,
             order: order.collect(),
-            lanes,
+            readers,
             whole_calls,
         }
     }
@@ -249,7 +249,7 @@ impl NativeSource {
             info,
             dialect,
             decoder,
-            lanes,
+            readers,
             order,
             ..
         } = self;
@@ -260,7 +260,7 @@ impl NativeSource {
             identities,
             ..
         } = info;
-        let (Some(lane), Some(stream)) = (lanes.get_mut(index), streams.get_mut(index)) else {
+        let (Some(reader), Some(stream)) = (readers.get_mut(index), streams.get_mut(index)) else {
             return;
         };
         let mut shared = Shared {
@@ -271,9 +271,9 @@ impl NativeSource {
                 add_damage(damage, more_damage, &stream.name, offset, message)
             },
         };
-        let next = lane.run(&mut shared, limit, batch);
+        let next = reader.run(&mut shared, limit, batch);
         order.extend(next.map(|next| Reverse((next, index))));
-        if let Some((start, end)) = lane.span() {
+        if let Some((start, end)) = reader.span() {
             (stream.start, stream.end) = (Some(start), Some(end));
         }
     }

@@ -121,20 +121,20 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
             );
         }
     }
-    let lanes = || {
+    let buffers = || {
         regions
             .iter()
             .filter(|it| it.half(region::KIND) == region::EVENTS)
     };
-    identity.streams = u32::try_from(lanes().count()).unwrap_or(u32::MAX);
+    identity.streams = u32::try_from(buffers().count()).unwrap_or(u32::MAX);
     let mut packets = Vec::new();
     let metadata = regions
         .iter()
         .find(|it| it.half(region::KIND) == region::METADATA);
     if let Some(metadata) = metadata {
         let lost = read_u32(order, bytes, header::LOST).unwrap_or(0);
-        let names: Vec<_> = lanes()
-            .map(|lane| (u64::from(lane.half(region::THREAD)), lane.name()))
+        let names: Vec<_> = buffers()
+            .map(|buffer| (u64::from(buffer.half(region::THREAD)), buffer.name()))
             .filter(|(_, name)| !name.is_empty())
             .collect();
         match complete_metadata(identity.layout, metadata, lost, &names) {
@@ -142,16 +142,16 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
             None => remarks.push(format!("the names at offset {} are damaged", metadata.at)),
         }
     }
-    for lane in lanes() {
-        let mut image = Image::of(lane.address(), lane.bytes);
+    for buffer in buffers() {
+        let mut image = Image::of(buffer.address(), buffer.bytes);
         for records in regions
             .iter()
             .filter(|it| it.half(region::KIND) == region::RECORDS)
         {
             image.add(records.address(), records.bytes);
         }
-        let Some(recorder) = recorder(identity.layout, lane) else {
-            remarks.push(format!("the buffer at offset {} is damaged", lane.at));
+        let Some(recorder) = recorder(identity.layout, buffer) else {
+            remarks.push(format!("the buffer at offset {} is damaged", buffer.at));
             continue;
         };
         let mut found = Found {
@@ -161,17 +161,17 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
             remarks: Vec::new(),
         };
         found.stream(0);
-        let (first, stride) = (lane.half(region::RINGS), lane.half(region::RING_STRIDE));
-        for ring in 0..lane.half(region::RING_COUNT).min(16) {
+        let (first, stride) = (buffer.half(region::RINGS), buffer.half(region::RING_STRIDE));
+        for ring in 0..buffer.half(region::RING_COUNT).min(16) {
             let at = u64::from(first) + u64::from(ring) * u64::from(stride);
-            let at = lane.address().wrapping_add(at);
+            let at = buffer.address().wrapping_add(at);
             if found.ring(at).is_none() {
                 found
                     .remarks
                     .push(format!("the records of the ring at {at:#x} are damaged"));
             }
         }
-        let thread = lane.half(region::THREAD);
+        let thread = buffer.half(region::THREAD);
         let of_thread = |remark: String| format!("thread {thread}: {remark}");
         remarks.extend(found.remarks.into_iter().map(of_thread));
         packets = found.packets;
@@ -215,7 +215,7 @@ fn regions<'a>(order: ByteOrder, bytes: &'a [u8], remarks: &mut Vec<String>) -> 
 }
 
 /// Where a thread's packets are, as if it were the only CPU of a board.
-fn recorder(layout: Layout, lane: &Region<'_>) -> Option<Recorder> {
+fn recorder(layout: Layout, buffer: &Region<'_>) -> Option<Recorder> {
     let recorder = Recorder {
         note: Note {
             layout,
@@ -224,7 +224,7 @@ fn recorder(layout: Layout, lane: &Region<'_>) -> Option<Recorder> {
             packet_size_offset: 0,
             function_shift_offset: 0,
             text_base_offset: 0,
-            at_offset: lane.half(region::AT),
+            at_offset: buffer.half(region::AT),
             stride: 0,
             rings_offset: NOWHERE,
             clock_hz_offset: 0,
@@ -235,18 +235,18 @@ fn recorder(layout: Layout, lane: &Region<'_>) -> Option<Recorder> {
             discarded_offset: NOWHERE,
         },
         layout,
-        buffer: lane.address().wrapping_add(lane.long(region::PACKETS)),
-        buffer_bytes: u32::try_from(lane.long(region::PACKETS_BYTES)).ok()?,
-        packet_bytes: lane.half(region::PACKET_BYTES),
+        buffer: buffer.address().wrapping_add(buffer.long(region::PACKETS)),
+        buffer_bytes: u32::try_from(buffer.long(region::PACKETS_BYTES)).ok()?,
+        packet_bytes: buffer.half(region::PACKET_BYTES),
         cpus: 1,
         text_base: 0,
         clock_hz: 0,
         metadata: 0,
         metadata_bytes: 0,
-        cursor: Some(lane.address()),
+        cursor: Some(buffer.address()),
         state: None,
         discarded: {
-            let count = |at| read_u32(lane.order, lane.bytes, lane.half(at) as usize);
+            let count = |at| read_u32(buffer.order, buffer.bytes, buffer.half(at) as usize);
             let (own, lost) = (count(region::DISCARDED)?, count(region::LOST)?);
             own.wrapping_add(lost)
         },

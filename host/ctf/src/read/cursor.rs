@@ -20,7 +20,7 @@ impl Block for Frames {
 
 /// A stream.
 #[derive(Debug)]
-pub(super) enum Lane {
+pub(super) enum Cursor {
     /// Decoded where it is asked for.
     Here(Box<StreamReader>),
     /// Decoded by the threads of a pool.
@@ -42,7 +42,7 @@ pub(super) struct Ahead {
     failed: bool,
 }
 
-impl Lane {
+impl Cursor {
     pub(super) fn here(reader: StreamReader) -> Self {
         Self::Here(Box::new(reader))
     }
@@ -54,16 +54,16 @@ impl Lane {
     ) -> (Vec<(Origin, Self)>, usize) {
         let others = threads.saturating_sub(1).min(readers.len());
         if others == 0 {
-            let lanes = readers.into_iter();
-            let lanes = lanes.map(|(origin, reader)| (origin, Self::here(reader)));
-            return (lanes.collect(), 1);
+            let cursors = readers.into_iter();
+            let cursors = cursors.map(|(origin, reader)| (origin, Self::here(reader)));
+            return (cursors.collect(), 1);
         }
         let (origins, readers): (Vec<_>, Vec<_>) = readers.into_iter().unzip();
         let bytes = block_bytes(readers.len());
         let make =
             move |_, reader: &mut StreamReader, frames: &mut Frames| frames.fill(reader, bytes);
         let pool = Arc::new(Pool::new(readers, others, make));
-        let lanes = origins.into_iter().enumerate().map(|(index, origin)| {
+        let cursors = origins.into_iter().enumerate().map(|(index, origin)| {
             let ahead = Ahead {
                 pool: Arc::clone(&pool),
                 index,
@@ -74,7 +74,7 @@ impl Lane {
             };
             (origin, Self::Ahead(ahead))
         });
-        (lanes.collect(), pool.threads())
+        (cursors.collect(), pool.threads())
     }
 
     /// As [`StreamReader::ready`].
