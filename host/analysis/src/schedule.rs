@@ -159,6 +159,8 @@ struct Processor {
     running: Running,
     /// Events are missing from its last one up to the next.
     is_lost: bool,
+    /// Its events are behind the window.
+    is_behind: bool,
     interrupts: Vec<Active<Option<InterruptId>>>,
     /// Time in interrupt handlers, and how many began.
     handlers: RunTime,
@@ -217,12 +219,16 @@ impl Schedule {
         for row in batch.rows() {
             let stream = info.stream(row.stream);
             let timeless = stream.is_some_and(|stream| stream.timeless);
-            if timeless || row.time > self.window.end {
+            if timeless {
                 continue;
             }
-            if row.time >= self.window.begin {
-                self.start = Some(self.start.map_or(row.time, |start| start.min(row.time)));
-                self.end = Some(self.end.map_or(row.time, |end| end.max(row.time)));
+            // Where the trace goes on beyond the window, the window is all looked at.
+            let within = row.time.clamp(self.window.begin, self.window.end);
+            self.start = Some(self.start.map_or(within, |start| start.min(within)));
+            self.end = Some(self.end.map_or(within, |end| end.max(within)));
+            if row.time > self.window.end {
+                self.beyond(row, stream.and_then(|stream| stream.cpu), batch);
+                continue;
             }
             match row.kind {
                 RowKind::SwitchedIn
@@ -246,6 +252,20 @@ impl Schedule {
                     _ => self.met(row),
                 },
                 _ => self.met(row),
+            }
+        }
+    }
+
+    /// What comes behind the window: events may be missing from a processor's last one in it on.
+    fn beyond(&mut self, row: &Row, of_stream: Option<Cpu>, batch: &Batch) {
+        let cpu = row.cpu().or(of_stream);
+        let event = batch.event_of(row).filter(|_| row.kind == RowKind::Rare);
+        match event.map(|event| &event.kind) {
+            Some(EventKind::Gap(gap)) if self.is_of_cpu(cpu) => self.gap(row.time, cpu, gap),
+            _ => {
+                if let Some(processor) = cpu.and_then(|cpu| self.processors.get_mut(&cpu)) {
+                    processor.is_behind = true;
+                }
             }
         }
     }
@@ -321,7 +341,7 @@ impl Schedule {
         processors.map(move |(cpu, processor)| (known(*cpu), &processor.all))
     }
 
-    /// From the first to the last event.
+    /// From the first to the last event, as far as that is in the window.
     pub fn span(&self) -> Duration {
         let span = self
             .start
@@ -451,13 +471,13 @@ impl Schedule {
         if gap.lost_events() == Some(0) {
             return;
         }
-        if time >= self.window.begin {
+        if time >= self.window.begin && time <= self.window.end {
             self.gaps += 1;
         }
         self.ready.clear();
         let chosen = |it: &Cpu| cpu.is_none_or(|cpu| cpu == *it);
         let processors = self.processors.iter_mut().filter(|(it, _)| chosen(it));
-        for (_, processor) in processors {
+        for (_, processor) in processors.filter(|(_, it)| !it.is_behind) {
             if let Some(last) = processor.last {
                 processor.charge(last, self.window, &mut self.interrupts);
             }

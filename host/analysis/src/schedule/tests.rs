@@ -174,3 +174,105 @@ fn a_window_clips_and_a_gap_casts_doubt() {
     assert_eq!((one.run, one.complete, again.gaps()), (Duration(13), 0, 1));
     assert_eq!(again.unknown(), Duration(7));
 }
+
+/// Switches and interrupts on two processors, which is which by a sequence of numbers.
+fn two_processors() -> Batch {
+    let mut batch = Batch::default();
+    let mut random = 12345_u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+        (random >> 33) % below
+    };
+    let (mut time, mut running, mut nested) = (0_i64, [None; 2], [0; 2]);
+    for _ in 0..400 {
+        time += 1 + next(50).cast_signed();
+        let cpu = next(2) as usize;
+        let mut put = |kind, thread| {
+            let row = Row::new(kind, Time(time), StreamId(cpu as u32));
+            let irq = matches!(kind, RowKind::IsrEnter | RowKind::IsrExit);
+            let irq = irq.then_some(InterruptId(9));
+            batch.push(row.at(Some(Cpu(cpu as u32)), thread).interrupt(irq));
+        };
+        match next(5) {
+            0 if nested[cpu] < 3 => {
+                nested[cpu] += 1;
+                put(RowKind::IsrEnter, running[cpu]);
+            }
+            1 if nested[cpu] > 0 => {
+                nested[cpu] -= 1;
+                put(RowKind::IsrExit, running[cpu]);
+            }
+            2 => put(RowKind::Other, running[cpu]),
+            _ => {
+                let thread = ThreadId(next(3) as u32 + 4 * cpu as u32);
+                match running[cpu].take() {
+                    Some(before) => put(RowKind::SwitchedOut, Some(before)),
+                    None => {
+                        running[cpu] = Some(thread);
+                        put(RowKind::SwitchedIn, Some(thread));
+                    }
+                }
+            }
+        }
+    }
+    batch
+}
+
+#[test]
+fn windows_add_up_wherever_they_are_cut() {
+    let trace = two_processors();
+    let times = |schedule: &Schedule| {
+        let threads = (0..8).map(|id| schedule.thread(ThreadId(id)).map_or(0, |it| it.run.0));
+        let irq = schedule.interrupt(InterruptId(9));
+        let mut all: Vec<u64> = threads.collect();
+        all.extend([
+            irq.map_or(0, |it| it.run.0),
+            schedule.idle().unwrap_or_default().0,
+        ]);
+        all
+    };
+    let whole = schedule(Window::default(), &trace);
+    let end = whole.end.unwrap();
+    for width in [7, 100, 1_000, 5_000] {
+        let mut sum = vec![0; times(&whole).len()];
+        let mut begin = Time(0);
+        let mut spans = 0;
+        while begin < end {
+            let window = Window {
+                begin,
+                end: Time(begin.0 + width),
+            };
+            let part = schedule(window, &trace);
+            let of_part = times(&part);
+            sum.iter_mut()
+                .zip(of_part)
+                .for_each(|(sum, time)| *sum += time);
+            spans += part.span().0;
+            begin = window.end;
+        }
+        assert_eq!(spans, whole.span().0, "windows of {width}");
+        assert_eq!(sum, times(&whole), "windows of {width}");
+    }
+}
+
+#[test]
+fn a_window_without_events_has_what_ran_through_it() {
+    let window = Window {
+        begin: Time(52),
+        end: Time(60),
+    };
+    let two = schedule(window, &trace());
+    assert_eq!(two.span(), Duration(8));
+    assert_eq!(two.thread(ThreadId(2)).unwrap().run, Duration(8));
+    assert_eq!(two.thread(ThreadId(1)), None);
+    // Behind the last event of the window something is missing: who knows what ran.
+    let mut batch = Batch::default();
+    batch.push(row(RowKind::SwitchedIn, 0, Some(1)));
+    batch.push(row(RowKind::Other, 55, Some(1)));
+    let events = Some(3);
+    batch.push_event(event(EventKind::Gap(Gap::Discarded { events }), 70));
+    batch.push(row(RowKind::Other, 70, Some(1)));
+    let lost = schedule(window, &batch);
+    assert_eq!(lost.unknown(), Duration(5));
+    assert_eq!(lost.thread(ThreadId(1)).unwrap().run, Duration(3));
+}

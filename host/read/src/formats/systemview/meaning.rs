@@ -33,6 +33,8 @@ struct Core {
     running: Option<ThreadId>,
     /// It is known that none runs.
     is_idle: bool,
+    /// The thread that has the processor is no longer ready: it gives it up.
+    gives_up: bool,
     /// Interrupt handlers that have begun.
     interrupts: Vec<u32>,
     /// Functions of software timers that have begun.
@@ -275,6 +277,7 @@ impl Meaning {
                         out.add_row(RowKind::SwitchedOut);
                     }
                     (core.running, core.is_idle) = (Some(thread), false);
+                    core.gives_up = false;
                     out.thread = core.running;
                     out.common(Row::new(RowKind::SwitchedIn, at.time, at.stream));
                 }
@@ -285,7 +288,13 @@ impl Meaning {
             }
             Packet::TaskStartReady { task } => {
                 let thread = out.of.thread(out.identities, task);
+                core.gives_up &= core.running != Some(thread);
                 out.rare(EventKind::Ready { thread });
+            }
+            Packet::TaskStopReady { task, .. } => {
+                let thread = out.of.thread(out.identities, task);
+                core.gives_up |= core.running == Some(thread);
+                out.other();
             }
             Packet::TaskInfo { task, name, .. } if !name.0.is_empty() => {
                 let thread = out.of.thread(out.identities, task);
@@ -310,6 +319,12 @@ impl Meaning {
                 });
                 let row = Row::new(RowKind::IsrExit, at.time, at.stream);
                 out.common(row.interrupt(irq));
+                // The scheduler has the processor now, until a thread starts or none does.
+                let to_scheduler = *packet == Packet::IsrToScheduler && core.interrupts.is_empty();
+                if to_scheduler && std::mem::take(&mut core.gives_up) {
+                    out.add_row(RowKind::SwitchedOut);
+                    (core.running, core.is_idle) = (None, false);
+                }
             }
             Packet::TraceStart | Packet::TraceStop => {
                 let on = *packet == Packet::TraceStart;
