@@ -192,7 +192,7 @@ impl Bounds {
 /// Whether an event tells of lost events.
 pub(crate) fn is_loss(event: EventRef<'_>) -> bool {
     match event.event.map(|event| &event.kind) {
-        Some(EventKind::Gap(gap)) => gap.lost_events() != Some(0),
+        Some(EventKind::Gap(gap)) => gap.is_loss(),
         _ => false,
     }
 }

@@ -12,6 +12,7 @@ use kymo_event::{
     Batch, Cpu, Duration, EventKind, Gap, InterruptId, Row, RowKind, ThreadId, Time, TraceInfo,
 };
 
+use crate::clock_repair::ClockRepair;
 use crate::replay::Window;
 
 /// What is known of the time that a thread or an interrupt had.
@@ -196,6 +197,8 @@ pub struct Schedule {
     has_switches: bool,
     has_interrupts: bool,
     unknown: Duration,
+    /// Where a clock steps back: takes off what did not pass.
+    repair: Option<ClockRepair>,
 }
 
 impl Schedule {
@@ -216,6 +219,16 @@ impl Schedule {
 
     /// Takes the next events.
     pub fn batch(&mut self, info: &TraceInfo, batch: &Batch) {
+        if self.repair.is_none() && !info.steps_back {
+            return self.take(info, batch);
+        }
+        let mut repaired = Batch::default();
+        let repair = self.repair.get_or_insert_default();
+        repair.take(batch, &mut repaired);
+        self.take(info, &repaired);
+    }
+
+    fn take(&mut self, info: &TraceInfo, batch: &Batch) {
         for row in batch.rows() {
             let stream = info.stream(row.stream);
             let timeless = stream.is_some_and(|stream| stream.timeless);
@@ -272,6 +285,11 @@ impl Schedule {
 
     /// Ends the tables: what runs at the end of the trace runs up to there.
     pub fn finish(&mut self, info: &TraceInfo) {
+        if let Some(mut repair) = self.repair.take() {
+            let mut rest = Batch::default();
+            repair.finish(&mut rest);
+            self.take(info, &rest);
+        }
         let Some(end) = self.end else {
             return;
         };
@@ -468,7 +486,7 @@ impl Schedule {
     /// Events are missing behind the last one, of one processor or of any: what runs up to the next one is not known, nor
     /// what runs then.
     fn gap(&mut self, time: Time, cpu: Option<Cpu>, gap: &Gap) {
-        if gap.lost_events() == Some(0) {
+        if !gap.is_loss() {
             return;
         }
         if time >= self.window.begin && time <= self.window.end {

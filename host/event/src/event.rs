@@ -277,6 +277,14 @@ impl Gap {
         }
     }
 
+    /// Whether events are missing, and so what happened meanwhile is not known: also where another gap has counted them.
+    pub const fn is_loss(&self) -> bool {
+        match self {
+            Self::Discarded { .. } => true,
+            _ => !matches!(self.lost_events(), Some(0)),
+        }
+    }
+
     /// How many events are missing, as far as that is known; 0 where none are (clock, time)
     /// or the gap before says.
     pub const fn lost_events(&self) -> Option<u64> {

@@ -96,7 +96,7 @@ impl Gaps {
         if !self.filter.streams.wants(name) || !self.filter.keeps_gap(None, event.cpu) {
             return;
         }
-        let lost = gap.lost_events() != Some(0);
+        let lost = gap.is_loss();
         if !within(self.window, event.time) {
             if lost && self.before.len() < KEPT {
                 self.before.push(event.clone());

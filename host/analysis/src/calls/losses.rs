@@ -14,7 +14,7 @@ impl Calls {
         let own = self.cpu_of(event.row);
         let track = self.cpus[own].running().map(|track| self.id(track));
         out(Step::Event { track, event });
-        let loss = gap.lost_events() != Some(0);
+        let loss = gap.is_loss();
         self.counts.losses += u64::from(loss);
         let calls = loss && !self.has_no_calls(event.row.stream);
         if calls && self.cpus[own].last.is_none() && !matches!(gap, Gap::Overwritten { .. }) {

@@ -219,11 +219,17 @@ impl Choice {
 }
 
 /// What can be said of threads, interrupts and processors besides their calls.
-fn schedule(by: &[By], part: &Part) -> Option<Schedule> {
-    let chosen = &part.filter;
-    let of_runs = matches!(by, [By::Thread | By::Irq | By::Cpu]);
-    (of_runs && part.chooses_places_alone())
-        .then(|| Schedule::new(part.window()).of_cpus(chosen.cpus.clone()))
+fn schedule(by: &[By], part: &Part, context: &Context) -> Option<Schedule> {
+    if !matches!(by, [By::Thread | By::Irq | By::Cpu]) {
+        return None;
+    }
+    if !part.chooses_places_alone() {
+        context.note(
+            "run times are of all that happened: where calls, events or streams are chosen, the table is of their calls",
+        );
+        return None;
+    }
+    Some(Schedule::new(part.window()).of_cpus(part.filter.cpus.clone()))
 }
 
 /// Refuses what does not go together.
@@ -296,7 +302,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     });
     let details = choice.details();
     let mut table = TableReplay::new(&trace, &symbols, &part, args.compensate, details, grouping)?;
-    table.schedule = schedule(&args.by, &part);
+    table.schedule = schedule(&args.by, &part, context);
     if let (None, Some(column)) = (&table.schedule, choice.asks_for_runs()) {
         return Err(Report::new(format_args!(
             "the column {column} is of threads, interrupts or processors as a whole"

@@ -13,6 +13,7 @@ mod other_tracers;
 mod outputs_and_terminals;
 mod recomputed;
 mod rtems;
+mod run_times;
 mod systemview;
 mod trace_cmd;
 mod transcripts;

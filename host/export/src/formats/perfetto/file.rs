@@ -380,7 +380,7 @@ impl<'a> Timeline<'a> for File<'a> {
         match &event.kind {
             EventKind::Gap(gap) => {
                 // The stream's own track shows how long it lasts.
-                if gap.lost_events() != Some(0)
+                if gap.is_loss()
                     && let Some(hit) = track.and_then(|track| sequence(&mut self.tracks, track))
                 {
                     hit.lose(reason(gap));

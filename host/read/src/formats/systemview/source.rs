@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kymo_event::{Batch, Cpu, Damage, Gap, Space, StreamId, StreamInfo, Time, TraceInfo};
-use kymo_systemview::Problem;
+use kymo_systemview::{Packet, Problem};
 
 use super::files::is_shared;
 use super::meaning::{At, Meaning};
@@ -151,9 +151,7 @@ impl SystemViewSource {
         let Some(pending) = self.streams.get_mut(index).and_then(Stream::take) else {
             return;
         };
-        if self.is_again(index, &pending) {
-            return;
-        }
+        let is_again = self.is_again(index, &pending);
         let Some(stream) = self.streams.get(index) else {
             return;
         };
@@ -174,6 +172,14 @@ impl SystemViewSource {
                 second
             }),
         };
+        if is_again {
+            // Of which core it lost packets a target does not say: the stream that had this first has counted them.
+            if let Some(Packet::Overflow { .. }) = stream.packet(&pending) {
+                let events = Some(0);
+                self.meaning.gap(at, Gap::Discarded { events }, batch);
+            }
+            return;
+        }
         if let Next::Damage { bytes, problem } = pending.next {
             let is_first = self
                 .info

@@ -1,0 +1,205 @@
+//! Run times of threads and interrupts, over windows, over exports and over several files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kymo_fixtures::captures;
+use serde_json::Value;
+
+/// The lines of JSON that a command prints.
+fn rows(arguments: &[&str], input: &Path) -> Vec<Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    command
+        .args(arguments)
+        .args(["--format", "json"])
+        .arg(input);
+    let output = command.output().expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let rows = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect(line));
+    rows.collect()
+}
+
+/// The run times of what `by` says, by name.
+fn runs(by: &str, more: &[&str], input: &Path) -> BTreeMap<String, u64> {
+    let mut arguments = vec!["report", "--by", by];
+    arguments.extend(more);
+    let rows = rows(&arguments, input);
+    let named = rows.iter().filter_map(|row| {
+        let name = &row[by];
+        Some((format!("{name} {}", row["id"]), row["run_ns"].as_u64()?))
+    });
+    named.filter(|(_, run)| *run > 0).collect()
+}
+
+fn export(to: &str, input: &Path, folder: &Path) -> PathBuf {
+    let output = folder.join(to);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    command.args(["export", "--to", to, "-o"]).arg(&output);
+    let done = command.arg(input).output().expect("it runs");
+    assert!(output.exists(), "{done:?}");
+    output
+}
+
+/// From when to when a trace is, in nanoseconds.
+fn span(input: &Path) -> (i64, i64) {
+    let info = &rows(&["info"], input)[0];
+    let at = |name: &str| info[name].as_i64().expect(name);
+    (at("start_ns"), at("end_ns"))
+}
+
+#[test]
+fn windows_add_up_to_the_whole() {
+    let Some(systemview) = captures::systemview() else {
+        return captures::skipped("no captures of SystemView");
+    };
+    let Some(rtems) = captures::rtems_record() else {
+        return captures::skipped("no captures of RTEMS");
+    };
+    for (input, by) in [
+        (systemview.join("pro-cpu2.svdat"), "thread"),
+        (systemview.join("pro-cpu2.svdat"), "irq"),
+        (rtems.join("kernel-smp4-stream/stream.bin"), "irq"),
+        (rtems.join("kernel-smp4-stream/stream.bin"), "thread"),
+    ] {
+        let whole = runs(by, &[], &input);
+        assert!(whole.len() > 1, "{input:?}: {whole:?}");
+        let (begin, end) = span(&input);
+        let cuts = 7;
+        let mut sum = BTreeMap::new();
+        for part in 0..cuts {
+            let at = |part: i64| format!("{}ns", begin + (end - begin) * part / cuts);
+            let window = ["--begin", &at(part), "--end", &at(part + 1)];
+            for (name, run) in runs(by, &window, &input) {
+                *sum.entry(name).or_insert(0) += run;
+            }
+        }
+        // What runs when a trace begins is known by its first switch, which may be behind the first window.
+        let mut whole = whole;
+        for times in [&mut sum, &mut whole] {
+            times.retain(|name, _| !name.contains("IDLE/0"));
+        }
+        assert_eq!(sum, whole, "{input:?} by {by}");
+    }
+}
+
+#[test]
+fn a_window_between_two_events_has_what_runs_through_it() {
+    let Some(folder) = captures::systemview() else {
+        return captures::skipped("no captures of SystemView");
+    };
+    let file = folder.join("pro-cpu2.svdat");
+    let (_, end) = span(&file);
+    let window = [
+        "--begin",
+        &format!("{}ns", end - 100_000_000),
+        "--end",
+        &format!("{}ns", end - 50_000_000),
+    ];
+    let rows = rows(&[&["report", "--by", "cpu"], &window[..]].concat(), &file);
+    let sum = |name: &str| {
+        rows.iter()
+            .filter_map(|row| row[name].as_u64())
+            .sum::<u64>()
+    };
+    assert_eq!(
+        sum("run_ns") + sum("idle_ns") + sum("idle"),
+        50_000_000,
+        "{rows:?}"
+    );
+}
+
+#[test]
+fn a_task_that_blocks_gives_its_processor_up() {
+    let Some(folder) = captures::systemview() else {
+        return captures::skipped("no captures of SystemView");
+    };
+    // 122.257 ms lie between the task's last stop, in a handler that goes to the scheduler, and the next packet.
+    let runs = runs("thread", &[], &folder.join("pro-cpu2.svdat"));
+    let (_, run) = runs
+        .iter()
+        .find(|(name, _)| name.contains("blink_task2"))
+        .expect("its row");
+    assert!((14_000_000..15_000_000).contains(run), "{runs:?}");
+}
+
+#[test]
+fn what_one_core_lost_is_not_known_of_either() {
+    let Some(folder) = captures::systemview() else {
+        return captures::skipped("no captures of SystemView");
+    };
+    let (app, pro) = (folder.join("app-cpu1.SVDat"), folder.join("pro-cpu1.SVDat"));
+    let alone = [runs("thread", &[], &app), runs("thread", &[], &pro)];
+    let with = ["--with", pro.to_str().expect("a name")];
+    for (name, together) in runs("thread", &with, &app) {
+        let apart: u64 = alone.iter().filter_map(|of| of.get(&name)).sum();
+        assert!(
+            together <= apart + apart / 50,
+            "{name}: {together} of {apart}"
+        );
+    }
+}
+
+#[test]
+fn a_clock_that_steps_back_makes_nothing_run_longer() {
+    let dumps = captures::zephyr_instrumentation();
+    let dump = dumps.join("instr_default/cap1/11_dump_trace.bin");
+    let runs = runs("thread", &[], &dump);
+    let all: u64 = runs.values().sum();
+    // 4.09 ms passed, and 659 ms did not.
+    assert!((4_000_000..4_200_000).contains(&all), "{runs:?}");
+}
+
+/// Two switches from a thread to the idle task and back, with nothing between.
+const IDLE: &str = "\
+# tracer: nop
+#
+              sh-326     [000] d..2.   100.000000: sched_switch: prev_comm=sh prev_pid=326 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
+          <idle>-0       [000] d..2.   100.010000: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=sh next_pid=326 next_prio=120
+              sh-326     [000] d..2.   100.015000: sched_switch: prev_comm=sh prev_pid=326 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
+          <idle>-0       [000] d..2.   100.020000: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=sh next_pid=326 next_prio=120
+              sh-326     [000] d..2.   100.030000: sched_switch: prev_comm=sh prev_pid=326 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
+";
+
+#[test]
+fn idle_time_is_the_same_behind_an_export() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let input = folder.path().join("idle.txt");
+    std::fs::write(&input, IDLE).expect("a file");
+    let source = runs("thread", &[], &input);
+    assert_eq!(source.values().sum::<u64>(), 15_000_000, "{source:?}");
+    for to in ["lttng", "ctf"] {
+        let exported = export(to, &input, folder.path());
+        assert_eq!(runs("thread", &[], &exported), source, "{to}");
+    }
+}
+
+#[test]
+fn names_of_threads_are_in_a_ctf_export() {
+    let dumps = captures::zephyr_instrumentation();
+    let dump = dumps.join("instr_big/cap_big/04_dump_trace.bin");
+    let folder = tempfile::tempdir().expect("a folder");
+    let exported = export("ctf", &dump, folder.path());
+    let threads = |input: &Path| rows(&["info"], input)[0]["threads"].clone();
+    assert_eq!(threads(&exported), threads(&dump));
+    assert_eq!(runs("thread", &[], &exported), runs("thread", &[], &dump));
+}
+
+#[test]
+fn a_choice_of_events_says_that_there_are_no_run_times() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let input = folder.path().join("idle.txt");
+    std::fs::write(&input, IDLE).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    command
+        .args(["report", "--by", "thread", "--event", "*"])
+        .arg(&input);
+    let output = command.output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        errors.contains("run times are of all that happened"),
+        "{errors}"
+    );
+}
