@@ -86,6 +86,8 @@ fn open<'a>(
         taken: HashSet::new(),
         next_tid: NUMBERED,
         priorities: HashMap::new(),
+        has_idle_threads: false,
+        threads_looked_at: 0,
         waiting: HashMap::new(),
         woken: Vec::new(),
         has_wakeups: false,
@@ -113,6 +115,9 @@ struct Lttng<'a> {
     taken: HashSet<i32>,
     next_tid: i32,
     priorities: HashMap<ThreadId, i32>,
+    has_idle_threads: bool,
+    /// Of how many threads that is known; 0 once names have changed.
+    threads_looked_at: usize,
     /// Where the states are of threads that lost their processor, and have not got one or been woken since.
     waiting: HashMap<ThreadId, StateAt>,
     /// Of those the ones that were woken, whose states are to be set.
@@ -252,6 +257,18 @@ impl Sink for Lttng<'_> {
 }
 
 impl Lttng<'_> {
+    /// Whether processors with nothing to do are given to idle threads. If not, one that nobody has is idle; else it is the
+    /// scheduler that runs from the record of one thread's switch to that of the next.
+    fn idles_in_threads(&mut self, info: &TraceInfo) -> bool {
+        let threads = info.identities.threads();
+        if self.threads_looked_at != threads.len() {
+            self.threads_looked_at = threads.len();
+            let mut ids = (0..).map(ThreadId).take(threads.len());
+            self.has_idle_threads = ids.any(|id| info.identities.is_idle(id));
+        }
+        self.has_idle_threads
+    }
+
     fn event(&mut self, info: &TraceInfo, event: &Event) -> io::Result<()> {
         let of_stream = info.stream(event.stream).and_then(|stream| stream.cpu);
         let cpu = event.cpu.or(of_stream).unwrap_or(Cpu(0)).0;
@@ -305,7 +322,7 @@ impl Lttng<'_> {
     ) -> io::Result<()> {
         if let Some(left) = &processor.out
             && ticks > left.ticks
-            && event.kind != EventKind::SwitchedIn
+            && (event.kind != EventKind::SwitchedIn || !self.idles_in_threads(info))
         {
             self.end_out(info, processor)?;
         }
@@ -383,6 +400,7 @@ impl Lttng<'_> {
             // What is known once is in the metadata.
             EventKind::ThreadName { .. } | EventKind::IsrName { .. } | EventKind::Fact => {
                 self.renamed += u64::from(event.record);
+                self.threads_looked_at = 0;
                 Ok(())
             }
             _ => self.other(event, ticks, processor),

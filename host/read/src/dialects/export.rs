@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use kymo_ctf::metadata::{EventClass, Metadata, Scope};
+use kymo_ctf::metadata::{Base, EventClass, FieldClass, Metadata, Scope, Value64};
 use kymo_ctf::{Events, Message, Projected, Projection, StreamReader, Trace};
 use kymo_event::{
     Addr, ClockGap, Cpu, Duration, EventKind, Field, FunctionId, Gap, Identities, InterruptId,
@@ -144,6 +144,12 @@ impl Export {
                 // (Where there is no name, the address stands for it.)
                 let function = identities.function_at(spaces.code, Addr(number));
                 identities.name_function(function, label);
+            }
+        }
+        for (number, label) in thread_labels(metadata) {
+            let thread = export.thread(number, identities);
+            if (thread.0 as usize) < NAMES_LISTED {
+                identities.name_thread(thread, label);
             }
         }
         for (number, label) in labels(metadata, "isr_enter", "irq") {
@@ -467,6 +473,11 @@ impl Export {
             info.unit = TimeUnit::ALL.into_iter().find(named).unwrap_or_default();
         }
         info.build_id = id.or(info.build_id.take());
+        info.numbered_threads |= match thread_class(metadata) {
+            Some(FieldClass::Integer(class)) => class.base == Base::Decimal,
+            Some(FieldClass::Enumeration(class)) => class.integer.base == Base::Decimal,
+            _ => false,
+        };
         let identities = &mut info.identities;
         let streams = info.streams.iter_mut().skip(first);
         for (stream, file) in streams.zip(trace.stream_names()) {
@@ -508,6 +519,30 @@ impl Export {
             }
         }
     }
+}
+
+/// The class of the numbers of threads.
+fn thread_class(metadata: &Metadata) -> Option<&FieldClass> {
+    let mut contexts = metadata
+        .streams
+        .iter()
+        .filter_map(|it| it.event_context.as_ref());
+    Some(&contexts.find_map(|context| context.member("thread"))?.class)
+}
+
+/// The names of threads, by their numbers.
+fn thread_labels(metadata: &Metadata) -> impl Iterator<Item = (u64, &str)> {
+    let mappings = match thread_class(metadata) {
+        Some(FieldClass::Enumeration(class)) => class.mappings.list(),
+        _ => &[],
+    };
+    mappings.iter().map(|mapping| {
+        let number = match mapping.first {
+            Value64::Signed(number) => number.cast_unsigned(),
+            Value64::Unsigned(number) => number,
+        };
+        (number, mapping.label.as_str())
+    })
 }
 
 /// The address that a text is, if it is one.

@@ -90,6 +90,12 @@ impl Numbers {
         given.map(|(number, id)| (number, FunctionId(id)))
     }
 
+    /// The same of threads.
+    pub fn threads(&self) -> impl Iterator<Item = (u64, ThreadId)> {
+        let given = self.threads.given().into_iter();
+        given.map(|(number, id)| (number, ThreadId(id)))
+    }
+
     /// The same of interrupts.
     pub fn interrupts(&self) -> impl Iterator<Item = (u64, InterruptId)> {
         let given = self.interrupts.given().into_iter();

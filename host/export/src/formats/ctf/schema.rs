@@ -136,7 +136,7 @@ impl Class {
 }
 
 /// The metadata of an export whose times begin at `base`; the names of functions and interrupts
-/// that have been given numbers are labels in it.
+/// that have been given numbers are labels in it, and so are those of threads.
 pub(super) fn metadata(
     info: &TraceInfo,
     context: Context<'_>,
@@ -153,7 +153,15 @@ pub(super) fn metadata(
             .with("stream_id", word.role(Role::StreamId)),
     );
     let labels = Labels::new(info, context, numbers);
-    metadata.streams = vec![stream(OF_CPU, &labels), stream(OTHER, &labels)];
+    // As other tools show them: addresses of control blocks, or numbers.
+    let base = match info.numbered_threads {
+        true => Base::Decimal,
+        false => Base::Hexadecimal,
+    };
+    let thread = labelled(signed(64).base(base), &labels.threads);
+    metadata.streams = [OF_CPU, OTHER]
+        .map(|position| stream(position, &thread, &labels))
+        .to_vec();
     metadata
 }
 
@@ -205,7 +213,7 @@ fn clock(base: Time, origin: Option<i64>) -> Clock {
 }
 
 /// The class of streams at this position.
-fn stream(position: usize, labels: &Labels) -> StreamClass {
+fn stream(position: usize, thread: &FieldClass, labels: &Labels) -> StreamClass {
     let order = ByteOrder::Little;
     let mut packet_context = standard::packet_context(order, ClockId(0));
     let mut event_context = StructClass::new();
@@ -218,7 +226,7 @@ fn stream(position: usize, labels: &Labels) -> StreamClass {
         id: position as u64,
         packet_context: Some(packet_context),
         event_header: Some(standard::event_header(order, ClockId(0))),
-        event_context: Some(event_context.with("thread", signed(64).base(Base::Hexadecimal))),
+        event_context: Some(event_context.with("thread", thread.clone())),
         events: Class::ALL
             .into_iter()
             .map(|class| EventClass {
@@ -287,9 +295,11 @@ fn signed(bits: u32) -> IntegerClass {
     IntegerClass::signed(bits, ByteOrder::Little).align(8)
 }
 
-/// The labels of functions and interrupts.
+/// The labels of functions, interrupts and threads.
 #[derive(Default)]
 struct Labels {
+    /// Those that have names.
+    threads: Vec<(String, Value64)>,
     functions: Vec<(String, Value64)>,
     interrupts: Vec<(String, Value64)>,
 }
@@ -311,7 +321,12 @@ impl Labels {
             };
             (label, Value64::Unsigned(number))
         });
+        let threads = numbers.threads().filter_map(|(number, id)| {
+            let name = info.identities.thread_name(id)?;
+            Some((name.to_owned(), Value64::Signed(number.cast_signed())))
+        });
         Self {
+            threads: threads.collect(),
             functions: functions.collect(),
             interrupts: interrupts.collect(),
         }
