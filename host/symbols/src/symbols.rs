@@ -51,6 +51,12 @@ impl<'s> Function<'s> {
         (self.entry.size > 0).then_some(self.entry.size)
     }
 
+    /// The first address behind it: by its size, or, where the file does not tell that, where the next one begins.
+    pub fn end(&self) -> Addr {
+        let bytes = self.entry.end.saturating_sub(self.entry.start);
+        Addr(self.address().0.saturating_add(bytes))
+    }
+
     /// Its name as the source has it, demangled.
     pub fn name(&self) -> &'s str {
         self.entry.name()

@@ -90,7 +90,7 @@ pub fn coverage(counted: &[Counted<'_>], programs: &mut Programs) -> Vec<Covered
         .collect()
 }
 
-/// What ran of a function. `None` if its size or its code is not known.
+/// What ran of a function. `None` if its code is not known, or if the file tells no size and nothing of it ran: it may be data.
 fn cover(
     program: &Program,
     function: &Function<'_>,
@@ -98,7 +98,11 @@ fn cover(
 ) -> Option<CoveredFunction> {
     let layout = program.layout.as_ref()?;
     let start = function.address().0;
-    let end = start.checked_add(function.size()?)?;
+    let end = function.end().0;
+    let ran = tallies.range(start..end.max(start)).next().is_some();
+    if function.size().is_none() && !ran {
+        return None;
+    }
     let is_thumb = function.pointer().is_some_and(|pointer| pointer.0 & 1 == 1);
     let isa = program.isa_at(start, is_thumb.then_some(Isa::T32));
     let offset = usize::try_from(layout.offset_of(start)?).ok()?;

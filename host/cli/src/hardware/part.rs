@@ -175,10 +175,12 @@ impl PartArgs {
         if !self.process.is_empty() || !self.thread.is_empty() {
             let mut chosen = BTreeSet::new();
             for (number, thread) in &opened.threads {
+                let label = opened.thread_label(Some(*number));
                 let is_named = |wanted: &Vec<String>, number: u32| {
                     wanted.is_empty()
                         || wanted.iter().any(|wanted| {
                             *wanted == number.to_string()
+                                || *wanted == label
                                 || Pattern::new(wanted).matches(&thread.name)
                         })
                 };

@@ -276,8 +276,7 @@ fn chosen(symbols: &Symbols, wanted: &str) -> Vec<(String, Range<u64>, Option<Is
     }
     let ranges = functions.into_iter().map(|function| {
         let start = function.address().0;
-        // Of a function of unknown size, the first instruction.
-        let end = start.saturating_add(function.size().unwrap_or(4));
+        let end = function.end().0;
         let is_thumb = function.pointer().is_some_and(|pointer| pointer.0 & 1 == 1);
         let isa = is_thumb.then_some(Isa::T32);
         (function.name().to_owned(), start..end, isa)

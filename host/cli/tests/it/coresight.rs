@@ -433,3 +433,27 @@ fn raw_buffers_are_described_on_the_command_line() {
         }
     }
 }
+
+#[test]
+fn functions_of_which_the_file_tells_no_size_are_counted_whole() {
+    let Some(folder) = captures::coresight() else {
+        return;
+    };
+    let input = folder.join("snapshots/r5f-freertos").display().to_string();
+    // Written in assembler: 34 instructions, twice.
+    let name = "HwiP_irq_handler";
+    let chosen = stdout(&["hotspots", "--function", name, "--format", "json", &input]);
+    let row: serde_json::Value = serde_json::from_str(chosen.trim()).expect("JSON");
+    assert_eq!(row["instructions"], 68, "{row}");
+    let annotated = stdout(&["annotate", name, &input]);
+    assert!(
+        annotated.contains("68 instructions executed, 34 of 34"),
+        "{annotated}"
+    );
+    let covered = stdout(&["hotspots", "--coverage", "--format", "json", &input]);
+    let rows = covered
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
+    let ran = rows.filter_map(|row: serde_json::Value| row["instructions_ran"].as_u64());
+    assert_eq!(ran.sum::<u64>(), 552);
+}
