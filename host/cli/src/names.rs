@@ -117,7 +117,7 @@ impl<'s> Names<'s> {
         }
         let has_files = |space: &Space| !space.mappings.is_empty();
         let advice = if self.symbols.is_empty() && identities.spaces().iter().any(has_files) {
-            "the files that hold them have no symbols for them"
+            "the files that hold them are not here, or have no symbols; --elf names them"
         } else if self.symbols.is_empty() && !carries_names(identities) {
             "give the program's ELF file with --elf"
         } else {

@@ -227,7 +227,10 @@ impl Facts<'_> {
             )?;
             line("end", &format_args!("{} {unit}", seconds(end).trim_start()))?;
             if let Some(span) = end.since(start) {
-                line("span", &span.with_unit())?;
+                match info.unit {
+                    TimeUnit::Nanoseconds => line("span", &span.with_unit())?,
+                    _ => line("span", &format_args!("{} {unit}", span.0))?,
+                }
             }
         }
         if let (steps @ 1.., by) = summary.steps_back {
@@ -341,10 +344,7 @@ impl Facts<'_> {
         let counts = self.counts();
         object
             .member("format", &summary.format)
-            .member(
-                "events",
-                counts.map_or(summary.events, |counts| counts.elements),
-            )
+            .member("events", summary.events)
             .member("lost", summary.lost)
             .member("gaps", summary.gaps);
         if let Some(counts) = &counts {
@@ -535,6 +535,7 @@ fn lost(lost: Option<u64>) -> String {
 fn counts_json(object: &mut Object<'_>, counts: &TraceCounts) {
     object
         .member("packets", counts.packets)
+        .member("elements", counts.elements)
         .member("ranges", counts.ranges)
         .member("instructions", counts.instructions);
 }
@@ -548,8 +549,7 @@ fn stream(out: &mut Vec<u8>, stream: &StreamSummary, known: &StreamInfo, info: &
     }
     let thread = stream.thread.map(|id| info.identities.tid(id));
     object.member("thread", thread);
-    let elements = known.counts.map(|counts| counts.elements);
-    object.member("events", elements.unwrap_or(stream.events));
+    object.member("events", stream.events);
     if let Some(counts) = &known.counts {
         counts_json(&mut object, counts);
     }
