@@ -50,7 +50,7 @@ struct Stream {
     clock: Clock,
     /// Whether a packet was seen, after which a first sequence number is no beginning.
     begun: bool,
-    /// Gaps that wait for the beginning of their packet, for their time.
+    /// Gaps before the first packet, which wait for its time.
     waiting: Vec<Gap>,
 }
 
@@ -332,12 +332,19 @@ impl CtfSource {
                 stream.clock = sink.clock;
                 (info.start, info.end) = (stream.clock.start, stream.clock.end);
             }
-            Run::Gap(lost) => stream.waiting.push(match lost.kind {
-                GapKind::Packets => Gap::LostPackets {
-                    packets: lost.count,
-                },
-                GapKind::Events => Gap::Discarded { events: lost.count },
-            }),
+            Run::Gap(lost) => {
+                let lost = match lost.kind {
+                    GapKind::Packets => Gap::LostPackets {
+                        packets: lost.count,
+                    },
+                    GapKind::Events => Gap::Discarded { events: lost.count },
+                };
+                // It is met where its stream's last event was, before what other streams have behind that.
+                match stream.begun {
+                    true => batch.push_event(gap(id, stream.clock.last, stream.cpu, lost)),
+                    false => stream.waiting.push(lost),
+                }
+            }
             Run::Packet(packet) => {
                 let about = packet.info();
                 stream.cpu = dialect.cpu(&packet);
