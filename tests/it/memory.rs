@@ -21,14 +21,14 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// QEMU's monitor (QMP): one JSON value a line.
-struct Monitor {
+pub(crate) struct Monitor {
     port: u16,
     stream: Option<BufReader<TcpStream>>,
 }
 
 impl Monitor {
     /// A monitor of a QEMU that is yet to be started, on a port of its own.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             port: port::free().unwrap(),
             stream: None,
@@ -36,7 +36,7 @@ impl Monitor {
     }
 
     /// The options that ask QEMU for it.
-    fn options(&self) -> [String; 2] {
+    pub(crate) fn options(&self) -> [String; 2] {
         let place = format!("tcp:127.0.0.1:{},server=on,wait=off", self.port);
         ["-qmp".to_owned(), place]
     }
@@ -52,7 +52,7 @@ impl Monitor {
     }
 
     /// Saves so much memory from this address on.
-    fn save(&mut self, address: u64, size: u64, file: &Path) {
+    pub(crate) fn save(&mut self, address: u64, size: u64, file: &Path) {
         let arguments = json!({"val": address, "size": size, "filename": file});
         self.command(&json!({"execute": "pmemsave", "arguments": arguments}));
     }

@@ -46,6 +46,7 @@ Usage: cargo xtask <task>
                     can mask interrupts), tpidrro_el0 or tpidr_el0 (AArch64: the recorder's register in the place of
                     TPIDR_EL1)
   lib TARGET --minimal  libkymo_minimal.a for a Cortex-M whose flash is short
+  lib [TARGET] --sysview  libkymo_sysview.a, which sends SEGGER SystemView's stream
 ";
 
 /// What was asked for on the command line.
@@ -77,6 +78,8 @@ enum Task {
     /// For this target, or this machine, with these parts, or all.
     Library(Option<String>, Option<String>),
     Minimal(String),
+    /// For this target, or this machine.
+    SysView(Option<String>),
     Help,
 }
 
@@ -135,6 +138,10 @@ impl Task {
             }
             ["lib", target, "--minimal"] if target.starts_with("thumb") => {
                 Self::Minimal((*target).to_owned())
+            }
+            ["lib", "--sysview"] => Self::SysView(None),
+            ["lib", target, "--sysview"] if !target.starts_with('-') => {
+                Self::SysView(Some((*target).to_owned()))
             }
             ["lib", rest @ ..] => {
                 let (target, rest) = match rest {
@@ -217,6 +224,11 @@ impl Task {
             Self::Minimal(target) => {
                 let library = library::minimal(&setup::rust_for(&target)?)?;
                 println!("{}", library.display());
+                Ok(())
+            }
+            Self::SysView(target) => {
+                let rust = target.map(|target| setup::rust_for(&target)).transpose()?;
+                println!("{}", library::sysview(rust.as_ref())?.display());
                 Ok(())
             }
             Self::Help => {
@@ -333,6 +345,13 @@ mod tests {
         let minimal = Task::parse(&["lib", "thumbv7m-none-eabi", "--minimal"]);
         assert_eq!(minimal, Some(Task::Minimal("thumbv7m-none-eabi".into())));
         assert_eq!(Task::parse(&["lib", "--native"]), None);
+        assert_eq!(
+            Task::parse(&["lib", "--sysview"]),
+            Some(Task::SysView(None))
+        );
+        let sysview = Task::parse(&["lib", "thumbv7m-none-eabi", "--sysview"]);
+        let target = Some("thumbv7m-none-eabi".to_owned());
+        assert_eq!(sysview, Some(Task::SysView(target)));
         assert_eq!(
             Task::parse(&["lib", "aarch64-unknown-none", "--minimal"]),
             None

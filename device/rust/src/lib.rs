@@ -33,6 +33,7 @@ mod configure;
 pub mod hooks;
 pub mod items;
 pub mod jumps;
+pub mod kernel;
 
 #[cfg(target_os = "linux")]
 #[path = "linux.rs"]

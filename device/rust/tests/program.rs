@@ -3,8 +3,10 @@
 use std::ffi::CString;
 use std::path::Path;
 
+use kymo::kernel::Kymo;
 use kymo::{Buffer, Packets, Recorder, Table};
 use kymo_device_tests::{Kind, packets};
+use kymo_hooks::Hooks;
 use kymo_wire::link::Identity;
 
 static PROMOTIONS: [kymo::Promotion; 0] = [];
@@ -51,6 +53,11 @@ fn a_rust_program_records_itself() {
     work(1);
     kymo::enable();
     kymo::named_marker(c"half", 2);
+    // A kernel in Rust.
+    Kymo.isr_enter(9);
+    Kymo.semaphore_give(5);
+    Kymo.semaphore_take(6, 7);
+    Kymo.isr_exit(9);
     kymo::off();
     work(1);
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rust.kymo");
@@ -79,6 +86,14 @@ fn a_rust_program_records_itself() {
         panic!("no marker: {:?}", kinds[7]);
     };
     expected.push(Kind::NamedMarker { name, value: 2 });
+    expected.push(Kind::IsrEnter(9));
+    for (number, value) in [(9, 5), (10, 6), (11, 7)] {
+        let Kind::NamedMarker { name, .. } = kinds[number] else {
+            panic!("no marker: {:?}", kinds[number]);
+        };
+        expected.push(Kind::NamedMarker { name, value });
+    }
+    expected.push(Kind::IsrExit(9));
     expected.push(recording(false));
     assert_eq!(kinds, expected);
 

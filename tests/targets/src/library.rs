@@ -1,4 +1,5 @@
-//! `libkymo.a`, the recorder as C programs link it, and the smallest one, `libkymo_minimal.a`.
+//! `libkymo.a`, the recorder as C programs link it; the smallest one, `libkymo_minimal.a`; and the one that sends SystemView's
+//! stream, `libkymo_sysview.a`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -156,6 +157,19 @@ pub fn minimal(rust: &BareRust) -> Result<PathBuf> {
     build(&mut rust.cargo_build(), "minimal", &place)
 }
 
+/// Builds the library that sends SystemView's stream, for the machine that `rust` compiles for or for this one, and returns its
+/// path.
+pub fn sysview(rust: Option<&BareRust>) -> Result<PathBuf> {
+    let part = "sysview-c";
+    match rust {
+        Some(rust) => {
+            let place = format!("{}/small", rust.target());
+            build(&mut rust.cargo_build(), part, &place)
+        }
+        None => build(Command::new(env!("CARGO")).arg("build"), part, "release"),
+    }
+}
+
 /// Builds the library for another machine under Linux and returns its path.
 pub fn for_linux(rust: &BareRust) -> Result<PathBuf> {
     build(
@@ -175,6 +189,7 @@ fn build_in(folder: &str, cargo: &mut Command, part: &str, place: &str) -> Resul
     let (target, profile) = place.rsplit_once('/').unwrap_or(("", place));
     let name = match part {
         "c" => "libkymo.a",
+        "sysview-c" => "libkymo_sysview.a",
         _ => "libkymo_minimal.a",
     };
     let command = |folder: &str| {

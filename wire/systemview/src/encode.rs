@@ -28,6 +28,62 @@ pub fn encode(
     form: Form,
     out: &mut [u8],
 ) -> Result<usize, NoRoom> {
+    let body = encode_body(packet, form, out)?;
+    let behind = out.get_mut(body..).ok_or(NoRoom)?;
+    Ok(body + encode_number(delta, behind)?)
+}
+
+/// A number at the start of `out`: the ticks behind a packet's body, or a field of an event; how many bytes it takes.
+///
+/// # Errors
+/// [`NoRoom`].
+#[inline]
+pub fn encode_number(mut value: u32, out: &mut [u8]) -> Result<usize, NoRoom> {
+    let mut at = 0;
+    loop {
+        let byte = out.get_mut(at).ok_or(NoRoom)?;
+        at += 1;
+        if value < 0x80 {
+            *byte = value as u8;
+            return Ok(at);
+        }
+        *byte = value as u8 | 0x80;
+        value >>= 7;
+    }
+}
+
+/// The body of a packet that holds numbers alone, of which targets send the most: what [`encode_body`] writes for it in the
+/// default [`Form`], with a third of the instructions. At most 25 numbers.
+///
+/// # Errors
+/// [`NoRoom`].
+#[inline]
+pub fn encode_numbers(id: u32, numbers: &[u32], out: &mut [u8]) -> Result<usize, NoRoom> {
+    let mut at = encode_number(id, out)?;
+    let length = at;
+    if id >= FIRST_WITH_LENGTH {
+        at += 1;
+    }
+    for number in numbers {
+        at += encode_number(*number, out.get_mut(at..).ok_or(NoRoom)?)?;
+    }
+    if id >= FIRST_WITH_LENGTH {
+        let size = at - length - 1;
+        let byte = out.get_mut(length).ok_or(NoRoom)?;
+        *byte = u8::try_from(size)
+            .ok()
+            .filter(|size| *size < 0x80)
+            .ok_or(NoRoom)?;
+    }
+    Ok(at)
+}
+
+/// A packet without the ticks that stand at its end, as [`encode()`] writes it. A target encodes so before it keeps others
+/// off, reads its clock when it has, and writes the ticks with [`encode_number`].
+///
+/// # Errors
+/// [`NoRoom`].
+pub fn encode_body(packet: &Packet<'_>, form: Form, out: &mut [u8]) -> Result<usize, NoRoom> {
     let mut writer = Writer {
         out: Some(out),
         at: 0,
@@ -53,7 +109,6 @@ pub fn encode(
         }
     }
     writer.fields(packet)?;
-    writer.number(delta)?;
     Ok(writer.at)
 }
 
@@ -250,6 +305,37 @@ mod tests {
                 assert_eq!((read.packet, read.bytes), (packet, size), "{form:?}");
             }
         }
+    }
+
+    #[test]
+    fn packets_of_numbers_are_the_same_without_a_packet() {
+        let mut values = [0, 1, 127, 128, 0x3FFF, 0x4000, 1 << 28, u32::MAX];
+        for _ in 0..values.len() {
+            values.rotate_left(1);
+            let [a, b, ..] = values;
+            let (mut payload, mut size) = ([0; 64], 0);
+            for value in values {
+                size += encode_number(value, &mut payload[size..]).unwrap();
+            }
+            let payload = &payload[..size];
+            for (packet, numbers) in [
+                (Packet::IsrExit, &[][..]),
+                (Packet::IsrEnter { irq: a }, &[a]),
+                (Packet::TaskStopReady { task: a, cause: b }, &[a, b]),
+                (Packet::Mark { id: a }, &[0, a]),
+                (Packet::Event { id: 512, payload }, &values),
+            ] {
+                let (mut one, mut other) = ([0; 64], [0; 64]);
+                let size = encode_body(&packet, Form::default(), &mut one).unwrap();
+                assert_eq!(encode_numbers(packet.id(), numbers, &mut other), Ok(size));
+                assert_eq!(one, other, "{packet:?}");
+                let room = &mut other[..size - 1];
+                assert_eq!(encode_numbers(packet.id(), numbers, room), Err(NoRoom));
+            }
+        }
+        let mut out = [0; 200];
+        assert!(encode_numbers(512, &[u32::MAX; 25], &mut out).is_ok());
+        assert_eq!(encode_numbers(512, &[u32::MAX; 26], &mut out), Err(NoRoom));
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub mod scan;
 mod varint;
 
 pub use decode::{Decoded, decode};
-pub use encode::{NoRoom, encode};
+pub use encode::{NoRoom, encode, encode_body, encode_number, encode_numbers};
 pub use error::{DecodeError, Problem};
 pub use packet::{Form, Ids, Length, Packet, Text, TextOrder};
 pub use scan::{Piece, Record, Scan};

@@ -1,0 +1,163 @@
+/* RTT: bytes that a debugger fetches from memory while the program runs (J-Link, OpenOCD, pyOCD, probe-rs).
+ *
+ * Debuggers look for a control block in RAM: by its symbol, _SEGGER_RTT, or by the text that it begins with. It names
+ * rings, up to the host and down from it; a writer moves its own index alone, so neither waits for the other.
+ *
+ *   1. Write KYMO_RTT; once, outside of functions, and call kymo_rtt_init() before anything else here.
+ *   2. Give rings to the channels that you use, by kymo_rtt_up() and kymo_rtt_down(): channel 0 is the terminal by habit, and
+ *      channel 1 SystemView's ("SysView").
+ *
+ * A program that has SEGGER's RTT already, or another one, must not have two blocks: leave this file out, and give kymo a
+ * channel of that one (SEGGER_RTT_ConfigUpBuffer() and SEGGER_RTT_WriteSkipNoLock()).
+ *
+ * One writer at a time for each ring.
+ */
+#ifndef KYMO_RTT_H
+#define KYMO_RTT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How many channels there are; the same in all files. */
+#ifndef KYMO_RTT_CHANNELS
+#define KYMO_RTT_CHANNELS 3
+#endif
+
+typedef struct kymo_rtt_channel {
+	const char *name;
+	uint8_t *memory;
+	uint32_t size;
+	uint32_t write; /* where the next byte goes; the reader's is the other one */
+	uint32_t read;
+	uint32_t flags; /* 0: what does not fit is left out */
+} kymo_rtt_channel_t;
+
+typedef struct kymo_rtt {
+	char id[16];
+	int32_t up_count;
+	int32_t down_count;
+	kymo_rtt_channel_t up[KYMO_RTT_CHANNELS];
+	kymo_rtt_channel_t down[KYMO_RTT_CHANNELS];
+} kymo_rtt_t;
+
+extern kymo_rtt_t _SEGGER_RTT;
+
+#define KYMO_RTT kymo_rtt_t _SEGGER_RTT
+
+#define KYMO_RTT_FUNCTION __attribute__((unused, no_instrument_function)) static
+
+/* Makes the block one that debuggers find, unless it is one already. The text is put together backwards, so that neither
+ * flash nor a copy of it looks like a block, and comes last: then all else is right. */
+KYMO_RTT_FUNCTION void kymo_rtt_init(void)
+{
+	static const char backwards[] = "TTR REGGES";
+	volatile char *id = _SEGGER_RTT.id;
+	size_t length = sizeof backwards - 1;
+	for (size_t n = 0; n < sizeof _SEGGER_RTT.id; n++)
+		id[n] = 0;
+	memset(_SEGGER_RTT.up, 0, sizeof _SEGGER_RTT.up);
+	memset(_SEGGER_RTT.down, 0, sizeof _SEGGER_RTT.down);
+	_SEGGER_RTT.up_count = _SEGGER_RTT.down_count = KYMO_RTT_CHANNELS;
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	for (size_t n = 0; n < length; n++)
+		id[length - 1 - n] = backwards[n];
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+/* Gives a channel a ring, which holds size - 1 bytes. NULL if there is no such channel. */
+KYMO_RTT_FUNCTION kymo_rtt_channel_t *kymo_rtt_ring(kymo_rtt_channel_t *channels, unsigned number, const char *name,
+						    void *memory, uint32_t size)
+{
+	if (number >= KYMO_RTT_CHANNELS || size < 2)
+		return NULL;
+	kymo_rtt_channel_t *channel = &channels[number];
+	channel->size = 0;
+	channel->write = channel->read = 0;
+	channel->flags = 0;
+	channel->memory = (uint8_t *)memory;
+	channel->name = name;
+	__atomic_store_n(&channel->size, size, __ATOMIC_RELEASE);
+	return channel;
+}
+
+/* The same of a channel up to the host, and of one down from it. */
+KYMO_RTT_FUNCTION kymo_rtt_channel_t *kymo_rtt_up(unsigned number, const char *name, void *memory, uint32_t size)
+{
+	return kymo_rtt_ring(_SEGGER_RTT.up, number, name, memory, size);
+}
+
+KYMO_RTT_FUNCTION kymo_rtt_channel_t *kymo_rtt_down(unsigned number, const char *name, void *memory, uint32_t size)
+{
+	return kymo_rtt_ring(_SEGGER_RTT.down, number, name, memory, size);
+}
+
+/* So many bytes can be written now. (A reader whose index makes no sense leaves room for none.) */
+KYMO_RTT_FUNCTION uint32_t kymo_rtt_room(const kymo_rtt_channel_t *channel)
+{
+	uint32_t read = __atomic_load_n(&channel->read, __ATOMIC_ACQUIRE);
+	uint32_t write = channel->write;
+	if (read >= channel->size)
+		return 0;
+	return read > write ? read - write - 1 : channel->size - 1 - (write - read);
+}
+
+/* Writes so many bytes, for which there is room. */
+KYMO_RTT_FUNCTION void kymo_rtt_put(kymo_rtt_channel_t *channel, const uint8_t *bytes, uint32_t count)
+{
+	uint32_t write = channel->write, behind = channel->size - write;
+	uint32_t first = count < behind ? count : behind;
+	memcpy(channel->memory + write, bytes, first);
+	memcpy(channel->memory, bytes + first, count - first);
+	write = count < behind ? write + count : count - behind;
+	/* The bytes are there before the index says so. */
+	__atomic_store_n(&channel->write, write, __ATOMIC_RELEASE);
+}
+
+/* Writes all of these bytes, or none if they do not fit. */
+KYMO_RTT_FUNCTION bool kymo_rtt_write(kymo_rtt_channel_t *channel, const uint8_t *bytes, size_t count)
+{
+	if (count > kymo_rtt_room(channel))
+		return false;
+	kymo_rtt_put(channel, bytes, (uint32_t)count);
+	return true;
+}
+
+/* Writes all of these bytes, waiting for the host to take what is in the way: kymo_config.send. A host that takes nothing while
+ * this looks `patience` times has gone: the rest is left out, and 0 returned. */
+KYMO_RTT_FUNCTION bool kymo_rtt_send(kymo_rtt_channel_t *channel, const uint8_t *bytes, size_t count, uint32_t patience)
+{
+	for (uint32_t looks = 0; count > 0 && looks < patience; looks++) {
+		uint32_t room = kymo_rtt_room(channel);
+		if (room == 0)
+			continue;
+		uint32_t some = count < room ? (uint32_t)count : room;
+		kymo_rtt_put(channel, bytes, some);
+		bytes += some;
+		count -= some;
+		looks = 0;
+	}
+	return count == 0;
+}
+
+/* The next byte from the host; -1 if there is none. */
+KYMO_RTT_FUNCTION int kymo_rtt_read(kymo_rtt_channel_t *channel)
+{
+	uint32_t write = __atomic_load_n(&channel->write, __ATOMIC_ACQUIRE), read = channel->read;
+	if (read == write || read >= channel->size)
+		return -1;
+	int byte = channel->memory[read];
+	__atomic_store_n(&channel->read, read + 1 == channel->size ? 0 : read + 1, __ATOMIC_RELEASE);
+	return byte;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

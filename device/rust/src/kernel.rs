@@ -1,0 +1,89 @@
+//! Kernels in Rust that call [`kymo_hooks::Hooks`]: Kymo's recorder as their back end.
+
+use kymo_hooks::{Event, Hooks};
+
+/// Kymo's recorder. Threads and interrupts are recorded as such, the rest as named markers: of two numbers the second is a marker
+/// of its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kymo;
+
+impl Hooks for Kymo {
+    #[inline]
+    fn event(&self, event: &'static Event, numbers: &[usize]) {
+        let numbers = if numbers.is_empty() { &[0] } else { numbers };
+        for (label, number) in event.labels.iter().zip(numbers) {
+            crate::named_marker(label, *number as u32);
+        }
+    }
+
+    #[inline]
+    fn thread_created(&self, thread: usize) {
+        crate::named_marker(c"thread_created", thread as u32);
+    }
+
+    #[inline]
+    fn thread_name(&self, thread: usize, _priority: u32, name: &str) {
+        crate::thread_name(thread, name);
+    }
+
+    #[inline]
+    fn thread_ready(&self, thread: usize) {
+        crate::named_marker(c"thread_ready", thread as u32);
+    }
+
+    #[inline]
+    fn thread_blocked(&self, thread: usize, _cause: u32) {
+        crate::named_marker(c"thread_blocked", thread as u32);
+    }
+
+    #[inline]
+    fn thread_switched_in(&self, thread: usize) {
+        crate::switched_in(thread);
+    }
+
+    #[inline]
+    fn thread_switched_out(&self, thread: usize) {
+        crate::switched_out(thread);
+    }
+
+    #[inline]
+    fn thread_ended(&self, thread: usize) {
+        crate::named_marker(c"thread_ended", thread as u32);
+    }
+
+    #[inline]
+    fn idle(&self) {
+        crate::named_marker(c"idle", 0);
+    }
+
+    #[inline]
+    fn isr_enter(&self, irq: u16) {
+        crate::isr_enter(irq);
+    }
+
+    #[inline]
+    fn isr_exit(&self, irq: u16) {
+        crate::isr_exit(irq);
+    }
+
+    #[inline]
+    fn timer_enter(&self, timer: usize) {
+        crate::named_marker(c"timer_enter", timer as u32);
+    }
+
+    #[inline]
+    fn timer_exit(&self, timer: usize) {
+        crate::named_marker(c"timer_exit", timer as u32);
+    }
+
+    #[inline]
+    fn memory_alloc(&self, _heap: usize, block: usize, size: usize) {
+        crate::named_marker(c"memory_alloc", block as u32);
+        crate::named_marker(c"memory_alloc size", size as u32);
+    }
+
+    #[inline]
+    fn memory_free(&self, _heap: usize, block: usize) {
+        crate::named_marker(c"memory_free", block as u32);
+    }
+}

@@ -1,0 +1,150 @@
+//! What the host says: a greeting, and commands of a byte.
+
+use kymo_systemview::{Command, SERIAL_HELLO, TCP_HELLO};
+
+use crate::{Greeting, Part, Port, Recorder};
+
+/// Bits of what was asked for. (Those of commands are at their numbers.)
+const HELLO: u32 = 1 << 31;
+
+const fn bit(command: Command) -> u32 {
+    1 << (command as u32)
+}
+
+impl<P: Port> Recorder<P> {
+    /// A connection begins (TCP): the greeting comes next. What was asked for before is forgotten.
+    pub fn connected(&self) {
+        self.port().locked(|| {
+            let state = &self.state;
+            for word in [
+                &state.asked,
+                &state.greeted,
+                &state.message,
+                &state.parameter,
+            ] {
+                word.set(0);
+            }
+        });
+    }
+
+    /// A byte arrived from the host. From any context, interrupt handlers too; [`Recorder::poll`] does what it asks for.
+    pub fn receive(&self, byte: u8) {
+        let greeting = self.port().system().greeting;
+        self.port().locked(|| {
+            let is_command = match greeting {
+                Greeting::None => true,
+                Greeting::Serial => self.is_behind_serial_greeting(byte),
+                Greeting::Tcp => self.is_in_message(byte),
+            };
+            if is_command {
+                self.command(byte);
+            }
+        });
+    }
+
+    /// A serial line can begin anew at any time: the greeting is no command that there is.
+    fn is_behind_serial_greeting(&self, byte: u8) -> bool {
+        let seen = self.state.greeted.get();
+        let (next, is_command) = match (seen, byte) {
+            (0 | 1, b'S') => (1, false),
+            (1, b'V') => (2, false),
+            (0 | 1, _) => (0, true),
+            (2, _) => (3, false),
+            _ => {
+                self.ask(HELLO);
+                (0, false)
+            }
+        };
+        self.state.greeted.set(next);
+        is_command
+    }
+
+    fn is_in_message(&self, byte: u8) -> bool {
+        let state = &self.state;
+        let greeted = state.greeted.get();
+        if greeted < TCP_HELLO.len() as u32 {
+            state.greeted.set(greeted + 1);
+            if greeted + 1 == TCP_HELLO.len() as u32 {
+                self.ask(HELLO);
+            }
+            return false;
+        }
+        match state.message.get() {
+            0 => {
+                state.message.set(byte.into());
+                false
+            }
+            left => {
+                state.message.set(left - 1);
+                true
+            }
+        }
+    }
+
+    fn command(&self, byte: u8) {
+        if self.state.parameter.get() != 0 {
+            // (The number of a module. All are described at once.)
+            self.state.parameter.set(0);
+            return;
+        }
+        self.state.parameter.set((byte >= 128).into());
+        match byte {
+            1..=7 => self.ask(1 << byte),
+            128 => self.ask(bit(Command::ModuleDescriptions)),
+            _ => {}
+        }
+    }
+
+    fn ask(&self, bits: u32) {
+        self.state.asked.set(self.state.asked.get() | bits);
+    }
+
+    /// Whether [`Recorder::poll`] has something to do.
+    pub fn is_asked(&self) -> bool {
+        self.state.asked.get() != 0
+    }
+
+    /// Does what the host asked for. From one context that may take its time.
+    pub fn poll(&self) {
+        let asked = self.port().locked(|| {
+            let asked = self.state.asked.get();
+            self.state.asked.set(0);
+            asked
+        });
+        let is = |command| asked & bit(command) != 0;
+        if asked & HELLO != 0 {
+            let hello: &[u8] = match self.port().system().greeting {
+                Greeting::Serial => &SERIAL_HELLO,
+                _ => &TCP_HELLO,
+            };
+            // What was recorded before is another recording, and would stand in the middle of this one's beginning.
+            self.state.on.set(0);
+            if !self.port().locked(|| self.port().write(hello)) {
+                self.port().locked(|| self.ask(asked));
+                return;
+            }
+        }
+        if is(Command::Stop) {
+            self.stop();
+        }
+        // All else that may be asked for comes with the start.
+        if is(Command::Start) {
+            if !self.start() {
+                self.port().locked(|| self.ask(bit(Command::Start)));
+            }
+            return;
+        }
+        if is(Command::SystemTime) {
+            self.send_time();
+        }
+        if is(Command::TaskList) {
+            self.port().describe(self, Part::Tasks);
+        }
+        if is(Command::SystemDescription) {
+            self.port().describe(self, Part::System);
+        }
+        if is(Command::ModuleCount) || is(Command::ModuleDescriptions) {
+            self.send_modules();
+        }
+    }
+}
