@@ -179,7 +179,7 @@ pub struct SymbolArgs {
 pub struct InputArgs {
     /// A trace directory, one stream beside its metadata, or a raw file or dump of a Kymo target;
     /// recognised by its content. With --elf also a dump of the target's memory, from a debugger.
-    /// `-` reads from stdin; tcp:HOST:PORT or a serial port fetches what a live target has recorded.
+    /// `-` reads from stdin; tcp:HOST:PORT, rtt:HOST:PORT or a serial port fetches what a live target has recorded.
     #[arg(
         value_name = "INPUT",
         required_unless_present_any = ["input_target", "input_serial"],
@@ -187,7 +187,7 @@ pub struct InputArgs {
     )]
     input: Option<PathBuf>,
 
-    /// A live target in the place of INPUT: a serial port, or tcp:HOST:PORT.
+    /// A live target in the place of INPUT: a serial port, tcp:HOST:PORT, or rtt:HOST:PORT.
     #[arg(id = "input_target", long = "target", value_name = "TARGET", value_parser = target_path, conflicts_with = "input_serial")]
     target: Option<PathBuf>,
 
@@ -253,7 +253,7 @@ fn target_path(text: &str) -> Result<PathBuf, AddressError> {
             name.push(path);
             name.into()
         }
-        tcp @ Address::Tcp { .. } => tcp.to_string().into(),
+        other @ (Address::Tcp { .. } | Address::Rtt { .. }) => other.to_string().into(),
     })
 }
 

@@ -63,7 +63,7 @@ pub enum Protocol {
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Target")]
 pub struct TargetArgs {
-    /// The target: a serial port, or tcp:HOST:PORT (a serial server, a UART of QEMU's).
+    /// The target: a serial port, tcp:HOST:PORT (a serial server, a UART of QEMU's), or rtt:HOST:PORT (a debug probe's RTT server; /CHANNEL behind it for J-Link).
     #[arg(long, value_name = "TARGET", conflicts_with = "serial")]
     target: Option<Address>,
 
@@ -112,7 +112,7 @@ impl NamedTarget {
     pub fn path(&self) -> Option<std::path::PathBuf> {
         match self.args().target? {
             Address::Serial { path, .. } => Some(path),
-            Address::Tcp { .. } => None,
+            Address::Tcp { .. } | Address::Rtt { .. } => None,
         }
     }
 
@@ -302,14 +302,14 @@ pub fn address_in(input: &Path) -> Result<Option<Address>, Report> {
     let Some(name) = input.to_str() else {
         return Ok(None);
     };
-    let prefixes = ["tcp:", "socket://", "serial:"];
+    let prefixes = ["tcp:", "rtt:", "socket://", "serial:"];
     let prefixed = prefixes.iter().any(|prefix| name.starts_with(prefix));
     if !prefixed && !is_device(input) {
         return Ok(None);
     }
     name.parse().map(Some).map_err(|error: AddressError| {
         Report::caused_by(&error)
-            .help("targets are tcp:HOST:PORT or a serial port; a file of such a name is ./NAME")
+            .help("targets are tcp:HOST:PORT, rtt:HOST:PORT or a serial port; a file of such a name is ./NAME")
     })
 }
 

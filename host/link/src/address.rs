@@ -10,7 +10,7 @@ pub const DEFAULT_BAUD: u32 = 115_200;
 /// Where a target is reached.
 ///
 /// Written as `tcp:HOST:PORT` (an IPv6 host in brackets; `socket://HOST:PORT`, as pyserial and with it
-/// Zephyr's scripts have it, is the same), or as the path or name of a serial port (`/dev/ttyACM0`,
+/// Zephyr's scripts have it, is the same), as `rtt:HOST:PORT` (with `/CHANNEL` behind it, if that is not 0), or as the path or name of a serial port (`/dev/ttyACM0`,
 /// `COM3`), with `serial:` before it or not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
@@ -20,6 +20,15 @@ pub enum Address {
         host: String,
         /// The port.
         port: u16,
+    },
+    /// The server of a debug probe that passes on what the target has in a channel of RTT: a TCP port.
+    Rtt {
+        /// The name or number of the host, without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+        /// The channel, for servers that have several at one port (J-Link's).
+        channel: u8,
     },
     /// A serial port of this machine.
     Serial {
@@ -49,12 +58,12 @@ impl Address {
         }
     }
 
-    /// The same address with another speed; a TCP connection has none and stays as it is.
+    /// The same address with another speed; a TCP port has none and stays as it is.
     #[must_use]
     pub fn with_baud(self, speed: u32) -> Self {
         match self {
             Self::Serial { path, .. } => Self::Serial { path, baud: speed },
-            tcp @ Self::Tcp { .. } => tcp,
+            other @ (Self::Tcp { .. } | Self::Rtt { .. }) => other,
         }
     }
 }
@@ -69,6 +78,19 @@ impl FromStr for Address {
             given: text.to_owned(),
             problem,
         };
+        if let Some(rest) = text.strip_prefix("rtt:") {
+            let (at, channel) = match rest.rsplit_once('/') {
+                Some((at, channel)) => (at, channel.parse()),
+                None => (rest, Ok(0)),
+            };
+            let channel = channel.map_err(|_| error("expected a channel from 0 to 255"))?;
+            let (host, port) = host_and_port(at).map_err(error)?;
+            return Ok(Self::Rtt {
+                host,
+                port,
+                channel,
+            });
+        }
         let tcp = text
             .strip_prefix("tcp:")
             .or_else(|| text.strip_prefix("socket://"));
@@ -80,30 +102,29 @@ impl FromStr for Address {
                 Ok(Self::serial(path))
             };
         };
-        let (host, port) = rest
-            .rsplit_once(':')
-            .ok_or_else(|| error("expected a port behind the host, as in tcp:localhost:4000"))?;
-        let bare = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'));
-        if bare.is_none() && host.contains(':') {
-            return Err(error(
-                "expected an IPv6 host in brackets, as in tcp:[::1]:4000",
-            ));
-        }
-        let host = bare.unwrap_or(host);
-        if host.is_empty() {
-            return Err(error(
-                "expected a host before the port, as in tcp:localhost:4000",
-            ));
-        }
-        match port.parse() {
-            Ok(port) if port != 0 => Ok(Self::Tcp {
-                host: host.to_owned(),
-                port,
-            }),
-            _ => Err(error("expected a port from 1 to 65535")),
-        }
+        let (host, port) = host_and_port(rest).map_err(error)?;
+        Ok(Self::Tcp { host, port })
+    }
+}
+
+/// Host and port of `HOST:PORT`, or what is wrong.
+fn host_and_port(text: &str) -> Result<(String, u16), &'static str> {
+    let (host, port) = text
+        .rsplit_once(':')
+        .ok_or("expected a port behind the host, as in tcp:localhost:4000")?;
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    if bare.is_none() && host.contains(':') {
+        return Err("expected an IPv6 host in brackets, as in tcp:[::1]:4000");
+    }
+    let host = bare.unwrap_or(host);
+    if host.is_empty() {
+        return Err("expected a host before the port, as in tcp:localhost:4000");
+    }
+    match port.parse() {
+        Ok(port) if port != 0 => Ok((host.to_owned(), port)),
+        _ => Err("expected a port from 1 to 65535"),
     }
 }
 
@@ -111,9 +132,30 @@ impl FromStr for Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "tcp:[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "tcp:{host}:{port}"),
+            Self::Tcp { host, port } => write!(f, "tcp:{}:{port}", Host(host)),
+            Self::Rtt {
+                host,
+                port,
+                channel: 0,
+            } => write!(f, "rtt:{}:{port}", Host(host)),
+            Self::Rtt {
+                host,
+                port,
+                channel,
+            } => write!(f, "rtt:{}:{port}/{channel}", Host(host)),
             Self::Serial { path, .. } => path.display().fmt(f),
+        }
+    }
+}
+
+/// A host, in brackets where it has colons.
+struct Host<'a>(&'a str);
+
+impl fmt::Display for Host<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.contains(':') {
+            true => write!(f, "[{}]", self.0),
+            false => f.write_str(self.0),
         }
     }
 }
@@ -124,7 +166,14 @@ mod tests {
 
     #[test]
     fn addresses_read_back() {
-        for text in ["tcp:localhost:4000", "tcp:[::1]:1", "/dev/ttyACM0", "COM3"] {
+        for text in [
+            "tcp:localhost:4000",
+            "tcp:[::1]:1",
+            "rtt:localhost:9090",
+            "rtt:[::1]:19021/2",
+            "/dev/ttyACM0",
+            "COM3",
+        ] {
             let address: Address = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
         }
@@ -153,6 +202,9 @@ mod tests {
             ("tcp:a:0", "1 to 65535"),
             ("tcp:a:65536", "1 to 65535"),
             ("tcp:::1:4000", "brackets"),
+            ("rtt:4000", "port behind the host"),
+            ("rtt:a:1/256", "channel from 0 to 255"),
+            ("rtt:a:1/", "channel from 0 to 255"),
             ("", "serial port"),
             ("serial:", "serial port"),
         ] {

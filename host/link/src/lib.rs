@@ -24,6 +24,7 @@ mod dump;
 mod error;
 pub mod gdb;
 mod reply;
+mod rtt;
 mod splitter;
 mod stream;
 pub mod systemview;

@@ -26,16 +26,11 @@ use std::time::{Duration, Instant};
 
 use kymo_systemview::{Command, SERIAL_HELLO, SYNC, TCP_HELLO, TCP_PORT};
 
+use crate::rtt::{self, GREETING, JLINK_PORT};
 use crate::{Address, AddressError, Cancel, LinkError, TcpTransport, Transport};
-
-/// The port of J-Link's RTT server.
-const JLINK_PORT: u16 = 19021;
 
 /// The channel of SystemView as targets have it by default.
 const CHANNEL: u8 = 1;
-
-/// How long a server is given to say who it is.
-const GREETING: Duration = Duration::from_millis(250);
 
 /// How long a recorder is given to answer the greeting.
 const ANSWER: Duration = Duration::from_millis(500);
@@ -164,7 +159,8 @@ impl Session {
             Address::Serial { .. } => transport
                 .write(&SERIAL_HELLO, timeout)
                 .map(|()| (Vec::new(), Framing::Plain)),
-            Address::Tcp { .. } if address.listen => Ok((Vec::new(), Framing::Plain)),
+            _ if address.listen => Ok((Vec::new(), Framing::Plain)),
+            Address::Rtt { .. } => Ok((Vec::new(), Framing::Plain)),
             Address::Tcp { port, .. } => greet(&mut *transport, *port, timeout),
         };
         let (first, framing) = greeted.map_err(io)?;
@@ -309,9 +305,8 @@ fn greet(
         let read = transport.read(&mut buffer, GREETING)?;
         first.extend(buffer.get(..read).unwrap_or_default());
     }
-    if port == JLINK_PORT || first.starts_with(JLINK) {
-        let choice = format!("$$SEGGER_TELNET_ConfigStr=RTTCh;{CHANNEL}$$");
-        transport.write(choice.as_bytes(), timeout)?;
+    if port == JLINK_PORT || rtt::is_jlink(&first) {
+        rtt::choose(transport, CHANNEL, timeout)?;
         return Ok((first, Framing::Plain));
     }
     // To a server of RTT channels the greeting is a few commands that targets do not know. Recorders take it in a segment
@@ -339,9 +334,6 @@ fn greet(
 /// What recorders begin with.
 const RECORDER: &[u8] = b"SEGGER SystemView";
 
-/// What J-Link's server begins with.
-const JLINK: &[u8] = b"SEGGER J-Link";
-
 /// Whether the greeting of a recorder is whole. What the target had recorded before may come first.
 fn is_answered(bytes: &[u8]) -> bool {
     let at = bytes.windows(RECORDER.len()).position(|it| it == RECORDER);
@@ -353,16 +345,10 @@ fn greeting(bytes: &[u8]) -> usize {
     if bytes.starts_with(RECORDER) {
         return TCP_HELLO.len().min(bytes.len());
     }
-    if bytes.starts_with(JLINK) {
-        let text = bytes
-            .iter()
-            .take_while(|byte| matches!(byte, b' '..=b'~' | b'\r' | b'\n'));
-        return text.count();
-    }
     if bytes.starts_with(b"SV") {
         return SERIAL_HELLO.len().min(bytes.len());
     }
-    0
+    rtt::greeting(bytes)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::{Address, LinkError};
+use crate::{Address, LinkError, rtt};
 
 /// A stream of bytes in both directions, on which no call waits for longer than its time-out.
 pub trait Transport: Send {
@@ -32,6 +32,11 @@ pub trait Transport: Send {
 pub(crate) fn open(address: &Address, timeout: Duration) -> Result<Box<dyn Transport>, LinkError> {
     Ok(match address {
         Address::Tcp { host, port } => Box::new(TcpTransport::connect(host, *port, timeout)?),
+        Address::Rtt {
+            host,
+            port,
+            channel,
+        } => rtt::open(address, host, *port, *channel, timeout)?,
         Address::Serial { path, baud } => Box::new(SerialTransport::open(path, *baud)?),
     })
 }

@@ -80,6 +80,12 @@ pub fn explain(error: LinkError) -> Report {
         LinkError::PortBusy { .. } => {
             report.help("close the terminal program that holds it (`fuser PORT` finds it)")
         }
+        LinkError::ConnectionRefused {
+            address: Address::Rtt { .. },
+        } => report.help(
+            "is the debug server running, and was RTT started in it (OpenOCD: rtt setup, rtt start, rtt server \
+             start PORT CHANNEL; J-Link: port 19021)?",
+        ),
         LinkError::ConnectionRefused { .. } => {
             report.help("is the target (or QEMU) running, and is this its port?")
         }

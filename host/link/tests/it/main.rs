@@ -3,6 +3,7 @@
 mod conversation;
 mod endless_targets;
 mod gdb;
+mod rtt;
 mod serial;
 mod streaming;
 mod systemview;
