@@ -14,6 +14,7 @@ mod libraries;
 mod memory;
 mod native_stream;
 mod processes;
+mod rtt;
 mod sizes;
 mod slow_path;
 mod sources;
