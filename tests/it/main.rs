@@ -2,6 +2,7 @@
 //! machine; and rules that the sources keep.
 
 mod bytes;
+mod console;
 mod cpus;
 mod duration;
 mod ended_calls;

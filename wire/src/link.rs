@@ -64,6 +64,7 @@
 
 pub mod cobs;
 pub mod command;
+pub mod console;
 pub mod crc;
 #[cfg(feature = "duration")]
 pub mod duration;

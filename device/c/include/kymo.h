@@ -436,6 +436,24 @@ void kymo_link_poll(void);
  * to send. A program whose link thread sleeps asks this in its tick, and wakes it. */
 bool kymo_link_pending(void);
 
+/* ------------------------------------------------------------------ console */
+
+#if !defined(__linux__) && !defined(__aarch64__)
+/* Gives all that was recorded so far to `put`, as lines of text for a console: where the program dies (a fault handler, an
+ * assertion, a watchdog's warning), or where there is no link. `kymo show LOG` reads it out of whatever log the lines stand in.
+ * Nothing is recorded meanwhile. From any context; the lines take 1.7 characters for each byte of the recording.
+ * False, and nothing is given, if nothing can have been recorded, or if this interrupted the recorder at its work (the fault
+ * is one of `clock` or `current_thread`): then the memory is to be read by a debugger. On a Cortex-M it takes one and a half KiB
+ * of stack besides what `put` needs. */
+bool kymo_dump_text(void (*put)(const char *text, size_t length));
+
+/* The same of what RAM still holds after a reset: a watchdog's, or of a program that died without a word. Call it first thing in
+ * start-up code, before .data is copied and .bss is cleared; `put` uses neither, nor does it call anything that is instrumented.
+ * Nothing is believed that does not fit: false, and nothing is given, where the newest packet is damaged or RAM holds
+ * something else (as after power-on); older packets count up to the first that does not fit. */
+bool kymo_dump_survivors(void (*put)(const char *text, size_t length));
+#endif
+
 /* ------------------------------------------------------------------ several processors */
 
 #if defined(__aarch64__) && !defined(__linux__)

@@ -32,7 +32,7 @@ pub const CODE_BIT: usize = if cfg!(target_arch = "arm") { 1 } else { 0 };
 pub(crate) const WORDS_BEFORE: usize = 8;
 
 /// The upper half of the state once RAM is initialized.
-const MAGIC: u32 = 0x4B79_0000;
+pub(crate) const MAGIC: u32 = 0x4B79_0000;
 /// Recording is on.
 const ON: u32 = 1;
 /// A dump, or something else that needs the buffers still, is going on.

@@ -31,6 +31,7 @@ pub mod clock;
 ))]
 mod compiled_out;
 pub mod config;
+mod console;
 pub mod cost;
 pub mod drivers;
 #[cfg(feature = "duration")]
@@ -50,6 +51,7 @@ pub mod minimal;
 mod model;
 pub mod profile;
 pub mod retained;
+pub mod survivors;
 pub mod sync;
 mod unaligned;
 mod writer;

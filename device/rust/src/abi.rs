@@ -199,6 +199,36 @@ pub extern "C" fn kymo_link_pending() -> bool {
     system::pending()
 }
 
+/// Gives all that was recorded so far to `put`, as lines of text; false if there is nothing to give.
+///
+/// # Safety
+/// `put` may be called with a text and its length.
+#[cfg(not(any(target_os = "linux", target_arch = "aarch64")))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_dump_text(put: unsafe extern "C" fn(*const c_char, usize)) -> bool {
+    system::dump_text(&mut |text| {
+        // SAFETY: by this function's contract.
+        unsafe { put(text.as_ptr().cast(), text.len()) }
+    })
+}
+
+/// The same of what RAM still holds after a reset, before it is initialized.
+///
+/// # Safety
+/// `put` may be called with a text and its length, and nothing of the program runs yet.
+#[cfg(not(any(target_os = "linux", target_arch = "aarch64")))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_dump_survivors(
+    put: unsafe extern "C" fn(*const c_char, usize),
+) -> bool {
+    let mut put = |text: &[u8]| {
+        // SAFETY: by this function's contract.
+        unsafe { put(text.as_ptr().cast(), text.len()) }
+    };
+    // SAFETY: by this function's contract.
+    unsafe { system::dump_survivors(&mut put) }
+}
+
 /// Writes all that was recorded so far to a file: 0, or -1 with `errno`.
 ///
 /// # Safety

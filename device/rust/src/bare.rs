@@ -240,6 +240,20 @@ pub fn pending() -> bool {
     recorder().pending(&HOT, config())
 }
 
+/// Gives all that was recorded as lines of text; false if there is nothing to give.
+pub fn dump_text(put: &mut dyn FnMut(&[u8])) -> bool {
+    recorder().dump_text(&HOT, config(), put)
+}
+
+/// The same of what RAM still holds after a reset.
+///
+/// # Safety
+/// As of [`kymo_recorder::survivors::dump_text`].
+pub unsafe fn dump_survivors(put: &mut dyn FnMut(&[u8])) -> bool {
+    // SAFETY: by this function's contract.
+    unsafe { kymo_recorder::survivors::dump_text::<Processor>(&raw const HOT, config(), put) }
+}
+
 /// A ring of items.
 pub type Ring = kymo_recorder::items::Ring<Processor>;
 

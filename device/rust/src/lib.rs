@@ -321,6 +321,14 @@ pub fn link_pending() -> bool {
     system::pending()
 }
 
+/// Gives all that was recorded so far to `put`, as lines of text for a console: where the program dies, or where there is no
+/// link. `kymo` reads it out of whatever log it stands in. Nothing is recorded meanwhile. From any context, fault handlers too;
+/// false, and nothing is given, if nothing can have been recorded, or this interrupted the recorder at its work.
+#[cfg(not(any(target_os = "linux", target_arch = "aarch64")))]
+pub fn dump_text(mut put: impl FnMut(&[u8])) -> bool {
+    system::dump_text(&mut put)
+}
+
 #[cfg(target_os = "linux")]
 pub use system::{SaveError, save};
 

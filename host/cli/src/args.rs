@@ -265,6 +265,11 @@ pub struct CtfArgs {
     #[arg(long, value_name = "FILE")]
     pub mapping: Option<PathBuf>,
 
+    /// Which dump is meant, from 1 on, where INPUT is the log of a console in which a Kymo target died several times. Without
+    /// this the last one.
+    #[arg(long, value_name = "N")]
+    pub dump: Option<usize>,
+
     #[command(flatten)]
     pub rtems: crate::rtems::RtemsArgs,
 

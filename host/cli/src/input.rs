@@ -445,6 +445,7 @@ pub fn open(
         beside: input.ctf.with.clone(),
         event_names: input.ctf.rtems.names()?,
         time_zero: input.ctf.time_zero,
+        console_dump: input.ctf.dump,
         ..open_options(&input.ctf.binaries, context.open_options(wanted))
     };
     if crate::rtems::is_address(path) {

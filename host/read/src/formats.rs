@@ -65,7 +65,7 @@ pub(crate) struct Format {
 }
 
 /// All formats. Of those that are equally sure the first one is asked first.
-pub(crate) static FORMATS: [Format; 10] = [
+pub(crate) static FORMATS: [Format; 11] = [
     Format {
         what: "a CTF trace directory",
         probe: probes::directory::probe,
@@ -105,6 +105,11 @@ pub(crate) static FORMATS: [Format; 10] = [
         what: "a raw kymo file",
         probe: probes::recording::probe,
         open: probes::recording::open,
+    },
+    Format {
+        what: "a console's log with a dump of kymo_dump_text()",
+        probe: kymo::console::probe,
+        open: kymo::console::open,
     },
     Format {
         what: "a recording of SystemView",

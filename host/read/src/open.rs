@@ -34,6 +34,8 @@ pub struct OpenOptions {
     pub descriptions: Vec<PathBuf>,
     /// Files of the same recording: of SystemView, those of other cores.
     pub beside: Vec<PathBuf>,
+    /// Which dump of a console's log is meant, from 1 on. Without it the last one.
+    pub console_dump: Option<usize>,
     /// Names for the events of a recording of RTEMS's, in the place of its own.
     pub event_names: Option<Arc<crate::rtems_record::EventNames>>,
     /// Below which directory the files are that processes of a recording of hardware trace had mapped. Without it they are
@@ -71,6 +73,7 @@ impl Default for OpenOptions {
             program: None,
             descriptions: Vec::new(),
             beside: Vec::new(),
+            console_dump: None,
             event_names: None,
             symfs: None,
             time_zero: None,

@@ -29,6 +29,7 @@ use crate::{Edge, Event, Writer};
 
 mod blocks;
 mod commands;
+mod console;
 mod control;
 #[cfg(feature = "cost")]
 mod cost;

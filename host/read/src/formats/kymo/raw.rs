@@ -116,7 +116,7 @@ pub(crate) fn is_raw(bytes: &[u8]) -> bool {
 }
 
 /// Takes a raw file apart into the identity and the offset at which its packets begin.
-fn split_identity(bytes: &[u8]) -> Result<(Identity, usize), &'static str> {
+pub(super) fn split_identity(bytes: &[u8]) -> Result<(Identity, usize), &'static str> {
     let head = bytes.get(..LINE_MAX).unwrap_or(bytes);
     let end = head
         .iter()

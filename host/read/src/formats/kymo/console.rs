@@ -1,0 +1,333 @@
+//! Dumps in the log of a console: what `kymo_dump_text()` says where a target dies.
+//!
+//! A log has whatever else was said, with times and names before each line, and maybe several dumps. The lines of a dump are
+//! known by their own mark, number and checksum ([`kymo_wire::link::console`]), wherever they stand; what is missing between
+//! them is a gap as in a dump over the link.
+
+use std::ops::Range;
+use std::path::Path;
+
+use kymo_wire::link::console::{BEGIN, END, LINE, LINE_BYTES, Line, read_end, read_line};
+use kymo_wire::link::crc::Crc32;
+use memchr::memmem;
+
+use super::raw::split_identity;
+use super::source::open_packets;
+use crate::bytes::Bytes;
+use crate::formats::{Confidence, Opened};
+use crate::peek::Peek;
+use crate::{OpenError, OpenOptions};
+
+/// So much of an input tells whether it is text.
+const HEAD: usize = 4096;
+
+/// So far into a pipe a dump is looked for.
+const MARK_WITHIN: usize = 1 << 20;
+
+pub(crate) fn probe(peek: &mut Peek, _: &OpenOptions) -> Result<Option<Confidence>, OpenError> {
+    if peek.is_directory() {
+        return Ok(None);
+    }
+    let head = peek.first(HEAD)?;
+    if head.is_empty() || head.contains(&0) {
+        return Ok(None);
+    }
+    let is_ours = match peek.file() {
+        Some(bytes) => has_dump(bytes),
+        None => has_dump(peek.first(MARK_WITHIN)?),
+    };
+    Ok(is_ours.then_some(Confidence::Certain))
+}
+
+/// Whether there is a dump's beginning, or a line of one.
+fn has_dump(bytes: &[u8]) -> bool {
+    let mut lines = memmem::find_iter(bytes, LINE);
+    let line = |at: usize| read_line(bytes.get(at + LINE.len()..)?);
+    memmem::find(bytes, BEGIN.as_bytes()).is_some() || lines.any(|at| line(at).is_some())
+}
+
+pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {
+    let path = peek.path().to_owned();
+    let log = peek.into_bytes()?;
+    let dumps = dumps(&log);
+    let refuse = |message: String| OpenError::Identity {
+        path: path.clone(),
+        message,
+    };
+    let count = dumps.len();
+    let number = options.console_dump.unwrap_or(count);
+    let chosen = number.checked_sub(1).and_then(|place| dumps.get(place));
+    let chosen = chosen.ok_or_else(|| {
+        refuse(format!(
+            "expected a dump number {number} in the log, found {count} dumps"
+        ))
+    })?;
+    let mut remarks = chosen.remarks();
+    if count > 1 {
+        let which = match options.console_dump {
+            None => "the last one",
+            Some(_) => "this one",
+        };
+        remarks.insert(
+            0,
+            format!(
+                "there are {count} dumps in the log: {which} is number {number} (--dump chooses)"
+            ),
+        );
+    }
+    open_dump(chosen, &path, remarks, options)
+}
+
+fn open_dump(
+    dump: &TextDump,
+    path: &Path,
+    remarks: Vec<String>,
+    options: &OpenOptions,
+) -> Result<Opened, OpenError> {
+    let (bytes, missing) = dump.bytes();
+    let known = missing
+        .first()
+        .map_or(bytes.len(), |first| first.start as usize);
+    let beginning = bytes.get(..known).unwrap_or_default();
+    let (identity, start) = split_identity(beginning).map_err(|message| OpenError::Identity {
+        path: path.to_owned(),
+        message: match missing.is_empty() {
+            true => message.to_owned(),
+            false => format!(
+                "{message}: line {} of the dump is missing or damaged",
+                known / LINE_BYTES
+            ),
+        },
+    })?;
+    let mut source = open_packets(&identity, Bytes::from(bytes), start, &missing, options)
+        .map_err(|why| why.of_identity(path.to_owned()))?;
+    source.info_mut().remarks.extend(remarks);
+    Ok(Opened::Source(source))
+}
+
+/// A dump as far as its lines are there.
+#[derive(Debug, Default)]
+struct TextDump {
+    /// In the order of their numbers.
+    lines: Vec<Line>,
+    /// Lines, bytes and checksum, if its end is there.
+    end: Option<(u32, u32, u32)>,
+}
+
+/// More lines than this, and as many times as there are lines, are not taken to be missing: a damaged number must not
+/// fill the memory.
+const MISSING_AT_MOST: usize = 4096;
+const MISSING_TO_ONE: usize = 64;
+
+impl TextDump {
+    /// Takes a line, if its number can follow.
+    fn take(&mut self, line: Line) {
+        let at = self
+            .lines
+            .partition_point(|other| other.number < line.number);
+        let is_new = self
+            .lines
+            .get(at)
+            .is_none_or(|other| other.number != line.number);
+        let limit = MISSING_AT_MOST + MISSING_TO_ONE * self.lines.len();
+        if is_new && (line.number as usize) < limit {
+            self.lines.insert(at, line);
+        }
+    }
+
+    fn has_first(&self) -> bool {
+        self.lines.first().is_some_and(|line| line.number == 0)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.end.is_none()
+    }
+
+    /// How many bytes it has, as far as is known.
+    fn length(&self) -> usize {
+        let last = self.lines.last();
+        let seen = last.map_or(0, |last| {
+            last.number as usize * LINE_BYTES + last.bytes().len()
+        });
+        let limit = (MISSING_AT_MOST + MISSING_TO_ONE * self.lines.len()) * LINE_BYTES;
+        let told = self.end.map_or(0, |(_, bytes, _)| bytes as usize);
+        seen.max(told.min(limit))
+    }
+
+    /// The bytes, and which of them are missing.
+    fn bytes(&self) -> (Vec<u8>, Vec<Range<u64>>) {
+        let mut bytes = vec![0; self.length()];
+        let mut missing = Vec::new();
+        let mut known = 0;
+        for line in &self.lines {
+            let at = line.number as usize * LINE_BYTES;
+            if at > known {
+                missing.push(known as u64..at as u64);
+            }
+            known = at + line.bytes().len();
+            if let Some(room) = bytes.get_mut(at..known) {
+                room.copy_from_slice(line.bytes());
+            }
+        }
+        if known < bytes.len() {
+            missing.push(known as u64..bytes.len() as u64);
+        }
+        (bytes, missing)
+    }
+
+    /// What is to be known of it.
+    fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let (bytes, missing) = self.bytes();
+        let lost: u64 = missing.iter().map(|range| range.end - range.start).sum();
+        if lost > 0 {
+            remarks.push(format!(
+                "{lost} bytes of the dump are missing: their lines are damaged or not in the log"
+            ));
+        }
+        match self.end {
+            None => remarks.push(
+                "the dump has no end: what stood behind its last line is not in the log".to_owned(),
+            ),
+            Some((_, _, crc)) if lost == 0 => {
+                let mut sum = Crc32::new();
+                sum.update(&bytes);
+                if sum.value() != crc {
+                    remarks.push(
+                        "the checksum of the dump does not match: lines of two dumps may be mixed"
+                            .to_owned(),
+                    );
+                }
+            }
+            Some(_) => {}
+        }
+        remarks
+    }
+}
+
+/// All dumps of a log, in order.
+fn dumps(log: &[u8]) -> Vec<TextDump> {
+    let mut dumps = Vec::new();
+    let mut current = TextDump::default();
+    let mut finish = |current: &mut TextDump| {
+        let done = std::mem::take(current);
+        if !done.is_empty() {
+            dumps.push(done);
+        }
+    };
+    for text in log.split(|byte| *byte == b'\n') {
+        if memmem::find(text, BEGIN.as_bytes()).is_some() {
+            finish(&mut current);
+        }
+        if let Some(at) = memmem::find(text, END.as_bytes()) {
+            let words = text.get(at + END.len()..).unwrap_or_default();
+            current.end = read_end(&String::from_utf8_lossy(words));
+            finish(&mut current);
+            continue;
+        }
+        for at in memmem::find_iter(text, LINE) {
+            let line = read_line(text.get(at + LINE.len()..).unwrap_or_default());
+            let Some(line) = line else { continue };
+            // The mark between two dumps may be damaged.
+            if line.number == 0 && current.has_first() {
+                finish(&mut current);
+            }
+            current.take(line);
+        }
+    }
+    finish(&mut current);
+    dumps
+}
+
+#[cfg(test)]
+mod tests {
+    use kymo_wire::link::Text;
+    use kymo_wire::link::console::{LINE_TEXT, write_end, write_line};
+
+    use super::*;
+
+    /// The lines of a dump of these bytes.
+    fn lines(bytes: &[u8]) -> Vec<String> {
+        let mut lines = vec![format!("{BEGIN}: keep this text ***")];
+        let mut add = |write: &dyn Fn(&mut Text<'_>)| {
+            let mut room = [0; LINE_TEXT];
+            let mut text = Text::new(&mut room);
+            write(&mut text);
+            lines.push(String::from_utf8(text.bytes().to_vec()).unwrap());
+        };
+        for (n, bytes) in bytes.chunks(LINE_BYTES).enumerate() {
+            add(&|text| write_line(n as u32, bytes, text));
+        }
+        let mut crc = Crc32::new();
+        crc.update(bytes);
+        let count = bytes.len().div_ceil(LINE_BYTES) as u32;
+        add(&|text| write_end(count, bytes.len() as u32, crc.value(), text));
+        lines
+    }
+
+    fn content(seed: u8) -> Vec<u8> {
+        (0..1000u32).map(|n| (n * 7) as u8 ^ seed).collect()
+    }
+
+    #[test]
+    fn dumps_are_found_between_other_lines_and_behind_prefixes() {
+        let mut log = String::from("boot kymo: kymo:12:x:y\r\n");
+        for (seed, prefix) in [
+            (1, ""),
+            (2, "[   12.345678] console kymo: "),
+            (3, "I (12) app: "),
+        ] {
+            for line in lines(&content(seed)) {
+                log += prefix;
+                log += &line;
+                log += "\r\n[13.0] something else: kymo:zz\n";
+            }
+        }
+        let found = dumps(log.as_bytes());
+        assert_eq!(found.len(), 3);
+        for (dump, seed) in found.iter().zip(1..) {
+            assert_eq!(dump.bytes(), (content(seed), vec![]));
+            assert_eq!(dump.remarks(), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_known() {
+        let bytes = content(5);
+        let all = lines(&bytes);
+        for gone in 1..all.len() {
+            let mut some = all.clone();
+            some.remove(gone);
+            let found = dumps(some.join("\n").as_bytes());
+            let (read, missing) = found[0].bytes();
+            let place = (gone - 1) * LINE_BYTES;
+            if gone == all.len() - 1 {
+                assert_eq!((read.len(), missing), (1000, vec![]));
+                assert!(found[0].remarks()[0].contains("no end"));
+            } else {
+                let end = bytes.len().min(place + LINE_BYTES);
+                assert_eq!(missing, [place as u64..end as u64]);
+                assert_eq!(read[..place], bytes[..place]);
+                assert_eq!(read[end..], bytes[end..]);
+                assert!(found[0].remarks()[0].contains("missing"), "{gone}");
+            }
+        }
+        // A reset in the middle of a dump, and the mark of the next one lost.
+        let log = [&all[..5], &all[1..]].concat().join("\n");
+        let found = dumps(log.as_bytes());
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].bytes().0, bytes[..4 * LINE_BYTES]);
+        assert_eq!(found[1].bytes(), (bytes, vec![]));
+    }
+
+    #[test]
+    fn a_number_out_of_nowhere_fills_no_memory() {
+        let mut room = [0; LINE_TEXT];
+        let mut text = Text::new(&mut room);
+        write_line((1 << 24) - 1, &[1; LINE_BYTES], &mut text);
+        let mut log = text.bytes().to_vec();
+        log.extend_from_slice(b"*** kymo dump ends: lines=1 bytes=4294967295 crc=00000000 ***\n");
+        let found = dumps(&log);
+        assert!(found[0].length() <= MISSING_AT_MOST * LINE_BYTES);
+    }
+}
