@@ -33,13 +33,15 @@ impl<T: Target> Profile<T> {
         self.replaced_total.set(0);
     }
 
-    /// Takes events again, after [`wipe`](Self::wipe): from `now` on if recording is on, with so many
-    /// interrupt handlers being served.
+    /// Takes events again, after [`wipe`](Self::wipe): from `now` on if recording is on, then with so many interrupt
+    /// handlers being served. (While it is off their ends are not reported to the table.)
     pub fn resume(&self, now: u64, on: bool, interrupts: u8) {
         self.restart(now, on);
         self.paused.set(false);
-        for _ in 0..interrupts {
-            self.isr_enter(now);
+        if on {
+            for _ in 0..interrupts {
+                self.isr_enter(now);
+            }
         }
     }
 

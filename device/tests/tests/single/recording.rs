@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use kymo_device_tests::{Kind, config, leak};
+use kymo_device_tests::{Kind, Random, config, leak};
 use kymo_recorder::Event;
 use kymo_recorder::config::{Config, FIXED, START_ON};
 
@@ -202,4 +202,86 @@ fn a_trigger_that_strikes_during_a_clear_is_whole_and_nothing_is_lost() {
         assert_eq!(device.kinds(), whole, "point {n}");
     }
     assert_eq!(points, 4, "before and after the packets go, and the table");
+}
+
+#[test]
+fn the_table_is_the_same_whenever_recording_began() {
+    let words = |count: usize| vec![0u64; count].leak().as_mut_ptr();
+    let made = |flags| {
+        Device::new(Config {
+            flags,
+            slots: words(6 * 32).cast(),
+            slot_count: 32,
+            frames: words(5 * 6 * 16).cast(),
+            shadow_stacks: 6,
+            shadow_depth: 16,
+            ..config(64, 1024)
+        })
+    };
+    let mut random = Random::new(17);
+    for _ in 0..50 {
+        let devices = [made(START_ON), made(0)];
+        // Before anything is called: an interrupt, in whose handler all is forgotten, as where overhead was measured there.
+        let each = |act: &dyn Fn(Device)| devices.into_iter().for_each(act);
+        each(&|device| device.port.step.set(0));
+        each(&|device| device.hook(Event::SwitchedIn(0x100)));
+        for _ in 0..3 {
+            each(&|device| device.hook(Event::IsrEnter(15)));
+            each(&|device| device.single.clear(device.hot, device.config));
+            each(&|device| device.hook(Event::IsrExit(15)));
+        }
+        let [_, late] = devices;
+        late.turn(true);
+        let (mut thread, mut open) = (0x100, [const { Vec::new() }; 5]);
+        for _ in 0..300 {
+            let pass = random.below(100) as u64;
+            let now = devices
+                .map(|device| device.port.time.get())
+                .into_iter()
+                .max();
+            let now = now.unwrap_or_default() + pass;
+            each(&|device| device.port.time.set(now));
+            let calls = &mut open[thread >> 8];
+            match random.below(6) {
+                0 => {
+                    thread = 0x100 * (1 + random.below(4) as usize);
+                    each(&|device| device.hook(Event::SwitchedIn(thread)));
+                }
+                1 => {
+                    each(&|device| device.hook(Event::IsrEnter(15)));
+                    each(&|device| device.single.tick(device.hot, device.config));
+                    each(&|device| device.hook(Event::IsrExit(15)));
+                }
+                2 | 3 if calls.len() < 8 => {
+                    let function = [MAIN, WORK][calls.len() % 2] + 0x40 * calls.len();
+                    calls.push(function);
+                    each(&|device| device.enter(function));
+                }
+                _ => {
+                    if let Some(function) = calls.pop() {
+                        each(&|device| device.exit(function));
+                    }
+                }
+            }
+        }
+        let [early, late] = devices.map(|device| {
+            let table = device.single.writer().profile().expect("there is one");
+            let entries = (0..32).filter_map(|n| table.entry(n)?);
+            let entries: Vec<_> = entries
+                .map(|it| {
+                    (
+                        it.address,
+                        it.count,
+                        it.recursive,
+                        it.total,
+                        it.self_time,
+                        it.min,
+                        it.max,
+                    )
+                })
+                .collect();
+            (entries, table.losses())
+        });
+        assert_eq!(early, late);
+    }
 }
