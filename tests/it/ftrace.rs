@@ -109,9 +109,29 @@ fn a_kernel_is_recorded_and_left_as_it_was() {
     refusals(&guest);
     recordings(&guest);
     losses(&guest);
+    full_disk(&guest);
     ends(&guest);
     kills(&guest);
     boot(&guest);
+}
+
+/// A full disk ends a recording, of which everything before is kept.
+fn full_disk(guest: &Guest) {
+    let words = [
+        "No space left on device",
+        "/small/full.dat has what was recorded before",
+    ];
+    guest.check("full", "2", &words);
+    let size = fs::metadata(guest.out.join("full.dat")).unwrap().len();
+    // 12 MiB less what is kept for texts.
+    assert!((3 << 20..8 << 20).contains(&size), "{size} bytes");
+    let counts = guest.counts("full");
+    let reads = counts
+        .iter()
+        .find(|(name, _)| name == "vfs_read")
+        .unwrap()
+        .1;
+    assert!((1000..=20_100).contains(&reads), "{reads} calls");
 }
 
 /// What can't be done is said with the next step, and changes nothing.

@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
@@ -30,10 +31,16 @@ const BREATH: Duration = Duration::from_millis(5);
 /// The bytes that a pipe can hold, if the system lets it.
 const PIPE: usize = 1 << 20;
 
+/// Bytes of the disk that are kept for the texts of the kernel, mostly the names of its functions: a recording that fills the
+/// disk can be written all the same.
+const ROOM: u64 = 8 << 20;
+
 /// The threads that copy.
 #[derive(Debug)]
 pub(crate) struct Drain {
-    threads: Vec<JoinHandle<Result<Pages>>>,
+    threads: Vec<JoinHandle<Pages>>,
+    /// Holds [`ROOM`]; `None` where the disk doesn't have it, or can't promise it.
+    _room: Option<File>,
     ending: Arc<AtomicBool>,
     bytes: Arc<AtomicU64>,
 }
@@ -44,6 +51,8 @@ pub(crate) struct Pages {
     pub(crate) cpu: u32,
     pub(crate) file: File,
     pub(crate) bytes: u64,
+    /// Why there are no more, where that is not because it was over.
+    pub(crate) cut: Option<TracefsError>,
 }
 
 impl Drain {
@@ -56,6 +65,7 @@ impl Drain {
     ) -> Result<Self> {
         let mut drain = Self {
             threads: Vec::new(),
+            _room: room(folder),
             ending: Arc::default(),
             bytes: Arc::default(),
         };
@@ -79,6 +89,7 @@ impl Drain {
                     cpu,
                     file,
                     bytes: 0,
+                    cut: None,
                 },
                 page_size,
                 ending: Arc::clone(&drain.ending),
@@ -104,21 +115,15 @@ impl Drain {
     }
 
     /// Copies what is left, when recording is off.
-    ///
-    /// # Errors
-    /// The first one that a thread met.
-    pub(crate) fn finish(mut self) -> Result<Vec<Pages>> {
+    pub(crate) fn finish(mut self) -> Vec<Pages> {
         self.ending.store(true, Ordering::Relaxed);
-        let mut results = Vec::new();
-        for thread in self.threads.drain(..) {
-            // A thread does not panic; if it does, so does this.
-            results.push(
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            );
-        }
-        results.into_iter().collect()
+        let threads = self.threads.drain(..);
+        // A thread does not panic; if it does, so does this.
+        let pages = threads.map(|thread| {
+            let ended = thread.join();
+            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        pages.collect()
     }
 }
 
@@ -130,6 +135,13 @@ impl Drop for Drain {
             let _ = thread.join();
         }
     }
+}
+
+/// A file without a name that holds [`ROOM`] until it is closed.
+fn room(folder: &Path) -> Option<File> {
+    let file = tempfile::tempfile_in(folder).ok()?;
+    fallocate(&file, FallocateFlags::empty(), 0, ROOM).ok()?;
+    Some(file)
 }
 
 /// Copies the pages of one CPU.
@@ -144,7 +156,17 @@ struct Copy {
 }
 
 impl Copy {
-    fn run(mut self) -> Result<Pages> {
+    fn run(mut self) -> Pages {
+        if let Err(error) = self.copy() {
+            // What is there is kept, but for a part of a page.
+            let size = self.page_size.max(1) as u64;
+            self.pages.bytes -= self.pages.bytes % size;
+            self.pages.cut = Some(error);
+        }
+        self.pages
+    }
+
+    fn copy(&mut self) -> Result<()> {
         let pipe = pipe_with(PipeFlags::CLOEXEC)
             .map_err(|error| TracefsError::io("make a pipe for", &self.path, error.into()))?;
         // A smaller one does, too.
@@ -167,8 +189,7 @@ impl Copy {
             }
         }
         while self.whole_pages(&pipe)? > 0 {}
-        self.rest()?;
-        Ok(self.pages)
+        self.rest()
     }
 
     fn took(&mut self, bytes: u64) {
@@ -196,12 +217,14 @@ impl Copy {
         while left > 0 {
             match splice(out, None, &self.pages.file, None, left, SpliceFlags::MOVE) {
                 Ok(0) => return Err(self.unwritten(io::Error::from(io::ErrorKind::WriteZero))),
-                Ok(written) => left = left.saturating_sub(written),
+                Ok(written) => {
+                    left = left.saturating_sub(written);
+                    self.took(written as u64);
+                }
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(self.unwritten(error)),
             }
         }
-        self.took(moved as u64);
         Ok(moved)
     }
 

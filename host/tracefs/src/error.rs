@@ -138,11 +138,13 @@ impl TracefsError {
                 "those that it can trace are in /sys/kernel/tracing/available_filter_functions".into()
             }
             Self::NotTraceable { .. } => {
-                "it is marked notrace, or is assembly or early boot code: trace a function that calls it;                  /sys/kernel/tracing/available_filter_functions has all that can be traced"
+                "it is marked notrace, or is assembly or early boot code: trace a function that calls it; \
+                 /sys/kernel/tracing/available_filter_functions has all that can be traced"
                     .into()
             }
             Self::Io { source, .. } if is_full(source) => {
-                "the disk is full: record less (--threshold, --function, --event, --duration, --size), or to another                  disk with -o; until the end the pages lie in the folder of the output, without a name"
+                "the disk is full: record less (--threshold, --function, --event, --duration, --size), or to another \
+                 disk with -o; until the end the pages lie in the folder of the output, without a name"
                     .into()
             }
             Self::NoEvent { .. } => {

@@ -1,9 +1,10 @@
 //! What came of a recording: pages, the texts that explain them, and what was lost.
 
 use std::fs::{self, File};
-use std::io::{self, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 
 use kymo_ftrace::{DatFile, Order, PageLayout};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::drain::Pages;
 use crate::plan::{Place, number};
@@ -27,6 +28,8 @@ pub struct Recording {
     pub events: u64,
     /// The CPUs that lost events.
     pub losses: Vec<Loss>,
+    /// Why it ended early: its disk was full, or the kernel's pages could not be read. What was copied before is there.
+    pub cut: Option<TracefsError>,
     /// Whether the kernel shows no addresses of its symbols, so that functions have no names.
     pub is_nameless: bool,
 }
@@ -88,8 +91,9 @@ impl Recording {
     pub(crate) fn explain(
         tracefs: &Tracefs,
         systems: &[String],
-        (pages, left): (Vec<Pages>, Left),
+        (mut pages, left): (Vec<Pages>, Left),
     ) -> Result<Self> {
+        let cut = pages.iter_mut().find_map(|pages| pages.cut.take());
         let header_page = tracefs.bytes("events/header_page")?;
         let order = match cfg!(target_endian = "big") {
             true => Order::Big,
@@ -149,6 +153,7 @@ impl Recording {
             files: pages.into_iter().map(|pages| pages.file).collect(),
             events,
             losses,
+            cut,
             is_nameless,
         })
     }
@@ -158,20 +163,38 @@ impl Recording {
         self.dat.pages.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Writes the trace.dat. Each CPU's pages are given back to the disk when they are in it.
+    /// Writes the trace.dat. Pages are given back to the disk, which may be full, as they are written.
     ///
     /// # Errors
     /// Those of reading and writing.
     pub fn write<W: Write>(self, out: &mut W) -> io::Result<()> {
         let mut files = self.files.into_iter();
-        self.dat.write(out, |out, _| {
-            let Some(mut file) = files.next() else {
-                return Ok(());
-            };
-            file.rewind()?;
-            io::copy(&mut file, out).map(|_| ())
+        self.dat.write(out, |out, place| {
+            match (files.next(), self.dat.pages.get(place)) {
+                (Some(file), Some((_, bytes))) => pour(file, *bytes, out),
+                _ => Ok(()),
+            }
         })
     }
+}
+
+/// Moves so many bytes of a file, part by part.
+fn pour(mut file: File, bytes: u64, out: &mut impl Write) -> io::Result<()> {
+    /// Bytes of a part.
+    const PART: u64 = 1 << 20;
+    file.rewind()?;
+    let mut at = 0;
+    while at < bytes {
+        let moved = io::copy(&mut (&file).take(PART.min(bytes - at)), out)?;
+        if moved == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // Where the file system can't do that, the whole file is given back at the end.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = fallocate(&file, flags, at, moved);
+        at += moved;
+    }
+    Ok(())
 }
 
 /// The formats of a system's events.

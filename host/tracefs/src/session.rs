@@ -142,7 +142,7 @@ impl Session {
 
     fn take(&mut self) -> Result<(Vec<Pages>, Left)> {
         self.tracefs.write(&self.place.file("tracing_on"), "0")?;
-        let pages = self.drain.take().map(Drain::finish).transpose()?;
+        let pages = self.drain.take().map(Drain::finish);
         let left = Left::of(&self.tracefs, &self.place)?;
         Ok((pages.unwrap_or_default(), left))
     }

@@ -110,6 +110,17 @@ LOOP=$!
 record pid --pid $LOOP --event 'syscalls:sys_enter_openat' --duration 300ms
 kill $LOOP
 
+# A disk that gets full while it records.
+mkdir -p /small
+mount -t tmpfs -o size=12m nodev /small
+step full
+kymo record --ftrace -o /small/full.dat --function 'vfs_*' --function ksys_read \
+    -- dd if=/dev/zero of=/dev/null bs=1 count=20000 > full.out 2> full.err
+echo $? > full.code
+settings > full.settings
+cp /small/full.dat .
+umount /small
+
 mkdir -p /tmp/home /etc
 chmod 777 /tmp/home
 cd /tmp/home

@@ -78,7 +78,8 @@ pub fn record(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let tracer = session.tracer().map(str::to_owned);
     let (recording, failed) = session.finish();
     unrestored(&failed, context);
-    let recording = recording.map_err(explain)?;
+    let mut recording = recording.map_err(explain)?;
+    let cut = recording.cut.take();
     let summary = Summary {
         place,
         tracer,
@@ -90,11 +91,24 @@ pub fn record(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     };
     write(recording, file, args.output(), context)?;
     summary.print(args, context)?;
-    match (command, ended.status) {
-        (Some(mut command), None) => command.end(),
-        (_, Some(status)) => Ok(code(status)),
-        (None, None) => Ok(ExitCode::SUCCESS),
+    let code = match (command, ended.status) {
+        (Some(mut command), None) => command.end()?,
+        (_, Some(status)) => code(status),
+        (None, None) => ExitCode::SUCCESS,
+    };
+    match cut {
+        None => Ok(code),
+        Some(error) => Err(cut_short(&error, args.output())),
     }
+}
+
+/// The error that ended a recording, of which the file has what was before.
+fn cut_short(error: &TracefsError, path: &Path) -> Report {
+    Report::caused_by(error).help(format_args!(
+        "{} has what was recorded before; record less (--threshold, --function, --event, --duration, --size), or to \
+         another disk with -o",
+        path.display()
+    ))
 }
 
 /// What the options ask the kernel for.
@@ -425,7 +439,8 @@ fn save_boot(tracefs: &Tracefs, args: &Args, context: &mut Context) -> Result<Ex
     let (recording, failed) =
         boot::save(tracefs, folder(args.output()), Path::new(STATE_DIRECTORY));
     unrestored(&failed, context);
-    let recording = recording.map_err(explain)?;
+    let mut recording = recording.map_err(explain)?;
+    let cut = recording.cut.take();
     let left = boot::tracer_left(tracefs).map_err(explain)?;
     let summary = Summary {
         place: "the top buffer".to_owned(),
@@ -444,5 +459,8 @@ fn save_boot(tracefs: &Tracefs, args: &Args, context: &mut Context) -> Result<Ex
             tracefs.path("current_tracer").display()
         ));
     }
-    Ok(ExitCode::SUCCESS)
+    match cut {
+        None => Ok(ExitCode::SUCCESS),
+        Some(error) => Err(cut_short(&error, args.output())),
+    }
 }
