@@ -1,6 +1,6 @@
 //! The records of one CPU, page after page, wherever the pages are: in the file as they are, or in compressed chunks.
 
-use crate::decompress::Compression;
+use crate::decompress::{Compression, Unpacker};
 use crate::page::{Lost, Page, PageLayout};
 use crate::{Error, Order};
 
@@ -53,6 +53,7 @@ pub struct CpuCursor {
     chunks: Option<u32>,
     /// The pages of the chunk at hand, decompressed.
     chunk: Vec<u8>,
+    unpacker: Unpacker,
     /// Where the page at hand begins, in the chunk or else in the file, and where its file bytes are.
     page_start: usize,
     page_offset: u64,
@@ -76,6 +77,7 @@ impl CpuCursor {
             used: 0,
             chunks: None,
             chunk: Vec::new(),
+            unpacker: Unpacker::default(),
             page_start: 0,
             page_offset: 0,
             page: Page::default(),
@@ -290,10 +292,12 @@ impl CpuCursor {
             self.page_offset = header as u64 + 8;
             self.used += 8 + packed.len() as u64;
             let place = self.page_offset;
-            let result = self
-                .data
-                .compression
-                .decompress(packed, plain, place, &mut self.chunk);
+            let result = self.data.compression.decompress(
+                (packed, plain),
+                place,
+                &mut self.unpacker,
+                &mut self.chunk,
+            );
             if let Err(error) = result {
                 // Whole pages before the damage are as good as others.
                 let whole = self.chunk.len() - self.chunk.len() % self.page_size;

@@ -20,6 +20,25 @@ pub enum Compression {
 /// table of all symbols of a kernel has 20 MB.
 const LARGEST: u32 = 1 << 28;
 
+/// What decompressing needs and keeps from one part to the next.
+#[derive(Default)]
+pub(crate) struct Unpacker {
+    zstd: zstd::bulk::Decompressor<'static>,
+}
+
+impl Clone for Unpacker {
+    /// Parts have nothing in common: the clone has its own memory.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl std::fmt::Debug for Unpacker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unpacker").finish_non_exhaustive()
+    }
+}
+
 impl Compression {
     /// The compression of this name.
     pub fn of_name(name: &str) -> Option<Self> {
@@ -37,9 +56,9 @@ impl Compression {
     /// [`Error`] at `offset` if the bytes are damaged, or are more or fewer than said.
     pub(crate) fn decompress(
         self,
-        packed: &[u8],
-        plain: u32,
+        (packed, plain): (&[u8], u32),
         offset: u64,
+        unpacker: &mut Unpacker,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         if plain > LARGEST {
@@ -50,6 +69,14 @@ impl Compression {
         const AT_ONCE: usize = 1 << 20;
         let before = out.len();
         out.reserve((plain as usize + 1).min(AT_ONCE));
+        // In one step where all of it is there and undamaged, as nearly always; else piece by piece, for what can be had.
+        if self == Self::Zstd && before == 0 && plain as usize <= AT_ONCE {
+            let count = unpacker.zstd.decompress_to_buffer(packed, out);
+            if matches!(count, Ok(count) if count == plain as usize) {
+                return Ok(());
+            }
+            out.clear();
+        }
         // One more than expected, to notice it.
         let most = u64::from(plain) + 1;
         let read = match self {

@@ -86,8 +86,7 @@ impl Calls {
             && state.running() == Some(track)
             && !state.unsure
             && !state.told
-            && !state.lossy
-            && self.in_gap.is_empty();
+            && !state.lossy;
         let (on, thread) = self.place_of(track);
         if let Some(stream) = self.streams.get_mut(row.stream.0 as usize) {
             // Another thread in a thread's stream has to be looked at each time.

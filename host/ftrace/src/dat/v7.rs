@@ -6,7 +6,7 @@ use super::options::id;
 use super::{Buffer, MOST_CPUS, Trace};
 use crate::Error;
 use crate::cursor::CpuData;
-use crate::decompress::Compression;
+use crate::decompress::{Compression, Unpacker};
 use crate::order::Reader;
 
 /// The flag of a compressed section.
@@ -75,10 +75,10 @@ fn section<'a>(
     let packed_size = reader.u32("the size of compressed data")?;
     let plain_size = reader.u32("the size of decompressed data")?;
     let packed = reader.take(packed_size.into(), "a compressed section")?;
-    let mut plain = Vec::new();
+    let (mut unpacker, mut plain) = (Unpacker::default(), Vec::new());
     trace
         .compression
-        .decompress(packed, plain_size, start, &mut plain)?;
+        .decompress((packed, plain_size), start, &mut unpacker, &mut plain)?;
     Ok((flags, start, Cow::Owned(plain)))
 }
 

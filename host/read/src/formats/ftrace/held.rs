@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use kymo_event::Time;
+use kymo_event::{StreamId, Time};
 
 use super::output::Out;
 
@@ -23,7 +23,7 @@ pub(super) struct Number(u64);
 /// Rows in the order in which they are given out.
 #[derive(Debug)]
 pub(super) struct Held {
-    rows: VecDeque<Row>,
+    rows: VecDeque<Out>,
     /// Whether rows stay in the order of their records, as lists of these have them.
     stay: bool,
     /// The number of the first of them.
@@ -34,21 +34,6 @@ pub(super) struct Held {
     early: u64,
     /// Entries that wait and have changed places: their numbers before, and since. For the caller to take.
     pub(super) moved: Vec<(Number, Number)>,
-}
-
-#[derive(Debug)]
-struct Row {
-    out: Out,
-    /// The time of the row before it in its lane.
-    before: Time,
-    /// Whether it is an entry of which the exit has not come.
-    waits: bool,
-}
-
-impl Row {
-    const fn time(&self) -> Time {
-        self.out.row.time
-    }
 }
 
 impl Held {
@@ -66,22 +51,24 @@ impl Held {
 
     /// Takes the next row.
     #[inline]
-    pub(super) fn add(&mut self, out: Out) {
-        self.push(out, false);
+    pub(super) fn add(&mut self, mut out: Out) {
+        out.before = std::mem::replace(self.last(out.row.stream), out.time());
+        self.rows.push_back(out);
     }
 
     /// Takes an entry whose exit will tell when the call began.
     #[inline]
-    pub(super) fn add_entry(&mut self, out: Out) -> Number {
+    pub(super) fn add_entry(&mut self, mut out: Out) -> Number {
         let number = Number(self.first + self.rows.len() as u64);
-        self.push(out, true);
+        out.waits = true;
+        self.add(out);
         number
     }
 
     /// Takes an exit of a call that ended at `end`, before its record was written. Its entry is `entry`: the call
     /// began at that time.
     #[inline]
-    pub(super) fn add_exit(&mut self, out: Out, end: Time, entry: Option<(Number, Time)>) {
+    pub(super) fn add_exit(&mut self, mut out: Out, end: Time, entry: Option<(Number, Time)>) {
         let mut end = end;
         if let Some((number, begin)) = entry
             && let Some(index) = self.release(number)
@@ -89,8 +76,17 @@ impl Held {
             self.put_back(index, begin);
             end = end.max(begin);
         }
-        self.push(out, false);
-        self.put_back(self.rows.len() - 1, end);
+        let stay = self.stay;
+        let last = self.last(out.row.stream);
+        out.before = *last;
+        if end < out.before && end < out.time() && !stay {
+            *last = out.time();
+            self.rows.push_back(out);
+            return self.move_back(self.rows.len() - 1, end);
+        }
+        out.row.time = end.max(out.before).min(out.time());
+        *last = out.time();
+        self.rows.push_back(out);
     }
 
     /// An entry waits no longer: no exit will tell of it. Its place, if it has not been given out.
@@ -101,18 +97,24 @@ impl Held {
         Some(index)
     }
 
-    /// The next row that waits for none, or for which too many wait; any if no more come.
+    /// The next row that waits for none, or for which too many wait; any if no more come. To be [taken](Self::pop).
     #[inline]
-    pub(super) fn next(&mut self, is_over: bool) -> Option<Out> {
-        if self.rows.front()?.waits && !is_over {
-            if self.rows.len() <= MOST {
+    pub(super) fn next(&mut self, is_over: bool) -> Option<&mut Out> {
+        let count = self.rows.len();
+        let out = self.rows.front_mut()?;
+        if out.waits && !is_over {
+            if count <= MOST {
                 return None;
             }
             self.early += 1;
         }
-        let row = self.rows.pop_front()?;
-        self.first += 1;
-        Some(row.out)
+        Some(out)
+    }
+
+    /// Takes away what [`next`](Self::next) gave.
+    #[inline]
+    pub(super) fn pop(&mut self) {
+        self.first += u64::from(self.rows.pop_front().is_some());
     }
 
     /// Whether no row is left.
@@ -125,37 +127,38 @@ impl Held {
         self.early
     }
 
+    /// The time of the last row of a lane.
     #[inline]
-    fn push(&mut self, out: Out, waits: bool) {
-        let lane = out.row.stream.0 as usize;
+    fn last(&mut self, stream: StreamId) -> &mut Time {
+        let lane = stream.0 as usize;
         if self.last.len() <= lane {
-            self.last.resize(lane + 1, Time(i64::MIN));
+            self.grow(lane);
         }
-        let time = out.row.time;
-        let before = match self.last.get_mut(lane) {
-            Some(last) => std::mem::replace(last, time),
-            None => time,
-        };
-        self.rows.push_back(Row { out, before, waits });
+        &mut self.last[lane]
     }
 
-    /// Gives a row an earlier time, and the place that it has by that among those of its lane.
+    #[cold]
+    fn grow(&mut self, lane: usize) {
+        self.last.resize(lane + 1, Time(i64::MIN));
+    }
+
+    /// Gives an entry an earlier time, and the place that it has by that among the rows of its lane.
     #[inline]
     fn put_back(&mut self, index: usize, time: Time) {
         let is_last = index + 1 == self.rows.len();
-        let Some(row) = self.rows.get_mut(index) else {
+        let Some(out) = self.rows.get_mut(index) else {
             return;
         };
-        if time >= row.time() {
+        if time >= out.time() {
             return;
         }
-        if time < row.before && !self.stay {
+        if time < out.before && !self.stay {
             return self.move_back(index, time);
         }
-        let time = time.max(row.before).min(row.time());
-        row.out.row.time = time;
-        if is_last && let Some(last) = self.last.get_mut(row.out.row.stream.0 as usize) {
-            *last = time;
+        out.row.time = time.max(out.before).min(out.time());
+        if is_last {
+            let (stream, time) = (out.row.stream, out.time());
+            *self.last(stream) = time;
         }
     }
 
@@ -166,18 +169,18 @@ impl Held {
         let Some(row) = self.rows.get(index) else {
             return;
         };
-        let (lane, task, recorded) = (row.out.row.stream, row.out.pid, row.time());
+        let (lane, task, recorded) = (row.row.stream, row.pid, row.time());
         let (mut passed, mut wanted, mut place) = (Vec::new(), 0, recorded);
         for at in (0..index).rev().take(LOOKED_AT) {
             let Some(other) = self.rows.get(at) else {
                 break;
             };
-            if other.out.row.stream != lane {
+            if other.row.stream != lane {
                 continue;
             }
             // Behind a loss, or within a call that is still open, nothing goes back further.
-            let is_end = other.out.pid.is_none() || other.waits && other.out.pid == task;
-            if is_end || other.out.pid == task || passed.is_empty() {
+            let is_end = other.pid.is_none() || other.waits && other.pid == task;
+            if is_end || other.pid == task || passed.is_empty() {
                 // It may stand behind this one.
                 (wanted, place) = (passed.len(), other.time());
             }
@@ -200,31 +203,30 @@ impl Held {
             at = to;
         }
         if let Some(row) = self.rows.get_mut(at) {
-            row.out.row.time = time;
+            row.row.time = time;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use kymo_event::{Cpu, StreamId};
+    use kymo_event::Cpu;
 
     use super::*;
 
     /// A row of a task on a CPU.
     fn out(time: i64, cpu: u32, pid: i32) -> Out {
         let row = kymo_event::Row::new(kymo_event::RowKind::Other, Time(time), StreamId(cpu));
-        Out {
-            row: row.at(Some(Cpu(cpu)), None),
-            pid: Some(pid),
-            event: None,
-        }
+        Out::new(row.at(Some(Cpu(cpu)), None), Some(pid), None)
     }
 
     fn given(held: &mut Held) -> Vec<(i64, Option<i32>)> {
-        std::iter::from_fn(|| held.next(true))
-            .map(|out| (out.row.time.0, out.pid))
-            .collect()
+        let mut given = Vec::new();
+        while let Some(out) = held.next(true) {
+            given.push((out.row.time.0, out.pid));
+            held.pop();
+        }
+        given
     }
 
     #[test]
@@ -297,6 +299,7 @@ mod tests {
             held.add(out(2 + time, 0, 1));
         }
         assert_eq!(held.next(false).map(|out| out.row.time), Some(Time(1)));
+        held.pop();
         assert_eq!((held.early(), held.release(entry)), (1, None));
     }
 }

@@ -20,6 +20,28 @@ pub(super) struct Out {
     pub(super) pid: Option<i32>,
     /// What only an event says.
     pub(super) event: Option<Box<Told>>,
+    /// Of a row that [waits](Held): the time of the row before it in its lane.
+    pub(super) before: Time,
+    /// Whether it is an entry of which the exit has not come.
+    pub(super) waits: bool,
+}
+
+impl Out {
+    #[inline]
+    pub(super) const fn new(row: Row, pid: Option<i32>, event: Option<Box<Told>>) -> Self {
+        Self {
+            row,
+            pid,
+            event,
+            before: Time(i64::MIN),
+            waits: false,
+        }
+    }
+
+    #[inline]
+    pub(super) const fn time(&self) -> Time {
+        self.row.time
+    }
 }
 
 /// What an event says and a row does not.
@@ -39,15 +61,21 @@ pub(super) struct Output {
     functions: HashMap<u64, FunctionId>,
     /// The functions that were met last, by their addresses.
     recent: Vec<(u64, FunctionId)>,
-    threads: HashMap<i32, ThreadId>,
+    tasks: Tasks,
     /// What tasks are called that have not been met yet.
     comms: HashMap<i32, String>,
     last_thread: (i32, Option<ThreadId>),
-    /// The task that each CPU runs, as far as records say: those of idle ones name no thread.
-    running: Vec<Option<i32>>,
     sorter: Option<Sorter>,
     held: Option<Held>,
     ready: Vec<Out>,
+}
+
+/// The tasks of a kernel.
+#[derive(Debug, Default)]
+struct Tasks {
+    threads: HashMap<i32, ThreadId>,
+    /// The one that each CPU runs, as far as records say: those of idle ones name no thread.
+    running: Vec<Option<i32>>,
 }
 
 /// Entries of [`Output::recent`].
@@ -73,10 +101,9 @@ impl Output {
             space,
             functions: HashMap::new(),
             recent: vec![(0, FunctionId(u32::MAX)); RECENT],
-            threads: HashMap::new(),
+            tasks: Tasks::default(),
             comms,
             last_thread: (0, None),
-            running: Vec::new(),
             sorter: sorted.then(Sorter::default),
             held: None,
             ready: Vec::new(),
@@ -175,11 +202,11 @@ impl Output {
         if pid <= 0 {
             return None;
         }
-        if let Some(known) = self.threads.get(&pid) {
+        if let Some(known) = self.tasks.threads.get(&pid) {
             return Some(*known);
         }
         let thread = identities.thread(self.space, Tid(u64::from(pid.unsigned_abs())));
-        self.threads.insert(pid, thread);
+        self.tasks.threads.insert(pid, thread);
         if let Some(comm) = self.comms.remove(&pid) {
             identities.name_thread(thread, &comm);
         }
@@ -196,19 +223,14 @@ impl Output {
             sorter.add(out, 0);
             self.settle(WAITING, batch);
         } else {
-            self.emit(out, batch);
+            self.tasks.emit(&mut { out }, batch);
         }
     }
 
     /// Takes a row that says all.
     #[inline]
     pub(super) fn put_row(&mut self, row: Row, pid: i32, batch: &mut Batch) {
-        let out = Out {
-            row,
-            pid: Some(pid),
-            event: None,
-        };
-        self.put(out, batch);
+        self.put(Out::new(row, Some(pid), None), batch);
     }
 
     /// Takes an entry, whose exit will tell when the call began. Its number, if it waits for that.
@@ -258,11 +280,13 @@ impl Output {
     /// Gives out held rows as far as none waits, and as a batch has room; all if no more come.
     #[inline]
     pub(super) fn give_held(&mut self, is_over: bool, batch: &mut Batch) {
+        let Self { held, tasks, .. } = self;
+        let Some(held) = held else { return };
         while !batch.is_full()
-            && let Some(held) = &mut self.held
             && let Some(out) = held.next(is_over)
         {
-            self.emit(out, batch);
+            tasks.emit(out, batch);
+            held.pop();
         }
     }
 
@@ -302,8 +326,8 @@ impl Output {
             sorter.given.insert(out.row.stream, key.time);
             ready.push(out);
         }
-        for out in ready.drain(..) {
-            self.emit(out, batch);
+        for mut out in ready.drain(..) {
+            self.tasks.emit(&mut out, batch);
         }
         self.ready = ready;
     }
@@ -314,7 +338,9 @@ impl Output {
         sorter.is_some_and(|sorter| !sorter.waiting.is_empty())
             || self.held.as_ref().is_some_and(|held| !held.is_empty())
     }
+}
 
+impl Tasks {
     /// An idle task is no thread, so that its first record takes the CPU from the thread before.
     #[inline]
     fn run(&mut self, row: &Row, pid: i32, batch: &mut Batch) {
@@ -353,13 +379,15 @@ impl Output {
         }
     }
 
-    fn emit(&mut self, out: Out, batch: &mut Batch) {
-        let Out { row, pid, event } = out;
-        if let Some(pid) = pid {
-            self.run(&row, pid, batch);
+    /// Gives a row out. What stands beside it is taken.
+    #[inline]
+    fn emit(&mut self, out: &mut Out, batch: &mut Batch) {
+        let row = &out.row;
+        if let Some(pid) = out.pid {
+            self.run(row, pid, batch);
         }
-        match event {
-            None => batch.push(row),
+        match out.event.take() {
+            None => batch.push(*row),
             Some(told) => {
                 let Told {
                     kind,
@@ -410,11 +438,8 @@ impl Told {
 pub(super) fn gap(gap: Gap, time: Time, stream: StreamId, cpu: Option<Cpu>) -> Out {
     let mut row = Row::new(RowKind::Rare, time, stream).at(cpu, None);
     row.record = false;
-    Out {
-        row,
-        pid: None,
-        event: Some(Told::unnamed(EventKind::Gap(gap), time)),
-    }
+    let event = Told::unnamed(EventKind::Gap(gap), time);
+    Out::new(row, None, Some(event))
 }
 
 /// When a row is to be given out: by time; at one time exits before entries, the exits of deeper calls first and the

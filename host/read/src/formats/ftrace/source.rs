@@ -41,8 +41,8 @@ struct Reader {
     calls: bool,
     /// The time of the last record of each lane.
     last: Vec<Option<Time>>,
-    /// The latest time of each lane.
-    latest: Vec<Time>,
+    /// The latest time of each lane before its time stepped back.
+    latest: Vec<Option<Time>>,
     /// Whether calls come as their exits alone.
     exits_alone: bool,
     /// Whether records are stamped by the clock by which the kernel takes the times of calls.
@@ -99,7 +99,7 @@ impl DatSource {
         }
         info.remarks = remarks(&trace, &kinds);
         let last = vec![None; info.streams.len()];
-        let latest = vec![Time(i64::MIN); info.streams.len()];
+        let latest = vec![None; info.streams.len()];
         Self {
             info,
             reader: Reader {
@@ -158,9 +158,10 @@ impl Source for DatSource {
                 None => reader.ended = true,
             }
         }
-        for (stream, latest) in info.streams.iter_mut().zip(&reader.latest) {
+        let ends = reader.last.iter().zip(&reader.latest);
+        for (stream, (last, latest)) in info.streams.iter_mut().zip(ends) {
             if stream.start.is_some() {
-                stream.end = stream.end.max(Some(*latest));
+                stream.end = stream.end.max(*latest).max(*last);
             }
         }
         if reader.ended && !batch.is_full() {
@@ -236,9 +237,6 @@ impl Reader {
         if let Some(last) = self.last.get_mut(place.lane) {
             *last = Some(at);
         }
-        if let Some(latest) = self.latest.get_mut(place.lane) {
-            *latest = (*latest).max(at);
-        }
         let data = record.data;
         let pid = data.get(4..8).map_or(0, |pid| self.trace.order.number(pid));
         let pid = (pid as u32).cast_signed();
@@ -272,6 +270,9 @@ impl Reader {
         {
             stream.start = Some(at);
             return;
+        }
+        if let Some(latest) = self.latest.get_mut(place.lane) {
+            *latest = (*latest).max(before);
         }
         if let Some(by) = before.and_then(|before| before.since(at)) {
             info.steps_back = true;
@@ -472,14 +473,11 @@ impl Reader {
     /// The row with the record's name and fields, if those of all records are wanted.
     #[inline]
     fn out(&self, row: Row, at: &At<'_>) -> Out {
-        Out {
-            row,
-            pid: Some(at.pid),
-            event: match self.wanted {
-                Wanted::Everything => Some(self.told(&row, at)),
-                _ => None,
-            },
-        }
+        let event = match self.wanted {
+            Wanted::Everything => Some(self.told(&row, at)),
+            _ => None,
+        };
+        Out::new(row, Some(at.pid), event)
     }
 
     #[inline(never)]
@@ -495,11 +493,8 @@ impl Reader {
             Wanted::Meaning => ("".into(), Vec::new()),
             _ => self.details(at),
         };
-        let out = Out {
-            row: at.row(RowKind::Rare),
-            pid: Some(at.pid),
-            event: Some(Told::record(kind, name, fields, at.time)),
-        };
+        let told = Told::record(kind, name, fields, at.time);
+        let out = Out::new(at.row(RowKind::Rare), Some(at.pid), Some(told));
         self.output.put(out, batch);
     }
 

@@ -54,6 +54,9 @@ pub(super) struct Stacks {
 /// Of so many losses it is remembered when they were, at most twice as many.
 const MOST_LOSSES: usize = 1 << 12;
 
+/// So many calls of a task are remembered, as long as each is deeper than the one before.
+const DEEPEST: usize = 1 << 16;
+
 /// Tasks whose calls are remembered.
 const MOST_TASKS: usize = 1 << 20;
 
@@ -94,6 +97,14 @@ impl Stacks {
     #[inline]
     pub(super) fn leave(&mut self, task: Task, depth: u64) {
         let place = self.place(task);
+        let innermost = self.stacks.get(place).and_then(|stack| stack.last());
+        if innermost.is_some_and(|open| open.depth >= depth) {
+            self.leave_some(place, depth);
+        }
+    }
+
+    #[inline(never)]
+    fn leave_some(&mut self, place: usize, depth: u64) {
         if let Some(stack) = self.stacks.get_mut(place) {
             while let Some(open) = stack.pop_if(|open| open.depth >= depth) {
                 self.missing.push((open.entered, open.entry));
@@ -112,7 +123,9 @@ impl Stacks {
     ) {
         let place = self.place(task);
         let losses = self.forgotten + self.losses.len();
-        if let Some(stack) = self.stacks.get_mut(place) {
+        if let Some(stack) = self.stacks.get_mut(place)
+            && stack.len() < DEEPEST
+        {
             stack.push(Open {
                 function,
                 depth,
@@ -134,6 +147,26 @@ impl Stacks {
         begin: Option<Time>,
     ) -> Option<Number> {
         let place = self.place(task);
+        let stack = self.stacks.get_mut(place)?;
+        // Nearly always it is the innermost call's.
+        let losses = self.forgotten + self.losses.len();
+        let is_it = |open: &mut Open| {
+            open.depth == depth && open.function == function && open.losses == losses
+        };
+        if let Some(open) = stack.pop_if(is_it) {
+            return open.entry;
+        }
+        self.exit_of_some(place, function, depth, begin)
+    }
+
+    #[inline(never)]
+    fn exit_of_some(
+        &mut self,
+        place: usize,
+        function: FunctionId,
+        depth: u64,
+        begin: Option<Time>,
+    ) -> Option<Number> {
         let stack = self.stacks.get_mut(place)?;
         while let Some(open) = stack.pop_if(|open| open.depth >= depth) {
             // Of two calls of one function, the end of the first and the beginning of the second may be lost.

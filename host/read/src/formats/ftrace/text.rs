@@ -473,11 +473,7 @@ impl TextSource {
         enter.record = false;
         let mut exit = at.row(RowKind::Exit, end).function(Some(id));
         exit.named = true;
-        let out = |row, event| Out {
-            row,
-            pid: at.pid,
-            event,
-        };
+        let out = |row, event| Out::new(row, at.pid, event);
         let event = (self.wanted == Wanted::Everything).then(|| {
             let kind = EventKind::Exit { function: Some(id) };
             let duration = end.0.saturating_sub(begin.0);
@@ -516,12 +512,7 @@ impl TextSource {
             };
             Told::record(event.kind(), name.to_owned().into(), fields, row.time)
         });
-        let out = Out {
-            row,
-            pid: at.pid,
-            event,
-        };
-        self.output.put(out, batch);
+        self.output.put(Out::new(row, at.pid, event), batch);
     }
 }
 

@@ -74,11 +74,7 @@ impl Reader {
         let kind = EventKind::Exit {
             function: Some(function),
         };
-        let out = |row, event| Out {
-            row,
-            pid: Some(at.pid),
-            event,
-        };
+        let out = |row, event| Out::new(row, Some(at.pid), event);
         let event = details.map(|(name, fields)| Told::record(kind, name, fields, at.time));
         let depth = depth.min(1 << 16);
         self.output

@@ -49,15 +49,9 @@ impl Reader {
             let ago = at.time.since(entered).unwrap_or_default();
             let mut row = at.row(RowKind::Rare);
             row.record = false;
-            let out = Out {
-                row,
-                pid: Some(at.pid),
-                event: Some(Told::unnamed(
-                    EventKind::Gap(Gap::MissingExit { ago }),
-                    at.time,
-                )),
-            };
-            self.output.put(out, batch);
+            let told = Told::unnamed(EventKind::Gap(Gap::MissingExit { ago }), at.time);
+            self.output
+                .put(Out::new(row, Some(at.pid), Some(told)), batch);
         }
     }
 }

@@ -78,11 +78,7 @@ impl Reader {
     pub(super) fn besides(&mut self, kind: EventKind, at: &At<'_>, batch: &mut Batch) {
         let mut row = at.row(RowKind::Rare);
         row.record = false;
-        let out = Out {
-            row,
-            pid: None,
-            event: Some(Told::unnamed(kind, at.time)),
-        };
-        self.output.put(out, batch);
+        let told = Told::unnamed(kind, at.time);
+        self.output.put(Out::new(row, None, Some(told)), batch);
     }
 }

@@ -38,14 +38,7 @@ impl TextSource {
                         out.record = entered.is_none();
                         match out.record {
                             true => self.put(out, &after, "sched_switch", batch, show),
-                            false => self.output.put(
-                                Out {
-                                    row: out,
-                                    pid: Some(next),
-                                    event: None,
-                                },
-                                batch,
-                            ),
+                            false => self.output.put_row(out, next, batch),
                         }
                     }
                     match entered {
@@ -69,16 +62,9 @@ impl TextSource {
                         Wanted::Meaning => (String::new(), Vec::new()),
                         _ => (name.to_owned(), shown(body, &fields)),
                     };
-                    let out = Out {
-                        row: row(RowKind::Rare),
-                        pid: at.pid,
-                        event: Some(Told::record(
-                            EventKind::Ready { thread },
-                            event.0.into(),
-                            event.1,
-                            time,
-                        )),
-                    };
+                    let kind = EventKind::Ready { thread };
+                    let told = Told::record(kind, event.0.into(), event.1, time);
+                    let out = Out::new(row(RowKind::Rare), at.pid, Some(told));
                     return self.output.put(out, batch);
                 }
             }
@@ -148,12 +134,7 @@ impl TextSource {
         });
         let mut exit = at.row(RowKind::Exit, time).function(Some(id));
         exit.record = false;
-        let out = Out {
-            row: exit,
-            pid: at.pid,
-            event: None,
-        };
-        self.output.put(out, batch);
+        self.output.put(Out::new(exit, at.pid, None), batch);
     }
 
     /// A caller in the stack that the event before has.
