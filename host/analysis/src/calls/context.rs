@@ -91,7 +91,7 @@ impl Calls {
         let told = std::mem::take(&mut found.told);
         if passed >= 0 {
             let running = found.running();
-            found.lossy = false;
+            let lossy = std::mem::take(&mut found.lossy);
             if passed == 0 {
                 return;
             }
@@ -100,7 +100,11 @@ impl Calls {
                 Some(track) => self.tracks[track].charge(passed),
                 None => (0, None),
             };
-            return found.charges.add(Charge {
+            if lossy && let Some(track) = running {
+                // What ran in the loss is not known.
+                self.tracks[track].watch();
+            }
+            return self.cpus[cpu].charges.add(Charge {
                 track: running,
                 passed,
                 until,
