@@ -74,6 +74,23 @@ pub(crate) const MOST_CPUS: u32 = 1 << 16;
 pub(crate) const LARGEST_TEXT: u64 = 1 << 30;
 
 impl Trace {
+    /// The clock of its times, if the file says so: `local`, `mono`, ...
+    pub fn clock(&self) -> Option<&str> {
+        let buffers = self.buffers.iter().map(|buffer| buffer.clock.as_str());
+        let mut named = buffers.filter(|clock| !clock.is_empty());
+        self.options.clock().or_else(|| named.next())
+    }
+
+    /// Whether times are nanoseconds. Those of some clocks count something else, and the file does not say how long that
+    /// takes.
+    pub fn has_nanoseconds(&self) -> bool {
+        match self.clock() {
+            Some("x86-tsc") => self.options.tsc.is_some_and(|(mult, _)| mult != 0),
+            Some("counter" | "uptime" | "ppc-tb" | "s390-tod") => false,
+            _ => true,
+        }
+    }
+
     /// An empty trace of a machine.
     pub fn new(order: Order, long_size: usize) -> Self {
         Self {

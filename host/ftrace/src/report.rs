@@ -40,7 +40,11 @@ pub struct Report<'t> {
     ids: plugins::GraphIds,
     /// The beginning of a line, and the task and CPU that it is of.
     head: String,
-    head_of: (i32, u32),
+    head_of: (i32, u32, usize),
+    /// What stands before it, by the buffer: the buffer's name, where there are several.
+    buffers: Vec<String>,
+    /// Whether times are ticks, and no nanoseconds.
+    ticks: bool,
     /// An entry of a function graph that is a leaf if its exit is next.
     entry: Option<plugins::GraphEntry>,
     /// Functions that were met last: address and name, at a place that the address gives.
@@ -68,7 +72,16 @@ impl<'t> Report<'t> {
                 text::spaces(20usize.saturating_sub(event.name.len()), label);
             }
         }
+        let buffers = || trace.buffers.iter().map(|buffer| &*buffer.name);
+        let width = buffers().map(str::len).max().unwrap_or(0);
+        let prefix = |name: &str| match (width, name) {
+            (0, _) => String::new(),
+            (_, "") => format!("{:width$}  ", ""),
+            (_, name) => format!("{name:>width$}: "),
+        };
         Self {
+            buffers: buffers().map(prefix).collect(),
+            ticks: !trace.has_nanoseconds(),
             trace,
             style,
             comms: trace.comms.clone(),
@@ -76,7 +89,7 @@ impl<'t> Report<'t> {
             callers: HashMap::new(),
             ids: plugins::GraphIds::of(&trace.formats),
             head: String::new(),
-            head_of: (0, 0),
+            head_of: (0, 0, 0),
             entry: None,
             recent: vec![(0, ""); RECENT],
             moment: (u64::MAX, String::new()),
@@ -113,22 +126,24 @@ impl<'t> Report<'t> {
         {
             return;
         }
+        let buffer = self.buffers.get(place.buffer).map_or("", String::as_str);
         // Writing to a string cannot fail.
         let _ = match lost {
             Some(Lost::Events(count)) => {
-                writeln!(out, "CPU:{} [{count} EVENTS DROPPED]", place.cpu)
+                writeln!(out, "{buffer}CPU:{} [{count} EVENTS DROPPED]", place.cpu)
             }
-            Some(Lost::Unknown) => writeln!(out, "CPU:{} [EVENTS DROPPED]", place.cpu),
+            Some(Lost::Unknown) => writeln!(out, "{buffer}CPU:{} [EVENTS DROPPED]", place.cpu),
             Some(Lost::Nothing) | None => Ok(()),
         };
         let id = self.trace.order.u16_at(data, 0).unwrap_or(0);
         let pid = self.trace.order.u32_at(data, 4).unwrap_or(0).cast_signed();
         // Most lines are of the task of the line before.
-        if self.head_of != (pid, place.cpu) || self.head.is_empty() {
+        let of = (pid, place.cpu, place.buffer);
+        if self.head_of != of || self.head.is_empty() {
             let comm = self.comms.get(pid).unwrap_or("<...>");
             self.head.clear();
-            let _ = write!(self.head, "{comm:>16}-{pid:<5} [{:03}]", place.cpu);
-            self.head_of = (pid, place.cpu);
+            let _ = write!(self.head, "{buffer}{comm:>16}-{pid:<5} [{:03}]", place.cpu);
+            self.head_of = of;
         }
         out.push_str(&self.head);
         if self.style.latency {
@@ -159,6 +174,10 @@ impl<'t> Report<'t> {
     }
 
     fn time(&mut self, time: u64, out: &mut String) {
+        if self.ticks {
+            let _ = write!(out, "{time:>12}: ");
+            return;
+        }
         let time = match self.style.nanoseconds {
             true => time,
             false => time.saturating_add(500) / 1000,

@@ -82,6 +82,13 @@ impl Symbols {
         None
     }
 
+    /// The address of a symbol of the kernel itself. All are looked at.
+    pub(crate) fn address(&self, name: &str) -> Option<u64> {
+        let mut symbols = self.entries.iter().map(|entry| self.symbol(entry));
+        let found = symbols.find(|symbol| symbol.name == name && symbol.module.is_empty());
+        Some(found?.address)
+    }
+
     fn symbol(&self, entry: &Entry) -> Symbol<'_> {
         let rest = self.text.get(entry.start as usize..).unwrap_or_default();
         let rest = rest.split('\n').next().unwrap_or_default();

@@ -5,10 +5,12 @@
 
 mod event;
 mod graph;
+mod sched;
 
 use std::borrow::Cow;
 
 pub use event::fields;
+pub use sched::{Scheduled, scheduled};
 
 /// What a line is.
 #[derive(Clone, Debug, PartialEq)]
@@ -290,6 +292,20 @@ mod tests {
                 depth: 0,
             }
         );
+        // Without durations.
+        for (text, depth) in [
+            ("  162.460118 |   0) idle_cpu();", 0),
+            ("  162.460198 |   0)     idle_cpu();", 2),
+            (" 0)   idle_cpu();", 1),
+        ] {
+            let (function, duration) = ("idle_cpu", None);
+            let leaf = TextKind::Leaf {
+                function,
+                depth,
+                duration,
+            };
+            assert_eq!(kind(text), leaf, "{text}");
+        }
         let switch = kind(
             "  270.295992 |   0)    <idle>-0    |               |        /* sched_switch: prev_comm=a|b prev_pid=0 */",
         );

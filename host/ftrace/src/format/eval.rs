@@ -183,6 +183,9 @@ impl Scope<'_> {
     pub(crate) fn number(&self, expr: &Expr, data: &[u8]) -> u64 {
         match expr {
             Expr::Number(number) => *number,
+            Expr::Variable(name, address) => {
+                *address.get_or_init(|| self.symbols.address(name).unwrap_or(0))
+            }
             Expr::Field(field) => self.field(field, data),
             Expr::Cast(name, inner) => cast(self.number(inner, data), name),
             Expr::Unary(sign, inner) => {
@@ -297,7 +300,11 @@ impl Scope<'_> {
                 self.push_text(conversion, chosen, data, out);
             }
             Expr::Cast(_, inner) => self.push_text(conversion, inner, data, out),
-            Expr::Unary(..) | Expr::Binary(..) | Expr::Index(..) | Expr::Length(_) => {}
+            Expr::Unary(..)
+            | Expr::Binary(..)
+            | Expr::Index(..)
+            | Expr::Length(_)
+            | Expr::Variable(..) => {}
         }
     }
 

@@ -1,5 +1,7 @@
 //! Print formats: the arguments of a `printf` in C, as the kernel's macros leave them.
 
+use std::sync::OnceLock;
+
 use super::lexer::{self, Token};
 use super::printf::{self, Piece};
 use super::{EventFormat, FieldFormat};
@@ -37,6 +39,8 @@ pub(crate) enum Expr {
     Length(Box<FieldFormat>),
     Bitmask(Box<FieldFormat>),
     Cpumask(Box<FieldFormat>),
+    /// The address of a variable of the kernel, found when it is asked for.
+    Variable(String, OnceLock<u64>),
 }
 
 /// Expressions nest no deeper than that.
@@ -258,7 +262,9 @@ impl Parser<'_> {
                 match &*word {
                     "true" => Some(Expr::Number(1)),
                     "false" | "NULL" => Some(Expr::Number(0)),
-                    _ => None,
+                    // The base of all `struct page`. trace-cmd takes its address, too, and adds the number of the page.
+                    "vmemmap_base" => Some(Expr::Variable(word, OnceLock::new())),
+                    _ => timer_mode(&word).map(Expr::Number),
                 }
             }
             Token::Sign(_) => None,
@@ -367,6 +373,21 @@ impl Parser<'_> {
         }
         Some(pairs)
     }
+}
+
+/// The value of a constant `HRTIMER_MODE_...` (`include/linux/hrtimer.h`), whose names stand in the formats of many kernels.
+fn timer_mode(name: &str) -> Option<u64> {
+    let parts = name.strip_prefix("HRTIMER_MODE_")?.split('_');
+    parts
+        .map(|part| match part {
+            "ABS" => Some(0),
+            "REL" => Some(1),
+            "PINNED" => Some(2),
+            "SOFT" => Some(4),
+            "HARD" => Some(8),
+            _ => None,
+        })
+        .sum()
 }
 
 /// Whether a name is that of a type (and not of a value in brackets).

@@ -1,6 +1,6 @@
 //! Lines of events: `task-pid [cpu] flags time: name: what`.
 
-use super::{Line, TextEvent, TextKind, graph, is_flags, seconds, task};
+use super::{Line, TextEvent, TextKind, graph, is_flags, sched, seconds, task};
 
 /// Reads a line of an event; `None` if it is none.
 pub(super) fn event(text: &str) -> Option<TextEvent<'_>> {
@@ -115,12 +115,11 @@ fn kind(text: &str) -> Option<TextKind<'_>> {
         _ => match text.split_once('(') {
             // `sys_read(fd: 3)`
             Some((name, body)) if name.starts_with("sys_") && graph::is_name(name) => (name, body),
-            _ => (
-                text.strip_suffix(':')
-                    .filter(|name| graph::is_name(name))
-                    .unwrap_or("print"),
-                text,
-            ),
+            _ => {
+                let name = text.strip_suffix(':').filter(|name| graph::is_name(name));
+                let unnamed = || sched::unnamed(text).map_or("print", |(name, _)| name);
+                (name.unwrap_or_else(unnamed), text)
+            }
         },
     };
     // Of what trace-cmd has written the columns of the graph follow the name.

@@ -22,10 +22,18 @@ pub(super) fn line(text: &str) -> Option<TextEvent<'_>> {
         columns += 1;
         rest = behind;
     }
+    // Without durations no bar follows the CPU: `0) name() {`.
+    let mut margin = 2;
+    if let Some((cpu, behind)) = rest.split_once(") ")
+        && let Ok(cpu) = cpu.trim_start().parse()
+    {
+        event.cpu = Some(cpu);
+        (rest, margin, columns) = (behind, 0, columns + 1);
+    }
     if columns == 0 {
         return None;
     }
-    event.kind = function(rest, duration, event.time.is_some())?;
+    event.kind = function(rest, margin, duration, event.time.is_some())?;
     Some(event)
 }
 
@@ -75,12 +83,17 @@ fn column<'a>(chunk: &'a str, event: &mut TextEvent<'a>, duration: &mut Option<u
         .all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
-/// What stands behind the last bar.
-fn function(text: &str, duration: Option<u64>, is_timed: bool) -> Option<TextKind<'_>> {
+/// What stands behind the last column; outermost functions begin at `margin`.
+fn function(
+    text: &str,
+    margin: usize,
+    duration: Option<u64>,
+    is_timed: bool,
+) -> Option<TextKind<'_>> {
     let body = text.trim_end();
     let inner = body.trim_start();
     let indent = body.len() - inner.len();
-    let depth = u32::try_from(indent.saturating_sub(2) / 2).unwrap_or(0);
+    let depth = u32::try_from(indent.saturating_sub(margin) / 2).unwrap_or(0);
     if let Some(comment) = inner.strip_prefix("/*") {
         let comment = comment.strip_suffix("*/").unwrap_or(comment).trim();
         return Some(match comment.split_once(':') {

@@ -320,12 +320,12 @@ fn every_machine_and_compression_is_read_alike() {
         ];
         let late = (41u64 << 27) + 6;
         let expected = format!(
-            "          <idle>-0     [001] dNh12     0.000001003: note:                 2 idle\n\
-             \x20           five-5     [000] dNh12     0.000001004: note:                 3 instance\n\
-             \x20           five-5     [000] dNh12     0.000001005: note:                 1 one\n\
-             CPU:0 [9 EVENTS DROPPED]\n\
-             \x20          <...>-6     [000] dNh12     0.000002003: note:                 -1 second many\n\
-             \x20           five-5     [000] dNh12 {:5}.{:09}: note:                 10 late many\n",
+            "                  <idle>-0     [001] dNh12     0.000001003: note:                 2 idle\n\
+             inside:             five-5     [000] dNh12     0.000001004: note:                 3 instance\n\
+             \x20                   five-5     [000] dNh12     0.000001005: note:                 1 one\n\
+             \x20       CPU:0 [9 EVENTS DROPPED]\n\
+             \x20                  <...>-6     [000] dNh12     0.000002003: note:                 -1 second many\n\
+             \x20                   five-5     [000] dNh12 {:5}.{:09}: note:                 10 late many\n",
             late / 1_000_000_000,
             late % 1_000_000_000,
         );
@@ -410,6 +410,27 @@ fn guests_counters_and_offsets_become_nanoseconds() {
             (trace.options.dated, trace.options.offset_ns > 0),
             (dated, true)
         );
+    }
+}
+
+#[test]
+fn times_of_clocks_that_count_something_else_are_shown_as_they_are() {
+    let machine = machines()[0];
+    let page = machine.page(200_516_962_814, &[machine.note(0, 5, 1, "x")], None);
+    let buffers = [("", vec![page])];
+    for (clocks, has_nanoseconds) in [
+        ("local global [x86-tsc]\0", false),
+        ("[counter] local\0", false),
+        ("[mono] x86-tsc\0", true),
+    ] {
+        let file = machine.v6(&[(4, clocks.into())], &buffers);
+        let trace = Trace::parse(&file).unwrap();
+        assert_eq!(trace.has_nanoseconds(), has_nanoseconds, "{clocks}");
+        let time = match has_nanoseconds {
+            true => "   200.516962814: note:",
+            false => "200516962814: note:",
+        };
+        assert!(report(&file).contains(time), "{}", report(&file));
     }
 }
 

@@ -27,3 +27,33 @@ fn the_arguments_of_older_kernels_have_no_size() {
     assert!(scope.print(&event, &data, &mut out));
     assert_eq!(out.trim_end(), "probe: cpu: 3 freq: 800000");
 }
+
+#[test]
+fn names_that_the_kernel_leaves_in_formats_have_values() {
+    let format = "name: mm\nID: 5\nformat:\n\
+        \tfield:unsigned long pfn;\toffset:8;\tsize:8;\tsigned:0;\n\
+        \tfield:int mode;\toffset:16;\tsize:4;\tsigned:1;\n\n\
+        print fmt: \"page=%p mode=%s\", (REC->pfn != -1UL ? (((struct page *)vmemmap_base) + (REC->pfn)) : \
+        ((void *)0)), __print_symbolic(REC->mode, { HRTIMER_MODE_ABS, \"ABS\" }, \
+        { HRTIMER_MODE_REL_PINNED_HARD, \"REL|PINNED|HARD\" })\n";
+    let event = EventFormat::parse("kmem", format).unwrap();
+    let symbols = Symbols::parse(b"0000000000005000 T other\n0000000000007000 D vmemmap_base\n");
+    let scope = Scope {
+        order: Order::Little,
+        long_size: 8,
+        symbols: &symbols,
+        printk: &PrintkFormats::default(),
+    };
+    for (mode, expected) in [(0u32, "ABS"), (11, "REL|PINNED|HARD"), (2, "0x2")] {
+        let mut data = vec![0; 8];
+        data.extend(0x15u64.to_le_bytes());
+        data.extend(mode.to_le_bytes());
+        let mut out = String::new();
+        assert!(scope.print(&event, &data, &mut out));
+        assert_eq!(out.trim_end(), format!("page=0x7015 mode={expected}"));
+    }
+    // No other name has one.
+    let unknown = format.replace("HRTIMER_MODE_ABS,", "HRTIMER_MODE_ODD,");
+    let event = EventFormat::parse("kmem", &unknown).unwrap();
+    assert!(!scope.print(&event, &[0; 20], &mut String::new()));
+}

@@ -387,6 +387,17 @@ fn the_text_in_a_page_of_systrace_is_read() {
     let thread = info.identities.threads().iter().find(|it| it.tid.0 == 1204);
     assert_eq!(thread.unwrap().name.as_deref(), Some("sh"));
 
+    // As systrace wrote it before, and as it is where the ends of lines are not escaped.
+    for (name, end) in [("legacy.html", "\\n\\\n"), ("raw.html", "\n")] {
+        let string = text.replace('\n', end);
+        let page = format!(
+            "<!DOCTYPE HTML>\n<html>\n<script>\n  var linuxPerfData = \"\\\n{string}\\n\";\n</script>\n</html>\n"
+        );
+        let (legacy, info) = read(&write(name, &page));
+        assert_eq!(legacy, plain, "{name}");
+        assert!(info.damage.is_empty());
+    }
+
     // A page without such a part is none of ours.
     let other = write(
         "other.html",
@@ -398,4 +409,45 @@ fn the_text_in_a_page_of_systrace_is_read() {
     let cut = &whole[..whole.find("  </script>\n<!-- END").unwrap() - 40];
     let (cut, _) = read(&write("cut.html", cut));
     assert_eq!(cut.len(), 3);
+}
+
+/// Which threads became ready, and which ran, in order.
+fn scheduling(text: &str) -> Vec<(&'static str, u64, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.txt");
+    std::fs::write(&path, text).unwrap();
+    let (events, info) = read(&path);
+    let of = |what, thread| {
+        let identities = &info.identities;
+        let name = identities.thread_name(thread).unwrap_or_default();
+        (what, identities.tid(thread).0, name.to_owned())
+    };
+    let told = events.iter().filter_map(|event| match event.kind {
+        EventKind::Ready { thread } => Some(of("ready", thread)),
+        EventKind::SwitchedIn => Some(of("in", event.thread?)),
+        _ => None,
+    });
+    told.collect()
+}
+
+#[test]
+fn switches_of_latency_tracers_and_of_trace_cmd_are_switches() {
+    let latency = "# tracer: wakeup\n#\n# wakeup latency trace v1.1.5 on 3.8.0\n\
+        #                |||| /     delay\n\
+        #  cmd     pid   ||||| time  |   caller\n\
+        #     \\   /      |||||  \\    |   /\n\
+        \x20 <idle>-0       3dNs7    0us :      0:120:R   + [003]   312:100:R kworker/3:1H\n\
+        \x20 <idle>-0       3dNs7    1us+: ttwu_do_activate.constprop.87 <-try_to_wake_up\n\
+        \x20 <idle>-0       3d..3   15us :      0:120:R ==> [003]   312:100:R kworker/3:1H\n";
+    let told = |what, pid, name: &str| (what, pid, name.to_owned());
+    let kworker = [
+        told("ready", 312, "kworker/3:1H"),
+        told("in", 312, "kworker/3:1H"),
+    ];
+    assert_eq!(scheduling(latency), kworker);
+
+    let report = "cpus=2\n\
+        \x20         <idle>-0     [001]    12.000100: sched_wakeup:         kworker/3:1H:312 [100] success=1 CPU:001\n\
+        \x20         <idle>-0     [001]    12.000115: sched_switch:         swapper/1:0 [120] R ==> kworker/3:1H:312 [100]\n";
+    assert_eq!(scheduling(report), kworker);
 }

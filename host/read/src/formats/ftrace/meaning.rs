@@ -29,6 +29,11 @@ pub(super) enum Meaning {
         pid: FieldFormat,
         comm: FieldFormat,
     },
+    /// A thread gets another name: the running one where no field says which.
+    Rename {
+        pid: Option<FieldFormat>,
+        comm: FieldFormat,
+    },
     /// The running thread executes another file.
     Exec {
         filename: FieldFormat,
@@ -132,6 +137,17 @@ fn meaning(event: &EventFormat, named_calls: bool) -> Option<Meaning> {
                 },
             }
         }
+        // Those of the kernel's latency tracers.
+        ("ftrace", "context_switch") => Meaning::Switch(Box::new(Switch {
+            previous: field("prev_pid")?,
+            next: field("next_pid")?,
+            previous_comm: None,
+            next_comm: None,
+        })),
+        ("ftrace", "wakeup") => Meaning::Wakeup {
+            pid: field("next_pid")?,
+            comm: None,
+        },
         ("sched", "sched_switch") => Meaning::Switch(Box::new(Switch {
             previous: field("prev_pid")?,
             next: field("next_pid")?,
@@ -145,6 +161,14 @@ fn meaning(event: &EventFormat, named_calls: bool) -> Option<Meaning> {
         ("sched", "sched_process_fork") => Meaning::Fork {
             pid: field("child_pid")?,
             comm: field("child_comm")?,
+        },
+        ("task", "task_newtask") => Meaning::Fork {
+            pid: field("pid")?,
+            comm: field("comm")?,
+        },
+        ("task", "task_rename") => Meaning::Rename {
+            pid: field("pid"),
+            comm: field("newcomm")?,
         },
         ("sched", "sched_process_exec") => Meaning::Exec {
             filename: field("filename")?,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use kymo_event::{
     Addr, Batch, Cpu, Damage, EventKind, Field, FunctionId, Gap, InterruptKind, Moment, Row,
-    RowKind, StreamId, StreamInfo, ThreadId, Time, TraceInfo, WallClock, Wanted,
+    RowKind, StreamId, StreamInfo, ThreadId, Time, TimeUnit, TraceInfo, WallClock, Wanted,
 };
 use kymo_ftrace::{EventFormat, Lost, Place, Record, Records, Step, Trace};
 
@@ -64,6 +64,10 @@ impl DatSource {
         let mut info = TraceInfo {
             format: super::FORMAT.to_owned(),
             numbered_threads: true,
+            unit: match trace.has_nanoseconds() {
+                true => TimeUnit::Nanoseconds,
+                false => TimeUnit::Ticks,
+            },
             wall_clock: WallClock::new(trace.options.dated.then_some(Moment {
                 time: Time(0),
                 unix_ns: 0,
@@ -350,6 +354,11 @@ impl Reader {
                     };
                     self.put_missing(&of_child, batch);
                 }
+            }
+            Meaning::Rename { pid, comm } => {
+                let pid = pid.as_ref().map_or(at.pid, |pid| self.pid(pid, at.data));
+                self.name(pid, Some(comm), at, info, batch);
+                self.other(at, batch);
             }
             Meaning::Exec { filename } => {
                 let name = self.trace.scope().text(filename, at.data);

@@ -71,19 +71,10 @@ fn meaning_of<'m>(
 pub(super) fn remarks(trace: &Trace, kinds: &Kinds) -> Vec<String> {
     let options = &trace.options;
     let mut remarks = Vec::new();
-    let buffers = || trace.buffers.iter().map(|buffer| buffer.clock.as_str());
-    let clock = options
-        .clock()
-        .or_else(|| buffers().find(|clock| !clock.is_empty()));
-    match clock {
-        Some(clock @ ("counter" | "uptime")) => {
-            remarks.push(format!("times are not nanoseconds: the clock was {clock}"));
-        }
-        Some("x86-tsc") if options.tsc.is_none() => {
-            remarks
-                .push("times are not nanoseconds but ticks of the processor's counter".to_owned());
-        }
-        _ => {}
+    if let Some(clock) = trace.clock().filter(|_| !trace.has_nanoseconds()) {
+        remarks.push(format!(
+            "times are not nanoseconds but ticks of the clock {clock}: the trace does not tell how long one takes"
+        ));
     }
     for stats in &options.cpu_stats {
         let number = |name: &str| -> Option<u64> {

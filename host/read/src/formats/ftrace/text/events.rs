@@ -1,7 +1,7 @@
 //! What events mean that are no functions.
 
 use kymo_event::{Batch, Cpu, EventKind, Field, InterruptKind, Irq, RowKind, Wanted};
-use kymo_ftrace::text::{self, Task};
+use kymo_ftrace::text::{self, Scheduled, Task};
 
 use super::{At, Caller, TextSource};
 use crate::formats::ftrace::meaning::SOFTIRQS;
@@ -19,45 +19,12 @@ impl TextSource {
         let text_of = |name: &str| Some(fields.iter().find(|(field, _)| *field == name)?.1);
         let row = |kind| at.row(kind, time);
         let show = |_: &mut Self| shown(body, &fields);
-        match name {
-            "sched_switch" if at.time.is_some() => {
-                if let (Some(previous), Some(next)) = (number("prev_pid"), number("next_pid")) {
-                    let tasks = [(previous, "prev_comm"), (next, "next_comm")];
-                    let threads = tasks.map(|(pid, comm)| {
-                        let comm = text_of(comm).unwrap_or_default();
-                        self.met(Task { comm, pid })
-                    });
-                    let cpu = at.cpu.map(Cpu);
-                    let [left, entered] = threads;
-                    let after = At {
-                        pid: Some(next),
-                        ..*at
-                    };
-                    let mut out = row(RowKind::SwitchedOut).at(cpu, left);
-                    if left.is_some() {
-                        out.record = entered.is_none();
-                        match out.record {
-                            true => self.put(out, &after, "sched_switch", batch, show),
-                            false => self.output.put_row(out, next, batch),
-                        }
-                    }
-                    match entered {
-                        Some(_) => {
-                            let into = row(RowKind::SwitchedIn).at(cpu, entered);
-                            self.put(into, &after, "sched_switch", batch, show);
-                        }
-                        None if left.is_none() => {
-                            self.put(row(RowKind::Other), at, name, batch, show);
-                        }
-                        None => {}
-                    }
-                    return;
-                }
+        match text::scheduled(name, body) {
+            Some(Scheduled::Switch { previous, next }) if at.time.is_some() => {
+                return self.switch(name, [previous, next], at, batch, show);
             }
-            "sched_wakeup" | "sched_wakeup_new" => {
-                let pid = number("pid");
-                let comm = text_of("comm").unwrap_or_default();
-                if let Some(thread) = pid.and_then(|pid| self.met(Task { comm, pid })) {
+            Some(Scheduled::Wakeup(task)) => {
+                if let Some(thread) = self.met(task) {
                     let event = match self.wanted {
                         Wanted::Meaning => (String::new(), Vec::new()),
                         _ => (name.to_owned(), shown(body, &fields)),
@@ -68,6 +35,9 @@ impl TextSource {
                     return self.output.put(out, batch);
                 }
             }
+            _ => {}
+        }
+        match name {
             "irq_handler_entry" | "irq_handler_exit" | "softirq_entry" | "softirq_exit" => {
                 let (kind, field) = match name.starts_with("irq") {
                     true => (InterruptKind::Hard, "irq"),
@@ -118,6 +88,44 @@ impl TextSource {
         self.put(row(RowKind::Other), at, name, batch, show);
     }
 
+    /// A CPU goes over from one task to another.
+    fn switch(
+        &mut self,
+        name: &str,
+        tasks: [Task<'_>; 2],
+        at: &At<'_>,
+        batch: &mut Batch,
+        show: impl Fn(&mut Self) -> Vec<Field>,
+    ) {
+        let time = self.now(at);
+        let row = |kind| at.row(kind, time);
+        let next = tasks[1].pid;
+        let [left, entered] = tasks.map(|task| self.met(task));
+        let cpu = at.cpu.map(Cpu);
+        let after = At {
+            pid: Some(next),
+            ..*at
+        };
+        let mut out = row(RowKind::SwitchedOut).at(cpu, left);
+        if left.is_some() {
+            out.record = entered.is_none();
+            match out.record {
+                true => self.put(out, &after, name, batch, &show),
+                false => self.output.put_row(out, next, batch),
+            }
+        }
+        match entered {
+            Some(_) => {
+                let into = row(RowKind::SwitchedIn).at(cpu, entered);
+                self.put(into, &after, name, batch, &show);
+            }
+            None if left.is_none() => {
+                self.put(row(RowKind::Other), at, name, batch, &show);
+            }
+            None => {}
+        }
+    }
+
     /// A function is called, and nothing tells of its end.
     pub(super) fn called(&mut self, function: &str, parent: &str, at: &At<'_>, batch: &mut Batch) {
         if !self.has_functions {
@@ -160,9 +168,12 @@ impl TextSource {
     }
 }
 
-/// The fields of an event's text; all of it if it has none.
+/// The fields of an event's text; all of it if it has none, or begins with something else.
 fn shown(body: &str, fields: &[(&str, &str)]) -> Vec<Field> {
-    if fields.is_empty() && !body.is_empty() {
+    let is_all = fields
+        .first()
+        .is_some_and(|(name, _)| body.starts_with(name));
+    if !is_all && !body.is_empty() {
         return vec![Field::new("text", body)];
     }
     let number = |value: &str| value.parse::<i64>().ok();

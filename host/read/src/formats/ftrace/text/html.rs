@@ -10,7 +10,15 @@
 //! </script>
 //! ```
 //!
-//! Other parts are JSON of other tracers, and are passed over.
+//! Other parts are JSON of other tracers, and are passed over. Until 2015 systrace wrote the text as a string of a script, each
+//! line of it with `\n\` at its end:
+//!
+//! ```text
+//! var linuxPerfData = "\
+//! # tracer: nop\n\
+//! ...
+//! \n";
+//! ```
 
 use std::ops::Range;
 
@@ -21,6 +29,13 @@ use super::{Recognised, recognise};
 /// The class of the elements.
 const PART: &[u8] = b"class=\"trace-data\"";
 const END: &[u8] = b"</script>";
+
+/// The beginning and the end of the string of older pages.
+const STRING: &[u8] = b"linuxPerfData = \"\\";
+const STRING_END: &[u8] = b"\";";
+
+/// The end of a line in it that is the last one.
+const LAST: &[u8] = b"\\n";
 
 /// So much of a part is looked at.
 const MOST: usize = 4096;
@@ -36,16 +51,22 @@ pub(in super::super) fn is_page(head: &[u8]) -> bool {
 
 /// Where in a page the kernel's text is: the first part that is recognised as such.
 pub(in super::super) fn part(page: &[u8]) -> Option<Range<usize>> {
-    let parts = memmem::find_iter(page, PART);
-    let mut parts = parts.filter_map(|at| {
-        let from = at + PART.len();
+    let elements = memmem::find_iter(page, PART).map(|at| (at + PART.len(), &b">"[..]));
+    let strings = memmem::find_iter(page, STRING).map(|at| (at, STRING));
+    let mut parts = elements.chain(strings).filter_map(|(from, begin)| {
         let rest = page.get(from..)?;
-        // The rest of the element's beginning, on the same line.
+        // The rest of the beginning, on the same line.
         let line = rest.iter().position(|byte| *byte == b'\n')?;
-        let begins = rest.get(..line)?.trim_ascii_end().ends_with(b">");
+        let begins = rest.get(..line)?.trim_ascii_end().ends_with(begin);
         let start = from + line + 1;
         let text = page.get(start..).filter(|_| begins)?;
-        let end = memmem::find(text, END).unwrap_or(text.len());
+        let before = |text: &'_ [u8], end| memmem::find(text, end).unwrap_or(text.len());
+        let mut end = before(text, END);
+        if begin == STRING {
+            end = before(text.get(..end)?, STRING_END);
+            let last = text.get(..end)?;
+            end = last.strip_suffix(LAST).unwrap_or(last).len();
+        }
         Some(start..start + end)
     });
     parts.find(|part| {
@@ -53,4 +74,9 @@ pub(in super::super) fn part(page: &[u8]) -> Option<Range<usize>> {
         let head = text.get(..MOST).unwrap_or(text);
         matches!(recognise(head), Recognised::Certain | Recognised::Likely)
     })
+}
+
+/// A line without what stands at its end where the text is a string.
+pub(super) fn unescaped(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\\n\\\n").unwrap_or(line)
 }

@@ -35,7 +35,7 @@ impl Input {
                 }
                 let end = line_end(rest).unwrap_or(rest.len().min(LONGEST));
                 let offset = left.start as u64;
-                let line = rest.get(..end).unwrap_or_default();
+                let line = super::html::unescaped(rest.get(..end).unwrap_or_default());
                 left.start += end;
                 Ok(Some((String::from_utf8_lossy(line).into_owned(), offset)))
             }
