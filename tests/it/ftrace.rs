@@ -131,7 +131,7 @@ fn full_disk(guest: &Guest) {
         .find(|(name, _)| name == "vfs_read")
         .unwrap()
         .1;
-    assert!((1000..=20_100).contains(&reads), "{reads} calls");
+    assert!((1000..60_000).contains(&reads), "{reads} calls");
 }
 
 /// What can't be done is said with the next step, and changes nothing.
@@ -181,12 +181,20 @@ fn recordings(guest: &Guest) {
         .iter()
         .filter_map(|call| call["thread_name"].as_str())
         .collect();
-    // The command, and what it has started: nobody else.
-    assert!(names.contains(&"ls"), "{names:?}");
-    assert!(
-        names.iter().all(|name| ["ls", "sh"].contains(name)),
-        "{names:?}"
-    );
+    // The command, and what it has started. Of others there may be a call around a switch: the kernel's filter goes over
+    // to the next task while the one before still runs.
+    let of = |name: &str| names.iter().filter(|it| **it == name).count();
+    assert!(of("ls") > 10 && of("sh") > 10, "{names:?}");
+    let others = names.len() - of("ls") - of("sh");
+    assert!(others * 50 <= names.len(), "{names:?}");
+    // However late the kernel's own list of names is, each name is recorded when it is given.
+    let events = guest.look(&["show", "--events"], "command");
+    let renamed: Vec<&str> = events
+        .iter()
+        .filter(|event| event["name"] == "task_rename")
+        .filter_map(|event| event["fields"]["newcomm"].as_str())
+        .collect();
+    assert!(renamed.contains(&"ls"), "{renamed:?}");
     long_alone(guest, "command", 200_000);
 
     guest.check(
@@ -319,7 +327,8 @@ fn kills(guest: &Guest) {
     // Nothing was restored; the kernel itself forgets a process that has ended.
     let without = |settings: &str| {
         let lines = settings.lines();
-        let lines = lines.filter(|line| !line.starts_with("set_ftrace_notrace_pid"));
+        let ended = ["set_ftrace_notrace_pid", "set_event_notrace_pid"];
+        let lines = lines.filter(|line| !ended.iter().any(|name| line.starts_with(name)));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(without(&guest.text("left.settings")), without(&during));

@@ -17,6 +17,13 @@ const NOP: &str = "nop";
 /// So many names of tasks the kernel shall remember. It remembers 128 otherwise.
 const NAMES: u32 = 16_384;
 
+/// The system of [`NAMING`].
+pub(crate) const NAMING_SYSTEM: &str = "task";
+
+/// The events with the names of new tasks, and of those that execute another file. The kernel's own list of names
+/// (`saved_cmdlines`) has them as of the last switch of a task that it noticed, which may be before either.
+const NAMING: [&str; 2] = ["task_newtask", "task_rename"];
+
 /// What is to be recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -183,6 +190,7 @@ pub(crate) fn apply(
             restore.set("saved_cmdlines_size", &NAMES.to_string())?;
         }
     }
+    let names = naming(tracefs, request, place);
     for (is_used, option, file, without) in [
         (
             tracer.is_some(),
@@ -191,7 +199,7 @@ pub(crate) fn apply(
             "set_ftrace_notrace_pid",
         ),
         (
-            !request.events.is_empty(),
+            !request.events.is_empty() || !names.is_empty(),
             "options/event-fork",
             "set_event_pid",
             "set_event_notrace_pid",
@@ -219,6 +227,9 @@ pub(crate) fn apply(
     if let Some(function) = &request.stop_at {
         stop_at(tracefs, function, place, restore)?;
     }
+    for enable in &names {
+        set(enable, "1")?;
+    }
     for name in &request.events {
         let events = name.of(tracefs);
         if events.is_empty() {
@@ -235,6 +246,18 @@ pub(crate) fn apply(
         tracefs.write("trace", "")?;
     }
     Ok(())
+}
+
+/// What switches on the events that name tasks: none where the kernel lacks them, or can't record some tasks' alone.
+fn naming(tracefs: &Tracefs, request: &Request, place: &Place) -> Vec<String> {
+    let filters = ["options/event-fork", "set_event_pid"];
+    let can_filter = filters.iter().all(|name| tracefs.has(&place.file(name)));
+    if !request.tasks.is_empty() && !can_filter {
+        return Vec::new();
+    }
+    let enables = NAMING.map(|name| format!("events/{NAMING_SYSTEM}/{name}/enable"));
+    let enables = enables.into_iter().filter(|name| tracefs.has(name));
+    enables.collect()
 }
 
 /// The threshold and the filter of functions: those that the tracer takes when it begins.

@@ -61,7 +61,7 @@ impl Session {
                 return Err(error);
             }
         };
-        let mut systems = Vec::new();
+        let mut systems = vec![plan::NAMING_SYSTEM.to_owned()];
         for (system, _) in request.events.iter().flat_map(|name| name.of(&tracefs)) {
             if !systems.contains(&system) {
                 systems.push(system);

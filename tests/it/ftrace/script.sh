@@ -115,7 +115,7 @@ mkdir -p /small
 mount -t tmpfs -o size=12m nodev /small
 step full
 kymo record --ftrace -o /small/full.dat --function 'vfs_*' --function ksys_read \
-    -- dd if=/dev/zero of=/dev/null bs=1 count=20000 > full.out 2> full.err
+    -- dd if=/dev/zero of=/dev/null bs=1 count=60000 > full.out 2> full.err
 echo $? > full.code
 settings > full.settings
 cp /small/full.dat .

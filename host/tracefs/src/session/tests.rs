@@ -53,6 +53,12 @@ impl Fake {
                 "name: sched_switch\nID: 300\nformat:\n",
             ),
             ("events/sched/sched_waking/enable", "0*\n"),
+            ("events/task/task_newtask/enable", "0\n"),
+            ("events/task/task_rename/enable", "0\n"),
+            (
+                "events/task/task_rename/format",
+                "name: task_rename\nID: 301\nformat:\n",
+            ),
             ("per_cpu/cpu0/stats", "entries: 0\noverrun: 0\n"),
             (
                 "per_cpu/cpu3/stats",
@@ -109,6 +115,8 @@ impl Fake {
             ("options/function-fork", "0"),
             ("options/event-fork", "0"),
             ("events/sched/sched_switch/enable", "0"),
+            ("events/task/task_newtask/enable", "0"),
+            ("events/task/task_rename/enable", "0"),
         ] {
             // Some tests are about files that are not there.
             if !self.root().join(name).exists() {
@@ -161,6 +169,8 @@ fn what_is_asked_for_is_set_and_restored() {
         ("options/function-fork", "1"),
         ("options/event-fork", "1"),
         ("events/sched/sched_switch/enable", "1"),
+        ("events/task/task_newtask/enable", "1"),
+        ("events/task/task_rename/enable", "1"),
         ("events/sched/sched_waking/enable", "0*"),
     ] {
         assert_eq!(fake.get(name), value, "{name}");
@@ -187,6 +197,7 @@ fn what_is_asked_for_is_set_and_restored() {
     let trace = kymo_ftrace::Trace::parse(&file).unwrap();
     assert_eq!(trace.damage, []);
     assert_eq!(trace.formats.get(300).unwrap().name, "sched_switch");
+    assert_eq!(trace.formats.get(301).unwrap().name, "task_rename");
     assert_eq!(trace.formats.get(1).unwrap().system, "ftrace");
     assert_eq!(trace.comms.get(5), Some("five"));
     let cpu = trace.buffers[0].cpus[0];
@@ -238,6 +249,29 @@ fn events_alone_need_no_tracer_and_no_filter() {
     drop(session);
     fake.check_restored();
     assert_eq!(fake.get("events/sched/sched_waking/enable"), "0");
+}
+
+/// The kernel's list of names lags behind; without a filter of events, those of all tasks would be recorded.
+#[test]
+fn names_of_tasks_are_recorded_where_the_kernel_can_record_those_of_some() {
+    let fake = Fake::new();
+    let request = Request {
+        tasks: vec![12],
+        buffer_kb: 1,
+        ..Request::default()
+    };
+    let session = fake.prepare(&request).unwrap();
+    assert_eq!(fake.get("events/task/task_newtask/enable"), "1");
+    assert_eq!(fake.get("set_event_pid"), "12");
+    drop(session);
+    fake.check_restored();
+
+    fake.remove("options/event-fork");
+    let session = fake.prepare(&request).unwrap();
+    assert_eq!(fake.get("events/task/task_newtask/enable"), "0");
+    assert_eq!(fake.get("set_event_pid"), "");
+    drop(session);
+    fake.check_restored();
 }
 
 /// Why a request fails, and the next step. All settings are as before.
