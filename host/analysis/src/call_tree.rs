@@ -80,6 +80,8 @@ pub struct Node {
     pub total: Duration,
     /// The longest call from there.
     pub longest: Duration,
+    /// Whether the times are lower bounds: of some call not all was seen, or is certain.
+    pub at_least: bool,
 }
 
 impl Node {
@@ -92,6 +94,7 @@ impl Node {
             self_time: Duration(0),
             total: Duration(0),
             longest: Duration(0),
+            at_least: false,
         }
     }
 }
@@ -242,6 +245,7 @@ impl CallTree {
             node.self_time += end.sure_self.unwrap_or_default();
             node.total += end.sure.unwrap_or_default();
             node.longest = node.longest.max(end.duration.unwrap_or_default());
+            node.at_least |= end.is_at_least();
         }
     }
 

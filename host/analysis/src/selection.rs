@@ -67,6 +67,12 @@ impl Selection {
         *self == Self::default()
     }
 
+    /// Whether the task 0 of Linux, which runs where no other does, is one of the chosen threads.
+    fn chooses_idle(&self) -> bool {
+        let mut threads = self.events.threads.iter();
+        threads.any(|choice| choice.fits(Tid(0), Some("<idle>")))
+    }
+
     /// Whether it looks at names or fields of events, so that these are
     /// [wanted](kymo_event::Wanted::Everything).
     pub fn needs_events(&self) -> bool {
@@ -83,6 +89,8 @@ pub(crate) struct Chooser {
     symbols: Arc<Symbols>,
     /// Whether it asks more of an event than its thread, processor and stream.
     needs_events: bool,
+    /// Whether what happens in no thread is that of a [chosen one](Selection::chooses_idle).
+    wants_idle: bool,
     tracks: Vec<Track>,
     /// The tracks of threads, by [`ThreadId`].
     threads: Vec<Option<TrackId>>,
@@ -147,6 +155,7 @@ impl Chooser {
             needs_events: selection.needs_events(),
             unmet: Unmet::new(&selection.events.conditions),
             held: Held::new(selection.min_duration),
+            wants_idle: false,
             selection,
             symbols,
             tracks: Vec::new(),
@@ -179,6 +188,7 @@ impl Chooser {
         let index = row.stream.0 as usize;
         if self.streams.len() <= index {
             self.streams.resize(index + 1, None);
+            self.wants_idle = info.numbered_threads && self.selection.chooses_idle();
         }
         let filter = &self.selection.events;
         let name = || stream.map_or("", |stream| &stream.name);
@@ -383,7 +393,9 @@ impl Chooser {
     ) -> bool {
         self.selection.events.wants_cpu(cpu)
             && (self.selection.events.threads.is_empty()
-                || thread.is_some_and(|thread| self.wants_thread(thread, identities)))
+                || thread.map_or(self.wants_idle, |thread| {
+                    self.wants_thread(thread, identities)
+                }))
     }
 
     fn wants_thread(&self, thread: ThreadId, identities: &Identities) -> bool {

@@ -22,6 +22,8 @@ pub struct Group {
     pub self_time: Duration,
     /// The longest of them.
     pub longest: Duration,
+    /// Whether the times are lower bounds.
+    pub at_least: bool,
     /// The stacks, each with that of the callee whose time counts.
     stacks: Vec<(NodeId, NodeId)>,
     /// Whether `total` is the time of calls in themselves.
@@ -63,6 +65,8 @@ pub struct Sum {
 pub struct View<'t> {
     tree: &'t CallTree,
     totals: Vec<Duration>,
+    /// Whether totals are lower bounds.
+    at_least: Vec<bool>,
 }
 
 impl<'t> View<'t> {
@@ -71,16 +75,23 @@ impl<'t> View<'t> {
         // Of calls, what they took with those that the tree does not have; of all else, what is below it.
         let nodes = tree.nodes();
         let mut totals: Vec<Duration> = nodes.iter().map(|node| node.self_time).collect();
+        let mut at_least: Vec<bool> = nodes.iter().map(|node| node.at_least).collect();
         for (at, node) in nodes.iter().enumerate().skip(1).rev() {
             if let Frame::Call(_) = node.frame {
                 totals[at] = totals[at].max(node.total);
             }
-            let total = totals[at];
-            if let Some(parent) = totals.get_mut(node.parent as usize) {
-                *parent += total;
+            let (parent, total) = (node.parent as usize, totals[at]);
+            totals[parent] += total;
+            if !matches!(nodes[parent].frame, Frame::Call(_)) {
+                let of_call = at_least[at];
+                at_least[parent] |= of_call;
             }
         }
-        Self { tree, totals }
+        Self {
+            tree,
+            totals,
+            at_least,
+        }
     }
 
     /// The tree.
@@ -163,6 +174,7 @@ impl<'t> View<'t> {
                     total: Duration(0),
                     self_time: Duration(0),
                     longest: Duration(0),
+                    at_least: false,
                     stacks: Vec::new(),
                     by_self,
                 });
@@ -175,6 +187,7 @@ impl<'t> View<'t> {
             };
             group.self_time += node.self_time;
             group.longest = group.longest.max(node.longest);
+            group.at_least |= self.at_least.get(of as usize).is_some_and(|it| *it);
             group.stacks.push((at, of));
         }
         // Equal ones stay in the order of first sight.
@@ -315,6 +328,28 @@ mod tests {
         let of = view.calls_of(|callee| callee == function(1));
         assert_eq!(lines(&of), [(work, 2, 145)]);
         assert_eq!(lines(&view.callers(&of[0])), [(main, 2, 145)]);
+    }
+
+    #[test]
+    fn lower_bounds_are_those_of_calls_and_of_what_nobody_calls() {
+        let mut tree = example();
+        // work within work
+        tree.nodes[5].at_least = true;
+        let view = View::new(&tree);
+        let marks = |groups: &[Group]| groups.iter().map(|it| it.at_least).collect::<Vec<_>>();
+        let roots = view.roots();
+        assert_eq!(marks(&roots), [false], "main was seen whole");
+        let work = &view.callees(&roots[0])[0];
+        assert!(!work.at_least);
+        assert_eq!(marks(&view.callees(work)), [true, false]);
+        // leaf, work, main
+        assert_eq!(marks(&view.leaves()), [false, true, false]);
+
+        let mut tree = example();
+        tree.nodes[2].at_least = true;
+        let view = View::new(&tree);
+        let spaces = &view.tree().node(ROOT).children;
+        assert!(spaces.iter().all(|space| view.at_least[*space as usize]));
     }
 
     #[test]

@@ -296,6 +296,12 @@ impl End {
     pub fn is_complete(&self) -> bool {
         self.begin.is_some() && !self.clipped && matches!(self.how, How::Returned | How::Jumped)
     }
+
+    /// Whether its certain times may be less than those that it took: it was not seen whole, or they are in doubt.
+    #[inline]
+    pub fn is_at_least(&self) -> bool {
+        !self.is_complete() || self.doubt.any()
+    }
 }
 
 impl Doubt {

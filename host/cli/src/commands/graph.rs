@@ -183,6 +183,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         names: &names,
         info,
         threads: &threads,
+        has_bounds: tree.nodes().iter().any(|node| node.at_least),
         next: 0,
         cut: 0,
     };
@@ -190,7 +191,10 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         Format::Text => printer.text(out, palette, &roots)?,
         Format::Json => printer.json(out, &roots, None, 0)?,
     }
-    let cut = printer.cut;
+    let (cut, is_bounded) = (
+        printer.cut,
+        printer.has_bounds && args.format.format == Format::Text,
+    );
     names.remark(&info.identities, context);
     if cut > 0 {
         context.note(format_args!(
@@ -205,7 +209,19 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         ));
     }
     if roots.is_empty() {
-        part.remark_no_calls(context);
+        match tree.nodes().len() {
+            // The root alone.
+            0..=1 => part.remark_no_calls(context),
+            _ => context.note(format_args!(
+                "there is no call of {} in this part of the trace",
+                args.callers_of.join(", ")
+            )),
+        }
+    }
+    if is_bounded {
+        context.note(
+            "times marked ≥ are at least that: of some calls not all was seen, or is certain",
+        );
     }
     if tree.orphans() > 0 {
         context.note(format_args!(
@@ -247,6 +263,8 @@ struct Printer<'p> {
     info: &'p TraceInfo,
     /// The titles of threads, by [`TrackId`].
     threads: &'p [Option<String>],
+    /// Whether times have a column for marks: some are lower bounds.
+    has_bounds: bool,
     /// The number of the next line, in JSON.
     next: u64,
     /// Lines below which there are more, too deep to be shown.
@@ -286,9 +304,10 @@ impl Printer<'_> {
             false => ("TOTAL", "FUNCTION, AND BELOW IT WHAT IT CALLED"),
         };
         let heading = palette.heading;
+        let mark = if self.has_bounds { " " } else { "" };
         writeln!(
             out,
-            "{heading}{:>10}  {:>7}  {:>10}  {:>10}  {order}{}{heading:#}",
+            "{heading}{mark}{:>10}  {:>7}  {mark}{:>10}  {:>10}  {order}{}{heading:#}",
             time,
             "%",
             "SELF",
@@ -310,7 +329,7 @@ impl Printer<'_> {
                     let (time, indent) = (Human(time), indent.clone());
                     writeln!(
                         out,
-                        "{time}  {:>7}  {:>10}  {:>10}  {indent}({number} more)",
+                        "{mark}{time}  {:>7}  {mark}{:>10}  {:>10}  {indent}({number} more)",
                         "", "", ""
                     )?;
                 }
@@ -322,12 +341,16 @@ impl Printer<'_> {
             let mut name = self.name(group.frame);
             name = escaped(&name).into_owned();
             let function = palette.function;
+            let bounded = |time: Duration| {
+                let mark = if group.at_least { "≥" } else { mark };
+                format!("{mark}{}", Human(time))
+            };
             writeln!(
                 out,
                 "{}  {:>7}  {}  {:>10}  {indent}{function}{name}{function:#}",
-                Human(group.total),
+                bounded(group.total),
                 percent(group.total, self.whole),
-                Human(group.self_time),
+                bounded(group.self_time),
                 calls(&group).map_or("-".to_owned(), |count| count.to_string()),
             )?;
             if rest.len() >= DEEPEST {
@@ -377,7 +400,8 @@ impl Printer<'_> {
                 .member("count", calls(group))
                 .member("total_ns", group.total)
                 .member("self_ns", group.self_time)
-                .member("longest_ns", calls(group).map(|_| group.longest));
+                .member("longest_ns", calls(group).map(|_| group.longest))
+                .member("at_least", group.at_least);
             if let Frame::Call(Callee::Function(id)) = group.frame
                 && let Some(address) = self.info.identities.function(id).and_then(|it| it.address)
             {

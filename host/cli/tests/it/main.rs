@@ -6,6 +6,7 @@ mod coresight;
 mod counts;
 mod fdd;
 mod fixtures;
+mod ftrace_text;
 mod hostile_directories;
 mod live;
 mod metadata;
