@@ -5,7 +5,7 @@
 
 use kymo_event::ClockCheck;
 use kymo_link::{ClockReading, Dump, Status};
-use kymo_read::kymo::{clock_checks, host_check_packet};
+use kymo_read::kymo::{clock_checks, host_check_packet, loss_packet};
 use kymo_wire::clock_check::HostCheck;
 use kymo_wire::link::Identity;
 
@@ -55,7 +55,12 @@ pub fn fetch(live: &mut Live, context: &Context) -> Result<Captured, Report> {
     let status = live.target.status().map_err(explain)?;
     // (A target that cannot tell the time has a recording all the same.)
     let reading = live.target.read_clock().ok();
-    let dump = live.fetch(What::Trace, context)?;
+    let mut dump = live.fetch(What::Trace, context)?;
+    if dump.is_whole()
+        && let Some(packet) = loss_packet(&dump.identity, &dump.bytes, status.discarded)
+    {
+        dump.bytes.extend(packet);
+    }
     let mut host = None;
     if dump.is_whole()
         && !dump.bytes.is_empty()

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use kymo_analysis::calls::Callee;
 use kymo_analysis::profile::{self, Profile};
 use kymo_analysis::replay::{Options, Replay};
-use kymo_event::{Addr, Duration, FunctionId, Identities, Wanted};
+use kymo_event::{Addr, ClockVerdict, Duration, FunctionId, Identities, Wanted};
 use kymo_read::profile_table::{self, FunctionProfile, ProfileTable};
 use kymo_read::{OpenOptions, Saved, Source};
 use kymo_symbols::Symbols;
@@ -28,6 +28,7 @@ use crate::diagnostic::Report;
 use crate::input::{Events, Moment, Trace, is_pipe, more, name_of, open, refused};
 use crate::names::Names;
 use crate::output::{Inputs, protect, write_file};
+use crate::recording;
 use crate::render::count::{are, counted};
 use crate::render::duration::Human;
 use crate::render::json::Object;
@@ -143,7 +144,17 @@ fn live(args: &Args, target: &TargetArgs, context: &mut Context) -> Result<ExitC
 
 /// Fetches the table; a part of one is of no use.
 fn table_of(live: &mut Live, context: &Context) -> Result<Vec<u8>, Report> {
+    // (A target that cannot tell the time has a table all the same.)
+    let reading = live.target.read_clock().ok();
     let dump = live.fetch(What::Profile, context)?;
+    for check in reading.map_or_else(Vec::new, |reading| recording::compare(live, &reading)) {
+        if check.verdict() == ClockVerdict::Differs {
+            let hz = live.identity.clock_hz;
+            context.warn(format_args!(
+                "times may be wrong: the target's clock ({hz} Hz as it is configured) {check}"
+            ));
+        }
+    }
     match incomplete(&dump) {
         None => Ok(dump.bytes),
         Some(report) => Err(Report::new(report.message())

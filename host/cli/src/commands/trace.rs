@@ -434,7 +434,7 @@ fn set(
             .transpose()
     };
     let (trigger, stopper) = (find(trigger)?, find(stopper)?);
-    let duration = duration::commands(&args.duration, calls, live, symbols, context)?;
+    let duration = duration::commands(&args.duration, calls, live, symbols, args.reboot, context)?;
     if trigger.is_none() && stopper.is_none() && !args.once && duration.is_empty() {
         return Ok(false);
     }

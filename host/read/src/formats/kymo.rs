@@ -44,7 +44,7 @@ mod ticks;
 mod whole_calls;
 mod write;
 
-pub use clock_checks::{add_host_check, clock_checks, host_check_packet};
+pub use clock_checks::{add_host_check, clock_checks, host_check_packet, loss_packet};
 pub(crate) use describe::is_native;
 pub(crate) use images::MovedImages;
 pub use live::Live;

@@ -5,10 +5,11 @@ use kymo_wire::clock_check::{HostCheck, TickCheck};
 use kymo_wire::event::{
     ByteOrder, EventId, Layout, METADATA_STREAM, MetadataType, OTHER_BYTES, PacketHeader, Shape,
 };
+use kymo_wire::link::Mode;
 use kymo_wire::packet::EVENT_STREAM;
 
 use super::Identity;
-use super::packets::{Piece, Pieces};
+use super::packets::{Packet, Piece, Pieces};
 
 /// The comparisons that stand in the packet of names.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,11 +79,46 @@ pub(super) fn keep(info: &mut TraceInfo, checks: Vec<ClockCheck>) {
     info.clock_checks = Some(checks);
 }
 
+/// An empty packet of events that says how many the target could not record, to be put behind the packets of a dump; `None` if
+/// the last packet says so already.
+///
+/// A target in stream mode whose buffer is full has no room to say it itself. Of several streams nobody knows which
+/// lost them.
+pub fn loss_packet(identity: &Identity, bytes: &[u8], discarded: u64) -> Option<Vec<u8>> {
+    let layout = identity.layout;
+    if identity.streams != 1 || identity.mode != Mode::Stream {
+        return None;
+    }
+    let mut last = None;
+    for piece in Pieces::new(layout, bytes, &[]).heads_only() {
+        if let Piece::Packet(Packet { header, .. }) = piece
+            && header.stream == EVENT_STREAM
+            && header.cpu != METADATA_STREAM
+        {
+            last = Some(header);
+        }
+    }
+    let last = last.filter(|last| u64::from(last.discarded) < discarded)?;
+    let head = layout.header_bytes();
+    let bits = head as u32 * 8;
+    let header = PacketHeader {
+        sequence: last.sequence.wrapping_add(1),
+        discarded: discarded as u32,
+        begin: last.end,
+        content_bits: bits,
+        packet_bits: bits,
+        ..last
+    };
+    let mut packet = vec![0; head];
+    header.write(layout, &mut packet);
+    Some(packet)
+}
+
 /// A packet of names that says how the target's clock compares with this computer's, to be put behind the packets
 /// of a dump.
 pub fn host_check_packet(identity: &Identity, bytes: &[u8], check: &HostCheck) -> Vec<u8> {
     let layout = identity.layout;
-    let (mut sequence, mut clock) = (0, 0);
+    let (mut sequence, mut clock, mut discarded) = (0, 0, 0);
     for piece in Pieces::new(layout, bytes, &[]).heads_only() {
         if let Piece::Packet(packet) = piece
             && packet.header.cpu == METADATA_STREAM
@@ -90,6 +126,8 @@ pub fn host_check_packet(identity: &Identity, bytes: &[u8], check: &HostCheck) -
             sequence += 1;
             // It has no time of its own: it must not be later than what was recorded.
             clock = packet.header.end;
+            // What found no room counts up, and did not find some since.
+            discarded = packet.header.discarded;
         }
     }
     let value = check.encode(layout.order);
@@ -101,7 +139,7 @@ pub fn host_check_packet(identity: &Identity, bytes: &[u8], check: &HostCheck) -
         isr_depth: 0,
         cpu: METADATA_STREAM,
         sequence,
-        discarded: 0,
+        discarded,
         begin: clock,
         end: clock,
         content_bits: content,

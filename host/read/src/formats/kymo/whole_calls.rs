@@ -4,6 +4,9 @@
 //! the entry of each at its beginning. Up to [`WAITING`] events wait for that; a call that began before what has been
 //! given out by then is cut, and a remark counts how many were.
 //!
+//! Threads have streams of their own then: nothing is recorded of switches, and a call's duration is what its record says, whatever
+//! other threads did meanwhile.
+//!
 //! A call that was open when the recording was read has an entry alone. Each reading reports it anew, and by its
 //! record proper when it has ended: of these only the first makes an entry.
 
@@ -11,8 +14,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use kymo_event::{
-    Batch, CallEnd, Duration, Event, EventKind, FunctionId, Gap, Row, RowKind, ThreadId, Time,
-    TraceInfo, WholeCall,
+    Batch, CallEnd, Duration, Event, EventKind, FunctionId, Gap, Row, RowKind, StreamId,
+    StreamInfo, ThreadId, Time, TraceInfo, WholeCall,
 };
 
 use crate::{ReadError, Source};
@@ -39,8 +42,13 @@ struct Key {
 /// Something that waits.
 #[derive(Debug)]
 enum Item {
+    /// What is no call.
     Row(Row),
     Event(Box<Event>),
+    /// The entry of a call.
+    Enter(Row),
+    /// What a call's record is besides.
+    OfCall(Box<Event>),
     /// An exit whose record tells the self time.
     Exit(Box<Event>, Duration),
 }
@@ -66,6 +74,10 @@ pub(super) struct WholeCalls<S> {
     given: Time,
     cut: u64,
     inner: HashMap<Option<ThreadId>, Vec<Inner>>,
+    /// The streams of threads, by the stream whose records name them.
+    streams: HashMap<(StreamId, ThreadId), StreamId>,
+    /// Threads are switched in the trace itself.
+    has_switches: bool,
     /// Calls whose entries were recorded by readings, and when they begin.
     open: HashMap<(Option<ThreadId>, FunctionId), Vec<Time>>,
 }
@@ -83,6 +95,8 @@ impl<S: Source> WholeCalls<S> {
             given: Time(i64::MIN),
             cut: 0,
             inner: HashMap::new(),
+            streams: HashMap::new(),
+            has_switches: false,
             open: HashMap::new(),
         }
     }
@@ -117,6 +131,8 @@ impl<S: Source> WholeCalls<S> {
             match call {
                 Some((call, event)) => self.take_call(call, event),
                 None => {
+                    let kind = event.row.kind;
+                    self.has_switches |= matches!(kind, RowKind::SwitchedIn | RowKind::SwitchedOut);
                     let item = match event.event {
                         Some(event) => Item::Event(Box::new(event.clone())),
                         None => Item::Row(*event.row),
@@ -155,9 +171,14 @@ impl<S: Source> WholeCalls<S> {
             }
             if begin == end && !is_open {
                 // Between the calls that ended before and after it.
-                self.add(end, (0, number), 0, Item::Row(enter));
+                self.add(end, (0, number), 0, Item::Enter(enter));
             } else {
-                self.add(enter.time, phase, number.saturating_neg(), Item::Row(enter));
+                self.add(
+                    enter.time,
+                    phase,
+                    number.saturating_neg(),
+                    Item::Enter(enter),
+                );
             }
         }
         match call.end {
@@ -172,7 +193,7 @@ impl<S: Source> WholeCalls<S> {
                 let exit = Item::Exit(Box::new(exit), call.self_time);
                 self.add(end, (0, number), 1, exit);
             }
-            CallEnd::Open => self.add(end, (1, 0), number, Item::Event(Box::new(rest))),
+            CallEnd::Open => self.add(end, (1, 0), number, Item::OfCall(Box::new(rest))),
             CallEnd::Lost => {
                 let ago = Duration(end.0.saturating_sub(enter.time.0).unsigned_abs());
                 let gap = Gap::MissingExit { ago };
@@ -180,9 +201,40 @@ impl<S: Source> WholeCalls<S> {
                     kind: EventKind::Gap(gap),
                     ..rest
                 };
-                self.add(end, (0, number), 1, Item::Event(Box::new(gap)));
+                self.add(end, (0, number), 1, Item::OfCall(Box::new(gap)));
             }
         }
+    }
+
+    /// The stream of a thread's calls, as they are given out: by then what was read has told of switches, if it does.
+    fn stream(&mut self, of: StreamId, thread: Option<ThreadId>) -> StreamId {
+        let Some(thread) = thread.filter(|_| !self.has_switches) else {
+            return of;
+        };
+        if let Some(known) = self.streams.get(&(of, thread)) {
+            return *known;
+        }
+        let info = self.source.info_mut();
+        let next = u32::try_from(info.streams.len()).ok();
+        let (Some(next), Some(known)) = (next, info.stream(of)) else {
+            return of;
+        };
+        if known.thread.is_some() || self.streams.len() >= THREADS {
+            return of;
+        }
+        let name = match info.identities.thread_name(thread) {
+            Some(name) => format!("{}/{name}", known.name),
+            None => format!("{}/{}", known.name, info.identities.tid(thread)),
+        };
+        let space = known.space;
+        info.streams.push(StreamInfo {
+            name,
+            space,
+            thread: Some(thread),
+            ..StreamInfo::default()
+        });
+        self.streams.insert((of, thread), StreamId(next));
+        StreamId(next)
     }
 
     /// Whether the entry of this call has been recorded by a reading before; and one that is open now is remembered.
@@ -250,7 +302,18 @@ impl<S: Source> WholeCalls<S> {
             match self.items.get_mut(place).and_then(Option::take) {
                 Some(Item::Row(row)) => batch.push(row),
                 Some(Item::Event(event)) => batch.push_event(*event),
-                Some(Item::Exit(event, own)) => batch.push_exit(*event, own),
+                Some(Item::Enter(mut row)) => {
+                    row.stream = self.stream(row.stream, row.thread());
+                    batch.push(row);
+                }
+                Some(Item::OfCall(mut event)) => {
+                    event.stream = self.stream(event.stream, event.thread);
+                    batch.push_event(*event);
+                }
+                Some(Item::Exit(mut event, own)) => {
+                    event.stream = self.stream(event.stream, event.thread);
+                    batch.push_exit(*event, own);
+                }
                 None => {}
             }
         }
@@ -301,3 +364,6 @@ impl<S: Source> Source for WholeCalls<S> {
         Ok(!batch.is_empty())
     }
 }
+
+#[cfg(test)]
+mod tests;

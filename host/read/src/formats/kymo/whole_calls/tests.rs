@@ -1,0 +1,110 @@
+use kymo_event::{Cpu, Duration, Identities};
+
+use super::*;
+
+/// Events that are given out at once.
+struct Scripted {
+    info: TraceInfo,
+    events: Vec<Event>,
+}
+
+impl Source for Scripted {
+    fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        &mut self.info
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        batch.clear();
+        self.events
+            .drain(..)
+            .for_each(|event| batch.push_event(event));
+        Ok(!batch.is_empty())
+    }
+}
+
+/// A call of a thread of CPU 0 that lasted from one time to the other.
+fn call(thread: u32, begin: i64, end: i64) -> Event {
+    let duration = Duration((end - begin).unsigned_abs());
+    event(
+        Some(ThreadId(thread)),
+        end,
+        EventKind::Call(WholeCall {
+            function: FunctionId(thread),
+            duration,
+            self_time: duration,
+            end: CallEnd::Returned,
+        }),
+    )
+}
+
+fn event(thread: Option<ThreadId>, time: i64, kind: EventKind) -> Event {
+    Event {
+        time: Time(time),
+        stream: StreamId(0),
+        cpu: Some(Cpu(0)),
+        thread,
+        kind,
+        named: false,
+        record: true,
+        stamp: None,
+        name: "".into(),
+        fields: Vec::new(),
+    }
+}
+
+/// The streams that rows of each thread are in.
+fn streams(events: Vec<Event>) -> Vec<(Option<ThreadId>, StreamId)> {
+    let mut info = TraceInfo::default();
+    let mut identities = Identities::default();
+    let space = identities.add_space(kymo_event::Space::default());
+    for tid in [1, 2] {
+        identities.thread(space, kymo_event::Tid(tid));
+    }
+    info.identities = identities;
+    info.streams.push(StreamInfo {
+        name: "cpu0".to_owned(),
+        cpu: Some(Cpu(0)),
+        ..StreamInfo::default()
+    });
+    let mut source = WholeCalls::new(Scripted { info, events });
+    let mut batch = Batch::default();
+    let mut seen = Vec::new();
+    while source.fill(&mut batch).unwrap() {
+        seen.extend(batch.rows().iter().map(|row| (row.thread(), row.stream)));
+    }
+    let names = source.info().streams.iter().map(|it| it.thread);
+    assert!(names.skip(1).all(|thread| thread.is_some()));
+    seen.sort_unstable();
+    seen.dedup();
+    seen
+}
+
+#[test]
+fn calls_of_threads_that_overlap_are_apart() {
+    // Thread 1 waits while thread 0 works: which of them had the processor nothing tells.
+    let seen = streams(vec![call(0, 10, 20), call(1, 12, 40), call(0, 30, 50)]);
+    assert_eq!(
+        seen,
+        [
+            (Some(ThreadId(0)), StreamId(1)),
+            (Some(ThreadId(1)), StreamId(2))
+        ]
+    );
+}
+
+#[test]
+fn where_switches_are_recorded_they_tell() {
+    let switched = event(Some(ThreadId(1)), 25, EventKind::SwitchedIn);
+    let seen = streams(vec![call(0, 10, 20), switched, call(1, 26, 40)]);
+    assert_eq!(
+        seen,
+        [
+            (Some(ThreadId(0)), StreamId(0)),
+            (Some(ThreadId(1)), StreamId(0))
+        ]
+    );
+}
