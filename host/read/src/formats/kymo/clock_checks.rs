@@ -161,3 +161,61 @@ pub fn host_check_packet(identity: &Identity, bytes: &[u8], check: &HostCheck) -
     packet.extend(value);
     packet
 }
+
+#[cfg(test)]
+mod tests {
+    use kymo_fixtures::recorder::{CORTEX_M, identity, ten_packets};
+
+    use super::*;
+
+    fn headers(bytes: &[u8]) -> Vec<PacketHeader> {
+        let pieces = Pieces::new(CORTEX_M, bytes, &[]).heads_only();
+        let headers = pieces.filter_map(|piece| match piece {
+            Piece::Packet(packet) => Some(packet.header),
+            Piece::Damage(_) => None,
+        });
+        headers.collect()
+    }
+
+    #[test]
+    fn what_a_full_target_lost_at_the_end_stands_in_a_packet_of_its_own() {
+        let mut target = identity(CORTEX_M);
+        let mut bytes = ten_packets().bytes();
+        assert!(loss_packet(&target, &bytes, 7).is_none(), "it has room");
+        target.mode = Mode::Stream;
+        assert!(loss_packet(&target, &bytes, 0).is_none(), "nothing is lost");
+        let packet = loss_packet(&target, &bytes, 7).unwrap();
+        bytes.extend(packet);
+        let headers = headers(&bytes);
+        let [.., before, last] = headers.as_slice() else {
+            panic!("{headers:?}")
+        };
+        assert_eq!((last.discarded, last.begin), (7, before.end));
+        assert_eq!(last.sequence, before.sequence + 1);
+        assert!(loss_packet(&target, &bytes, 7).is_none(), "it is told");
+    }
+
+    #[test]
+    fn a_packet_of_ours_takes_over_what_names_did_not_find_room() {
+        let layout = CORTEX_M;
+        let header = PacketHeader {
+            stream: EVENT_STREAM,
+            flags: 0,
+            isr_depth: 0,
+            cpu: METADATA_STREAM,
+            sequence: 0,
+            discarded: 5,
+            begin: 1,
+            end: 1,
+            content_bits: layout.header_bytes() as u32 * 8,
+            packet_bits: layout.header_bytes() as u32 * 8,
+            thread: 0,
+        };
+        let mut bytes = vec![0; layout.header_bytes()];
+        header.write(layout, &mut bytes).expect("room");
+        let check = HostCheck::default();
+        bytes.extend(host_check_packet(&identity(layout), &bytes, &check));
+        let counts: Vec<u32> = headers(&bytes).iter().map(|it| it.discarded).collect();
+        assert_eq!(counts, [5, 5]);
+    }
+}
