@@ -148,6 +148,10 @@ fn kymo(live: &mut Live, symbols: &Symbols, checks: &mut Checks) -> Result<(), R
     build(live, symbols, checks);
     hooks(&status, symbols, checks);
     set_up(&status, checks);
+    if status.set_up_error().is_some() {
+        // What clock, buffer and events look like follows from that.
+        return Ok(());
+    }
     match reading {
         Ok(reading) => clock(live, &reading, &status, checks),
         Err(error) => checks.error("clock", &crate::target::explain(error)),
@@ -262,6 +266,11 @@ fn clock(live: &mut Live, first: &ClockReading, status: &Status, checks: &mut Ch
             "clock",
             found,
             "give kymo_config.tick_hz, or use a link that answers sooner: there is nothing exact enough to compare with",
+        ),
+        ClockVerdict::Differs if compared.iter().any(|check| check.absent) => checks.failed(
+            "clock",
+            found,
+            "call kymo_tick() kymo_config.tick_hz times a second, from a timer's interrupt, or leave tick_hz out",
         ),
         ClockVerdict::Differs => checks.failed(
             "clock",
