@@ -145,14 +145,20 @@ pub fn line(text: &str) -> Line<'_> {
     if let Some(caller) = trimmed.strip_prefix("=> ") {
         return Line::Caller(caller.trim());
     }
-    // Where an interrupt begins and ends in a function graph, which its functions say as well.
-    if trimmed.contains("==========>") || trimmed.contains("<==========") {
+    // Where an interrupt begins and ends in a function graph, which its functions say as well; calls that were too deep.
+    if trimmed.contains("==========>")
+        || trimmed.contains("<==========")
+        || trimmed.starts_with("(Overruns: ")
+    {
         return Line::Nothing;
     }
     if let Some(lost) = event::lost(trimmed) {
         return lost;
     }
-    if let Some(found) = event::event(text).or(event::latency_event(text)) {
+    if let Some(found) = event::event(text)
+        .or(event::latency_event(text))
+        .or(event::with_flags_first(text))
+    {
         return Line::Event(found);
     }
     if let Some(switch) = graph::switch(trimmed) {

@@ -63,6 +63,23 @@ pub(super) fn latency_event(text: &str) -> Option<TextEvent<'_>> {
     })
 }
 
+/// Reads a line of `trace-cmd report -l`: `sh-326     0d.h..   463.263829: function: scheduler_tick`.
+pub(super) fn with_flags_first(text: &str) -> Option<TextEvent<'_>> {
+    let (before, rest) = text.split_once(": ")?;
+    let (before, time) = before.trim_end().rsplit_once(' ')?;
+    let time = seconds(time)?;
+    let (before, place) = before.trim_end().rsplit_once(' ')?;
+    let digits = place.bytes().take_while(u8::is_ascii_digit).count();
+    let (cpu, flags) = place.split_at_checked(digits)?;
+    Some(TextEvent {
+        time: Some(time),
+        cpu: Some(cpu.parse().ok()?),
+        task: Some(task(before)?),
+        flags: is_flags(flags).then_some(flags)?,
+        kind: kind(rest.trim())?,
+    })
+}
+
 /// `entries-in-buffer/entries-written: 10/15   #P:2`
 pub(super) fn entries(header: &str) -> Option<Line<'_>> {
     let counts = header
@@ -91,8 +108,19 @@ fn cpu(text: &str) -> Option<(&str, u32, &str)> {
 
 /// What happened: the text behind the time.
 fn kind(text: &str) -> Option<TextKind<'_>> {
+    // As trace-cmd writes it, indented by what the function was called from: `function:   vfs_write <-- ksys_write`.
+    if let Some(body) = text.strip_prefix("function: ") {
+        let (function, parent) = body.split_once(" <-- ").unwrap_or((body, ""));
+        if graph::is_name(plain(function)) {
+            return Some(TextKind::Function {
+                function: plain(function),
+                parent: plain(parent),
+            });
+        }
+    }
     if let Some((function, parent)) = text.split_once(" <-")
         && graph::is_name(plain(function))
+        && !plain(function).ends_with(':')
     {
         let parent = parent.trim_start_matches('-').trim();
         return Some(TextKind::Function {
@@ -123,10 +151,13 @@ fn kind(text: &str) -> Option<TextKind<'_>> {
         },
     };
     // Of what trace-cmd has written the columns of the graph follow the name.
-    if matches!(name, "funcgraph_entry" | "funcgraph_exit")
-        && let Some(found) = graph::line(body)
-    {
-        return Some(found.kind);
+    if matches!(name, "funcgraph_entry" | "funcgraph_exit") {
+        if let Some(found) = graph::line(body) {
+            return Some(found.kind);
+        }
+        if let Some(kind) = graph::plain_line(body.trim()) {
+            return Some(kind);
+        }
     }
     Some(TextKind::Event {
         name: name.into(),

@@ -37,6 +37,33 @@ pub(super) fn line(text: &str) -> Option<TextEvent<'_>> {
     Some(event)
 }
 
+/// What `trace-cmd report -L` writes without columns: `--> irq_enter (1)`, and
+/// `<-- irq_enter (1) (start: 5725baadda  end: 5725babb09) over: 1`.
+pub(super) fn plain_line(body: &str) -> Option<TextKind<'_>> {
+    let is_entry = body.starts_with("--> ");
+    let body = body.strip_prefix("--> ").or(body.strip_prefix("<-- "))?;
+    let (function, rest) = body.split_once(" (")?;
+    let (depth, rest) = rest.split_once(')')?;
+    let (function, depth) = (plain(function), depth.parse().ok()?);
+    if !is_name(function) {
+        return None;
+    }
+    if is_entry {
+        return Some(TextKind::Entry { function, depth });
+    }
+    let time = |name: &str| {
+        let (_, digits) = rest.split_once(name)?;
+        let digits = digits.trim_start().split([' ', ')']).next()?;
+        u64::from_str_radix(digits, 16).ok()
+    };
+    let span = time("start:").zip(time("end:"));
+    Some(TextKind::Exit {
+        function: Some(function),
+        depth,
+        duration: span.and_then(|(start, end)| end.checked_sub(start)),
+    })
+}
+
 /// Takes what stands between two bars; `false` if it is no column.
 fn column<'a>(chunk: &'a str, event: &mut TextEvent<'a>, duration: &mut Option<u64>) -> bool {
     let mut rest = chunk.trim();

@@ -21,6 +21,7 @@ mod meaning;
 mod output;
 mod source;
 mod stacks;
+mod tails;
 mod text;
 
 use std::path::Path;

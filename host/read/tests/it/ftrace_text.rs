@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use kymo_event::{Event, EventKind, TraceInfo};
+use kymo_event::{Event, EventKind, TraceInfo, Wanted};
 use kymo_fixtures::captures;
 use kymo_ftrace::text::{Line, TextKind, line};
 use kymo_read::{Events, OpenOptions};
@@ -450,4 +450,123 @@ fn switches_of_latency_tracers_and_of_trace_cmd_are_switches() {
         \x20         <idle>-0     [001]    12.000100: sched_wakeup:         kworker/3:1H:312 [100] success=1 CPU:001\n\
         \x20         <idle>-0     [001]    12.000115: sched_switch:         swapper/1:0 [120] R ==> kworker/3:1H:312 [100]\n";
     assert_eq!(scheduling(report), kworker);
+}
+
+/// How long each thread ran.
+fn ran(text: &str) -> HashMap<u64, i64> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.txt");
+    std::fs::write(&path, text).unwrap();
+    let options = OpenOptions {
+        wanted: Wanted::Meaning,
+        ..OpenOptions::default()
+    };
+    let mut source = kymo_read::open(&path, &options).unwrap();
+    let events: Vec<Event> = Events::new(&mut *source).map(Result::unwrap).collect();
+    let info = source.info();
+    let (mut ran, mut running) = (HashMap::new(), None);
+    for event in &events {
+        let thread = event.thread.map(|it| info.identities.tid(it).0);
+        match event.kind {
+            EventKind::SwitchedIn => running = Some((thread.unwrap(), event.time.0)),
+            EventKind::SwitchedOut if running.is_some_and(|(it, _)| Some(it) == thread) => {
+                let (thread, since) = running.take().unwrap();
+                *ran.entry(thread).or_default() += event.time.0 - since;
+            }
+            EventKind::SwitchedOut => {}
+            // Nobody else records anything.
+            _ if running.is_some() => assert_eq!(thread, running.map(|(it, _)| it), "{event:?}"),
+            _ => {}
+        }
+    }
+    ran
+}
+
+#[test]
+fn what_the_scheduler_calls_behind_a_switch_is_of_the_task_that_leaves() {
+    let line = |who: &str, time: &str, what: &str| {
+        format!("  {who:>14}  [000] d..2.   100.{time}: {what}\n")
+    };
+    let switch = |from: &str, pid: u32, to: &str, next: u32| {
+        format!(
+            "sched_switch: prev_comm={from} prev_pid={pid} prev_prio=120 prev_state=S ==> next_comm={to} \
+             next_pid={next} next_prio=120"
+        )
+    };
+    for tail in [
+        "enter_lazy_tlb <-__schedule",
+        "tlb_flush: pages=0 reason=0",
+        "<stack trace>",
+    ] {
+        let text = [
+            "# tracer: function\n#\n".to_owned(),
+            line("sh-326", "000000", &switch("sh", 326, "sed", 328)),
+            line("sh-326", "000002", tail),
+            line("sed-328", "000004", "finish_task_switch <-__schedule"),
+            line("sed-328", "010000", &switch("sed", 328, "swapper/0", 0)),
+            line("sed-328", "010001", tail),
+            line("<idle>-0", "020000", &switch("swapper/0", 0, "sed", 328)),
+            line("<idle>-0", "020001", tail),
+            line("sed-328", "030000", &switch("sed", 328, "swapper/0", 0)),
+        ]
+        .concat();
+        let microsecond = 1000;
+        // From behind one tail to behind the next.
+        let expected = (10_001 - 2 + 30_000 - 20_001) * microsecond;
+        assert_eq!(ran(&text), HashMap::from([(328, expected)]), "{tail}");
+    }
+}
+
+#[test]
+fn what_trace_cmd_report_writes_of_functions_is_read() {
+    for text in [
+        "cpus=2\n\
+         \x20             sh-326   [000]   463.261371: function:             vfs_open\n\
+         \x20             sh-326   [000]   463.261380: function:                do_dentry_open <-- vfs_open\n",
+        "cpus=2\n\
+         \x20     sh-326     0.....   463.261371: function:             vfs_open\n\
+         \x20     sh-326     0d.h..   463.261380: function:                do_dentry_open\n",
+        "cpus=2\n\
+         \x20             sh-288   [001]   374.295082: funcgraph_entry:      --> vfs_open (0)\n\
+         \x20             sh-288   [001]   374.295151: funcgraph_entry:      --> do_dentry_open (1)\n\
+         \x20             sh-288   [001]   374.295152: funcgraph_exit:       <-- do_dentry_open (1) (start: 10  end: 3f8) over: 1\n\
+         \x20             sh-288   [001]   374.295158: funcgraph_exit:       <-- vfs_open (0) (start: 10  end: ff) over: 0\n",
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.txt");
+        std::fs::write(&path, text).unwrap();
+        let (events, info) = read(&path);
+        assert!(info.damage.is_empty(), "{:?}", info.damage);
+        let calls = calls(&events, &info);
+        let names: Vec<&str> = calls.iter().map(|(name, ..)| name.as_str()).collect();
+        assert_eq!(names.len(), 2, "{text}");
+        assert!(
+            names.contains(&"vfs_open") && names.contains(&"do_dentry_open"),
+            "{names:?}"
+        );
+    }
+}
+
+#[test]
+fn leaf_calls_without_durations_last_to_the_next_line() {
+    let text = "# tracer: function_graph\n#\n\
+        #     TIME        CPU               FUNCTION CALLS\n\
+        #      |          |                 |   |   |   |\n\
+        \x20 162.460118 |   0) vfs_open() {\n\
+        \x20 162.460120 |   0)   leaf();\n\
+        \x20(Overruns: 3)\n\
+        \x20 162.460127 |   0) }\n";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.txt");
+    std::fs::write(&path, text).unwrap();
+    let (events, info) = read(&path);
+    assert!(info.damage.is_empty(), "{:?}", info.damage);
+    let calls = calls(&events, &info);
+    let of = |name: &str| calls.iter().find(|(it, ..)| it == name).unwrap().2;
+    assert_eq!((of("vfs_open"), of("leaf")), (9000, 7000));
+    assert!(
+        info.remarks.iter().any(|it| it.contains("leaf calls")),
+        "{:?}",
+        info.remarks
+    );
 }

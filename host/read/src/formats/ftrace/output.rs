@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use super::held::{Held, Number};
+use super::tails::{self, Tails};
 use kymo_event::{
     Addr, Batch, Cpu, Event, EventKind, Field, FunctionId, Gap, Identities, Row, RowKind, Space,
     SpaceId, SpaceKind, StreamId, ThreadId, Tid, Time, TraceInfo,
@@ -76,6 +77,10 @@ struct Tasks {
     threads: HashMap<i32, ThreadId>,
     /// The one that each CPU runs, as far as records say: those of idle ones name no thread.
     running: Vec<Option<i32>>,
+    /// Switches that are not done yet, and what is behind them.
+    tails: Tails,
+    /// Whether rows keep the order of their records, so that no switch waits.
+    stay: bool,
 }
 
 /// Entries of [`Output::recent`].
@@ -110,9 +115,14 @@ impl Output {
         }
     }
 
-    /// Lets entries wait for the exits that tell when their calls began. `stay`: rows keep the order of their records.
-    pub(super) fn hold(&mut self, stay: bool) {
-        self.held = Some(Held::new(stay));
+    /// Rows keep the order of their records, as a list of all records has them.
+    pub(super) const fn stay(&mut self) {
+        self.tasks.stay = true;
+    }
+
+    /// Lets entries wait for the exits that tell when their calls began.
+    pub(super) fn hold(&mut self) {
+        self.held = Some(Held::new(self.tasks.stay));
     }
 
     /// Says so if calls began before what had been given out already, and were cut there.
@@ -332,7 +342,15 @@ impl Output {
         self.ready = ready;
     }
 
-    /// Whether something waits.
+    /// No more rows come: if none is held, gives out what waits for the end of a switch.
+    pub(super) fn end(&mut self, batch: &mut Batch) {
+        if !self.is_waiting() {
+            self.tasks.tails.end();
+            self.tasks.give_waiting(batch);
+        }
+    }
+
+    /// Whether something waits for calls.
     fn is_waiting(&self) -> bool {
         let sorter = self.sorter.as_ref();
         sorter.is_some_and(|sorter| !sorter.waiting.is_empty())
@@ -379,9 +397,29 @@ impl Tasks {
         }
     }
 
-    /// Gives a row out. What stands beside it is taken.
+    /// Gives a row out, or lets it wait for the end of a switch. What stands beside it is taken.
     #[inline]
     fn emit(&mut self, out: &mut Out, batch: &mut Batch) {
+        match self.tails.is_empty() && (!tails::is_switch(out.row.kind) || self.stay) {
+            true => self.give(out, batch),
+            false => self.wait(out, batch),
+        }
+    }
+
+    #[inline(never)]
+    fn wait(&mut self, out: &mut Out, batch: &mut Batch) {
+        self.tails.add(Out::new(out.row, out.pid, out.event.take()));
+        self.give_waiting(batch);
+    }
+
+    fn give_waiting(&mut self, batch: &mut Batch) {
+        while let Some(mut out) = self.tails.pop() {
+            self.give(&mut out, batch);
+        }
+    }
+
+    #[inline]
+    fn give(&mut self, out: &mut Out, batch: &mut Batch) {
         let row = &out.row;
         if let Some(pid) = out.pid {
             self.run(row, pid, batch);

@@ -78,8 +78,11 @@ impl DatSource {
         let comms = comms.collect();
         let name = &trace.options.uname;
         let mut output = Output::new(&mut info.identities, name, comms, exits_alone);
+        if options.wanted == Wanted::Everything {
+            output.stay();
+        }
         if !exits_alone && kinds.is_local() {
-            output.hold(options.wanted == Wanted::Everything);
+            output.hold();
         }
         let records = Records::new(&trace, &bytes);
         for (buffer, cpu) in records.lanes() {
@@ -171,6 +174,7 @@ impl Source for DatSource {
         if reader.ended && !batch.is_full() {
             reader.output.settle(0, batch);
             reader.output.give_held(true, batch);
+            reader.output.end(batch);
             reader.output.remark_cut(info);
         }
         Ok(!batch.is_empty())

@@ -120,12 +120,15 @@ impl TextSource {
             numbered_threads: true,
             ..TraceInfo::default()
         };
-        let output = Output::new(
+        let mut output = Output::new(
             &mut info.identities,
             "",
             HashMap::new(),
             exits_alone == Some(true),
         );
+        if options.wanted == Wanted::Everything {
+            output.stay();
+        }
         Ok(Self {
             info,
             name,
@@ -298,6 +301,7 @@ impl TextSource {
                 .time
                 .map(|time| Time(i64::try_from(time).unwrap_or(i64::MAX))),
         };
+        self.end_leaf(&at, batch);
         match &event.kind {
             TextKind::Entry { function, depth } => self.entry(function, *depth, &at, batch),
             TextKind::Leaf {
@@ -306,7 +310,12 @@ impl TextSource {
                 duration,
             } => {
                 self.entry(function, *depth, &at, batch);
-                self.exit(Some(function), *depth, *duration, false, &at, batch);
+                let named = Some(self.function(function));
+                if duration.is_none() && at.time.is_some() {
+                    self.begin_leaf(named, *depth, &at);
+                } else {
+                    self.exit(named, *depth, *duration, false, &at, batch);
+                }
             }
             TextKind::Exit {
                 function,
@@ -316,7 +325,10 @@ impl TextSource {
                 Some(duration) if function.is_some() && self.are_alone() => {
                     self.whole_exit(function.unwrap_or_default(), *depth, *duration, &at, batch);
                 }
-                _ => self.exit(*function, *depth, *duration, true, &at, batch),
+                _ => {
+                    let named = function.map(|name| self.function(name));
+                    self.exit(named, *depth, *duration, true, &at, batch);
+                }
             },
             TextKind::Call {
                 function,
@@ -391,7 +403,7 @@ impl TextSource {
 
     fn exit(
         &mut self,
-        function: Option<&str>,
+        named: Option<FunctionId>,
         depth: u32,
         duration: Option<u64>,
         is_record: bool,
@@ -399,7 +411,6 @@ impl TextSource {
         batch: &mut Batch,
     ) {
         self.has_graph = true;
-        let named = function.map(|name| self.function(name));
         let Some(state) = self.states.get_mut(at.place) else {
             return;
         };
@@ -522,6 +533,7 @@ fn id(place: usize) -> StreamId {
 }
 
 /// Where an event is.
+#[derive(Clone, Copy, Debug)]
 struct At<'a> {
     place: usize,
     cpu: Option<u32>,
@@ -572,6 +584,7 @@ impl Source for TextSource {
         }
         if self.ended && !batch.is_full() {
             self.output.settle(0, batch);
+            self.output.end(batch);
             self.output.remark_cut(&mut self.info);
         }
         for row in batch.rows() {

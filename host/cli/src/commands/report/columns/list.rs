@@ -90,7 +90,12 @@ pub static COLUMNS: [Column; 47] = [
             "wall",
             "WALL",
             "TOTAL by the clock on the wall, with preemption and interrupts",
-            |it, _| time(it.statistic.as_ref().map(|statistic| statistic.wall.total)),
+            |it, _| {
+                let Some(wall) = it.statistic.as_ref().map(|statistic| statistic.wall) else {
+                    return Value::None;
+                };
+                at_least(it, wall.total, it.total_max.map(|_| wall.total_max))
+            },
         )
     },
     Column {

@@ -1,6 +1,6 @@
 //! What events mean that are no functions.
 
-use kymo_event::{Batch, Cpu, EventKind, Field, InterruptKind, Irq, RowKind, Wanted};
+use kymo_event::{Batch, Cpu, EventKind, Field, FunctionId, InterruptKind, Irq, RowKind, Wanted};
 use kymo_ftrace::text::{self, Scheduled, Task};
 
 use super::{At, Caller, TextSource};
@@ -123,6 +123,38 @@ impl TextSource {
                 self.put(row(RowKind::Other), at, name, batch, &show);
             }
             None => {}
+        }
+    }
+
+    /// A call that calls nothing, of which the text does not say how long it took.
+    pub(super) fn begin_leaf(&mut self, named: Option<FunctionId>, depth: u32, at: &At<'_>) {
+        let remark = "the text does not say how long leaf calls took: each lasts to the next line of its CPU, at most";
+        if !self.info.remarks.iter().any(|known| known == remark) {
+            self.info.remarks.push(remark.to_owned());
+        }
+        if let Some(state) = self.states.get_mut(at.place) {
+            let at = At {
+                place: at.place,
+                cpu: at.cpu,
+                pid: at.pid,
+                task: at.task,
+                thread: at.thread,
+                flags: "",
+                time: at.time,
+            };
+            state.leaf = Some((named, depth, at));
+        }
+    }
+
+    /// What comes on a CPU ends such a call.
+    pub(super) fn end_leaf(&mut self, now: &At<'_>, batch: &mut Batch) {
+        let state = self.states.get_mut(now.place);
+        if let Some((named, depth, at)) = state.and_then(|state| state.leaf.take()) {
+            let at = At {
+                time: now.time,
+                ..at
+            };
+            self.exit(named, depth, None, false, &at, batch);
         }
     }
 

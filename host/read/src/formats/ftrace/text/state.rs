@@ -16,6 +16,8 @@ pub(super) struct State {
     pub(super) any: bool,
     /// Where calls began that were printed at their ends: the first at each depth since the last further out.
     pub(super) ended: Vec<(u32, Time)>,
+    /// A leaf call whose end the text does not tell: its function, its depth and where it is.
+    pub(super) leaf: Option<(Option<FunctionId>, u32, super::At<'static>)>,
 }
 
 /// A thread, or what is none on a CPU.

@@ -1,0 +1,299 @@
+//! Switches that wait for the last records of the task that leaves.
+//!
+//! The kernel records `sched_switch` before it switches. What follows on that CPU until it has switched (functions of the
+//! scheduler, a `kernel_stack`, a `tlb_flush`) is still recorded by the task that leaves, and would be a switch back to it if it
+//! were taken as it stands. So the rows of a switch wait here, and all rows behind them (those of other CPUs, too: times stay in
+//! order), until the CPU has a record of another task. The switch is given out behind the last row of this tail, at its time.
+//!
+//! Lists of all records keep their order, and do without.
+
+use std::collections::VecDeque;
+
+use kymo_event::{Cpu, Duration, EventKind, RowKind, ThreadId, Time};
+
+use super::output::Out;
+
+/// Behind so much time no row is taken for one of a tail, which lasts some microseconds.
+const LONGEST: Duration = Duration(1_000_000);
+
+/// So many rows wait at most.
+const MOST: usize = 1 << 12;
+
+/// Rows that wait, in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct Tails {
+    rows: VecDeque<Out>,
+    /// The number of the first of them, of all rows that came.
+    first: u64,
+    /// At most one of each CPU.
+    switches: Vec<Switch>,
+}
+
+/// A switch whose tail may go on.
+#[derive(Debug)]
+struct Switch {
+    cpu: Cpu,
+    time: Time,
+    /// The thread that leaves; the idle task is none.
+    left: Option<ThreadId>,
+    /// The number of its first row, and how many it has: one for each thread.
+    begin: u64,
+    count: u64,
+    /// The number of the last row of its tail.
+    last: Option<u64>,
+}
+
+/// Whether a row is of a switch.
+#[inline]
+pub(super) const fn is_switch(kind: RowKind) -> bool {
+    matches!(kind, RowKind::SwitchedIn | RowKind::SwitchedOut)
+}
+
+impl Tails {
+    /// Whether rows that are of no switch need not wait.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Takes the next row.
+    pub(super) fn add(&mut self, out: Out) {
+        let number = self.first + self.rows.len() as u64;
+        self.end_long(out.time());
+        match out.row.cpu() {
+            Some(cpu) => self.take(&out, cpu, number),
+            None if is_gap(&out) => self.end(),
+            None => {}
+        }
+        self.rows.push_back(out);
+        if self.rows.len() > MOST {
+            self.end();
+        }
+    }
+
+    /// Takes note of a row of a CPU.
+    fn take(&mut self, out: &Out, cpu: Cpu, number: u64) {
+        let kind = out.row.kind;
+        if let Some(place) = self.switches.iter().position(|it| it.cpu == cpu)
+            && let Some(open) = self.switches.get_mut(place)
+        {
+            if kind == RowKind::SwitchedIn
+                && open.left.is_some()
+                && (open.count, open.begin + 1, open.time) == (1, number, out.time())
+            {
+                open.count = 2;
+                return;
+            }
+            let is_ended = match out.pid {
+                Some(_) => is_switch(kind) || out.row.thread() != open.left,
+                None => is_gap(out),
+            };
+            if !is_ended {
+                if out.pid.is_some() {
+                    open.last = Some(number);
+                }
+                return;
+            }
+            self.end_one(place);
+        }
+        if is_switch(kind) {
+            self.switches.push(Switch {
+                cpu,
+                time: out.time(),
+                left: out.row.thread().filter(|_| kind == RowKind::SwitchedOut),
+                begin: number,
+                count: 1,
+                last: None,
+            });
+        }
+    }
+
+    /// Ends those that wait for too long by now.
+    fn end_long(&mut self, now: Time) {
+        let is_long = |it: &Switch| now.since(it.time).is_some_and(|it| it > LONGEST);
+        while let Some(place) = self.switches.iter().position(is_long) {
+            self.end_one(place);
+        }
+    }
+
+    /// No more rows of tails come.
+    pub(super) fn end(&mut self) {
+        while !self.switches.is_empty() {
+            self.end_one(0);
+        }
+    }
+
+    /// A switch is done: its rows go behind the last of its tail.
+    fn end_one(&mut self, place: usize) {
+        let Switch {
+            begin, count, last, ..
+        } = self.switches.swap_remove(place);
+        let Some(last) = last else { return };
+        let index = |number: u64| (number - self.first) as usize;
+        let (from, to) = (index(begin), index(last));
+        let rows = self.rows.make_contiguous();
+        let Some(rows) = rows.get_mut(from..=to) else {
+            return;
+        };
+        rows.rotate_left(count as usize);
+        let (tail, moved) = rows.split_at_mut(rows.len() - count as usize);
+        let time = tail.last().map_or(Time(i64::MIN), Out::time);
+        for out in moved {
+            out.row.time = out.row.time.max(time);
+        }
+        let move_down = |number: &mut u64| {
+            if (begin..=last).contains(number) {
+                *number -= count;
+            }
+        };
+        for other in &mut self.switches {
+            move_down(&mut other.begin);
+            other.last.iter_mut().for_each(move_down);
+        }
+    }
+
+    /// The next row that needs not wait.
+    pub(super) fn pop(&mut self) -> Option<Out> {
+        let waits = self.switches.iter().map(|it| it.begin).min();
+        if waits.is_some_and(|waits| waits <= self.first) {
+            return None;
+        }
+        let out = self.rows.pop_front()?;
+        self.first += 1;
+        Some(out)
+    }
+}
+
+fn is_gap(out: &Out) -> bool {
+    let kind = out.event.as_ref().map(|event| &event.kind);
+    matches!(kind, Some(EventKind::Gap(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use kymo_event::{Gap, Row, StreamId};
+
+    use super::super::output::gap;
+    use super::*;
+
+    /// A row of a thread, whose number is that of its task; 0 is the idle one.
+    fn out(kind: RowKind, time: i64, cpu: u32, pid: u32) -> Out {
+        let thread = (pid > 0).then_some(ThreadId(pid));
+        let row = Row::new(kind, Time(time), StreamId(cpu));
+        Out::new(row.at(Some(Cpu(cpu)), thread), Some(pid as i32), None)
+    }
+
+    fn record(time: i64, cpu: u32, pid: u32) -> Out {
+        out(RowKind::Other, time, cpu, pid)
+    }
+
+    fn switch(time: i64, cpu: u32, from: u32, to: u32) -> Vec<Out> {
+        let mut rows = Vec::new();
+        if from > 0 {
+            rows.push(out(RowKind::SwitchedOut, time, cpu, from));
+        }
+        if to > 0 {
+            rows.push(out(RowKind::SwitchedIn, time, cpu, to));
+        }
+        rows
+    }
+
+    /// What is given out: kind, time, CPU and thread.
+    fn given(rows: impl IntoIterator<Item = Out>) -> Vec<(char, i64, u32, u32)> {
+        let mut tails = Tails::default();
+        let mut given = Vec::new();
+        let mut take = |tails: &mut Tails| {
+            while let Some(Out { row, .. }) = tails.pop() {
+                let kind = match row.kind {
+                    RowKind::SwitchedOut => 'o',
+                    RowKind::SwitchedIn => 'i',
+                    _ => '-',
+                };
+                let thread = row.thread().map_or(0, |thread| thread.0);
+                given.push((kind, row.time.0, row.cpu().unwrap().0, thread));
+            }
+        };
+        for out in rows {
+            tails.add(out);
+            take(&mut tails);
+        }
+        tails.end();
+        take(&mut tails);
+        assert!(tails.is_empty());
+        given
+    }
+
+    #[test]
+    fn a_switch_is_done_behind_the_last_record_of_the_task_that_leaves() {
+        let mut rows = switch(10, 0, 1, 2);
+        rows.extend([record(11, 0, 1), record(12, 1, 9), record(13, 0, 1)]);
+        rows.extend([record(14, 1, 9), record(15, 0, 2)]);
+        let expected = [
+            ('-', 11, 0, 1),
+            ('-', 12, 1, 9),
+            ('-', 13, 0, 1),
+            ('o', 13, 0, 1),
+            ('i', 13, 0, 2),
+            ('-', 14, 1, 9),
+            ('-', 15, 0, 2),
+        ];
+        assert_eq!(given(rows), expected);
+    }
+
+    #[test]
+    fn the_idle_task_has_a_tail_and_none_follows_it_for_long() {
+        let mut rows = switch(10, 0, 0, 2);
+        rows.push(record(11, 0, 0));
+        rows.extend(switch(20, 0, 2, 0));
+        rows.push(record(21, 0, 2));
+        rows.push(record(21 + 2_000_000, 0, 2));
+        let expected = [
+            ('-', 11, 0, 0),
+            ('i', 11, 0, 2),
+            ('-', 21, 0, 2),
+            ('o', 21, 0, 2),
+            ('-', 2_000_021, 0, 2),
+        ];
+        assert_eq!(given(rows), expected);
+    }
+
+    #[test]
+    fn switches_of_several_cpus_wait_side_by_side() {
+        let mut rows = switch(10, 0, 1, 2);
+        rows.extend(switch(11, 1, 3, 4));
+        rows.extend([record(12, 0, 1), record(13, 1, 3), record(14, 0, 2)]);
+        rows.extend([record(15, 1, 3), record(16, 1, 4)]);
+        let expected = [
+            ('-', 12, 0, 1),
+            ('o', 12, 0, 1),
+            ('i', 12, 0, 2),
+            ('-', 13, 1, 3),
+            ('-', 14, 0, 2),
+            ('-', 15, 1, 3),
+            ('o', 15, 1, 3),
+            ('i', 15, 1, 4),
+            ('-', 16, 1, 4),
+        ];
+        assert_eq!(given(rows), expected);
+    }
+
+    #[test]
+    fn behind_a_loss_and_with_too_many_rows_nothing_waits() {
+        let mut rows = switch(10, 0, 1, 2);
+        let lost = Gap::Discarded { events: Some(1) };
+        rows.push(gap(lost, Time(11), StreamId(0), Some(Cpu(0))));
+        rows.push(record(12, 0, 1));
+        let found = given(rows);
+        assert_eq!(found[..2], [('o', 10, 0, 1), ('i', 10, 0, 2)]);
+
+        let mut tails = Tails::default();
+        for out in switch(10, 0, 1, 2) {
+            tails.add(out);
+        }
+        for time in 2..=MOST as i64 {
+            assert!(tails.pop().is_none());
+            tails.add(record(11 + time, 1, 9));
+        }
+        assert!(tails.pop().is_some());
+    }
+}
