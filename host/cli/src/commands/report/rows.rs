@@ -196,9 +196,12 @@ impl Rows<'_> {
             }
             _ => {}
         }
-        // Exits without a begin are of no thread, and took no time. Of chosen threads, how long interrupts ran is not known.
+        // Exits without a begin are of no known thread or processor. Of chosen threads, how long interrupts ran is not known.
         let all = chosen.threads.is_empty();
-        let took_time = |entry: &Entry| all && entry.row.self_max > Duration(0);
+        let took_time = |entry: &Entry| {
+            let Row { count, orphans, .. } = entry.row;
+            all && count > orphans && entry.row.self_max > Duration(0)
+        };
         entries.retain(|entry| entry.run.is_some() || took_time(entry));
     }
 
