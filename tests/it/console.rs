@@ -133,7 +133,16 @@ fn each_death_is_in_the_log() {
     damaged[place].replace_range(20..24, "????");
     let file = folder.join("damaged.log");
     log(&file, &damaged);
-    let shown = lines(&["show", "--events"], &elf, &file);
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    let mut show = Command::new(&kymo);
+    show.args(["show", "--events", "--format", "json", "--elf"]);
+    let output = show.arg(&elf).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let shown = shown
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    let shown: Vec<Value> = shown.collect();
     let gaps = shown.iter().filter(|line| line["type"] == "gap").count();
     assert!(gaps > 0);
     let some = markers(&shown);
@@ -145,7 +154,6 @@ fn each_death_is_in_the_log() {
     let first = |line: &&String| !line.starts_with("kymo:000000");
     let headless: Vec<String> = said.iter().filter(first).cloned().collect();
     log(&file, &headless);
-    let kymo = kymo::build(Profile::Debug).unwrap();
     let refused = Command::new(kymo).arg("info").arg(&file).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     let errors = String::from_utf8_lossy(&refused.stderr);

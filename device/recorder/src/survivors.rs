@@ -57,7 +57,7 @@ pub unsafe fn dump_text<T: Target>(
 ) -> bool {
     let size = config.packet_size as usize;
     let begin = config.buffer as usize;
-    if size == 0 || config.buffer.is_null() || config.buffer_size as usize % size != 0 {
+    if size == 0 || config.buffer.is_null() || !(config.buffer_size as usize).is_multiple_of(size) {
         return false;
     }
     let cursor: *const u8 = hot.cast();

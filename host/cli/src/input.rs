@@ -556,6 +556,9 @@ pub fn refused(error: &OpenError) -> Report {
             "the first line of a raw file is the target's answer to `identify`; transfer the file \
              again, in binary mode",
         ),
+        OpenError::Console { .. } => {
+            report.help("`--dump N` chooses one of several; the first lines of each say who recorded")
+        }
         OpenError::Memory { .. } | OpenError::HardwareTrace { .. } => report,
         _ => report.help(
             "kymo reads trace directories (CTF), the raw files of its targets, with --elf dumps of their \

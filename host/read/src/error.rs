@@ -64,6 +64,14 @@ pub enum OpenError {
         /// That of the recording.
         found: u32,
     },
+    /// The log of a console has no dump that can be used.
+    #[error("{}: {message}", path.display())]
+    Console {
+        /// The log.
+        path: PathBuf,
+        /// What was expected, and what is there.
+        message: String,
+    },
     /// There is no recording to be found in a dump of a target's memory.
     #[error("{}: {message}", path.display())]
     Memory {
@@ -134,6 +142,7 @@ impl OpenError {
             | Self::Unknown { .. }
             | Self::Several { .. }
             | Self::Version { .. }
+            | Self::Console { .. }
             | Self::Memory { .. }
             | Self::HardwareTrace { .. }
             | Self::Mapping(_)

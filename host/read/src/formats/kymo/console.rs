@@ -50,7 +50,7 @@ pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenErro
     let path = peek.path().to_owned();
     let log = peek.into_bytes()?;
     let dumps = dumps(&log);
-    let refuse = |message: String| OpenError::Identity {
+    let refuse = |message: String| OpenError::Console {
         path: path.clone(),
         message,
     };
@@ -89,7 +89,7 @@ fn open_dump(
         .first()
         .map_or(bytes.len(), |first| first.start as usize);
     let beginning = bytes.get(..known).unwrap_or_default();
-    let (identity, start) = split_identity(beginning).map_err(|message| OpenError::Identity {
+    let (identity, start) = split_identity(beginning).map_err(|message| OpenError::Console {
         path: path.to_owned(),
         message: match missing.is_empty() {
             true => message.to_owned(),
