@@ -6,6 +6,7 @@ mod console;
 mod cpus;
 mod duration;
 mod ended_calls;
+mod events;
 mod firmware;
 mod foreign;
 mod ftrace;

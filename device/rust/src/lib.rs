@@ -29,6 +29,7 @@
 pub mod abi;
 pub mod blocks;
 mod configure;
+pub mod events;
 #[cfg(not(kymo_assembly))]
 pub mod hooks;
 pub mod items;

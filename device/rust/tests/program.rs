@@ -9,6 +9,15 @@ use kymo_device_tests::{Kind, packets};
 use kymo_hooks::Hooks;
 use kymo_wire::link::Identity;
 
+kymo::event! {
+    /// An event of its own.
+    struct Sensor = 7 {
+        channel: u8,
+        volts: f32,
+        offset: i16,
+    }
+}
+
 static PROMOTIONS: [kymo::Promotion; 0] = [];
 static EVENTS: Packets<1024, 64> = Packets::new();
 /// Not used on Linux, but a program for both may give it.
@@ -58,7 +67,14 @@ fn a_rust_program_records_itself() {
     Kymo.semaphore_give(5);
     Kymo.semaphore_take(6, 7);
     Kymo.isr_exit(9);
+    let sensor = Sensor {
+        channel: 3,
+        volts: 1.5,
+        offset: -2,
+    };
+    sensor.record();
     kymo::off();
+    sensor.record();
     work(1);
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rust.kymo");
     let file = CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero in the path");
@@ -76,6 +92,10 @@ fn a_rust_program_records_itself() {
         .map(|record| record.kind)
         .filter(|kind| !matches!(kind, Kind::Metadata { .. }))
         .collect();
+    let elf = std::fs::read(std::env::current_exe().expect("it has a file")).expect("it is one");
+    let description = b"7 Sensor u8 channel f32 volts i16 offset\0";
+    let described = elf.windows(description.len()).any(|it| it == description);
+    assert!(described, "the ELF file says what is in it");
     let function = work as *const () as u64;
     let (enter, exit) = (Kind::Enter(function), Kind::Exit(function));
     let recording = |on| Kind::Recording { on, cause: 2 };
@@ -94,6 +114,10 @@ fn a_rust_program_records_itself() {
         expected.push(Kind::NamedMarker { name, value });
     }
     expected.push(Kind::IsrExit(9));
+    let mut data = vec![3];
+    data.extend(1.5f32.to_ne_bytes());
+    data.extend((-2i16).to_ne_bytes());
+    expected.push(Kind::Block { kind: 7, data });
     expected.push(recording(false));
     assert_eq!(kinds, expected);
 

@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use kymo_event::{Batch, Event, Time, TraceInfo, Wanted};
 use kymo_link::Cancel;
-use kymo_read::OpenOptions;
 use kymo_read::kymo::{Live as LiveTrace, Tail};
+use kymo_read::{Declarations, OpenOptions};
 use kymo_symbols::Symbols;
 
 use crate::args::SymbolArgs;
 use crate::context::{Context, Remarks};
 use crate::diagnostic::Report;
-use crate::input::{Events, Moment, first_time, more, refused};
+use crate::input::{Events, Moment, declared, first_time, more, refused};
 use crate::interrupt::Interruptible;
 use crate::live_stream::{self, Ended, Go, Sink, StreamArgs};
 use crate::recording;
@@ -38,6 +38,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct Follow {
     live: LiveTrace,
     symbols: Arc<Symbols>,
+    declared: Declarations,
     feeder: Feeder,
     remarks: Remarks,
     /// What has come while the first event was waited for.
@@ -135,6 +136,7 @@ impl Follow {
     ) -> Result<Self, Report> {
         let mut follow = Self {
             live,
+            declared: declared(&symbols),
             symbols,
             feeder,
             remarks: remarks.clone(),
@@ -269,6 +271,7 @@ impl Follow {
         loop {
             while let Some(mut event) = self.live.next(all) {
                 label(&mut event, &self.symbols);
+                self.declared.describe(&mut event);
                 batch.push_event(event);
                 if batch.is_full() {
                     break;

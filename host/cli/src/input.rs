@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use kymo_event::{Batch, Time, TraceInfo, Wanted};
 use kymo_read::kymo::{self, MemoryDump};
-use kymo_read::{OpenError, OpenOptions, ReadError, Source};
+use kymo_read::{Declarations, OpenError, OpenOptions, ReadError, Source};
 use kymo_symbols::Symbols;
 use kymo_zephyr_instrumentation::Kind;
 
@@ -87,15 +87,24 @@ pub fn first_time(info: &TraceInfo, batch: &Batch) -> Option<Time> {
     first.map(|row| row.time)
 }
 
-/// Gives named markers their names.
+/// The events that programs declare themselves.
+pub fn declared(symbols: &Symbols) -> Declarations {
+    let mut declarations = Declarations::default();
+    for (section, big_endian) in symbols.declared_events() {
+        // (What is not understood is shown as it was recorded.)
+        declarations.add(section, big_endian);
+    }
+    declarations
+}
+
+/// Gives named markers their names, and records of the program's own their names and fields.
 pub fn label(source: Box<dyn Source>, symbols: &Arc<Symbols>) -> Box<dyn Source> {
     let strings = Arc::clone(symbols);
     let code = Arc::clone(symbols);
     let source =
         kymo_read::resolve_code(source, move |address| crate::rtems::code_at(&code, address));
-    Box::new(kymo_read::label_markers(source, move |address| {
-        strings.string_at(address)
-    }))
+    let labelled = kymo_read::label_markers(source, move |address| strings.string_at(address));
+    kymo_read::describe_events(Box::new(labelled), declared(symbols))
 }
 
 /// A trace, and names for what is in it.

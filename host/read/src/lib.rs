@@ -57,6 +57,7 @@
 mod ahead;
 mod bytes;
 mod code;
+mod declared;
 mod dialects;
 mod error;
 mod fields;
@@ -73,6 +74,7 @@ pub mod profile_table;
 
 pub use ahead::read_ahead;
 pub use code::resolve_code;
+pub use declared::{Declarations, describe_events};
 pub use dialects::mapping::{Mapping, MappingError};
 pub use error::{OpenError, ReadError};
 pub use open::{

@@ -1,5 +1,6 @@
 //! ELF files: symbols, where debug information and constants stand, build id.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use gimli::RunTimeEndian;
@@ -85,6 +86,7 @@ fn image<'d>(file: &impl Object<'d>, data: &Arc<[u8]>) -> Result<Image, ElfError
         not_thumb: if thumb { not_thumb(file) } else { Vec::new() },
         unmarked_jumps: jumps::unmarked(file),
         constants: constants(file),
+        declared: declared(file),
         data: Arc::clone(data),
     })
 }
@@ -216,6 +218,14 @@ fn link_base<'d>(file: &impl Object<'d>) -> u64 {
         .map(|symbol| symbol.address());
     let lowest = || file.segments().map(|segment| segment.address()).min();
     start.or_else(lowest).unwrap_or(0)
+}
+
+/// Where a program declares events of its own (`kymo_event.h`), and whether it is big-endian.
+fn declared<'d>(file: &impl Object<'d>) -> Option<(Range<usize>, bool)> {
+    let (offset, size) = file.section_by_name(".kymo.events")?.file_range()?;
+    let start = usize::try_from(offset).ok()?;
+    let end = start.checked_add(usize::try_from(size).ok()?)?;
+    Some((start..end, !file.is_little_endian()))
 }
 
 /// What is loaded from the file and cannot be written.

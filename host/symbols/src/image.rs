@@ -30,6 +30,8 @@ pub(crate) struct Image {
     pub unmarked_jumps: Option<UnmarkedJumps>,
     /// What is constant in memory and stands in the file.
     pub constants: Vec<Constant>,
+    /// Where in the file the program declares events of its own, and whether it is big-endian.
+    pub declared: Option<(Range<usize>, bool)>,
     /// The file, as far as it is needed.
     pub data: Arc<[u8]>,
 }

@@ -334,6 +334,14 @@ impl Symbols {
             .collect()
     }
 
+    /// What programs declare of events of their own (`kymo_event.h`): the section of each, and whether it is big-endian.
+    pub fn declared_events(&self) -> impl Iterator<Item = (&[u8], bool)> {
+        self.images.iter().filter_map(|image| {
+            let (range, big_endian) = image.declared.clone()?;
+            Some((image.data.get(range)?, big_endian))
+        })
+    }
+
     /// The constant string at an address: what a named marker's name is. `None` where memory is not
     /// constant or not in the file, or where no end is found within 4 KiB. Bytes that are not UTF-8
     /// are replaced.

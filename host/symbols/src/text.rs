@@ -94,6 +94,7 @@ pub(crate) fn read(text: &str) -> Result<Image, TextError> {
         thumb,
         not_thumb: Vec::new(),
         constants: Vec::new(),
+        declared: None,
         unmarked_jumps: None,
         data: Arc::default(),
     })

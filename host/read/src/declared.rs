@@ -1,0 +1,360 @@
+//! Events that a program declares itself (`kymo_event.h`): their records are blocks of bytes with a type, and the section
+//! `.kymo.events` of the program's ELF file says what is in them.
+//!
+//! The section is texts, each with a zero behind it:
+//!
+//! ```text
+//! 7 sensor u8 channel u8 state f32 volts      type, name, and for each field its type and name
+//! sensor.state 0=idle 1=busy                  event and field, and what values are called
+//! ```
+
+use std::collections::HashMap;
+
+use kymo_event::{Batch, Event, Field, TraceInfo, Value};
+
+use crate::{ReadError, Source};
+
+/// Events that are declared at most, and fields of one: a hostile file must not fill the memory.
+const EVENTS: usize = 1 << 16;
+const FIELDS: usize = 256;
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Unsigned,
+    Signed,
+    Hex,
+    Real,
+    Text,
+    Bytes,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Declared {
+    class: Class,
+    bytes: usize,
+    name: String,
+    labels: Vec<(u64, String)>,
+}
+
+/// An event's name and fields.
+#[derive(Clone, Debug, PartialEq)]
+struct Declaration {
+    name: String,
+    fields: Vec<Declared>,
+}
+
+/// The events that programs declare, by the types of their records.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Declarations {
+    events: HashMap<u64, Declaration>,
+    big_endian: bool,
+}
+
+impl Declarations {
+    /// Takes in the section of a program. Texts that cannot be understood, and what is declared twice in two ways, are given back:
+    /// the first one counts.
+    pub fn add(&mut self, section: &[u8], big_endian: bool) -> Vec<String> {
+        self.big_endian = big_endian;
+        let mut refused = Vec::new();
+        let texts = section
+            .split(|byte| *byte == 0)
+            .filter(|text| !text.is_empty());
+        let mut labels = Vec::new();
+        for text in texts {
+            let text = String::from_utf8_lossy(text).into_owned();
+            let first = text.split_ascii_whitespace().next().unwrap_or("");
+            if first.contains('.') {
+                labels.push(text);
+                continue;
+            }
+            let taken = declaration(&text).is_some_and(|(kind, new)| {
+                let is_known = self.events.len() >= EVENTS || self.events.contains_key(&kind);
+                match is_known {
+                    true => self.events.get(&kind).is_some_and(|old| old.is_same(&new)),
+                    false => self.events.insert(kind, new).is_none(),
+                }
+            });
+            if !taken {
+                refused.push(text);
+            }
+        }
+        // Labels may stand before what they belong to.
+        for text in labels {
+            if self.label(&text).is_none() {
+                refused.push(text);
+            }
+        }
+        refused
+    }
+
+    fn label(&mut self, text: &str) -> Option<()> {
+        let mut words = text.split_ascii_whitespace();
+        let (event, field) = words.next()?.split_once('.')?;
+        let mut events = self.events.values_mut();
+        let event = events.find(|it| it.name == event)?;
+        let field = event.fields.iter_mut().find(|it| it.name == field)?;
+        let labels = words.map(|word| {
+            let (number, name) = word.split_once('=')?;
+            Some((number_of(number)?, name.to_owned()))
+        });
+        field.labels = labels.collect::<Option<_>>()?;
+        Some(())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Gives an event its name and fields, if it is a record that is declared.
+    pub fn describe(&self, event: &mut Event) {
+        if event.name != "block" {
+            return;
+        }
+        let find = |name: &str| event.fields.iter().find(|field| field.name == name);
+        let (Some(Value::Unsigned(kind)), Some(Value::Bytes(data))) = (
+            find("type").map(|it| &it.value),
+            find("data").map(|it| &it.value),
+        ) else {
+            return;
+        };
+        let Some(declaration) = self.events.get(kind) else {
+            return;
+        };
+        let mut rest = data.as_slice();
+        let mut fields = Vec::new();
+        for declared in &declaration.fields {
+            // A record that is too short is one of another program, or of an older build.
+            let Some((bytes, behind)) = rest.split_at_checked(declared.bytes) else {
+                return;
+            };
+            rest = behind;
+            let value = declared.value(bytes, self.big_endian);
+            fields.push(Field::new(declared.name.clone(), value));
+        }
+        event.name = declaration.name.clone().into();
+        event.fields = fields;
+    }
+}
+
+impl Declaration {
+    /// Whether it says the same (labels apart: a header that two files include declares an event twice).
+    fn is_same(&self, other: &Self) -> bool {
+        let shape = |it: &Self| -> Vec<_> {
+            let fields = it.fields.iter();
+            fields
+                .map(|field| (field.class, field.bytes, field.name.clone()))
+                .collect()
+        };
+        self.name == other.name && shape(self) == shape(other)
+    }
+}
+
+impl Declared {
+    fn value(&self, bytes: &[u8], big_endian: bool) -> Value {
+        let shift = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
+        let number = match big_endian {
+            true => bytes.iter().take(8).fold(0, shift),
+            false => bytes.iter().take(8).rev().fold(0, shift),
+        };
+        let label = self.labels.iter().find(|(value, _)| *value == number);
+        if let Some((_, label)) = label {
+            return Value::Text(label.clone());
+        }
+        match self.class {
+            Class::Unsigned => Value::Unsigned(number),
+            Class::Hex => Value::Hex(number),
+            Class::Signed => {
+                let unused = 64 - 8 * self.bytes.clamp(1, 8) as u32;
+                Value::Signed((number << unused) as i64 >> unused)
+            }
+            Class::Real if self.bytes == 4 => Value::Real(f32::from_bits(number as u32).into()),
+            Class::Real => Value::Real(f64::from_bits(number)),
+            Class::Text => {
+                let end = bytes.iter().position(|byte| *byte == 0);
+                let text = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or(bytes);
+                Value::Text(String::from_utf8_lossy(text).into_owned())
+            }
+            Class::Bytes => Value::Bytes(bytes.to_vec()),
+        }
+    }
+}
+
+/// A number as C has it.
+fn number_of(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// Type and declaration of an event.
+fn declaration(text: &str) -> Option<(u64, Declaration)> {
+    let mut words = text.split_ascii_whitespace();
+    let kind = number_of(words.next()?)?;
+    let name = words.next()?.to_owned();
+    let mut fields = Vec::new();
+    while let Some(class) = words.next() {
+        let (class, bytes) = class_of(class)?;
+        let name = words.next()?.to_owned();
+        fields.push(Declared {
+            class,
+            bytes,
+            name,
+            labels: Vec::new(),
+        });
+    }
+    let is_right = (1..=0xFFFF).contains(&kind) && fields.len() <= FIELDS;
+    is_right.then_some((kind, Declaration { name, fields }))
+}
+
+/// What a type of fields holds, and how many bytes.
+fn class_of(name: &str) -> Option<(Class, usize)> {
+    let digits = name.find(|c: char| c.is_ascii_digit())?;
+    let (letters, size) = name.split_at(digits);
+    let size: usize = size.parse().ok()?;
+    let class = match (letters, size) {
+        ("u", 8 | 16 | 32 | 64) => Class::Unsigned,
+        ("i", 8 | 16 | 32 | 64) => Class::Signed,
+        ("x", 8 | 16 | 32 | 64) => Class::Hex,
+        ("f", 32 | 64) => Class::Real,
+        ("text", 1..=1024) => return Some((Class::Text, size)),
+        ("bytes", 1..=1024) => return Some((Class::Bytes, size)),
+        _ => return None,
+    };
+    Some((class, size / 8))
+}
+
+/// Gives records that programs declare their names and fields.
+pub fn describe_events(source: Box<dyn Source>, declarations: Declarations) -> Box<dyn Source> {
+    match declarations.is_empty() {
+        true => source,
+        false => Box::new(DescribeEvents {
+            source,
+            declarations,
+        }),
+    }
+}
+
+struct DescribeEvents {
+    source: Box<dyn Source>,
+    declarations: Declarations,
+}
+
+impl Source for DescribeEvents {
+    fn threads(&self) -> usize {
+        self.source.threads()
+    }
+
+    fn info(&self) -> &TraceInfo {
+        self.source.info()
+    }
+
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        self.source.info_mut()
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        let more = self.source.fill(batch)?;
+        for event in batch.events_mut() {
+            self.declarations.describe(event);
+        }
+        Ok(more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kymo_event::{EventKind, StreamId, Time};
+
+    use super::*;
+
+    fn block(kind: u64, data: &[u8]) -> Event {
+        Event {
+            time: Time(0),
+            stream: StreamId(0),
+            cpu: None,
+            thread: None,
+            kind: EventKind::Other,
+            named: false,
+            record: true,
+            stamp: None,
+            name: "block".into(),
+            fields: vec![
+                Field::new("type", kind),
+                Field::new("length", data.len() as u64),
+                Field::new("data", Value::Bytes(data.to_vec())),
+            ],
+        }
+    }
+
+    const SECTION: &[u8] = b"sensor.state 0=idle 0x1=busy\0\0\
+        7 sensor u8 channel u8 state f32 volts i16 offset x16 flags text8 name bytes4 raw\0";
+
+    #[test]
+    fn records_get_names_and_values_in_both_byte_orders() {
+        for big_endian in [false, true] {
+            let mut declarations = Declarations::default();
+            assert_eq!(declarations.add(SECTION, big_endian), [""; 0]);
+            let mut data = vec![3, 1];
+            let mut put = |little: &[u8]| match big_endian {
+                true => data.extend(little.iter().rev()),
+                false => data.extend(little),
+            };
+            put(&1.5f32.to_le_bytes());
+            put(&(-2i16).to_le_bytes());
+            put(&0xBEEFu16.to_le_bytes());
+            data.extend(b"short\0??\x01\x02\x03\x04 padding");
+            let mut event = block(7, &data);
+            declarations.describe(&mut event);
+            assert_eq!(event.name, "sensor");
+            let expected = [
+                Field::new("channel", Value::Unsigned(3)),
+                Field::new("state", Value::Text("busy".into())),
+                Field::new("volts", Value::Real(1.5)),
+                Field::new("offset", Value::Signed(-2)),
+                Field::new("flags", Value::Hex(0xBEEF)),
+                Field::new("name", Value::Text("short".into())),
+                Field::new("raw", Value::Bytes(vec![1, 2, 3, 4])),
+            ];
+            assert_eq!(event.fields, expected);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_stays_as_it_is() {
+        let mut declarations = Declarations::default();
+        declarations.add(SECTION, false);
+        for event in [block(8, &[1; 100]), block(7, &[1; 23])] {
+            let mut described = event.clone();
+            declarations.describe(&mut described);
+            assert_eq!(described, event);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_given_back() {
+        let mut declarations = Declarations::default();
+        for text in [
+            "7",
+            "0 zero u8 a",
+            "65536 large u8 a",
+            "seven sensor u8 a",
+            "7 sensor u9 a",
+            "7 sensor u8",
+            "7 sensor text0 a",
+            "sensor.state 0=idle",
+        ] {
+            assert_eq!(declarations.add(text.as_bytes(), false), [text]);
+        }
+        assert!(declarations.is_empty());
+        // The same again is nothing new, another one of this type is refused.
+        assert_eq!(declarations.add(b"7 a u8 x\07 a u8 x\0", false), [""; 0]);
+        assert_eq!(declarations.add(b"7 b u8 x\0", false), ["7 b u8 x"]);
+        assert_eq!(
+            declarations.add(b"a.x 1=one two\0", false),
+            ["a.x 1=one two"]
+        );
+    }
+}
