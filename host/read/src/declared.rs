@@ -350,7 +350,7 @@ mod tests {
         }
         assert!(declarations.is_empty());
         // The same again is nothing new, another one of this type is refused.
-        assert_eq!(declarations.add(b"7 a u8 x\07 a u8 x\0", false), [""; 0]);
+        assert_eq!(declarations.add(b"7 a u8 x\x007 a u8 x\0", false), [""; 0]);
         assert_eq!(declarations.add(b"7 b u8 x\0", false), ["7 b u8 x"]);
         assert_eq!(
             declarations.add(b"a.x 1=one two\0", false),
