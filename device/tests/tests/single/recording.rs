@@ -234,7 +234,7 @@ fn the_table_is_the_same_whenever_recording_began() {
         late.turn(true);
         let (mut thread, mut open) = (0x100, [const { Vec::new() }; 5]);
         for _ in 0..300 {
-            let pass = random.below(100) as u64;
+            let pass = random.below(100);
             let now = devices
                 .map(|device| device.port.time.get())
                 .into_iter()
