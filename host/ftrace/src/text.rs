@@ -10,6 +10,7 @@ mod sched;
 use std::borrow::Cow;
 
 pub use event::fields;
+pub use graph::bare_line;
 pub use sched::{Scheduled, scheduled};
 
 /// What a line is.
@@ -298,6 +299,13 @@ mod tests {
                 depth: 0,
             }
         );
+        assert!(matches!(line("vfs_read() {"), Line::Unknown));
+        let bare = |text| bare_line(text).map(|event| event.kind);
+        let function = "vfs_read";
+        let entry = TextKind::Entry { function, depth: 1 };
+        assert_eq!(bare("  vfs_read [x](file=0x1, count=2) {"), Some(entry));
+        assert_eq!(bare("some words"), None);
+        assert_eq!(bare("/* a remark */"), None);
         // Without durations.
         for (text, depth) in [
             ("  162.460118 |   0) idle_cpu();", 0),

@@ -37,6 +37,19 @@ pub(super) fn line(text: &str) -> Option<TextEvent<'_>> {
     Some(event)
 }
 
+/// A line of a graph without any column, which its header alone tells from other text.
+pub fn bare_line(text: &str) -> Option<TextEvent<'_>> {
+    let kind = function(text, 0, None, false)?;
+    let is_call = !matches!(kind, TextKind::Event { .. });
+    is_call.then_some(TextEvent {
+        time: None,
+        cpu: None,
+        task: None,
+        flags: "",
+        kind,
+    })
+}
+
 /// What `trace-cmd report -L` writes without columns: `--> irq_enter (1)`, and
 /// `<-- irq_enter (1) (start: 5725baadda  end: 5725babb09) over: 1`.
 pub(super) fn plain_line(body: &str) -> Option<TextKind<'_>> {

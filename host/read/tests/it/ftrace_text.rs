@@ -570,3 +570,21 @@ fn leaf_calls_without_durations_last_to_the_next_line() {
         info.remarks
     );
 }
+
+#[test]
+fn a_graph_without_columns_is_read_if_its_header_says_so() {
+    let text = "# tracer: function_graph\n#\n\
+        mutex_lock(file=0xffff888103a3c000, count=4096) {\n\
+        \x20 vfs_read [x]() {\n\
+        \x20   kfree();\n\
+        \x20 }\n\
+        } /* mutex_lock ret=0x0 */\n";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.txt");
+    std::fs::write(&path, text).unwrap();
+    let (events, info) = read(&path);
+    assert!(info.damage.is_empty(), "{:?}", info.damage);
+    let calls = calls(&events, &info);
+    let names: Vec<&str> = calls.iter().map(|(name, ..)| name.as_str()).collect();
+    assert_eq!(names, ["kfree", "vfs_read", "mutex_lock"]);
+}

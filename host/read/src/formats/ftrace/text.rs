@@ -83,6 +83,8 @@ pub(super) struct TextSource {
     exits_alone: Option<bool>,
     /// Whether system calls are calls: not where functions are traced.
     has_graph: bool,
+    /// Whether the header says that this is a function graph, whose lines may have no columns.
+    is_graph: bool,
     has_functions: bool,
     has_lost: bool,
     is_untimed: bool,
@@ -145,6 +147,7 @@ impl TextSource {
             last_place: (0, None),
             exits_alone,
             has_graph: false,
+            is_graph: false,
             has_functions: false,
             has_lost: false,
             is_untimed: false,
@@ -241,8 +244,12 @@ impl TextSource {
                 }
             }
             Line::Caller(caller) => self.caller(caller, batch),
-            Line::Tracer(_) | Line::Nothing => {}
+            Line::Tracer(tracer) => self.is_graph = tracer == "function_graph",
+            Line::Nothing => {}
             Line::Unknown => {
+                if let Some(event) = text::bare_line(text).filter(|_| self.is_graph) {
+                    return self.event(&event, batch);
+                }
                 self.unknown += 1;
                 let message = "expected a line of ftrace's, found something else".to_owned();
                 self.info.add_damage(Damage {
