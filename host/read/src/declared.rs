@@ -326,7 +326,7 @@ mod tests {
     fn what_does_not_fit_stays_as_it_is() {
         let mut declarations = Declarations::default();
         declarations.add(SECTION, false);
-        for event in [block(8, &[1; 100]), block(7, &[1; 23])] {
+        for event in [block(8, &[1; 100]), block(7, &[1; 21])] {
             let mut described = event.clone();
             declarations.describe(&mut described);
             assert_eq!(described, event);
@@ -350,7 +350,8 @@ mod tests {
         }
         assert!(declarations.is_empty());
         // The same again is nothing new, another one of this type is refused.
-        assert_eq!(declarations.add(b"7 a u8 x\x007 a u8 x\0", false), [""; 0]);
+        assert_eq!(declarations.add(b"7 a u8 x", false), [""; 0]);
+        assert_eq!(declarations.add(b"7 a u8 x\0", false), [""; 0]);
         assert_eq!(declarations.add(b"7 b u8 x\0", false), ["7 b u8 x"]);
         assert_eq!(
             declarations.add(b"a.x 1=one two\0", false),
