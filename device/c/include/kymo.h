@@ -441,7 +441,7 @@ bool kymo_link_pending(void);
 #if !defined(__linux__) && !defined(__aarch64__)
 /* Gives all that was recorded so far to `put`, as lines of text for a console: where the program dies (a fault handler, an
  * assertion, a watchdog's warning), or where there is no link. `kymo show LOG` reads it out of whatever log the lines stand in.
- * Nothing is recorded meanwhile. From any context; the lines take 1.7 characters for each byte of the recording.
+ * Nothing is recorded meanwhile. From any context; the lines take 1.8 characters for each byte of the recording.
  * False, and nothing is given, if nothing can have been recorded, or if this interrupted the recorder at its work (the fault
  * is one of `clock` or `current_thread`): then the memory is to be read by a debugger. On a Cortex-M it takes one and a half KiB
  * of stack besides what `put` needs. */

@@ -233,7 +233,7 @@ mod tests {
     use kymo_event::{Picoseconds, Time};
 
     use super::*;
-    use crate::calls::{Begin, CallId, Doubt, End, Seen, TrackId};
+    use crate::calls::{Begin, CallId, Doubt, End, TrackId};
 
     /// Calls of a function, each with this self time, within nothing.
     fn call(advisor: &mut Advisor, function: u32, times: u64, self_time: u64) {
@@ -264,7 +264,6 @@ mod tests {
                 self_time: took,
                 sure: took,
                 sure_self: took,
-                seen: Seen::default(),
                 how: How::Returned,
                 doubt: Doubt::default(),
                 recursive: false,

@@ -32,7 +32,7 @@
 //!   the innermost one's.
 //! - An exit of a function that is not open at all is an orphan ([`How::Orphan`]). Its call began
 //!   before everything that was entered since the trace (or its last loss) began, so that is closed
-//!   as unwound; and it was open all that time ([`Seen`]).
+//!   as unwound.
 //!   (An exit just behind a switch of threads of what the other thread entered last is none: that is
 //!   the code that switches.)
 //! - A loss leaves open what is open, in doubt ([`Doubt::loss`]), unless it is of a stream that never had
@@ -65,8 +65,8 @@ mod window;
 mod tests;
 
 pub use output::{
-    Begin, CallId, Callee, Counts, Doubt, End, How, Observer, Repair, Seen, Step, TrackId,
-    TrackInfo, TrackKind,
+    Begin, CallId, Callee, Counts, Doubt, End, How, Observer, Repair, Step, TrackId, TrackInfo,
+    TrackKind,
 };
 
 use kymo_event::{

@@ -30,7 +30,7 @@ use kymo_event::{
     TraceInfo,
 };
 
-use crate::calls::{Callee, End, How, Seen, Step, TrackId};
+use crate::calls::{Callee, End, How, Step, TrackId};
 use crate::hash::FastMap;
 use crate::profile::{Row, is_loss};
 use crate::recursion::Recursion;
@@ -320,8 +320,6 @@ impl Compensation {
 
     fn close(&mut self, end: &mut End) {
         if end.how == How::Orphan {
-            // What recording took of the part that was seen is not known.
-            end.seen = Seen::default();
             return;
         }
         let frames = self.tracks.entry(end.track).or_default();

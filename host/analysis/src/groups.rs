@@ -90,9 +90,7 @@ impl<K: Copy + Eq + Hash> Groups<K> {
                             track: self.track(end.track).info.as_ref(),
                             begin: None,
                         });
-                        let group = self.number(group);
-                        let within = self.track(end.track).within.get(&group);
-                        (group, within.is_some_and(|within| *within > 0))
+                        (self.number(group), end.recursive)
                     }
                 };
                 self.ended.add(end.call, group);
@@ -162,7 +160,7 @@ mod tests {
     use kymo_event::{Duration, Time};
 
     use super::*;
-    use crate::calls::{CallId, Doubt, How, Seen};
+    use crate::calls::{CallId, Doubt, How};
     use crate::profile::Profile;
 
     const fn function(id: u32) -> Callee {
@@ -196,7 +194,6 @@ mod tests {
             self_time: Some(Duration(own)),
             sure: Some(Duration(duration)),
             sure_self: Some(Duration(own)),
-            seen: Seen::default(),
             how: How::Returned,
             doubt: Doubt::default(),
             recursive: false,

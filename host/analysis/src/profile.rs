@@ -5,8 +5,6 @@
 //! - *total* is the time in a function and its callees on its own thread, without the time when the thread
 //!   was preempted and without interrupts; recursion counts once. *self* is that without callees. Calls that are
 //!   open at the end of the trace or of the window, or when recording stops, count with their time up to there.
-//! - Of calls that were open when the trace began, or since a loss, the part that was seen counts: in totals and self
-//!   times as lower bounds.
 //! - Where events were lost, both are lower bounds: of a call that was open then, only the time up to the loss
 //!   is certain. [`Row::total_max`] and [`Row::self_max`] are the times as they were seen. [`Bounds`] has upper bounds.
 //! - *min*, *max* and *average* are those of complete calls: seen from begin to end, each with its own
@@ -18,8 +16,7 @@
 
 use kymo_event::{Duration, EventKind, EventRef, FunctionId, InterruptId};
 
-use crate::calls::{Callee, Counts, End, How, Repair, Seen, Step, TrackId};
-use crate::hash::FastMap;
+use crate::calls::{Callee, Counts, End, How, Repair, Step};
 use crate::recursion::Recursion;
 use crate::replay::{Observer, Origin};
 
@@ -62,10 +59,8 @@ pub struct Row {
     /// Of all: calls whose time is in doubt because of a clock, so that it has no upper bound, and a
     /// complete call's may be too short.
     pub clock: u64,
-    /// Exits whose enter nobody saw: of their time only [a part](Seen) is known.
+    /// Exits whose enter nobody saw: they have no time.
     pub orphans: u64,
-    /// That part: at least so long the function and what it called took.
-    pub seen: Duration,
     /// Calls that were open when recording was turned off, the window ended, or the trace.
     pub open: u64,
     /// Calls that were open when the window began or ended.
@@ -80,7 +75,8 @@ impl Row {
     fn add(&mut self, end: &End, within: Duration) {
         self.count += 1;
         let (Some(duration), Some(self_time)) = (end.duration, end.self_time) else {
-            return self.add_orphan(end);
+            self.orphans += 1;
+            return;
         };
         self.self_max += self_time;
         // The time of a call below which the same function is open is part of that call's.
@@ -96,23 +92,6 @@ impl Row {
             return;
         }
         self.add_doubtful(*end, within);
-    }
-
-    /// Adds a call that nobody saw begin. Its own time is no part of any other call.
-    fn add_orphan(&mut self, end: &End) {
-        self.orphans += 1;
-        self.self_time += end.seen.own;
-        self.self_max += end.seen.own;
-        if !end.recursive {
-            self.total += end.seen.own;
-        }
-    }
-
-    /// Adds what an orphan took in all, as far as no other one of the function has that: calls of the function that were
-    /// seen whole may be part of it.
-    fn add_seen(&mut self, more: Duration) {
-        self.seen += more;
-        self.total_max += more;
     }
 
     fn add_complete(&mut self, duration: Duration) {
@@ -147,10 +126,10 @@ impl Row {
         }
     }
 
-    /// The row when all of its calls have ended: of the lower bounds of the total, the best one.
+    /// The row when all of its calls have ended: of two lower bounds of the total, the better one.
     fn whole(&self) -> Self {
         Self {
-            total: self.total.max(self.self_time).max(self.seen),
+            total: self.total.max(self.self_time),
             ..*self
         }
     }
@@ -264,9 +243,6 @@ impl Plain {
 struct Sums {
     plain: Plain,
     others: Row,
-    /// Whether recursive calls of it ended behind a loss: [`Profile::recursion`] may hold some, and is to know of
-    /// every end.
-    recurs: bool,
 }
 
 impl Sums {
@@ -275,7 +251,7 @@ impl Sums {
         if *self == Self::default() {
             return None;
         }
-        let Self { plain, others, .. } = self;
+        let Self { plain, others } = self;
         let mut row = *others;
         if plain.count > 0 {
             row.min = match row.complete {
@@ -313,8 +289,6 @@ pub struct Profile {
     unknown: Sums,
     /// The times of recursive calls that have ended.
     recursion: Recursion<Duration>,
-    /// What was seen of orphans last, by track and function: since when, and how long.
-    orphans: FastMap<(TrackId, Callee), (u32, Duration)>,
 }
 
 impl Profile {
@@ -332,8 +306,8 @@ impl Profile {
                 if let Callee::Function(function) = end.callee
                     && let (Some(duration), Some(self_time)) = (end.duration, end.self_time)
                     && is_plain
+                    && !self.recursion.is_lossy()
                     && let Some(sums) = self.functions.get_mut(function.0 as usize)
-                    && !(self.recursion.is_lossy() && (end.recursive || sums.recurs))
                 {
                     sums.plain.add(duration, self_time, end.recursive);
                 } else {
@@ -346,29 +320,11 @@ impl Profile {
         }
     }
 
-    /// Takes the end of the first call of a function, of one that did not simply return, or of one that recurs behind
-    /// a loss.
+    /// Takes the end of the first call of a function, of one that did not simply return, or not before the first loss.
     #[cold]
     fn add_other(&mut self, end: End) {
         let within = self.recursion.end(&end, end.sure.unwrap_or_default());
-        let seen = match end.how {
-            How::Orphan if !end.recursive => self.seen(&end),
-            _ => Duration(0),
-        };
-        let sums = self.sums(end.callee);
-        sums.recurs |= end.recursive;
-        sums.others.add(&end, within);
-        sums.others.add_seen(seen);
-    }
-
-    /// What was seen of an orphan, less what another one of the function has of it, which was within it.
-    fn seen(&mut self, end: &End) -> Duration {
-        let Seen { total, since, .. } = end.seen;
-        let before = self.orphans.insert((end.track, end.callee), (since, total));
-        match before {
-            Some((number, within)) if number == since => total - within,
-            _ => total,
-        }
+        self.sums(end.callee).others.add(&end, within);
     }
 
     /// What is known of a callee, made if there is nothing.
@@ -424,7 +380,7 @@ mod tests {
     use kymo_event::{FunctionId, Time};
 
     use super::*;
-    use crate::calls::{CallId, Doubt};
+    use crate::calls::{CallId, Doubt, TrackId};
 
     /// Ends of one function's calls: depth, duration, whether there was a loss, and how. The one at depth 0 is the
     /// outermost.
@@ -447,7 +403,6 @@ mod tests {
                 self_time: Some(Duration(1)),
                 sure: Some(Duration(if *loss { 0 } else { *duration })),
                 sure_self: Some(Duration(u64::from(!*loss))),
-                seen: Seen::default(),
                 how: *how,
                 doubt: Doubt {
                     loss: *loss,

@@ -90,14 +90,6 @@ impl Statistics {
             Step::Begin(begin) => self.open(begin.track).push(Duration(0)),
             Step::End(end) => {
                 let Some(wall) = end.wall.filter(|_| end.begin.is_some()) else {
-                    // By the wall it took at least as long as it ran.
-                    let of = &mut self.entry(end.callee).wall;
-                    of.self_time += end.seen.own;
-                    of.self_max += end.seen.own;
-                    if !end.recursive {
-                        of.total += end.seen.own;
-                        of.total_max += end.seen.total;
-                    }
                     return;
                 };
                 let open = self.open(end.track);
@@ -186,7 +178,7 @@ mod tests {
     use kymo_event::{FunctionId, Time};
 
     use super::*;
-    use crate::calls::{Begin, CallId, Doubt, End, How, Seen};
+    use crate::calls::{Begin, CallId, Doubt, End, How};
 
     const OUTER: Callee = Callee::Function(FunctionId(0));
     const INNER: Callee = Callee::Function(FunctionId(1));
@@ -219,7 +211,6 @@ mod tests {
             self_time: Some(Duration(duration)),
             sure: Some(Duration(sure)),
             sure_self: Some(Duration(sure)),
-            seen: Seen::default(),
             how: How::Returned,
             doubt: Doubt::default(),
             recursive: false,

@@ -91,7 +91,7 @@ impl Calls {
         let told = std::mem::take(&mut found.told);
         if passed >= 0 {
             let running = found.running();
-            let lossy = std::mem::take(&mut found.lossy);
+            found.lossy = false;
             if passed == 0 {
                 return;
             }
@@ -100,11 +100,7 @@ impl Calls {
                 Some(track) => self.tracks[track].charge(passed),
                 None => (0, None),
             };
-            if lossy && let Some(track) = running {
-                // What ran in the loss is not known.
-                self.tracks[track].watch();
-            }
-            return self.cpus[cpu].charges.add(Charge {
+            return found.charges.add(Charge {
                 track: running,
                 passed,
                 until,

@@ -2,7 +2,7 @@
 
 use kymo_event::{Addr, Duration, FunctionId, InterruptId, Time};
 
-use super::output::{Begin, CallId, Callee, Doubt, End, How, Seen, TrackId};
+use super::output::{Begin, CallId, Callee, Doubt, End, How, TrackId};
 
 /// An open call. What is needed only where something was lost stands apart ([`Lost`]), so that a call which simply
 /// returns costs a few stores and loads.
@@ -113,8 +113,6 @@ pub(super) struct Stack<'t> {
     pub id: TrackId,
     pub frames: Vec<Frame>,
     pub open: &'t mut OpenCounts,
-    /// What calls took that nothing open has made.
-    pub callees: &'t mut Duration,
     pub home: &'t mut Vec<Frame>,
 }
 
@@ -180,9 +178,8 @@ impl Stack<'_> {
         let self_time = duration - frame.callees;
         let depth = self.frames.len() - 1;
         self.frames.truncate(depth);
-        match self.frames.last_mut() {
-            Some(caller) => caller.callees += duration,
-            None => *self.callees += duration,
+        if let Some(caller) = self.frames.last_mut() {
+            caller.callees += duration;
         }
         self.open.release(function);
         Some(End {
@@ -197,7 +194,6 @@ impl Stack<'_> {
             self_time: Some(self_time),
             sure: Some(duration),
             sure_self: Some(self_time),
-            seen: Seen::default(),
             how: How::Returned,
             doubt: Doubt::default(),
             recursive,

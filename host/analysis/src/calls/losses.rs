@@ -188,7 +188,6 @@ impl Calls {
         for track in 0..self.tracks.len() {
             self.tracks[track].remember_off();
             self.close(track, 0, event.row.time, |_| How::RecordingOff, out);
-            self.tracks[track].watch();
         }
         for cpu in 0..self.cpus.len() {
             if let Some(thread) = self.cpus[cpu].thread {

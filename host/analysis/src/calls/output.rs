@@ -208,8 +208,6 @@ pub struct End {
     pub sure: Option<Duration>,
     /// What of [`self_time`](Self::self_time) is certain: after a loss, calls that began in it may have run.
     pub sure_self: Option<Duration>,
-    /// Of an orphan: the part of it that was seen.
-    pub seen: Seen,
     /// How it ended.
     pub how: How,
     /// Why its times may be wrong.
@@ -221,19 +219,6 @@ pub struct End {
     /// [behind](super::Calls::close_window) it: `begin` or `time` is that of the window, and its times are those
     /// within.
     pub clipped: bool,
-}
-
-/// The part of an [orphan](How::Orphan) that was seen: what its track ran since something of it was missing last, at the
-/// latest before the trace began. All that time the call was open, since its entry was not seen. Zero of other calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// With all that it called.
-    pub total: Duration,
-    /// In the function itself: behind the orphan before, without the calls that were seen whole.
-    pub own: Duration,
-    /// A number for the beginning of that time. Orphans of one track with the same number were all open since then,
-    /// each within the next.
-    pub since: u32,
 }
 
 /// How a call ended.

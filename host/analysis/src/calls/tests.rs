@@ -135,7 +135,7 @@ impl Trace {
     }
 }
 
-/// Ends as `track callee begin-end duration/self how`, of orphans what was seen of duration and self; switches as `+track` and `-track`.
+/// Ends as `track callee begin-end duration/self how`; switches as `+track` and `-track`.
 fn say(step: &Step<'_>, said: &mut Vec<String>) {
     match step {
         Step::End(end) => {
@@ -163,10 +163,6 @@ fn say(step: &Step<'_>, said: &mut Vec<String>) {
                 How::Open => " open",
                 How::Orphan => "orphan",
             };
-            let Seen { total, own, .. } = end.seen;
-            if total > Duration(0) {
-                line += &format!(" seen {}/{}", total.0, own.0);
-            }
             line += if end.recursive { " recursive" } else { "" };
             said.push(line);
             doubt(end.doubt, said);
@@ -237,12 +233,7 @@ fn exits_without_a_name_end_the_innermost_call() {
         .push(4, exit());
     assert_eq!(
         trace.finish(),
-        [
-            "+0 implied",
-            "0 B0 1-2 1/1",
-            "0 A0 0-3 3/2",
-            "0 ? orphan seen 4/1"
-        ]
+        ["+0 implied", "0 B0 1-2 1/1", "0 A0 0-3 3/2", "0 ? orphan"]
     );
 }
 

@@ -6,7 +6,7 @@ use crate::hash::FastMap;
 
 use super::cpu_state::Charge;
 use super::frames::{Frame, Lost, Marks, OpenCounts, Stack};
-use super::output::{Begin, CallId, Callee, Doubt, End, How, Seen, TrackId, TrackInfo};
+use super::output::{Begin, CallId, Callee, Doubt, End, How, TrackId, TrackInfo};
 
 /// A track, and what is open on it.
 #[derive(Debug)]
@@ -40,21 +40,6 @@ pub(super) struct Track {
     off: Vec<FunctionId>,
     /// Where the window begins that clipped calls last.
     window: Time,
-    /// The time in which nothing of it is missing, up to now.
-    watched: Watched,
-}
-
-/// A time in which nothing of a track is missing.
-#[derive(Clone, Copy, Debug, Default)]
-struct Watched {
-    /// How long the track had run when it began, ...
-    from: i64,
-    /// ... and when the last [orphan](How::Orphan) ended in it.
-    orphan: i64,
-    /// The durations of the calls since, that nothing open has made.
-    callees: Duration,
-    /// How many such times there were before.
-    number: u32,
 }
 
 /// Where a `longjmp` leads.
@@ -108,7 +93,6 @@ impl Track {
             losses: 0,
             off: Vec::new(),
             window: Time(0),
-            watched: Watched::default(),
         }
     }
 
@@ -338,7 +322,6 @@ impl Track {
             id: self.id,
             frames: std::mem::take(&mut self.frames),
             open: &mut self.open,
-            callees: &mut self.watched.callees,
             home: &mut self.frames,
         }
     }
@@ -379,9 +362,8 @@ impl Track {
         if how == How::Returned && doubt.loss {
             self.confirm();
         }
-        match self.frames.last_mut() {
-            Some(caller) => caller.callees += duration,
-            None => self.watched.callees += duration,
+        if let Some(caller) = self.frames.last_mut() {
+            caller.callees += duration;
         }
         if let Callee::Function(function) = frame.callee() {
             self.open.release(function);
@@ -398,7 +380,6 @@ impl Track {
             self_time: Some(self_time),
             sure: Some(sure),
             sure_self: Some(sure_self),
-            seen: Seen::default(),
             how,
             doubt,
             recursive: frame.marks.has(Marks::RECURSIVE),
@@ -406,45 +387,8 @@ impl Track {
         })
     }
 
-    /// Something of it is missing up to here.
-    pub fn watch(&mut self) {
-        self.watched = Watched {
-            from: self.ran,
-            orphan: self.ran,
-            callees: Duration(0),
-            number: self.watched.number.wrapping_add(1),
-        };
-    }
-
-    /// What was seen of a call that ends and has not begun since something was missing.
-    fn seen(&mut self) -> Seen {
-        let ran = |from: i64| Duration(u64::try_from(self.ran.saturating_sub(from)).unwrap_or(0));
-        let Watched {
-            from,
-            orphan,
-            callees,
-            number,
-        } = self.watched;
-        let seen = Seen {
-            total: ran(from),
-            // Within a call from before a loss it is not known which calls were its own.
-            own: match self.frames.is_empty() {
-                true => ran(orphan) - callees,
-                false => Duration(0),
-            },
-            since: number,
-        };
-        (self.watched.orphan, self.watched.callees) = (self.ran, Duration(0));
-        seen
-    }
-
     /// The end of a call that nobody saw begin.
-    pub fn orphan(&mut self, call: CallId, callee: Callee, time: Time) -> End {
-        let seen = match callee {
-            // It ran on a track of its own.
-            Callee::Interrupt(_) => Seen::default(),
-            Callee::Function(_) | Callee::Unknown => self.seen(),
-        };
+    pub fn orphan(&self, call: CallId, callee: Callee, time: Time) -> End {
         let recursive = match callee {
             Callee::Function(function) => self.has_open(function),
             Callee::Interrupt(_) | Callee::Unknown => false,
@@ -461,7 +405,6 @@ impl Track {
             self_time: None,
             sure: None,
             sure_self: None,
-            seen,
             how: How::Orphan,
             doubt: Doubt::default(),
             recursive,
@@ -473,7 +416,6 @@ impl Track {
     /// call, the outermost first.
     pub fn clip(&mut self, time: Time, mut begun: impl FnMut(Begin)) {
         self.window = time;
-        self.watch();
         for lost in &mut self.lost {
             // A loss before may have hidden that other calls run.
             (lost.sure, lost.sure_self) = (Duration(0), Duration(0));
@@ -525,7 +467,6 @@ impl Track {
 
     /// Puts everything that is open in doubt because of a loss: the times up to here are certain.
     pub fn doubt_loss(&mut self) {
-        self.watch();
         let time = |from: i64, until: i64| {
             Duration(u64::try_from(until.saturating_sub(from)).unwrap_or(0))
         };
@@ -561,7 +502,6 @@ impl Track {
 
     /// Marks everything that is open. Of what is marked already, all that is further out is, too.
     fn mark_all(&mut self, mark: Marks) {
-        self.watch();
         let frames = self.frames.iter_mut().rev();
         for frame in frames.take_while(|frame| !frame.marks.has(mark)) {
             frame.marks.set(mark);

@@ -6,7 +6,7 @@
 //! - a *dump* is packets alone; who sent it has said the rest in its [`Identity`];
 //! - a *raw file* is the identity as a line of text, then a dump: what `kymo_save` writes on Linux,
 //!   and what a dump becomes when it is kept as it is ([`write_raw`]);
-//! - the same as text in the log of a *console*, where a target died ([`console`]);
+//! - the same as text in the log of a *console*, where a target died;
 //! - a *trace directory* is CTF: `metadata`, and one file a stream ([`write_trace`]).
 //!
 //! What is still in a target's RAM becomes a dump with the help of the program ([`MemoryDump`]).

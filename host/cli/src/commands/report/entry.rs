@@ -190,8 +190,7 @@ impl Entry {
         if measure == Measure::OnCpu {
             return;
         }
-        // Of calls that began before the trace, only the time on a processor is known.
-        (row.total, row.self_time) = (wall.total.max(row.total), wall.self_time);
+        (row.total, row.self_time) = (wall.total, wall.self_time);
         (row.min, row.max) = (wall.min, wall.max);
         self.average = profile::average(wall.sum, wall.complete);
         self.total_max = self.total_max.map(|_| wall.total_max);
