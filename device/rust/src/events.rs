@@ -10,7 +10,9 @@
 //!     }
 //! }
 //!
+//! # fn main() {
 //! Sensor { channel: 3, volts: 1.5 }.record();
+//! # }
 //! ```
 //!
 //! The bytes of a record are its fields, one behind the other; what they mean stands in a section of the ELF file that is not
