@@ -230,8 +230,8 @@ impl CallTree {
         }
     }
 
-    /// `in_order`: no clock of the source is ever ahead.
-    #[inline]
+    /// `in_order`: no clock of the source is ever ahead. Inlined, because most of an end is a constant on the straight path.
+    #[inline(always)]
     fn end(&mut self, end: &End, in_order: bool) {
         let open = self.open.get_mut(end.track.0 as usize);
         let Some(id) = open.and_then(Vec::pop) else {

@@ -278,12 +278,13 @@ pub struct Doubt {
 
 impl End {
     /// Whether it was seen from its begin to its end, and both in the window.
+    #[inline(always)]
     pub fn is_complete(&self) -> bool {
         self.begin.is_some() && !self.clipped && matches!(self.how, How::Returned | How::Jumped)
     }
 
     /// Whether its certain times may be less than those that it took: it was not seen whole, or they are in doubt.
-    #[inline]
+    #[inline(always)]
     pub fn is_at_least(&self) -> bool {
         !self.is_complete() || self.doubt.any()
     }
@@ -291,6 +292,7 @@ impl End {
 
 impl Doubt {
     /// Whether there is any.
+    #[inline(always)]
     pub const fn any(self) -> bool {
         self.loss || self.clock || self.interrupt
     }
