@@ -9,7 +9,7 @@
  *      place that may take its time; or kymo_sysview_start() alone, where no host says anything.
  *
  * An event takes up to 120 bytes of stack (a text 300), and keeps others off while its bytes are handed to `write`. Nothing is
- * allocated. Events that `write` has no room for are counted, and the host is told.
+ * allocated. Events that `write` has no room for are counted and reported to the host.
  *
  * Times are of 32 bits: between two events the clock must not go round. All addresses are sent as 32 bits.
  */

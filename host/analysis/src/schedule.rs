@@ -269,7 +269,7 @@ impl Schedule {
         }
     }
 
-    /// What comes behind the window: events may be missing from a processor's last one in it on.
+    /// Takes a row behind the window: where events are missing before it, the end of the window is unknown.
     fn beyond(&mut self, row: &Row, of_stream: Option<Cpu>, batch: &Batch) {
         let cpu = row.cpu().or(of_stream);
         let event = batch.event_of(row).filter(|_| row.kind == RowKind::Rare);

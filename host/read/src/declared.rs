@@ -49,6 +49,8 @@ struct Declaration {
 pub struct Declarations {
     events: HashMap<u64, Declaration>,
     big_endian: bool,
+    /// How many texts were refused.
+    refused: u64,
 }
 
 impl Declarations {
@@ -85,6 +87,7 @@ impl Declarations {
                 refused.push(text);
             }
         }
+        self.refused += refused.len() as u64;
         refused
     }
 
@@ -226,8 +229,14 @@ fn class_of(name: &str) -> Option<(Class, usize)> {
     Some((class, size / 8))
 }
 
-/// Gives records that programs declare their names and fields.
-pub fn describe_events(source: Box<dyn Source>, declarations: Declarations) -> Box<dyn Source> {
+/// Gives records that programs declare their names and fields. A remark says how many declarations are not understood.
+pub fn describe_events(mut source: Box<dyn Source>, declarations: Declarations) -> Box<dyn Source> {
+    if declarations.refused > 0 {
+        source.info_mut().remarks.push(format!(
+            "declared events of the program (section .kymo.events) that are not understood: {}; records of theirs stay blocks",
+            declarations.refused
+        ));
+    }
     match declarations.is_empty() {
         true => source,
         false => Box::new(DescribeEvents {
@@ -357,5 +366,36 @@ mod tests {
             declarations.add(b"a.x 1=one two\0", false),
             ["a.x 1=one two"]
         );
+    }
+
+    struct Nothing(TraceInfo);
+
+    impl Source for Nothing {
+        fn info(&self) -> &TraceInfo {
+            &self.0
+        }
+
+        fn info_mut(&mut self) -> &mut TraceInfo {
+            &mut self.0
+        }
+
+        fn fill(&mut self, _: &mut Batch) -> Result<bool, ReadError> {
+            Ok(false)
+        }
+    }
+
+    #[test]
+    fn a_remark_counts_what_cannot_be_understood() {
+        let remarks = |section: &[u8]| {
+            let mut declarations = Declarations::default();
+            declarations.add(section, false);
+            let source = describe_events(Box::new(Nothing(TraceInfo::default())), declarations);
+            source.info().remarks.clone()
+        };
+        assert!(remarks(SECTION).is_empty());
+        let [remark] = &remarks(b"7 sensor u9 a\x008 other u8 a\x009\0")[..] else {
+            panic!("no remark")
+        };
+        assert!(remark.contains("not understood: 2;"), "{remark}");
     }
 }

@@ -115,6 +115,7 @@ struct Lttng<'a> {
     taken: HashSet<i32>,
     next_tid: i32,
     priorities: HashMap<ThreadId, i32>,
+    /// Whether one of the source's threads is idle by its name.
     has_idle_threads: bool,
     /// Of how many threads that is known; 0 once names have changed.
     threads_looked_at: usize,
