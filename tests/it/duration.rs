@@ -238,6 +238,11 @@ fn durations_are_those_of_the_instructions() {
     assert!(status.contains("on=1 threshold=2500 depth=0"), "{status}");
     // 19 levels more, three times.
     assert!(status.contains("too_deep=57 unmatched=0"), "{status}");
+    // The trace says so too, whoever reads it; and what took its time is known all the same.
+    let mut info = Command::new(&board.kymo);
+    info.args(["info", "--format", "json"]).arg(&trace);
+    let info: Value = serde_json::from_str(&run::output(&mut info).unwrap()).unwrap();
+    assert_eq!(info["lost"], 57, "{info}");
 
     // A second reading tells the open call again, and no other twice.
     let again = board.calls(&board.trace("again", &[]));

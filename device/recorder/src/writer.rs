@@ -512,18 +512,19 @@ impl<T: Target> Writer<T> {
     #[cold]
     #[inline(never)]
     fn notice_thread(&self, driver: &impl Driver) {
-        let before = self.stream.thread();
-        let thread = driver.apart(|| {
+        let (before, thread) = driver.apart(|| {
+            let before = self.stream.thread();
             if self.stream.isr_depth.get() != 0 {
-                return before;
+                return (before, before);
             }
             let thread = self.ask_thread();
             self.stream.set_thread(before);
-            thread
+            (before, thread)
         });
         if thread != before {
             self.other(driver, (EventId::Context, thread, 0));
         }
+        driver.expect_thread(thread);
     }
 }
 

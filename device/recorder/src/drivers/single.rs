@@ -387,7 +387,11 @@ impl<P: SinglePort + 'static> Single<P> {
     /// How events are recorded here.
     #[inline(always)]
     fn steps<'a>(&'a self, hot: &'a Hot) -> Steps<'a, P> {
-        Steps { single: self, hot }
+        Steps {
+            single: self,
+            hot,
+            thread: Cell::new(None),
+        }
     }
 
     /// Runs `inside` with interrupts masked; `None` if this is already inside.

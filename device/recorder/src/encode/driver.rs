@@ -96,6 +96,12 @@ pub(crate) trait Driver {
     /// Does a step that is no record's.
     fn apart<R>(&self, work: impl FnOnce() -> R) -> R;
 
+    /// The event is this thread's: steps from now on do nothing if the stream has meanwhile been told of another
+    /// one.
+    fn expect_thread(&self, thread: usize) {
+        let _ = thread;
+    }
+
     /// Counts a hook that was called from inside another one, for this function.
     fn refuse(&self, function: usize) {
         let _ = function;

@@ -1,6 +1,7 @@
 //! Programs that describe themselves wrongly, and interrupts where nothing is kept any more.
 
 use std::cell::{Cell, UnsafeCell};
+use std::rc::Rc;
 
 use kymo_device_tests::{Kind, config, leak};
 use kymo_recorder::config::{Config, FIXED, ONCE, PROMOTE_SWITCHED_IN, Promotion, START_ON};
@@ -208,6 +209,56 @@ fn a_function_that_tells_the_thread_may_be_instrumented() {
     assert!(kinds.contains(&enter(LEAF)), "{kinds:?}");
     assert!(!kinds.contains(&enter(WORK)), "{kinds:?}");
     assert!(device.single.refused() >= 8, "{}", device.single.refused());
+}
+
+#[test]
+fn a_thread_that_preempts_the_question_keeps_its_events_apart() {
+    thread_local!(static THREAD: Cell<usize> = const { Cell::new(7) });
+    extern "C" fn current_thread() -> usize {
+        THREAD.get()
+    }
+    // The other thread runs at the nth of the points at which it can.
+    for n in 0.. {
+        THREAD.set(7);
+        let device = Device::new(Config {
+            flags: START_ON,
+            current_thread: Some(current_thread),
+            ..config(16, 1024)
+        });
+        device.enter(MAIN);
+        let count = Rc::new(Cell::new(0));
+        let struck = Rc::new(Cell::new(false));
+        let (counter, did) = (count.clone(), struck.clone());
+        device.strike(move |place| {
+            if place != "counter" && counter.replace(counter.get() + 1) == n {
+                did.set(true);
+                THREAD.set(8);
+                device.enter(LEAF);
+                device.exit(LEAF);
+                THREAD.set(7);
+            }
+        });
+        device.enter(WORK);
+        device.exit(WORK);
+        device.port.strike.borrow_mut().take();
+        device.exit(MAIN);
+        if !struck.get() {
+            assert!(n >= 8, "each of two events is asked for, and recorded");
+            break;
+        }
+        let mut thread = device.read()[0].thread;
+        let mut of_thread = [Vec::new(), Vec::new()];
+        for kind in device.kinds() {
+            match kind {
+                Kind::Context { thread: new, .. } => thread = new,
+                Kind::Recording { .. } => {}
+                kind => of_thread[(thread - 7) as usize].push(kind),
+            }
+        }
+        let own = [enter(MAIN), enter(WORK), exit(WORK), exit(MAIN)];
+        assert_eq!(of_thread[0], own, "point {n}");
+        assert_eq!(of_thread[1], [enter(LEAF), exit(LEAF)], "point {n}");
+    }
 }
 
 /// Where a recorder is that has the same function for trigger and stopper.

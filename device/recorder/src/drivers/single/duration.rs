@@ -196,7 +196,10 @@ impl<P: SinglePort + 'static> Single<P> {
             if function == hot.gate.stopper() {
                 let _ = self.writer.follow_stopper(Edge::Enter);
             }
-            control.enter_slowly(function | CODE_BIT, low::<P>(self.now()));
+            if !control.enter_slowly(function | CODE_BIT, low::<P>(self.now())) {
+                // It has no frame, so it will have no record, however long it takes.
+                self.lose();
+            }
         });
     }
 

@@ -15,6 +15,19 @@ const GAP: u32 = 24;
 pub(super) struct Steps<'a, P: 'static> {
     pub single: &'a Single<P>,
     pub hot: &'a Hot,
+    /// The thread that the program named when it was asked for this event. If another one preempts it here, and
+    /// records, the event is begun again.
+    pub thread: Cell<Option<usize>>,
+}
+
+impl<P: SinglePort + 'static> Steps<'_, P> {
+    /// Whether the event can still be recorded as begun, masked.
+    #[inline(always)]
+    fn is_current(&self) -> bool {
+        self.thread
+            .get()
+            .is_none_or(|thread| thread == self.single.writer.stream().thread())
+    }
 }
 
 impl<P: SinglePort + 'static> Single<P> {
@@ -125,22 +138,23 @@ impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
     #[inline(always)]
     fn attempt(&self, put: impl FnOnce(usize) -> bool) -> bool {
         let was = self.single.port.mask();
-        let done = match self.single.low_time(&self.hot.cursor) {
-            Some(now) => put(now),
-            None => false,
-        };
+        let done = self.is_current()
+            && match self.single.low_time(&self.hot.cursor) {
+                Some(now) => put(now),
+                None => false,
+            };
         self.single.port.unmask(was);
         done
     }
 
     #[inline(never)]
     fn room(&self, need: Need) -> Found {
-        let Self { single, hot } = self;
+        let Self { single, hot, .. } = self;
         if !single.can_mask(hot) {
             return Found::Shut;
         }
         let was = single.port.mask();
-        let found = match hot.gate.open() {
+        let found = match hot.gate.open() && self.is_current() {
             true => single.inside_quietly(|| single.room_inside(hot, need)),
             false => None,
         };
@@ -154,6 +168,11 @@ impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
         let result = work();
         self.single.port.unmask(was);
         result
+    }
+
+    #[inline(always)]
+    fn expect_thread(&self, thread: usize) {
+        self.thread.set(Some(thread));
     }
 
     #[cold]
