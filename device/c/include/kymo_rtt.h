@@ -58,7 +58,11 @@ KYMO_RTT_FUNCTION void kymo_rtt_init(void)
 {
 	static const char backwards[] = "TTR REGGES";
 	volatile char *id = _SEGGER_RTT.id;
-	size_t length = sizeof backwards - 1;
+	size_t length = sizeof backwards - 1, same = 0;
+	while (same < length && id[length - 1 - same] == backwards[same])
+		same++;
+	if (same == length)
+		return;
 	for (size_t n = 0; n < sizeof _SEGGER_RTT.id; n++)
 		id[n] = 0;
 	memset(_SEGGER_RTT.up, 0, sizeof _SEGGER_RTT.up);

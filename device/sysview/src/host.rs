@@ -24,6 +24,8 @@ impl<P: Port> Recorder<P> {
             ] {
                 word.set(0);
             }
+            // What was recorded for the connection before would stand in front of the greeting.
+            state.on.set(0);
         });
     }
 
@@ -88,6 +90,14 @@ impl<P: Port> Recorder<P> {
             return;
         }
         self.state.parameter.set((byte >= 128).into());
+        // Of start and stop the last one counts.
+        let [start, stop] = [Command::Start, Command::Stop].map(bit);
+        let asked = self.state.asked.get();
+        if let 1..=7 = byte
+            && (start | stop) & 1 << byte != 0
+        {
+            self.state.asked.set(asked & !(start | stop));
+        }
         match byte {
             1..=7 => self.ask(1 << byte),
             128 => self.ask(bit(Command::ModuleDescriptions)),
@@ -119,7 +129,7 @@ impl<P: Port> Recorder<P> {
             };
             // What was recorded before is another recording, and would stand in the middle of this one's beginning.
             self.state.on.set(0);
-            if !self.port().locked(|| self.port().write(hello)) {
+            if !self.port().locked(|| self.write(hello)) {
                 self.port().locked(|| self.ask(asked));
                 return;
             }

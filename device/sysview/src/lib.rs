@@ -151,7 +151,7 @@ impl<P: Port> Recorder<P> {
             *id = Packet::TraceStart.id() as u8;
         }
         let begun = self.port.locked(|| {
-            if self.state.busy.get() != 0 || !self.port.write(&bytes) {
+            if !self.write(&bytes) {
                 return false;
             }
             self.state.last.set(self.port.now());
@@ -259,6 +259,17 @@ impl<P: Port> Recorder<P> {
                 self.store(bytes, body);
             }
         });
+    }
+
+    /// Hands over bytes that are no packet of a recording. Locked; false if there is no room, or the port is at work.
+    fn write(&self, bytes: &[u8]) -> bool {
+        if self.state.busy.get() != 0 {
+            return false;
+        }
+        self.state.busy.set(1);
+        let written = self.port.write(bytes);
+        self.state.busy.set(0);
+        written
     }
 
     /// Hands a packet over, or counts it. Locked.

@@ -24,13 +24,26 @@ pub(crate) fn is_jlink(first: &[u8]) -> bool {
     first.starts_with(JLINK)
 }
 
-/// How many of them are its text.
+/// What its lines begin with: the server, the probe, and the program that serves.
+const GREETING_LINES: [&[u8]; 2] = [b"SEGGER ", b"Process: "];
+
+/// How many of these bytes are its greeting: the lines at the beginning that are its own, as far as they are whole.
 pub(crate) fn greeting(first: &[u8]) -> usize {
-    if !is_jlink(first) {
-        return 0;
+    let mut count = 0;
+    while let Some(rest) = first.get(count..)
+        && GREETING_LINES.iter().any(|line| rest.starts_with(line))
+        && let Some(end) = rest.iter().position(|byte| *byte == b'\n')
+    {
+        count += end + 1;
     }
-    let is_text = |byte: &&u8| matches!(byte, b' '..=b'~' | b'\r' | b'\n');
-    first.iter().take_while(is_text).count()
+    count
+}
+
+/// Whether these bytes, what follows a [`greeting`], can be the beginning of another line of it.
+fn may_be_greeting(rest: &[u8]) -> bool {
+    GREETING_LINES
+        .iter()
+        .any(|line| line.starts_with(rest) || (rest.starts_with(line) && !rest.contains(&b'\n')))
 }
 
 /// Tells J-Link's server which channel is meant.
@@ -85,11 +98,22 @@ fn greet(
         choose(transport, channel, timeout)?;
     }
     let read = transport.read(&mut buffer, GREETING)?;
-    let first = buffer.get(..read).unwrap_or_default();
-    if port != JLINK_PORT && is_jlink(first) {
+    let mut held = buffer.get(..read).unwrap_or_default().to_vec();
+    let is_jlink = is_jlink(&held);
+    if port != JLINK_PORT && is_jlink {
         choose(transport, channel, timeout)?;
     }
-    Ok(first.get(greeting(first)..).unwrap_or_default().to_vec())
+    // Its lines come one by one, and are no answer of the target's.
+    held.drain(..greeting(&held));
+    while is_jlink && may_be_greeting(&held) && held.len() < buffer.len() {
+        let read = transport.read(&mut buffer, GREETING)?;
+        if read == 0 {
+            break;
+        }
+        held.extend(buffer.get(..read).unwrap_or_default());
+        held.drain(..greeting(&held));
+    }
+    Ok(held)
 }
 
 impl Transport for Channel {

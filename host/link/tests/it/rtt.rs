@@ -40,12 +40,15 @@ fn jlink(target: String, channel: &'static str) -> u16 {
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
         let (mut host, _) = listener.accept().unwrap();
-        host.write_all(b"SEGGER J-Link V7.96 - Real time terminal output\r\nProcess: JLinkExe\r\n")
+        host.write_all(b"SEGGER J-Link V7.96 - Real time terminal output\r\n")
             .unwrap();
         let expected = format!("$$SEGGER_TELNET_ConfigStr=RTTCh;{channel}$$");
         let mut choice = vec![0; expected.len()];
         host.read_exact(&mut choice).unwrap();
         assert_eq!(String::from_utf8(choice).unwrap(), expected);
+        // In segments of their own.
+        host.write_all(b"SEGGER J-Link Ultra V1.0, SN=504").unwrap();
+        host.write_all(b"301234\r\nProcess: JLinkExe\r\n").unwrap();
         let target = TcpStream::connect(target).unwrap();
         pass_on(host.try_clone().unwrap(), target.try_clone().unwrap());
         pass_on(target, host);
