@@ -143,6 +143,7 @@ struct Stream {
     /// The thread that it belongs to, if it belongs to one.
     thread: Option<ThreadId>,
     without_calls: bool,
+    whole_calls: bool,
     /// The [place](Row::place) of an event whose processor is known: `state`.
     asked: Option<u64>,
     state: usize,
@@ -155,6 +156,7 @@ impl Stream {
             cpu: info.cpu,
             thread: info.thread,
             without_calls: info.without_calls,
+            whole_calls: info.whole_calls,
             asked: None,
             state: 0,
             place: Place::default(),

@@ -117,6 +117,8 @@ pub struct StreamInfo {
     /// Whether it can hold no calls, no switches of threads, and no interrupts (only items, say): what is lost
     /// of it says nothing of those.
     pub without_calls: bool,
+    /// Whether one record is one call, not an entry or an exit alone: so many calls may be missing as records are lost.
+    pub whole_calls: bool,
     /// The time of its first event, once known.
     pub start: Option<Time>,
     /// The time of its last event, once known.

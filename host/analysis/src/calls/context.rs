@@ -37,6 +37,7 @@ impl Calls {
             self.cpus.push(CpuState::new(key, owner, row.stream));
         }
         self.cpus[state].stream = row.stream;
+        self.cpus[state].owner_on = owner.and(cpu);
         self.cpus[state].ended = false;
         if let Some(stream) = self.streams.get_mut(stream) {
             // Another thread in a thread's stream has to be looked at each time.

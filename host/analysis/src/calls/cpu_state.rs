@@ -10,6 +10,8 @@ pub(super) struct CpuState {
     pub key: CpuKey,
     /// The thread that its streams belong to.
     pub owner: Option<ThreadId>,
+    /// The processor that events of it named last, where it is a thread's.
+    pub owner_on: Option<Cpu>,
     /// The stream that its last event stood in.
     pub stream: StreamId,
     /// The time of its last event; `None` before the first, and while recording is off.
@@ -191,6 +193,7 @@ impl CpuState {
         Self {
             key,
             owner,
+            owner_on: None,
             stream,
             last: None,
             thread: None,
@@ -220,6 +223,11 @@ impl CpuState {
             self.thread
         };
         self.interrupts.last().copied().or(below)
+    }
+
+    /// The processor, or the one that a thread with a stream of its own is known to run on.
+    pub fn place(&self) -> Option<Cpu> {
+        self.cpu().or(self.owner_on)
     }
 
     /// The processor, if it is one.

@@ -43,7 +43,7 @@ impl Calls {
         let found = &self.tracks[track];
         match found.info.kind {
             TrackKind::Thread { thread } => {
-                let cpu = found.on.and_then(|cpu| self.cpus[cpu].cpu());
+                let cpu = found.on.and_then(|cpu| self.cpus[cpu].place());
                 (cpu.or(found.info.cpu), thread)
             }
             TrackKind::Interrupt { thread, .. } => (found.info.cpu, thread),

@@ -24,8 +24,11 @@ impl Calls {
             // Not in the trace, but before it.
             _ if !calls || matches!(gap, Gap::Overwritten { .. }) => {}
             Some(events) => {
-                // A call that nobody saw has two.
-                self.counts.missing_calls = self.counts.missing_calls.saturating_add(events / 2);
+                let missing = match self.has_whole_calls(event.row.stream) {
+                    true => events,
+                    false => events / 2,
+                };
+                self.counts.missing_calls = self.counts.missing_calls.saturating_add(missing);
             }
             None => self.counts.unknown_gaps += 1,
         }
@@ -122,6 +125,12 @@ impl Calls {
     fn has_no_calls(&self, stream: StreamId) -> bool {
         let stream = self.streams.get(stream.0 as usize);
         stream.is_some_and(|stream| stream.without_calls)
+    }
+
+    /// Whether a stream's records are calls, not entries and exits.
+    fn has_whole_calls(&self, stream: StreamId) -> bool {
+        let stream = self.streams.get(stream.0 as usize);
+        stream.is_some_and(|stream| stream.whole_calls)
     }
 
     /// Events of a processor are lost from here on.

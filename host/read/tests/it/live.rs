@@ -9,7 +9,8 @@ use kymo_fixtures::recorder::{
 };
 use kymo_read::kymo::{Live, Recording, Tail, Taken, open_dump};
 use kymo_read::{OpenOptions, Source, open};
-use kymo_wire::event::{Layout, METADATA_STREAM, PacketHeader};
+use kymo_wire::event::{EventId, Layout, METADATA_STREAM, OTHER_BYTES, PacketHeader, Shape};
+use kymo_wire::packet::EVENT_STREAM;
 
 /// The packets of a dump, in its order.
 fn split(layout: Layout, mut bytes: &[u8]) -> Vec<Vec<u8>> {
@@ -239,4 +240,58 @@ fn what_does_not_belong_to_a_recording_is_told_apart() {
     // A directory of something else is left alone.
     fs::write(path.join("thesis.tex"), "").unwrap();
     assert!(Recording::create(&path, live_identity(), "test", None, []).is_err());
+}
+
+/// A packet of calls that are one record each: function, end, duration and thread.
+fn whole_calls(calls: &[(u32, u64, u32, u32)]) -> Vec<u8> {
+    let layout = CORTEX_M;
+    let mut records = Vec::new();
+    for (function, end, duration, thread) in calls {
+        let header = Shape::other_header(layout.order, EventId::Call, *end);
+        records.extend(&header.to_le_bytes()[..OTHER_BYTES]);
+        records.extend(&function.to_le_bytes()[..3]);
+        for word in [*duration, *duration, *thread] {
+            records.extend(word.to_le_bytes());
+        }
+    }
+    let head = layout.header_bytes();
+    let bits = (head + records.len()) as u32 * 8;
+    let header = PacketHeader {
+        stream: EVENT_STREAM,
+        flags: PacketHeader::FLAG_CALLS,
+        isr_depth: 0,
+        cpu: 0,
+        sequence: 0,
+        discarded: 0,
+        begin: 0,
+        end: calls.last().map_or(0, |call| call.1),
+        content_bits: bits,
+        packet_bits: bits,
+        thread: 0,
+    };
+    let mut packet = vec![0; head];
+    header.write(layout, &mut packet);
+    packet.extend(records);
+    packet
+}
+
+#[test]
+fn calls_that_are_one_record_come_as_entries_and_exits() {
+    // A callee's record comes before its caller's.
+    let packet = whole_calls(&[(1, 1100, 50, 7), (2, 1200, 200, 7), (3, 1500, 100, 8)]);
+    let mut whole = live(CORTEX_M);
+    whole.push(packet);
+    assert!(whole.next(false).is_none(), "a caller may still come");
+    let mut seen = Vec::new();
+    while let Some(event) = whole.next(true) {
+        seen.push(match event.kind {
+            EventKind::Enter { .. } => '(',
+            EventKind::Exit { .. } => ')',
+            _ => '?',
+        });
+    }
+    assert_eq!(String::from_iter(seen), "(())()");
+    let streams = &whole.info().streams;
+    assert!(streams[0].whole_calls);
+    assert_eq!(streams[1].cpu, streams[0].cpu);
 }

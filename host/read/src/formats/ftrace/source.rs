@@ -94,6 +94,7 @@ impl DatSource {
                 },
                 space: output.space,
                 cpu: Some(Cpu(cpu)),
+                whole_calls: exits_alone,
                 ..StreamInfo::default()
             });
         }

@@ -177,6 +177,7 @@ impl TextSource {
             name: cpu.map_or_else(|| "text".to_owned(), |cpu| format!("cpu{cpu}")),
             space: self.output.space,
             cpu: cpu.map(Cpu),
+            whole_calls: self.exits_alone == Some(true),
             ..StreamInfo::default()
         });
         self.states.push(State {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kymo_ctf::Plan;
 use kymo_ctf::metadata::Metadata;
-use kymo_event::{Event, Moment, SpaceKind, StreamId, Time, TraceInfo, WallClock};
+use kymo_event::{Batch, Event, Moment, SpaceKind, StreamId, Time, TraceInfo, WallClock};
 use kymo_wire::event::{Layout, METADATA_STREAM, PacketHeader};
 use kymo_wire::packet::EVENT_STREAM;
 
@@ -30,6 +30,7 @@ use super::record::Newest;
 use super::source::{First, read_names, stream_info, take_origin};
 use super::stream::{RINGS, Stream};
 use super::streams::{StreamKind, StreamNumber};
+use super::whole_calls::Splitter;
 use super::write::metadata_text;
 use crate::bytes::Bytes;
 use crate::dialects::kymo::Dialect;
@@ -61,6 +62,10 @@ pub struct Live {
     names_given: usize,
     /// The end of the newest packet of all.
     newest: Time,
+    /// Takes calls apart, once there are packets in which a call is one record.
+    calls: Option<Splitter>,
+    /// Where it puts what comes next.
+    split: Batch,
 }
 
 /// A stream.
@@ -127,6 +132,8 @@ impl Live {
             names_stream: None,
             names_given: 0,
             newest: Time(0),
+            calls: None,
+            split: Batch::default(),
         })
     }
 
@@ -170,6 +177,9 @@ impl Live {
         let hz = self.dialect.clock_hz;
         let end = u128::from(header.end) * 1_000_000_000 / u128::from(hz.max(1));
         let end = Time(i64::try_from(end).unwrap_or(i64::MAX));
+        if header.flags & PacketHeader::FLAG_CALLS != 0 {
+            self.calls.get_or_insert_default();
+        }
         let kind = StreamKind::of_file("", Some(&header));
         let index = self.part(kind, &header);
         self.look_for_moments(index, whole, &packet, end);
@@ -334,6 +344,36 @@ impl Live {
         if let Some(event) = self.names.pop_front() {
             return Some(event);
         }
+        loop {
+            let next = self.merge(all);
+            let Some(calls) = &mut self.calls else {
+                return next;
+            };
+            match next {
+                Some(event) => {
+                    self.split.clear();
+                    self.split.push_event(event);
+                    self.split.iter().for_each(|event| calls.take(event));
+                }
+                None => break,
+            }
+        }
+        // A caller's record comes behind those of its callees, and is not waited for any longer than a stream.
+        let calls = self.calls.as_mut()?;
+        let Some(next) = calls.next_time() else {
+            calls.remark(&mut self.info);
+            return None;
+        };
+        if !all && self.newest.0.saturating_sub(next.0) < PATIENCE {
+            return None;
+        }
+        self.split.clear();
+        calls.give(&mut self.info, &mut self.split);
+        self.split.get(0).map(|event| event.to_event())
+    }
+
+    /// The next event of all streams, a call as one.
+    fn merge(&mut self, all: bool) -> Option<Event> {
         while let Some(index) = self.hungry.pop() {
             let Some(part) = self.parts.get_mut(index) else {
                 continue;

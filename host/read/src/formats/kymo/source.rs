@@ -188,7 +188,7 @@ impl NativeSource {
         let (mut readers, mut whole_calls) = (Vec::new(), false);
         for (index, (part, correction)) in (0..).zip(inputs.into_iter().zip(corrections)) {
             let Part {
-                info: stream,
+                info: mut stream,
                 kind,
                 input,
                 ..
@@ -198,10 +198,11 @@ impl NativeSource {
                 let names = Stream::new(plan, id, kind, input.clone());
                 (dialect.moved, facts) = read_names(&mut info, names, &dialect);
             }
-            info.streams.push(stream);
             let is_usual = matches!(kind, StreamKind::Cpu | StreamKind::Thread);
             let heads = Heads::of(&input);
+            stream.whole_calls |= heads.whole_calls;
             whole_calls |= heads.whole_calls;
+            info.streams.push(stream);
             info.in_order &= heads.in_order && correction.is_none();
             if kind != StreamKind::Metadata {
                 spans.extend(heads.span);
@@ -598,6 +599,7 @@ pub(super) fn stream_info(
         },
         timeless: kind == StreamKind::Metadata,
         without_calls: kind == StreamKind::Items,
+        whole_calls: first.flags & PacketHeader::FLAG_CALLS != 0,
         ..StreamInfo::default()
     }
 }

@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use kymo_event::{
-    Batch, CallEnd, Duration, Event, EventKind, FunctionId, Gap, Row, RowKind, StreamId,
+    Batch, CallEnd, Duration, Event, EventKind, EventRef, FunctionId, Gap, Row, RowKind, StreamId,
     StreamInfo, ThreadId, Time, TraceInfo, WholeCall,
 };
 
@@ -66,6 +66,14 @@ pub(super) struct WholeCalls<S> {
     source: S,
     read: Batch,
     is_over: bool,
+    /// Why it is over, if there would be more.
+    failure: Option<ReadError>,
+    calls: Splitter,
+}
+
+/// Takes calls apart, and puts entries and exits in order.
+#[derive(Debug)]
+pub(super) struct Splitter {
     waiting: BinaryHeap<Reverse<(Key, usize)>>,
     items: Vec<Option<Item>>,
     free: Vec<usize>,
@@ -88,6 +96,15 @@ impl<S: Source> WholeCalls<S> {
             source,
             read: Batch::default(),
             is_over: false,
+            failure: None,
+            calls: Splitter::default(),
+        }
+    }
+}
+
+impl Default for Splitter {
+    fn default() -> Self {
+        Self {
             waiting: BinaryHeap::new(),
             items: Vec::new(),
             free: Vec::new(),
@@ -100,7 +117,9 @@ impl<S: Source> WholeCalls<S> {
             open: HashMap::new(),
         }
     }
+}
 
+impl Splitter {
     fn add(&mut self, time: Time, (phase, order): (u8, i64), number: i64, item: Item) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.items.push(None);
@@ -118,30 +137,25 @@ impl<S: Source> WholeCalls<S> {
         self.waiting.push(Reverse((key, place)));
     }
 
-    /// Takes the events of the batch that was read.
-    fn take(&mut self) {
-        let read = std::mem::take(&mut self.read);
-        for event in read.iter() {
-            let call = match event.event.map(|event| (&event.kind, event)) {
-                Some((EventKind::Call(call), event)) => Some((*call, event)),
-                _ => None,
-            };
-            self.number += 1;
-            let number = self.number;
-            match call {
-                Some((call, event)) => self.take_call(call, event),
-                None => {
-                    let kind = event.row.kind;
-                    self.has_switches |= matches!(kind, RowKind::SwitchedIn | RowKind::SwitchedOut);
-                    let item = match event.event {
-                        Some(event) => Item::Event(Box::new(event.clone())),
-                        None => Item::Row(*event.row),
-                    };
-                    self.add(event.row.time, (1, 0), number, item);
-                }
+    /// Takes an event of a stream of calls.
+    pub(super) fn take(&mut self, event: EventRef<'_>) {
+        let call = match event.event.map(|event| (&event.kind, event)) {
+            Some((EventKind::Call(call), event)) => Some((*call, event)),
+            _ => None,
+        };
+        self.number += 1;
+        match call {
+            Some((call, event)) => self.take_call(call, event),
+            None => {
+                let kind = event.row.kind;
+                self.has_switches |= matches!(kind, RowKind::SwitchedIn | RowKind::SwitchedOut);
+                let item = match event.event {
+                    Some(event) => Item::Event(Box::new(event.clone())),
+                    None => Item::Row(*event.row),
+                };
+                self.add(event.row.time, (1, 0), self.number, item);
             }
         }
-        self.read = read;
     }
 
     /// Takes a call apart.
@@ -207,14 +221,13 @@ impl<S: Source> WholeCalls<S> {
     }
 
     /// The stream of a thread's calls, as they are given out: by then what was read has told of switches, if it does.
-    fn stream(&mut self, of: StreamId, thread: Option<ThreadId>) -> StreamId {
+    fn stream(&mut self, info: &mut TraceInfo, of: StreamId, thread: Option<ThreadId>) -> StreamId {
         let Some(thread) = thread.filter(|_| !self.has_switches) else {
             return of;
         };
         if let Some(known) = self.streams.get(&(of, thread)) {
             return *known;
         }
-        let info = self.source.info_mut();
         let next = u32::try_from(info.streams.len()).ok();
         let (Some(next), Some(known)) = (next, info.stream(of)) else {
             return of;
@@ -226,10 +239,11 @@ impl<S: Source> WholeCalls<S> {
             Some(name) => format!("{}/{name}", known.name),
             None => format!("{}/{}", known.name, info.identities.tid(thread)),
         };
-        let space = known.space;
+        let (space, cpu) = (known.space, known.cpu);
         info.streams.push(StreamInfo {
             name,
             space,
+            cpu,
             thread: Some(thread),
             ..StreamInfo::default()
         });
@@ -291,41 +305,45 @@ impl<S: Source> WholeCalls<S> {
         first
     }
 
-    /// Gives out what waits, until no more than so many events do.
-    fn give(&mut self, most: usize, batch: &mut Batch) {
-        while self.waiting.len() > most
-            && !batch.is_full()
-            && let Some(Reverse((key, place))) = self.waiting.pop()
-        {
-            self.free.push(place);
-            self.given = self.given.max(key.time);
-            match self.items.get_mut(place).and_then(Option::take) {
-                Some(Item::Row(row)) => batch.push(row),
-                Some(Item::Event(event)) => batch.push_event(*event),
-                Some(Item::Enter(mut row)) => {
-                    row.stream = self.stream(row.stream, row.thread());
-                    batch.push(row);
-                }
-                Some(Item::OfCall(mut event)) => {
-                    event.stream = self.stream(event.stream, event.thread);
-                    batch.push_event(*event);
-                }
-                Some(Item::Exit(mut event, own)) => {
-                    event.stream = self.stream(event.stream, event.thread);
-                    batch.push_exit(*event, own);
-                }
-                None => {}
+    /// When what comes next happens; `None` if nothing waits.
+    pub(super) fn next_time(&self) -> Option<Time> {
+        self.waiting.peek().map(|Reverse((key, _))| key.time)
+    }
+
+    /// Gives out what comes next.
+    pub(super) fn give(&mut self, info: &mut TraceInfo, batch: &mut Batch) {
+        let Some(Reverse((key, place))) = self.waiting.pop() else {
+            return;
+        };
+        self.free.push(place);
+        self.given = self.given.max(key.time);
+        match self.items.get_mut(place).and_then(Option::take) {
+            Some(Item::Row(row)) => batch.push(row),
+            Some(Item::Event(event)) => batch.push_event(*event),
+            Some(Item::Enter(mut row)) => {
+                row.stream = self.stream(info, row.stream, row.thread());
+                batch.push(row);
             }
+            Some(Item::OfCall(mut event)) => {
+                event.stream = self.stream(info, event.stream, event.thread);
+                batch.push_event(*event);
+            }
+            Some(Item::Exit(mut event, own)) => {
+                event.stream = self.stream(info, event.stream, event.thread);
+                batch.push_exit(*event, own);
+            }
+            None => {}
         }
     }
 
-    fn remark(&mut self) {
+    /// Says how many calls were cut since it was asked last.
+    pub(super) fn remark(&mut self, info: &mut TraceInfo) {
         if self.cut > 0 {
             let remark = format!(
                 "{} calls began too long before their ends to be put in order: they are cut",
                 self.cut
             );
-            self.source.info_mut().remarks.push(remark);
+            info.remarks.push(remark);
             self.cut = 0;
         }
     }
@@ -343,25 +361,30 @@ impl<S: Source> Source for WholeCalls<S> {
     fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
         batch.clear();
         while batch.is_empty() {
-            if !self.is_over && self.waiting.len() <= WAITING {
+            while !self.is_over && self.calls.waiting.len() <= WAITING {
                 match self.source.fill(&mut self.read) {
-                    Ok(true) => self.take(),
+                    Ok(true) => self.read.iter().for_each(|event| self.calls.take(event)),
                     Ok(false) => self.is_over = true,
-                    Err(error) if self.waiting.is_empty() => return Err(error),
-                    // What could be read is given first.
-                    Err(_) => self.is_over = true,
-                }
-                if !self.is_over && self.waiting.len() <= WAITING {
-                    continue;
+                    Err(error) => {
+                        self.is_over = true;
+                        self.failure = Some(error);
+                    }
                 }
             }
-            self.give(if self.is_over { 0 } else { WAITING }, batch);
-            if self.is_over && self.waiting.is_empty() {
-                self.remark();
-                break;
+            let most = if self.is_over { 0 } else { WAITING };
+            while self.calls.waiting.len() > most && !batch.is_full() {
+                self.calls.give(self.source.info_mut(), batch);
+            }
+            if self.is_over && self.calls.waiting.is_empty() {
+                self.calls.remark(self.source.info_mut());
+                return self.failure.take().map_or(Ok(!batch.is_empty()), Err);
             }
         }
-        Ok(!batch.is_empty())
+        Ok(true)
+    }
+
+    fn threads(&self) -> usize {
+        self.source.threads()
     }
 }
 
