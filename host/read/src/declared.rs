@@ -34,7 +34,7 @@ struct Declared {
     class: Class,
     bytes: usize,
     name: String,
-    labels: Vec<(u64, String)>,
+    labels: Vec<(i128, String)>,
 }
 
 /// An event's name and fields.
@@ -91,18 +91,23 @@ impl Declarations {
         refused
     }
 
+    /// Names the values of a field, in all events of this name (there may be one of each type).
     fn label(&mut self, text: &str) -> Option<()> {
         let mut words = text.split_ascii_whitespace();
         let (event, field) = words.next()?.split_once('.')?;
-        let mut events = self.events.values_mut();
-        let event = events.find(|it| it.name == event)?;
-        let field = event.fields.iter_mut().find(|it| it.name == field)?;
         let labels = words.map(|word| {
             let (number, name) = word.split_once('=')?;
             Some((number_of(number)?, name.to_owned()))
         });
-        field.labels = labels.collect::<Option<_>>()?;
-        Some(())
+        let labels: Vec<_> = labels.collect::<Option<_>>()?;
+        let events = self.events.values_mut().filter(|it| it.name == event);
+        let fields = events.flat_map(|it| it.fields.iter_mut());
+        let mut found = None;
+        for field in fields.filter(|it| it.name == field) {
+            field.labels.clone_from(&labels);
+            found = Some(());
+        }
+        found
     }
 
     /// Whether there are none.
@@ -161,17 +166,20 @@ impl Declared {
             true => bytes.iter().take(8).fold(0, shift),
             false => bytes.iter().take(8).rev().fold(0, shift),
         };
-        let label = self.labels.iter().find(|(value, _)| *value == number);
+        let unused = 64 - 8 * self.bytes.clamp(1, 8) as u32;
+        let signed = (number << unused) as i64 >> unused;
+        let labelled = match self.class {
+            Class::Signed => signed.into(),
+            _ => number.into(),
+        };
+        let label = self.labels.iter().find(|(value, _)| *value == labelled);
         if let Some((_, label)) = label {
             return Value::Text(label.clone());
         }
         match self.class {
             Class::Unsigned => Value::Unsigned(number),
             Class::Hex => Value::Hex(number),
-            Class::Signed => {
-                let unused = 64 - 8 * self.bytes.clamp(1, 8) as u32;
-                Value::Signed((number << unused) as i64 >> unused)
-            }
+            Class::Signed => Value::Signed(signed),
             Class::Real if self.bytes == 4 => Value::Real(f32::from_bits(number as u32).into()),
             Class::Real => Value::Real(f64::from_bits(number)),
             Class::Text => {
@@ -184,18 +192,33 @@ impl Declared {
     }
 }
 
-/// A number as C has it.
-fn number_of(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
+/// A whole number as C has it: decimal, octal, hexadecimal or binary, with a sign, a suffix and parentheses (C11, 6.4.4.1;
+/// binary is GCC's and C23's).
+fn number_of(text: &str) -> Option<i128> {
+    let inner = text
+        .strip_prefix('(')
+        .and_then(|text| text.strip_suffix(')'));
+    let text = inner.unwrap_or(text);
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let digits = digits.trim_end_matches(['u', 'U', 'l', 'L']);
+    let lower = digits.to_ascii_lowercase();
+    let (digits, radix) = match (lower.strip_prefix("0x"), lower.strip_prefix("0b")) {
+        (Some(digits), _) => (digits, 16),
+        (_, Some(digits)) => (digits, 2),
+        _ if lower.len() > 1 && lower.starts_with('0') => (lower.as_str(), 8),
+        _ => (lower.as_str(), 10),
+    };
+    let number = i128::from(u64::from_str_radix(digits, radix).ok()?);
+    Some(if negative { -number } else { number })
 }
 
 /// Type and declaration of an event.
 fn declaration(text: &str) -> Option<(u64, Declaration)> {
     let mut words = text.split_ascii_whitespace();
-    let kind = number_of(words.next()?)?;
+    let kind = u64::try_from(number_of(words.next()?)?).ok()?;
     let name = words.next()?.to_owned();
     let mut fields = Vec::new();
     while let Some(class) = words.next() {
@@ -328,6 +351,40 @@ mod tests {
                 Field::new("raw", Value::Bytes(vec![1, 2, 3, 4])),
             ];
             assert_eq!(event.fields, expected);
+        }
+    }
+
+    #[test]
+    fn numbers_are_those_of_c() {
+        let numbers = [
+            ("10", 10),
+            ("010", 8),
+            ("0x1F", 31),
+            ("0b101", 5),
+            ("7u", 7),
+            ("(7UL)", 7),
+            ("0", 0),
+            ("-1", -1),
+            ("18446744073709551615u", u64::MAX.into()),
+        ];
+        for (text, number) in numbers {
+            assert_eq!(number_of(text), Some(number), "{text}");
+        }
+        for text in ["", "u", "+", "0x", "08", "ERROR", "(7", "7.5", "--1", "-"] {
+            assert_eq!(number_of(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn labels_are_those_of_all_events_of_the_name_and_may_be_negative() {
+        let mut declarations = Declarations::default();
+        let section = b"failed.err -1=timeout 0=ok\x007 failed i8 err\x0010 failed i32 err\0";
+        assert_eq!(declarations.add(section, false), [""; 0]);
+        for (kind, data) in [(7, &[0xFF][..]), (10, &[0xFF; 4])] {
+            let mut event = block(kind, data);
+            declarations.describe(&mut event);
+            let expected = Field::new("err", Value::Text("timeout".into()));
+            assert_eq!(event.fields, [expected], "{kind}");
         }
     }
 

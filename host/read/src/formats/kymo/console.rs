@@ -56,6 +56,11 @@ pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenErro
     };
     let count = dumps.len();
     let number = options.console_dump.unwrap_or(count);
+    if count == 0 {
+        return Err(refuse(
+            "expected the lines of a dump behind its beginning, found none".to_owned(),
+        ));
+    }
     let chosen = number.checked_sub(1).and_then(|place| dumps.get(place));
     let chosen = chosen.ok_or_else(|| {
         refuse(format!(
@@ -108,8 +113,9 @@ fn open_dump(
 /// A dump as far as its lines are there.
 #[derive(Debug, Default)]
 struct TextDump {
-    /// In the order of their numbers.
+    /// In the order of their numbers, each once, when it is [finished](Self::finish).
     lines: Vec<Line>,
+    has_first: bool,
     /// Lines, bytes and checksum, if its end is there.
     end: Option<(u32, u32, u32)>,
 }
@@ -122,21 +128,18 @@ const MISSING_TO_ONE: usize = 64;
 impl TextDump {
     /// Takes a line, if its number can follow.
     fn take(&mut self, line: Line) {
-        let at = self
-            .lines
-            .partition_point(|other| other.number < line.number);
-        let is_new = self
-            .lines
-            .get(at)
-            .is_none_or(|other| other.number != line.number);
         let limit = MISSING_AT_MOST + MISSING_TO_ONE * self.lines.len();
-        if is_new && (line.number as usize) < limit {
-            self.lines.insert(at, line);
+        if (line.number as usize) < limit {
+            self.has_first |= line.number == 0;
+            self.lines.push(line);
         }
     }
 
-    fn has_first(&self) -> bool {
-        self.lines.first().is_some_and(|line| line.number == 0)
+    /// Puts its lines in order. Of those with one number the first counts.
+    fn finish(mut self) -> Self {
+        self.lines.sort_by_key(|line| line.number);
+        self.lines.dedup_by_key(|line| line.number);
+        self
     }
 
     fn is_empty(&self) -> bool {
@@ -210,7 +213,7 @@ fn dumps(log: &[u8]) -> Vec<TextDump> {
     let mut dumps = Vec::new();
     let mut current = TextDump::default();
     let mut finish = |current: &mut TextDump| {
-        let done = std::mem::take(current);
+        let done = std::mem::take(current).finish();
         if !done.is_empty() {
             dumps.push(done);
         }
@@ -229,7 +232,7 @@ fn dumps(log: &[u8]) -> Vec<TextDump> {
             let line = read_line(text.get(at + LINE.len()..).unwrap_or_default());
             let Some(line) = line else { continue };
             // The mark between two dumps may be damaged.
-            if line.number == 0 && current.has_first() {
+            if line.number == 0 && current.has_first {
                 finish(&mut current);
             }
             current.take(line);
