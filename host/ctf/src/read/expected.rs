@@ -28,6 +28,11 @@ pub enum Absence {
         /// Name that the file would have.
         stream: String,
     },
+    /// A stream that an index tells of (LTTng's `index/NAME.idx`) is not there.
+    Indexed {
+        /// Name that the file would have.
+        stream: String,
+    },
     /// No stream begins with a packet of a class that the metadata describes.
     NoPackets {
         /// Id of the stream class.
@@ -44,6 +49,9 @@ impl fmt::Display for Absence {
             Self::Empty { stream } => write!(f, "stream {stream} is empty"),
             Self::Missing { stream } => {
                 write!(f, "stream {stream} is missing between its neighbours")
+            }
+            Self::Indexed { stream } => {
+                write!(f, "stream {stream} is missing: its index is there")
             }
             Self::NoPackets { class, events } => write!(
                 f,
@@ -89,6 +97,11 @@ impl Trace {
                 .into_iter()
                 .map(|stream| Absence::Missing { stream }),
         );
+        absences.extend(
+            self.indexed()
+                .into_iter()
+                .map(|stream| Absence::Indexed { stream }),
+        );
         let classes = &self.metadata().streams;
         if classes.len() > 1 {
             let seen: BTreeSet<usize> = (0..self.streams.len())
@@ -104,6 +117,28 @@ impl Trace {
             }));
         }
         absences
+    }
+
+    /// Streams that have an index, and are not there.
+    fn indexed(&self) -> Vec<String> {
+        let folder = self.streams.iter().find_map(|(_, source)| match source {
+            Source::File(path) => path.parent(),
+            _ => None,
+        });
+        let Some(folder) = folder else {
+            return Vec::new();
+        };
+        let entries = fs::read_dir(folder.join("index")).into_iter().flatten();
+        let names = entries.flatten().filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            Some(name.strip_suffix(".idx")?.to_owned())
+        });
+        let known: BTreeSet<&str> = self.stream_names().collect();
+        let mut missing: Vec<String> = names
+            .filter(|name| !known.contains(name.as_str()))
+            .collect();
+        missing.sort();
+        missing
     }
 
     /// Whether a stream has the UUID that the metadata has. Then one with another UUID belongs to another trace; in a
@@ -175,6 +210,20 @@ fn missing_numbers<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_that_has_an_index_is_missed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("index")).unwrap();
+        let metadata = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; }; stream {};";
+        fs::write(at("metadata"), metadata).unwrap();
+        for name in ["chan_0", "index/chan_0.idx", "index/chan_1.idx", "index/x"] {
+            fs::write(at(name), "").unwrap();
+        }
+        let trace = Trace::open(folder.path()).unwrap();
+        assert_eq!(trace.indexed(), ["chan_1"]);
+    }
 
     #[test]
     fn numbers_between_others_are_missing() {
