@@ -203,15 +203,22 @@ impl Chooser {
         if gap {
             return true;
         }
-        let called = match row.kind {
-            RowKind::Enter | RowKind::Exit if !filter.conditions.is_empty() => row.of_function(),
+        let identities = &info.identities;
+        let named = match row.kind {
+            _ if filter.conditions.is_empty() => None,
+            RowKind::Enter | RowKind::Exit => row
+                .of_function()
+                .map(|id| function(id, identities, &self.symbols)),
+            RowKind::IsrEnter | RowKind::IsrExit => row
+                .of_interrupt()
+                .map(|id| (None, interrupt(id, identities))),
             _ => None,
         };
         let subject = Chooseable {
-            function: called.map(|id| function(id, &info.identities, &self.symbols)),
+            function: named,
             row,
             event: whole,
-            identities: &info.identities,
+            identities,
         };
         if self.needs_events {
             let fields = whole.map_or(&[][..], |event| &event.fields);

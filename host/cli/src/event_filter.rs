@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
+use kymo_analysis::calls::Callee;
 use kymo_analysis::replay::Window;
 use kymo_event::{
-    Cpu, EventKind, EventRef, Filter, Operand, RowKind, Subject, ThreadId, Tid, Time, TraceInfo,
-    Unmet,
+    Addr, Cpu, EventKind, EventRef, Filter, Operand, RowKind, Subject, ThreadId, Tid, Time,
+    TraceInfo, Unmet,
 };
 
 use crate::context::Context;
@@ -34,8 +35,8 @@ struct Named<'a> {
     event: EventRef<'a>,
     thread: Option<ThreadId>,
     info: &'a TraceInfo,
-    /// The name of the function that it enters or leaves, if that is asked for.
-    function: Option<Rc<str>>,
+    /// The function or interrupt that it enters or leaves, if that is asked for.
+    function: Option<(Addr, Rc<str>)>,
 }
 
 impl Chooser {
@@ -93,13 +94,25 @@ impl Chooser {
             Some(EventKind::ThreadName { thread, .. }) => Some(*thread),
             _ => row.thread(),
         };
-        let called = matches!(row.kind, RowKind::Enter | RowKind::Exit);
-        let function = row.of_function().filter(|_| called && self.conditional);
+        let identities = &info.identities;
+        let callee = match row.kind {
+            _ if !self.conditional => None,
+            RowKind::Enter | RowKind::Exit => row.of_function().map(Callee::Function),
+            RowKind::IsrEnter | RowKind::IsrExit => row.of_interrupt().map(Callee::Interrupt),
+            _ => None,
+        };
+        let address = |callee: Callee| match callee {
+            Callee::Function(id) => identities.function(id)?.address,
+            Callee::Interrupt(_) | Callee::Unknown => None,
+        };
         let named = Named {
             event,
             thread,
             info,
-            function: function.map(|id| names.function(&info.identities, id)),
+            function: callee.map(|callee| {
+                let name = names.callee(identities, callee);
+                (address(callee).unwrap_or_default(), name)
+            }),
         };
         let fields = event.event.map_or(&[][..], |event| &event.fields);
         self.unmet.meet(&named, fields);
@@ -138,13 +151,10 @@ impl Subject for Named<'_> {
     }
 
     fn field(&self, path: &str) -> Option<Operand<'_>> {
-        let found = self.event.event?.field(path)?;
-        Some(match (found, &self.function) {
-            // A function's name is as good as its address.
-            (Operand::Integer(address), Some(name)) if path == "function" => {
-                Operand::Label(name, address)
-            }
-            (found, _) => found,
-        })
+        // By name or address, whatever the source calls it.
+        if let ("function", Some((address, name))) = (path, &self.function) {
+            return Some(Operand::Label(name, address.0.into()));
+        }
+        self.event.event?.field(path)
     }
 }
