@@ -60,6 +60,7 @@ pub struct Cli {
         long,
         global = true,
         value_name = "N",
+        value_parser = threads,
         help_heading = "Global options",
         display_order = 102
     )]
@@ -312,12 +313,18 @@ pub struct MemoryArgs {
     pub stay_halted: bool,
 }
 
+fn threads(text: &str) -> Result<NonZeroUsize, &'static str> {
+    text.parse()
+        .map_err(|_| "expected a number of threads, 1 or more")
+}
+
 /// An address: hexadecimal behind `0x`, else decimal.
-fn address(text: &str) -> Result<u64, std::num::ParseIntError> {
-    match text.strip_prefix("0x") {
+fn address(text: &str) -> Result<u64, &'static str> {
+    let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
-    }
+    };
+    parsed.map_err(|_| "expected an address of at most 64 bits: hexadecimal behind 0x, or decimal")
 }
 
 /// A file, and where in memory its content was.
@@ -325,7 +332,7 @@ fn placed(text: &str) -> Result<(PathBuf, u64), String> {
     let (file, at) = text
         .rsplit_once('@')
         .ok_or("expected FILE@ADDRESS, found no @")?;
-    let at = address(at).map_err(|error| error.to_string())?;
+    let at = address(at)?;
     Ok((file.into(), at))
 }
 

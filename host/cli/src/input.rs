@@ -28,6 +28,7 @@ use crate::diagnostic::Report;
 use crate::gdb;
 use crate::hardware::open_options;
 use crate::mapping;
+use crate::output::is_same_file;
 use crate::recording::{self, Captured};
 use crate::render::unit;
 use crate::rescue::{Rescue, is_empty_dump};
@@ -445,6 +446,16 @@ pub fn open(
     let mapping = input.ctf.mapping.as_deref();
     if let Some(file) = &input.ctf.metadata {
         described(file)?;
+    }
+    let mut cores = vec![path];
+    for more in &input.ctf.with {
+        if cores.iter().any(|core| is_same_file(core, more)) {
+            let report = Report::new(format_args!("{} is given twice", more.display()));
+            return Err(report
+                .help("--with takes the recordings of the other cores, each once")
+                .into());
+        }
+        cores.push(more);
     }
     let options = OpenOptions {
         mapping: mapping.map(mapping::read).transpose()?,

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::diagnostic::{Report, unwritable};
 use crate::interrupt;
 
-pub use protect::{Inputs, protect};
+pub use protect::{Inputs, is_same_file, protect};
 
 mod protect;
 
@@ -118,6 +118,58 @@ impl Drop for OutputFile {
         if let Some(temporary) = self.temporary.take() {
             interrupt::remove_now(&temporary);
         }
+    }
+}
+
+/// A file of what a target sends, which can be read at any instant. What was there before stays until the first byte
+/// has come.
+pub struct LiveFile<'a> {
+    path: &'a Path,
+    /// What stands before the first byte.
+    header: &'a [u8],
+    out: Option<File>,
+}
+
+impl<'a> LiveFile<'a> {
+    /// A file at this path, once there is something to write to it.
+    ///
+    /// # Errors
+    /// When it is known already that it can't be written.
+    pub fn new(path: &'a Path, header: &'a [u8]) -> Result<Self, Report> {
+        let possible = match fs::metadata(path) {
+            Ok(_) => OpenOptions::new().write(true).open(path).map(drop),
+            Err(_) => match path.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() => fs::read_dir(folder).map(drop),
+                _ => Ok(()),
+            },
+        };
+        possible.map_err(|error| unwritable(path, &error))?;
+        Ok(Self {
+            path,
+            header,
+            out: None,
+        })
+    }
+}
+
+impl Write for LiveFile<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let out = match &mut self.out {
+            Some(out) => out,
+            None => {
+                let mut out = File::create(self.path)?;
+                out.write_all(self.header)?;
+                self.out.insert(out)
+            }
+        };
+        out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.as_mut().map_or(Ok(()), Write::flush)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::input::{self, Events, Moment, Trace};
 use crate::interrupt::Interruptible;
+use crate::output::LiveFile;
 use crate::render::count::counted;
 use crate::target::patience;
 
@@ -69,6 +70,9 @@ fn connect(
     })
 }
 
+/// What a file begins with that SystemView's application saves.
+const HEADER: &[u8] = b";\n; Version     SEGGER SystemViewer compatible\n; Author      kymo\n;\n";
+
 /// Limits of a recording.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
@@ -93,9 +97,7 @@ pub fn record(
     let unwritten = |error: io::Error| {
         Report::caused(output.display(), &error).help("may you write it, and is there room?")
     };
-    let mut file = io::BufWriter::new(std::fs::File::create(output).map_err(unwritten)?);
-    file.write_all(b";\n; Version     SEGGER SystemViewer compatible\n; Author      kymo\n;\n")
-        .map_err(unwritten)?;
+    let mut file = LiveFile::new(output, HEADER)?;
     let begun = Instant::now();
     let mut stopped: Option<Instant> = None;
     let mut bytes = 0;
@@ -111,18 +113,21 @@ pub fn record(
         if stopped.is_some_and(|stopped| stopped.elapsed() >= LAST_WORDS) {
             break;
         }
-        match session.read(&mut buffer, LOOK_EVERY) {
+        // What comes beyond the limit is not wanted, last words or not.
+        let most = limits.bytes.map_or(u64::MAX, |most| most - bytes);
+        let room = usize::try_from(most).unwrap_or(usize::MAX);
+        if room == 0 {
+            break;
+        }
+        let room = room.min(buffer.len());
+        match session.read(buffer.get_mut(..room).unwrap_or_default(), LOOK_EVERY) {
             Ok(read) => {
                 file.write_all(buffer.get(..read).unwrap_or_default())
                     .map_err(unwritten)?;
                 bytes += read as u64;
-                if read == 0 {
-                    file.flush().map_err(unwritten)?;
-                }
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
             Err(error) => {
-                file.flush().map_err(unwritten)?;
                 return Err(Report::caused(address, &error).help(format_args!(
                     "what arrived until then is in {}",
                     output.display()
@@ -130,10 +135,14 @@ pub fn record(
             }
         }
     }
-    file.flush().map_err(unwritten)?;
     if bytes == 0 {
         return Err(Report::new(format_args!("{address}: nothing came"))
             .help("is it the RTT channel of SystemView, and does the target run?"));
+    }
+    if !session.has_beginning() {
+        context.warn(format_args!(
+            "{address}: no beginning of a recording came: it may be damaged up to its first synchronization, or no stream of SystemView"
+        ));
     }
     context.note(format_args!(
         "{} in {} s are in {}",

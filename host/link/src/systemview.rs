@@ -131,6 +131,7 @@ pub struct Session {
     held: VecDeque<u8>,
     /// Whether the beginning was met, or given up.
     begun: bool,
+    has_beginning: bool,
     restarted: bool,
     since: Instant,
     heartbeat: Instant,
@@ -180,6 +181,7 @@ impl Session {
             sent: now,
             held: first.into(),
             begun: false,
+            has_beginning: false,
             restarted: false,
             since: now,
             heartbeat: now,
@@ -244,6 +246,7 @@ impl Session {
         if let Some(at) = bytes.windows(length + 1).position(is_start) {
             self.held.drain(..at);
             self.begun = true;
+            self.has_beginning = true;
         } else if self.begun || self.held.len() > BEFORE || waited > BEGINNING {
             // The target does not listen, and was recording before.
             let greeting = greeting(self.held.make_contiguous());
@@ -255,6 +258,11 @@ impl Session {
             self.commands
                 .extend(again.map(|command| vec![command as u8]));
         }
+    }
+
+    /// Whether the recording's beginning was met.
+    pub const fn has_beginning(&self) -> bool {
+        self.has_beginning
     }
 
     /// Tells the target to stop. What it sends of that can still be read.

@@ -64,6 +64,9 @@ pub(crate) struct Format {
     pub(crate) open: fn(Peek, &OpenOptions) -> Result<Opened, OpenError>,
 }
 
+/// The one that may hold several dumps.
+const CONSOLE: &str = "a console's log with a dump of kymo_dump_text()";
+
 /// All formats. Of those that are equally sure the first one is asked first.
 pub(crate) static FORMATS: [Format; 11] = [
     Format {
@@ -107,7 +110,7 @@ pub(crate) static FORMATS: [Format; 11] = [
         open: probes::recording::open,
     },
     Format {
-        what: "a console's log with a dump of kymo_dump_text()",
+        what: CONSOLE,
         probe: kymo::console::probe,
         open: kymo::console::open,
     },
@@ -148,9 +151,14 @@ pub(crate) fn open(mut peek: Peek, options: &OpenOptions) -> Result<Opened, Open
         }
     }
     sure.sort_by_key(|(confidence, _)| *confidence);
+    let path = peek.path().to_owned();
     for (_, format) in sure {
         peek = match (format.open)(peek, options)? {
             Opened::Other(peek) => peek,
+            Opened::Source(_) if options.console_dump.is_some() && format.what != CONSOLE => {
+                let message = format!("expected {CONSOLE}, to choose from, found {}", format.what);
+                return Err(OpenError::Console { path, message });
+            }
             opened @ Opened::Source(_) => return Ok(opened),
         };
     }

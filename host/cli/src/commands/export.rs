@@ -160,6 +160,11 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     }
     let wanted = format.wanted.max(args.filter.wanted());
     let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
+    if let Some(output) = output {
+        let symfs = args.input.ctf.binaries.symfs.as_deref();
+        let inputs = Inputs::of(&args.input, &args.symbols);
+        protect(&inputs.with_programs(trace.info(), symfs), output)?;
+    }
     let part = args
         .filter
         .part(&args.input, &args.symbols, &mut trace, context);

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use kymo_event::TraceInfo;
+
 use crate::args::{InputArgs, MemoryArgs, SymbolArgs};
 use crate::diagnostic::Report;
 
@@ -39,9 +41,34 @@ impl Inputs {
     pub fn of(input: &InputArgs, symbols: &SymbolArgs) -> Self {
         let mut inputs = Self::at(input.path(), &input.memory, symbols);
         let ctf = &input.ctf;
-        inputs.paths.extend(ctf.metadata.clone());
-        inputs.paths.extend(ctf.mapping.clone());
+        let more = [&ctf.metadata, &ctf.mapping, &ctf.rtems.event_names];
+        inputs.paths.extend(more.into_iter().flatten().cloned());
+        inputs.paths.extend(ctf.description.iter().cloned());
+        inputs.paths.extend(ctf.with.iter().cloned());
+        let binaries = &ctf.binaries;
+        let more = [&binaries.symfs, &binaries.vmlinux, &binaries.buildid_dir];
+        inputs.paths.extend(more.into_iter().flatten().cloned());
+        let images = binaries.trace_image.iter();
         inputs
+            .paths
+            .extend(images.map(|image| image.split(['@', ',']).next().unwrap_or(image).into()));
+        if input.path() == Path::new("-") {
+            // What the shell redirects.
+            inputs.paths.push("/dev/stdin".into());
+        }
+        inputs
+    }
+
+    /// The same with what was found by itself for a trace that is open: the programs that it names.
+    pub fn with_programs(mut self, info: &TraceInfo, symfs: Option<&Path>) -> Self {
+        let spaces = info.identities.spaces().iter();
+        for mapping in spaces.flat_map(|space| &space.mappings) {
+            let path = Path::new(&mapping.path);
+            self.paths.push(path.to_owned());
+            let below = symfs.map(|root| root.join(path.strip_prefix("/").unwrap_or(path)));
+            self.paths.extend(below);
+        }
+        self
     }
 
     /// A saved recording, more memory, and symbols.
@@ -51,6 +78,7 @@ impl Inputs {
         // One stream of a CTF trace is read with the metadata beside it.
         if path.is_file() {
             inputs.paths.push(path.with_file_name("metadata"));
+            inputs.paths.extend(descriptions_beside(path));
         }
         let more = memory.memory.iter().map(|(path, _)| path.clone());
         inputs.paths.extend(more);
@@ -63,14 +91,31 @@ impl Inputs {
             elf,
             symbols,
             build_dir,
-            debug_dir: _,
+            debug_dir,
         } = symbols;
         let built = build_dir.iter().map(|dir| dir.join("zephyr/zephyr.elf"));
-        let paths = elf.iter().chain(symbols).cloned().chain(built);
+        let given = elf.iter().chain(symbols).chain(debug_dir);
+        let paths = given.cloned().chain(built);
         Self {
             paths: paths.collect(),
         }
     }
+}
+
+/// The files beside a recording of SystemView that name its events.
+fn descriptions_beside(path: &Path) -> Vec<PathBuf> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_one = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("SYSVIEW_");
+    entries.filter(is_one).map(|entry| entry.path()).collect()
+}
+
+/// Whether two paths lead to one file.
+pub fn is_same_file(one: &Path, other: &Path) -> bool {
+    id(one).is_some_and(|one| id(other) == Some(one))
 }
 
 /// Makes sure that an output is none of the inputs, whatever it is called: not a file of them or of an

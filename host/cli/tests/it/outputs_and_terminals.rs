@@ -218,6 +218,63 @@ fn an_output_is_never_its_own_input() {
     assert!(before == after && !new.exists());
 }
 
+/// Files that other options name, those beside a recording, and what the shell redirects are inputs too.
+#[test]
+fn an_output_is_no_other_file_that_is_read() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (raw, other, beside) = (at("demo.kymo"), at("other"), at("SYSVIEW_FreeRTOS.txt"));
+    fs::copy(data().join("demo.kymo"), &raw).expect("a copy");
+    for file in [&other, &beside] {
+        fs::write(file, "as it is").unwrap();
+    }
+    let image = format!("{},offset=4@0x1000", other.display());
+    for (option, value) in [
+        ("--description", str(&other)),
+        ("--event-names", str(&other)),
+        ("--with", str(&other)),
+        ("--vmlinux", str(&other)),
+        ("--trace-image", &image),
+    ] {
+        let rest = ["-o", str(&other), option, value, str(&raw)];
+        let output = run(&[&["export", "--to", "csv"][..], &rest].concat());
+        fails(&output, &["it is left as it is"]);
+    }
+    let output = run(&["export", "--to", "csv", "-o", str(&beside), str(&raw)]);
+    fails(&output, &["it is left as it is"]);
+    for file in [&other, &beside] {
+        assert_eq!(fs::read(file).unwrap(), b"as it is");
+    }
+    if cfg!(unix) {
+        let before = fs::read(&raw).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_kymo"))
+            .args(["export", "--to", "csv", "-o", str(&raw), "-"])
+            .stdin(fs::File::open(&raw).unwrap())
+            .output()
+            .unwrap();
+        fails(&output, &["it is left as it is"]);
+        assert!(fs::read(&raw).unwrap() == before);
+    }
+}
+
+/// What was recorded before stays until a target has sent something.
+#[test]
+fn a_recording_of_nothing_takes_no_other_ones_place() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("before");
+    for kind in ["rtems", "systemview"] {
+        fs::write(&path, "a recording").unwrap();
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = server.local_addr().unwrap().port();
+        let thread = std::thread::spawn(move || drop(server.accept()));
+        let address = format!("{kind}:127.0.0.1:{port}");
+        let output = run(&["record", &address, "-o", str(&path)]);
+        thread.join().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        assert_eq!(fs::read(&path).unwrap(), b"a recording", "{kind}");
+    }
+}
+
 /// The names in a directory, without those of the inputs.
 fn outputs(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("a directory").flatten();

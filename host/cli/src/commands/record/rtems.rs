@@ -2,8 +2,7 @@
 //!
 //! The file holds the bytes as they came: RTEMS's own tools read it as well.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -15,19 +14,20 @@ use super::{Args, bar, per_second};
 use crate::args::Format;
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::output::LiveFile;
 use crate::render::count::counted;
 use crate::render::json::Object;
 use crate::rtems::Server;
 
 /// Writes all that is read through it.
-struct Copy {
+struct Copy<'a> {
     server: Server,
-    file: BufWriter<File>,
+    file: LiveFile<'a>,
     bytes: u64,
     most: u64,
 }
 
-impl Read for Copy {
+impl Read for Copy<'_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.most - self.bytes).unwrap_or(usize::MAX);
         if left == 0 {
@@ -58,7 +58,7 @@ pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCod
             .help("give --output a file that can be written")
     };
     let mut server = Server::connect(path)?;
-    let file = BufWriter::new(File::create(args.output()).map_err(unwritten)?);
+    let file = LiveFile::new(args.output(), &[])?;
     let started = Instant::now();
     server.end_at(args.duration.and_then(|most| started.checked_add(most)));
     let mut reader = Reader::new(Copy {
@@ -99,17 +99,11 @@ pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCod
     }
     bar.finish_and_clear();
     let (statistics, took) = (reader.statistics(), started.elapsed());
-    let copy = reader.into_input();
+    let mut copy = reader.into_input();
     let bytes = copy.bytes;
-    let written = copy
-        .file
-        .into_inner()
-        .map_err(io::IntoInnerError::into_error);
-    written
-        .and_then(|file| file.sync_all())
-        .map_err(unwritten)?;
+    copy.file.flush().map_err(unwritten)?;
     // What is cut by a limit ends within an item.
-    let limited = args.size.is_some_and(|most| bytes >= most);
+    let limited = events > 0 && args.size.is_some_and(|most| bytes >= most);
     let fault = faults.into_iter().next().filter(|_| !limited);
     match args.format.format {
         Format::Text => {
