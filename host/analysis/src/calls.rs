@@ -43,8 +43,8 @@
 //!   that come from other processors are in doubt.
 //!   A call that [`LOSSES_SURVIVED`] losses passed without any sign of life is closed as lost.
 //! - Recording off closes everything, on all tracks, as [`How::RecordingOff`]: that was wanted.
-//! - The end of the trace closes the rest as [`How::Open`], at the last event of all: a thread that waits has no
-//!   events. A thread that is known to have ended is closed at its own last one.
+//! - The end of the trace closes the rest as [`How::Open`], at the last event of all of its machine: a thread that waits
+//!   has no events. A thread that is known to have ended is closed at its own last one.
 //!
 //! Memory grows with threads × depth, not with the trace.
 
@@ -70,7 +70,8 @@ pub use output::{
 };
 
 use kymo_event::{
-    Cpu, EventKind, EventRef, InterruptId, Row, RowKind, StreamId, StreamInfo, ThreadId, TraceInfo,
+    Cpu, EventKind, EventRef, InterruptId, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId,
+    TraceInfo,
 };
 
 use crate::hash::FastMap;
@@ -121,8 +122,8 @@ pub struct Calls {
     /// The streams of which events are missing between the last one and the next. (By stream: another
     /// one of the same processor or thread may go on meanwhile.)
     in_gap: Vec<StreamId>,
-    /// Whether recording is on, once the trace says so.
-    recording: Option<bool>,
+    /// On which machines recording is on, or off, once the trace says so.
+    recording: FastMap<SpaceId, bool>,
     /// Whether the event at hand tells a thread's priority, which the program's own scheduler does.
     in_context: bool,
     streams: Vec<Stream>,
@@ -142,6 +143,7 @@ struct Stream {
     cpu: Option<Cpu>,
     /// The thread that it belongs to, if it belongs to one.
     thread: Option<ThreadId>,
+    machine: SpaceId,
     without_calls: bool,
     whole_calls: bool,
     /// The [place](Row::place) of an event whose processor is known: `state`.
@@ -155,6 +157,7 @@ impl Stream {
         Self {
             cpu: info.cpu,
             thread: info.thread,
+            machine: info.machine,
             without_calls: info.without_calls,
             whole_calls: info.whole_calls,
             asked: None,
@@ -177,7 +180,7 @@ impl Calls {
             cpus: Vec::new(),
             cpu_keys: FastMap::default(),
             in_gap: Vec::new(),
-            recording: None,
+            recording: FastMap::default(),
             in_context: false,
             streams: info.streams.iter().map(Stream::new).collect(),
             in_order: info.in_order,

@@ -103,6 +103,9 @@ pub struct StreamInfo {
     pub name: String,
     /// The space in which its addresses and names mean something.
     pub space: SpaceId,
+    /// The machine that recorded it, by a space that stands for it: where the numbers of processors mean something, and
+    /// what is open ends with the last event.
+    pub machine: SpaceId,
     /// The processor that it belongs to, if it belongs to one.
     pub cpu: Option<Cpu>,
     /// The thread that it belongs to, if it belongs to one (a stream of a Linux process).

@@ -1,6 +1,6 @@
 //! The context of an event: its processor, its track, and how time passes there.
 
-use kymo_event::{Duration, Row, RowKind, StreamId, ThreadId, Time};
+use kymo_event::{Duration, Row, RowKind, SpaceId, StreamId, ThreadId, Time};
 
 use super::cpu_state::{Charge, CpuKey, CpuState};
 use super::output::{CallId, Step, TrackId, TrackInfo, TrackKind};
@@ -26,15 +26,17 @@ impl Calls {
         let stream = row.stream.0 as usize;
         let owner = self.owner(stream, row);
         let cpu = row.cpu().or_else(|| self.streams.get(stream)?.cpu);
+        let machine = self.machine_of(row.stream);
         let key = match (owner, cpu) {
             (Some(owner), _) => CpuKey::Thread(owner),
-            (None, Some(cpu)) => CpuKey::Cpu(cpu),
+            (None, Some(cpu)) => CpuKey::Cpu(machine, cpu),
             (None, None) => CpuKey::Stream(row.stream),
         };
         let next = self.cpus.len();
         let state = *self.cpu_keys.entry(key).or_insert(next);
         if state == next {
-            self.cpus.push(CpuState::new(key, owner, row.stream));
+            self.cpus
+                .push(CpuState::new(key, machine, owner, row.stream));
         }
         self.cpus[state].stream = row.stream;
         self.cpus[state].owner_on = owner.and(cpu);
@@ -46,6 +48,12 @@ impl Calls {
             stream.state = state;
         }
         state
+    }
+
+    /// The machine that a stream is of.
+    pub(super) fn machine_of(&self, stream: StreamId) -> SpaceId {
+        let stream = self.streams.get(stream.0 as usize);
+        stream.map(|stream| stream.machine).unwrap_or_default()
     }
 
     /// The thread whose stream an event is in, if it is a thread's. When that has ended another may go on in its
@@ -254,7 +262,8 @@ impl Calls {
         // There is no memory for 2^32 tracks.
         let id = TrackId(u32::try_from(index).unwrap_or(u32::MAX));
         out(Step::Track { track: id, info });
-        self.tracks.push(Track::new(id, info));
+        let machine = self.machine_of(info.stream);
+        self.tracks.push(Track::new(id, info, machine));
         index
     }
 
@@ -277,7 +286,7 @@ impl Calls {
         for track in &found.interrupts {
             act(&mut self.tracks[*track]);
         }
-        if !matches!(found.key, CpuKey::Cpu(_)) {
+        if !matches!(found.key, CpuKey::Cpu(..)) {
             // Threads that belong here do not wander.
             for track in &found.tracks {
                 let track = &mut self.tracks[*track];
@@ -287,7 +296,11 @@ impl Calls {
             }
             return;
         }
+        let machine = found.machine;
         for track in &mut self.tracks {
+            if track.machine != machine {
+                continue;
+            }
             let here = match track.info.kind {
                 TrackKind::Thread { thread: None } => track.last_on == Some(cpu),
                 TrackKind::Thread { .. } => track.on.is_none_or(|on| on == cpu),

@@ -1,6 +1,6 @@
 //! The state of one processor: which track has it, and who was charged with its time.
 
-use kymo_event::{Cpu, StreamId, ThreadId, Time};
+use kymo_event::{Cpu, SpaceId, StreamId, ThreadId, Time};
 
 use super::output::{CallId, Callee};
 
@@ -8,6 +8,8 @@ use super::output::{CallId, Callee};
 #[derive(Debug)]
 pub(super) struct CpuState {
     pub key: CpuKey,
+    /// The machine that it is of.
+    pub machine: SpaceId,
     /// The thread that its streams belong to.
     pub owner: Option<ThreadId>,
     /// The processor that events of it named last, where it is a thread's.
@@ -180,7 +182,8 @@ impl Charges {
 /// What tells processors' states apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum CpuKey {
-    Cpu(Cpu),
+    /// A processor of a machine: those of two have the same numbers.
+    Cpu(SpaceId, Cpu),
     /// A thread to which streams belong: one of calls, and maybe one of items. It runs in one place,
     /// whichever of them an event stands in.
     Thread(ThreadId),
@@ -189,9 +192,10 @@ pub(super) enum CpuKey {
 }
 
 impl CpuState {
-    pub fn new(key: CpuKey, owner: Option<ThreadId>, stream: StreamId) -> Self {
+    pub fn new(key: CpuKey, machine: SpaceId, owner: Option<ThreadId>, stream: StreamId) -> Self {
         Self {
             key,
+            machine,
             owner,
             owner_on: None,
             stream,
@@ -233,7 +237,7 @@ impl CpuState {
     /// The processor, if it is one.
     pub const fn cpu(&self) -> Option<Cpu> {
         match self.key {
-            CpuKey::Cpu(cpu) => Some(cpu),
+            CpuKey::Cpu(_, cpu) => Some(cpu),
             CpuKey::Thread(_) | CpuKey::Stream(_) => None,
         }
     }

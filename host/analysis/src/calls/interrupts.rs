@@ -122,9 +122,9 @@ impl Calls {
             return;
         }
         found.unforeseen += 1;
-        let wanders = matches!(found.key, CpuKey::Cpu(_));
+        let (wanders, machine) = (matches!(found.key, CpuKey::Cpu(..)), found.machine);
         for track in &mut self.tracks {
-            let thread = matches!(track.info.kind, TrackKind::Thread { .. });
+            let thread = track.info.is_thread() && track.machine == machine;
             if thread && (wanders || track.last_on == Some(cpu)) {
                 track.doubt_interrupt();
             }

@@ -168,7 +168,8 @@ impl Calls {
     ) {
         let track = self.context(cpu, event.row, out);
         let track = Some(self.id(track));
-        let before = self.recording.replace(on);
+        let machine = self.cpus[cpu].machine;
+        let before = self.recording.insert(machine, on);
         if on {
             // Of what is active now, the beginnings are recorded behind this.
             self.cpus[cpu].unseen = 0;
@@ -177,14 +178,23 @@ impl Calls {
                 // That it was off in between is among what was lost.
                 self.counts.losses += 1;
                 for cpu in 0..self.cpus.len() {
-                    self.lose_cpu(cpu, event.row.time, out);
-                    self.cpus[cpu].lost = true;
+                    if self.cpus[cpu].machine == machine {
+                        self.lose_cpu(cpu, event.row.time, out);
+                        self.cpus[cpu].lost = true;
+                    }
                 }
-                self.in_gap.clear();
+                let streams = &self.streams;
+                self.in_gap.retain(|stream| {
+                    let stream = streams.get(stream.0 as usize);
+                    stream.is_some_and(|stream| stream.machine != machine)
+                });
             }
             return;
         }
         for cpu in 0..self.cpus.len() {
+            if self.cpus[cpu].machine != machine {
+                continue;
+            }
             if self.cpus[cpu]
                 .last
                 .is_some_and(|last| last < event.row.time)
@@ -195,10 +205,16 @@ impl Calls {
             self.end_interrupts(cpu, 0, event.row.time, |_| How::RecordingOff, out);
         }
         for track in 0..self.tracks.len() {
+            if self.tracks[track].machine != machine {
+                continue;
+            }
             self.tracks[track].remember_off();
             self.close(track, 0, event.row.time, |_| How::RecordingOff, out);
         }
         for cpu in 0..self.cpus.len() {
+            if self.cpus[cpu].machine != machine {
+                continue;
+            }
             if let Some(thread) = self.cpus[cpu].thread {
                 self.leave(cpu, thread, event.row.time, false, out);
             }

@@ -171,7 +171,8 @@ pub struct Begin {
     pub call_site: Option<Addr>,
     /// Whether it began before the [window](super::Calls::open_window), which begins at `time`.
     pub clipped: bool,
-    /// The processor it began on, if known.
+    /// The processor it began on, if known; if it is clipped, that which its thread has at the beginning of the
+    /// window, or had last.
     pub cpu: Option<Cpu>,
     /// The thread it is of; of an interrupt, the thread that it cuts into. `None` if that is not known.
     pub thread: Option<ThreadId>,

@@ -11,7 +11,7 @@ mod unseen;
 
 use kymo_event::{
     Addr, Batch, ClockGap, Cpu, Duration, Event, FunctionId, Gap, InterruptId, RecordingCause,
-    StreamId, StreamInfo, ThreadId, Time,
+    SpaceId, StreamId, StreamInfo, ThreadId, Time,
 };
 
 use super::*;

@@ -64,7 +64,9 @@ impl Calls {
         self.cpus[cpu].left = Some(track);
         self.cpus[cpu].crossed = Some(track);
         // It may run, unseen, on a processor whose events are being lost.
-        if !self.in_gap.is_empty() {
+        let machine = self.cpus[cpu].machine;
+        let mut in_gap = self.in_gap.iter();
+        if in_gap.any(|stream| self.machine_of(*stream) == machine) {
             self.lose(track, row.time, out);
         }
     }

@@ -1,6 +1,6 @@
 //! The call stack of one track.
 
-use kymo_event::{Addr, Duration, FunctionId, Time};
+use kymo_event::{Addr, Duration, FunctionId, SpaceId, Time};
 
 use crate::hash::FastMap;
 
@@ -13,6 +13,8 @@ use super::output::{Begin, CallId, Callee, Doubt, End, How, TrackId, TrackInfo};
 pub(super) struct Track {
     pub id: TrackId,
     pub info: TrackInfo,
+    /// The machine that it is of.
+    pub machine: SpaceId,
     /// How long it has had a processor, in nanoseconds, as far as the trace tells: its clock may step
     /// back, and this with it.
     pub ran: i64,
@@ -77,10 +79,11 @@ impl Mark {
 }
 
 impl Track {
-    pub fn new(id: TrackId, info: TrackInfo) -> Self {
+    pub fn new(id: TrackId, info: TrackInfo, machine: SpaceId) -> Self {
         Self {
             id,
             info,
+            machine,
             ran: 0,
             on: None,
             last_on: None,

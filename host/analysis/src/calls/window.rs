@@ -1,9 +1,9 @@
 //! A part of a trace: what is open at its bounds is clipped there.
 
-use kymo_event::Time;
+use kymo_event::{Cpu, SpaceId, ThreadId, Time};
 
 use super::Calls;
-use super::output::{Counts, How, Step, TrackKind};
+use super::output::{Begin, Counts, How, Step};
 
 impl Calls {
     /// Begins a window: gives what is known at `time` as if it began there, tracks, threads that have a
@@ -24,21 +24,43 @@ impl Calls {
             self.tell(track, out);
         }
         // Threads before the interrupts that cut into them.
-        for interrupts in [false, true] {
-            for track in 0..self.tracks.len() {
-                let kind = self.tracks[track].info.kind;
-                if matches!(kind, TrackKind::Interrupt { .. }) != interrupts {
-                    continue;
-                }
-                if let Some(cpu) = self.tracks[track].on {
-                    self.state(cpu, track, time, true, true, out);
-                }
-                let mut begun = Vec::new();
-                self.tracks[track].clip(time, |begin| begun.push(begin));
-                for begin in begun {
-                    out(Step::Begin(self.placed(begin, track)));
-                }
+        for track in 0..self.tracks.len() {
+            if let Some(cpu) = self.tracks[track].on {
+                self.state(cpu, track, time, true, true, out);
             }
+            if self.tracks[track].info.is_thread() {
+                // A thread that waits is where it ran last.
+                let last_on = self.tracks[track].last_on;
+                let cpu = last_on.and_then(|cpu| self.cpus[cpu].cpu());
+                self.clip(track, time, (cpu, None), out);
+            }
+        }
+        for cpu in 0..self.cpus.len() {
+            let found = &self.cpus[cpu];
+            let thread = found.thread.and_then(|thread| self.place_of(thread).1);
+            for track in found.interrupts.clone() {
+                self.clip(track, time, (None, thread), out);
+            }
+        }
+    }
+
+    /// Clips the calls of a track, which are at this place if the track does not tell.
+    fn clip(
+        &mut self,
+        track: usize,
+        time: Time,
+        (cpu, thread): (Option<Cpu>, Option<ThreadId>),
+        out: &mut impl FnMut(Step<'_>),
+    ) {
+        let mut begun = Vec::new();
+        self.tracks[track].clip(time, |begin| begun.push(begin));
+        for begin in begun {
+            let placed = self.placed(begin, track);
+            out(Step::Begin(Begin {
+                cpu: placed.cpu.or(cpu),
+                thread: placed.thread.or(thread),
+                ..placed
+            }));
         }
     }
 
@@ -46,7 +68,7 @@ impl Calls {
     ///
     /// To be called when no event up to `time` is left.
     pub fn close_window(&mut self, time: Time, out: &mut impl FnMut(Step<'_>)) {
-        self.close_all(time, &mut |mut step| {
+        self.close_all(|_| time, &mut |mut step| {
             if let Step::End(end) = &mut step {
                 end.clipped = true;
             }
@@ -54,11 +76,25 @@ impl Calls {
         });
     }
 
-    /// Ends the trace: what is open lasts until the last event of all ([`How::Open`]).
+    /// Ends the trace: what is open lasts until the last event of all of its machine ([`How::Open`]). What another
+    /// machine recorded later says nothing of it.
     pub fn finish(&mut self, out: &mut impl FnMut(Step<'_>)) {
-        if let Some(last) = self.cpus.iter().filter_map(|cpu| cpu.last).max() {
-            self.close_all(last, out);
+        let mut ends: Vec<(SpaceId, Time)> = Vec::new();
+        for cpu in &self.cpus {
+            let Some(last) = cpu.last else { continue };
+            match ends.iter_mut().find(|(machine, _)| *machine == cpu.machine) {
+                Some((_, end)) => *end = last.max(*end),
+                None => ends.push((cpu.machine, last)),
+            }
         }
+        let Some(last) = ends.iter().map(|(_, end)| *end).max() else {
+            return;
+        };
+        let end_of = |machine| {
+            let end = ends.iter().find(|(known, _)| *known == machine);
+            end.map_or(last, |(_, end)| *end)
+        };
+        self.close_all(end_of, out);
     }
 
     /// Whether calls are open in what runs on a processor.
@@ -67,14 +103,20 @@ impl Calls {
         running.is_some_and(|track| self.tracks[track].depth() > 0)
     }
 
-    /// Closes what is open at `time`. That nothing more came from a processor or a thread does not show that it
+    /// Closes what is open at the end of its machine's events. That nothing more came from a processor or a thread does not show that it
     /// stood still: a thread that waits keeps its calls open. Only a thread that is known to have ended, and one
     /// whose last events were lost, has no time charged behind its last event.
-    /// Behind a loss, all time until `time` counts as time that ran: in calls, maybe, whose enters were lost.
-    fn close_all(&mut self, time: Time, out: &mut impl FnMut(Step<'_>)) {
+    /// Behind a loss, all time until the end counts as time that ran: in calls, maybe, whose enters were lost.
+    fn close_all(&mut self, end_of: impl Fn(SpaceId) -> Time, out: &mut impl FnMut(Step<'_>)) {
         // Threads take calls whose enters were lost to other processors.
-        let wander = self.cpus.iter().any(|cpu| cpu.lost && cpu.cpu().is_some());
+        let lossy = self
+            .cpus
+            .iter()
+            .filter(|cpu| cpu.lost && cpu.cpu().is_some());
+        let lossy: Vec<SpaceId> = lossy.map(|cpu| cpu.machine).collect();
         for cpu in 0..self.cpus.len() {
+            let machine = self.cpus[cpu].machine;
+            let (time, wander) = (end_of(machine), lossy.contains(&machine));
             let Some(last) = self.cpus[cpu].last.filter(|last| *last < time) else {
                 self.end_interrupts(cpu, 0, time, |_| How::Open, out);
                 continue;
@@ -95,7 +137,8 @@ impl Calls {
         }
         for track in 0..self.tracks.len() {
             let on = self.tracks[track].on.and_then(|cpu| self.cpus[cpu].last);
-            self.close(track, 0, on.unwrap_or(time), |_| How::Open, out);
+            let end = on.unwrap_or_else(|| end_of(self.tracks[track].machine));
+            self.close(track, 0, end, |_| How::Open, out);
         }
     }
 }

@@ -16,7 +16,7 @@ use kymo_event::{
     StreamInfo, Time, TraceInfo, WallClock, Wanted,
 };
 
-use crate::dialects::{Caches, Clock, Dialect, Sink, Spaces, export};
+use crate::dialects::{Caches, Clock, Dialect, Sink, Spaces, env_text, export};
 use crate::fields::Pool;
 use crate::formats::kymo::{self, Chosen};
 use crate::peek::Peek;
@@ -163,6 +163,7 @@ pub(crate) fn open_traces(
             info.streams.push(StreamInfo {
                 name,
                 space: spaces.code,
+                machine: spaces.machine,
                 ..StreamInfo::default()
             });
         }
@@ -231,9 +232,13 @@ const fn decoders(threads: usize) -> usize {
     }
 }
 
-/// The machines of which there are traces, by the identity of their clock.
+/// The machines of which there are traces, by the identity of their clock and of the session that recorded them: two
+/// sessions follow each other, and what one of them left open says nothing of the other.
 #[derive(Default)]
-struct Machines(HashMap<Uuid, SpaceId>);
+struct Machines(HashMap<(Uuid, Vec<String>), SpaceId>);
+
+/// What tells the sessions of LTTng apart, as far as a trace has it.
+const OF_SESSION: [&str; 2] = ["trace_name", "trace_creation_datetime"];
 
 impl Machines {
     /// Where the numbers of a trace mean something.
@@ -247,7 +252,11 @@ impl Machines {
         let mut clocks = trace.metadata().clocks.iter();
         let clock = clocks.find_map(|clock| clock.uuid);
         let machine = match clock {
-            Some(clock) => *self.0.entry(clock).or_insert(code),
+            Some(clock) => {
+                let session = OF_SESSION.map(|name| env_text(trace.metadata(), name).unwrap_or(""));
+                let session = session.map(str::to_owned).to_vec();
+                *self.0.entry((clock, session)).or_insert(code)
+            }
             None => code,
         };
         Spaces { code, machine }

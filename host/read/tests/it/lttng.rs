@@ -325,13 +325,13 @@ fn where_the_program_was_loaded_is_found() {
 
 /// A kernel's trace of one processor, in which one thread makes one system call: the identity of its clock
 /// is that of the machine's boot.
-fn kernel(folder: &Path, call: &str, clock: &str, begin: u64) {
+fn kernel(folder: &Path, call: &str, (clock, session): (&str, &str), begin: u64) {
     let word = "integer { size = 32; }";
     let text = format!(
         "/* CTF 1.8 */
         trace {{ major = 1; minor = 8; byte_order = le;
             packet.header := struct {{ {word} magic; {word} stream_id; }}; }};
-        env {{ tracer_name = \"lttng-modules\"; domain = \"kernel\"; }};
+        env {{ tracer_name = \"lttng-modules\"; domain = \"kernel\"; {session} }};
         clock {{ name = monotonic; {clock} freq = 1000000000; }};
         stream {{ id = 0;
             packet.context := struct {{ {word} cpu_id; }};
@@ -356,18 +356,23 @@ fn kernel(folder: &Path, call: &str, clock: &str, begin: u64) {
     std::fs::write(folder.join("chan_0"), stream).unwrap();
 }
 
-/// Two kernels have nothing in common but names, unless one clock says that they are one.
+/// Two kernels have nothing in common but names, unless one clock says that they are one, and one session recorded them.
 #[test]
 fn traces_of_two_kernels_share_nothing() {
     let uuid = |digit| format!("uuid = \"{digit}a6422d0-6cee-11e0-8c08-cb07d7b3a564\";");
+    let [one, other] = ["T09", "T10"]
+        .map(|time| format!("trace_name = \"s\"; trace_creation_datetime = \"20261127{time}\";"));
     for (first, second, machines) in [
-        (String::new(), String::new(), 2),
-        (uuid(1), uuid(2), 2),
-        (uuid(1), uuid(1), 1),
+        ((String::new(), ""), (String::new(), ""), 2),
+        ((uuid(1), ""), (uuid(2), ""), 2),
+        ((uuid(1), ""), (uuid(1), ""), 1),
+        ((uuid(1), &*one), (uuid(1), &*one), 1),
+        ((uuid(1), &*one), (uuid(1), &*other), 2),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        kernel(&folder.path().join("a"), "openat", &first, 1_000);
-        kernel(&folder.path().join("b"), "read", &second, 2_000);
+        let [first, second] = [&first, &second].map(|(clock, session)| (&**clock, *session));
+        kernel(&folder.path().join("a"), "openat", first, 1_000);
+        kernel(&folder.path().join("b"), "read", second, 2_000);
         let mut source = open(folder.path(), &OpenOptions::default()).unwrap();
         let events: Vec<_> = Events::new(&mut *source).map(Result::unwrap).collect();
         let identities = &source.info().identities;
@@ -386,6 +391,8 @@ fn traces_of_two_kernels_share_nothing() {
             .collect();
         let [a, b] = [0, 1].map(|stream| source.info().streams[stream].space);
         assert_ne!(a, b);
+        let [one, other] = [0, 1].map(|stream| source.info().streams[stream].machine);
+        assert_eq!(one == other, machines == 1);
         assert_eq!(
             calls,
             [("openat", a), ("openat", a), ("read", b), ("read", b)]

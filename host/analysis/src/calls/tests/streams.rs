@@ -2,6 +2,39 @@
 
 use super::*;
 
+/// Two machines have processors of the same numbers, and their traces end when they end.
+#[test]
+fn what_is_open_on_a_machine_ends_with_its_last_event() {
+    let stream = |machine| StreamInfo {
+        machine: SpaceId(machine),
+        ..StreamInfo::default()
+    };
+    let info = TraceInfo {
+        streams: vec![stream(0), stream(1)],
+        ..TraceInfo::default()
+    };
+    let mut trace = Trace::with(&info, Options::default());
+    trace.enter(0, A).enter(10, B).exit(20, B);
+    trace.stream = 1;
+    trace.thread(2).recording(90, true).enter(100, A);
+    trace.push(105, EventKind::Gap(Gap::Discarded { events: Some(2) }));
+    trace
+        .exit(110, B)
+        .recording(120, false)
+        .recording(1000, true);
+    let said = [
+        "+0 implied",
+        "0 B0 10-20 10/10",
+        "+1 implied",
+        "1 B0 orphan",
+        "1 A0 100-120 20/20 off doubtful",
+        "-1 implied",
+        "+1 implied",
+        "0 A0 0-20 20/10 open",
+    ];
+    assert_eq!(trace.finish(), said);
+}
+
 /// A thread with a stream of calls and one of items.
 fn with_items() -> Trace {
     let stream = |without_calls| StreamInfo {
