@@ -278,7 +278,7 @@ impl Replay {
             self.close(info, out);
         }
         match self.stage {
-            Stage::Before => return self.calls.push(event, &mut |_| {}),
+            Stage::Before => return self.before(info, event),
             Stage::Behind => return,
             Stage::Within => {}
         }
@@ -304,9 +304,22 @@ impl Replay {
         });
     }
 
+    /// Takes an event before the window.
+    fn before(&mut self, info: &TraceInfo, event: EventRef<'_>) {
+        let Some(chooser) = &mut self.chooser else {
+            return self.calls.push(event, &mut |_| {});
+        };
+        let chosen = chooser.event(event, info);
+        self.calls
+            .push(event, &mut |step| chooser.before(step, chosen, info));
+    }
+
     /// Begins the window with what is open.
     fn open(&mut self, info: &TraceInfo, out: &mut impl Observer) {
         self.stage = Stage::Within;
+        if let Some(chooser) = &mut self.chooser {
+            chooser.open_window();
+        }
         // Of what was recorded before, nothing is taken off.
         self.compensation = self.compensate.then(|| Compensation::new(info)).flatten();
         let (compensation, chooser) = (&mut self.compensation, &mut self.chooser);

@@ -12,7 +12,7 @@ use kymo_event::{
 };
 use kymo_symbols::{Symbols, spellings};
 
-use crate::calls::{Begin, Callee, End, Step, TrackId, TrackInfo, TrackKind};
+use crate::calls::{Begin, CallId, Callee, End, Step, TrackId, TrackInfo, TrackKind};
 use crate::replay::Origin;
 use held::Held;
 
@@ -133,10 +133,15 @@ struct Track {
     cpu: Option<Cpu>,
     /// The thread that it is, or cuts into.
     thread: Option<ThreadId>,
+    /// The calls that were open when the window began, which begin there once more.
+    clipped: Vec<Open>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Open {
+    call: CallId,
+    /// Whether its event was chosen.
+    chosen: bool,
     shown: bool,
     root: bool,
 }
@@ -278,6 +283,36 @@ impl Chooser {
         self.held.step(step, from, out);
     }
 
+    /// Takes a step from before the window, of an event that is chosen or not: nothing of it is shown.
+    pub(crate) fn before(&mut self, step: Step<'_>, chosen: bool, info: &TraceInfo) {
+        match step {
+            Step::Track { track, info } => self.know(track, info),
+            Step::Begin(begin) => {
+                self.begin(begin, chosen, &info.identities);
+            }
+            Step::End(end) => {
+                self.end(end, chosen, &info.identities);
+            }
+            _ => {}
+        }
+    }
+
+    /// The window begins: what is open begins there once more, and what is counted counts from here on.
+    pub(crate) fn open_window(&mut self) {
+        self.chosen = Chosen::default();
+        for track in &mut self.tracks {
+            track.clipped = std::mem::take(&mut track.calls);
+            (track.shown, track.roots) = (0, 0);
+        }
+    }
+
+    /// What was known before the window of a call that is clipped by it.
+    fn clipped(&self, begin: &Begin) -> Option<Open> {
+        let track = self.tracks.get(begin.track.0 as usize)?;
+        let open = track.clipped.get(begin.depth as usize)?;
+        (open.call == begin.call).then_some(*open)
+    }
+
     /// The end of all steps: gives on what was held back.
     pub(crate) fn finish(&mut self, out: &mut impl FnMut(Option<Origin>, Step<'_>)) {
         self.held.finish(out);
@@ -321,15 +356,20 @@ impl Chooser {
         if let Callee::Interrupt(_) = begin.callee {
             fits.wanted |= self.is_inside(thread);
         }
-        // What is open at the beginning of a window has no event.
-        let chosen = (chosen || (begin.clipped && !self.needs_events))
-            && self.wants_place(cpu, thread, identities);
+        // What is open at the beginning of a window is chosen by the event that it began with.
+        let event = match self.clipped(&begin) {
+            Some(open) => open.chosen,
+            None => chosen,
+        };
+        let chosen = event && self.wants_place(cpu, thread, identities);
         let (anything, depth) = (self.selection.functions.is_empty(), self.selection.depth);
         let track = self.track(begin.track);
         let inside = anything || track.roots > 0 || fits.wanted;
         let shown = chosen && inside && !fits.hidden && depth.is_none_or(|most| track.shown < most);
         let level = track.shown;
         track.calls.push(Open {
+            call: begin.call,
+            chosen: event,
             shown,
             root: fits.wanted,
         });

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use kymo_event::{
-    Cpu, Duration, Event, EventKind, Filter, FunctionId, Gap, Identities, InterruptId,
-    InterruptKind, Irq, Space, StreamId, ThreadChoice, ThreadId, Tid,
+    Choice, Cpu, Duration, Event, EventKind, Filter, FunctionId, Gap, Identities, InterruptId,
+    InterruptKind, Irq, Pattern, Space, StreamId, ThreadChoice, ThreadId, Tid,
 };
 use proptest::prelude::*;
 
@@ -259,6 +259,56 @@ fn a_call_that_spans_a_window_has_its_length() {
             (function(0), Some(Duration(10)), How::Open, true),
         ]
     );
+}
+
+#[test]
+fn a_clipped_call_is_chosen_by_the_event_that_it_began_with() {
+    let mut events = nested();
+    events[1].name = "inner".into();
+    let window = Window {
+        begin: Time(30),
+        end: Time(40),
+    };
+    let keep = vec![Pattern::new("inner")];
+    let events_named = Filter {
+        events: Choice { keep, drop: vec![] },
+        ..Filter::default()
+    };
+    let selection = Selection {
+        events: events_named,
+        ..Selection::default()
+    };
+    let (ends, _) = replay(&events, window, selection);
+    let seen: Vec<_> = ends.iter().map(|end| (end.callee, end.depth)).collect();
+    assert_eq!(seen, [(Callee::Function(FunctionId(1)), 0)]);
+}
+
+#[test]
+fn a_thread_that_waits_when_a_window_begins_is_on_the_processor_that_it_had() {
+    // Of two threads only calls tell, so that one of them is taken to wait while the other one is at work.
+    let mut events = nested();
+    events[1].thread = Some(ThreadId(1));
+    events.truncate(2);
+    events.push(Event {
+        time: Time(50),
+        kind: EventKind::Other,
+        ..events[1].clone()
+    });
+    let window = Window {
+        begin: Time(30),
+        ..Window::default()
+    };
+    let on = |cpu| Selection {
+        events: Filter {
+            cpus: vec![Cpu(cpu)],
+            ..Filter::default()
+        },
+        ..Selection::default()
+    };
+    let (all, _) = replay(&events, window, Selection::default());
+    assert_eq!(all.len(), 2);
+    assert_eq!(replay(&events, window, on(0)).0, all);
+    assert_eq!(replay(&events, window, on(1)).0, []);
 }
 
 #[test]
