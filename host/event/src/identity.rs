@@ -471,6 +471,11 @@ impl Identities {
             .map_or(Tid(0), |thread| thread.tid)
     }
 
+    /// The space of a thread's process.
+    pub fn thread_space(&self, id: ThreadId) -> Option<&Space> {
+        self.space(self.threads.get(id.0 as usize)?.space)
+    }
+
     /// The name of a thread, if it is known.
     pub fn thread_name(&self, id: ThreadId) -> Option<&str> {
         self.threads.get(id.0 as usize)?.name.as_deref()
@@ -558,13 +563,14 @@ impl Identities {
         news
     }
 
-    /// Takes over what became known elsewhere. Nothing else may be interned in such a copy.
+    /// Takes over what became known elsewhere. Nothing else may be interned in such a copy; there can be a copy of it in turn.
     pub fn learn(&mut self, news: News) {
         for (id, space) in news.spaces {
             match self.spaces.get_mut(id.0 as usize) {
                 Some(known) => *known = space,
                 None => self.spaces.push(space),
             }
+            self.change(Change::Space(id));
         }
         self.beyond = news.beyond;
         self.functions.extend(news.functions);
@@ -574,16 +580,20 @@ impl Identities {
             if let Some(thread) = self.threads.get_mut(id.0 as usize) {
                 thread.name = Some(name);
             }
+            self.renamed += 1;
+            self.change(Change::ThreadName(id));
         }
         for (id, priority, stack) in news.thread_abouts {
             if let Some(thread) = self.threads.get_mut(id.0 as usize) {
                 (thread.priority, thread.stack) = (priority, stack);
             }
+            self.change(Change::ThreadAbout(id));
         }
         for (id, name) in news.interrupt_names {
             if let Some(interrupt) = self.interrupts.get_mut(id.0 as usize) {
                 interrupt.name = Some(name);
             }
+            self.change(Change::InterruptName(id));
         }
     }
 }

@@ -86,9 +86,15 @@ fn what_is_told_apart_is_bounded() {
 fn a_copy_learns_what_is_new() {
     let (mut all, mut copy) = (Identities::default(), Identities::default());
     let mut known = Known::default();
+    // And so does a copy of that one.
+    let (mut second, mut known_of_copy) = (Identities::default(), Known::default());
+    second.learn(copy.news(&mut known_of_copy));
     let space = all.add_space(Space::default());
     let thread = all.thread(space, Tid(7));
     copy.learn(all.news(&mut known));
+    second.learn(copy.news(&mut known_of_copy));
+    assert_eq!(second, all);
+    let renamed = second.renamed();
     all.name_thread(thread, "main");
     all.set_priority(thread, 4);
     let stack = Stack {
@@ -100,6 +106,9 @@ fn a_copy_learns_what_is_new() {
     all.function_named(space, "read");
     copy.learn(all.news(&mut known));
     assert_eq!(copy, all);
+    second.learn(copy.news(&mut known_of_copy));
+    assert_eq!(second, all);
+    assert_ne!(second.renamed(), renamed);
 }
 
 #[test]
