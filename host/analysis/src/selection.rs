@@ -4,11 +4,12 @@
 
 mod held;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use kymo_event::{
     Addr, Cpu, Duration, Event, EventKind, EventRef, Filter, FunctionId, Identities, InterruptId,
-    Operand, Pattern, Row, RowKind, Subject, ThreadId, Tid, Time, TraceInfo, Unmet,
+    Operand, Pattern, Row, RowKind, StreamInfo, Subject, ThreadId, Tid, Time, TraceInfo, Unmet,
 };
 use kymo_symbols::{Symbols, spellings};
 
@@ -33,11 +34,13 @@ pub struct Selection {
     pub min_duration: Duration,
 }
 
-/// Which functions are meant: those at an address, or with such a name.
+/// Which functions are meant: those at an address or at one of several, or with such a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FunctionChoice {
     /// The function that begins here.
     Address(Addr),
+    /// Those that begin at these.
+    Addresses(Range<u64>),
     /// All with such a name: as it is shown, without parameters, or without its path.
     Named(Pattern),
 }
@@ -56,6 +59,7 @@ impl FunctionChoice {
     pub fn matches(&self, address: Option<Addr>, name: &str) -> bool {
         match self {
             Self::Address(wanted) => address == Some(*wanted),
+            Self::Addresses(wanted) => address.is_some_and(|address| wanted.contains(&address.0)),
             Self::Named(pattern) => spellings(name).iter().any(|name| pattern.matches(name)),
         }
     }
@@ -70,7 +74,8 @@ impl Selection {
     /// Whether the task 0 of Linux, which runs where no other does, is one of the chosen threads.
     fn chooses_idle(&self) -> bool {
         let mut threads = self.events.threads.iter();
-        threads.any(|choice| choice.fits(Tid(0), Some("<idle>")))
+        let is_chosen = threads.any(|choice| choice.fits(Tid(0), Some("<idle>")));
+        is_chosen && self.events.processes.is_empty()
     }
 
     /// Whether it looks at names or fields of events, so that these are
@@ -196,8 +201,11 @@ impl Chooser {
             self.wants_idle = info.numbered_threads && self.selection.chooses_idle();
         }
         let filter = &self.selection.events;
-        let name = || stream.map_or("", |stream| &stream.name);
-        if !*self.streams[index].get_or_insert_with(|| filter.streams.wants(name())) {
+        let wants = || match stream {
+            Some(stream) => filter.wants_stream(stream),
+            None => filter.wants_stream(&StreamInfo::default()),
+        };
+        if !*self.streams[index].get_or_insert_with(wants) {
             return false;
         }
         let whole = event.event.filter(|_| self.needs_events);
@@ -439,19 +447,14 @@ impl Chooser {
         identities: &Identities,
     ) -> bool {
         self.selection.events.wants_cpu(cpu)
-            && (self.selection.events.threads.is_empty()
+            && (!self.selection.events.chooses_threads()
                 || thread.map_or(self.wants_idle, |thread| {
                     self.wants_thread(thread, identities)
                 }))
     }
 
     fn wants_thread(&self, thread: ThreadId, identities: &Identities) -> bool {
-        let choices = &self.selection.events.threads;
-        choices.is_empty()
-            || choices.iter().any(|choice| {
-                let name = identities.thread_name(thread);
-                choice.fits(identities.tid(thread), name)
-            })
+        self.selection.events.wants_thread_id(thread, identities)
     }
 
     fn fits(&mut self, callee: Callee, identities: &Identities) -> Fits {

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use kymo_analysis::calls::Callee;
 use kymo_analysis::replay::Window;
 use kymo_event::{
-    Addr, Cpu, EventKind, EventRef, Filter, Operand, RowKind, Subject, ThreadId, Tid, Time,
-    TraceInfo, Unmet,
+    Addr, Cpu, EventKind, EventRef, Filter, Operand, RowKind, Space, StreamInfo, Subject, ThreadId,
+    Tid, Time, TraceInfo, Unmet,
 };
 
 use crate::context::Context;
@@ -82,8 +82,12 @@ impl Chooser {
         if self.streams.len() <= index {
             self.streams.resize(index + 1, None);
         }
-        let name = || info.stream(row.stream).map_or("", |stream| &stream.name);
-        if !*self.streams[index].get_or_insert_with(|| self.filter.streams.wants(name())) {
+        let filter = &self.filter;
+        let wants = || match info.stream(row.stream) {
+            Some(stream) => filter.wants_stream(stream),
+            None => filter.wants_stream(&StreamInfo::default()),
+        };
+        if !*self.streams[index].get_or_insert_with(wants) {
             return false;
         }
         if is_gap(event) {
@@ -148,6 +152,10 @@ impl Subject for Named<'_> {
     fn thread_name(&self) -> Option<Cow<'_, str>> {
         let name = self.info.identities.thread_name(self.thread?)?;
         Some(name.into())
+    }
+
+    fn space(&self) -> Option<&Space> {
+        self.info.identities.thread_space(self.thread?)
     }
 
     fn field(&self, path: &str) -> Option<Operand<'_>> {

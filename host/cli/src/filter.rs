@@ -5,14 +5,18 @@
 //! changes no duration. A subcommand or format that can't honour an option refuses it
 //! ([`FilterArgs::refuse_call_options`]).
 
-use std::str::FromStr;
+mod hardware;
+mod times;
+
+use std::ops::Range;
 use std::sync::Arc;
 
 use kymo_analysis::replay::{self, Window};
 use kymo_analysis::selection::{FunctionChoice, Selection};
+use kymo_coresight::frames::TraceId;
 use kymo_event::{
-    Addr, Batch, Bound, Choice, Condition, Cpu, Duration, EventKind, Filter, Pattern, ThreadChoice,
-    Tid, Time, Wanted,
+    Addr, Batch, Bound, Choice, Condition, Cpu, Duration, EventKind, Filter, Pattern,
+    ProcessChoice, ThreadChoice, Tid, Time, Wanted,
 };
 use kymo_read::Source;
 use kymo_symbols::Symbols;
@@ -20,11 +24,14 @@ use kymo_symbols::Symbols;
 use crate::args::{InputArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::hardware::part;
 use crate::input::{Events, is_pipe, label, open};
 use crate::names;
-use crate::render::unit;
 use crate::span::Span;
 use crate::target::address_in;
+
+pub use times::duration;
+use times::{Given, given, given_duration};
 
 /// How much is shown around an event where it is not said, before and after.
 const MARGIN: Duration = Duration(1_000_000);
@@ -72,9 +79,18 @@ pub struct FilterArgs {
     #[arg(long, value_name = "NAME")]
     drop_stream: Vec<String>,
 
+    /// Only the source of hardware trace with this trace ID, hexadecimal. Repeatable.
+    #[arg(long, visible_alias = "trace-id", value_name = "ID", value_parser = part::trace_id)]
+    id: Vec<TraceId>,
+
     /// Only what happened on this processor. Repeatable.
     #[arg(long, value_name = "CPU")]
     cpu: Vec<u32>,
+
+    /// Only what happened in threads of this process, of a recording of perf with hardware trace: its number, or its
+    /// name with * and ? as wildcards. Repeatable.
+    #[arg(long, visible_alias = "pid", value_name = "PROCESS")]
+    process: Vec<String>,
 
     /// Only what happened in this thread, and in interrupts that cut into it: its number, or its name with *
     /// and ? as wildcards. Repeatable.
@@ -88,8 +104,13 @@ pub struct FilterArgs {
 
     /// Only calls of this function or interrupt and what happens within them: its name with * and ? as
     /// wildcards, or its address (0x...). Repeatable.
-    #[arg(long, value_name = "FUNCTION")]
+    #[arg(long, visible_alias = "symbol", value_name = "FUNCTION")]
     function: Vec<String>,
+
+    /// Only calls of functions that begin at these addresses, and what happens within them: START..END, END not
+    /// included. Repeatable.
+    #[arg(long, visible_alias = "range", value_name = "ADDRESSES", value_parser = part::addresses)]
+    address: Vec<Range<u64>>,
 
     /// No calls of this function or interrupt; what they call is shown. Repeatable.
     #[arg(long, value_name = "FUNCTION")]
@@ -102,49 +123,6 @@ pub struct FilterArgs {
     /// Only calls that took at least so long: 50us.
     #[arg(long, value_name = "DURATION", value_parser = given_duration)]
     min_duration: Option<Given>,
-}
-
-/// A time or duration of the command line: in seconds or with a unit, or without one in what the trace counts, which is not
-/// known before it is open.
-#[derive(Clone, Debug)]
-struct Given {
-    text: String,
-    /// In nanoseconds.
-    time: Option<Bound>,
-    /// The number as it is, if it has no unit.
-    count: Option<Bound>,
-}
-
-impl Given {
-    /// What it means in the trace that is open.
-    fn bound(&self) -> Option<Bound> {
-        match unit::get().is_time() {
-            true => self.time,
-            false => self.count,
-        }
-    }
-
-    fn duration(&self) -> Option<Duration> {
-        match self.bound()? {
-            Bound::At(Time(count)) => Some(Duration(u64::try_from(count).ok()?)),
-            Bound::AfterStart(_) => None,
-        }
-    }
-
-    /// Refuses a unit of time in a trace that has none.
-    fn check(&self, option: &str) -> Result<(), Report> {
-        if self.bound().is_some() {
-            return Ok(());
-        }
-        let (text, unit) = (&self.text, unit::get());
-        let report = Report::new(format_args!(
-            "{option} {text}: the times of this trace are no seconds"
-        ));
-        Err(report.help(format!(
-            "they count {}: give a number without a unit",
-            unit.suffix()
-        )))
-    }
 }
 
 /// Which calls are meant, by names.
@@ -189,6 +167,7 @@ impl FilterArgs {
     fn call_option(&self) -> Option<&'static str> {
         let given = [
             (!self.function.is_empty(), "--function"),
+            (!self.address.is_empty(), "--address"),
             (!self.hide.is_empty(), "--hide"),
             (self.depth.is_some(), "--depth"),
             (self.min_duration.is_some(), "--min-duration"),
@@ -256,9 +235,12 @@ impl FilterArgs {
         ] {
             given.as_ref().map_or(Ok(()), |given| given.check(option))?;
         }
+        self.check_places(trace.info())?;
         let mut part = self.unbounded();
         let symbols = &trace.symbols();
         part.functions = names::choose(&self.function, symbols, trace.info())?;
+        let ranges = self.address.iter().cloned();
+        part.functions.extend(ranges.map(FunctionChoice::Addresses));
         part.hide = names::choose(&self.hide, symbols, trace.info())?;
         match self.look_ahead(input, elf, symbols, context)? {
             Some((begin, end)) => part.set_bounds(begin, end),
@@ -337,13 +319,16 @@ impl FilterArgs {
             drop: patterns(drop),
         };
         let threads = self.thread.iter().map(|thread| thread_choice(thread));
+        let processes = self.process.iter().map(|process| process_choice(process));
         Part {
             filter: Filter {
                 begin: self.begin.as_ref().and_then(Given::bound),
                 end: self.end.as_ref().and_then(Given::bound),
                 events: choice(&self.event, &self.drop_event),
                 streams: choice(&self.stream, &self.drop_stream),
+                trace_ids: self.id.iter().map(|id| id.0).collect(),
                 cpus: self.cpu.iter().copied().map(Cpu).collect(),
+                processes: processes.collect(),
                 threads: threads.collect(),
                 conditions: self.condition.clone(),
             },
@@ -433,8 +418,8 @@ impl Part {
     /// Whether nothing is chosen but a window, threads and processors.
     pub fn chooses_places_alone(&self) -> bool {
         let filter = &self.filter;
-        let of_events = self.chooses_by_function() || filter.streams != Choice::default();
-        !of_events && self.depth.is_none()
+        let of_streams = filter.streams != Choice::default() || !filter.trace_ids.is_empty();
+        !self.chooses_by_function() && !of_streams && self.depth.is_none()
     }
 
     /// Whether a function is among those that are asked for by name, if any are.
@@ -445,7 +430,7 @@ impl Part {
 
     /// Whether threads are chosen.
     pub fn chooses_threads(&self) -> bool {
-        !self.filter.threads.is_empty()
+        self.filter.chooses_threads()
     }
 
     /// How many levels of calls are shown; `None` for all.
@@ -513,97 +498,12 @@ fn thread_choice(text: &str) -> ThreadChoice {
     )
 }
 
-/// Reads a time: seconds, or with a unit; with a `+`, after the first event. Without a unit it may count something else.
-fn given(text: &str) -> Result<Given, String> {
-    let time = bound(text);
-    let count = match text.strip_prefix('+') {
-        Some(digits) => digits
-            .parse()
-            .ok()
-            .map(|it| Bound::AfterStart(Duration(it))),
-        None => text.parse().ok().map(|it| Bound::At(Time(it))),
-    };
-    if let (Err(error), None) = (&time, count) {
-        return Err(error.clone());
+/// A process by its number, or by its name.
+fn process_choice(text: &str) -> ProcessChoice {
+    match text.parse() {
+        Ok(number) => ProcessChoice::Id(number),
+        Err(_) => ProcessChoice::Named(Pattern::new(text)),
     }
-    Ok(Given {
-        text: text.to_owned(),
-        time: time.ok(),
-        count,
-    })
-}
-
-/// Reads a span of time, or of what a trace counts.
-fn given_duration(text: &str) -> Result<Given, String> {
-    let is_count = text.parse::<u64>().is_ok();
-    if let Err(error) = duration(text)
-        && !is_count
-    {
-        return Err(error);
-    }
-    given(text)
-}
-
-/// Reads a time: seconds, or with a unit; with a `+`, after the first event.
-fn bound(text: &str) -> Result<Bound, String> {
-    let expected = || {
-        format!("expected a time such as 12.5, +250ms, 80us or +5ns (s if no unit), found {text:?}")
-    };
-    let (after, digits) = match text.strip_prefix('+') {
-        Some(digits) => (true, digits),
-        None => (false, text),
-    };
-    let (digits, unit) = [
-        ("ns", 1i128),
-        ("us", 1_000),
-        ("ms", 1_000_000),
-        ("s", 1_000_000_000),
-    ]
-    .into_iter()
-    .find_map(|(unit, ns)| Some((digits.strip_suffix(unit)?, ns)))
-    .unwrap_or((digits, 1_000_000_000));
-    let (sign, digits) = match digits.strip_prefix('-') {
-        Some(digits) if !after => (-1, digits),
-        _ => (1, digits),
-    };
-    let nanoseconds = decimal(digits.trim(), unit).ok_or_else(expected)?;
-    if after {
-        let distance = u64::try_from(nanoseconds).map_err(|_| expected())?;
-        return Ok(Bound::AfterStart(Duration(distance)));
-    }
-    let time = i64::try_from(sign * nanoseconds).map_err(|_| expected())?;
-    Ok(Bound::At(Time(time)))
-}
-
-/// Reads a span of time: seconds, or with a unit.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    match bound(text) {
-        Ok(Bound::At(Time(ns))) if ns >= 0 => Ok(Duration(ns.unsigned_abs())),
-        _ => Err(format!(
-            "expected a duration such as 50ms, 80us or 1.5 (s if no unit), found {text:?}"
-        )),
-    }
-}
-
-/// A decimal number times `unit`, rounded down, exactly.
-fn decimal(digits: &str, unit: i128) -> Option<i128> {
-    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
-    let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if !all_digits(whole) || !all_digits(part) || (whole.is_empty() && part.is_empty()) {
-        return None;
-    }
-    let number = |text: &str| {
-        if text.is_empty() {
-            Some(0)
-        } else {
-            i128::from_str(text).ok()
-        }
-    };
-    // More decimals than the unit has say nothing.
-    let part = part.get(..part.len().min(9)).unwrap_or(part);
-    let scale = 10i128.pow(u32::try_from(part.len()).ok()?);
-    let part = number(part)?.checked_mul(unit)? / scale;
-    number(whole)?.checked_mul(unit)?.checked_add(part)
 }
 
 #[cfg(test)]

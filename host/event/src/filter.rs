@@ -14,7 +14,10 @@ mod unmet;
 
 use std::borrow::Cow;
 
-use crate::{Cpu, Duration, Event, EventKind, Field, Tid, Time, Value};
+use crate::{
+    Cpu, Duration, Event, EventKind, Field, Identities, Space, SpaceKind, StreamInfo, ThreadId,
+    Tid, Time, Value,
+};
 
 pub use condition::{Condition, ConditionError, Relation};
 pub use pattern::{Choice, Pattern};
@@ -47,6 +50,10 @@ pub trait Subject {
     fn thread(&self) -> Option<Tid>;
     /// The name of that thread, if known.
     fn thread_name(&self) -> Option<Cow<'_, str>>;
+    /// The address space of that thread, if known: it says which process that is.
+    fn space(&self) -> Option<&Space> {
+        None
+    }
     /// The value of the field at `path`: names separated by dots, the number of an element for
     /// that of an array. `None` where there is no such field, or nothing to compare in it.
     fn field(&self, path: &str) -> Option<Operand<'_>>;
@@ -92,6 +99,28 @@ impl ThreadChoice {
     }
 }
 
+/// Which processes are wanted: a number, or names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProcessChoice {
+    /// The process of this number.
+    Id(u64),
+    /// All processes with such a name.
+    Named(Pattern),
+}
+
+impl ProcessChoice {
+    /// Whether a space is one of them.
+    #[must_use]
+    pub fn fits(&self, space: &Space) -> bool {
+        let is_process = space.kind == SpaceKind::Process;
+        is_process
+            && match self {
+                Self::Id(wanted) => space.pid == Some(*wanted),
+                Self::Named(pattern) => pattern.matches(&space.name),
+            }
+    }
+}
+
 /// Which events are wanted. The default wants all.
 ///
 /// ```
@@ -114,8 +143,12 @@ pub struct Filter {
     /// By the name of the stream. The caller has to know that name: streams that are not
     /// wanted need not be decoded at all.
     pub streams: Choice,
+    /// By the trace ID of the stream's source, of hardware trace; any stream, if there are none.
+    pub trace_ids: Vec<u8>,
     /// Only what happened on one of these processors; on any, if there are none.
     pub cpus: Vec<Cpu>,
+    /// Only what happened in threads of one of these processes; of any, if there are none.
+    pub processes: Vec<ProcessChoice>,
     /// Only what happened in one of these threads; in any, if there are none.
     pub threads: Vec<ThreadChoice>,
     /// Only events for which all of these hold.
@@ -165,6 +198,40 @@ impl Filter {
         time.is_none_or(|time| (begin..=end).contains(&time))
     }
 
+    /// Whether a stream is wanted.
+    #[must_use]
+    pub fn wants_stream(&self, stream: &StreamInfo) -> bool {
+        let has_id = |id: u8| self.trace_ids.contains(&id);
+        self.streams.wants(&stream.name)
+            && (self.trace_ids.is_empty() || stream.trace_id.is_some_and(has_id))
+    }
+
+    /// Whether it depends on the thread what is wanted.
+    #[must_use]
+    pub fn chooses_threads(&self) -> bool {
+        !self.threads.is_empty() || !self.processes.is_empty()
+    }
+
+    /// Whether a thread of these identities is wanted.
+    #[must_use]
+    pub fn wants_thread_id(&self, id: ThreadId, identities: &Identities) -> bool {
+        if !self.chooses_threads() {
+            return true;
+        }
+        let Some(thread) = identities.threads().get(id.0 as usize) else {
+            return false;
+        };
+        let fits = |choice: &ThreadChoice| choice.fits(thread.tid, thread.name.as_deref());
+        (self.threads.is_empty() || self.threads.iter().any(fits))
+            && self.wants_process(identities.space(thread.space))
+    }
+
+    /// Whether the process of a space is wanted.
+    fn wants_process(&self, space: Option<&Space>) -> bool {
+        let fits = |space: &Space| self.processes.iter().any(|choice| choice.fits(space));
+        self.processes.is_empty() || space.is_some_and(fits)
+    }
+
     /// Whether a processor is wanted; one that is not known is, if all are.
     #[must_use]
     pub fn wants_cpu(&self, cpu: Option<Cpu>) -> bool {
@@ -178,6 +245,7 @@ impl Filter {
             && self.wants_cpu(subject.cpu())
             && self.events.wants(subject.name())
             && self.wants_thread(subject)
+            && (self.processes.is_empty() || self.wants_process(subject.space()))
             && self.conditions.iter().all(|it| it.holds(subject))
     }
 

@@ -29,8 +29,8 @@ pub use digits::{push_number, push_three, three};
 pub use event::{CallEnd, ClockGap, Event, EventKind, Gap, RecordingCause, WholeCall};
 pub use field::{Field, Value, push_fields};
 pub use filter::{
-    Bound, Choice, Condition, ConditionError, Filter, Operand, Pattern, Relation, Subject,
-    ThreadChoice, Unmet,
+    Bound, Choice, Condition, ConditionError, Filter, Operand, Pattern, ProcessChoice, Relation,
+    Subject, ThreadChoice, Unmet,
 };
 pub use identity::{
     Beyond, Function, Identities, Interrupt, InterruptKind, Known, Mapping, News, Space, SpaceKind,

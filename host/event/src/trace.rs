@@ -40,6 +40,8 @@ pub struct TraceInfo {
     /// Whether [`Tid`](crate::Tid)s are the small numbers of a system, which people read in decimal, and not
     /// addresses.
     pub numbered_threads: bool,
+    /// Whether the trace tells of which process a thread is, by its space.
+    pub has_processes: bool,
     /// What the trace says of its target besides, for people: what it is (`device`, `operating system`) and the
     /// value, in the order in which outputs show them.
     pub about: Vec<(String, String)>,

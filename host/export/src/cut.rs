@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use kymo_analysis::replay::{self, Window};
 use kymo_event::{
-    Addr, Batch, Cpu, Duration, Event, EventKind, EventRef, Filter, FunctionId, Operand, StreamId,
-    Subject, Tid, Time, TraceInfo,
+    Addr, Batch, Cpu, Duration, Event, EventKind, EventRef, Filter, FunctionId, Operand, Space,
+    StreamId, StreamInfo, Subject, Tid, Time, TraceInfo,
 };
 use kymo_symbols::Symbols;
 
@@ -95,12 +95,12 @@ impl Cut {
         }
         let Some(found) = info.stream(stream) else {
             // An undescribed stream has no name.
-            return self.filter.streams.wants("");
+            return self.filter.wants_stream(&StreamInfo::default());
         };
         if self.streams.len() <= index {
             self.streams.resize(index + 1, None);
         }
-        let wanted = self.filter.streams.wants(&found.name);
+        let wanted = self.filter.wants_stream(found);
         if let Some(place) = self.streams.get_mut(index) {
             *place = Some(wanted);
         }
@@ -159,6 +159,10 @@ impl Subject for Asked<'_> {
 
     fn thread_name(&self) -> Option<Cow<'_, str>> {
         Some(self.info.identities.thread_name(self.about()?)?.into())
+    }
+
+    fn space(&self) -> Option<&Space> {
+        self.info.identities.thread_space(self.about()?)
     }
 
     /// A function has the name that is shown, and its address as its value.

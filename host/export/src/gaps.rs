@@ -5,7 +5,9 @@
 //! event. A selection of calls does not change gaps, so they are found in the events themselves.
 
 use kymo_analysis::replay::Window;
-use kymo_event::{Batch, Event, EventKind, Filter, Gap, RowKind, StreamId, Time, TraceInfo};
+use kymo_event::{
+    Batch, Event, EventKind, Filter, Gap, RowKind, StreamId, StreamInfo, Time, TraceInfo,
+};
 
 use crate::cut::within;
 
@@ -90,10 +92,9 @@ impl Gaps {
         gap: &Gap,
         out: &mut impl FnMut(GapStep<'_>),
     ) {
-        let name = info
-            .stream(event.stream)
-            .map_or("", |stream| stream.name.as_str());
-        if !self.filter.streams.wants(name) || !self.filter.keeps_gap(None, event.cpu) {
+        let unknown = StreamInfo::default();
+        let stream = info.stream(event.stream).unwrap_or(&unknown);
+        if !self.filter.wants_stream(stream) || !self.filter.keeps_gap(None, event.cpu) {
             return;
         }
         let lost = gap.is_loss();

@@ -130,6 +130,7 @@ fn rest(info: &TraceInfo) -> TraceInfo {
         in_order: info.in_order,
         costs: info.costs.clone(),
         numbered_threads: info.numbered_threads,
+        has_processes: info.has_processes,
         about: info.about.clone(),
         more_damage: info.more_damage,
         remarks: info.remarks.clone(),

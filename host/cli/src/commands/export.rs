@@ -140,6 +140,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         && let Some(output) = output
     {
         args.filter.refuse_call_options("a conversion of CTF")?;
+        args.filter.refuse_hardware_options("CTF")?;
         let mut filter = args.filter.filter();
         let symbols = Arc::default();
         let bounds = args

@@ -13,7 +13,8 @@ use crate::args::{Format, FormatArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::hardware::findings::Findings;
-use crate::hardware::part::PartArgs;
+use crate::hardware::part::{Addresses, CodeArgs, PartArgs};
+use crate::hardware::program::Programs;
 use crate::hardware::{self, HardwareArgs};
 
 /// The options of `kymo packets`.
@@ -24,6 +25,7 @@ EXAMPLES
   kymo packets --id 10 snapshot/             those of one source
   kymo packets --decode snapshot/            with the instruction ranges, exceptions and times in them
   kymo packets --buffer ETB_1 snapshot/      those of one buffer
+  kymo packets --function main snapshot/     those that lead to instructions of a function
   kymo packets --thread fib --begin 1000 perf.data    those of a thread, from a timestamp on
   kymo packets --format json snapshot/ | jq .name    one object a line, for programs")]
 pub struct Args {
@@ -33,12 +35,22 @@ pub struct Args {
     #[command(flatten)]
     part: PartArgs,
 
+    #[command(flatten)]
+    code: CodeArgs,
+
     /// Follow the instructions too: list the elements that each packet gives, behind it.
     #[arg(long)]
     decode: bool,
 
     #[command(flatten)]
     format: FormatArgs,
+}
+
+impl Args {
+    /// Whether instructions are followed.
+    fn follows(&self) -> bool {
+        self.decode || self.code.any()
+    }
 }
 
 /// Lists the packets of all buffers of an input.
@@ -49,21 +61,23 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let HardwareArgs {
         input, binaries, ..
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, args.decode)?;
+    let mut opened = hardware::open(input, binaries, args.follows())?;
     args.part.sources.choose(&mut opened.buffers)?;
     let selection = args.part.selection(&opened)?;
+    let mut programs = Programs::new(&opened, Default::default());
+    let addresses = args.code.addresses(&opened, &mut programs)?;
     let mut findings = Findings::of(&opened, context);
     for (number, buffer) in opened.buffers.iter().enumerate() {
         if opened.buffers.len() > 1 && args.format.format == Format::Text {
             writeln!(context.out().0, "Buffer {}", buffer.name)?;
         }
-        let doubts = list(args, buffer, &selection, context)?;
+        let doubts = list(args, buffer, &selection, &addresses, context)?;
         for (source, doubts) in doubts.iter().enumerate() {
             findings.add(doubts, &opened, (number, source), context);
         }
     }
     if !context.has_output() {
-        args.part.warn_if_nothing(None, context);
+        args.part.warn_if_nothing(Some(&args.code), context);
     }
     findings.verdict()
 }
@@ -73,14 +87,16 @@ struct Cursor<'a> {
     source: &'a Source,
     tracker: Tracker<'a>,
     doubts: Doubts,
-    /// The last packet, until its elements say whether it is of a thread and time that are chosen.
+    /// The last packet and its elements, until these say whether it is of a thread, time and code that are chosen.
     packet: String,
+    /// Whether one of its elements is at addresses that are chosen.
+    is_there: bool,
 }
 
 impl Cursor<'_> {
     /// Lists the packet that waits.
     fn flush(&mut self, text: &mut String) {
-        if self.tracker.is_selected() {
+        if self.tracker.is_selected() && self.is_there {
             text.push_str(&self.packet);
         }
         self.packet.clear();
@@ -92,6 +108,7 @@ fn list(
     args: &Args,
     buffer: &Buffer,
     selection: &Selection,
+    addresses: &Addresses,
     context: &mut Context,
 ) -> Result<Vec<Doubts>, Report> {
     let (sources, streams) = (&buffer.sources, &buffer.frames.streams);
@@ -103,25 +120,26 @@ fn list(
             tracker: Tracker::new(&source.protocol, buffer.thread, selection),
             doubts: Doubts::default(),
             packet: String::new(),
+            is_there: addresses.is_all(),
         })
         .collect();
-    let listing = if args.decode {
+    let listing = if args.follows() {
         let options = args.hardware.decode.options();
         Listing::decoding(sources, streams, &buffer.code, options)
     } else {
         Listing::checking(sources, streams, &nothing)
     };
-    // With all threads and times, no packet has to wait, and those of several sources stay in their order.
-    let waits = *selection != Selection::default();
+    // With all threads, times and code, no packet has to wait, and those of several sources stay in their order.
+    let waits = *selection != Selection::default() || !addresses.is_all();
     let mut text = String::with_capacity(FLUSH_AT + 1024);
     for line in listing {
         let source = match line {
             Line::Packet(entry) => entry.source,
             Line::Element { source, .. } => source,
         };
-        let mut all = cursors.iter_mut();
-        let cursor = all.find(|cursor| std::ptr::eq(cursor.source, source));
-        let Some(cursor) = cursor.filter(|_| args.part.sources.has_source(source)) else {
+        let mut all = cursors.iter_mut().zip(&buffer.code);
+        let found = all.find(|(cursor, _)| std::ptr::eq(cursor.source, source));
+        let Some((cursor, code)) = found.filter(|_| args.part.sources.has_source(source)) else {
             continue;
         };
         if let Line::Element {
@@ -136,13 +154,20 @@ fn list(
                 cursor.doubts.view = *view;
                 cursor.doubts.any(*offset as usize, element);
             }
-            if !args.decode {
+            let is_there = addresses.has_element(code.seen(*view), element);
+            cursor.is_there |= is_there;
+            if !args.decode || !is_there {
                 continue;
             }
         }
-        cursor.flush(&mut text);
         let is_packet = matches!(line, Line::Packet(_));
-        let out = match waits && is_packet {
+        if is_packet || addresses.is_all() {
+            cursor.flush(&mut text);
+        }
+        if is_packet {
+            cursor.is_there = addresses.is_all();
+        }
+        let out = match waits && (is_packet || !addresses.is_all()) {
             true => &mut cursor.packet,
             false => &mut text,
         };
@@ -171,7 +196,7 @@ fn list(
             doubts.messages(&sources[source].protocol, stream);
         }
     }
-    Ok(match args.decode {
+    Ok(match args.follows() {
         true => doubts,
         false => doubts.into_iter().map(Doubts::without_code).collect(),
     })

@@ -9,7 +9,6 @@ use kymo_coresight::element::{ConditionalResult, Element, ItmMessage, Software, 
 use kymo_coresight::input::Buffer;
 use kymo_coresight::instruction::{Class, Purpose};
 use kymo_coresight::listing::{Line, Listing};
-use kymo_coresight::memory::Scene;
 use kymo_coresight::selection::{Selection, Tracker};
 use kymo_export::json::Object;
 
@@ -128,7 +127,7 @@ fn list(
         if source.protocol.traces_instructions() {
             cursor.doubts.any(offset as usize, &element);
         }
-        if !is_within(&element, addresses, code.seen(view)) {
+        if !addresses.has_element(code.seen(view), &element) {
             continue;
         }
         match args.format.format {
@@ -159,20 +158,6 @@ fn list(
         }
     }
     Ok(doubts)
-}
-
-/// Whether an element is at addresses that are looked for. Those at no address are only listed with all.
-fn is_within(element: &Element, addresses: &Addresses, code: Scene<'_>) -> bool {
-    match *element {
-        Element::Range(range) => addresses.overlap(code, range.start, range.end),
-        Element::RangeWithoutPath { start, .. } => addresses.has(code, start),
-        Element::NotAccessible { address, .. } => addresses.has(code, address),
-        Element::Exception {
-            return_address: Some(address),
-            ..
-        } => addresses.has(code, address),
-        _ => addresses.is_all(),
-    }
 }
 
 fn write_json(cursor: &Cursor<'_>, offset: u64, element: &Element, out: &mut Vec<u8>) {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use kymo_coresight::Source;
+use kymo_coresight::element::Element;
 use kymo_coresight::frames::TraceId;
 use kymo_coresight::input::Buffer;
 use kymo_coresight::memory::Scene;
@@ -21,15 +22,15 @@ use crate::diagnostic::Report;
 pub struct SourceArgs {
     /// Only the source with this trace ID, hexadecimal as in the listing. Repeatable.
     #[arg(long, visible_alias = "trace-id", value_name = "ID", value_parser = trace_id)]
-    id: Vec<TraceId>,
+    pub id: Vec<TraceId>,
 
     /// Only this trace buffer of the input. Repeatable.
     #[arg(long, value_name = "NAME")]
-    buffer: Vec<String>,
+    pub buffer: Vec<String>,
 
     /// Only what ran on this processor. Repeatable.
     #[arg(long, value_name = "CPU")]
-    cpu: Vec<u32>,
+    pub cpu: Vec<u32>,
 }
 
 /// Which part of what a hardware trace's processors ran.
@@ -40,21 +41,21 @@ pub struct PartArgs {
     pub sources: SourceArgs,
 
     /// Only what this process ran: its number, or its name with * and ? as wildcards. Repeatable.
-    #[arg(long, value_name = "PROCESS")]
-    process: Vec<String>,
+    #[arg(long, visible_alias = "pid", value_name = "PROCESS")]
+    pub process: Vec<String>,
 
     /// Only what this thread ran: its number, or its name with * and ? as wildcards; in a trace without threads, its
     /// context ID. Repeatable.
     #[arg(long, value_name = "THREAD")]
-    thread: Vec<String>,
+    pub thread: Vec<String>,
 
     /// Only what ran behind this timestamp of the trace, in ticks of its clock. A trace without timestamps has none such.
     #[arg(long, value_name = "TICKS")]
-    begin: Option<u64>,
+    pub begin: Option<u64>,
 
     /// Only what ran before the first timestamp behind this one.
     #[arg(long, value_name = "TICKS")]
-    end: Option<u64>,
+    pub end: Option<u64>,
 }
 
 /// Which code of a hardware trace.
@@ -70,7 +71,8 @@ pub struct CodeArgs {
     function: Vec<String>,
 }
 
-fn trace_id(text: &str) -> Result<TraceId, String> {
+/// Reads a trace ID as the listing shows it: hexadecimal.
+pub fn trace_id(text: &str) -> Result<TraceId, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     match u8::from_str_radix(digits, 16) {
         Ok(id) if id < 0x70 => Ok(TraceId(id)),
@@ -78,7 +80,8 @@ fn trace_id(text: &str) -> Result<TraceId, String> {
     }
 }
 
-fn addresses(text: &str) -> Result<Range<u64>, String> {
+/// Reads a range of addresses.
+pub fn addresses(text: &str) -> Result<Range<u64>, String> {
     let number = |text: &str| {
         let value = match text.strip_prefix("0x") {
             Some(digits) => u64::from_str_radix(digits, 16),
@@ -96,6 +99,29 @@ fn addresses(text: &str) -> Result<Range<u64>, String> {
     }
 }
 
+/// Refuses trace IDs of which there is no source at all.
+///
+/// # Errors
+/// If so, with those that there are.
+pub fn check_ids(wanted: &[TraceId], known: impl Iterator<Item = TraceId>) -> Result<(), Report> {
+    let known: BTreeSet<TraceId> = known.collect();
+    if wanted.is_empty() || wanted.iter().any(|id| known.contains(id)) {
+        return Ok(());
+    }
+    let listed = |ids: &mut dyn Iterator<Item = &TraceId>| {
+        let ids: Vec<_> = ids.map(|id| format!("{:x}", id.0)).collect();
+        ids.join(", ")
+    };
+    let report = Report::new(format_args!(
+        "the trace has no source with the trace ID {}",
+        listed(&mut wanted.iter())
+    ));
+    Err(match known.is_empty() {
+        true => report,
+        false => report.help(format!("its sources have {}", listed(&mut known.iter()))),
+    })
+}
+
 impl SourceArgs {
     /// Keeps the chosen buffers.
     ///
@@ -111,6 +137,8 @@ impl SourceArgs {
             return Err(Report::new("the input has no such trace buffer")
                 .help(format!("its buffers are {}", names.join(", "))));
         }
+        let sources = buffers.iter().flat_map(|buffer| &buffer.sources);
+        check_ids(&self.id, sources.map(|source| source.id))?;
         if !self.cpu.is_empty() {
             let sources = || buffers.iter().flat_map(|buffer| &buffer.sources);
             if !sources().any(|source| source.cpu.is_some_and(|cpu| self.cpu.contains(&cpu))) {
@@ -176,15 +204,18 @@ impl PartArgs {
             let mut chosen = BTreeSet::new();
             for (number, thread) in &opened.threads {
                 let label = opened.thread_label(Some(*number));
-                let is_named = |wanted: &Vec<String>, number: u32| {
+                let is_named = |wanted: &Vec<String>, number: u32, name: &str| {
                     wanted.is_empty()
                         || wanted.iter().any(|wanted| {
-                            *wanted == number.to_string()
-                                || *wanted == label
-                                || Pattern::new(wanted).matches(&thread.name)
+                            *wanted == number.to_string() || Pattern::new(wanted).matches(name)
                         })
                 };
-                if is_named(&self.process, thread.process) && is_named(&self.thread, *number) {
+                let process = opened.threads.get(&thread.process);
+                let process = process.map_or("", |process| &process.name);
+                if is_named(&self.process, thread.process, process)
+                    && (is_named(&self.thread, *number, &thread.name)
+                        || self.thread.contains(&label))
+                {
                     chosen.insert(*number);
                 }
             }
@@ -214,6 +245,11 @@ impl PartArgs {
 }
 
 impl CodeArgs {
+    /// Whether code is chosen.
+    pub fn any(&self) -> bool {
+        !self.address.is_empty() || !self.function.is_empty()
+    }
+
     /// The addresses to look at; empty for all.
     ///
     /// # Errors
@@ -269,6 +305,20 @@ impl Addresses {
     /// Whether one is among them, in memory as it was.
     pub fn has(&self, code: Scene<'_>, address: u64) -> bool {
         self.overlap(code, address, address.saturating_add(1))
+    }
+
+    /// Whether an element is at one of them. Elements at no address are only with all.
+    pub fn has_element(&self, code: Scene<'_>, element: &Element) -> bool {
+        match *element {
+            Element::Range(range) => self.overlap(code, range.start, range.end),
+            Element::RangeWithoutPath { start, .. } => self.has(code, start),
+            Element::NotAccessible { address, .. } => self.has(code, address),
+            Element::Exception {
+                return_address: Some(address),
+                ..
+            } => self.has(code, address),
+            _ => self.is_all(),
+        }
     }
 
     /// Whether any of a range is among them.

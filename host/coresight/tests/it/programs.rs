@@ -7,7 +7,8 @@ use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::memory::Bytes;
 use kymo_coresight::perf::{self, NotFound};
 use kymo_coresight::selection::Selection;
-use kymo_fixtures::perf_data::{AUX_RAW, AUX_TRUNCATED, Magic, PerfData, Unit};
+use kymo_fixtures::etmv4::{Trace, recording};
+use kymo_fixtures::perf_data::{AUX_RAW, AUX_TRUNCATED, PerfData};
 
 const NOP: u32 = 0xd503_201f;
 const RET: u32 = 0xd65f_03c0;
@@ -23,69 +24,6 @@ fn code(path: &str) -> Option<Vec<u8>> {
         _ => return None,
     };
     Some(words.iter().flat_map(|word| word.to_le_bytes()).collect())
-}
-
-/// Trace of an ETMv4, with or without context IDs.
-struct Trace {
-    bytes: Vec<u8>,
-    has_ids: bool,
-}
-
-impl Trace {
-    fn new(has_ids: bool) -> Self {
-        // Synchronization, trace info, trace on.
-        let bytes = [&[0; 11][..], &[0x80, 0x01, 0x01, 0x00, 0x04]].concat();
-        Trace { bytes, has_ids }
-    }
-
-    /// A timestamp of all its bits.
-    fn time(mut self, time: u64) -> Self {
-        self.bytes.push(0x02);
-        let groups = (0..8).map(|index| (time >> (7 * index)) as u8 | 0x80);
-        self.bytes.extend(groups);
-        self.bytes.push((time >> 56) as u8);
-        self
-    }
-
-    /// A thread runs what is at an address, up to its return.
-    fn run(mut self, thread: u32, address: u64) -> Self {
-        let mut long = address.to_le_bytes();
-        (long[0], long[1]) = ((address >> 2 & 0x7f) as u8, (address >> 9 & 0x7f) as u8);
-        self.bytes.push(0x85);
-        self.bytes.extend(long);
-        // EL0, AArch64, non-secure; then VMID and context ID.
-        self.bytes.push(if self.has_ids { 0xf0 } else { 0x30 });
-        if self.has_ids {
-            self.bytes.push(0);
-            self.bytes.extend(thread.to_le_bytes());
-        }
-        self.bytes.push(0xf7);
-        self
-    }
-}
-
-/// A recording of CPU 0 with what the kernel says beside the trace.
-fn recording(has_ids: bool, sideband: impl FnOnce(&mut PerfData)) -> PerfData {
-    let mut perf = PerfData::new(true);
-    let unit = Unit {
-        cpu: 0,
-        magic: Magic::EtmV4,
-        // Its timestamps are those of the kernel's counter.
-        registers: vec![
-            if has_ids { 0xc1 } else { 0x01 },
-            0x10,
-            0x0800_0e81,
-            0x4100_f463,
-            0x488,
-            0,
-            0,
-            1,
-        ],
-    };
-    perf.info(1, false, &[unit]);
-    perf.clock();
-    sideband(&mut perf);
-    perf
 }
 
 /// How often execution went where no image is.

@@ -13,7 +13,6 @@ use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
 use crate::hardware::counting::{self, Counted};
 use crate::hardware::coverage::coverage;
-use crate::hardware::part::PartArgs;
 use crate::hardware::program::{Place, Program, Programs};
 use crate::hardware::{self, DecodeArgs, hex};
 use crate::output::OutputFile;
@@ -52,17 +51,12 @@ pub fn run(
     output: Option<&Path>,
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
-    if args.filter.any() {
-        return Err(
-            Report::new("this format has all that ran, and a part was asked for")
-                .help("leave the options of the part out; kymo hotspots and annotate take them"),
-        );
-    }
-    let opened = hardware::open(args.input.path(), &args.input.ctf.binaries, true)?;
+    let part = args.filter.part_of_counts("this format")?;
+    let mut opened = hardware::open(args.input.path(), &args.input.ctf.binaries, true)?;
+    part.sources.choose(&mut opened.buffers)?;
     let extra = args.symbols.load(&Default::default(), context)?;
     let mut programs = Programs::new(&opened, extra);
-    let (part, decode) = (PartArgs::default(), DecodeArgs::default());
-    let (counted, findings) = counting::count(&opened, &part, decode, context)?;
+    let (counted, findings) = counting::count(&opened, &part, DecodeArgs::default(), context)?;
     let mut text = Vec::new();
     match kind {
         Kind::Lcov => lcov(&counted, &mut programs, context, &mut text),

@@ -129,11 +129,7 @@ impl Rows<'_> {
                     let Some(time) = schedule.thread(ThreadId(id)) else {
                         continue;
                     };
-                    let fits = || {
-                        let mut choices = chosen.threads.iter();
-                        choices.any(|it| it.fits(thread.tid, thread.name.as_deref()))
-                    };
-                    if !chosen.threads.is_empty() && !fits() {
+                    if !chosen.wants_thread_id(ThreadId(id), identities) {
                         continue;
                     }
                     let key = Key {
@@ -157,7 +153,7 @@ impl Rows<'_> {
                 };
                 let all = self.interrupts(schedule).map(|(_, time)| time);
                 let all = all.fold(RunTime::default(), |sum, time| sum.with(time));
-                if all.count > 0 && chosen.threads.is_empty() {
+                if all.count > 0 && !chosen.chooses_threads() {
                     let title = || "(interrupts)".to_owned();
                     let run = self.row(entries, key, title).run_mut();
                     run.time = all;
@@ -197,7 +193,7 @@ impl Rows<'_> {
             _ => {}
         }
         // Exits without a begin are of no known thread or processor. Of chosen threads, how long interrupts ran is not known.
-        let all = chosen.threads.is_empty();
+        let all = !chosen.chooses_threads();
         let took_time = |entry: &Entry| {
             let Row { count, orphans, .. } = entry.row;
             all && count > orphans && entry.row.self_max > Duration(0)

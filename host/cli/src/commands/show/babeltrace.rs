@@ -36,6 +36,7 @@ pub fn show(
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
     filter.refuse_to_look_ahead("--format babeltrace")?;
+    filter.refuse_hardware_options("CTF")?;
     let mut filter = filter.filter();
     check_bounds(&filter)?;
     let traces = open(input)?;

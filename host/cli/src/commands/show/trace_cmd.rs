@@ -29,6 +29,7 @@ const CHUNK: usize = 1 << 16;
 /// When the input is no binary trace of ftrace, or damaged; what can be read is written before.
 pub fn show(input: &InputArgs, view: &ViewArgs, context: &mut Context) -> Result<ExitCode, Report> {
     view.filter.refuse_to_look_ahead("--format trace-cmd")?;
+    view.filter.refuse_hardware_options("a trace of ftrace")?;
     let mut filter = view.filter.filter();
     check_bounds(&filter)?;
     let path = input.path();

@@ -83,6 +83,7 @@ impl CoreSightSource {
             format: super::FORMAT.to_owned(),
             unit: input.measure.unit(input.conversion),
             numbered_threads: true,
+            has_processes: input.process_of.is_some(),
             ..TraceInfo::default()
         };
         for remark in input.remarks {

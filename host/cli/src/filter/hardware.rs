@@ -1,0 +1,94 @@
+//! The options that choose a part of a hardware trace: where it has such parts, and what counts can be chosen by.
+
+use kymo_coresight::frames::TraceId;
+use kymo_event::{Bound, Time, TraceInfo};
+
+use super::{FilterArgs, Given};
+use crate::diagnostic::Report;
+use crate::hardware::part;
+
+impl FilterArgs {
+    /// Refuses what only hardware trace has, for `what`, which reads something else.
+    ///
+    /// # Errors
+    /// If such an option was given.
+    pub fn refuse_hardware_options(&self, what: &str) -> Result<(), Report> {
+        let given = [
+            (
+                !self.id.is_empty(),
+                "--id",
+                "--stream chooses streams by name",
+            ),
+            (
+                !self.process.is_empty(),
+                "--process",
+                "--thread chooses threads",
+            ),
+        ];
+        match given.into_iter().find(|(given, ..)| *given) {
+            None => Ok(()),
+            Some((_, option, instead)) => Err(Report::new(format_args!(
+                "{option} is for hardware trace, which {what} is not"
+            ))
+            .help(format!("leave it out; {instead}"))),
+        }
+    }
+
+    /// Refuses trace IDs and processes of a trace that has none, or not these.
+    pub(super) fn check_places(&self, info: &TraceInfo) -> Result<(), Report> {
+        let ids: Vec<u8> = info.streams.iter().filter_map(|it| it.trace_id).collect();
+        if ids.is_empty() {
+            self.refuse_hardware_options("this trace")?;
+        }
+        part::check_ids(&self.id, ids.into_iter().map(TraceId))?;
+        if !self.process.is_empty() && !info.has_processes {
+            let report = Report::new("--process: the trace does not tell processes");
+            return Err(report.help("--thread takes context IDs, --id and --cpu choose sources"));
+        }
+        Ok(())
+    }
+
+    /// What counts of instructions can be chosen by, of hardware trace.
+    ///
+    /// # Errors
+    /// If something else was asked for.
+    pub fn part_of_counts(&self, what: &str) -> Result<part::PartArgs, Report> {
+        let others = [
+            (!self.event.is_empty(), "--event"),
+            (!self.drop_event.is_empty(), "--drop-event"),
+            (!self.stream.is_empty(), "--stream"),
+            (!self.drop_stream.is_empty(), "--drop-stream"),
+            (!self.condition.is_empty(), "--where"),
+        ];
+        let others = others.into_iter().find(|(given, _)| *given);
+        let option = others.map(|(_, option)| option);
+        if let Some(option) = option.or(self.call_option()).or(self.looks_ahead()) {
+            return Err(Report::new(format_args!(
+                "{option} chooses events or calls, and {what} has counts"
+            ))
+            .help("--id, --cpu, --process, --thread, --begin and --end choose a part of it"));
+        }
+        let ticks = |given: &Option<Given>, option: &str| {
+            let ticks = given.as_ref().map(|given| match given.count {
+                Some(Bound::At(Time(ticks))) if ticks >= 0 => Ok(ticks.unsigned_abs()),
+                _ => Err(Report::new(format_args!(
+                    "{option} {}: {what} counts up to timestamps of the trace",
+                    given.text
+                ))
+                .help("give a number of ticks of the trace's clock, without a unit")),
+            });
+            ticks.transpose()
+        };
+        Ok(part::PartArgs {
+            sources: part::SourceArgs {
+                id: self.id.clone(),
+                buffer: Vec::new(),
+                cpu: self.cpu.clone(),
+            },
+            process: self.process.clone(),
+            thread: self.thread.clone(),
+            begin: ticks(&self.begin, "--begin")?,
+            end: ticks(&self.end, "--end")?,
+        })
+    }
+}

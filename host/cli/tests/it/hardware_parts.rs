@@ -1,0 +1,202 @@
+//! The options that choose a part of a hardware trace, in all subcommands alike: of two processes that run different code at the
+//! same address of one CPU.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use kymo_fixtures::etmv4::{Trace, recording};
+use kymo_fixtures::perf_data::AUX_RAW;
+use tempfile::TempDir;
+
+/// Where the code of both processes is.
+const HERE: u64 = 0x40_0000;
+
+/// Three instructions of process 1, two of process 2.
+const FILES: [(&str, &[u32]); 2] = [
+    ("three", &[0xd503_201f, 0xd503_201f, 0xd65f_03c0]),
+    ("two", &[0xd503_201f, 0xd65f_03c0]),
+];
+
+/// A recording of CPU 0: process 1, `first`, runs twice and process 2, `second`, once in between.
+struct Case {
+    folder: TempDir,
+    input: PathBuf,
+}
+
+impl Case {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, words) in FILES {
+            let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            std::fs::write(folder.path().join(name), code).expect("code");
+        }
+        let mut perf = recording(true, |perf| {
+            perf.at(1000).comm(1, "first");
+            perf.at(1000).comm(2, "second");
+            perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+            perf.at(2100).mapping(2, HERE, 0x1000, 0, "/two");
+        });
+        let trace = Trace::new(true).run(1, HERE).run(2, HERE).run(1, HERE);
+        perf.at(9000)
+            .aux(0, 0, 0, trace.bytes.len() as u64, AUX_RAW);
+        perf.buffer(None, 0, 0, &trace.bytes);
+        let input = folder.path().join("perf.data");
+        std::fs::write(&input, perf.file()).expect("a recording");
+        Case { folder, input }
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        let (subcommand, options) = words.split_first().expect("a subcommand");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        command.arg(subcommand).arg(&self.input);
+        command.arg("--symfs").arg(self.folder.path());
+        command.args(options).output().expect("kymo runs")
+    }
+
+    fn stdout(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {errors}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    fn refused(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// The sum of a member over the lines of JSON.
+    fn sum(&self, words: &[&str], member: &str) -> u64 {
+        let text = self.stdout(&[words, &["--format", "json"]].concat());
+        let lines = text.lines().map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            line[member].as_u64().unwrap_or(0)
+        });
+        lines.sum()
+    }
+}
+
+#[test]
+fn processes_are_chosen_by_number_and_name_in_every_subcommand() {
+    let case = Case::new();
+    let all: &[&str] = &[];
+    for (option, instructions, executions) in [
+        (all, 8, 3),
+        (&["--process", "1"], 6, 2),
+        (&["--pid", "first"], 6, 2),
+        (&["--process", "sec*"], 2, 1),
+        (&["--thread", "2"], 2, 1),
+        (&["--process", "second", "--cpu", "0", "--id", "10"], 2, 1),
+    ] {
+        let with = |words: &[&'static str]| [words, option].concat();
+        assert_eq!(
+            case.sum(&with(&["hotspots"]), "instructions"),
+            instructions,
+            "{option:?}"
+        );
+        assert_eq!(
+            case.sum(&with(&["ranges"]), "instructions"),
+            instructions,
+            "{option:?}"
+        );
+        assert_eq!(
+            case.sum(&with(&["report"]), "self_instructions"),
+            instructions,
+            "{option:?}"
+        );
+        assert_eq!(
+            case.sum(&with(&["graph"]), "self_instructions"),
+            instructions,
+            "{option:?}"
+        );
+        assert_eq!(
+            case.sum(&with(&["calls"]), "self_instructions"),
+            instructions,
+            "{option:?}"
+        );
+        let listed = case.stdout(&with(&["disasm", "--format", "json"]));
+        let listed = listed
+            .lines()
+            .filter(|line| line.contains("\"instruction\""));
+        assert_eq!(listed.count() as u64, instructions, "{option:?}");
+        let shown = case.stdout(&with(&["show", "--events"]));
+        let entries = shown.lines().filter(|line| line.contains("enter"));
+        assert_eq!(entries.count(), executions, "{option:?}");
+        let packets = case.stdout(&with(&["packets"]));
+        let atoms = packets.lines().filter(|line| line.contains("I_ATOM_F1"));
+        assert_eq!(atoms.count(), executions, "{option:?}");
+        let folded = case.stdout(&with(&["export", "--to", "folded", "-o", "-"]));
+        let counts = folded.lines().filter_map(|line| line.rsplit(' ').next());
+        let sum: u64 = counts.filter_map(|count| count.parse::<u64>().ok()).sum();
+        assert_eq!(sum, instructions, "{option:?}: {folded}");
+    }
+}
+
+#[test]
+fn profiles_of_counts_take_parts_too() {
+    let case = Case::new();
+    let profile = |words: &[&str]| {
+        let all = [&["export", "--to", "autofdo", "-o", "-"], words].concat();
+        case.stdout(&all)
+    };
+    let both = profile(&[]);
+    assert!(both.contains("0-8:2") && both.contains("0-4:1"), "{both}");
+    let second = profile(&["--process", "second"]);
+    assert!(
+        !second.contains("0-8") && second.contains("0-4:1"),
+        "{second}"
+    );
+    let refused = case.refused(&["export", "--to", "lcov", "--depth", "2"]);
+    assert!(refused.contains("--depth chooses"), "{refused}");
+}
+
+#[test]
+fn addresses_choose_packets_ranges_and_calls() {
+    let case = Case::new();
+    // Only the longer code is there.
+    let (there, nowhere) = ("0x400008..0x40000c", "0x500000..0x500010");
+    let count = |words: &[&str], what: &str| {
+        let text = case.stdout(words);
+        text.lines().filter(|line| line.contains(what)).count()
+    };
+    assert_eq!(count(&["packets", "--address", there], "I_ATOM_F1"), 2);
+    assert_eq!(count(&["packets", "--address", there], ""), 2);
+    let decoded = ["packets", "--decode", "--address", there];
+    assert_eq!(count(&decoded, "INSTR_RANGE"), 2);
+    assert_eq!(count(&["packets", "--address", nowhere], ""), 0);
+    assert_eq!(count(&["ranges", "--address", there], "INSTR_RANGE"), 2);
+    // Calls are chosen by where their function begins.
+    let begins = ["report", "--address", "0x400000..0x400004"];
+    assert_eq!(case.sum(&begins, "self_instructions"), 8);
+    let inside = ["report", "--address", there];
+    assert_eq!(case.sum(&inside, "self_instructions"), 0);
+}
+
+#[test]
+fn what_is_not_there_is_refused_with_what_is() {
+    let case = Case::new();
+    for subcommand in ["packets", "ranges", "report", "show", "calls", "graph"] {
+        let refused = case.refused(&[subcommand, "--id", "11"]);
+        assert!(
+            refused.contains("no source with the trace ID 11") && refused.contains("have 10"),
+            "{subcommand}: {refused}"
+        );
+    }
+}
+
+#[test]
+fn exports_do_not_depend_on_how_many_threads_work() {
+    let case = Case::new();
+    for format in ["trace-event", "folded", "json"] {
+        let export = |threads: &str| {
+            case.stdout(&["export", "--to", format, "-o", "-", "--threads", threads])
+        };
+        let one = export("1");
+        for threads in ["2", "3", "8"] {
+            assert_eq!(one, export(threads), "{format}, {threads} threads");
+        }
+    }
+    let trace = case.stdout(&["export", "--to", "trace-event", "-o", "-", "--threads", "3"]);
+    assert!(trace.contains("\"pid\":2"), "{trace}");
+}
