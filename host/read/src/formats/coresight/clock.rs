@@ -36,6 +36,8 @@ struct Anchor {
 pub(super) struct Clock<T> {
     measure: Measure,
     conversion: Option<TimeConversion>,
+    /// What is taken off timestamps that are not converted.
+    origin: u64,
     /// Things behind the last anchor.
     pending: Vec<(u64, T)>,
     last: Option<Anchor>,
@@ -50,7 +52,7 @@ pub(super) struct Clock<T> {
 }
 
 impl<T> Clock<T> {
-    pub fn new(measure: Measure, conversion: Option<TimeConversion>) -> Self {
+    pub fn new(measure: Measure, conversion: Option<TimeConversion>, origin: u64) -> Self {
         let start = Anchor {
             instructions: 0,
             time: 0,
@@ -58,6 +60,7 @@ impl<T> Clock<T> {
         Clock {
             measure,
             conversion,
+            origin,
             pending: Vec::new(),
             last: (measure == Measure::Cycles).then_some(start),
             rate: None,
@@ -85,7 +88,10 @@ impl<T> Clock<T> {
         if self.measure == Measure::Timestamps {
             let time = match self.conversion {
                 Some(conversion) => conversion.nanoseconds(ticks).cast_signed(),
-                None => ticks.cast_signed(),
+                None => {
+                    let time = i128::from(ticks) - i128::from(self.origin);
+                    i64::try_from(time).unwrap_or(i64::MAX)
+                }
             };
             self.anchor(Anchor { instructions, time }, out);
         }
@@ -149,6 +155,17 @@ impl<T> Clock<T> {
 }
 
 impl Measure {
+    /// What times are, for people.
+    pub fn about(self) -> &'static str {
+        match self {
+            Measure::Timestamps => {
+                "timestamps of the trace; what lies between two is spread by instructions"
+            }
+            Measure::Cycles => "cycles, source after source: the trace has no timestamps",
+            Measure::Instructions => "instructions, source after source: the trace has no time",
+        }
+    }
+
     /// What its times count.
     pub fn unit(self, conversion: Option<TimeConversion>) -> TimeUnit {
         match (self, conversion) {
@@ -166,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_lies_between_two_times_is_spread_by_instructions() {
-        let mut clock = Clock::new(Measure::Timestamps, None);
+        let mut clock = Clock::new(Measure::Timestamps, None, 0);
         let mut out = Vec::new();
         clock.push(5, "before", &mut out);
         clock.timestamp(10, 1000, &mut out);
@@ -181,7 +198,7 @@ mod tests {
 
     #[test]
     fn time_that_goes_back_is_counted_and_not_followed() {
-        let mut clock = Clock::new(Measure::Timestamps, None);
+        let mut clock = Clock::new(Measure::Timestamps, None, 0);
         let mut out = Vec::new();
         clock.timestamp(0, 1000, &mut out);
         clock.timestamp(10, 1100, &mut out);
@@ -195,8 +212,26 @@ mod tests {
     }
 
     #[test]
+    fn timestamps_beyond_the_times_of_events_are_counted_from_there() {
+        let mut clock = Clock::new(Measure::Timestamps, None, 1 << 63);
+        let mut out = Vec::new();
+        clock.timestamp(0, (1 << 63) + 5, &mut out);
+        clock.push(1, 'a', &mut out);
+        clock.timestamp(2, u64::MAX, &mut out);
+        assert_eq!(out, [((i64::MAX - 5) / 2 + 5, 'a')]);
+        // Not taken off, they stand still at the last time that there is.
+        let mut clock = Clock::new(Measure::Timestamps, None, 0);
+        clock.timestamp(0, 5, &mut out);
+        clock.timestamp(1, u64::MAX, &mut out);
+        assert_eq!(
+            (clock.widest, clock.backward),
+            ((i64::MAX - 5).cast_unsigned(), 0)
+        );
+    }
+
+    #[test]
     fn cycles_add_up() {
-        let mut clock = Clock::new(Measure::Cycles, None);
+        let mut clock = Clock::new(Measure::Cycles, None, 0);
         let mut out = Vec::new();
         clock.push(5, 'a', &mut out);
         clock.cycles(10, 100, &mut out);
@@ -212,7 +247,7 @@ mod tests {
             multiplier: 20,
             zero: 7,
         };
-        let mut clock = Clock::new(Measure::Timestamps, Some(conversion));
+        let mut clock = Clock::new(Measure::Timestamps, Some(conversion), 0);
         let mut out = Vec::new();
         clock.timestamp(0, 3, &mut out);
         clock.push(5, 'a', &mut out);

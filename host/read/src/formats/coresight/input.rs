@@ -22,6 +22,8 @@ use crate::{OpenError, OpenOptions};
 pub(super) struct Input {
     pub units: Vec<Unit>,
     pub measure: Measure,
+    /// What is taken off timestamps that are beyond the times of events.
+    pub origin: u64,
     pub conversion: Option<perf::TimeConversion>,
     /// Build IDs by paths of files, as far as they are recorded.
     pub build_ids: HashMap<String, Vec<u8>>,
@@ -173,6 +175,7 @@ impl Input {
                     work: Work {
                         parts: vec![part],
                         measure: Measure::Instructions,
+                        origin: 0,
                         conversion: None,
                         binaries: Arc::clone(&binaries),
                         thread,
@@ -183,8 +186,9 @@ impl Input {
                 });
             }
         }
-        let measure = measure(&units);
+        let (measure, origin) = measure(&units);
         for unit in &mut units {
+            unit.work.origin = origin;
             unit.work.measure = match is_software(&unit.protocol) {
                 true => Measure::Timestamps,
                 false => measure,
@@ -193,6 +197,7 @@ impl Input {
         Input {
             units,
             measure,
+            origin,
             conversion: None,
             build_ids: HashMap::new(),
             threads: BTreeMap::new(),
@@ -202,28 +207,33 @@ impl Input {
     }
 }
 
-/// What the times of these sources can be made of: timestamps if all have them, else cycles if all count them.
-fn measure(units: &[Unit]) -> Measure {
-    let mut times = units
+/// The least timestamp that is no time of an event: these have a sign.
+const TOO_LATE: u64 = 1 << 63;
+
+/// Packets of a source that is not configured to send timestamps, among which some are looked for: registers are not always
+/// recorded.
+const LOOKED_AT: usize = 1 << 16;
+
+/// What the times of these sources can be made of: timestamps if all have them, else cycles if all count them. And what is
+/// taken off timestamps.
+fn measure(units: &[Unit]) -> (Measure, u64) {
+    let traced = units.iter().filter(|unit| !is_software(&unit.protocol));
+    let times: Vec<_> = traced.filter_map(time_of).collect();
+    let is_late = times
         .iter()
-        .filter(|unit| !is_software(&unit.protocol))
-        .map(time_of)
-        .peekable();
-    if times.peek().is_none() {
-        return Measure::Timestamps;
-    }
-    times
-        .flatten()
-        .fold(Measure::Timestamps, |all, one| match (all, one) {
-            (Measure::Timestamps, Measure::Timestamps) => Measure::Timestamps,
-            (Measure::Instructions, _) | (_, Measure::Instructions) => Measure::Instructions,
-            // A source without timestamps is without cycles too, unless it is configured to count.
-            _ => Measure::Cycles,
-        })
+        .any(|(_, first)| first.is_some_and(|first| first >= TOO_LATE));
+    let all = times.into_iter().map(|(measure, _)| measure);
+    let measure = all.fold(Measure::Timestamps, |all, one| match (all, one) {
+        (Measure::Timestamps, Measure::Timestamps) => Measure::Timestamps,
+        (Measure::Instructions, _) | (_, Measure::Instructions) => Measure::Instructions,
+        // A source without timestamps is without cycles too, unless it is configured to count.
+        _ => Measure::Cycles,
+    });
+    (measure, if is_late { TOO_LATE } else { 0 })
 }
 
-/// What times of a source can be made of; `None` if nothing in it needs a time.
-fn time_of(unit: &Unit) -> Option<Measure> {
+/// What times of a source can be made of, and its first timestamp; `None` if nothing in it needs a time.
+fn time_of(unit: &Unit) -> Option<(Measure, Option<u64>)> {
     let (stamps, cycles) = match &unit.protocol {
         Protocol::EtmV4(config) => (config.configr >> 11 & 1 == 1, config.counts_cycles()),
         Protocol::EtmV3(config) => (config.cr >> 28 & 1 == 1, config.is_cycle_accurate()),
@@ -232,6 +242,7 @@ fn time_of(unit: &Unit) -> Option<Measure> {
     };
     let mut has_executed = false;
     let mut first = None;
+    let mut looked_at = 0;
     for part in &unit.work.parts {
         let Some(stream) = part.buffer.frames.streams.get(part.stream) else {
             continue;
@@ -265,18 +276,20 @@ fn time_of(unit: &Unit) -> Option<Measure> {
                 Packet::Stm(_) | Packet::Itm(_) => None,
             };
             // Two different ones make a clock.
-            if stamps && time.is_some_and(|time| *first.get_or_insert(time) != time) {
-                return Some(Measure::Timestamps);
+            if time.is_some_and(|time| *first.get_or_insert(time) != time) {
+                return Some((Measure::Timestamps, first));
             }
-            if has_executed && !stamps {
+            looked_at += 1;
+            if has_executed && !stamps && looked_at >= LOOKED_AT {
                 break;
             }
         }
     }
-    has_executed.then_some(match cycles {
+    let measure = match cycles {
         true => Measure::Cycles,
         false => Measure::Instructions,
-    })
+    };
+    has_executed.then_some((measure, first))
 }
 
 /// The packets of a stream.

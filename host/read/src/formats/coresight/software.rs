@@ -5,8 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use kymo_coresight::element::Element;
+use kymo_coresight::flow::{EtmV4Options, Flow, Sink};
 use kymo_coresight::frames::Stream;
 use kymo_coresight::listing::{Packet, PacketDecoder};
+use kymo_coresight::memory::Memory;
 use kymo_coresight::{Protocol, itm, stm};
 use kymo_event::TraceCounts;
 
@@ -56,7 +59,7 @@ const LONGEST: usize = 4096;
 /// Channels whose lines are kept. There are 16 million.
 const CHANNELS: usize = 4096;
 
-/// Reads a stream of messages, and counts its packets and messages.
+/// Reads a stream of messages, and counts its packets and elements.
 pub(super) fn read(
     protocol: &Protocol,
     stream: &Stream<'_>,
@@ -71,12 +74,14 @@ pub(super) fn read(
         page: 0,
         global: 0,
         is_unsynced: false,
-        messages: 0,
     };
-    let mut start = 0;
-    let ends = stream.resets.iter().copied().chain([stream.bytes.len()]);
-    for end in ends {
-        let bytes = stream.bytes.get(..end).unwrap_or_default();
+    // Messages are joined to lines and values; the elements are those that `kymo ranges` lists.
+    let mut flow = Flow::new(protocol, EtmV4Options::default(), Memory::default());
+    let mut elements = Elements::default();
+    for segment in stream.segments() {
+        let start = segment.start;
+        let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
+        flow.begin(&segment, &mut elements);
         let decoder = match protocol {
             Protocol::Itm(_) if begins_with_packets(bytes, start) => {
                 PacketDecoder::Itm(itm::Decoder::synchronized(bytes, start))
@@ -89,16 +94,27 @@ pub(super) fn read(
         }
         for packet in decoder {
             counts.packets += 1;
+            flow.packet(&packet, &mut elements);
             match packet {
                 Packet::Itm(packet) => reader.itm(&packet),
                 Packet::Stm(packet) => reader.stm(&packet),
                 _ => {}
             }
         }
-        start = end;
     }
-    reader.end_lines(start);
-    counts.elements += reader.messages;
+    reader.end_lines(stream.bytes.len());
+    flow.finish_stream(stream, &mut elements);
+    counts.elements += elements.0;
+}
+
+/// How many elements there are.
+#[derive(Default)]
+struct Elements(u64);
+
+impl Sink for Elements {
+    fn element(&mut self, _: usize, _: Element) {
+        self.0 += 1;
+    }
 }
 
 /// Whether an ITM's bytes are packets from the start on: captures of a serial wire may begin without a synchronization.
@@ -126,12 +142,10 @@ struct Reader<'o, 'a> {
     global: u64,
     /// The packets before could not be read for lack of a synchronization.
     is_unsynced: bool,
-    messages: u64,
 }
 
 impl Reader<'_, '_> {
     fn push(&mut self, at: usize, message: Message) {
-        self.messages += 1;
         self.output.push(self.group + 1, at, What::Message(message));
         self.output.flush(&mut Vec::new());
     }

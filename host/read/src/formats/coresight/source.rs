@@ -115,14 +115,14 @@ impl CoreSightSource {
                 interrupts: Vec::new(),
             });
         }
-        let about = match input.measure {
-            Measure::Timestamps => {
-                "timestamps of the trace; what lies between two is spread by instructions"
-            }
-            Measure::Cycles => "cycles, source after source: the trace has no timestamps",
-            Measure::Instructions => "instructions, source after source: the trace has no time",
-        };
-        info.about.push(("times".to_owned(), about.to_owned()));
+        let about = input.measure.about().to_owned();
+        info.about.push(("times".to_owned(), about));
+        if input.origin > 0 && input.measure == Measure::Timestamps && input.conversion.is_none() {
+            let origin = input.origin;
+            let about =
+                format!("timestamps are beyond what times can be: {origin} was taken off them");
+            info.about.push(("clock".to_owned(), about));
+        }
         Self {
             info,
             readers,

@@ -117,6 +117,8 @@ pub(super) struct Work {
     /// In the order of time.
     pub parts: Vec<Part>,
     pub measure: Measure,
+    /// What is taken off timestamps.
+    pub origin: u64,
     pub conversion: Option<TimeConversion>,
     pub binaries: Arc<Binaries>,
     /// The thread that all of it is of.
@@ -147,7 +149,7 @@ impl Work {
     fn run(&self, sender: SyncSender<Chunk>) {
         let none = Memory::default();
         let mut state = State {
-            clock: Clock::new(self.measure, self.conversion),
+            clock: Clock::new(self.measure, self.conversion, self.origin),
             placed: Vec::new(),
             chunk: Chunk::default(),
             sender,
