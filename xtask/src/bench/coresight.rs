@@ -234,9 +234,8 @@ fn text(bench: &Bench) -> Result<()> {
 const LISTED: &str = "r5f-freertos";
 
 /// Most instructions of this machine for a line of `kymo disasm`, opening and symbols included: at five in a nanosecond, 2.5
-/// million lines a second are 2,000. The debug profile takes 1,898, and lists 3.7 million lines in a second of processor time;
-/// what is shipped has not been measured, and will take less. perf's script takes some 45 microseconds a line.
-const DISASM_LINE: u64 = 1_900;
+/// million lines a second are 2,000. What is shipped takes 434; perf's script takes some 45 microseconds a line.
+const DISASM_LINE: u64 = 480;
 
 /// `kymo disasm`, with functions, and files and lines of the source.
 fn disasm(bench: &Bench) -> Result<(Command, f64)> {
