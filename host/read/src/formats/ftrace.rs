@@ -19,6 +19,7 @@ mod fields;
 mod held;
 mod meaning;
 mod output;
+mod sorter;
 mod source;
 mod stacks;
 mod tails;

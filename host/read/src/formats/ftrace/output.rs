@@ -1,9 +1,9 @@
 //! Where ftrace's events go: rows of a batch, put in order where whole calls come at their ends.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::HashMap;
 
 use super::held::{Held, Number};
+use super::sorter::Sorter;
 use super::tails::{self, Tails};
 use kymo_event::{
     Addr, Batch, Cpu, Event, EventKind, Field, FunctionId, Gap, Identities, Row, RowKind, Space,
@@ -127,7 +127,7 @@ impl Output {
 
     /// Says so if calls began before what had been given out already, and were cut there.
     pub(super) fn remark_cut(&self, info: &mut TraceInfo) {
-        let cut = self.sorter.as_ref().map_or(0, |sorter| sorter.cut);
+        let cut = self.sorter.as_ref().map_or(0, |sorter| sorter.cut_calls);
         let early = self.held.as_ref().map_or(0, Held::early);
         for (calls, remark) in [
             (
@@ -148,7 +148,7 @@ impl Output {
 
     /// Gives out all that waits; from here on nothing does.
     pub(super) fn settle_all(&mut self, batch: &mut Batch) {
-        while self.is_waiting() {
+        while self.sorter.as_ref().is_some_and(|sorter| sorter.len() > 0) {
             self.settle(0, batch);
         }
         self.sorter = None;
@@ -324,16 +324,13 @@ impl Output {
         let Some(sorter) = &mut self.sorter else {
             return;
         };
-        if sorter.waiting.len() <= most {
+        if sorter.len() <= most {
             return;
         }
         let mut ready = std::mem::take(&mut self.ready);
         // Some at a time: a batch is not to become much too large.
-        while sorter.waiting.len() > most && ready.len() < Batch::ROWS {
-            let Some((Reverse(key), out)) = sorter.pop() else {
-                break;
-            };
-            sorter.given.insert(out.row.stream, key.time);
+        while sorter.len() > most && ready.len() < Batch::ROWS {
+            let Some(out) = sorter.pop() else { break };
             ready.push(out);
         }
         for mut out in ready.drain(..) {
@@ -353,7 +350,7 @@ impl Output {
     /// Whether something waits for calls.
     fn is_waiting(&self) -> bool {
         let sorter = self.sorter.as_ref();
-        sorter.is_some_and(|sorter| !sorter.waiting.is_empty())
+        sorter.is_some_and(|sorter| sorter.len() > 0)
             || self.held.as_ref().is_some_and(|held| !held.is_empty())
     }
 }
@@ -478,132 +475,4 @@ pub(super) fn gap(gap: Gap, time: Time, stream: StreamId, cpu: Option<Cpu>) -> O
     row.record = false;
     let event = Told::unnamed(EventKind::Gap(gap), time);
     Out::new(row, None, Some(event))
-}
-
-/// When a row is to be given out: by time; at one time exits before entries, the exits of deeper calls first and the
-/// entries of deeper calls last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    time: Time,
-    phase: u8,
-    depth: u32,
-    number: u64,
-}
-
-/// Beginnings and ends, by depth.
-type Spans = BTreeMap<u32, (Time, Time)>;
-
-/// Puts whole calls, which come in the order of their ends, into the order of their beginnings.
-#[derive(Debug, Default)]
-struct Sorter {
-    waiting: BinaryHeap<Reverse<(Key, usize)>>,
-    /// What waits, by the places in `waiting`.
-    outs: Vec<Option<Out>>,
-    free: Vec<usize>,
-    number: u64,
-    /// What has been given out goes up to this time, by stream.
-    given: HashMap<StreamId, Time>,
-    cut: u64,
-    /// The calls of each task (of each CPU, for idle ones) that ended since the last one further out: beginning of the
-    /// first, end of the last, by depth.
-    inner: HashMap<(Option<i32>, Option<Cpu>), Spans>,
-}
-
-/// Tasks whose last calls are remembered.
-const MOST_TASKS: usize = 1 << 16;
-
-/// Times of calls that are computed from the record's time and a duration may be wrong by so much: whatever came between
-/// the end of the call and the writing of its record.
-const JITTER: i64 = 10_000_000;
-
-impl Sorter {
-    fn add(&mut self, out: Out, depth: u32) {
-        let (phase, depth) = match out.row.kind {
-            RowKind::Exit => (0, u32::MAX - depth),
-            RowKind::Enter => (2, depth),
-            _ => (1, 0),
-        };
-        let key = Key {
-            time: out.row.time,
-            phase,
-            depth,
-            number: self.number,
-        };
-        self.number += 1;
-        let place = match self.free.pop() {
-            Some(place) => place,
-            None => {
-                self.outs.push(None);
-                self.outs.len() - 1
-            }
-        };
-        if let Some(slot) = self.outs.get_mut(place) {
-            *slot = Some(out);
-        }
-        self.waiting.push(Reverse((key, place)));
-    }
-
-    fn pop(&mut self) -> Option<(Reverse<Key>, Out)> {
-        let Reverse((key, place)) = self.waiting.pop()?;
-        self.free.push(place);
-        let out = self.outs.get_mut(place)?.take()?;
-        Some((Reverse(key), out))
-    }
-
-    /// Makes a call enclose those that it made, and begin behind the one before it, where times are not exact; and no
-    /// earlier than what has been given out.
-    fn nest(&mut self, enter: &mut Out, exit: &mut Out, depth: u32) {
-        if self.inner.len() > MOST_TASKS {
-            self.inner.clear();
-        }
-        let task = match enter.pid {
-            Some(1..) => (enter.pid, None),
-            _ => (enter.pid, enter.row.cpu()),
-        };
-        let inner = self.inner.entry(task).or_default();
-        let mut begin = enter.row.time;
-        let duration = exit.row.time.0.saturating_sub(begin.0);
-        let is_near = |one: Time, other: Time| one.0.saturating_sub(other.0) <= JITTER;
-        let deeper = inner.split_off(&(depth.saturating_add(1)));
-        let before = inner.values().map(|(_, last)| *last).max();
-        if let Some(last) = before
-            && begin < last
-            && is_near(last, begin)
-        {
-            begin = last;
-        }
-        let first = deeper.values().map(|(first, _)| *first).min();
-        if let Some(first) = first
-            && begin > first
-            && is_near(begin, first)
-        {
-            begin = first;
-        }
-        let mut end = Time(begin.0.saturating_add(duration));
-        let last = deeper.values().map(|(_, last)| *last).max();
-        if let Some(last) = last
-            && end < last
-            && is_near(last, end)
-        {
-            end = last;
-        }
-        let first = inner.get(&depth).map_or(begin, |(first, _)| *first);
-        let first = first.min(begin);
-        inner.insert(depth, (first, end));
-        enter.row.time = begin;
-        exit.row.time = end;
-        self.cut(enter, exit);
-    }
-
-    /// Lets a call begin no earlier than what has been given out, and end behind its beginning.
-    fn cut(&mut self, enter: &mut Out, exit: &mut Out) {
-        if let Some(given) = self.given.get(&enter.row.stream)
-            && enter.row.time < *given
-        {
-            enter.row.time = *given;
-            self.cut += 1;
-        }
-        let least = Time(enter.row.time.0.saturating_add(1));
-        exit.row.time = exit.row.time.max(least);
-    }
 }
