@@ -159,9 +159,42 @@ fn kind(text: &str) -> Option<TextKind<'_>> {
             return Some(kind);
         }
     }
+    if matches!(name, "funcgraph_entry" | "funcgraph_exit" | "function")
+        && let Some(kind) = raw(name, body)
+    {
+        return Some(kind);
+    }
     Some(TextKind::Event {
         name: name.into(),
         body: body.trim(),
+    })
+}
+
+/// What the fields of a function tracer's record say, as `trace-cmd report -R` writes them.
+fn raw<'a>(name: &str, body: &'a str) -> Option<TextKind<'a>> {
+    let fields = fields(body);
+    let field = |name| {
+        let field = fields.iter().find(|(field, _)| *field == name);
+        field.map(|(_, value)| *value)
+    };
+    let time = |name| u64::from_str_radix(field(name)?.trim_start_matches("0x"), 16).ok();
+    let depth = || field("depth")?.parse().ok();
+    Some(match name {
+        "funcgraph_entry" => TextKind::Entry {
+            function: plain(field("func")?),
+            depth: depth()?,
+        },
+        "funcgraph_exit" => TextKind::Exit {
+            function: Some(plain(field("func")?)),
+            depth: depth()?,
+            duration: time("rettime")
+                .zip(time("calltime"))
+                .and_then(|(end, begin)| end.checked_sub(begin)),
+        },
+        _ => TextKind::Function {
+            function: plain(field("ip")?),
+            parent: plain(field("parent_ip")?),
+        },
     })
 }
 

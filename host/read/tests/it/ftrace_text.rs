@@ -531,6 +531,15 @@ fn what_trace_cmd_report_writes_of_functions_is_read() {
          \x20             sh-288   [001]   374.295151: funcgraph_entry:      --> do_dentry_open (1)\n\
          \x20             sh-288   [001]   374.295152: funcgraph_exit:       <-- do_dentry_open (1) (start: 10  end: 3f8) over: 1\n\
          \x20             sh-288   [001]   374.295158: funcgraph_exit:       <-- vfs_open (0) (start: 10  end: ff) over: 0\n",
+        // Raw: trace-cmd report -R.
+        "cpus=2\n\
+         \x20             sh-326   [000]   463.261371: function:              ip=vfs_open parent_ip=path_openat\n\
+         \x20             sh-326   [000]   463.261380: function:              ip=do_dentry_open parent_ip=vfs_open\n",
+        "cpus=2\n\
+         \x20             sh-288   [001]   374.295082: funcgraph_entry:       func=vfs_open depth=0\n\
+         \x20             sh-288   [001]   374.295151: funcgraph_entry:       func=do_dentry_open depth=1\n\
+         \x20             sh-288   [001]   374.295152: funcgraph_exit:        func=do_dentry_open depth=1 overrun=0 calltime=5725baadda rettime=5725bab1c2\n\
+         \x20             sh-288   [001]   374.295158: funcgraph_exit:        func=vfs_open depth=0 overrun=0 calltime=5725ba9d00 rettime=5725bac928\n",
     ] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("report.txt");
@@ -544,6 +553,12 @@ fn what_trace_cmd_report_writes_of_functions_is_read() {
             names.contains(&"vfs_open") && names.contains(&"do_dentry_open"),
             "{names:?}"
         );
+        if text.contains("calltime") {
+            // 0x3e8 nanoseconds.
+            let inner = calls.iter().find(|(name, ..)| name == "do_dentry_open");
+            let (_, begin, duration) = inner.unwrap();
+            assert_eq!((*begin, *duration), (374_295_151_000, 1_000));
+        }
     }
 }
 
@@ -587,4 +602,39 @@ fn a_graph_without_columns_is_read_if_its_header_says_so() {
     let calls = calls(&events, &info);
     let names: Vec<&str> = calls.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(names, ["kfree", "vfs_read", "mutex_lock"]);
+}
+
+#[test]
+fn lines_of_a_console_are_no_calls_in_a_graph_with_columns() {
+    let graph = "# tracer: function_graph\n#\n# CPU  DURATION                  FUNCTION CALLS\n \
+                 0)               |  vfs_read() {\n \
+                 0)   1.500 us    |    rw_verify_area();\n";
+    let end = " 0) + 12.000 us   |  }\n";
+    let (expected, info) = read_lines(&format!("{graph}{end}"));
+    assert_eq!(info.damaged_places(), 0);
+    let (found, info) = read_lines(&format!("{graph}some_console_text();\n}}\n{end}"));
+    assert_eq!(info.damaged_places(), 2);
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_task_has_the_name_that_it_was_given_last() {
+    let line = |comm: &str, time: u32, event: &str| {
+        format!("{comm:>16}-8       [000] .....     1.{time:06}: {event}\n")
+    };
+    let wakeup = "sched_wakeup: comm=x pid=10 prio=120 target_cpu=000";
+    let rename = "task_rename: pid=8 oldcomm=sh newcomm=ls oom_score_adj=0";
+    let exec = "sched_process_exec: filename=/usr/bin/with-a-long-name pid=8 old_pid=8";
+    for (second, third, name) in [
+        (rename, wakeup, "ls"),
+        (wakeup, exec, "with-a-long-nam"),
+        (wakeup, rename, "ls"),
+    ] {
+        let third = line(if third == wakeup { "ls" } else { "sh" }, 3, third);
+        let text = [line("sh", 1, wakeup), line("sh", 2, second), third].concat();
+        let (_, info) = read_lines(&format!("# tracer: nop\n{text}"));
+        let threads = info.identities.threads().iter();
+        let mut named = threads.filter(|thread| thread.tid.0 == 8);
+        assert_eq!(named.next().unwrap().name.as_deref(), Some(name), "{text}");
+    }
 }

@@ -83,7 +83,7 @@ pub(super) struct TextSource {
     exits_alone: Option<bool>,
     /// Whether system calls are calls: not where functions are traced.
     has_graph: bool,
-    /// Whether the header says that this is a function graph, whose lines may have no columns.
+    /// Whether the header says that this is a function graph, and no line with columns has been met.
     is_graph: bool,
     has_functions: bool,
     has_lost: bool,
@@ -211,7 +211,11 @@ impl TextSource {
 
     fn line(&mut self, text: &str, offset: u64, batch: &mut Batch) {
         match text::line(text) {
-            Line::Event(event) => self.event(&event, batch),
+            Line::Event(event) => {
+                // Other lines without columns are not of the graph.
+                self.is_graph = false;
+                self.event(&event, batch);
+            }
             Line::Switch { cpu, from, to } => {
                 let place = self.stream(Some(cpu));
                 self.met(from);
@@ -262,13 +266,20 @@ impl TextSource {
         }
     }
 
+    /// A task has this name from here on.
+    fn name(&mut self, pid: i32, comm: &str) {
+        let identities = &mut self.info.identities;
+        if let Some(thread) = self.output.thread(pid, identities) {
+            identities.name_thread(thread, comm);
+        }
+    }
+
     /// A task stands in the text with its name, which some columns cut.
     fn met(&mut self, task: Task<'_>) -> Option<ThreadId> {
         let thread = self.output.thread(task.pid, &mut self.info.identities)?;
         let known = self.info.identities.thread_name(thread);
-        let is_new =
-            known.is_none_or(|known| task.comm.len() > known.len() && task.comm.starts_with(known));
-        if is_new && !task.comm.starts_with("<...>") {
+        let is_same = known.is_some_and(|known| known.starts_with(task.comm));
+        if !is_same && !task.comm.starts_with("<...>") {
             self.info.identities.name_thread(thread, task.comm);
         }
         Some(thread)

@@ -38,6 +38,19 @@ impl TextSource {
             _ => {}
         }
         match name {
+            "task_rename" => {
+                if let Some((pid, comm)) = number("pid").or(at.pid).zip(text_of("newcomm")) {
+                    self.name(pid, comm);
+                }
+            }
+            "sched_process_exec" => {
+                if let Some((pid, file)) = number("pid").or(at.pid).zip(text_of("filename")) {
+                    // The kernel calls the thread by the last part of the path, cut to 15 bytes.
+                    let name = file.rsplit('/').next().unwrap_or_default();
+                    let name: String = name.chars().take(15).collect();
+                    self.name(pid, &name);
+                }
+            }
             "irq_handler_entry" | "irq_handler_exit" | "softirq_entry" | "softirq_exit" => {
                 let (kind, field) = match name.starts_with("irq") {
                     true => (InterruptKind::Hard, "irq"),
