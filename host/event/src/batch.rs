@@ -21,6 +21,10 @@ pub enum Wanted {
     Details,
     /// Names and fields of all.
     Everything,
+    /// The same in the order of the records, for lists of these. Some sources know better when something happened than
+    /// the places of its records say, and give the others that order: a kernel writes the record of a call after the call
+    /// began, and that of a thread switch before the thread leaves.
+    Records,
 }
 
 /// What an event means, as far as a [`Row`] says it. [`EventKind`] has the rest.

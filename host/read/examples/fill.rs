@@ -1,4 +1,4 @@
-//! Reads a trace to its end, for measuring what that takes: `fill TRACE [meaning|details|everything|summary]
+//! Reads a trace to its end, for measuring what that takes: `fill TRACE [meaning|details|everything|records|summary]
 //! [THREADS]`.
 //!
 //! `valgrind --tool=callgrind target/release/examples/fill TRACE` counts instructions; divided by the events
@@ -23,6 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 Wanted::Meaning
             }
             Some("everything") => Wanted::Everything,
+            Some("records") => Wanted::Records,
             Some(other) => return Err(format!("expected what is wanted, found {other}").into()),
         },
         threads: arguments.next().map_or(Ok(1), |threads| threads.parse())?,

@@ -197,7 +197,7 @@ pub(crate) const fn wants(wanted: Wanted, kind: &EventKind) -> bool {
     match wanted {
         Wanted::Meaning => false,
         Wanted::Details => !is_common,
-        Wanted::Everything => true,
+        Wanted::Everything | Wanted::Records => true,
     }
 }
 

@@ -39,7 +39,8 @@ pub fn fuzz_open(data: &[u8]) -> io::Result<()> {
         wanted: match way >> 3 & 3 {
             0 => Wanted::Meaning,
             1 => Wanted::Details,
-            _ => Wanted::Everything,
+            2 => Wanted::Everything,
+            _ => Wanted::Records,
         },
         ..OpenOptions::default()
     };

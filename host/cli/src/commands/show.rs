@@ -128,7 +128,7 @@ impl ViewArgs {
     /// How much of each event has to be known to show it.
     pub fn wanted(&self, format: Format) -> Wanted {
         if self.events || format == Format::Json {
-            Wanted::Everything
+            Wanted::Records
         } else {
             self.filter.wanted().max(Wanted::Details)
         }

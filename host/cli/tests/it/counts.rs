@@ -117,3 +117,47 @@ fn counts_agree_whoever_counts() {
         }
     }
 }
+
+/// The rows of a table by name: names may share all that they are sorted by.
+fn table(input: &str) -> Vec<String> {
+    let mut rows: Vec<_> = objects(&kymo(&["report", "--format", "json", input]).0)
+        .into_iter()
+        .map(|row| row.to_string())
+        .collect();
+    rows.sort();
+    rows
+}
+
+#[test]
+fn tables_of_ctf_exports_are_those_of_their_sources() {
+    let Some(folder) = captures::ftrace() else {
+        return;
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    for name in [
+        "amd64/dat/fg-sched-v7.dat",
+        "amd64/dat/fg-sched-v6.dat",
+        "amd64/dat/events-mono.dat",
+        "amd64/dat/function-v7.dat",
+        "amd64/text/fg-abstime-proc-tail.txt",
+        "amd64/text/fg-sched-nosleeptime.txt",
+        "amd64/text/fg-thresh100.txt",
+        "arm64/fg-v6.dat",
+        "arm64/fg-v7.dat",
+    ] {
+        let Some(bytes) = captures::unpacked(&folder.join(name)) else {
+            return;
+        };
+        let input = scratch.path().join(name.replace('/', "-"));
+        std::fs::write(&input, bytes).unwrap();
+        let input = input.to_str().unwrap();
+        let exported = format!("{input}.ctf");
+        kymo(&["export", "--to", "ctf", "-o", &exported, input]);
+        let (expected, found) = (table(input), table(&exported));
+        assert!(expected.len() > 5, "{name}");
+        for (expected, found) in expected.iter().zip(&found) {
+            assert_eq!(expected, found, "{name}");
+        }
+        assert_eq!(expected.len(), found.len(), "{name}");
+    }
+}

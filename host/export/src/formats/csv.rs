@@ -27,7 +27,7 @@ pub static FORMAT: Format = Format {
     about: "comma-separated values, one event a row: for spreadsheets and data frames",
     shape: Shape::File,
     binary: false,
-    wanted: Wanted::Everything,
+    wanted: Wanted::Records,
     takes: Takes::Events { in_order: false },
     names_program: false,
     merges_threads: false,

@@ -26,7 +26,7 @@ pub static FORMAT: Format = Format {
     about: "JSON Lines, one event a line: for scripts",
     shape: Shape::File,
     binary: false,
-    wanted: Wanted::Everything,
+    wanted: Wanted::Records,
     takes: Takes::Events { in_order: false },
     names_program: false,
     merges_threads: false,

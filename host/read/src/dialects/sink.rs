@@ -191,7 +191,7 @@ impl Sink<'_> {
     /// The record means what this row says.
     #[inline]
     pub(crate) fn common(&mut self, record: &kymo_ctf::Event<'_>, row: Row) {
-        if self.wanted == Wanted::Everything {
+        if self.wanted >= Wanted::Everything {
             self.with_details(record, row);
         } else {
             self.batch.push(row);

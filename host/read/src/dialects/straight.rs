@@ -45,7 +45,7 @@ pub(super) fn take<'a>(
     let Some(context) = ContextBytes::new(common.context) else {
         return;
     };
-    if sink.wanted == Wanted::Everything {
+    if sink.wanted >= Wanted::Everything {
         return;
     }
     let origin = sink.clock.origin;

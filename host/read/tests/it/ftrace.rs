@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use kymo_event::{Cpu, Event, EventKind, Gap, Value};
+use kymo_event::{Cpu, Event, EventKind, Gap, Value, Wanted};
 use kymo_fixtures::captures;
 use kymo_ftrace::{Lost, Records, Step, Trace};
 use kymo_read::{Events, OpenOptions};
@@ -27,7 +27,15 @@ fn file(folder: &Path, name: &str, to: &Path) -> Option<PathBuf> {
 }
 
 fn events(path: &Path) -> (Vec<Event>, kymo_event::TraceInfo) {
-    let mut source = kymo_read::open(path, &OpenOptions::default()).unwrap();
+    wanted_events(path, Wanted::Everything)
+}
+
+fn wanted_events(path: &Path, wanted: Wanted) -> (Vec<Event>, kymo_event::TraceInfo) {
+    let options = OpenOptions {
+        wanted,
+        ..OpenOptions::default()
+    };
+    let mut source = kymo_read::open(path, &options).unwrap();
     let events = Events::new(&mut *source).map(Result::unwrap).collect();
     (events, source.info().clone())
 }
@@ -45,7 +53,7 @@ fn every_record_of_a_trace_dat_is_an_event_with_its_fields() {
         let bytes = std::fs::read(&path).unwrap();
         let trace = Trace::parse(&bytes).unwrap();
         let mut records = Records::new(&trace, &bytes);
-        let (events, _) = events(&path);
+        let (events, _) = wanted_events(&path, Wanted::Records);
         let mut all = events.iter().filter(|event| event.record);
         let (mut losses, mut count) = (Vec::new(), 0);
         while let Some((place, step)) = records.next(&trace, &bytes) {
@@ -95,6 +103,31 @@ fn every_record_of_a_trace_dat_is_an_event_with_its_fields() {
             })
             .collect();
         assert_eq!(told, losses, "{name}");
+    }
+}
+
+#[test]
+fn events_happen_in_one_order_whatever_is_wanted_of_them() {
+    let Some(folder) = captures::ftrace() else {
+        return;
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let texts = [
+        "amd64/text/fg-sched-nosleeptime.txt",
+        "amd64/text/fg-default.txt",
+    ];
+    for name in DATS.iter().chain(&texts) {
+        let Some(path) = file(&folder, name, scratch.path()) else {
+            return;
+        };
+        let [few, all] = [Wanted::Meaning, Wanted::Everything].map(|wanted| {
+            let events = wanted_events(&path, wanted).0.into_iter();
+            let what = |kind: &EventKind| std::mem::discriminant(kind);
+            let told = |event: Event| (event.time, event.cpu, event.thread, what(&event.kind));
+            events.map(told).collect::<Vec<_>>()
+        });
+        let differs = few.iter().zip(&all).position(|(few, all)| few != all);
+        assert_eq!((differs, few.len()), (None, all.len()), "{name}");
     }
 }
 

@@ -133,7 +133,7 @@ impl CoreSightSource {
             total: End::default(),
             doubts: Doubts::default(),
             is_told: false,
-            has_names: wanted == Wanted::Everything,
+            has_names: wanted >= Wanted::Everything,
         }
     }
 

@@ -13,8 +13,9 @@ use super::output::Out;
 /// So many rows wait at most, which a ring of 2^15 has room for. A call that lasts longer begins at the time of its record.
 const MOST: usize = 32_000;
 
-/// So many rows are looked at for the place of one that happened before its record was written.
-const LOOKED_AT: usize = 1 << 12;
+/// So many rows are looked at, on average over all that came, for the places of those that happened before their records
+/// were written: nearly none has another place, but thousands of rows of other CPUs may lie between.
+const LOOKED_AT: u64 = 64;
 
 /// The number of a row, by the order in which rows came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +33,8 @@ pub(super) struct Held {
     last: Vec<Time>,
     /// Calls whose entries were given out before their exits came.
     early: u64,
+    /// How many rows have been [looked at](LOOKED_AT).
+    looked_at: u64,
     /// Entries that wait and have changed places: their numbers before, and since. For the caller to take.
     pub(super) moved: Vec<(Number, Number)>,
 }
@@ -45,6 +48,7 @@ impl Held {
             first: 0,
             last: Vec::new(),
             early: 0,
+            looked_at: 0,
             moved: Vec::new(),
         }
     }
@@ -59,10 +63,25 @@ impl Held {
     /// Takes an entry whose exit will tell when the call began.
     #[inline]
     pub(super) fn add_entry(&mut self, mut out: Out) -> Number {
-        let number = Number(self.first + self.rows.len() as u64);
+        let number = self.next_number();
         out.waits = true;
         self.add(out);
         number
+    }
+
+    /// The number of the row that comes next.
+    #[inline]
+    pub(super) fn next_number(&self) -> Number {
+        Number(self.first + self.rows.len() as u64)
+    }
+
+    /// Lets a row be void, if it has not been given out.
+    pub(super) fn take_back(&mut self, number: Number) {
+        let index = number.0.checked_sub(self.first);
+        let row = index.and_then(|index| self.rows.get_mut(usize::try_from(index).ok()?));
+        if let Some(row) = row {
+            row.is_void = true;
+        }
     }
 
     /// Takes an exit of a call that ended at `end`, before its record was written. Its entry is `entry`: the call
@@ -170,24 +189,36 @@ impl Held {
             return;
         };
         let (lane, task, recorded) = (row.row.stream, row.pid, row.time());
-        let (mut passed, mut wanted, mut place) = (Vec::new(), 0, recorded);
-        for at in (0..index).rev().take(LOOKED_AT) {
+        let before = row.before;
+        let (mut passed, mut wanted, mut place) = (Vec::new(), 0, before);
+        let came = self.first + self.rows.len() as u64;
+        let most = (LOOKED_AT * came).saturating_sub(self.looked_at);
+        let mut is_first = index as u64 <= most;
+        for at in (0..index).rev().take(most as usize) {
+            self.looked_at += 1;
             let Some(other) = self.rows.get(at) else {
                 break;
             };
             if other.row.stream != lane {
                 continue;
             }
-            // Behind a loss, or within a call that is still open, nothing goes back further.
-            let is_end = other.pid.is_none() || other.waits && other.pid == task;
+            // Behind a loss or a missing exit, or within a call that is still open, nothing goes back further.
+            let is_open = other.waits && other.pid == task;
+            let is_end = other.pid.is_none() || is_open || other.is_gap();
             if is_end || other.pid == task || passed.is_empty() {
                 // It may stand behind this one.
                 (wanted, place) = (passed.len(), other.time());
             }
             if is_end || other.time() <= time {
+                is_first = false;
                 break;
             }
             passed.push(at);
+        }
+        // All that the lane has before these has been given out.
+        let oldest = passed.last().and_then(|at| self.rows.get(*at));
+        if let Some(oldest) = oldest.filter(|oldest| is_first && oldest.pid == task) {
+            (wanted, place) = (passed.len(), oldest.before);
         }
         let time = time.max(place).min(recorded);
         let mut at = index;
@@ -210,8 +241,9 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
-    use kymo_event::Cpu;
+    use kymo_event::{Cpu, Duration, Gap};
 
+    use super::super::output::gap;
     use super::*;
 
     /// A row of a task on a CPU.
@@ -278,6 +310,40 @@ mod tests {
                 expected.map(|(time, pid)| (time, Some(pid)))
             );
         }
+    }
+
+    #[test]
+    fn an_entry_goes_in_front_of_all_that_has_not_been_given_out() {
+        let mut held = Held::new(false);
+        held.add(out(5, 0, 1));
+        assert_eq!(held.next(false).map(|out| out.row.time), Some(Time(5)));
+        held.pop();
+        // An interrupt, before the call that it cut into is recorded.
+        let handler = held.add_entry(out(12, 0, 1));
+        held.add_exit(out(14, 0, 1), Time(14), Some((handler, Time(11))));
+        let entry = held.add_entry(out(25, 0, 1));
+        held.add_exit(out(30, 0, 1), Time(29), Some((entry, Time(3))));
+        let expected = [5, 11, 14, 29].map(|time| (time, Some(1)));
+        assert_eq!(given(&mut held), expected);
+    }
+
+    #[test]
+    fn nothing_goes_back_behind_a_missing_exit() {
+        let mut held = Held::new(false);
+        held.add(out(5, 0, 1));
+        let mut missing = gap(
+            Gap::MissingExit { ago: Duration(3) },
+            Time(6),
+            StreamId(0),
+            Some(Cpu(0)),
+        );
+        missing.pid = Some(1);
+        held.add(missing);
+        held.add(out(12, 0, 1));
+        let entry = held.add_entry(out(25, 0, 1));
+        held.add_exit(out(30, 0, 1), Time(29), Some((entry, Time(3))));
+        let expected = [5, 6, 6, 12, 29].map(|time| (time, Some(1)));
+        assert_eq!(given(&mut held), expected);
     }
 
     #[test]

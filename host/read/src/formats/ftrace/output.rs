@@ -25,6 +25,8 @@ pub(super) struct Out {
     pub(super) before: Time,
     /// Whether it is an entry of which the exit has not come.
     pub(super) waits: bool,
+    /// Whether it is not to be given out.
+    pub(super) is_void: bool,
 }
 
 impl Out {
@@ -36,12 +38,19 @@ impl Out {
             event,
             before: Time(i64::MIN),
             waits: false,
+            is_void: false,
         }
     }
 
     #[inline]
     pub(super) const fn time(&self) -> Time {
         self.row.time
+    }
+
+    /// Whether it tells that something is missing.
+    pub(super) fn is_gap(&self) -> bool {
+        let kind = self.event.as_ref().map(|event| &event.kind);
+        matches!(kind, Some(EventKind::Gap(_))) && !self.is_void
     }
 }
 
@@ -256,6 +265,20 @@ impl Output {
         }
     }
 
+    /// Takes a row that tells that something is missing. Its number, if it waits.
+    pub(super) fn put_gap(&mut self, out: Out, batch: &mut Batch) -> Option<Number> {
+        let number = self.held.as_ref().map(Held::next_number);
+        self.put(out, batch);
+        number
+    }
+
+    /// What the row of this number tells is not so: it is not given out, if it has not been.
+    pub(super) fn take_back(&mut self, row: Number) {
+        if let Some(held) = &mut self.held {
+            held.take_back(row);
+        }
+    }
+
     /// Takes an exit of a call that ended at `end`; `entry` began at that time.
     #[inline]
     pub(super) fn put_exit(
@@ -295,7 +318,9 @@ impl Output {
         while !batch.is_full()
             && let Some(out) = held.next(is_over)
         {
-            tasks.emit(out, batch);
+            if !out.is_void {
+                tasks.emit(out, batch);
+            }
             held.pop();
         }
     }

@@ -41,6 +41,8 @@ struct Reader {
     calls: bool,
     /// The time of the last record of each lane.
     last: Vec<Option<Time>>,
+    /// The time of the last record of all.
+    before: Time,
     /// The latest time of each lane before its time stepped back.
     latest: Vec<Option<Time>>,
     /// Whether calls come as their exits alone.
@@ -78,7 +80,7 @@ impl DatSource {
         let comms = comms.collect();
         let name = &trace.options.uname;
         let mut output = Output::new(&mut info.identities, name, comms, exits_alone);
-        if options.wanted == Wanted::Everything {
+        if options.wanted == Wanted::Records {
             output.stay();
         }
         if !exits_alone && kinds.is_local() {
@@ -117,6 +119,7 @@ impl DatSource {
                 wanted: options.wanted,
                 calls: kinds.entries == 0 && kinds.exits == 0,
                 last,
+                before: Time(i64::MIN),
                 latest,
                 exits_alone,
                 is_local: kinds.is_local(),
@@ -252,6 +255,7 @@ impl Reader {
         let at = At {
             place,
             time: at,
+            before: std::mem::replace(&mut self.before, at),
             ticks: record.ticks,
             data,
             pid,
@@ -488,7 +492,7 @@ impl Reader {
     #[inline]
     fn out(&self, row: Row, at: &At<'_>) -> Out {
         let event = match self.wanted {
-            Wanted::Everything => Some(self.told(&row, at)),
+            Wanted::Everything | Wanted::Records => Some(self.told(&row, at)),
             _ => None,
         };
         Out::new(row, Some(at.pid), event)
@@ -526,6 +530,8 @@ impl Reader {
 struct At<'a> {
     place: Place,
     time: Time,
+    /// The time of the record before it, on whichever CPU.
+    before: Time,
     ticks: u64,
     data: &'a [u8],
     pid: i32,

@@ -33,13 +33,25 @@ struct Open {
     losses: usize,
 }
 
+/// The open calls of a task.
+#[derive(Debug, Default)]
+struct Stack {
+    open: Vec<Open>,
+    /// The last call whose exit was found to be missing, and the number of the row that tells of it: an interrupt between
+    /// the end of a call and the writing of its exit is as deep as the call was.
+    missing: Option<(Open, Option<Number>)>,
+}
+
+/// Of an exit: the numbers of its entry, if that waits, and of the row that said that this exit is missing.
+pub(super) type Found = (Option<Number>, Option<Number>);
+
 /// The open calls of all tasks.
 ///
 /// An entry or exit at some depth shows that what is open there or deeper has ended (but the call that the exit is of).
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     places: HashMap<Task, usize>,
-    stacks: Vec<Vec<Open>>,
+    stacks: Vec<Stack>,
     /// The task that was met last, and its stack.
     recent: Option<(Task, usize)>,
     /// The times of the last records before each loss, of the latest ones.
@@ -87,7 +99,7 @@ impl Stacks {
         let next = self.stacks.len();
         let place = *self.places.entry(task).or_insert(next);
         if place == next {
-            self.stacks.push(Vec::new());
+            self.stacks.push(Stack::default());
         }
         self.recent = Some((task, place));
         place
@@ -97,7 +109,7 @@ impl Stacks {
     #[inline]
     pub(super) fn leave(&mut self, task: Task, depth: u64) {
         let place = self.place(task);
-        let innermost = self.stacks.get(place).and_then(|stack| stack.last());
+        let innermost = self.stacks.get(place).and_then(|stack| stack.open.last());
         if innermost.is_some_and(|open| open.depth >= depth) {
             self.leave_some(place, depth);
         }
@@ -106,9 +118,22 @@ impl Stacks {
     #[inline(never)]
     fn leave_some(&mut self, place: usize, depth: u64) {
         if let Some(stack) = self.stacks.get_mut(place) {
-            while let Some(open) = stack.pop_if(|open| open.depth >= depth) {
+            while let Some(open) = stack.open.pop_if(|open| open.depth >= depth) {
                 self.missing.push((open.entered, open.entry));
+                stack.missing = Some((open, None));
             }
+        }
+    }
+
+    /// The row of this number tells that the exit of the call that was entered at that time is missing.
+    pub(super) fn told(&mut self, task: Task, entered: Time, row: Number) {
+        let place = self.place(task);
+        let missing = self
+            .stacks
+            .get_mut(place)
+            .and_then(|it| it.missing.as_mut());
+        if let Some((_, known)) = missing.filter(|(open, _)| open.entered == entered) {
+            *known = Some(row);
         }
     }
 
@@ -124,9 +149,9 @@ impl Stacks {
         let place = self.place(task);
         let losses = self.forgotten + self.losses.len();
         if let Some(stack) = self.stacks.get_mut(place)
-            && stack.len() < DEEPEST
+            && stack.open.len() < DEEPEST
         {
-            stack.push(Open {
+            stack.open.push(Open {
                 function,
                 depth,
                 entered,
@@ -136,27 +161,28 @@ impl Stacks {
         }
     }
 
-    /// A function is left at this depth. Its call began at `begin`, if that is known. The number of its entry, if that
-    /// waits.
+    /// A function is left at this depth. Its call began and ended at these times, if they are known.
     #[inline]
     pub(super) fn exit(
         &mut self,
         task: Task,
         function: FunctionId,
         depth: u64,
-        begin: Option<Time>,
-    ) -> Option<Number> {
+        times: Option<(Time, Time)>,
+    ) -> Found {
         let place = self.place(task);
-        let stack = self.stacks.get_mut(place)?;
+        let Some(stack) = self.stacks.get_mut(place) else {
+            return (None, None);
+        };
         // Nearly always it is the innermost call's.
         let losses = self.forgotten + self.losses.len();
         let is_it = |open: &mut Open| {
             open.depth == depth && open.function == function && open.losses == losses
         };
-        if let Some(open) = stack.pop_if(is_it) {
-            return open.entry;
+        if let Some(open) = stack.open.pop_if(is_it) {
+            return (open.entry, None);
         }
-        self.exit_of_some(place, function, depth, begin)
+        self.exit_of_some(place, function, depth, times)
     }
 
     #[inline(never)]
@@ -165,31 +191,42 @@ impl Stacks {
         place: usize,
         function: FunctionId,
         depth: u64,
-        begin: Option<Time>,
-    ) -> Option<Number> {
-        let stack = self.stacks.get_mut(place)?;
-        while let Some(open) = stack.pop_if(|open| open.depth >= depth) {
+        times: Option<(Time, Time)>,
+    ) -> Found {
+        let Some(stack) = self.stacks.get_mut(place) else {
+            return (None, None);
+        };
+        while let Some(open) = stack.open.pop_if(|open| open.depth >= depth) {
             // Of two calls of one function, the end of the first and the beginning of the second may be lost.
             let first = open.losses.saturating_sub(self.forgotten);
             let losses = self.losses.get(first..).unwrap_or_default();
             if open.depth == depth && open.function == function {
-                let is_other = begin.is_some_and(|begin| {
+                let is_other = times.is_some_and(|(begin, _)| {
                     let mut losses = losses.iter();
                     losses.any(|loss| open.entered <= *loss && *loss < begin)
                 });
                 if !is_other {
-                    return open.entry;
+                    return (open.entry, None);
                 }
             }
             self.missing.push((open.entered, open.entry));
         }
-        None
+        // No other call of the task can be as deep between the two times.
+        let is_it = |open: &Open| {
+            let within = times.is_some_and(|(begin, end)| (begin..=end).contains(&open.entered));
+            within && (open.depth, open.function) == (depth, function)
+        };
+        let late = stack.missing.take_if(|(open, _)| is_it(open));
+        late.map_or((None, None), |(open, told)| (open.entry, told))
     }
 
     /// Entries that wait have other numbers.
     #[cold]
     pub(super) fn renumber(&mut self, moved: &[(Number, Number)]) {
-        let open = self.stacks.iter_mut().flatten();
+        let open = self.stacks.iter_mut().flat_map(|stack| {
+            let missing = stack.missing.iter_mut().map(|(open, _)| open);
+            stack.open.iter_mut().chain(missing)
+        });
         let entries = open.filter_map(|open| open.entry.as_mut());
         for entry in entries {
             if let Some((_, number)) = moved.iter().find(|(before, _)| before == entry) {
@@ -202,8 +239,13 @@ impl Stacks {
     pub(super) fn end(&mut self, task: Task) {
         let place = self.place(task);
         if let Some(stack) = self.stacks.get_mut(place) {
-            self.missing
-                .extend(stack.drain(..).rev().map(|open| (open.entered, open.entry)));
+            self.missing.extend(
+                stack
+                    .open
+                    .drain(..)
+                    .rev()
+                    .map(|open| (open.entered, open.entry)),
+            );
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use kymo_event::{Cpu, Duration, EventKind, RowKind, ThreadId, Time};
+use kymo_event::{Cpu, Duration, RowKind, ThreadId, Time};
 
 use super::output::Out;
 
@@ -62,7 +62,7 @@ impl Tails {
         self.end_long(out.time());
         match out.row.cpu() {
             Some(cpu) => self.take(&out, cpu, number),
-            None if is_gap(&out) => self.end(),
+            None if out.is_gap() => self.end(),
             None => {}
         }
         self.rows.push_back(out);
@@ -86,7 +86,7 @@ impl Tails {
             }
             let is_ended = match out.pid {
                 Some(_) => is_switch(kind) || out.row.thread() != open.left,
-                None => is_gap(out),
+                None => out.is_gap(),
             };
             if !is_ended {
                 if out.pid.is_some() {
@@ -162,11 +162,6 @@ impl Tails {
         self.first += 1;
         Some(out)
     }
-}
-
-fn is_gap(out: &Out) -> bool {
-    let kind = out.event.as_ref().map(|event| &event.kind);
-    matches!(kind, Some(EventKind::Gap(_)))
 }
 
 #[cfg(test)]

@@ -128,7 +128,7 @@ impl TextSource {
             HashMap::new(),
             exits_alone == Some(true),
         );
-        if options.wanted == Wanted::Everything {
+        if options.wanted == Wanted::Records {
             output.stay();
         }
         Ok(Self {
@@ -504,7 +504,7 @@ impl TextSource {
         let mut exit = at.row(RowKind::Exit, end).function(Some(id));
         exit.named = true;
         let out = |row, event| Out::new(row, at.pid, event);
-        let event = (self.wanted == Wanted::Everything).then(|| {
+        let event = (self.wanted >= Wanted::Everything).then(|| {
             let kind = EventKind::Exit { function: Some(id) };
             let duration = end.0.saturating_sub(begin.0);
             let fields = vec![
@@ -529,7 +529,7 @@ impl TextSource {
         let is_wanted = match self.wanted {
             Wanted::Meaning => false,
             Wanted::Details => row.kind == RowKind::Other,
-            Wanted::Everything => row.record,
+            Wanted::Everything | Wanted::Records => row.record,
         };
         let event = is_wanted.then(|| {
             let mut fields = fields(self);

@@ -418,7 +418,7 @@ impl RecordSource {
 
     /// A record that a row says.
     fn common(&mut self, record: &Record, row: Row, batch: &mut Batch) {
-        if self.wanted != Wanted::Everything {
+        if self.wanted < Wanted::Everything {
             return batch.push(row);
         }
         let mut single = Batch::default();

@@ -456,7 +456,7 @@ impl Out<'_, '_> {
     fn common(&mut self, row: Row) {
         let row = row.at(Some(self.at.cpu), self.thread);
         match self.wanted {
-            Wanted::Everything => self.detailed(row),
+            Wanted::Everything | Wanted::Records => self.detailed(row),
             _ => self.batch.push(row),
         }
     }

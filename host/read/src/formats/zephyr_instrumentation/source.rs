@@ -300,7 +300,7 @@ impl DumpSource {
             name: record.kind.name().into(),
             // There are no others than calls and switches.
             fields: match self.wanted {
-                Wanted::Everything => fields(record),
+                Wanted::Everything | Wanted::Records => fields(record),
                 Wanted::Meaning | Wanted::Details => Vec::new(),
             },
         });

@@ -26,7 +26,11 @@ impl Reader {
             ),
             false => (None, None),
         };
-        let entry = self.stacks.exit(at.task(), function, depth, begin);
+        let (entry, told) = self.stacks.exit(at.task(), function, depth, begin.zip(end));
+        if let Some(told) = told {
+            // Here it is.
+            self.output.take_back(told);
+        }
         self.put_missing(at, batch);
         let mut row = at.row(RowKind::Exit).function(Some(function));
         row.named = true;
@@ -70,7 +74,7 @@ impl Reader {
         let mut left = at.row(RowKind::Exit).function(Some(function));
         left.time = end;
         left.named = true;
-        let details = (self.wanted == Wanted::Everything).then(|| self.details(at));
+        let details = (self.wanted >= Wanted::Everything).then(|| self.details(at));
         let kind = EventKind::Exit {
             function: Some(function),
         };

@@ -1,6 +1,6 @@
 //! Calls whose exits are found to be missing, by depths or because a thread begins another system call.
 
-use kymo_event::{Batch, EventKind, Gap, RowKind, TraceInfo};
+use kymo_event::{Batch, EventKind, Gap, RowKind, Time, TraceInfo};
 
 use super::{At, Reader};
 use crate::formats::ftrace::output::{Out, Told};
@@ -46,12 +46,19 @@ impl Reader {
             if let Some(entry) = entry {
                 self.output.release(entry);
             }
-            let ago = at.time.since(entered).unwrap_or_default();
+            // The exit is missing right behind the record before: this one's call may have begun, or ended, just before it was
+            // recorded, and is not to be taken for one within the call that has ended.
+            let behind = Time(at.before.0.saturating_add(1));
+            let time = behind.max(entered).min(at.time);
+            let ago = time.since(entered).unwrap_or_default();
             let mut row = at.row(RowKind::Rare);
+            row.time = time;
             row.record = false;
-            let told = Told::unnamed(EventKind::Gap(Gap::MissingExit { ago }), at.time);
-            self.output
-                .put(Out::new(row, Some(at.pid), Some(told)), batch);
+            let told = Told::unnamed(EventKind::Gap(Gap::MissingExit { ago }), time);
+            let out = Out::new(row, Some(at.pid), Some(told));
+            if let Some(row) = self.output.put_gap(out, batch) {
+                self.stacks.told(at.task(), entered, row);
+            }
         }
     }
 }
