@@ -141,6 +141,37 @@ impl CpuCursor {
         true
     }
 
+    /// Gives the records that follow on the page at hand to `take`, as long as each follows plainly and `take` says to go
+    /// on. The last one that it was given is at hand then.
+    #[inline(always)]
+    pub(crate) fn run<'a>(&'a mut self, file: &'a [u8], mut take: impl FnMut(Record<'a>) -> bool) {
+        let source = match self.data.compression {
+            Compression::None => file,
+            _ => &self.chunk,
+        };
+        let Some(bytes) = source.get(self.page_start..self.page_start + self.page_bytes) else {
+            return;
+        };
+        let (mut page, order, base) = (self.page, self.layout.order, self.page_offset);
+        let mut last = None;
+        while let Some(entry) = page.plain(bytes, order) {
+            last = Some(entry);
+            let data = bytes.get(entry.start..entry.start + entry.length);
+            let record = Record {
+                ticks: entry.time,
+                data: data.unwrap_or_default(),
+                offset: base + entry.start as u64,
+            };
+            if !take(record) {
+                break;
+            }
+        }
+        self.page = page;
+        if let Some(entry) = last {
+            (self.ticks, self.start, self.length) = (entry.time, entry.start, entry.length);
+        }
+    }
+
     /// Goes on to the next record, loss or damage.
     pub fn advance(&mut self, file: &[u8]) -> Next {
         loop {

@@ -158,6 +158,41 @@ impl Records {
         Some((self.place(lane), Step::Record(lane.cursor.record(file))))
     }
 
+    /// Gives the records that follow the one that [`next`](Self::next) gave last to `take`, as far as they are the next of
+    /// all, on one page, and `take` says to go on: what records of one CPU share is at hand then. [`next`](Self::next) has
+    /// what follows, and whatever is no such record.
+    #[inline(always)]
+    pub fn run(
+        &mut self,
+        trace: &Trace,
+        file: &[u8],
+        mut take: impl FnMut(Place, &Record<'_>) -> bool,
+    ) {
+        let (current, limit) = (self.current, self.limit);
+        let (true, Some(lane)) = (self.stale, self.lanes.get_mut(current)) else {
+            return;
+        };
+        let (buffer, cpu) = (lane.buffer, lane.cursor.cpu());
+        let (mut last, mut is_next) = (lane.time, true);
+        lane.cursor.run(file, |record| {
+            let time = trace.timing.nanoseconds(record.ticks, cpu);
+            last = Some(time);
+            is_next = limit.is_none_or(|limit| (time, current) < limit);
+            let place = Place {
+                lane: current,
+                buffer,
+                cpu,
+                time,
+            };
+            is_next && take(place, &record)
+        });
+        lane.time = last;
+        if !is_next {
+            self.stale = false;
+            self.choose();
+        }
+    }
+
     /// Goes on to the next record of the lane at hand, if that is the next of all, as nearly all are. Else it is known
     /// of that lane what is next.
     #[inline(always)]

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use kymo_ftrace::{Lost, Order, Records, Report, Step, Style, Trace};
+use kymo_ftrace::{Lost, Order, Place, Records, Report, Step, Style, Trace};
 
 /// A machine, and how its files are written.
 #[derive(Clone, Copy, Debug)]
@@ -270,9 +270,31 @@ pub(super) fn machines() -> Vec<Machine> {
     all
 }
 
+/// All records, read one by one and in runs of at most so many.
+fn in_runs(trace: &Trace, file: &[u8], most: usize) -> Vec<(Place, u64, Vec<u8>)> {
+    let mut records = Records::new(trace, file);
+    let mut all = Vec::new();
+    while let Some((place, step)) = records.next(trace, file) {
+        let Step::Record(record) = step else { continue };
+        all.push((place, record.ticks, record.data.to_vec()));
+        if most > 0 {
+            let mut left = most;
+            records.run(trace, file, |place, record| {
+                all.push((place, record.ticks, record.data.to_vec()));
+                left -= 1;
+                left > 0
+            });
+        }
+    }
+    all
+}
+
 pub(super) fn report(file: &[u8]) -> String {
     let trace = Trace::parse(file).unwrap();
     assert_eq!(trace.damage, []);
+    for most in [1, 2, usize::MAX] {
+        assert_eq!(in_runs(&trace, file, most), in_runs(&trace, file, 0));
+    }
     let mut records = Records::new(&trace, file);
     let style = Style {
         nanoseconds: true,

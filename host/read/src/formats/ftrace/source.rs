@@ -32,7 +32,7 @@ pub(super) struct DatSource {
 
 /// All but the records.
 struct Reader {
-    trace: Trace,
+    trace: Arc<Trace>,
     meanings: Arc<[Option<Meaning>]>,
     output: Output,
     wanted: Wanted,
@@ -113,7 +113,7 @@ impl DatSource {
         Self {
             info,
             reader: Reader {
-                trace,
+                trace: Arc::new(trace),
                 meanings: meanings.into(),
                 output,
                 wanted: options.wanted,
@@ -154,12 +154,16 @@ impl Source for DatSource {
             records,
             bytes,
         } = self;
-        let meanings = Arc::clone(&reader.meanings);
+        let (trace, meanings) = (Arc::clone(&reader.trace), Arc::clone(&reader.meanings));
         reader.output.give_held(false, batch);
         while !batch.is_full() && !reader.ended {
-            match records.next(&reader.trace, bytes) {
+            match records.next(&trace, bytes) {
                 Some((place, Step::Record(record))) => {
-                    reader.record(place, &record, &meanings, info, batch);
+                    reader.one_record(place, &record, &meanings, info, batch);
+                    records.run(&trace, bytes, |place, record| {
+                        reader.record(place, record, &meanings, info, batch);
+                        !batch.is_full()
+                    });
                 }
                 Some((place, Step::Lost(lost))) => reader.lost(place, lost, batch),
                 Some((place, Step::Damage(error, bytes))) => {
@@ -230,7 +234,20 @@ impl Reader {
         self.gap(place, gap, batch);
     }
 
-    #[inline]
+    /// A record before which something else was, which is not worth to be inlined.
+    #[inline(never)]
+    fn one_record(
+        &mut self,
+        place: Place,
+        record: &Record<'_>,
+        meanings: &[Option<Meaning>],
+        info: &mut TraceInfo,
+        batch: &mut Batch,
+    ) {
+        self.record(place, record, meanings, info, batch);
+    }
+
+    #[inline(always)]
     fn record(
         &mut self,
         place: Place,
