@@ -178,7 +178,8 @@ impl Live {
         let end = u128::from(header.end) * 1_000_000_000 / u128::from(hz.max(1));
         let end = Time(i64::try_from(end).unwrap_or(i64::MAX));
         if header.flags & PacketHeader::FLAG_CALLS != 0 {
-            self.calls.get_or_insert_default();
+            let wanted = self.dialect.wanted;
+            self.calls.get_or_insert_with(|| Splitter::new(wanted));
         }
         let kind = StreamKind::of_file("", Some(&header));
         let index = self.part(kind, &header);

@@ -239,7 +239,10 @@ impl NativeSource {
     /// With entries and exits where a call is one record.
     fn boxed(self) -> Box<dyn Source> {
         match self.whole_calls {
-            true => Box::new(WholeCalls::new(self)),
+            true => {
+                let wanted = self.dialect.wanted;
+                Box::new(WholeCalls::new(self, wanted))
+            }
             false => Box::new(self),
         }
     }

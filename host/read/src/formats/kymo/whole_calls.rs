@@ -15,7 +15,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use kymo_event::{
     Batch, CallEnd, Duration, Event, EventKind, EventRef, FunctionId, Gap, Row, RowKind, StreamId,
-    StreamInfo, ThreadId, Time, TraceInfo, WholeCall,
+    StreamInfo, ThreadId, Time, TraceInfo, Wanted, WholeCall,
 };
 
 use crate::{ReadError, Source};
@@ -74,6 +74,8 @@ pub(super) struct WholeCalls<S> {
 /// Takes calls apart, and puts entries and exits in order.
 #[derive(Debug)]
 pub(super) struct Splitter {
+    /// Whether names and fields of calls' records are wanted.
+    fields: bool,
     waiting: BinaryHeap<Reverse<(Key, usize)>>,
     items: Vec<Option<Item>>,
     free: Vec<usize>,
@@ -91,20 +93,21 @@ pub(super) struct Splitter {
 }
 
 impl<S: Source> WholeCalls<S> {
-    pub(super) fn new(source: S) -> Self {
+    pub(super) fn new(source: S, wanted: Wanted) -> Self {
         Self {
             source,
             read: Batch::default(),
             is_over: false,
             failure: None,
-            calls: Splitter::default(),
+            calls: Splitter::new(wanted),
         }
     }
 }
 
-impl Default for Splitter {
-    fn default() -> Self {
+impl Splitter {
+    pub(super) fn new(wanted: Wanted) -> Self {
         Self {
+            fields: wanted >= Wanted::Everything,
             waiting: BinaryHeap::new(),
             items: Vec::new(),
             free: Vec::new(),
@@ -174,10 +177,14 @@ impl Splitter {
             .function(Some(call.function));
         enter.record = false;
         let phase = (2, end.0.saturating_neg());
-        let rest = Event {
+        let mut rest = Event {
             kind: EventKind::Other,
             ..event.clone()
         };
+        if call.end == CallEnd::Returned && !self.fields {
+            rest.name = "".into();
+            rest.fields.clear();
+        }
         if !is_known {
             if begin < self.given {
                 self.cut += 1;

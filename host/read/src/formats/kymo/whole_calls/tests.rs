@@ -70,7 +70,7 @@ fn streams(events: Vec<Event>) -> Vec<(Option<ThreadId>, StreamId)> {
         cpu: Some(Cpu(0)),
         ..StreamInfo::default()
     });
-    let mut source = WholeCalls::new(Scripted { info, events });
+    let mut source = WholeCalls::new(Scripted { info, events }, Wanted::Everything);
     let mut batch = Batch::default();
     let mut seen = Vec::new();
     while source.fill(&mut batch).unwrap() {
