@@ -74,10 +74,6 @@ impl Run {
         (thread, view, start, end, isa, count)
     }
 
-    fn place(&self) -> Place {
-        place(self.thread, self.view, self.start)
-    }
-
     /// Address of the last instruction.
     pub fn last_address(&self) -> u64 {
         self.end.wrapping_sub(u64::from(self.last.size))
@@ -104,17 +100,11 @@ pub struct Jump {
     pub count: u64,
 }
 
-impl Jump {
-    fn place(&self) -> Place {
-        place(self.thread, self.view, self.from)
-    }
-}
-
 impl Counts {
     /// Adds what another stream ran.
     pub fn add(&mut self, other: Counts) {
         self.append(other);
-        (self.runs, self.jumps) = self.merged(&Share::default());
+        self.merge(true);
     }
 
     /// Adds what another stream ran, with runs and jumps as they come.
@@ -129,30 +119,32 @@ impl Counts {
         self.jumps.extend(other.jumps);
     }
 
-    /// Where to cut the runs and jumps so that as many threads have about as much to put in order.
-    fn shares(&self, threads: usize) -> Vec<Share> {
-        /// Runs of which one is looked at.
-        const SAMPLE: usize = 64;
-        let mut sample: Vec<Place> = self.runs.iter().step_by(SAMPLE).map(Run::place).collect();
-        sample.sort_unstable();
-        let cuts = (1..threads).filter_map(|cut| sample.get(cut * sample.len() / threads).copied());
-        let mut shares = vec![Share::default()];
-        for cut in cuts {
-            if let Some(last) = shares.last_mut() {
-                last.end = Some(cut);
-            }
-            shares.push(Share {
-                begin: Some(cut),
-                end: None,
-            });
+    /// Puts runs and jumps in order, and adds up what is there several times.
+    fn merge(&mut self, is_sorted_in_parts: bool) {
+        // Runs are large and come in the order in which they were found: their keys are sorted, most of which differ in the
+        // start.
+        let key = |(index, run): (usize, &Run)| {
+            let place = pair(
+                run.thread.map_or(0, |number| u64::from(number) + 1),
+                number(run.view),
+            );
+            (place, pair(run.start, index as u64))
+        };
+        let mut order: Vec<(u128, u128)> = self.runs.iter().enumerate().map(key).collect();
+        // Those of several parts are each in order, of which a stable sort makes use.
+        if is_sorted_in_parts {
+            order.sort();
+        } else {
+            order.sort_unstable();
         }
-        shares
-    }
-
-    /// A share of the runs and jumps in order; what is there several times is added up.
-    fn merged(&self, share: &Share) -> (Vec<Run>, Vec<Jump>) {
-        let mut runs = in_order(&self.runs, share, Run::place);
-        for same in runs.chunk_by_mut(|a, b| a.place() == b.place()) {
+        let mut runs: Vec<Run> = Vec::with_capacity(order.len());
+        let sorted = order
+            .iter()
+            .filter_map(|(_, start)| self.runs.get(*start as u64 as usize));
+        runs.extend(sorted);
+        let is_same_start =
+            |a: &Run, b: &Run| (a.start, a.thread, a.view) == (b.start, b.thread, b.view);
+        for same in runs.chunk_by_mut(is_same_start) {
             same.sort_unstable_by_key(Run::key);
         }
         runs.dedup_by(|next, run| {
@@ -164,74 +156,28 @@ impl Counts {
             }
             is_same
         });
-        let mut jumps = in_order(&self.jumps, share, Jump::place);
-        for same in jumps.chunk_by_mut(|a, b| a.place() == b.place()) {
-            same.sort_unstable_by_key(|jump| jump.to);
-        }
-        jumps.dedup_by(|next, jump| {
-            let is_same = (jump.place(), jump.to) == (next.place(), next.to);
+        self.runs = runs;
+        self.jumps.sort_by_key(|jump| {
+            let thread = jump.thread.map_or(0, |number| u64::from(number) + 1);
+            (pair(thread, number(jump.view)), pair(jump.from, jump.to))
+        });
+        self.jumps.dedup_by(|next, jump| {
+            let key = |jump: &Jump| (jump.thread, jump.view, jump.from, jump.to);
+            let is_same = key(jump) == key(next);
             if is_same {
                 jump.count += next.count;
             }
             is_same
         });
-        (runs, jumps)
     }
 }
 
-/// Where something is: its thread, what was in memory, and the address. In the order of results.
-type Place = (u64, u64, u64);
-
-fn place(thread: Option<u32>, view: View, address: u64) -> Place {
-    let view = u64::from(view.program()) << 32 | u64::from(view.change());
-    (
-        thread.map_or(0, |number| u64::from(number) + 1),
-        view,
-        address,
-    )
+/// Two numbers as one, of which the first counts more.
+fn pair(first: u64, second: u64) -> u128 {
+    u128::from(first) << 64 | u128::from(second)
 }
 
-/// Places from one on and before another one; all by default.
-#[derive(Clone, Copy, Debug, Default)]
-struct Share {
-    begin: Option<Place>,
-    end: Option<Place>,
-}
-
-impl Share {
-    fn has(&self, place: Place) -> bool {
-        self.begin.is_none_or(|begin| begin <= place) && self.end.is_none_or(|end| place < end)
-    }
-}
-
-/// Those of a share in the order of their places. They are large, and of few threads and views: what is sorted is one number
-/// for each.
-fn in_order<T: Copy>(all: &[T], share: &Share, place: impl Fn(&T) -> Place) -> Vec<T> {
-    let own = || {
-        let numbered = (0u32..).zip(all);
-        let numbered = numbered.map(|(index, one)| (index, place(one)));
-        numbered.filter(|(_, place)| share.has(*place))
-    };
-    let mut rooms: Vec<(u64, u64)> = Vec::new();
-    for (_, (thread, view, _)) in own() {
-        if rooms.last() != Some(&(thread, view)) {
-            rooms.push((thread, view));
-        }
-    }
-    rooms.sort_unstable();
-    rooms.dedup();
-    let mut last = ((0, 0), None);
-    let mut room_of = |room: (u64, u64)| {
-        if last.1.is_none() || last.0 != room {
-            last = (room, rooms.binary_search(&room).ok());
-        }
-        last.1.unwrap_or_default() as u128
-    };
-    let mut order: Vec<u128> = Vec::with_capacity(all.len());
-    order.extend(own().map(|(index, (thread, view, address))| {
-        room_of((thread, view)) << 96 | u128::from(address) << 32 | u128::from(index)
-    }));
-    order.sort_unstable();
-    let sorted = order.iter().filter_map(|key| all.get(*key as u32 as usize));
-    sorted.copied().collect()
+/// A view as a number, in the order of views.
+fn number(view: View) -> u64 {
+    u64::from(view.program()) << 32 | u64::from(view.change())
 }

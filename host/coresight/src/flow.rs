@@ -205,16 +205,6 @@ impl<C: Code> Flow<C> {
         }
     }
 
-    /// Goes on with the blocks that another flow of the same source has found: they need not be found again.
-    pub(crate) fn adopt(&mut self, other: Self) {
-        match (self, other) {
-            (Flow::EtmV4(flow), Flow::EtmV4(other)) => flow.adopt(other.blocks),
-            (Flow::EtmV3(flow), Flow::EtmV3(other)) => flow.adopt(other.blocks),
-            (Flow::Ptm(flow), Flow::Ptm(other)) => flow.adopt(other.blocks),
-            _ => {}
-        }
-    }
-
     /// Whether the next packets mean the same to another flow, of the same source.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {

@@ -226,32 +226,15 @@ impl<'a> Counter<'a> {
         run.taken += u64::from(range.is_taken && run.is_branch());
     }
 
-    /// Adds up what the threads ran, in no order; `blocks` are those of the flow.
+    /// Adds up what the threads ran; `blocks` are those of the flow.
     pub fn finish<C: Code>(mut self, blocks: &Blocks<C>) -> Counts {
+        self.settle();
         for jump in std::mem::take(&mut self.recent) {
             Self::keep(&mut self.threads, jump);
         }
-        // What the thread that ran last executed is not settled: most traces are of one.
-        let mut last_paths: Vec<(PathId, u64)> = Vec::with_capacity(self.touched_paths.len());
-        for path in self.touched_paths.drain(..) {
-            last_paths.extend(self.paths.get(path as usize).map(|count| (path, *count)));
-        }
-        let mut last_blocks: Vec<(BlockId, Executions)> = Vec::with_capacity(self.touched.len());
-        for block in self.touched.drain(..) {
-            last_blocks.extend(
-                self.executions
-                    .get(block as usize)
-                    .map(|counts| (block, *counts)),
-            );
-        }
-        let last = self.thread;
         let mut runs = Vec::new();
         let mut sums: Vec<Executions> = vec![[0; 2]; blocks.all().len()];
-        for (number, thread) in std::mem::take(&mut self.threads).into_iter().enumerate() {
-            let (last_paths, last_blocks) = match number == last {
-                true => (&last_paths[..], &last_blocks[..]),
-                false => (&[][..], &[][..]),
-            };
+        for thread in std::mem::take(&mut self.threads) {
             let mut touched = Vec::new();
             let mut add = |block: BlockId, counts: Executions| {
                 if let Some(sum) = sums.get_mut(block as usize) {
@@ -262,10 +245,8 @@ impl<'a> Counter<'a> {
                     sum[1] += counts[1];
                 }
             };
-            let settled = thread.paths.into_iter();
-            let settled = settled.map(|(path, count)| (path as PathId, count));
-            for (path, count) in settled.chain(last_paths.iter().copied()) {
-                let path = blocks.paths().get(path);
+            for (path, count) in thread.paths {
+                let path = blocks.paths().get(path as PathId);
                 let executions = path.map(|path| blocks.paths().executions(path));
                 for execution in executions.unwrap_or_default() {
                     let mut counts = [0; 2];
@@ -273,10 +254,8 @@ impl<'a> Counter<'a> {
                     add(execution.block(), counts);
                 }
             }
-            let settled = thread.blocks.into_iter();
-            let settled = settled.map(|(block, counts)| (block as BlockId, counts));
-            for (block, counts) in settled.chain(last_blocks.iter().copied()) {
-                add(block, counts);
+            for (block, counts) in thread.blocks {
+                add(block as BlockId, counts);
             }
             for id in touched {
                 let counts = Self::take(&mut sums, id);
@@ -295,6 +274,7 @@ impl<'a> Counter<'a> {
                 }));
         }
         self.counts.runs = runs;
+        self.counts.merge(false);
         self.counts
     }
 

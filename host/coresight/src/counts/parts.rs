@@ -9,8 +9,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::Counts;
 use super::counter::Counter;
-use super::{Counts, Jump, Run, Share};
 use crate::flow::{EtmV4Options, Flow};
 use crate::frames::{Segment, Stream};
 use crate::input::Buffer;
@@ -26,17 +26,14 @@ pub struct Cut {
     pub threads: usize,
     /// Least bytes of a part.
     pub least: usize,
-    /// Whether a thread that comes to a part which no other one has begun goes on through it, instead of ending there.
-    pub goes_on: bool,
 }
 
 impl Cut {
-    /// The usual one for so many threads: parts are long, so that it does not count that each thread finds its blocks anew.
+    /// The usual one for so many threads: parts are long, so that it does not count that each finds its blocks anew.
     pub fn of(threads: usize) -> Self {
         Cut {
             threads,
-            least: 128 << 10,
-            goes_on: true,
+            least: 256 << 10,
         }
     }
 }
@@ -226,39 +223,33 @@ impl<'a> Worker<'a> {
             && self.counter.is_like(&other.counter)
     }
 
-    /// Ends: what it counted, and what it knows of the code.
-    fn finish(self) -> (Counts, Known<'a>) {
+    /// Ends: what it counted.
+    fn finish(self) -> Counts {
         let mut counts = match self.flow.blocks() {
             Some(blocks) => self.counter.finish(blocks),
             None => self.counter.counts,
         };
         counts.doubts.locate(self.work.stream);
-        (counts, (self.work.index, self.flow))
+        counts
     }
 
     /// The stream ends, too.
-    fn finish_stream(mut self) -> (Counts, Known<'a>) {
+    fn finish_stream(mut self) -> Counts {
         self.flow.finish_stream(self.work.stream, &mut self.counter);
         let Work { source, stream, .. } = self.work;
-        let (mut counts, known) = self.finish();
+        let mut counts = self.finish();
         counts.doubts.messages(&source.protocol, stream);
-        (counts, known)
+        counts
     }
 }
 
-/// The source of a part that a thread has decoded, by its place, and what was found of its code.
-type Known<'a> = (usize, Flow<&'a Memory>);
-
-/// What became of a part, and of those behind it through which its worker went on.
+/// What became of a part.
 enum Done<'a> {
     /// It ends where the next one begins, or with the stream.
     Counts(Box<Counts>),
     /// It is not known yet what the next one should know.
     Open(Box<Worker<'a>>),
 }
-
-/// The last part through which a worker went, and what became of it.
-type Ended<'a> = (usize, Done<'a>);
 
 /// The parts of a stream.
 struct Parts<'a> {
@@ -267,13 +258,11 @@ struct Parts<'a> {
     workers: Vec<Mutex<Option<Worker<'a>>>>,
     /// What the workers from the second on know where they begin.
     likenesses: Vec<Worker<'a>>,
-    /// By the part in which a worker began.
-    done: Vec<Mutex<Option<Ended<'a>>>>,
-    goes_on: bool,
+    done: Vec<Mutex<Option<Done<'a>>>>,
 }
 
 impl<'a> Parts<'a> {
-    fn new(work: Work<'a>, least: Option<usize>, goes_on: bool) -> Self {
+    fn new(work: Work<'a>, least: Option<usize>) -> Self {
         let cuts = least.map(|least| work.cuts(least)).unwrap_or_default();
         let mut workers = vec![work.worker(0)];
         let mut likenesses = Vec::new();
@@ -292,74 +281,42 @@ impl<'a> Parts<'a> {
                 .map(|worker| Mutex::new(Some(worker)))
                 .collect(),
             likenesses,
-            goes_on,
         }
     }
 
-    /// The order in which threads should begin, so that each has a stretch of parts before it: the first ones of as many
-    /// stretches, and then those in the middle of what is left.
-    fn order(&self, threads: usize) -> Vec<usize> {
-        let count = self.workers.len();
-        let mut order: Vec<usize> = Vec::with_capacity(count);
-        let mut stretches = threads.clamp(1, count);
-        while order.len() < count {
-            for stretch in 0..stretches {
-                let first = stretch * count / stretches;
-                if !order.contains(&first) {
-                    order.push(first);
+    /// Runs a worker to where the next one begins.
+    fn run(&self, number: usize) {
+        let worker = self
+            .workers
+            .get(number)
+            .and_then(|worker| worker.lock().ok()?.take());
+        let Some(mut worker) = worker else { return };
+        let done = match self.likenesses.get(number) {
+            None => {
+                worker.run_to(usize::MAX);
+                Done::Counts(Box::new(worker.finish_stream()))
+            }
+            Some(next) => {
+                worker.run_to(next.position());
+                if worker.is_like(next) {
+                    Done::Counts(Box::new(worker.finish()))
+                } else {
+                    Done::Open(Box::new(worker))
                 }
             }
-            stretches = (2 * stretches).min(count);
-        }
-        order
-    }
-
-    /// Takes a worker that nobody has begun with.
-    fn take(&self, number: usize) -> Option<Worker<'a>> {
-        self.workers.get(number)?.lock().ok()?.take()
-    }
-
-    /// Runs a worker to where the next one begins. `known` is of the part that the thread decoded before, and then of this one.
-    fn run(&self, number: usize, known: &mut Option<Known<'a>>) {
-        let Some(mut worker) = self.take(number) else {
-            return;
-        };
-        if let Some((_, flow)) = known.take_if(|(index, _)| *index == self.work.index) {
-            worker.flow.adopt(flow);
-        }
-        let mut last = number;
-        let next = loop {
-            let next = self.likenesses.get(last);
-            worker.run_to(next.map_or(usize::MAX, Worker::position));
-            if next.is_none() || !self.goes_on || self.take(last + 1).is_none() {
-                break next;
-            }
-            last += 1;
-        };
-        let ended = match next {
-            None => Ok(worker.finish_stream()),
-            Some(next) if worker.is_like(next) => Ok(worker.finish()),
-            Some(_) => Err(worker),
-        };
-        let done = match ended {
-            Ok((counts, of_code)) => {
-                *known = Some(of_code);
-                Done::Counts(Box::new(counts))
-            }
-            Err(worker) => Done::Open(Box::new(worker)),
         };
         if let Some(place) = self.done.get(number)
             && let Ok(mut place) = place.lock()
         {
-            *place = Some((last, done));
+            *place = Some(done);
         }
     }
 
-    /// Puts the parts together, in no order. With how many there are counts of.
+    /// Adds up the parts. Of how many there are counts.
     fn join(mut self) -> (Counts, usize) {
         if let [only] = &mut self.done[..] {
             let done = only.get_mut().ok().and_then(Option::take);
-            if let Some((_, Done::Counts(counts))) = done {
+            if let Some(Done::Counts(counts)) = done {
                 return (*counts, 1);
             }
         }
@@ -367,22 +324,22 @@ impl<'a> Parts<'a> {
         let mut parts = 0;
         let mut open: Option<Worker<'a>> = None;
         let likenesses = self.likenesses;
-        for done in self.done {
-            let Some((last, done)) = done.into_inner().ok().flatten() else {
+        for (number, done) in self.done.into_iter().enumerate() {
+            let Some(done) = done.into_inner().ok().flatten() else {
                 continue;
             };
             if let Some(worker) = &mut open {
                 // The worker before knows something else than this one did: it goes on in its place.
-                match likenesses.get(last) {
+                match likenesses.get(number) {
                     Some(next) => worker.run_to(next.position()),
                     None => worker.run_to(usize::MAX),
                 }
-                let is_over = match likenesses.get(last) {
+                let is_over = match likenesses.get(number) {
                     Some(next) => worker.is_like(next),
                     None => false,
                 };
                 if is_over && let Some(worker) = open.take() {
-                    counts.append(worker.finish().0);
+                    counts.append(worker.finish());
                     parts += 1;
                 }
                 continue;
@@ -396,9 +353,10 @@ impl<'a> Parts<'a> {
             }
         }
         if let Some(worker) = open {
-            counts.append(worker.finish_stream().0);
+            counts.append(worker.finish_stream());
             parts += 1;
         }
+        counts.merge(true);
         (counts, parts)
     }
 }
@@ -441,8 +399,8 @@ pub fn of_buffer_cut(
     let all: Vec<Work<'_>> = all.collect();
     let threads = cut.threads.max(1);
     let bytes: usize = all.iter().map(|work| work.stream.bytes.len()).sum();
-    // As many parts for each thread, as they are about equally long; up to eight, as they are not equally quick.
-    let most = (bytes / cut.least.max(1)).min(8 * threads);
+    // As many parts for each thread, as they are about equally long; up to three, as they are not equally quick.
+    let most = (bytes / cut.least.max(1)).min(3 * threads);
     let most = if most > threads {
         most / threads * threads
     } else {
@@ -451,20 +409,33 @@ pub fn of_buffer_cut(
     let least = (threads > 1 && most > 1).then(|| bytes / most);
     let parts: Vec<Parts<'_>> = all
         .into_iter()
-        .map(|work| Parts::new(work, least, cut.goes_on))
+        .map(|work| Parts::new(work, least))
         .collect();
-    // The longest streams first, so that no thread has to wait for one that began late.
-    let mut longest: Vec<usize> = (0..parts.len()).collect();
-    longest.sort_by_key(|stream| std::cmp::Reverse(parts[*stream].work.stream.bytes.len()));
-    let mut order: Vec<(usize, usize)> = Vec::new();
-    for stream in longest {
-        let numbers = parts[stream].order(threads).into_iter();
-        order.extend(numbers.map(|number| (stream, number)));
-    }
-    each(threads, &order, |known, (stream, number)| {
-        if let Some(parts) = parts.get(*stream) {
-            parts.run(*number, known);
+    // The longest first, so that no thread has to wait for one that began late.
+    let mut order: Vec<(usize, usize, usize)> = Vec::new();
+    for (stream, parts) in parts.iter().enumerate() {
+        let ends = parts.likenesses.iter().map(Worker::position);
+        let ends = ends.chain([parts.work.stream.bytes.len()]);
+        let mut start = 0;
+        for (number, end) in ends.enumerate() {
+            order.push((end.saturating_sub(start), stream, number));
+            start = end;
         }
+    }
+    order.sort_by_key(|(bytes, ..)| std::cmp::Reverse(*bytes));
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((_, stream, number)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Some(parts) = parts.get(*stream) {
+                parts.run(*number);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.clamp(1, order.len().max(1)) {
+            scope.spawn(work);
+        }
+        work();
     });
     let mut counts: Vec<(usize, Counts, usize)> = parts
         .into_iter()
@@ -474,59 +445,6 @@ pub fn of_buffer_cut(
             (index, counts, parts)
         })
         .collect();
-    sort(&mut counts, threads);
     counts.sort_by_key(|(index, ..)| *index);
     counts
-}
-
-/// What a thread puts in order: a share of a stream's runs and jumps, and these.
-type Sorted = (usize, Share, Mutex<(Vec<Run>, Vec<Jump>)>);
-
-/// Puts runs and jumps of all streams in order.
-fn sort(counts: &mut [(usize, Counts, usize)], threads: usize) {
-    let mut sorted: Vec<Sorted> = Vec::new();
-    for (stream, (_, counts, _)) in counts.iter().enumerate() {
-        let shares = counts.shares(threads);
-        sorted.extend(
-            shares
-                .into_iter()
-                .map(|share| (stream, share, Mutex::default())),
-        );
-    }
-    each(threads, &sorted, |(), (stream, share, place)| {
-        if let Some((_, counts, _)) = counts.get(*stream)
-            && let Ok(mut place) = place.lock()
-        {
-            *place = counts.merged(share);
-        }
-    });
-    for (_, counts, _) in counts.iter_mut() {
-        counts.runs.clear();
-        counts.jumps.clear();
-    }
-    for (stream, _, place) in sorted {
-        if let (Some((_, counts, _)), Ok((runs, jumps))) =
-            (counts.get_mut(stream), place.into_inner())
-        {
-            counts.runs.extend(runs);
-            counts.jumps.extend(jumps);
-        }
-    }
-}
-
-/// Does something with each, in order, on so many threads, each of which keeps something from one to the next.
-fn each<T: Sync, K: Default>(threads: usize, all: &[T], work: impl Fn(&mut K, &T) + Sync) {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut kept = K::default();
-        while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            work(&mut kept, one);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.clamp(1, all.len().max(1)) {
-            scope.spawn(work);
-        }
-        work();
-    });
 }

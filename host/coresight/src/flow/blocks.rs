@@ -256,16 +256,6 @@ impl<C: Code> Blocks<C> {
         }
     }
 
-    /// Goes on with blocks that another flow of the same source has found.
-    pub(super) fn adopt(&mut self, known: Self) {
-        let (moment, view) = (self.moment, self.view);
-        *self = Blocks {
-            moment,
-            view,
-            ..known
-        };
-    }
-
     /// The code.
     pub fn code(&self) -> &C {
         &self.code

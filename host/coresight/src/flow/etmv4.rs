@@ -110,13 +110,6 @@ impl<C: Code> EtmV4Flow<C> {
         self.state == State::Decoding && self.unseen == 0 && !self.needs_context
     }
 
-    /// Goes on with blocks that another flow of the same source has found.
-    pub(super) fn adopt(&mut self, known: Blocks<C>) {
-        self.blocks.adopt(known);
-        // Its number is another one there.
-        self.next_block = None;
-    }
-
     /// Whether the next packets mean the same to another flow, of the same source.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let numbers = |flow: &Self| (flow.depth, flow.unseen, flow.last_is, flow.last_packet);

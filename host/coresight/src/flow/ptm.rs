@@ -60,13 +60,6 @@ impl<C: Code> PtmFlow<C> {
         self.state == State::Decoding
     }
 
-    /// Goes on with blocks that another flow of the same source has found.
-    pub(super) fn adopt(&mut self, known: Blocks<C>) {
-        self.blocks.adopt(known);
-        // Its number is another one there.
-        self.next_block = None;
-    }
-
     /// Whether the next packets mean the same to another flow, of the same source.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let place = |flow: &Self| (flow.address, flow.has_address, flow.isa);
