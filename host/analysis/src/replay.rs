@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use kymo_event::{Batch, EventRef, StreamId, Time, TraceInfo, Unmet};
+use kymo_event::{Batch, Cut, EventRef, StreamId, Time, TraceInfo, Unmet};
 use kymo_symbols::Symbols;
 
 use crate::calls::{self, Calls, Counts, Observer as _, Step};
@@ -369,9 +369,23 @@ impl Replay {
             repair.finish(&mut rest);
             self.take(info, &rest, out);
         }
-        // A window that begins behind the last event shows nothing.
+        // A window that begins behind the last event shows nothing; but a trace that was cut may have no events there.
+        if self.stage == Stage::Before
+            && let Cut {
+                begin: Some(_),
+                end: Some(end),
+            } = info.cut
+            && self.window.begin <= end
+        {
+            self.open(info, out);
+        }
         if self.stage == Stage::Within {
-            self.end(info, out, |calls, out| calls.finish(&mut |step| out(step)));
+            // A trace that was cut goes on behind its last event.
+            let cut = info.cut.end.filter(|end| *end <= self.window.end);
+            self.end(info, out, |calls, out| match cut {
+                Some(end) => calls.close_window(end, &mut |step| out(step)),
+                None => calls.finish(&mut |step| out(step)),
+            });
         }
         if let Some(chooser) = &mut self.chooser {
             chooser.finish(&mut |origin, step| out.step(origin, step));

@@ -15,7 +15,7 @@ use kymo_analysis::replay::{self, Window};
 use kymo_analysis::selection::{FunctionChoice, Selection};
 use kymo_coresight::frames::TraceId;
 use kymo_event::{
-    Addr, Batch, Bound, Choice, Condition, Cpu, Duration, EventKind, Filter, Pattern,
+    Addr, Batch, Bound, Choice, Condition, Cpu, Cut, Duration, EventKind, Filter, Pattern,
     ProcessChoice, ThreadChoice, Tid, Time, Wanted,
 };
 use kymo_read::Source;
@@ -242,10 +242,11 @@ impl FilterArgs {
         let ranges = self.address.iter().cloned();
         part.functions.extend(ranges.map(FunctionChoice::Addresses));
         part.hide = names::choose(&self.hide, symbols, trace.info())?;
+        part.cut = trace.info().cut;
         match self.look_ahead(input, elf, symbols, context)? {
             Some((begin, end)) => part.set_bounds(begin, end),
             None if part.filter.needs_start() => {
-                let start = trace.start()?.unwrap_or_default();
+                let start = trace.start()?.max(part.cut.begin).unwrap_or_default();
                 part.filter = part.filter.from_start(start);
             }
             None => {}
@@ -335,6 +336,7 @@ impl FilterArgs {
             functions: Vec::new(),
             hide: Vec::new(),
             depth: self.depth,
+            cut: Cut::default(),
             min_duration: self
                 .min_duration
                 .as_ref()
@@ -377,6 +379,8 @@ pub struct Part {
     hide: Vec<FunctionChoice>,
     depth: Option<u32>,
     min_duration: Duration,
+    /// What part of a longer trace the input is.
+    cut: Cut,
 }
 
 impl Part {
@@ -465,7 +469,10 @@ impl Part {
     /// The bounds.
     pub fn window(&self) -> Window {
         let (begin, end) = self.filter.span();
-        Window { begin, end }
+        Window {
+            begin: self.cut.begin.map_or(begin, |cut| cut.max(begin)),
+            end: self.cut.end.map_or(end, |cut| cut.min(end)),
+        }
     }
 }
 

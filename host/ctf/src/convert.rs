@@ -36,7 +36,7 @@ use std::path::PathBuf;
 use self::adapt::{Adapted, adapt};
 use self::stream::Converter;
 use crate::error::{CreateError, DecodeError, OpenError, WriteError};
-use crate::metadata::Version;
+use crate::metadata::{EnvValue, Version};
 use crate::read::{Event, Packet, Skipped, StreamReader, Trace};
 use crate::write::TraceWriter;
 
@@ -67,6 +67,20 @@ pub trait Select {
         let _ = event;
         true
     }
+
+    /// Whether an event is wanted although it may lie outside the span: without it, what is within could not be understood.
+    /// Asked for every event of the file, in order.
+    fn outside(&mut self, event: &Event<'_>) -> bool {
+        let _ = event;
+        false
+    }
+
+    /// What is added to the facts in the environment of the trace, once all its streams are read: `beyond` if there are
+    /// events behind the span.
+    fn facts(&self, beyond: bool) -> Vec<(String, EnvValue)> {
+        let _ = beyond;
+        Vec::new()
+    }
 }
 
 /// All of a trace.
@@ -90,6 +104,8 @@ pub struct Conversion {
 pub struct Summary {
     /// Events that were written.
     pub events: u64,
+    /// Of those, how many are outside the span that is wanted, for what is within.
+    pub outside: u64,
     /// Events that were read and are not wanted.
     pub left_out: u64,
     /// Streams that hold something.
@@ -183,6 +199,7 @@ impl Conversion {
                 ..Summary::default()
             },
             span: (i64::MIN, i64::MAX),
+            beyond: false,
             numbered: adapt::is_numbered(trace.metadata()),
             used: vec![false; extras.len()],
         };
@@ -196,7 +213,15 @@ impl Conversion {
                 converter.stream(name, reader, select)?;
             }
         }
-        let (summary, used) = (converter.summary, converter.used);
+        let (summary, used, beyond) = (converter.summary, converter.used, converter.beyond);
+        let facts = select.facts(beyond);
+        if !facts.is_empty() {
+            let mut metadata = writer.plan().metadata().clone();
+            let is_new = |name: &str| facts.iter().all(|(new, _)| new != name);
+            metadata.environment.retain(|(name, _)| is_new(name));
+            metadata.environment.extend(facts);
+            writer.describe(&metadata)?;
+        }
         // Some readers of CTF 2 take one class of streams at most: those that have none are not needed.
         if used.contains(&true) && used.contains(&false) {
             let mut metadata = writer.plan().metadata().clone();

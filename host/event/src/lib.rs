@@ -36,7 +36,7 @@ pub use identity::{
     Beyond, Function, Identities, Interrupt, InterruptKind, Known, Mapping, News, Space, SpaceKind,
     Stack, Thread,
 };
-pub use trace::{ClockCorrection, Damage, StreamInfo, TraceCounts, TraceInfo};
+pub use trace::{ClockCorrection, Cut, Damage, StreamInfo, TraceCounts, TraceInfo};
 pub use units::{
     Addr, Cpu, Duration, FunctionId, InterruptId, Irq, Picoseconds, SpaceId, StreamId, ThreadId,
     Ticks, Tid, Time, TimeUnit,

@@ -17,6 +17,8 @@ pub struct TraceInfo {
     /// The run-time address of the start of the program's text, if the trace tells: with position-
     /// independent programs it is not the address in the ELF.
     pub text_base: Option<Addr>,
+    /// What part of a longer trace it is, if it was cut from one.
+    pub cut: Cut,
     /// What times and durations count.
     pub unit: TimeUnit,
     /// Ticks of the target's clock a second, if the trace tells.
@@ -53,6 +55,15 @@ pub struct TraceInfo {
     pub more_damage: u64,
     /// What is missing or odd without being damage, for people: streams that are empty or not there.
     pub remarks: Vec<String>,
+}
+
+/// Where a trace was cut from a longer one, as it says itself. The default is not at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// From when on it was wanted. What stands before that is there to show what was open then.
+    pub begin: Option<Time>,
+    /// Up to when. What is open at its end goes on up to then, and behind it.
+    pub end: Option<Time>,
 }
 
 /// Places of damage that are kept one by one. Hostile input has millions.

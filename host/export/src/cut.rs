@@ -1,12 +1,17 @@
 //! Which events a format that lists events is given: those in the window that the filter wants.
+//!
+//! A format that is read as a trace again is also given what is open when the window begins, as events just before it:
+//! without them what is left could not be understood. They are no records.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use kymo_analysis::calls::{CallId, Calls, Step};
 use kymo_analysis::replay::{self, Window};
 use kymo_event::{
-    Addr, Batch, Cpu, Duration, Event, EventKind, EventRef, Filter, FunctionId, Operand, Space,
-    StreamId, StreamInfo, Subject, Tid, Time, TraceInfo,
+    Addr, Batch, Cpu, Cut as Bounds, Duration, Event, EventKind, EventRef, Filter, FunctionId, Gap,
+    Operand, Row, RowKind, Space, StreamId, StreamInfo, Subject, Tid, Time, TraceInfo,
 };
 use kymo_symbols::Symbols;
 
@@ -19,15 +24,33 @@ pub(crate) struct Cut {
     symbols: Arc<Symbols>,
     /// Which streams are wanted, by [`StreamId`], as far as they have been asked for.
     streams: Vec<Option<bool>>,
+    /// Whether the format is read as a trace again.
+    is_trace: bool,
+    /// What is open before the window.
+    before: Option<Before>,
+    /// Where it has left out what was before and behind.
+    bounds: Bounds,
+    /// How many events were given for what was open when the window began.
+    opened: u64,
+}
+
+/// What happened before the window, as far as it is open.
+struct Before {
+    calls: Calls,
+    /// The calls of which the event is not wanted.
+    unwanted: HashSet<CallId>,
+    /// Whether anything happened.
+    any: bool,
 }
 
 impl Cut {
-    /// Leaves out what `options` do not ask for.
+    /// Leaves out what `options` do not ask for. `is_trace`: the format is read as a trace again.
     ///
     /// # Errors
     /// [`ExportError::Selection`] if they ask for what only calls have.
     pub fn new(
-        format: &'static str,
+        (format, is_trace): (&'static str, bool),
+        info: &TraceInfo,
         options: &replay::Options,
         symbols: &Arc<Symbols>,
     ) -> Result<Self, ExportError> {
@@ -43,7 +66,16 @@ impl Cut {
                 return Err(ExportError::Selection { format, option });
             }
         }
+        let opens = is_trace && options.window.begin > Window::default().begin;
         Ok(Self {
+            is_trace,
+            before: opens.then(|| Before {
+                calls: Calls::new(info, options.calls),
+                unwanted: HashSet::new(),
+                any: false,
+            }),
+            bounds: Bounds::default(),
+            opened: 0,
             window: options.window,
             filter: selection.events.clone(),
             symbols: Arc::clone(symbols),
@@ -58,16 +90,111 @@ impl Cut {
 
     /// Adds the events that are wanted to `kept`.
     pub fn take(&mut self, info: &TraceInfo, batch: &Batch, kept: &mut Batch) {
+        if let Some(before) = &mut self.before {
+            before.calls.learn(info);
+        }
         for event in batch.iter() {
-            if self.keeps(info, event) {
+            let row = event.row;
+            let stream = info.stream(row.stream);
+            let timeless = stream.is_some_and(|stream| stream.timeless);
+            if timeless && self.is_trace {
+                // It happened at no moment.
+                if self.wants(info, event) {
+                    kept.push_ref(event);
+                }
+                continue;
+            }
+            if self.before.is_some() {
+                if row.time < self.window.begin {
+                    self.before(info, event);
+                    continue;
+                }
+                self.open(info, kept);
+            }
+            if row.time > self.window.end {
+                self.bounds.end = Some(self.window.end);
+            }
+            if within(self.window, row.time) && self.wants(info, event) {
                 kept.push_ref(event);
             }
         }
     }
 
-    fn keeps(&mut self, info: &TraceInfo, seen: EventRef<'_>) -> bool {
+    /// Where the trace goes on that was cut, and how many events stand for what was open at its beginning.
+    pub const fn bounds(&self) -> (Bounds, u64) {
+        (self.bounds, self.opened)
+    }
+
+    /// Takes an event before the window.
+    fn before(&mut self, info: &TraceInfo, event: EventRef<'_>) {
+        let wanted = self.wants(info, event);
+        let Some(Before {
+            calls,
+            unwanted,
+            any,
+        }) = &mut self.before
+        else {
+            return;
+        };
+        *any = true;
+        calls.push(event, &mut |step| match step {
+            Step::Begin(begin) if !wanted => {
+                unwanted.insert(begin.call);
+            }
+            Step::End(end) => {
+                unwanted.remove(&end.call);
+            }
+            _ => {}
+        });
+    }
+
+    /// The window begins: gives what is open, just before it.
+    fn open(&mut self, info: &TraceInfo, kept: &mut Batch) {
+        let Some(before) = self.before.take() else {
+            return;
+        };
+        let begin = self.window.begin;
+        self.bounds.begin = Some(begin).filter(|_| before.any);
+        let just_before = Time(begin.0.saturating_sub(1));
+        for (row, call) in before.calls.open_rows(just_before) {
+            let wanted = match call {
+                Some(call) => {
+                    !before.unwanted.contains(&call) && self.wants_stream(info, row.stream)
+                }
+                None => self.wants_row(info, &row),
+            };
+            if wanted {
+                kept.push(row);
+                self.opened += 1;
+            }
+        }
+        // What is lost there is lost in the window as well.
+        for stream in before.calls.lossy_streams() {
+            let mut gap = Row::new(RowKind::Other, just_before, stream);
+            gap.record = false;
+            let mut gap = EventRef {
+                row: &gap,
+                event: None,
+            }
+            .to_event();
+            gap.cpu = info.stream(stream).and_then(|stream| stream.cpu);
+            gap.kind = EventKind::Gap(Gap::Discarded { events: None });
+            let wanted = self.filter.keeps_gap(Some(just_before), gap.cpu);
+            if wanted && self.wants_stream(info, stream) {
+                kept.push_event(gap);
+                self.opened += 1;
+            }
+        }
+    }
+
+    fn wants_row(&mut self, info: &TraceInfo, row: &Row) -> bool {
+        self.wants(info, EventRef { row, event: None })
+    }
+
+    /// Whether an event is wanted, whenever it happened.
+    fn wants(&mut self, info: &TraceInfo, seen: EventRef<'_>) -> bool {
         let row = seen.row;
-        if !within(self.window, row.time) || !self.wants_stream(info, row.stream) {
+        if !self.wants_stream(info, row.stream) {
             return false;
         }
         if let Some(event) = seen.event {
@@ -106,6 +233,20 @@ impl Cut {
         }
         wanted
     }
+}
+
+/// What a CTF trace says in its environment of where it was cut from a longer one, in nanoseconds by its clock.
+pub(crate) fn facts(info: &TraceInfo, cut: Bounds) -> Vec<(&'static str, String)> {
+    let wall = info.wall_clock.as_ref();
+    let first = wall.and_then(|wall| wall.moments().first());
+    let origin = first.and_then(|first| first.unix_ns.checked_sub(first.time.0));
+    let fact = |name, time: Option<Time>| {
+        let ns = time?.0.saturating_add(origin.unwrap_or(0));
+        Some((name, ns.to_string()))
+    };
+    let begin = fact("kymo_window_begin_ns", cut.begin);
+    let end = fact("kymo_window_end_ns", cut.end);
+    begin.into_iter().chain(end).collect()
 }
 
 /// Whether a time lies in a window.

@@ -83,7 +83,8 @@ impl<'a> Export<'a> {
         let (in_order, cut) = match format.takes {
             Takes::Calls => (true, None),
             Takes::Events { in_order } => {
-                let cut = Cut::new(format.name, &options.replay, symbols)?;
+                // What can't go back in time is a trace.
+                let cut = Cut::new((format.name, in_order), info, &options.replay, symbols)?;
                 (in_order, Some(cut).filter(|cut| !cut.keeps_all()))
             }
         };
@@ -146,6 +147,9 @@ impl<'a> Export<'a> {
             repair.finish(&mut rest);
             self.take(info, &rest)?;
             self.summary.count_steps(repair.counts());
+        }
+        if let Some(cut) = &self.cut {
+            (self.summary.cut, self.summary.opened) = cut.bounds();
         }
         self.sink.finish(info, &mut self.summary)?;
         Ok(self.summary)

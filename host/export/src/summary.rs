@@ -5,7 +5,7 @@
 
 use kymo_analysis::clock_repair::ClockRepairCounts;
 use kymo_analysis::replay::{Replay, Window};
-use kymo_event::{Batch, EventKind, RowKind};
+use kymo_event::{Batch, Cut, EventKind, RowKind};
 
 use crate::cut::within;
 
@@ -16,6 +16,10 @@ pub struct Summary {
     /// Records of the input taken: those in the window that are selected. What the reader added to them, gaps and the
     /// second halves of switches, is not counted, as in what `kymo info` counts.
     pub events: u64,
+    /// Events that were added for what was open when the window began: of a format that is read as a trace again.
+    pub opened: u64,
+    /// Where the trace that was taken goes on before and behind the window, of such a format.
+    pub cut: Cut,
     /// Events that were not asked for, as far as they were looked at.
     pub excluded: u64,
     /// Gaps taken.
@@ -119,6 +123,11 @@ impl std::fmt::Display for Summary {
         };
         f.write_str(&count(self.events, "event", "events"))?;
         for (n, one, more) in [
+            (
+                self.opened,
+                "event added for what was open when the window began",
+                "events added for what was open when the window began",
+            ),
             (self.gaps, "gap", "gaps"),
             (
                 self.lost_events,

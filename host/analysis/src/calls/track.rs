@@ -135,6 +135,14 @@ impl Track {
         Some((call, callee))
     }
 
+    /// The calls that are open, the outermost first, with their call sites.
+    pub fn open_calls(&self) -> impl Iterator<Item = (CallId, Callee, Addr)> {
+        self.frames.iter().map(|frame| {
+            let site = frame.call_site().unwrap_or_default();
+            (frame.call, frame.callee(), site)
+        })
+    }
+
     /// How many calls are open.
     pub fn depth(&self) -> usize {
         self.frames.len()

@@ -1,9 +1,9 @@
 //! A part of a trace: what is open at its bounds is clipped there.
 
-use kymo_event::{Cpu, SpaceId, ThreadId, Time};
+use kymo_event::{Cpu, Row, RowKind, SpaceId, StreamId, ThreadId, Time};
 
 use super::Calls;
-use super::output::{Begin, Counts, How, Step};
+use super::output::{Begin, CallId, Callee, Counts, How, Step};
 
 impl Calls {
     /// Begins a window: gives what is known at `time` as if it began there, tracks, threads that have a
@@ -61,6 +61,66 @@ impl Calls {
                 thread: placed.thread.or(thread),
                 ..placed
             }));
+        }
+    }
+
+    /// What a trace that begins at `time` has to begin with, so that it can be understood: rows that put every thread
+    /// on its processor, and enter the calls and interrupts that are open, each with its call. None of them is a record.
+    pub fn open_rows(&self, time: Time) -> Vec<(Row, Option<CallId>)> {
+        let mut rows = Vec::new();
+        for (index, cpu) in self.cpus.iter().enumerate() {
+            let running = cpu.thread.filter(|_| !cpu.ended);
+            // Who waits comes first: what is in nobody's thread before anybody has the processor.
+            let mut waiting: Vec<usize> = cpu.tracks.clone();
+            waiting.retain(|track| {
+                let found = &self.tracks[*track];
+                let here = found.last_on == Some(index) && Some(*track) != running;
+                here && found.depth() > 0
+            });
+            waiting.sort_unstable_by_key(|track| (cpu.nobody != Some(*track), *track));
+            let row = |kind, track: usize| {
+                let thread = self.place_of(track).1;
+                let mut row = Row::new(kind, time, cpu.stream).at(cpu.cpu(), thread);
+                row.record = false;
+                row
+            };
+            for track in waiting.into_iter().chain(running) {
+                let is_thread = cpu.nobody != Some(track);
+                if is_thread {
+                    rows.push((row(RowKind::SwitchedIn, track), None));
+                }
+                self.enters(track, row(RowKind::Enter, track), &mut rows);
+                if is_thread && Some(track) != running {
+                    rows.push((row(RowKind::SwitchedOut, track), None));
+                }
+            }
+            for track in &cpu.interrupts {
+                let below = running.unwrap_or(*track);
+                self.enters(*track, row(RowKind::Enter, below), &mut rows);
+            }
+        }
+        rows
+    }
+
+    /// The streams of which events are missing up to the next one of their processor.
+    pub fn lossy_streams(&self) -> impl Iterator<Item = StreamId> {
+        let lossy = self.cpus.iter().filter(|cpu| cpu.lossy);
+        lossy.map(|cpu| cpu.stream)
+    }
+
+    /// Rows like `enter` for the calls that are open on a track.
+    fn enters(&self, track: usize, enter: Row, rows: &mut Vec<(Row, Option<CallId>)>) {
+        for (call, callee, site) in self.tracks[track].open_calls() {
+            let row = match callee {
+                Callee::Function(function) => enter.function(Some(function)).word(site),
+                Callee::Interrupt(irq) => {
+                    let mut row = enter.interrupt(Some(irq));
+                    row.kind = RowKind::IsrEnter;
+                    row
+                }
+                Callee::Unknown => continue,
+            };
+            rows.push((row, Some(call)));
         }
     }
 

@@ -1,5 +1,6 @@
 //! `kymo export`: the trace as a file for another tool.
 
+mod before;
 mod convert;
 mod hardware;
 
@@ -11,19 +12,21 @@ use std::sync::Arc;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use kymo_analysis::replay;
-use kymo_event::Bound;
+use kymo_event::{Bound, Time, Wanted};
 use kymo_export::{Destination, Export, ExportError, Format, Formats, Options, Shape, Takes};
 
 use crate::args::{InputArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
 use crate::filter::{FilterArgs, Part, check_bounds};
-use crate::input::{Events, Moment, Trace, more};
+use crate::input::{Events, Moment, Trace, more, open};
 use crate::output::{Inputs, OutputDirectory, OutputFile, protect};
 use crate::render::escape::TerminalWriter;
 use crate::rescue::check_output;
 use crate::span::{Span, remark_nothing_chosen};
 use crate::target::address_in;
+
+use before::Before;
 
 /// The options of `kymo export`.
 #[derive(Debug, clap::Args)]
@@ -150,7 +153,18 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             (filter.begin, filter.end) = (Some(Bound::At(begin)), Some(Bound::At(end)));
         }
         check_bounds(&filter)?;
-        return convert::run(&traces, version, filter, args.repair, output, context);
+        let filter = convert::from_start(filter, &traces)?;
+        // Where a window begins within the trace, what is open then is needed too.
+        let before = match filter.span().0 {
+            Time(i64::MIN) => Before::default(),
+            begin => {
+                let wanted = Wanted::Meaning;
+                let mut source = open(&args.input, &args.symbols, wanted, context)?;
+                Before::find(&mut *source, begin)
+            }
+        };
+        let part = (filter, before);
+        return convert::run(&traces, version, part, args.repair, output, context);
     }
     if args.repair {
         let report = Report::new("only a CTF trace of another tracer that becomes CTF is repaired");

@@ -94,14 +94,60 @@ fn a_part_is_what_show_shows_of_the_whole() {
         done(&arguments);
         // What was lost is reported behind the event before it, which may be another one now; and what happened at no
         // moment (at 0) is always there.
+        // So is what is open when the part begins.
+        let wanted = shown(&source, selection);
+        let first = wanted.iter().filter(|line| line["type"] == "event");
+        let first = first
+            .filter_map(|line| line["time_ns"].as_i64())
+            .find(|time| *time != 0);
         let events = |lines: Vec<Value>| -> Vec<Value> {
             let lines = lines.into_iter();
             let events = lines.filter(|line| line["type"] == "event");
-            events.filter(|line| line["time_ns"] != 0).collect()
+            let timed = events.filter(|line| line["time_ns"] != 0);
+            timed
+                .filter(|line| line["time_ns"].as_i64() >= first)
+                .collect()
         };
-        let (found, wanted) = (events(shown(into, &[])), events(shown(&source, selection)));
+        let (found, wanted) = (events(shown(into, &[])), events(wanted));
         assert!(!wanted.is_empty(), "{selection:?}");
         assert_eq!(found, wanted, "{selection:?}");
+    }
+}
+
+/// What is open when a part begins is in it, up to where it ends.
+#[test]
+fn a_part_has_the_calls_of_the_window() {
+    let scratch = tempfile::tempdir().expect("scratch folder");
+    let source = exported(scratch.path());
+    let report = |trace: &str, more: &[&str]| {
+        let mut arguments = vec!["report", "--format", "json", "--symbols", "demo.nm", trace];
+        arguments.extend(more);
+        String::from_utf8(run(&arguments).stdout).expect("UTF-8")
+    };
+    let windows: [&[&str]; 4] = [
+        &["--begin", "+3us", "--end", "1.03ms"],
+        &["--begin", "1.01ms"],
+        &["--end", "1.02ms"],
+        &["--begin", "+3us", "--cpu", "0"],
+    ];
+    for (number, window) in windows.into_iter().enumerate() {
+        // Of a recording that is written as CTF, of CTF as it stands, and of a part of a part.
+        let part = |name: &str, trace: &str, window: &[&str]| {
+            let into = scratch.path().join(format!("{name}{number}"));
+            let into = into.to_str().expect("UTF-8").to_owned();
+            let mut arguments = vec!["export", "--to", "ctf", "-o", &into, trace];
+            arguments.extend(window);
+            done(&arguments);
+            into
+        };
+        for (name, trace) in [("written", "demo"), ("as it stands", &source)] {
+            let wanted = report(trace, window);
+            assert!(wanted.contains("\"function\""), "{window:?}: {wanted}");
+            let into = part(name, trace, window);
+            assert_eq!(report(&into, &[]), wanted, "{name} {window:?}");
+            let again = part(&format!("{name} again"), &into, &[]);
+            assert_eq!(report(&again, &[]), wanted, "{name} {window:?}");
+        }
     }
 }
 

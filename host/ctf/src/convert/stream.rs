@@ -29,6 +29,8 @@ pub(super) struct Converter<'c> {
     pub summary: Summary,
     /// The first and last time that are wanted of the file at hand.
     pub span: (i64, i64),
+    /// Whether there was any behind it.
+    pub beyond: bool,
     /// Whether the packets of the source have numbers.
     pub numbered: bool,
     /// Which classes of streams there are in the result.
@@ -287,10 +289,15 @@ impl Converter<'_> {
         };
         current.read += 1;
         let time = event.time_ns();
-        if !current.selected || !self.wants(time, time) || !select.event(event) {
+        self.beyond |= time.is_some_and(|time| time > self.span.1);
+        let outside = select.outside(event);
+        let within = current.selected && self.wants(time, time);
+        let wanted = outside || (within && select.event(event));
+        if !wanted {
             self.summary.left_out += 1;
             return Ok(tokens);
         }
+        self.summary.outside += u64::from(!within);
         let Some(output) = outputs.list.get_mut(current.output) else {
             return Ok(tokens);
         };

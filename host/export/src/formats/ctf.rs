@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-use kymo_ctf::metadata::Version;
+use kymo_ctf::metadata::{EnvValue, Version};
 use kymo_ctf::{CreateError, Datum, StreamFile, StreamWriter, TraceWriter, WriteError};
 use kymo_event::{Batch, EventKind, Gap, StreamId, Time, TraceInfo, Wanted};
 
@@ -142,6 +142,9 @@ impl Sink for Ctf<'_> {
         }
         if let Some(trace) = &self.trace {
             let mut metadata = schema::metadata(info, self.context, base, &self.numbers);
+            let facts = crate::cut::facts(info, summary.cut).into_iter();
+            let facts = facts.map(|(name, ns)| (name.to_owned(), EnvValue::Text(ns)));
+            metadata.environment.extend(facts);
             // A class of which there is no stream is none to some readers of CTF 2: those that take
             // one class at most.
             if !self.classes.is_empty() {

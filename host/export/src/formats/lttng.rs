@@ -38,7 +38,7 @@ use kymo_event::{
 };
 
 use self::about::{clock, environment, uuid};
-use self::classes::{Classes, FieldOf, Type, identifier};
+use self::classes::{Classes, Env, FieldOf, Type, identifier};
 use self::kept::KEPT;
 use self::packets::{Position, Stream, Uuid};
 use self::sched::{Left, NUMBERED, number};
@@ -245,7 +245,9 @@ impl Sink for Lttng<'_> {
         for processor in std::mem::take(&mut self.streams).into_values() {
             processor.stream.finish()?;
         }
-        let environment = environment(info, self.context);
+        let mut environment = environment(info, self.context);
+        let facts = crate::cut::facts(info, summary.cut).into_iter();
+        environment.extend(facts.map(|(name, ns)| (name, Env::Text(ns))));
         let clock = clock(info, self.base);
         let text = self.classes.metadata(self.uuid, &environment, &clock);
         fs::write(self.directory.join("metadata"), text)?;

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::common::timeline::{Timeline, spans};
 use crate::common::{Trace, json, proto, traces};
-use kymo_analysis::replay::Window;
+use kymo_analysis::calls::{Callee, Step, TrackKind};
+use kymo_analysis::replay::{self, Replay, Window};
 use kymo_analysis::selection::FunctionChoice;
-use kymo_event::{Cpu, Duration, Gap, Pattern, ThreadChoice, Tid, Time};
+use kymo_event::{Batch, Cpu, Duration, Event, Gap, Pattern, ThreadChoice, Tid, Time, TraceInfo};
 use kymo_export::{Destination, ExportError, Options, Summary};
+use kymo_read::{Events, OpenOptions, open};
 use serde_json::Value;
 
 fn window(begin: i64, end: i64) -> Options {
@@ -92,6 +94,83 @@ fn lists_have_the_events_of_the_window() {
     let options = window(141, 178);
     let written = traces::whole().write("ctf", &Default::default(), destination, &options);
     assert_eq!(written.unwrap().events, 11);
+}
+
+/// The calls of a trace in a window, in words that do not depend on its numbers.
+fn calls(info: &TraceInfo, events: &[Event], window: Window) -> Vec<String> {
+    let options = replay::Options {
+        window,
+        ..replay::Options::default()
+    };
+    let mut replay = Replay::new(info, &Default::default(), options);
+    let identities = &info.identities;
+    let (mut threads, mut calls) = (BTreeMap::new(), Vec::new());
+    let mut take = |_, step: Step<'_>| match step {
+        Step::Track { track, info } => {
+            if let TrackKind::Thread { thread } = info.kind {
+                threads.insert(track, thread.map(|thread| identities.tid(thread)));
+            }
+        }
+        Step::End(end) => {
+            let callee = match end.callee {
+                Callee::Function(id) => {
+                    let function = identities.function(id).unwrap();
+                    format!("{:?} {:?}", function.address, function.name)
+                }
+                Callee::Interrupt(irq) => format!("IRQ {}", identities.irq(irq)),
+                Callee::Unknown => "unknown".to_owned(),
+            };
+            calls.push(format!(
+                "{:?} {callee} {:?} {:?} {:?} {:?} {}",
+                threads.get(&end.track),
+                (end.begin, end.time, end.depth),
+                end.duration,
+                end.self_time,
+                end.how,
+                end.clipped,
+            ));
+        }
+        _ => {}
+    };
+    let batch: Batch = events.iter().cloned().collect();
+    replay.batch(info, &batch, &mut take);
+    replay.finish(info, &mut take);
+    // Tracks are numbered as they are met.
+    calls.sort();
+    calls
+}
+
+#[test]
+fn a_part_of_a_trace_has_the_calls_of_the_window() {
+    for (name, trace) in [("whole", traces::whole()), ("process", traces::process())] {
+        let times = trace.events.iter().map(|event| event.time.0);
+        let times: Vec<i64> = times.collect();
+        let last = times.iter().max().unwrap();
+        for begin in times.iter().flat_map(|time| [*time, time + 1]) {
+            for end in [begin + 5, begin + 60, last + 10] {
+                let options = window(begin, end);
+                for format in ["ctf", "ctf2"] {
+                    let directory = tempfile::tempdir().unwrap();
+                    let destination = Destination::Directory(directory.path());
+                    let written = trace.write(format, &Default::default(), destination, &options);
+                    written.unwrap();
+                    let mut source = open(directory.path(), &OpenOptions::default()).unwrap();
+                    let events: Vec<_> = Events::new(&mut *source).map(Result::unwrap).collect();
+                    let info = source.info();
+                    let whole = Window::default();
+                    let part = Window {
+                        begin: info.cut.begin.unwrap_or(whole.begin),
+                        end: info.cut.end.unwrap_or(whole.end),
+                    };
+                    assert_eq!(
+                        calls(info, &events, part),
+                        calls(&trace.info, &trace.events, options.replay.window),
+                        "{name} as {format} from {begin} to {end}"
+                    );
+                }
+            }
+        }
+    }
 }
 
 #[test]

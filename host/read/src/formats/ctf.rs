@@ -12,7 +12,7 @@ use kymo_ctf::{
     Absence, DecodeErrorKind, GapKind, Message, Messages, Origin, Resume, Run, StreamError, Trace,
 };
 use kymo_event::{
-    Batch, Cpu, Damage, Event, EventKind, Gap, Identities, Moment, Space, SpaceId, StreamId,
+    Batch, Cpu, Cut, Damage, Event, EventKind, Gap, Identities, Moment, Space, SpaceId, StreamId,
     StreamInfo, Time, TraceInfo, WallClock, Wanted,
 };
 
@@ -151,6 +151,7 @@ pub(crate) fn open_traces(
     let mut streams: Vec<Stream> = Vec::new();
     let mut oldest = Vec::new();
     let mut machines = Machines::default();
+    let mut cuts = Vec::new();
     for trace in traces {
         let spaces = machines.spaces(trace, &mut info.identities);
         first.push(info.streams.len());
@@ -187,6 +188,7 @@ pub(crate) fn open_traces(
             unix_ns,
         });
         info.wall_clock = info.wall_clock.take().or_else(|| WallClock::new(moment));
+        cuts.push(cut(trace.metadata(), origin.unwrap_or(0)));
         streams.resize_with(info.streams.len(), || Stream {
             clock: Clock {
                 // An export's times begin with the target.
@@ -203,6 +205,13 @@ pub(crate) fn open_traces(
         dialect.describe(trace, &mut info);
         dialects.push(dialect);
     }
+    // Of several, all is wanted that any of them says.
+    let begins: Option<Vec<_>> = cuts.iter().map(|cut| cut.begin).collect();
+    let ends: Option<Vec<_>> = cuts.iter().map(|cut| cut.end).collect();
+    info.cut = Cut {
+        begin: begins.and_then(|begins| begins.into_iter().min()),
+        end: ends.and_then(|ends| ends.into_iter().max()),
+    };
     let clocks = traces.iter().flat_map(|trace| &trace.metadata().clocks);
     let rates: HashSet<_> = clocks.map(|clock| clock.frequency).collect();
     if let (1, Some(rate)) = (rates.len(), rates.iter().next()) {
@@ -221,6 +230,18 @@ pub(crate) fn open_traces(
         failed: None,
         ended: false,
     }))
+}
+
+/// Where a trace was cut from a longer one, by `kymo export`.
+fn cut(metadata: &metadata::Metadata, origin: i64) -> Cut {
+    let time = |name| {
+        let ns: i64 = env_text(metadata, name)?.parse().ok()?;
+        ns.checked_sub(origin).map(Time)
+    };
+    Cut {
+        begin: time("kymo_window_begin_ns"),
+        end: time("kymo_window_end_ns"),
+    }
 }
 
 /// How many of so many threads decode, that which takes what they decode included: one is left for the thread that looks at the

@@ -2,18 +2,22 @@
 //!
 //! Names, fields and values are kept, whatever tracer they are of, so the result means to every tool what the source did. A
 //! recording of Kymo's own is not converted so: what its records mean is written out.
+//!
+//! Of a window, the records before it stay by which it is understood ([`Before`]), and the state dump that a tracer begins
+//! with; the environment says where the window begins and ends, so that `kymo` shows that.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use kymo_analysis::replay::Window;
 use kymo_ctf::convert::{Conversion, ConvertError, Damage, Select, Summary};
-use kymo_ctf::metadata::Version;
+use kymo_ctf::metadata::{EnvValue, Version};
 use kymo_ctf::{CreateError, Event, Message, Messages, Packet};
-use kymo_event::{Cpu, Filter, Time};
+use kymo_event::{Cpu, Filter, StreamId, Subject as _, Time};
 use kymo_export::Format;
 use kymo_read::{CtfTrace, OpenOptions};
 
+use super::before::Before;
 use super::check_empty;
 use crate::args::InputArgs;
 use crate::context::Context;
@@ -56,19 +60,20 @@ pub fn traces(input: &InputArgs) -> Result<Option<Vec<CtfTrace>>, Report> {
 pub fn run(
     traces: &[CtfTrace],
     version: Version,
-    filter: Filter,
+    (filter, before): (Filter, Before),
     repair: bool,
     output: &Path,
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
     check_empty(output)?;
     let directory = OutputDirectory::create(output)?;
-    let filter = if filter.needs_start() {
-        filter.from_start(first_time(traces)?)
-    } else {
-        filter
+    let whenever = Filter {
+        begin: None,
+        end: None,
+        ..filter.clone()
     };
     let mut first_damage = None;
+    let mut streams = 0;
     for source in traces {
         let trace = &source.trace;
         let into = |output: &Path| match traces.len() {
@@ -79,9 +84,14 @@ pub fn run(
         conversion.repair = repair;
         let mut wanted = Wanted {
             filter: &filter,
+            whenever: &whenever,
+            before: &before,
             source,
             timeless: false,
+            next_stream: streams,
+            records: 0,
         };
+        streams += trace.stream_names().len() as u32;
         let summary = conversion
             .run(trace, into(directory.temporary()), &mut wanted)
             .map_err(|error| failed(&into(output), error))?;
@@ -100,6 +110,28 @@ pub fn run(
         _ => Ok(ExitCode::SUCCESS),
     }
 }
+
+/// A filter whose bounds do not count from the first event.
+///
+/// # Errors
+/// When that can't be read.
+pub fn from_start(filter: Filter, traces: &[CtfTrace]) -> Result<Filter, Report> {
+    Ok(match filter.needs_start() {
+        true => filter.from_start(first_time(traces)?),
+        false => filter,
+    })
+}
+
+/// Where a trace says in its environment that it was cut, in nanoseconds by its clock.
+fn cut(source: &CtfTrace, name: &str) -> Option<i64> {
+    match source.trace.metadata().env(name)? {
+        EnvValue::Text(ns) => ns.parse().ok(),
+        EnvValue::Integer(ns) => Some(*ns),
+    }
+}
+
+const WINDOW_BEGIN: &str = "kymo_window_begin_ns";
+const WINDOW_END: &str = "kymo_window_end_ns";
 
 /// The time of the first event of all traces.
 fn first_time(traces: &[CtfTrace]) -> Result<Time, Report> {
@@ -124,6 +156,7 @@ fn first_time(traces: &[CtfTrace]) -> Result<Time, Report> {
                 Ok(Some(_)) | Err(_) => {}
             }
         };
+        let time = time.max(cut(source, WINDOW_BEGIN));
         let time = time.map(|time| Time(time.saturating_sub(*origin)));
         first = first.into_iter().chain(time).min();
     }
@@ -133,14 +166,23 @@ fn first_time(traces: &[CtfTrace]) -> Result<Time, Report> {
 /// What a filter wants of the records of a trace.
 struct Wanted<'a> {
     filter: &'a Filter,
+    /// The same without bounds of time.
+    whenever: &'a Filter,
+    before: &'a Before,
     source: &'a CtfTrace,
     /// Whether the stream at hand is wanted as a whole: what it tells happened at no moment.
     timeless: bool,
+    /// The number of the next stream among those of all traces.
+    next_stream: u32,
+    /// How many records of the one at hand were met.
+    records: u64,
 }
 
 impl Select for Wanted<'_> {
     fn stream(&mut self, name: &str) -> bool {
         self.timeless = self.source.is_timeless(name);
+        self.next_stream += 1;
+        self.records = 0;
         self.timeless || self.filter.streams.wants(name)
     }
 
@@ -168,6 +210,42 @@ impl Select for Wanted<'_> {
             origin: self.source.origin,
         };
         self.timeless || self.filter.wants(&record)
+    }
+
+    fn outside(&mut self, event: &Event<'_>) -> bool {
+        let origin = self.source.origin;
+        let record = Record { event, origin };
+        let begin = self.filter.span().0;
+        if self.timeless || record.time().is_none_or(|time| time >= begin) {
+            return false;
+        }
+        // One that means nothing to the reader.
+        let kind = || event.field("kind")?.text();
+        if event.name() == "gap" && kind().as_deref() == Some("overwritten") {
+            return false;
+        }
+        let number = self.records;
+        self.records += 1;
+        let stream = StreamId(self.next_stream.saturating_sub(1));
+        let needed = event.name().contains("statedump") || self.before.has(stream, number);
+        needed && self.whenever.wants(&record)
+    }
+
+    fn facts(&self, beyond: bool) -> Vec<(String, EnvValue)> {
+        let (begin, end) = self.filter.span();
+        let origin = self.source.origin;
+        let fact = |name: &str, ns: i64| (name.to_owned(), EnvValue::Text(ns.to_string()));
+        // A part of a part begins where the later of the two does.
+        let begin = Some(begin).filter(|begin| begin.0 != i64::MIN);
+        let begin = begin.map(|begin| begin.0.saturating_add(origin));
+        let begin = begin.filter(|begin| cut(self.source, WINDOW_BEGIN) < Some(*begin));
+        let end = Some(end.0.saturating_add(origin)).filter(|_| beyond);
+        let end = end.filter(|end| cut(self.source, WINDOW_END).is_none_or(|cut| *end < cut));
+        let begin = begin.map(|ns| fact(WINDOW_BEGIN, ns));
+        begin
+            .into_iter()
+            .chain(end.map(|ns| fact(WINDOW_END, ns)))
+            .collect()
     }
 }
 
@@ -203,6 +281,11 @@ fn tell(into: &Path, version: Version, summary: &Summary, context: &Context) {
         counted(summary.streams, "stream"),
     ];
     let more = [
+        (
+            summary.outside,
+            "event",
+            "of those from before the window, for what is open in it",
+        ),
         (summary.left_out, "event", "left out"),
         (summary.discarded, "event", "known to be lost"),
         (summary.lost_packets, "packet", "lost"),

@@ -1,0 +1,114 @@
+//! Which records before a window are needed to understand what is in it, where records stay as they are: those that began
+//! what is open when it begins.
+
+use std::collections::{HashMap, HashSet};
+
+use kymo_analysis::calls::{self, CallId, Calls, Step};
+use kymo_event::{
+    Batch, Cpu, EventKind, EventRef, InterruptId, Row, RowKind, SpaceId, StreamId, ThreadId, Time,
+    TraceInfo,
+};
+use kymo_read::Source;
+
+/// A record, by its stream and its number among the records of that.
+type Place = (StreamId, u64);
+
+/// The records before a window that are needed.
+#[derive(Debug, Default)]
+pub struct Before(HashSet<Place>);
+
+impl Before {
+    /// Whether a record is among them.
+    pub fn has(&self, stream: StreamId, number: u64) -> bool {
+        self.0.contains(&(stream, number))
+    }
+
+    /// Reads a trace up to a time, at which a window begins.
+    pub fn find(source: &mut dyn Source, begin: Time) -> Self {
+        let mut calls = Calls::new(source.info(), calls::Options::default());
+        let (mut batch, mut finder) = (Batch::default(), Finder::default());
+        // What can't be read is reported when the trace itself is read.
+        while let Ok(true) = source.fill(&mut batch) {
+            let info = source.info();
+            calls.learn(info);
+            for event in batch.iter() {
+                let stream = info.stream(event.row.stream);
+                if stream.is_some_and(|stream| stream.timeless) {
+                    continue;
+                }
+                if event.row.time >= begin {
+                    return finder.needed();
+                }
+                finder.take(event, info, &mut calls);
+            }
+        }
+        finder.needed()
+    }
+}
+
+/// Remembers where what goes on began.
+#[derive(Default)]
+struct Finder {
+    /// How many records each stream has had.
+    records: HashMap<StreamId, u64>,
+    /// Where the open calls and interrupts began, and the switch by which their thread had the processor then.
+    open: HashMap<CallId, (Place, Option<Place>)>,
+    /// The last switch of each processor.
+    switches: HashMap<(SpaceId, Option<Cpu>), Place>,
+    /// Where names were told that hold still.
+    names: HashMap<Named, Place>,
+    /// The names that the record tells which comes next.
+    told: Vec<Named>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Named {
+    Thread(ThreadId),
+    Interrupt(InterruptId),
+}
+
+impl Finder {
+    fn take(&mut self, event: EventRef<'_>, info: &TraceInfo, calls: &mut Calls) {
+        let row: &Row = event.row;
+        let records = self.records.entry(row.stream).or_default();
+        let place = (row.stream, *records);
+        *records += u64::from(row.record);
+        match event.event.map(|event| &event.kind) {
+            Some(EventKind::ThreadName { thread, .. }) => self.told.push(Named::Thread(*thread)),
+            Some(EventKind::IsrName { irq, .. }) => self.told.push(Named::Interrupt(*irq)),
+            _ => {}
+        }
+        if row.record {
+            // A call that is over would seem to be open.
+            let tells_alone = matches!(row.kind, RowKind::Other | RowKind::Rare);
+            let told = self.told.drain(..).filter(|_| tells_alone);
+            self.names.extend(told.map(|named| (named, place)));
+        }
+        let stream = info.stream(row.stream);
+        let machine = stream.map(|stream| stream.machine).unwrap_or_default();
+        let cpu = row.cpu().or(stream.and_then(|stream| stream.cpu));
+        if matches!(row.kind, RowKind::SwitchedIn | RowKind::SwitchedOut) {
+            self.switches.insert((machine, cpu), place);
+        }
+        let switch = self.switches.get(&(machine, cpu)).copied();
+        let open = &mut self.open;
+        calls.push(event, &mut |step| match step {
+            Step::Begin(begin) => {
+                open.insert(begin.call, (place, switch));
+            }
+            Step::End(end) => {
+                open.remove(&end.call);
+            }
+            _ => {}
+        });
+    }
+
+    fn needed(self) -> Before {
+        let open = self.open.into_values();
+        let open = open
+            .flat_map(|(begin, switch)| [Some(begin), switch])
+            .flatten();
+        let rest = self.switches.into_values().chain(self.names.into_values());
+        Before(open.chain(rest).collect())
+    }
+}
