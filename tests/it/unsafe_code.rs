@@ -5,11 +5,12 @@ use std::process::Command;
 
 use kymo_targets::run;
 
-/// The recorder, what differs by processor, the interfaces, memory maps; programs for bare metal; and
+/// The recorder, what differs by processor or operating system, the interfaces, memory maps; programs for bare metal; and
 /// tests of the recorder, who play its drivers.
-const ALLOWED: [&str; 11] = [
+const ALLOWED: [&str; 12] = [
     "device/recorder/src/",
     "device/arch/",
+    "device/os/",
     "device/rust/src/",
     "device/minimal/src/",
     "device/sysview/c/src/",

@@ -237,11 +237,11 @@ pub unsafe extern "C" fn kymo_dump_survivors(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kymo_save(path: *const c_char) -> core::ffi::c_int {
     let result = if path.is_null() {
-        Err(kymo_arch_linux::sys::EFAULT)
+        Err(kymo_os_linux::sys::EFAULT)
     } else {
         // SAFETY: by this function's contract.
         let saved = system::save(unsafe { CStr::from_ptr(path) });
-        saved.map_err(|error| kymo_arch_linux::sys::Errno(error.errno))
+        saved.map_err(|error| kymo_os_linux::sys::Errno(error.errno))
     };
     match result {
         Ok(()) => 0,

@@ -2,8 +2,8 @@
 
 use core::ffi::CStr;
 
-use kymo_arch_linux::process::{GatePage, Process};
-use kymo_arch_linux::sys;
+use kymo_os_linux::process::{GatePage, Process};
+use kymo_os_linux::sys;
 use kymo_recorder::config::{Config, Kept, note};
 use kymo_recorder::gate::{Gate, Look};
 use kymo_recorder::hot::Hot;
@@ -30,7 +30,7 @@ core::arch::global_asm!(
     ".globl kymo_config_address",
     ".hidden kymo_config_address",
     "kymo_config_address:",
-    kymo_arch_linux::address_of!("kymo_config"),
+    kymo_os_linux::address_of!("kymo_config"),
     ".popsection",
 );
 
@@ -42,7 +42,7 @@ core::arch::global_asm!(
     ".globl kymo_items_packets_address",
     ".hidden kymo_items_packets_address",
     "kymo_items_packets_address:",
-    kymo_arch_linux::address_of!("kymo_items_packets"),
+    kymo_os_linux::address_of!("kymo_items_packets"),
     ".popsection",
 );
 
@@ -54,7 +54,7 @@ core::arch::global_asm!(
     ".globl kymo_ended_threads_address",
     ".hidden kymo_ended_threads_address",
     "kymo_ended_threads_address:",
-    kymo_arch_linux::address_of!("kymo_ended_threads"),
+    kymo_os_linux::address_of!("kymo_ended_threads"),
     ".popsection",
 );
 
@@ -65,7 +65,7 @@ core::arch::global_asm!(
     ".globl kymo_hook_address",
     ".hidden kymo_hook_address",
     "kymo_hook_address:",
-    kymo_arch_linux::address_of!("__cyg_profile_func_enter"),
+    kymo_os_linux::address_of!("__cyg_profile_func_enter"),
     ".popsection",
 );
 
@@ -111,7 +111,7 @@ pub fn call(edge: Edge, function: usize, caller: usize) {
 /// The hooks that the compiler calls, in assembly, for what is usual.
 #[cfg(kymo_assembly)]
 pub mod fast {
-    use kymo_arch_linux::hooks;
+    use kymo_os_linux::hooks;
     use kymo_recorder::Edge;
 
     use super::{GATE, PAGE, PROCESS};
