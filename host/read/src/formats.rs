@@ -148,8 +148,13 @@ pub(crate) fn open(mut peek: Peek, options: &OpenOptions) -> Result<Opened, Open
             if confidence == Confidence::Certain {
                 break;
             }
+            // Other formats may still be surer, by what has come; but not by what a pipe has yet to bring.
+            if confidence == Confidence::Likely {
+                peek.set_waiting(false);
+            }
         }
     }
+    peek.set_waiting(true);
     sure.sort_by_key(|(confidence, _)| *confidence);
     let path = peek.path().to_owned();
     for (_, format) in sure {

@@ -27,6 +27,8 @@ enum Content {
         /// What was looked at.
         head: Vec<u8>,
         rest: Box<dyn Read + Send>,
+        /// Whether [`Peek::first`] reads more of it.
+        may_wait: bool,
     },
 }
 
@@ -43,6 +45,7 @@ impl Peek {
         let stream = |rest: Box<dyn Read + Send>| Content::Stream {
             head: Vec::new(),
             rest,
+            may_wait: true,
         };
         let content = if path == Path::new("-") {
             stream(Box::new(io::stdin()))
@@ -85,7 +88,16 @@ impl Peek {
         }
     }
 
-    /// The first bytes: so many, or all if there are fewer, none of a directory. Of a pipe it waits for them.
+    /// Whether [`first`](Self::first) waits for more of a pipe than was looked at. What it is may be known already, and more may
+    /// come much later.
+    pub(crate) fn set_waiting(&mut self, waits: bool) {
+        if let Content::Stream { may_wait, .. } = &mut self.content {
+            *may_wait = waits;
+        }
+    }
+
+    /// The first bytes: so many, or all if there are fewer, none of a directory. Of a pipe it [waits](Self::set_waiting) for
+    /// them.
     ///
     /// # Errors
     /// [`OpenError::Io`] if it cannot be read.
@@ -93,7 +105,12 @@ impl Peek {
         let bytes: &[u8] = match &mut self.content {
             Content::Directory => &[],
             Content::File(bytes) => bytes,
-            Content::Stream { head, rest } => {
+            Content::Stream {
+                head,
+                may_wait: false,
+                ..
+            } => head,
+            Content::Stream { head, rest, .. } => {
                 let missing = count.saturating_sub(head.len());
                 let read = rest.take(missing as u64).read_to_end(head);
                 read.map_err(|source| OpenError::Io {
@@ -123,7 +140,7 @@ impl Peek {
         let bytes = match self.content {
             Content::Directory => return Err(io(io::ErrorKind::IsADirectory.into())),
             Content::File(bytes) => bytes,
-            Content::Stream { head, rest } => {
+            Content::Stream { head, rest, .. } => {
                 let mut all = io::Cursor::new(head).chain(rest).take(most + 1);
                 let bytes = Bytes::spool(&mut all).map_err(io)?;
                 if bytes.len() as u64 > most {
@@ -145,7 +162,7 @@ impl Peek {
     /// All of a pipe, as it comes.
     pub(crate) fn into_reader(self) -> Option<Box<dyn Read + Send>> {
         match self.content {
-            Content::Stream { head, rest } => Some(Box::new(io::Cursor::new(head).chain(rest))),
+            Content::Stream { head, rest, .. } => Some(Box::new(io::Cursor::new(head).chain(rest))),
             Content::Directory | Content::File(_) => None,
         }
     }
@@ -202,6 +219,7 @@ mod tests {
             content: Content::Stream {
                 head: Vec::new(),
                 rest: Box::new(bytes),
+                may_wait: true,
             },
         }
     }
@@ -220,6 +238,18 @@ mod tests {
         let mut peek = stream(text);
         assert_eq!(peek.first(4).unwrap(), b"some");
         assert_eq!(&*peek.into_bytes().unwrap(), text);
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for_when_it_is_known() {
+        let mut peek = stream(&b"some bytes"[..]);
+        assert_eq!(peek.first(4).unwrap(), b"some");
+        peek.set_waiting(false);
+        assert_eq!(peek.first(10).unwrap(), b"some");
+        assert_eq!(peek.first(2).unwrap(), b"so");
+        peek.set_waiting(true);
+        assert_eq!(peek.first(5).unwrap(), b"some ");
+        assert_eq!(&*peek.into_bytes().unwrap(), b"some bytes");
     }
 
     #[test]

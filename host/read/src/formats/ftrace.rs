@@ -101,6 +101,13 @@ pub(super) mod lines {
     /// So much of an input is looked at.
     const MOST: usize = 4096;
 
+    /// So many lines of a pipe without a header are looked at.
+    const LINES: usize = 4;
+
+    fn lines_of(text: &[u8]) -> usize {
+        text.iter().filter(|byte| **byte == b'\n').count()
+    }
+
     pub(crate) fn probe(
         peek: &mut Peek,
         options: &OpenOptions,
@@ -113,7 +120,8 @@ pub(super) mod lines {
             return Ok(part.map(|_| Confidence::Certain));
         }
         // A pipe may have no more than a line or two for a long time.
-        let mut wanted = if peek.is_file() { MOST } else { STEP };
+        let is_file = peek.is_file();
+        let mut wanted = if is_file { MOST } else { STEP };
         loop {
             let head = peek.first(wanted)?;
             let ended = head.len() < wanted;
@@ -129,6 +137,10 @@ pub(super) mod lines {
             };
             match text::recognise(lines) {
                 Recognised::Certain => return Ok(Some(Confidence::Certain)),
+                // A single line of a pipe may be anything.
+                Recognised::Likely if !ended && !is_file && lines_of(lines) < LINES => {
+                    wanted += STEP
+                }
                 Recognised::Likely => return Ok(Some(Confidence::Likely)),
                 Recognised::No => return Ok(None),
                 Recognised::Undecided if ended || wanted >= MOST => return Ok(None),
