@@ -66,6 +66,13 @@ pub struct Cut {
     pub end: Option<Time>,
 }
 
+impl Cut {
+    /// What a CTF trace calls [`begin`](Self::begin) in its environment: nanoseconds by its clock, in decimal.
+    pub const BEGIN_NAME: &'static str = "kymo_window_begin_ns";
+    /// The same of [`end`](Self::end).
+    pub const END_NAME: &'static str = "kymo_window_end_ns";
+}
+
 /// Places of damage that are kept one by one. Hostile input has millions.
 const MAX_DAMAGE: usize = 100;
 

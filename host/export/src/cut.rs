@@ -244,8 +244,8 @@ pub(crate) fn facts(info: &TraceInfo, cut: Bounds) -> Vec<(&'static str, String)
         let ns = time?.0.saturating_add(origin.unwrap_or(0));
         Some((name, ns.to_string()))
     };
-    let begin = fact("kymo_window_begin_ns", cut.begin);
-    let end = fact("kymo_window_end_ns", cut.end);
+    let begin = fact(Bounds::BEGIN_NAME, cut.begin);
+    let end = fact(Bounds::END_NAME, cut.end);
     begin.into_iter().chain(end).collect()
 }
 

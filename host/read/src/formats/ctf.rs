@@ -239,8 +239,8 @@ fn cut(metadata: &metadata::Metadata, origin: i64) -> Cut {
         ns.checked_sub(origin).map(Time)
     };
     Cut {
-        begin: time("kymo_window_begin_ns"),
-        end: time("kymo_window_end_ns"),
+        begin: time(Cut::BEGIN_NAME),
+        end: time(Cut::END_NAME),
     }
 }
 

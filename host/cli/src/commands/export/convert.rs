@@ -13,7 +13,7 @@ use kymo_analysis::replay::Window;
 use kymo_ctf::convert::{Conversion, ConvertError, Damage, Select, Summary};
 use kymo_ctf::metadata::{EnvValue, Version};
 use kymo_ctf::{CreateError, Event, Message, Messages, Packet};
-use kymo_event::{Cpu, Filter, StreamId, Subject as _, Time};
+use kymo_event::{Cpu, Cut, Filter, StreamId, Subject as _, Time};
 use kymo_export::Format;
 use kymo_read::{CtfTrace, OpenOptions};
 
@@ -130,9 +130,6 @@ fn cut(source: &CtfTrace, name: &str) -> Option<i64> {
     }
 }
 
-const WINDOW_BEGIN: &str = "kymo_window_begin_ns";
-const WINDOW_END: &str = "kymo_window_end_ns";
-
 /// The time of the first event of all traces.
 fn first_time(traces: &[CtfTrace]) -> Result<Time, Report> {
     let mut first = None;
@@ -156,7 +153,7 @@ fn first_time(traces: &[CtfTrace]) -> Result<Time, Report> {
                 Ok(Some(_)) | Err(_) => {}
             }
         };
-        let time = time.max(cut(source, WINDOW_BEGIN));
+        let time = time.max(cut(source, Cut::BEGIN_NAME));
         let time = time.map(|time| Time(time.saturating_sub(*origin)));
         first = first.into_iter().chain(time).min();
     }
@@ -238,13 +235,13 @@ impl Select for Wanted<'_> {
         // A part of a part begins where the later of the two does.
         let begin = Some(begin).filter(|begin| begin.0 != i64::MIN);
         let begin = begin.map(|begin| begin.0.saturating_add(origin));
-        let begin = begin.filter(|begin| cut(self.source, WINDOW_BEGIN) < Some(*begin));
+        let begin = begin.filter(|begin| cut(self.source, Cut::BEGIN_NAME) < Some(*begin));
         let end = Some(end.0.saturating_add(origin)).filter(|_| beyond);
-        let end = end.filter(|end| cut(self.source, WINDOW_END).is_none_or(|cut| *end < cut));
-        let begin = begin.map(|ns| fact(WINDOW_BEGIN, ns));
+        let end = end.filter(|end| cut(self.source, Cut::END_NAME).is_none_or(|cut| *end < cut));
+        let begin = begin.map(|ns| fact(Cut::BEGIN_NAME, ns));
         begin
             .into_iter()
-            .chain(end.map(|ns| fact(WINDOW_END, ns)))
+            .chain(end.map(|ns| fact(Cut::END_NAME, ns)))
             .collect()
     }
 }
