@@ -315,10 +315,11 @@ impl Timeline {
     pub fn switch_to(&mut self, next: usize, data: u64) {
         let latest = self.latest;
         self.end_chunk();
-        if let Some(cpu) = self.cpus.get_mut(self.current) {
-            cpu.queue.fetched(latest);
-        }
         if next != self.current {
+            // (Where the same one goes on, its ring was not read to its end: what follows may be old.)
+            if let Some(cpu) = self.cpus.get_mut(self.current) {
+                cpu.queue.fetched(latest);
+            }
             let oldest = self.cpus.iter().filter_map(|cpu| cpu.chunks.first());
             let oldest = oldest.map(|(_, chunk)| *chunk).min();
             self.bounds.begin_chunk(oldest);

@@ -304,6 +304,27 @@ fn processors_without_uptime_are_placed_by_the_others() {
     assert_eq!(marked, [1]);
 }
 
+/// Of a fatal error all rings are sent once, one behind the other, and one that turned around in two parts.
+#[test]
+fn a_ring_that_is_sent_in_two_parts_is_in_the_order_of_time() {
+    let mut stream = Stream::new(LAYOUTS[0], 10, 2, 64, MHZ);
+    stream.processor(0).uptime(1_000);
+    for number in 0..20 {
+        stream.item(1_000 + number * 50_000, USER, number);
+    }
+    stream
+        .processor(1)
+        .uptime(1_010)
+        .item(10_000, USER, 100)
+        .processor(1)
+        .item(20_000, USER, 101)
+        .item(500_000, USER, 102);
+    let read = read(&stream.bytes);
+    let times: Vec<_> = read.records.iter().map(|record| record.time).collect();
+    assert!(times.is_sorted(), "{:?}", user(&read));
+    assert_eq!(user(&read).len(), 23);
+}
+
 #[test]
 fn without_any_uptime_time_begins_with_the_first_record() {
     let mut stream = Stream::new(LAYOUTS[0], 10, 2, 64, MHZ);
