@@ -41,6 +41,8 @@ struct Before {
     unwanted: HashSet<CallId>,
     /// Whether anything happened.
     any: bool,
+    /// Whether threads were switched: else the trace tells nothing of who has a processor, and neither must what is left.
+    switched: bool,
 }
 
 impl Cut {
@@ -73,6 +75,7 @@ impl Cut {
                 calls: Calls::new(info, options.calls),
                 unwanted: HashSet::new(),
                 any: false,
+                switched: false,
             }),
             bounds: Bounds::default(),
             opened: 0,
@@ -132,11 +135,13 @@ impl Cut {
             calls,
             unwanted,
             any,
+            switched,
         }) = &mut self.before
         else {
             return;
         };
         *any = true;
+        *switched |= is_switch(event.row);
         calls.push(event, &mut |step| match step {
             Step::Begin(begin) if !wanted => {
                 unwanted.insert(begin.call);
@@ -161,6 +166,7 @@ impl Cut {
                 Some(call) => {
                     !before.unwanted.contains(&call) && self.wants_stream(info, row.stream)
                 }
+                None if is_switch(&row) && !before.switched => false,
                 None => self.wants_row(info, &row),
             };
             if wanted {
@@ -247,6 +253,10 @@ pub(crate) fn facts(info: &TraceInfo, cut: Bounds) -> Vec<(&'static str, String)
     let begin = fact(Bounds::BEGIN_NAME, cut.begin);
     let end = fact(Bounds::END_NAME, cut.end);
     begin.into_iter().chain(end).collect()
+}
+
+const fn is_switch(row: &Row) -> bool {
+    matches!(row.kind, RowKind::SwitchedIn | RowKind::SwitchedOut)
 }
 
 /// Whether a time lies in a window.
