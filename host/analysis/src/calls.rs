@@ -146,6 +146,7 @@ struct Stream {
     machine: SpaceId,
     without_calls: bool,
     whole_calls: bool,
+    without_switches: bool,
     /// The [place](Row::place) of an event whose processor is known: `state`.
     asked: Option<u64>,
     state: usize,
@@ -160,6 +161,7 @@ impl Stream {
             machine: info.machine,
             without_calls: info.without_calls,
             whole_calls: info.whole_calls,
+            without_switches: info.without_switches,
             asked: None,
             state: 0,
             place: Place::default(),

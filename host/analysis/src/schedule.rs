@@ -9,7 +9,8 @@
 use std::collections::BTreeMap;
 
 use kymo_event::{
-    Batch, Cpu, Duration, EventKind, Gap, InterruptId, Row, RowKind, ThreadId, Time, TraceInfo,
+    Batch, Cpu, Duration, EventKind, Gap, InterruptId, Row, RowKind, SpaceId, StreamInfo, ThreadId,
+    Time, TraceInfo,
 };
 
 use crate::clock_repair::ClockRepair;
@@ -173,6 +174,9 @@ struct Processor {
     all: RunTime,
 }
 
+/// A processor of a machine: of [`StreamInfo::machine`].
+type Place = (SpaceId, Cpu);
+
 /// The processor of events that don't say theirs.
 const UNKNOWN: Cpu = Cpu(u32::MAX);
 
@@ -184,15 +188,15 @@ const NESTED: usize = 1 << 10;
 pub struct Schedule {
     window: Window,
     of_cpus: Vec<Cpu>,
-    processors: BTreeMap<Cpu, Processor>,
+    processors: BTreeMap<Place, Processor>,
     /// By [`ThreadId`].
     threads: Vec<RunTime>,
     /// By [`InterruptId`].
     interrupts: Vec<RunTime>,
     /// When threads got ready that do not run yet.
     ready: BTreeMap<ThreadId, Time>,
-    start: Option<Time>,
-    end: Option<Time>,
+    /// From when to when each machine was looked at.
+    spans: BTreeMap<SpaceId, (Time, Time)>,
     gaps: u64,
     has_switches: bool,
     has_interrupts: bool,
@@ -235,12 +239,10 @@ impl Schedule {
             if timeless {
                 continue;
             }
-            // Where the trace goes on beyond the window, the window is all looked at.
-            let within = row.time.clamp(self.window.begin, self.window.end);
-            self.start = Some(self.start.map_or(within, |start| start.min(within)));
-            self.end = Some(self.end.map_or(within, |end| end.max(within)));
+            let machine = stream.map(|stream| stream.machine).unwrap_or_default();
+            self.look_at(machine, row.time);
             if row.time > self.window.end {
-                self.beyond(row, stream.and_then(|stream| stream.cpu), batch);
+                self.beyond(row, stream, batch);
                 continue;
             }
             match row.kind {
@@ -250,7 +252,7 @@ impl Schedule {
                 | RowKind::IsrExit
                     if self.is_of_cpu(row.cpu()) =>
                 {
-                    self.change(row);
+                    self.change(row, machine);
                 }
                 RowKind::Rare => match batch.event_of(row).map(|event| &event.kind) {
                     Some(EventKind::Ready { thread }) if !self.runs(*thread) => {
@@ -259,24 +261,36 @@ impl Schedule {
                     Some(EventKind::Gap(gap)) => {
                         let cpu = row.cpu().or(stream.and_then(|stream| stream.cpu));
                         if self.is_of_cpu(cpu) {
-                            self.gap(row.time, cpu, gap);
+                            self.gap(row.time, (machine, cpu), gap);
                         }
                     }
-                    _ => self.met(row),
+                    _ => self.met(row, machine),
                 },
-                _ => self.met(row),
+                _ => self.met(row, machine),
             }
         }
     }
 
+    /// A machine is looked at up to this time, as far as that is in the window: where the trace goes on beyond it, it is
+    /// all looked at.
+    fn look_at(&mut self, machine: SpaceId, time: Time) {
+        let within = time.clamp(self.window.begin, self.window.end);
+        let (start, end) = self.spans.entry(machine).or_insert((within, within));
+        (*start, *end) = ((*start).min(within), (*end).max(within));
+    }
+
     /// Takes a row behind the window: where events are missing before it, the end of the window is unknown.
-    fn beyond(&mut self, row: &Row, of_stream: Option<Cpu>, batch: &Batch) {
-        let cpu = row.cpu().or(of_stream);
+    fn beyond(&mut self, row: &Row, stream: Option<&StreamInfo>, batch: &Batch) {
+        let machine = stream.map(|stream| stream.machine).unwrap_or_default();
+        let cpu = row.cpu().or(stream.and_then(|stream| stream.cpu));
         let event = batch.event_of(row).filter(|_| row.kind == RowKind::Rare);
         match event.map(|event| &event.kind) {
-            Some(EventKind::Gap(gap)) if self.is_of_cpu(cpu) => self.gap(row.time, cpu, gap),
+            Some(EventKind::Gap(gap)) if self.is_of_cpu(cpu) => {
+                self.gap(row.time, (machine, cpu), gap);
+            }
             _ => {
-                if let Some(processor) = cpu.and_then(|cpu| self.processors.get_mut(&cpu)) {
+                let place = cpu.map(|cpu| (machine, cpu));
+                if let Some(processor) = place.and_then(|it| self.processors.get_mut(&it)) {
                     processor.is_behind = true;
                 }
             }
@@ -290,10 +304,17 @@ impl Schedule {
             repair.finish(&mut rest);
             self.take(info, &rest);
         }
-        let Some(end) = self.end else {
-            return;
-        };
-        for processor in self.processors.values_mut() {
+        // Where a trace was cut, it goes on up to there.
+        for cut in [info.cut.begin, info.cut.end].into_iter().flatten() {
+            let machines: Vec<_> = self.spans.keys().copied().collect();
+            for machine in machines {
+                self.look_at(machine, cut);
+            }
+        }
+        for ((machine, _), processor) in &mut self.processors {
+            let Some((_, end)) = self.spans.get(machine).copied() else {
+                continue;
+            };
             processor.go_on(end, self.window, &mut self.interrupts);
             processor.charge(end, self.window, &mut self.interrupts);
             processor.stay_open();
@@ -353,24 +374,29 @@ impl Schedule {
 
     /// What is known of the processors that had events: the time of threads and interrupts together, and how often one
     /// of them began, idle threads aside. `None` stands for a processor of which the trace does not say which it is.
-    pub fn cpus(&self) -> impl Iterator<Item = (Option<Cpu>, &RunTime)> {
+    /// Each has its [machine](StreamInfo::machine).
+    pub fn cpus(&self) -> impl Iterator<Item = (SpaceId, Option<Cpu>, &RunTime)> {
         let known = |cpu: Cpu| (cpu != UNKNOWN).then_some(cpu);
         let processors = self.processors.iter();
-        processors.map(move |(cpu, processor)| (known(*cpu), &processor.all))
+        processors.map(move |((machine, cpu), processor)| (*machine, known(*cpu), &processor.all))
     }
 
-    /// From the first to the last event, as far as that is in the window.
-    pub fn span(&self) -> Duration {
-        let span = self
-            .start
-            .zip(self.end)
-            .and_then(|(start, end)| end.since(start));
-        span.unwrap_or_default()
+    /// From the first to the last event of a machine, as far as that is in the window; of the longest, where what is asked
+    /// for stands for none of several.
+    pub fn span(&self, machine: SpaceId) -> Duration {
+        let span = |(start, end): &(Time, Time)| end.since(*start).unwrap_or_default();
+        let longest = || self.spans.values().map(span).max();
+        let known = self.spans.get(&machine).map(span);
+        known.or_else(longest).unwrap_or_default()
     }
 
-    /// Processors that had events.
-    pub fn processors(&self) -> usize {
-        self.processors.len()
+    /// The time of all processors that had events.
+    pub fn all(&self) -> Duration {
+        let spans = self
+            .processors
+            .keys()
+            .map(|(machine, _)| self.span(*machine));
+        spans.fold(Duration(0), |sum, span| sum + span)
     }
 
     /// Places at which events are missing: counts and times are at least what they are.
@@ -388,9 +414,9 @@ impl Schedule {
         self.has_interrupts
     }
 
-    fn change(&mut self, row: &Row) {
-        let cpu = row.cpu().unwrap_or(UNKNOWN);
-        let processor = self.processors.entry(cpu).or_default();
+    fn change(&mut self, row: &Row, machine: SpaceId) {
+        let place = (machine, row.cpu().unwrap_or(UNKNOWN));
+        let processor = self.processors.entry(place).or_default();
         processor.go_on(row.time, self.window, &mut self.interrupts);
         processor.charge(row.time, self.window, &mut self.interrupts);
         processor.last = Some(row.time);
@@ -454,11 +480,11 @@ impl Schedule {
     }
 
     /// Another event, which may show what runs where no switch has yet.
-    fn met(&mut self, row: &Row) {
+    fn met(&mut self, row: &Row, machine: SpaceId) {
         let Some(cpu) = row.cpu().filter(|cpu| self.is_of_cpu(Some(*cpu))) else {
             return;
         };
-        let processor = self.processors.entry(cpu).or_default();
+        let processor = self.processors.entry((machine, cpu)).or_default();
         processor.go_on(row.time, self.window, &mut self.interrupts);
         processor.charged = processor.charged.or(Some(row.time));
         processor.last = Some(row.time);
@@ -483,9 +509,9 @@ impl Schedule {
         processors.any(|it| matches!(it.running, Running::Thread(active) if active.id == thread))
     }
 
-    /// Events are missing behind the last one, of one processor or of any: what runs up to the next one is not known, nor
+    /// Events are missing behind the last one, of one processor or of any of a machine: what runs up to the next one is not known, nor
     /// what runs then.
-    fn gap(&mut self, time: Time, cpu: Option<Cpu>, gap: &Gap) {
+    fn gap(&mut self, time: Time, (machine, cpu): (SpaceId, Option<Cpu>), gap: &Gap) {
         if !gap.is_loss() {
             return;
         }
@@ -493,7 +519,7 @@ impl Schedule {
             self.gaps += 1;
         }
         self.ready.clear();
-        let chosen = |it: &Cpu| cpu.is_none_or(|cpu| cpu == *it);
+        let chosen = |it: &Place| it.0 == machine && cpu.is_none_or(|cpu| cpu == it.1);
         let processors = self.processors.iter_mut().filter(|(it, _)| chosen(it));
         for (_, processor) in processors.filter(|(_, it)| !it.is_behind) {
             if let Some(last) = processor.last {

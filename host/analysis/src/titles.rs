@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use kymo_event::{InterruptId, InterruptKind, SpaceId, ThreadId, Tid, TraceInfo};
+use kymo_event::{InterruptId, InterruptKind, Space, SpaceId, ThreadId, Tid, TraceInfo};
 
 use crate::calls::{TrackInfo, TrackKind};
 
@@ -73,7 +73,8 @@ pub fn interrupt(info: &TraceInfo, id: InterruptId) -> String {
     }
 }
 
-/// What a space is called, where there are several.
+/// What a space is called, where there are several: a process by its program, and its number where others are of the
+/// same program.
 pub fn space(info: &TraceInfo, id: SpaceId) -> String {
     let Some(space) = info.identities.space(id) else {
         return format!("space {id}");
@@ -81,6 +82,15 @@ pub fn space(info: &TraceInfo, id: SpaceId) -> String {
     match (space.name.as_str(), space.pid) {
         ("", Some(pid)) => format!("process {pid}"),
         ("", None) => format!("space {id}"),
-        (name, _) => name.to_owned(),
+        (name, pid) => {
+            let is_other = |other: &Space| other.name == name && other.pid != pid;
+            let name = name.rsplit('/').next().unwrap_or(name);
+            match pid {
+                Some(pid) if info.identities.spaces().iter().any(is_other) => {
+                    format!("{name} ({pid})")
+                }
+                _ => name.to_owned(),
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! say in the end what could not be read. That is here.
 
 mod images;
+mod placing;
 mod remarks;
 mod replaying;
 mod symbols;
@@ -20,6 +21,8 @@ use kymo_read::kymo::{self, MemoryDump};
 use kymo_read::{Declarations, OpenError, OpenOptions, ReadError, Source};
 use kymo_symbols::Symbols;
 use kymo_zephyr_instrumentation::Kind;
+
+use placing::Placing;
 
 use crate::args::{InputArgs, MemoryArgs, SymbolArgs};
 use crate::commands::profile::is_kept_table;
@@ -38,6 +41,9 @@ use crate::target::{Either, Fetched, LiveZephyr, TargetArgs, address_in, incompl
 /// The format of Kymo's own recordings, whose exits need not name their functions. Those of others,
 /// whatever program they are of, tell all that they tell themselves.
 pub const FORMAT: &str = "kymo";
+
+/// The format whose traces may tell of the files of processes on their way (LTTng).
+pub const CTF: &str = "ctf";
 
 /// Events that are to be shown, wherever they come from.
 pub trait Events {
@@ -250,8 +256,9 @@ impl Trace {
         symbols: &SymbolArgs,
         context: &Context,
     ) -> Result<Self, Report> {
-        let symbols = Arc::new(symbols.load(source.info(), context)?);
-        let trace = Self::with_symbols(name, source, symbols);
+        let found = Arc::new(symbols.load(source.info(), context)?);
+        let source = Box::new(Placing::new(source, &found, symbols));
+        let trace = Self::with_symbols(name, source, found);
         trace.remark_read(0, context);
         Ok(trace)
     }

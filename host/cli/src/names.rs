@@ -11,6 +11,7 @@ use kymo_symbols::{Function, Symbols, spellings};
 
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::input::CTF;
 use crate::render::count::are;
 
 /// Names of functions, each looked up once: by the symbols if they know its address, else by the trace,
@@ -64,7 +65,10 @@ impl<'s> Names<'s> {
     fn look_up(&self, identities: &Identities, id: FunctionId) -> Rc<str> {
         let function = identities.function(id);
         let address = function.and_then(|function| function.address);
-        let by_symbols = address.and_then(|address| self.by_symbols(address));
+        let by_symbols = function.and_then(|function| {
+            let found = self.symbols.function_of(function)?;
+            Some(named(found, function.address?))
+        });
         let by_trace = || function.and_then(|function| function.name.as_deref().map(Rc::from));
         let name = by_symbols.or_else(by_trace);
         let name = Name {
@@ -99,12 +103,7 @@ impl<'s> Names<'s> {
 
     /// The name of the function that begins at an address; `name+0x10` where one goes on there.
     fn by_symbols(&self, address: Addr) -> Option<Rc<str>> {
-        let function = self.symbols.function_at(address)?;
-        let name = function.name();
-        Some(match address.0.saturating_sub(function.address().0) {
-            0 => name.into(),
-            inside => format!("{name}+{inside:#x}").into(),
-        })
+        Some(named(self.symbols.function_at(address)?, address))
     }
 
     /// Says so if functions without a name were shown.
@@ -125,6 +124,15 @@ impl<'s> Names<'s> {
         };
         let functions = are(unnamed as u64, "function");
         context.note(format_args!("{functions} shown by address: {advice}"));
+    }
+}
+
+/// The name of a function at an address in it; `name+0x10` where that is not its beginning.
+fn named(function: Function<'_>, address: Addr) -> Rc<str> {
+    let name = function.name();
+    match address.0.saturating_sub(function.address().0) {
+        0 => name.into(),
+        inside => format!("{name}+{inside:#x}").into(),
     }
 }
 
@@ -156,6 +164,10 @@ pub fn choose(
         if !found.is_empty() {
             let addresses = found.iter().map(Function::address);
             choices.extend(addresses.map(FunctionChoice::Address));
+            // Which files its other processes have, such a trace tells on its way.
+            if info.format == CTF {
+                choices.push(choice);
+            }
             continue;
         }
         let identities = &info.identities;

@@ -122,6 +122,8 @@ pub struct Identities {
     changes: Vec<Change>,
     /// How often a thread got a name, or another one.
     renamed: u64,
+    /// How often a file was mapped.
+    mapped: u64,
     beyond: Beyond,
 }
 
@@ -179,6 +181,7 @@ pub struct News {
     thread_abouts: Vec<(ThreadId, Option<i64>, Option<Stack>)>,
     interrupt_names: Vec<(InterruptId, Box<str>)>,
     beyond: Beyond,
+    mapped: u64,
 }
 
 /// How much of [`Identities`] somebody knows.
@@ -426,6 +429,13 @@ impl Identities {
         if let Some(space) = self.space_mut(space) {
             space.mappings.push(mapping);
         }
+        self.mapped += 1;
+    }
+
+    /// How often files were [mapped](Self::map) while events were read: as long as this stays, so does what is known of
+    /// the files in all spaces.
+    pub const fn mapped(&self) -> u64 {
+        self.mapped
     }
 
     /// The spaces, by [`SpaceId`].
@@ -529,6 +539,7 @@ impl Identities {
                 .unwrap_or(&[])
                 .to_vec(),
             beyond: self.beyond,
+            mapped: self.mapped,
             ..News::default()
         };
         self.is_copied = true;
@@ -573,6 +584,7 @@ impl Identities {
             self.change(Change::Space(id));
         }
         self.beyond = news.beyond;
+        self.mapped = news.mapped;
         self.functions.extend(news.functions);
         self.threads.extend(news.threads);
         self.interrupts.extend(news.interrupts);

@@ -142,6 +142,9 @@ pub struct StreamInfo {
     pub without_calls: bool,
     /// Whether one record is one call, not an entry or an exit alone: so many calls may be missing as records are lost.
     pub whole_calls: bool,
+    /// Whether its trace never tells which thread has a processor: then an event of one says nothing of the others, and all
+    /// times are those between a thread's own events.
+    pub without_switches: bool,
     /// The time of its first event, once known.
     pub start: Option<Time>,
     /// The time of its last event, once known.

@@ -88,11 +88,10 @@ impl<'a> Names<'a> {
         match callee {
             Callee::Function(id) => {
                 let function = info.identities.function(id);
-                let address = function.and_then(|function| function.address);
                 let text = self.function(info, id);
-                let source = address
+                let source = function
                     .filter(|_| self.with_sources)
-                    .and_then(|address| self.symbols.function_at(address))
+                    .and_then(|function| self.symbols.function_of(function))
                     .and_then(|function| function.location());
                 let name = self.add(text, source);
                 put(&mut self.functions, id.0, name);

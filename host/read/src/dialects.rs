@@ -103,6 +103,15 @@ impl Dialect {
             .map_or(Self::Unknown(Unknown), |lttng| Self::Lttng(Box::new(lttng)))
     }
 
+    /// Whether the trace may tell which thread has a processor.
+    pub(crate) fn tells_switches(&self, trace: &Trace) -> bool {
+        match self {
+            Self::Lttng(lttng) => lttng.tells_switches(),
+            Self::Export(_) => export::tells_switches(trace.metadata()),
+            _ => true,
+        }
+    }
+
     /// Tells what is known of the trace before its events are read.
     pub(crate) fn describe(&mut self, trace: &Trace, info: &mut TraceInfo) {
         match self {

@@ -11,7 +11,7 @@ use object::{
 };
 
 use crate::error::ElfError;
-use crate::image::{Base, Constant, Image};
+use crate::image::{Base, Constant, File};
 use crate::jumps;
 use crate::lines::{Lines, Packed, Section, section_names};
 use crate::linkage;
@@ -33,7 +33,7 @@ pub(crate) fn check_magic(data: &[u8]) -> Result<(), ElfError> {
 }
 
 /// Reads an ELF file.
-pub(crate) fn read(data: Arc<[u8]>) -> Result<Image, ElfError> {
+pub(crate) fn read(data: Arc<[u8]>) -> Result<File, ElfError> {
     check_magic(&data)?;
     let damaged = |error: object::Error| ElfError::Damaged {
         bytes: data.len(),
@@ -49,7 +49,7 @@ pub(crate) fn read(data: Arc<[u8]>) -> Result<Image, ElfError> {
     }
 }
 
-fn image<'d>(file: &impl Object<'d>, data: &Arc<[u8]>) -> Result<Image, ElfError> {
+fn image<'d>(file: &impl Object<'d>, data: &Arc<[u8]>) -> Result<File, ElfError> {
     let movable = match file.kind() {
         ObjectKind::Executable => false,
         ObjectKind::Dynamic => true,
@@ -75,13 +75,12 @@ fn image<'d>(file: &impl Object<'d>, data: &Arc<[u8]>) -> Result<Image, ElfError
     } else {
         Base::Fixed
     };
-    Ok(Image {
+    Ok(File {
         table: Table::new(candidates(file, thumb)),
         lines: Some(lines(file, data)),
         listed: Vec::new(),
         build_id: file.build_id().ok().flatten().map(<[u8]>::to_vec),
         base,
-        bias: 0,
         thumb,
         not_thumb: if thumb { not_thumb(file) } else { Vec::new() },
         unmarked_jumps: jumps::unmarked(file),

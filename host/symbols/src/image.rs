@@ -1,15 +1,36 @@
-//! One file of symbols.
+//! One file of symbols, and where it lies.
 
 use std::ops::Range;
 use std::sync::Arc;
+
+use kymo_event::{Addr, SpaceId};
 
 use crate::jumps::UnmarkedJumps;
 use crate::lines::{Lines, Location};
 use crate::table::Table;
 
+/// Where a file lies that only part of a trace has: a process, a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The space.
+    pub space: SpaceId,
+    /// Which of its [mappings](kymo_event::Space::mappings); `None` for the program of a space that has none.
+    pub mapping: Option<u32>,
+}
+
+/// A file in memory. Several processes can have the same file, each somewhere else.
+#[derive(Clone, Debug)]
+pub(crate) struct Image {
+    pub file: Arc<File>,
+    /// What to add to a link-time address to get the run-time address, modulo 2^64.
+    pub bias: u64,
+    /// Where it lies; `None` if it holds for the whole trace.
+    pub place: Option<Place>,
+}
+
 /// What is known of one program, at its link-time addresses.
 #[derive(Debug, Default)]
-pub(crate) struct Image {
+pub(crate) struct File {
     /// Its functions.
     pub table: Table,
     /// Files and lines, if it is an ELF file.
@@ -20,8 +41,6 @@ pub(crate) struct Image {
     pub build_id: Option<Vec<u8>>,
     /// Where the text starts, and whether the program may have been loaded elsewhere.
     pub base: Base,
-    /// What to add to a link-time address to get the run-time address, modulo 2^64.
-    pub bias: u64,
     /// Whether bit 0 of a code address is the Thumb bit.
     pub thumb: bool,
     /// The link-time addresses of functions whose code is not Thumb's though other code is; sorted.
@@ -56,6 +75,30 @@ pub(crate) struct Constant {
     pub file: Range<usize>,
 }
 
+impl File {
+    /// What to add to its addresses where its text starts at this run-time address: programs that are linked for
+    /// fixed addresses stay where they are. `None` if that cannot be: files are loaded at whole pages.
+    pub fn bias_at(&self, start: Addr) -> Option<u64> {
+        const PAGE: u64 = 4096;
+        let Base::Movable(base) = self.base else {
+            return Some(0);
+        };
+        let bias = start.0.wrapping_sub(base);
+        bias.is_multiple_of(PAGE).then_some(bias)
+    }
+}
+
+impl From<File> for Image {
+    /// Where it was linked.
+    fn from(file: File) -> Self {
+        Self {
+            file: Arc::new(file),
+            bias: 0,
+            place: None,
+        }
+    }
+}
+
 impl Image {
     /// The link-time address that a run-time address stands for.
     pub fn link_time(&self, run_time: u64) -> u64 {
@@ -70,15 +113,19 @@ impl Image {
     /// The link-time address of code, without its mode bit.
     pub fn code(&self, run_time: u64) -> u64 {
         let address = self.link_time(run_time);
-        if self.thumb { address & !1 } else { address }
+        if self.file.thumb {
+            address & !1
+        } else {
+            address
+        }
     }
 
     /// What a pointer to the function at this link-time address holds at run time, if the file tells. A
     /// list of symbols without Thumb bits may be of a program that has none, or of a tool that takes
     /// them off.
     pub fn pointer(&self, function: u64) -> Option<u64> {
-        let thumb = self.thumb && self.not_thumb.binary_search(&function).is_err();
-        let tells = self.thumb || self.lines.is_some();
+        let thumb = self.file.thumb && self.file.not_thumb.binary_search(&function).is_err();
+        let tells = self.file.thumb || self.file.lines.is_some();
         tells.then_some(self.run_time(function) | u64::from(thumb))
     }
 
@@ -86,24 +133,26 @@ impl Image {
     pub fn location(&self, run_time: u64) -> Option<Location> {
         let address = self.code(run_time);
         let from_lines = self
+            .file
             .lines
             .as_ref()
             .and_then(|lines| lines.location(address));
         from_lines.or_else(|| {
             let index = self
+                .file
                 .listed
                 .binary_search_by_key(&address, |(at, _)| *at)
                 .ok()?;
-            Some(self.listed.get(index)?.1.clone())
+            Some(self.file.listed.get(index)?.1.clone())
         })
     }
 
     /// The bytes from a run-time address to the end of the constant range that holds it.
     pub fn constant_bytes(&self, run_time: u64) -> Option<&[u8]> {
         let address = self.link_time(run_time);
-        self.constants.iter().find_map(|constant| {
+        self.file.constants.iter().find_map(|constant| {
             let skip = usize::try_from(address.checked_sub(constant.address)?).ok()?;
-            let bytes = self.data.get(constant.file.clone())?.get(skip..)?;
+            let bytes = self.file.data.get(constant.file.clone())?.get(skip..)?;
             (!bytes.is_empty()).then_some(bytes)
         })
     }

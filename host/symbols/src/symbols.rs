@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kymo_event::Addr;
 
 use crate::error::Error;
-use crate::image::{Base, Image};
+use crate::image::{Base, File, Image, Place};
 use crate::jumps::UnmarkedJumps;
 use crate::lines::{DebugInfo, Frame, Location, Row};
 use crate::table::Entry;
@@ -19,7 +19,8 @@ use crate::{ElfError, TextError, elf, name, similar, text};
 /// All questions can be asked from several threads at once.
 #[derive(Debug, Default)]
 pub struct Symbols {
-    images: Vec<Image>,
+    /// Only added to: what is asked of them can be kept while files of other processes are still found.
+    images: boxcar::Vec<Image>,
 }
 
 /// A function.
@@ -70,7 +71,7 @@ impl<'s> Function<'s> {
     /// Where it stands in the source: the line of its name, if debug information tells, else that
     /// of its first instruction.
     pub fn location(&self) -> Option<Location> {
-        let lines = self.image.lines.as_ref();
+        let lines = self.image.file.lines.as_ref();
         let declared = lines.and_then(|lines| lines.declaration(self.entry.start));
         declared.or_else(|| self.image.location(self.address().0))
     }
@@ -118,10 +119,7 @@ impl Symbols {
     /// # Errors
     /// When it is no ELF file, not linked, or damaged.
     pub fn from_elf(data: impl Into<Arc<[u8]>>) -> Result<Self, ElfError> {
-        let image = elf::read(data.into())?;
-        Ok(Self {
-            images: vec![image],
-        })
+        Ok(elf::read(data.into())?.into())
     }
 
     /// Takes a list of symbols: the output of `nm` (also with `-S`, `-l`, `-C`, `-P`), a map of
@@ -130,15 +128,53 @@ impl Symbols {
     /// # Errors
     /// When nothing in it is a symbol.
     pub fn from_text(text: &str) -> Result<Self, TextError> {
-        let image = text::read(text)?;
-        Ok(Self {
-            images: vec![image],
-        })
+        Ok(text::read(text)?.into())
     }
 
     /// Adds what `other` knows, behind what is known already.
-    pub fn merge(&mut self, other: Self) {
-        self.images.extend(other.images);
+    ///
+    /// It can be added while questions are asked: answers that were given hold.
+    pub fn merge(&self, other: Self) {
+        for image in other.images {
+            self.images.push(image);
+        }
+    }
+
+    /// The same files, not read again, for one place alone, where their text starts at this address
+    /// ([`set_text_base`](Self::set_text_base)).
+    pub fn placed(&self, place: Place, start: Addr) -> Self {
+        let images = self.images.iter().map(|(_, image)| Image {
+            bias: image.file.bias_at(start).unwrap_or(0),
+            place: Some(place),
+            file: Arc::clone(&image.file),
+        });
+        Self {
+            images: images.collect(),
+        }
+    }
+
+    /// Whether there are symbols of this place alone.
+    pub fn knows(&self, place: Place) -> bool {
+        self.images().any(|image| image.place == Some(place))
+    }
+
+    fn images(&self) -> impl Iterator<Item = &Image> {
+        self.images.iter().map(|(_, image)| image)
+    }
+
+    /// The files that may hold what lies somewhere, the best one first: those of the mapping, or where that is not known
+    /// those of the space, then those that hold for the whole trace.
+    fn images_at(&self, place: Place) -> impl Iterator<Item = &Image> {
+        let is_near = move |image: &&Image| {
+            image.place.is_some_and(|known| {
+                known.space == place.space
+                    && (place.mapping.is_none()
+                        || known.mapping.is_none()
+                        || known.mapping == place.mapping)
+            })
+        };
+        let everywhere = self.images().filter(|image| image.place.is_none());
+        self.images().filter(is_near).chain(everywhere)
     }
 
     /// Whether nothing was given at all.
@@ -156,31 +192,26 @@ impl Symbols {
     /// Tells whether that can be: programs are loaded at whole pages, so what is moved by less is
     /// another program, and stays where it was linked.
     pub fn set_text_base(&mut self, run_time: Addr) -> bool {
-        const PAGE: u64 = 4096;
-        let movable = self.images.iter_mut().find_map(|image| match image.base {
-            Base::Movable(base) => Some((image, base)),
-            Base::Fixed => None,
-        });
-        let Some((image, base)) = movable else {
+        let is_movable = |image: &Image| matches!(image.file.base, Base::Movable(_));
+        let movable = self.images().position(is_movable);
+        let Some(image) = movable.and_then(|index| self.images.get_mut(index)) else {
             return true;
         };
-        let bias = run_time.0.wrapping_sub(base);
-        let possible = bias.is_multiple_of(PAGE);
-        image.bias = if possible { bias } else { 0 };
-        possible
+        let bias = image.file.bias_at(run_time);
+        image.bias = bias.unwrap_or(0);
+        bias.is_some()
     }
 
     /// The build id, of the first file that has one.
     pub fn build_id(&self) -> Option<&[u8]> {
-        self.images
-            .iter()
-            .find_map(|image| image.build_id.as_deref())
+        self.images()
+            .find_map(|image| image.file.build_id.as_deref())
     }
 
     /// Whether files and lines are known: the best that can be said of any of the files.
     pub fn debug_info(&self) -> DebugInfo {
         let mut best = DebugInfo::Missing;
-        for lines in self.images.iter().filter_map(|image| image.lines.as_ref()) {
+        for lines in self.images().filter_map(|image| image.file.lines.as_ref()) {
             match lines.state() {
                 DebugInfo::Present => return DebugInfo::Present,
                 DebugInfo::Missing => {}
@@ -193,40 +224,56 @@ impl Symbols {
     /// By what the program jumps without the trace telling, of the first file for which that is so.
     /// It is found in ELF files with a symbol table.
     pub fn unmarked_jumps(&self) -> Option<&UnmarkedJumps> {
-        self.images
-            .iter()
-            .find_map(|image| image.unmarked_jumps.as_ref())
+        self.images()
+            .find_map(|image| image.file.unmarked_jumps.as_ref())
     }
 
     /// The function that holds an address.
     pub fn function_at(&self, address: Addr) -> Option<Function<'_>> {
-        self.images.iter().find_map(|image| {
-            let entry = image.table.at(image.code(address.0))?;
-            Some(Function { image, entry })
-        })
+        self.images().find_map(|image| function(image, address))
+    }
+
+    /// The function that holds an address somewhere.
+    pub fn function_in(&self, place: Place, address: Addr) -> Option<Function<'_>> {
+        self.images_at(place)
+            .find_map(|image| function(image, address))
+    }
+
+    /// The file and line of an address of code somewhere, as [`location`](Self::location).
+    pub fn location_in(&self, place: Place, address: Addr) -> Option<Location> {
+        self.images_at(place)
+            .find_map(|image| image.location(address.0))
+    }
+
+    /// What a function of a trace is, if the symbols know its address.
+    pub fn function_of(&self, function: &kymo_event::Function) -> Option<Function<'_>> {
+        self.function_in(place(function), function.address?)
     }
 
     /// What a function of a trace is called: by the symbols if they know its address, else by the trace;
     /// `None` where neither does.
     pub fn name_of<'a>(&'a self, function: &'a kymo_event::Function) -> Option<&'a str> {
-        let known = function
-            .address
-            .and_then(|address| self.function_at(address));
+        let known = self.function_of(function);
         known.map(|known| known.name()).or(function.name.as_deref())
+    }
+
+    /// The file and line where the code of a function of a trace begins.
+    pub fn location_of(&self, function: &kymo_event::Function) -> Option<Location> {
+        self.location_in(place(function), function.address?)
     }
 
     /// The file and line of an address of code. Of a call site, which is the address *behind* the
     /// call, ask for the address before it.
     pub fn location(&self, address: Addr) -> Option<Location> {
-        self.images
-            .iter()
-            .find_map(|image| image.location(address.0))
+        self.images().find_map(|image| image.location(address.0))
     }
 
     /// The lines of the code from one address to another, in pieces by address, of the first file that knows any.
     pub fn rows(&self, start: Addr, end: Addr) -> Vec<Row> {
-        for image in &self.images {
-            let Some(lines) = &image.lines else { continue };
+        for image in self.images() {
+            let Some(lines) = &image.file.lines else {
+                continue;
+            };
             let mut rows = lines.rows(image.link_time(start.0), image.link_time(end.0));
             for row in &mut rows {
                 row.start = image.run_time(row.start);
@@ -242,9 +289,9 @@ impl Symbols {
     /// The functions at an address, the innermost inlined one first, the one that really stands
     /// there last. Without debug information there is at most that one.
     pub fn frames(&self, address: Addr) -> Vec<Frame> {
-        for image in &self.images {
+        for image in self.images() {
             let code = image.code(address.0);
-            let frames = image.lines.as_ref().map(|lines| lines.frames(code));
+            let frames = image.file.lines.as_ref().map(|lines| lines.frames(code));
             if let Some(frames) = frames.filter(|f| f.iter().any(|f| f.function.is_some())) {
                 return frames;
             }
@@ -259,8 +306,9 @@ impl Symbols {
 
     /// All functions, file by file, in the order of their addresses.
     pub fn functions(&self) -> impl Iterator<Item = Function<'_>> {
-        self.images.iter().flat_map(|image| {
+        self.images().flat_map(|image| {
             image
+                .file
                 .table
                 .entries()
                 .iter()
@@ -273,8 +321,8 @@ impl Symbols {
     /// parameters, and copies that the compiler specialized (`f.constprop.0` for `f`); if there is
     /// none, the end of a path (`f` for `ns::f`).
     pub fn by_name(&self, wanted: &str) -> Vec<Function<'_>> {
-        let raw = self.images.iter().flat_map(|image| {
-            let named = image.table.named(wanted);
+        let raw = self.images().flat_map(|image| {
+            let named = image.file.table.named(wanted);
             named.map(move |entry| Function { image, entry })
         });
         let raw = by_address(raw);
@@ -300,8 +348,9 @@ impl Symbols {
 
     /// The functions of which a name in the source's spelling fits, by address.
     fn matching(&self, fits: impl Fn(&str) -> bool) -> Vec<Function<'_>> {
-        let names = self.images.iter().flat_map(|image| {
+        let names = self.images().flat_map(|image| {
             image
+                .file
                 .table
                 .names()
                 .map(move |(raw, entry)| (raw, Function { image, entry }))
@@ -336,9 +385,9 @@ impl Symbols {
 
     /// What programs declare of events of their own (`kymo_event.h`): the section of each, and whether it is big-endian.
     pub fn declared_events(&self) -> impl Iterator<Item = (&[u8], bool)> {
-        self.images.iter().filter_map(|image| {
-            let (range, big_endian) = image.declared.clone()?;
-            Some((image.data.get(range)?, big_endian))
+        self.images().filter_map(|image| {
+            let (range, big_endian) = image.file.declared.clone()?;
+            Some((image.file.data.get(range)?, big_endian))
         })
     }
 
@@ -348,11 +397,32 @@ impl Symbols {
     pub fn string_at(&self, address: Addr) -> Option<String> {
         const LONGEST: usize = 4096;
         let bytes = self
-            .images
-            .iter()
+            .images()
             .find_map(|image| image.constant_bytes(address.0))?;
         let end = bytes.iter().take(LONGEST).position(|byte| *byte == 0)?;
         Some(String::from_utf8_lossy(bytes.get(..end)?).into_owned())
+    }
+}
+
+/// The function of a file that holds a run-time address.
+fn function(image: &Image, address: Addr) -> Option<Function<'_>> {
+    let entry = image.file.table.at(image.code(address.0))?;
+    Some(Function { image, entry })
+}
+
+/// Where a function of a trace lies.
+const fn place(function: &kymo_event::Function) -> Place {
+    Place {
+        space: function.space,
+        mapping: function.mapping,
+    }
+}
+
+impl From<File> for Symbols {
+    fn from(file: File) -> Self {
+        Self {
+            images: [Image::from(file)].into_iter().collect(),
+        }
     }
 }
 

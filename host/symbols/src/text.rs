@@ -7,7 +7,7 @@ mod nm;
 use std::sync::Arc;
 
 use crate::error::TextError;
-use crate::image::{Base, Image};
+use crate::image::{Base, File};
 use crate::lines::Location;
 use crate::table::{Candidate, Table};
 
@@ -58,7 +58,7 @@ impl List {
 }
 
 /// Reads a list of symbols.
-pub(crate) fn read(text: &str) -> Result<Image, TextError> {
+pub(crate) fn read(text: &str) -> Result<File, TextError> {
     let mut list = if map::recognise(text) {
         map::read(text)
     } else {
@@ -84,13 +84,12 @@ pub(crate) fn read(text: &str) -> Result<Image, TextError> {
         Some(0) => Base::Movable(0),
         _ => Base::Fixed,
     };
-    Ok(Image {
+    Ok(File {
         table: Table::new(list.functions),
         lines: None,
         listed,
         build_id: None,
         base,
-        bias: 0,
         thumb,
         not_thumb: Vec::new(),
         constants: Vec::new(),

@@ -56,10 +56,14 @@ impl Calls {
         stream.map(|stream| stream.machine).unwrap_or_default()
     }
 
-    /// The thread whose stream an event is in, if it is a thread's. When that has ended another may go on in its
-    /// stream: whom events name there without having been switched in.
+    /// The thread whose stream an event is in, if it is a thread's, or stands for one as each thread goes on by itself.
+    /// When that has ended another may go on in its stream: whom events name there without having been switched in.
     fn owner(&mut self, stream: usize, row: &Row) -> Option<ThreadId> {
-        let owner = self.streams.get(stream)?.thread?;
+        let found = self.streams.get(stream)?;
+        if found.without_switches {
+            return row.thread();
+        }
+        let owner = found.thread?;
         match row.thread() {
             Some(named) if named != owner => Some(self.heir(stream, row, owner, named)),
             _ => Some(owner),

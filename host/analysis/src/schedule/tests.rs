@@ -68,12 +68,12 @@ fn time_is_charged_to_what_ran() {
     );
     assert_eq!(schedule.interrupt(InterruptId(8)).unwrap().run, Duration(3));
     assert_eq!(
-        (schedule.idle(), schedule.span()),
+        (schedule.idle(), schedule.span(SpaceId(0))),
         (Some(Duration(10)), Duration(90))
     );
     assert_eq!(schedule.thread(ThreadId(0)), None);
     let cpus: Vec<_> = schedule.cpus().collect();
-    let [(Some(Cpu(0)), cpu)] = cpus[..] else {
+    let [(_, Some(Cpu(0)), cpu)] = cpus[..] else {
         panic!("{cpus:?}");
     };
     assert_eq!(
@@ -110,7 +110,7 @@ fn without_switches_nothing_is_known_of_threads() {
     assert!(schedule.has_interrupts() && !schedule.has_switches());
     assert_eq!(schedule.thread(ThreadId(1)), None);
     assert_eq!((schedule.idle(), schedule.unknown()), (None, Duration(40)));
-    let (_, cpu) = schedule.cpus().next().unwrap();
+    let (_, _, cpu) = schedule.cpus().next().unwrap();
     assert_eq!((cpu.run, cpu.idle), (Duration(10), None));
 }
 
@@ -146,7 +146,7 @@ fn idle_threads_are_no_load() {
     schedule.finish(&info);
     assert_eq!(schedule.idle(), Some(Duration(40)));
     assert_eq!(schedule.thread(ThreadId(1)).unwrap().run, Duration(40));
-    let (_, cpu) = schedule.cpus().next().unwrap();
+    let (_, _, cpu) = schedule.cpus().next().unwrap();
     assert_eq!((cpu.run, cpu.count), (Duration(10), 1));
 }
 
@@ -232,7 +232,7 @@ fn windows_add_up_wherever_they_are_cut() {
         all
     };
     let whole = schedule(Window::default(), &trace);
-    let end = whole.end.unwrap();
+    let end = whole.spans[&SpaceId(0)].1;
     for width in [7, 100, 1_000, 5_000] {
         let mut sum = vec![0; times(&whole).len()];
         let mut begin = Time(0);
@@ -247,10 +247,10 @@ fn windows_add_up_wherever_they_are_cut() {
             sum.iter_mut()
                 .zip(of_part)
                 .for_each(|(sum, time)| *sum += time);
-            spans += part.span().0;
+            spans += part.span(SpaceId(0)).0;
             begin = window.end;
         }
-        assert_eq!(spans, whole.span().0, "windows of {width}");
+        assert_eq!(spans, whole.span(SpaceId(0)).0, "windows of {width}");
         assert_eq!(sum, times(&whole), "windows of {width}");
     }
 }
@@ -262,7 +262,7 @@ fn a_window_without_events_has_what_ran_through_it() {
         end: Time(60),
     };
     let two = schedule(window, &trace());
-    assert_eq!(two.span(), Duration(8));
+    assert_eq!(two.span(SpaceId(0)), Duration(8));
     assert_eq!(two.thread(ThreadId(2)).unwrap().run, Duration(8));
     assert_eq!(two.thread(ThreadId(1)), None);
     // Behind the last event of the window something is missing: who knows what ran.

@@ -223,7 +223,9 @@ fn schedule(by: &[By], part: &Part, context: &Context) -> Option<Schedule> {
     if !matches!(by, [By::Thread | By::Irq | By::Cpu]) {
         return None;
     }
-    if !part.chooses_places_alone() {
+    // Who is on which processor says a thread's own table, and which thread an interrupt cut into no table.
+    let of_threads = *by != [By::Thread] && part.filter.chooses_threads();
+    if of_threads || !part.chooses_places_alone() {
         context.note(
             "run times are of all that happened: where calls, events or streams are chosen, the table is of their calls",
         );
@@ -294,7 +296,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         return initcalls::run(&mut trace, &part, (args.number, format), context);
     }
     let symbols = trace.symbols();
-    let mut choice = Choice::of(args, columns::usual(trace.info()), "total")?;
+    let mut choice = Choice::of(args, columns::usual(trace.info(), &args.by), "total")?;
     let of_functions = args.by == [By::Function];
     let grouping = (!of_functions).then(|| Grouping {
         groups: Default::default(),

@@ -58,7 +58,7 @@ pub struct Within {
 
 impl Programs {
     /// The files of an input. `extra` are symbols at run-time addresses, for code that no image names.
-    pub fn new(opened: &Opened, mut extra: Symbols) -> Self {
+    pub fn new(opened: &Opened, extra: Symbols) -> Self {
         let listed = opened
             .kernel_symbols
             .as_deref()

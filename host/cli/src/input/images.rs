@@ -1,10 +1,10 @@
-//! The files of a process that was recorded: its program and shared libraries, found where the recording says
-//! they were, or among separate debug information.
+//! The files of processes: their programs and shared libraries, found where the trace says they were, or among
+//! separate debug information.
 
 use std::path::{Path, PathBuf};
 
 use kymo_event::Mapping;
-use kymo_symbols::Symbols;
+use kymo_symbols::{Place, Symbols};
 
 use super::hex;
 use crate::context::Context;
@@ -22,82 +22,91 @@ const NAMED: usize = 3;
 /// Reads the symbols of these files, where they lay. Files of another build are not used, which is said, as is what
 /// is not there.
 pub(super) fn load<'m>(
-    mappings: impl Iterator<Item = &'m Mapping>,
+    mappings: impl Iterator<Item = (Place, &'m Mapping)>,
     debug_directories: &[PathBuf],
     context: &Context,
 ) -> Symbols {
-    let mut symbols = Symbols::new();
+    let symbols = Symbols::new();
     let mut missing = Vec::new();
-    for mapping in mappings {
-        let mut found = Symbols::new();
-        let path = escaped(&mapping.path);
-        match program(mapping) {
-            Found::Same(file) => {
-                context.detail(format_args!("names are taken from {path}"));
-                found.merge(file);
-            }
-            Found::Other(build_id) => context.warn(format_args!(
-                "{path} is another build than the one that was recorded: its build id is {build_id}, the \
-                 recording says {}; --elf names the right one",
-                mapping.build_id.as_deref().map(hex).unwrap_or_default(),
-            )),
-            Found::Missing => missing.push(mapping),
+    for (place, mapping) in mappings {
+        let found = find(mapping, debug_directories);
+        for path in found.read {
+            context.detail(format_args!("names are taken from {}", escaped(&path)));
         }
-        if let Some((path, file)) = debug_file(mapping, debug_directories) {
-            context.detail(format_args!(
-                "names and lines are taken from {}",
-                path.display()
-            ));
-            let mut file = file;
-            file.set_text_base(mapping.start);
-            // It has all names and lines, the file itself those that others use, and constants.
-            file.merge(found);
-            found = file;
-            missing.retain(|other| !std::ptr::eq(*other, mapping));
+        match found.other {
+            Some(build_id) => context.warn(other_build(mapping, &build_id)),
+            None if found.symbols.is_empty() => missing.push(mapping),
+            None => {}
         }
-        symbols.merge(found);
+        symbols.merge(found.symbols.placed(place, mapping.start));
     }
     if !missing.is_empty() {
-        let named = missing.iter().take(NAMED).map(|mapping| {
-            let id = mapping.build_id.as_deref().map(hex);
-            let id = id.map_or(String::new(), |id| format!(" (build id {id})"));
-            format!("{}{id}", escaped(&mapping.path))
-        });
-        let named = named.collect::<Vec<_>>().join(", ");
+        let named = missing.iter().take(NAMED);
+        let named: Vec<_> = named.map(|mapping| file(mapping)).collect();
         let more = match missing.len().saturating_sub(NAMED) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        context.note(format_args!(
-            "not on this machine: {named}{more}; functions of these files are shown by address unless --elf names \
-             the files"
-        ));
+        context.note(absent(&format!("{}{more}", named.join(", "))));
     }
     symbols
 }
 
-/// The file of a mapping.
-enum Found {
-    /// The one that was recorded.
-    Same(Symbols),
-    /// One with this build id.
-    Other(String),
-    Missing,
+/// What is said of a file of another build, which has this build id.
+pub(super) fn other_build(mapping: &Mapping, build_id: &str) -> String {
+    format!(
+        "{} is another build than the one that was recorded: its build id is {build_id}, the recording says {}; \
+         --elf names the right one",
+        escaped(&mapping.path),
+        mapping.build_id.as_deref().map(hex).unwrap_or_default(),
+    )
 }
 
-/// What is at the path of a mapping now.
-fn program(mapping: &Mapping) -> Found {
+/// What is said of files that are not there.
+pub(super) fn absent(files: &str) -> String {
+    format!(
+        "not on this machine: {files}; functions of these files are shown by address unless --elf names the files"
+    )
+}
+
+/// What a mapped file is called, with its build id.
+pub(super) fn file(mapping: &Mapping) -> String {
+    let id = mapping.build_id.as_deref().map(hex);
+    let id = id.map_or(String::new(), |id| format!(" (build id {id})"));
+    format!("{}{id}", escaped(&mapping.path))
+}
+
+/// What is found of a mapped file.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Its symbols, where it was linked; none if it is not here.
+    pub(super) symbols: Symbols,
+    /// The files that they were read from.
+    pub(super) read: Vec<String>,
+    /// The build id of another file in its place.
+    pub(super) other: Option<String>,
+}
+
+/// Finds a file, and its debug information.
+pub(super) fn find(mapping: &Mapping, debug_directories: &[PathBuf]) -> Found {
+    let mut found = Found::default();
+    if let Some((path, file)) = debug_file(mapping, debug_directories) {
+        // It has all names and lines, the file itself those that others use, and constants.
+        found.read.push(path.display().to_string());
+        found.symbols.merge(file);
+    }
     let path = mapping.path.strip_suffix(DELETED).unwrap_or(&mapping.path);
     let paths = [Path::new(&mapping.path), Path::new(path)];
     let mut paths = paths.into_iter().filter(|path| path.is_absolute());
-    let Some(mut file) = paths.find_map(|path| Symbols::open(path).ok()) else {
-        return Found::Missing;
-    };
-    if mapping.build_id.is_some() && file.build_id() != mapping.build_id.as_deref() {
-        return Found::Other(file.build_id().map_or("missing".to_owned(), hex));
+    if let Some(file) = paths.find_map(|path| Symbols::open(path).ok()) {
+        if mapping.build_id.is_some() && file.build_id() != mapping.build_id.as_deref() {
+            found.other = Some(file.build_id().map_or("missing".to_owned(), hex));
+        } else {
+            found.read.push(mapping.path.clone());
+            found.symbols.merge(file);
+        }
     }
-    file.set_text_base(mapping.start);
-    Found::Same(file)
+    found
 }
 
 /// The separate debug information of a mapping.

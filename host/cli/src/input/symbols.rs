@@ -1,12 +1,12 @@
 //! The symbols that go with an input: those that are named, those that a build has left, and those that a
 //! trace carries itself.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use kymo_event::{Mapping, TraceInfo};
-use kymo_symbols::{Symbols, UnmarkedJumps};
+use kymo_event::{Addr, Mapping, SpaceId, TraceInfo};
+use kymo_symbols::{Place, Symbols, UnmarkedJumps};
 
-use super::{FORMAT, hex, images};
+use super::{CTF, FORMAT, hex, images};
 use crate::args::SymbolArgs;
 use crate::context::Context;
 use crate::diagnostic::Report;
@@ -23,6 +23,13 @@ impl SymbolArgs {
         !self.elf.is_empty() || !self.symbols.is_empty() || self.build_dir.is_some()
     }
 
+    /// The files that were given.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        let built = self.build_dir.as_ref().map(|dir| dir.join(BUILT_ELF));
+        let given = self.elf.iter().chain(&self.symbols).cloned();
+        given.chain(built).collect()
+    }
+
     /// Reads the files of symbols, for a trace of which `info` is known.
     ///
     /// Says on stderr when one is of another build than the traced program, and when the program
@@ -34,14 +41,12 @@ impl SymbolArgs {
     /// When a file can't be read or is no file of symbols.
     pub fn load(&self, info: &TraceInfo, context: &Context) -> Result<Symbols, Report> {
         let mut symbols = Symbols::new();
-        let mappings = mappings(info);
-        // Files of the process, at their places, and those.
-        let (mut placed, mut known) = (Symbols::new(), Vec::new());
+        // Files of processes, at their places.
+        let placed = Symbols::new();
         let mut others = Vec::new();
         let mut same = false;
-        let built = self.build_dir.as_ref().map(|dir| dir.join(BUILT_ELF));
-        for path in self.elf.iter().chain(&self.symbols).chain(&built) {
-            let mut file = Symbols::open(path).map_err(|error| {
+        for path in self.files() {
+            let file = Symbols::open(&path).map_err(|error| {
                 Report::caused_by(&error).help(
                     "--elf takes the program's ELF file, --symbols the output of nm, a linker \
                      map, System.map or kallsyms",
@@ -49,23 +54,23 @@ impl SymbolArgs {
             })?;
             let count = file.functions().count();
             context.detail(format_args!("{}: {count} functions", path.display()));
+            let places = places(info, &path, &file);
+            for (place, start) in &places {
+                placed.merge(file.placed(*place, *start));
+            }
+            if !places.is_empty() {
+                same = true;
+                continue;
+            }
             if let (Some(of_file), Some(traced)) = (file.build_id(), &info.build_id) {
                 same |= of_file == traced;
-                let is_mapped = |it: &&Mapping| it.build_id.as_deref() == Some(of_file);
-                if let Some(mapping) = mappings.iter().find(is_mapped) {
-                    same = true;
-                    let start = mapping.start;
-                    known.push(start);
-                    file.set_text_base(start);
-                    placed.merge(file);
-                    continue;
-                }
                 if of_file != traced {
                     others.push((path, hex(of_file)));
                 }
             }
             symbols.merge(file);
         }
+        let mappings = mappings(info);
         // Each file of a process is known by its build id; elsewhere a boot loader may be beside the program.
         if !mappings.is_empty() {
             same = false;
@@ -113,8 +118,9 @@ impl SymbolArgs {
         let has_program = !symbols.is_empty();
         symbols.merge(placed);
         let (program, libraries) = mappings.split_at(mappings.len().min(1));
-        let is_new = |mapping: &&Mapping| !known.contains(&mapping.start);
-        let program = program.iter().filter(|_| !has_program).filter(is_new);
+        let is_new = |(place, _): &(Place, &Mapping)| !symbols.knows(*place);
+        let program = program.iter().copied().filter(|_| !has_program);
+        let program = program.filter(is_new);
         symbols.merge(images::load(program, &self.debug_dir, context));
         // Before the libraries come: the one of C has these functions, and is no program that calls them.
         if info.format == FORMAT
@@ -122,17 +128,65 @@ impl SymbolArgs {
         {
             context.warn(unmarked(jumps));
         }
-        let libraries = libraries.iter().filter(is_new);
+        let libraries = libraries.iter().copied().filter(is_new);
         symbols.merge(images::load(libraries, &self.debug_dir, context));
         Ok(symbols)
     }
 }
 
 /// The files of the process, where the trace is a recording of one.
-fn mappings(info: &TraceInfo) -> &[Mapping] {
+fn mappings(info: &TraceInfo) -> Vec<(Place, &Mapping)> {
     let space = info.identities.spaces().first();
     let ours = space.filter(|_| info.format == FORMAT);
-    ours.map_or(&[], |space| &space.mappings)
+    let mappings = ours
+        .into_iter()
+        .flat_map(|space| (0..).zip(&space.mappings));
+    let place = |mapping| Place {
+        space: SpaceId(0),
+        mapping: Some(mapping),
+    };
+    let placed = mappings.map(|(number, mapping)| (place(number), mapping));
+    placed.collect()
+}
+
+/// Where in the spaces of a trace a file lies, and from which address on: with each mapping of its build id, or of its
+/// name where the trace tells no build id; in a space without mappings as its program. Of a trace with one
+/// program that is at no place: it holds for the whole trace.
+fn places(info: &TraceInfo, path: &Path, file: &Symbols) -> Vec<(Place, Addr)> {
+    let spaces = info.identities.spaces();
+    let mut places = Vec::new();
+    for (number, space) in (0..).map(SpaceId).zip(spaces) {
+        let is_it = |id: Option<&[u8]>| file.build_id().is_some() && id == file.build_id();
+        for (index, mapping) in (0..).zip(&space.mappings) {
+            if is_file(info, mapping, path, file) {
+                let place = Place {
+                    space: number,
+                    mapping: Some(index),
+                };
+                places.push((place, mapping.start));
+            }
+        }
+        if spaces.len() > 1 && space.mappings.is_empty() && is_it(space.build_id.as_deref()) {
+            let place = Place {
+                space: number,
+                mapping: None,
+            };
+            places.push((place, space.text_base.unwrap_or_default()));
+        }
+    }
+    places
+}
+
+/// Whether a file is the one of a mapping: by its build id, or by its name where the trace tells no build id.
+pub(super) fn is_file(info: &TraceInfo, mapping: &Mapping, path: &Path, file: &Symbols) -> bool {
+    // Mappings of hardware trace are pieces of files.
+    if ![FORMAT, CTF].contains(&info.format.as_str()) {
+        return false;
+    }
+    match &mapping.build_id {
+        Some(traced) => file.build_id() == Some(traced),
+        None => Path::new(&mapping.path).file_name() == path.file_name(),
+    }
 }
 
 /// What a program's jumps do to its traces, and what mends it.

@@ -13,6 +13,7 @@ mod live;
 mod metadata;
 mod other_tracers;
 mod outputs_and_terminals;
+mod processes;
 mod recomputed;
 mod rtems;
 mod run_times;

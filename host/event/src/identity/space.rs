@@ -1,5 +1,6 @@
 //! Address spaces: where addresses and names mean something.
 
+use super::Function;
 use crate::{Addr, Time};
 
 /// Where addresses, names and numbers mean something.
@@ -17,6 +18,19 @@ pub struct Space {
     pub text_base: Option<Addr>,
     /// What lies where in it, as far as the trace tells, in the order of its records.
     pub mappings: Vec<Mapping>,
+}
+
+impl Space {
+    /// The file that a function of it lies in, by its index in [`mappings`](Self::mappings): the one that held it when it was
+    /// met, or, where the trace told that only later, the latest that holds it.
+    pub fn file_of(&self, function: &Function) -> Option<u32> {
+        let latest = |address| {
+            let mut mappings = self.mappings.iter();
+            let found = mappings.rposition(|mapping| mapping.holds(address))?;
+            u32::try_from(found).ok()
+        };
+        function.mapping.or_else(|| latest(function.address?))
+    }
 }
 
 /// The kinds of [`Space`].

@@ -29,6 +29,11 @@ pub(crate) fn is_export(metadata: &Metadata) -> bool {
     env_text(metadata, "tracer_name") == Some("kymo-export")
 }
 
+/// Whether the trace that was exported may tell which thread has a processor.
+pub(crate) fn tells_switches(metadata: &Metadata) -> bool {
+    env_text(metadata, "kymo_without_switches").is_none()
+}
+
 /// When time 0 of the exported trace was, in nanoseconds since 1970 in UTC, if that is known.
 pub(crate) fn origin(metadata: &Metadata) -> Option<i64> {
     env_text(metadata, "kymo_origin_ns")?.parse().ok()

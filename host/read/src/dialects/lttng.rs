@@ -50,8 +50,8 @@ pub(crate) struct Lttng {
     /// The system calls of which the trace tells numbers, as far as they were met.
     numbered: Vec<Option<FunctionId>>,
     processes: Processes,
-    /// The thread that runs on each CPU, once a switch has recorded it; `None` when it is idle.
-    running: Vec<Option<ThreadId>>,
+    /// The thread that runs on each CPU, once a switch has recorded it; `Some(None)` when it is idle.
+    running: Vec<Option<Option<ThreadId>>>,
     /// By stream: who its last event is of, as its context says.
     contexts: Vec<SameContext<Who>>,
 }
@@ -73,6 +73,8 @@ const OTHER_NAME: usize = 2;
 #[derive(Clone, Copy, Debug, Default)]
 struct Who {
     thread: Option<ThreadId>,
+    /// It is the idle thread, which is no thread here.
+    is_idle: bool,
     /// The number of the process.
     process: Option<u64>,
     /// Where the addresses of the process mean something, once that was asked for.
@@ -162,6 +164,11 @@ impl Lttng {
         })
     }
 
+    /// Whether the trace tells which thread has a processor.
+    pub(crate) fn tells_switches(&self) -> bool {
+        rules::tell_switches(&self.rules)
+    }
+
     /// Tells what is known before the events are read.
     pub(crate) fn describe(&mut self, trace: &Trace, info: &mut TraceInfo) {
         info.numbered_threads = true;
@@ -171,6 +178,9 @@ impl Lttng {
                 Some("ust") => SpaceKind::Process,
                 _ => SpaceKind::Kernel,
             };
+        }
+        if let Some(remark) = rules::without_threads(trace.metadata(), &self.rules) {
+            info.remarks.push(remark);
         }
         let base = self.look_ahead(trace, &mut info.identities);
         info.text_base = info.text_base.or(base);
@@ -272,13 +282,15 @@ impl Lttng {
         sink: &mut Sink<'_>,
     ) -> Who {
         let places = record.numbers::<2>(&self.places);
-        let thread = match places.unsigned(TID) {
-            Some(tid) => self.thread(Some(tid), sink),
+        // The first thread of a process has its number: that stands for all where the context of threads is missing.
+        let known = match places.unsigned(TID).or(places.unsigned(PID)) {
+            Some(tid) => Some(self.thread(Some(tid), sink)),
             None => {
                 let running = |cpu: Cpu| *self.running.get(cpu.0 as usize)?;
                 sink.cpu.and_then(running)
             }
         };
+        let (thread, is_idle) = (known.flatten(), known == Some(None));
         if rule.has_names || rule.own_name.is_some() {
             self.names(rule, record, numbers, thread, sink);
         }
@@ -286,6 +298,7 @@ impl Lttng {
         let is_call = matches!(rule.meaning, Means::FunctionEntry | Means::FunctionExit);
         let who = Who {
             thread,
+            is_idle,
             process,
             space: is_call.then(|| self.processes.space(process, sink.identities)),
             renamed: sink.identities.renamed(),
@@ -314,9 +327,9 @@ impl Lttng {
     ) -> Option<Row> {
         let machine = self.spaces.machine;
         let call = |place: usize| self.functions.get(place).copied();
-        // Of an idle CPU it can only be that the thread is not known yet.
+        // What was entered before the thread was known is left by nobody.
         let exit = |sink: &mut Sink<'_>, function| {
-            who.thread?;
+            (who.thread.is_some() || who.is_idle).then_some(())?;
             Some(sink.row(RowKind::Exit).function(function))
         };
         let enter =
@@ -362,7 +375,7 @@ impl Lttng {
             Means::FunctionExit => {
                 let space = self.space(who, sink);
                 let function = first.and_then(|first| sink.function_at(space, Addr(first)));
-                exit(sink, function)?
+                sink.row(RowKind::Exit).function(function)
             }
             Means::Object(object) => {
                 let (process, time) = (who.process, Some(sink.time));
@@ -372,6 +385,11 @@ impl Lttng {
                         sink.forget_functions();
                     }
                 }
+                return None;
+            }
+            Means::BuildId => {
+                let processes = &mut self.processes;
+                processes.build_id(who.process, Addr(first?), record, sink.identities);
                 return None;
             }
         })
@@ -452,7 +470,7 @@ impl Lttng {
                 self.running.resize(place + 1, None);
             }
             if let Some(running) = self.running.get_mut(place) {
-                *running = next;
+                *running = Some(next);
             }
         }
         super::switch(record, (cpu, previous, next), sink);

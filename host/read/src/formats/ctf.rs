@@ -151,7 +151,7 @@ pub(crate) fn open_traces(
     let mut streams: Vec<Stream> = Vec::new();
     let mut oldest = Vec::new();
     let mut machines = Machines::default();
-    let mut cuts = Vec::new();
+    let mut origins = Vec::new();
     for trace in traces {
         let spaces = machines.spaces(trace, &mut info.identities);
         first.push(info.streams.len());
@@ -183,20 +183,7 @@ pub(crate) fn open_traces(
         } else {
             clock.filter(|clock| is_date(clock)).map(|_| 0)
         };
-        let moment = origin.map(|unix_ns| Moment {
-            time: Time(0),
-            unix_ns,
-        });
-        info.wall_clock = info.wall_clock.take().or_else(|| WallClock::new(moment));
-        cuts.push(cut(trace.metadata(), origin.unwrap_or(0)));
-        streams.resize_with(info.streams.len(), || Stream {
-            clock: Clock {
-                // An export's times begin with the target.
-                origin: origin.unwrap_or(0),
-                ..Clock::default()
-            },
-            ..Stream::default()
-        });
+        origins.push(origin);
         if let (Dialect::Export(export), Some(first)) = (&dialect, first.last()) {
             export.describe(trace, directory, *first, &mut info);
         }
@@ -205,6 +192,34 @@ pub(crate) fn open_traces(
         dialect.describe(trace, &mut info);
         dialects.push(dialect);
     }
+    // Who has a processor may say another trace of the same machine.
+    let mut tell = HashSet::new();
+    for ((trace, dialect), first) in traces.iter().zip(&dialects).zip(&first) {
+        if dialect.tells_switches(trace) {
+            tell.extend(info.streams.get(*first).map(|stream| stream.machine));
+        }
+    }
+    for stream in &mut info.streams {
+        stream.without_switches = !tell.contains(&stream.machine);
+    }
+    let origin = common_origin(&origins);
+    streams.resize_with(info.streams.len(), || Stream {
+        clock: Clock {
+            origin,
+            ..Clock::default()
+        },
+        ..Stream::default()
+    });
+    let dated = origins.iter().flatten().next();
+    let moment = dated.map(|_| Moment {
+        time: Time(0),
+        unix_ns: origin,
+    });
+    info.wall_clock = WallClock::new(moment);
+    let cuts: Vec<_> = traces
+        .iter()
+        .map(|trace| cut(trace.metadata(), origin))
+        .collect();
     // Of several, all is wanted that any of them says.
     let begins: Option<Vec<_>> = cuts.iter().map(|cut| cut.begin).collect();
     let ends: Option<Vec<_>> = cuts.iter().map(|cut| cut.end).collect();
@@ -230,6 +245,17 @@ pub(crate) fn open_traces(
         failed: None,
         ended: false,
     }))
+}
+
+/// The date, in nanoseconds since 1970, from which on times count: of an export when its target began, if it tells. Several
+/// traces have one time line, whose events are in the order of dates: it begins with the first one's target, or where
+/// another one counts dates, or tells none, with those.
+fn common_origin(origins: &[Option<i64>]) -> i64 {
+    let is_date = |origin: &Option<i64>| origin.is_none_or(|origin| origin == 0);
+    match origins.iter().any(is_date) {
+        true => 0,
+        false => origins.first().copied().flatten().unwrap_or(0),
+    }
 }
 
 /// Where a trace was cut from a longer one, by `kymo export`.

@@ -173,7 +173,7 @@ fn other_texts_are_refused_with_the_reason() {
 
 #[test]
 fn several_files_answer_as_one() {
-    let mut symbols = Symbols::from_text("1000 0010 T boot\n1010 0010 T both\n").expect("symbols");
+    let symbols = Symbols::from_text("1000 0010 T boot\n1010 0010 T both\n").expect("symbols");
     symbols.merge(Symbols::from_text("8000 0010 T app\n1010 0010 T other\n").expect("symbols"));
     let at = |address| symbols.function_at(Addr(address)).map(|f| f.name());
     assert_eq!(at(0x1000), Some("boot"));

@@ -8,7 +8,7 @@ use kymo_analysis::calls::{Callee, TrackInfo, TrackKind};
 use kymo_analysis::groups::Grouped;
 use kymo_analysis::titles;
 use kymo_event::{Addr, Cpu, FunctionId, InterruptId, SpaceId, ThreadId, TraceInfo};
-use kymo_symbols::{Location, Symbols};
+use kymo_symbols::{Location, Place as SymbolPlace, Symbols};
 
 use crate::names::Names;
 use crate::render::table::Align;
@@ -88,10 +88,12 @@ pub struct Key {
     pub callee: Option<Callee>,
     pub file: Option<u32>,
     pub line: Option<u32>,
-    pub call_site: Option<Option<Addr>>,
+    /// With the space that its address is of.
+    pub call_site: Option<Option<(SpaceId, Addr)>>,
     pub thread: Option<Within>,
     pub irq: Option<Option<InterruptId>>,
-    pub cpu: Option<Option<Cpu>>,
+    /// With its machine.
+    pub cpu: Option<(SpaceId, Option<Cpu>)>,
     pub space: Option<SpaceId>,
 }
 
@@ -115,7 +117,7 @@ pub struct Keys<'s> {
     /// The numbers of a function's file and line, by [`FunctionId`].
     places: Vec<Option<(u32, u32)>>,
     /// Locations of call sites.
-    sites: RefCell<HashMap<Addr, Rc<str>>>,
+    sites: RefCell<HashMap<(SpaceId, Addr), Rc<str>>>,
 }
 
 #[derive(Default)]
@@ -161,7 +163,10 @@ impl<'s> Keys<'s> {
                 By::Function => key.callee = Some(call.callee),
                 By::File => key.file = Some(self.place(call.callee, info).0),
                 By::Line => key.line = Some(self.place(call.callee, info).1),
-                By::CallSite => key.call_site = Some(call.begin.and_then(|it| it.call_site)),
+                By::CallSite => {
+                    let site = call.begin.and_then(|it| it.call_site);
+                    key.call_site = Some(site.map(|it| (space(call.callee, call.track, info), it)));
+                }
                 By::Thread => key.thread = Some(within(call)),
                 By::Irq => {
                     key.irq = Some(match call.track.map(|track| track.kind) {
@@ -171,7 +176,8 @@ impl<'s> Keys<'s> {
                 }
                 By::Cpu => {
                     let began = call.begin.and_then(|begin| begin.cpu);
-                    key.cpu = Some(began.or(call.track.and_then(|track| track.cpu)));
+                    let cpu = began.or(call.track.and_then(|track| track.cpu));
+                    key.cpu = Some((machine(call.track, info), cpu));
                 }
                 By::Space => key.space = Some(space(call.callee, call.track, info)),
             }
@@ -187,8 +193,7 @@ impl<'s> Keys<'s> {
             return *known;
         }
         let function = info.identities.function(FunctionId(id));
-        let address = function.and_then(|function| function.address);
-        let place = self.interned(address.and_then(|address| self.symbols.location(address)));
+        let place = self.interned(function.and_then(|it| self.symbols.location_of(it)));
         if self.places.len() <= id as usize {
             self.places.resize(id as usize + 1, None);
         }
@@ -221,7 +226,7 @@ impl<'s> Keys<'s> {
                 By::File => known(&self.files, key.file),
                 By::Line => known(&self.lines, key.line),
                 By::CallSite => key.call_site.map(|site| match site {
-                    Some(site) => self.site(site, names),
+                    Some(site) => self.site(site),
                     None => "(no call site)".into(),
                 }),
                 By::Thread => key.thread.map(|within| match within {
@@ -233,10 +238,7 @@ impl<'s> Keys<'s> {
                     Some(irq) => names.callee(&info.identities, Callee::Interrupt(irq)),
                     None => "(outside interrupts)".into(),
                 }),
-                By::Cpu => key.cpu.map(|cpu| match cpu {
-                    Some(cpu) => cpu.to_string().into(),
-                    None => "(unknown)".into(),
-                }),
+                By::Cpu => key.cpu.map(|cpu| processor(info, cpu).into()),
                 By::Space => key.space.map(|space| titles::space(info, space).into()),
             };
             (*by, text.unwrap_or_else(|| "(unknown)".into()))
@@ -245,22 +247,44 @@ impl<'s> Keys<'s> {
     }
 
     /// A call site: the function that it is in with the line, or else how far it is from its beginning.
-    fn site(&self, site: Addr, names: &Names<'_>) -> Rc<str> {
+    fn site(&self, (space, site): (SpaceId, Addr)) -> Rc<str> {
         let mut sites = self.sites.borrow_mut();
-        let text = sites.entry(site).or_insert_with(|| {
+        let text = sites.entry((space, site)).or_insert_with(|| {
+            let place = SymbolPlace {
+                space,
+                mapping: None,
+            };
             // The address is that behind the call, which may be another function's.
             let call = Addr(site.0.saturating_sub(1));
-            let Some(caller) = self.symbols.function_at(call) else {
-                return names.at(site);
+            let Some(caller) = self.symbols.function_in(place, call) else {
+                return site.to_string().into();
             };
             let name = caller.name();
-            match self.symbols.location(call) {
+            match self.symbols.location_in(place, call) {
                 Some(location) => format!("{name} ({location})").into(),
                 None => format!("{name}+{:#x}", site.0 - caller.address().0).into(),
             }
         });
         Rc::clone(text)
     }
+}
+
+/// What a processor is called: its number, with the trace where there are several machines.
+pub fn processor(info: &TraceInfo, (machine, cpu): (SpaceId, Option<Cpu>)) -> String {
+    let number = cpu.map_or("(unknown)".to_owned(), |cpu| cpu.to_string());
+    match info.streams.iter().any(|stream| stream.machine != machine) {
+        true => format!("{number} [{}]", titles::space(info, machine)),
+        false => number,
+    }
+}
+
+/// The machine of a call: that of the stream in which its track was seen.
+fn machine(track: Option<&TrackInfo>, info: &TraceInfo) -> SpaceId {
+    let stream = track.and_then(|track| info.stream(track.stream));
+    stream
+        .or(info.streams.first())
+        .map(|stream| stream.machine)
+        .unwrap_or_default()
 }
 
 fn within(call: Grouped<'_>) -> Within {

@@ -12,6 +12,7 @@ use std::cmp::Ordering;
 use kymo_event::{Condition, Cpu, Duration, Operand, Subject, Tid, Time, TraceInfo};
 use kymo_export::json::Object;
 
+use super::by::By;
 use super::entry::{Entry, Run};
 use crate::diagnostic::Report;
 use crate::render::duration::Human;
@@ -81,22 +82,29 @@ pub const USUAL: [&str; 9] = [
     "count", "missing", "total", "self", "self%", "avg", "min", "max", "name",
 ];
 
-/// The same for hardware trace, which is of many programs and libraries.
+/// The same for many programs and libraries: of hardware trace, or of several processes.
 const OF_FILES: [&str; 11] = [
     "count", "missing", "total", "self", "self%", "avg", "min", "max", "space", "object", "name",
 ];
 
-/// The same for a process with shared libraries.
+/// The same for one process with shared libraries.
 const OF_PROCESS: [&str; 10] = [
     "count", "missing", "total", "self", "self%", "avg", "min", "max", "object", "name",
 ];
 
-/// The columns of a table of functions for which nobody said which, by the trace.
-pub fn usual(info: &TraceInfo) -> &'static [&'static str] {
-    let mut spaces = info.identities.spaces().iter();
-    if info.format == kymo_read::coresight::FORMAT {
+/// The columns of a table for which nobody said which, by the trace, and by what calls are added up: what is not of
+/// functions lies in no file.
+pub fn usual(info: &TraceInfo, by: &[By]) -> &'static [&'static str] {
+    if !by.contains(&By::Function) {
+        return &USUAL;
+    }
+    let spaces = info.identities.spaces().iter();
+    let files: Vec<_> = spaces.map(|space| space.mappings.len()).collect();
+    if files.iter().filter(|files| **files > 0).count() > 1
+        || info.format == kymo_read::coresight::FORMAT
+    {
         &OF_FILES
-    } else if spaces.any(|space| space.mappings.len() > 1) {
+    } else if files.iter().any(|files| *files > 1) {
         &OF_PROCESS
     } else {
         &USUAL

@@ -70,7 +70,7 @@ pub fn object(callee: Callee, identities: &Identities) -> Option<String> {
     };
     let function = identities.function(id)?;
     let space = identities.space(function.space)?;
-    let path = &space.mappings.get(function.mapping? as usize)?.path;
+    let path = &space.mappings.get(space.file_of(function)? as usize)?.path;
     Some(path.rsplit('/').next().unwrap_or(path).to_owned())
 }
 
@@ -221,7 +221,7 @@ pub fn describe(
         Callee::Function(id) => {
             let function = identities.function(id);
             let address = function.and_then(|function| function.address);
-            let location = address.and_then(|address| symbols.location(address));
+            let location = function.and_then(|function| symbols.location_of(function));
             let place = address.map_or(Place::Name, Place::Function);
             (place, names.function(identities, id), location)
         }

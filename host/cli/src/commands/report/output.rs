@@ -196,12 +196,23 @@ pub fn idle(out: &mut dyn Write, schedule: &Schedule) -> std::io::Result<()> {
         return Ok(());
     };
     let processors = schedule.cpus().count() as u64;
-    let all = Duration(schedule.span().0.saturating_mul(processors.max(1)));
+    let all = schedule.all();
     let share = percent(idle, all);
     let idle = idle.with_unit();
     let of = counted(processors, "processor");
-    let span = schedule.span().with_unit();
-    write!(out, "\nidle {idle}, {share} % of {of} for {span}")?;
+    let mut spans: Vec<_> = schedule
+        .cpus()
+        .map(|(machine, ..)| schedule.span(machine))
+        .collect();
+    spans.dedup();
+    match spans[..] {
+        [span] => {
+            let span = span.with_unit();
+            write!(out, "\nidle {idle}, {share} % of {of} for {span}")?;
+        }
+        // Of several machines, each for its own time.
+        _ => write!(out, "\nidle {idle}, {share} % of the time of {of}")?,
+    }
     if schedule.unknown() > Duration(0) {
         let unknown = schedule.unknown();
         let share = percent(unknown, all);

@@ -10,10 +10,10 @@ use kymo_analysis::replay::Replay;
 use kymo_analysis::schedule::{RunTime, Schedule};
 use kymo_analysis::statistics::Measure;
 use kymo_analysis::titles;
-use kymo_event::{Duration, Filter, InterruptId, ThreadId, TraceInfo};
+use kymo_event::{Duration, Filter, InterruptId, SpaceId, ThreadId, TraceInfo};
 use kymo_symbols::Symbols;
 
-use super::by::{By, Key, Within};
+use super::by::{By, Key, Within, processor};
 use super::entry::{Child, Entry, Place, Relations, Run, describe, object};
 use super::replays::TableReplay;
 use crate::names::Names;
@@ -144,7 +144,8 @@ impl Rows<'_> {
                     run.time = *time;
                     run.number = Some(number);
                     run.at_least = schedule.unknown() > Duration(0);
-                    run.span = (!identities.is_idle(ThreadId(id))).then_some(schedule.span());
+                    let span = schedule.span(thread.space);
+                    run.span = (!identities.is_idle(ThreadId(id))).then_some(span);
                     (run.priority, run.stack) = (thread.priority, thread.stack);
                 }
                 let key = Key {
@@ -157,7 +158,7 @@ impl Rows<'_> {
                     let title = || "(interrupts)".to_owned();
                     let run = self.row(entries, key, title).run_mut();
                     run.time = all;
-                    run.span = Some(schedule.span());
+                    run.span = Some(schedule.span(SpaceId(0)));
                 }
             }
             [By::Irq] => {
@@ -174,16 +175,18 @@ impl Rows<'_> {
                     let run = self.row(entries, key, name).run_mut();
                     run.time = *time;
                     run.number = Some(identities.irq(id).to_string());
-                    run.span = Some(schedule.span());
+                    let interrupt = identities.interrupts().get(id.0 as usize);
+                    let machine = interrupt.map(|interrupt| interrupt.space);
+                    run.span = Some(schedule.span(machine.unwrap_or_default()));
                 }
             }
             [By::Cpu] => {
-                for (cpu, time) in schedule.cpus() {
+                for (machine, cpu, time) in schedule.cpus() {
                     let key = Key {
-                        cpu: Some(cpu),
+                        cpu: Some((machine, cpu)),
                         ..Key::default()
                     };
-                    let name = || cpu.map_or("(unknown)".to_owned(), |cpu| cpu.to_string());
+                    let name = || processor(self.info, (machine, cpu));
                     let run = self.row(entries, key, name).run_mut();
                     run.time = *time;
                     run.at_least = time.unknown > Duration(0);

@@ -179,6 +179,9 @@ fn environment(info: &TraceInfo, context: Context<'_>) -> Vec<(String, EnvValue)
     if let Some(base) = info.text_base {
         facts.push(("kymo_text_base", base.to_string()));
     }
+    if !info.streams.is_empty() && info.streams.iter().all(|stream| stream.without_switches) {
+        facts.push(("kymo_without_switches", "1".to_owned()));
+    }
     if let Some(origin) = origin(info) {
         facts.push(("kymo_origin_ns", origin.to_string()));
     }

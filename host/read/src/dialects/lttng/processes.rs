@@ -11,7 +11,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use kymo_ctf::{Projection, Run, Trace};
+use kymo_ctf::metadata::Scope;
+use kymo_ctf::{Projection, Run, Trace, Value, Visitor};
 use kymo_event::{Addr, Identities, Mapping, Space, SpaceId, SpaceKind, Time};
 
 use super::{FIRST, Lttng, Means, NAME, PID, Rule, SECOND};
@@ -140,6 +141,48 @@ impl Processes {
         identities.map(id, mapping);
         true
     }
+
+    /// Takes the build id of the file that a process has loaded at an address.
+    pub(super) fn build_id<'a>(
+        &mut self,
+        process: Option<u64>,
+        start: Addr,
+        record: &kymo_ctf::Event<'a>,
+        identities: &mut Identities,
+    ) {
+        let id = self.space(process, identities);
+        let mappings = identities.space(id).map(|space| &space.mappings[..]);
+        let mut last = mappings.unwrap_or_default().iter();
+        let last = last.rposition(|mapping| mapping.start == start && mapping.build_id.is_none());
+        let Some(last) = last else { return };
+        let mut bytes = BuildId(Vec::new());
+        record.visit(Scope::EventFields, &mut bytes);
+        if let Some(space) = identities.space_mut(id)
+            && let Some(mapping) = space.mappings.get_mut(last)
+        {
+            mapping.build_id = Some(bytes.0).filter(|bytes| !bytes.is_empty());
+        }
+    }
+}
+
+/// The elements of the field `build_id`.
+struct BuildId(Vec<u8>);
+
+/// The longest build id, in bytes (GNU ld makes 20; `--build-id=0x...` takes any).
+const LONGEST_BUILD_ID: usize = 64;
+
+impl<'a> Visitor<'a> for BuildId {
+    fn value(&mut self, name: &'a str, value: Value<'a>) {
+        // (The elements of an array have no names.)
+        let byte = value.as_u64().and_then(|byte| u8::try_from(byte).ok());
+        if let ("", Some(byte)) = (name, byte) {
+            self.0.push(byte);
+        }
+    }
+
+    fn wants_more(&self) -> bool {
+        self.0.len() < LONGEST_BUILD_ID
+    }
 }
 
 /// A file that a process has loaded.
@@ -181,7 +224,8 @@ impl Lttng {
         trace: &Trace,
         identities: &mut Identities,
     ) -> Option<Addr> {
-        let tells = |rule: &Rule| rule.meaning == Means::Object(Object::Known);
+        let tells =
+            |rule: &Rule| matches!(rule.meaning, Means::Object(Object::Known) | Means::BuildId);
         if !self.processes.has_calls || !self.rules.iter().any(|rules| rules.iter().any(tells)) {
             return None;
         }
@@ -197,16 +241,22 @@ impl Lttng {
             let class = events.packet().info().stream_class;
             let rules = self.rules.get(class).cloned().unwrap_or_default();
             for record in events {
-                if !rules.get(record.class_index()).is_some_and(tells) {
+                let rule = rules.get(record.class_index());
+                let Some(rule) = rule.filter(|rule| tells(rule)) else {
                     continue;
-                }
+                };
+                let process = record.numbers::<2>(&self.places).unsigned(PID);
                 let numbers = record.numbers::<2>(&self.numbers);
                 let numbers = [FIRST, SECOND].map(|place| numbers.unsigned(place));
+                if let (Means::BuildId, Some(start)) = (rule.meaning, numbers[0]) {
+                    let start = Addr(start);
+                    self.processes.build_id(process, start, &record, identities);
+                    continue;
+                }
                 let Some(file) = File::of(&record, numbers, &self.texts) else {
                     continue;
                 };
                 base = base.or(file.is_program().then_some(file.start));
-                let process = record.numbers::<2>(&self.places).unsigned(PID);
                 let known = Object::Known;
                 self.processes.load(known, process, None, &file, identities);
             }

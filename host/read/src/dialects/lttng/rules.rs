@@ -59,6 +59,35 @@ pub(super) fn of(metadata: &Metadata) -> (Vec<Arc<[Rule]>>, Vec<String>) {
     (rules, calls)
 }
 
+/// Whether the events tell which thread has a processor.
+pub(super) fn tell_switches(rules: &[Arc<[Rule]>]) -> bool {
+    let mut rules = rules.iter().flat_map(|rules| rules.iter());
+    rules.any(|rule| rule.meaning == Means::Switch)
+}
+
+/// What is said of functions whose threads the trace does not tell; `None` if it tells them, or has no functions.
+pub(super) fn without_threads(metadata: &Metadata, rules: &[Arc<[Rule]>]) -> Option<String> {
+    let is_without = |(stream, rules): (usize, &Arc<[Rule]>), names: &[&str]| {
+        let mut classes = rules.iter().enumerate();
+        classes.any(|(place, rule)| {
+            rule.meaning == Means::FunctionEntry
+                && context(metadata, (stream, place), names).is_none()
+        })
+    };
+    let mut streams = rules.iter().enumerate();
+    if !streams.clone().any(|stream| is_without(stream, &TIDS)) {
+        return None;
+    }
+    let each = match streams.any(|stream| is_without(stream, &PIDS)) {
+        true => "processor",
+        false => "process",
+    };
+    Some(format!(
+        "the trace does not tell the threads of functions: the calls of each {each} are taken for those of one thread; \
+         `lttng add-context --userspace --type vtid --type vpid` records them"
+    ))
+}
+
 /// What an event says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Means {
@@ -83,6 +112,8 @@ pub(super) enum Means {
     FunctionExit,
     /// A process tells of a file that it has loaded.
     Object(Object),
+    /// The build id of one of these.
+    BuildId,
     Other,
 }
 
@@ -123,6 +154,7 @@ impl Means {
             Self::FunctionEntry => ["addr", "call_site"],
             Self::FunctionExit => ["addr", ""],
             Self::Object(_) => ["baddr", first_of(class, ["memsz", "size"])],
+            Self::BuildId => ["baddr", ""],
             Self::SyscallEntry(_) | Self::SyscallExit(_) | Self::Other => [""; 2],
         }
     }
@@ -164,6 +196,9 @@ fn meaning(class: &EventClass, old: bool, calls: &mut Vec<String>) -> Means {
         "sys_enter" if has("id") => return Means::NumberedEntry,
         "sys_exit" if has("id") => return Means::NumberedExit,
         "exit_syscall" => return Means::SyscallExit(None),
+        "lttng_ust_statedump:build_id" | "lttng_ust_lib:build_id" if has("baddr") => {
+            return Means::BuildId;
+        }
         _ => {}
     }
     if let Some(object) = Object::of(name).filter(|_| has("baddr")) {

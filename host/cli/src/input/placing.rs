@@ -1,0 +1,155 @@
+//! Symbols of the files that a trace tells of on its way: programs and libraries of processes (LTTng).
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kymo_event::{Batch, Function, FunctionId, Mapping, TraceInfo};
+use kymo_read::{ReadError, Source};
+use kymo_symbols::{Place, Symbols};
+
+use super::CTF;
+use super::images::{self, Found};
+use super::symbols::is_file;
+use crate::args::SymbolArgs;
+
+/// A source whose functions have symbols by the time that they are given: the file that each lies in is read when a
+/// function of it is met first.
+pub(super) struct Placing<S> {
+    source: S,
+    symbols: Arc<Symbols>,
+    files: Files,
+    /// So many functions have been looked at.
+    met: usize,
+    /// Those of them of which the trace has not told the file yet.
+    homeless: Vec<FunctionId>,
+    /// When they were looked at last ([`Identities::mapped`](kymo_event::Identities::mapped)).
+    mapped: u64,
+    tried: HashSet<Place>,
+}
+
+impl<S: Source> Placing<S> {
+    pub(super) fn new(source: S, symbols: &Arc<Symbols>, args: &SymbolArgs) -> Self {
+        Self {
+            source,
+            symbols: Arc::clone(symbols),
+            files: Files::new(args),
+            met: 0,
+            homeless: Vec::new(),
+            mapped: 0,
+            tried: HashSet::new(),
+        }
+    }
+
+    fn place(&mut self) {
+        let info = self.source.info_mut();
+        let identities = &info.identities;
+        let functions = identities.functions();
+        if info.format != CTF || (functions.len() == self.met && identities.mapped() == self.mapped)
+        {
+            return;
+        }
+        let new =
+            (self.met..functions.len()).map(|id| FunctionId(u32::try_from(id).unwrap_or(u32::MAX)));
+        let old = match identities.mapped() == self.mapped {
+            true => Vec::new(),
+            false => std::mem::take(&mut self.homeless),
+        };
+        let mut remarks = Vec::new();
+        for id in old.into_iter().chain(new) {
+            // What the trace itself names needs no file.
+            let Some(function) = identities.function(id).filter(|it| it.name.is_none()) else {
+                continue;
+            };
+            let Some((place, mapping)) = mapping(info, function) else {
+                self.homeless.push(id);
+                continue;
+            };
+            if self.tried.insert(place) && !self.symbols.knows(place) {
+                let symbols = self.files.of(info, mapping, &mut remarks);
+                self.symbols.merge(symbols.placed(place, mapping.start));
+            }
+        }
+        self.met = functions.len();
+        self.mapped = identities.mapped();
+        info.remarks.extend(remarks);
+    }
+}
+
+/// The file that a function lies in.
+fn mapping<'i>(info: &'i TraceInfo, function: &Function) -> Option<(Place, &'i Mapping)> {
+    let space = info.identities.space(function.space)?;
+    let number = space.file_of(function)?;
+    let place = Place {
+        space: function.space,
+        mapping: Some(number),
+    };
+    Some((place, space.mappings.get(number as usize)?))
+}
+
+impl<S: Source> Source for Placing<S> {
+    fn threads(&self) -> usize {
+        self.source.threads()
+    }
+
+    fn info(&self) -> &TraceInfo {
+        self.source.info()
+    }
+
+    fn info_mut(&mut self) -> &mut TraceInfo {
+        self.source.info_mut()
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        let more = self.source.fill(batch)?;
+        self.place();
+        Ok(more)
+    }
+}
+
+/// Files, each read once however many processes have it.
+struct Files {
+    debug_directories: Vec<PathBuf>,
+    given: Vec<PathBuf>,
+    /// Those that were given, once one of them may be wanted.
+    opened: Option<Vec<(PathBuf, Symbols)>>,
+    found: HashMap<(String, Option<Vec<u8>>), Symbols>,
+}
+
+impl Files {
+    fn new(args: &SymbolArgs) -> Self {
+        Self {
+            debug_directories: args.debug_dir.clone(),
+            given: args.files(),
+            opened: None,
+            found: HashMap::new(),
+        }
+    }
+
+    /// The symbols of a mapped file, where it was linked; remarks if it is not here.
+    fn of(&mut self, info: &TraceInfo, mapping: &Mapping, remarks: &mut Vec<String>) -> &Symbols {
+        let given = &self.given;
+        let opened = self.opened.get_or_insert_with(|| {
+            let opened = given
+                .iter()
+                .map(|path| Some((path.clone(), Symbols::open(path).ok()?)));
+            opened.flatten().collect()
+        });
+        if let Some((_, file)) = opened
+            .iter()
+            .find(|(path, file)| is_file(info, mapping, path, file))
+        {
+            return file;
+        }
+        let key = (mapping.path.clone(), mapping.build_id.clone());
+        self.found.entry(key).or_insert_with(|| {
+            let Found { symbols, other, .. } = images::find(mapping, &self.debug_directories);
+            match other {
+                Some(build_id) => remarks.push(images::other_build(mapping, &build_id)),
+                None if symbols.is_empty() => remarks.push(images::absent(&images::file(mapping))),
+                None => {}
+            }
+            symbols
+        })
+    }
+}
