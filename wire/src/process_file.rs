@@ -6,7 +6,7 @@
 //! (the identity line, then packets); what this module describes is what is left of the others.
 //!
 //! The file begins with a [header], and from [`REGION_ALIGN`] on has *regions*, each a
-//! multiple of [`REGION_ALIGN`] long, up to the first place without a [`region::MAGIC`]. A region
+//! multiple of [`REGION_ALIGN`] long, up to the end of the file; the last one can be all zeros. A region
 //! holds the packets of one stream beside the recorder's own state, as they lie in the memory of the
 //! process; its header says where. The newest packet of a stream is not completed: its records reach
 //! up to the address that the recorder keeps, as in a dump of memory ([`note`](crate::note)).
@@ -46,6 +46,8 @@ pub mod header {
     pub const FIRST_PAIR: usize = 32;
     /// u32: events that were lost because their thread had no buffer. All before it never changes.
     pub const LOST: usize = 48;
+    /// u64: how long the file is, in bytes, with the last region that was begun; 0 if an older recorder made it.
+    pub const USED: usize = 56;
     /// The identity of the process as a line of text ([`Identity`](crate::link::Identity)). Its rate
     /// of the clock is 1 where the pairs tell it.
     pub const IDENTITY: usize = 512;

@@ -41,6 +41,15 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Lets a write fail that makes a file larger than a limit of the user's (`ulimit -f`), which else ends the process.
+pub fn outlive_size_limits() {
+    #[cfg(unix)]
+    {
+        // (Where that is not possible the process ends as any other does.)
+        let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+    }
+}
+
 fn install() -> Result<(), Arc<ctrlc::Error>> {
     INSTALLED
         .get_or_init(|| ctrlc::set_handler(handle).map_err(Arc::new))

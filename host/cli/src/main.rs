@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         Err(error) => return diagnostic::usage(&error),
     };
     let mut context = Context::new(cli.color, cli.verbose);
+    interrupt::outlive_size_limits();
     context.limit_threads(cli.threads);
     let result = commands::run(cli.command, &mut context);
     // What is buffered goes out before any message does: it was found first.

@@ -240,6 +240,7 @@ impl Recording {
         files::allocate(file, at, bytes)?;
         let memory = files::map_file(file, at, bytes)?;
         self.used.set(at + bytes);
+        put(header, header::USED, (at + bytes) as u64);
         Ok(memory)
     }
 

@@ -419,3 +419,29 @@ fn help_that_can_not_be_written_is_an_error() {
     let output = command(&["--help"]).stdout(full).output().unwrap();
     fails(&output, &["cannot write the help"]);
 }
+
+/// A limit on the size of files is an error like a full disk, and leaves nothing behind.
+#[cfg(unix)]
+#[test]
+fn a_limit_of_file_sizes_is_said_and_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.txt");
+    let mut text = "# tracer: function\n".to_owned();
+    for number in 0..20_000 {
+        text += &format!("  prog-1 [000] ..... 10.{number:06}: step{number} <-caller\n");
+    }
+    std::fs::write(&trace, text).unwrap();
+    let command = format!(
+        "ulimit -f 100; exec {} export --to json -o {}/x.json {}",
+        env!("CARGO_BIN_EXE_kymo"),
+        folder.path().display(),
+        trace.display()
+    );
+    let output = Command::new("sh").args(["-c", &command]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("x.json: File too large"), "{said}");
+    let files = std::fs::read_dir(folder.path()).unwrap();
+    let names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(names, ["trace.txt"]);
+}

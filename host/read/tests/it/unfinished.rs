@@ -88,6 +88,70 @@ fn a_killed_program_has_lost_nothing() {
     }
 }
 
+/// A killed process's file that is damaged is not taken for one that was recorded whole.
+#[test]
+fn what_is_damaged_in_a_killed_programs_file_is_told_and_the_rest_read() {
+    const REGION: usize = 64 << 10;
+    let (folder, program) = build("gcc", "dying.c");
+    let raw = folder.path().join("kill");
+    run(&program, "kill", &raw);
+    let whole = std::fs::read(&raw).unwrap();
+    let regions: Vec<_> = (REGION..whole.len())
+        .step_by(REGION)
+        .filter(|at| whole[*at..].starts_with(&0x4B59_4D52_u32.to_le_bytes()))
+        .collect();
+    let of_thread = |at: &&usize| whole[**at + 4] == 1;
+    let threads: Vec<_> = regions.iter().filter(of_thread).copied().collect();
+    assert!(threads.len() >= 2, "{threads:?}");
+    let last = *regions.last().unwrap();
+    let damaged = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let (counts, source) = counts(&path);
+        let damage = source.info().damage.clone();
+        assert!(!damage.is_empty(), "{name}");
+        let remarks = &source.info().remarks;
+        let all = remarks
+            .iter()
+            .any(|remark| remark.contains("all that was recorded"));
+        assert!(!all, "{name}: {remarks:?}");
+        (counts.entered, damage[0].offset)
+    };
+    let with = |at: usize, bytes: &[u8]| {
+        let mut copy = whole.clone();
+        copy[at..at + bytes.len()].copy_from_slice(bytes);
+        copy
+    };
+    // Cut where a region ends, and in the middle of one.
+    assert_eq!(damaged("cut", &whole[..last]).1, last as u64);
+    damaged("cut-in", &whole[..last + REGION / 2]);
+    // The mark of one thread's region, its size, where its packets and its rings are, the end of its newest packet.
+    let one = threads[0];
+    for (name, at) in [
+        ("mark", 0),
+        ("size", 8),
+        ("packets", 32),
+        ("rings", 68),
+        ("cursor", 0),
+    ] {
+        let at = match name {
+            "cursor" => {
+                one + u32::from_le_bytes(*whole[one + 48..].first_chunk().unwrap()) as usize
+            }
+            _ => one + at,
+        };
+        let (entered, offset) = damaged(name, &with(at, &[0x55, 0x55, 0x55, 0x55]));
+        assert!(
+            (one as u64..(one + 4 * REGION) as u64).contains(&offset),
+            "{name}: {offset}"
+        );
+        assert!(entered >= 3001, "{name}: {entered}");
+    }
+    // Another one behind it.
+    let (entered, offset) = damaged("twice", &[&whole[..], &whole[..]].concat());
+    assert_eq!((entered, offset), (ALL.entered, whole.len() as u64));
+}
+
 #[test]
 fn a_program_that_another_one_replaces_keeps_its_recording() {
     let (folder, program) = build("gcc", "dying.c");

@@ -19,6 +19,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use kymo_event::{Damage, TraceInfo};
 use kymo_symbols::Program;
 use kymo_wire::event::{ByteOrder, EventId, Layout, MetadataType, PacketHeader};
 use kymo_wire::items;
@@ -54,6 +55,26 @@ pub struct MemoryDump {
     identity: Identity,
     packets: Vec<u8>,
     remarks: Vec<String>,
+    damage: Vec<Fault>,
+}
+
+/// Something in memory that cannot be what was recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    /// Its address, or in a file its offset.
+    pub(crate) at: u64,
+    pub(crate) message: String,
+}
+
+/// Adds what is damaged in the memory of a recorder to what is known of its trace.
+pub(crate) fn add_faults(info: &mut TraceInfo, stream: &str, faults: Vec<Fault>) {
+    for fault in faults {
+        info.add_damage(Damage {
+            stream: stream.to_owned(),
+            offset: fault.at,
+            message: fault.message,
+        });
+    }
 }
 
 impl MemoryDump {
@@ -88,6 +109,7 @@ impl MemoryDump {
             image: &image,
             packets: Vec::new(),
             remarks: Vec::new(),
+            damage: Vec::new(),
         };
         found.collect();
         let identity = found.identity().map_err(refuse)?;
@@ -103,6 +125,7 @@ impl MemoryDump {
             identity,
             packets: found.packets,
             remarks: found.remarks,
+            damage: found.damage,
         })
     }
 
@@ -132,8 +155,11 @@ impl MemoryDump {
     /// [`OpenError::Identity`] if what the ELF file says cannot be that of a recording.
     pub fn into_source(self, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
         let bytes = Bytes::from(self.packets);
-        open_packets(&self.identity, bytes, 0, &[], options)
-            .map_err(|why| why.of_identity(self.path))
+        let name = self.path.display().to_string();
+        let mut source = open_packets(&self.identity, bytes, 0, &[], options)
+            .map_err(|why| why.of_identity(self.path))?;
+        add_faults(source.info_mut(), &name, self.damage);
+        Ok(source)
     }
 }
 
@@ -282,6 +308,7 @@ struct Found<'a> {
     /// Packets, one behind the other.
     packets: Vec<u8>,
     remarks: Vec<String>,
+    damage: Vec<Fault>,
 }
 
 impl Found<'_> {
@@ -330,19 +357,22 @@ impl Found<'_> {
             let place = u32::try_from(offset / u64::from(recorder.packet_bytes)).ok()?;
             (place < places).then_some(place)
         };
-        let newest = match at {
-            Some(at) => place_of(at),
-            None => self.latest(cpu),
-        };
-        let Some((newest, header)) = newest.and_then(|place| {
-            let header = self.header(recorder.packet_at(cpu, place))?;
-            Some((place, header))
-        }) else {
-            if let Some(at) = at {
-                self.remarks.push(format!(
-                    "expected the newest packet of cpu {cpu} before {at:#x}, found none"
-                ));
-            }
+        let with_header = |place| Some((place, self.header(recorder.packet_at(cpu, place))?));
+        let told = at.map(|at| place_of(at).and_then(with_header));
+        let is_damaged = matches!(told, Some(None));
+        let latest = || self.latest(cpu).and_then(with_header);
+        let newest = told.flatten().or_else(latest);
+        if let (true, Some(at)) = (is_damaged, at) {
+            self.damage.push(Fault {
+                at: address.unwrap_or(at),
+                message: format!(
+                    "expected the end of the newest packet of cpu {cpu} in its buffer, found {at:#x}; its last packets \
+                     are those that were completed last"
+                ),
+            });
+        }
+        let at = at.filter(|_| !is_damaged);
+        let Some((newest, header)) = newest else {
             return;
         };
         let kept = header.sequence.saturating_add(1).min(places);
@@ -374,7 +404,7 @@ impl Found<'_> {
                     header.flags |= PacketHeader::FLAG_CUT;
                     self.remarks.push(format!(
                         "the last events of cpu {cpu} are not shown: where they end stands in {}, \
-                         which is not in the dump",
+                         which is damaged or not in the dump",
                         match recorder.note.stride {
                             0 => "kymo_hot",
                             _ => "kymo_recorder",
@@ -396,9 +426,12 @@ impl Found<'_> {
             ));
             return;
         };
+        // A process that still runs may have completed it meanwhile, with a time behind what is read here.
+        let is_whole = (header.content_bits / 8) as usize == length;
         header.content_bits = (length * 8) as u32;
         header.packet_bits = header.content_bits;
-        header.end = records::end(layout, &header, content).max(header.end);
+        let end = records::end(layout, &header, content);
+        header.end = if is_whole { end.max(header.end) } else { end };
         let from = self.packets.len();
         self.packets.extend_from_slice(content);
         if let Some(front) = self.packets.get_mut(from..) {
@@ -463,6 +496,9 @@ impl Found<'_> {
         let content = self.half(counts.wrapping_add(ring::CONTENT_BYTES as u64))?;
         if sequence == 0 || places == 0 {
             return Some(());
+        }
+        if u64::from(places) * u64::from(size) > self.image.size() {
+            return None;
         }
         let kept = sequence.min(places);
         for back in (0..kept).rev() {

@@ -6,7 +6,7 @@ use kymo_wire::link::Identity;
 use kymo_wire::link::identity::PREFIX;
 
 use super::Dump;
-use super::memory::{Unfinished, is_unfinished, read_unfinished};
+use super::memory::{Fault, Unfinished, add_faults, is_unfinished, read_unfinished};
 use super::source::open_packets;
 use crate::bytes::Bytes;
 use crate::{OpenError, OpenOptions, Source};
@@ -24,6 +24,7 @@ pub struct RawFile {
     start: usize,
     /// What is to be known of it.
     remarks: Vec<String>,
+    damage: Vec<Fault>,
 }
 
 impl RawFile {
@@ -58,6 +59,7 @@ impl RawFile {
                 identity,
                 packets,
                 remarks,
+                damage,
             } = unfinished;
             return Ok(Self {
                 path: path.to_owned(),
@@ -65,6 +67,7 @@ impl RawFile {
                 bytes: Bytes::from(packets),
                 start: 0,
                 remarks,
+                damage,
             });
         }
         let (identity, start) = split_identity(&bytes).map_err(|message| OpenError::Identity {
@@ -77,6 +80,7 @@ impl RawFile {
             bytes,
             start,
             remarks: Vec::new(),
+            damage: Vec::new(),
         })
     }
 
@@ -85,9 +89,11 @@ impl RawFile {
     /// # Errors
     /// [`OpenError::Identity`] if its identity cannot be that of a recording.
     pub fn into_source(self, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
+        let name = self.path.display().to_string();
         let mut source = open_packets(&self.identity, self.bytes, self.start, &[], options)
             .map_err(|why| why.of_identity(self.path))?;
         source.info_mut().remarks.extend(self.remarks);
+        add_faults(source.info_mut(), &name, self.damage);
         Ok(source)
     }
 

@@ -59,6 +59,11 @@ impl<'a> Image<'a> {
         self.parts.push(Part { address, bytes });
     }
 
+    /// How many bytes are here.
+    pub fn size(&self) -> u64 {
+        self.parts.iter().map(|part| part.bytes.len() as u64).sum()
+    }
+
     /// So many bytes of memory, if all of them are here.
     pub fn bytes(&self, address: u64, length: usize) -> Option<&'a [u8]> {
         self.parts.iter().find_map(|part| {

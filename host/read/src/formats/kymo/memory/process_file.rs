@@ -14,7 +14,7 @@ use kymo_wire::note::{NOWHERE, Note};
 use kymo_wire::process_file::{self, REGION_ALIGN, header, read_u32, read_u64, region};
 
 use super::image::Image;
-use super::{Found, Recorder};
+use super::{Fault, Found, Recorder};
 use crate::formats::kymo::packets::checked_header;
 use crate::formats::kymo::records::{Walk, number};
 
@@ -24,6 +24,7 @@ pub(crate) struct Unfinished {
     /// The packets of all streams.
     pub(crate) packets: Vec<u8>,
     pub(crate) remarks: Vec<String>,
+    pub(crate) damage: Vec<Fault>,
 }
 
 /// What is to be said of a rate that was measured over so many nanoseconds, for a process that ended soon.
@@ -100,9 +101,10 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
     let process = read_u32(order, bytes, header::PROCESS).unwrap_or(0);
     let mut remarks = vec![format!(
         "process {process} has not completed this recording: it was killed, crashed, called _exit or exec, \
-         or still runs; all that was recorded until then is here"
+         or still runs"
     )];
-    let regions = regions(order, bytes, &mut remarks);
+    let mut damage = Vec::new();
+    let regions = regions(order, bytes, &mut damage);
     let pairs = regions
         .iter()
         .filter(|it| it.half(region::KIND) == region::EVENTS);
@@ -139,7 +141,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
             .collect();
         match complete_metadata(identity.layout, metadata, lost, &names) {
             Some(packet) => packets.extend_from_slice(&packet),
-            None => remarks.push(format!("the names at offset {} are damaged", metadata.at)),
+            None => damage.push(fault(metadata.at, "the names are damaged")),
         }
     }
     for buffer in buffers() {
@@ -151,7 +153,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
             image.add(records.address(), records.bytes);
         }
         let Some(recorder) = recorder(identity.layout, buffer) else {
-            remarks.push(format!("the buffer at offset {} is damaged", buffer.at));
+            damage.push(fault(buffer.at, "the buffer of a thread is damaged"));
             continue;
         };
         let mut found = Found {
@@ -159,6 +161,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
             image: &image,
             packets: std::mem::take(&mut packets),
             remarks: Vec::new(),
+            damage: Vec::new(),
         };
         found.stream(0);
         let (first, stride) = (buffer.half(region::RINGS), buffer.half(region::RING_STRIDE));
@@ -166,50 +169,91 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
             let at = u64::from(first) + u64::from(ring) * u64::from(stride);
             let at = buffer.address().wrapping_add(at);
             if found.ring(at).is_none() {
-                found
-                    .remarks
-                    .push(format!("the records of the ring at {at:#x} are damaged"));
+                let message = "a ring of records is damaged".to_owned();
+                found.damage.push(Fault { at, message });
             }
         }
         let thread = buffer.half(region::THREAD);
         let of_thread = |remark: String| format!("thread {thread}: {remark}");
         remarks.extend(found.remarks.into_iter().map(of_thread));
+        // (What is told by its address is meant by its place in the file.)
+        damage.extend(found.damage.into_iter().map(|fault| {
+            Fault {
+                at: fault
+                    .at
+                    .wrapping_sub(buffer.address())
+                    .wrapping_add(buffer.at as u64),
+                message: format!("thread {thread}: {}", fault.message),
+            }
+        }));
         packets = found.packets;
+    }
+    if damage.is_empty() {
+        remarks[0] += "; all that was recorded until then is here";
     }
     Ok(Unfinished {
         identity,
         packets,
         remarks,
+        damage,
     })
 }
 
-/// The regions up to the first place where there is none.
-fn regions<'a>(order: ByteOrder, bytes: &'a [u8], remarks: &mut Vec<String>) -> Vec<Region<'a>> {
+fn fault(at: usize, message: impl Into<String>) -> Fault {
+    Fault {
+        at: at as u64,
+        message: message.into(),
+    }
+}
+
+/// The regions. Where something else stands the search goes on at each place where one may begin; one that was about to
+/// be made when the process ended is all zeros.
+fn regions<'a>(order: ByteOrder, bytes: &'a [u8], damage: &mut Vec<Fault>) -> Vec<Region<'a>> {
     let mut regions = Vec::new();
     let mut at = REGION_ALIGN;
-    while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() >= region::BYTES) {
+    // Whether what stands here is told already.
+    let mut is_lost = false;
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let next = at + REGION_ALIGN;
+        let page = rest.get(..REGION_ALIGN).unwrap_or(rest);
         if read_u32(order, rest, region::MARK) != Some(region::MAGIC) {
-            break;
+            if is_unfinished(rest) {
+                let message = "another recording follows, which has to be in a file of its own";
+                damage.push(fault(at, message));
+                break;
+            }
+            if !is_lost && page.iter().any(|byte| *byte != 0) {
+                let message = "expected a region of a thread, found something else";
+                damage.push(fault(at, message));
+                is_lost = true;
+            }
+            at = next;
+            continue;
         }
+        is_lost = false;
         let size = read_u64(order, rest, region::SIZE).and_then(|size| usize::try_from(size).ok());
-        let Some(size) = size.filter(|size| *size >= region::BYTES) else {
-            remarks.push(format!(
-                "the region at offset {at} is damaged: it has no size"
-            ));
-            break;
+        let sane = |size: &usize| *size > 0 && size.is_multiple_of(REGION_ALIGN);
+        let Some(size) = size.filter(sane) else {
+            damage.push(fault(at, "a region has no size that one can have"));
+            is_lost = true;
+            at = next;
+            continue;
         };
         if size > rest.len() {
-            remarks.push(format!(
-                "the file is cut off: expected {size} bytes at offset {at}, found {}",
-                rest.len()
+            let found = rest.len();
+            damage.push(fault(
+                at,
+                format!("the file is cut off: expected {size} bytes, found {found}"),
             ));
         }
         let bytes = rest.get(..size).unwrap_or(rest);
         regions.push(Region { order, bytes, at });
-        at = match at.checked_add(size) {
-            Some(next) => next.next_multiple_of(REGION_ALIGN),
-            None => break,
-        };
+        at = at.saturating_add(size);
+    }
+    let used = read_u64(order, bytes, header::USED).unwrap_or(0);
+    if let Some(missing) = used.checked_sub(bytes.len() as u64).filter(|it| *it != 0) {
+        let message = format!("the file is cut off: {missing} bytes behind its end are missing");
+        damage.push(fault(bytes.len(), message));
     }
     regions
 }
@@ -251,7 +295,11 @@ fn recorder(layout: Layout, buffer: &Region<'_>) -> Option<Recorder> {
             own.wrapping_add(lost)
         },
     };
-    (recorder.places() != 0).then_some(recorder)
+    let packets = buffer
+        .long(region::PACKETS)
+        .checked_add(recorder.buffer_bytes.into());
+    let fits = packets.is_some_and(|end| end <= buffer.long(region::SIZE));
+    (fits && recorder.places() != 0).then_some(recorder)
 }
 
 /// The packet of names with those of threads that it lacks, and with what was lost beside all streams.

@@ -106,6 +106,7 @@ fn found(memory: &[u8], address: Option<u64>) -> (Vec<PacketHeader>, Vec<String>
         image: &image,
         packets: Vec::new(),
         remarks: Vec::new(),
+        damage: Vec::new(),
     };
     found.collect();
     let pieces = Pieces::new(LAYOUT, &found.packets, &[]);
