@@ -82,14 +82,13 @@ pub fn space(info: &TraceInfo, id: SpaceId) -> String {
     match (space.name.as_str(), space.pid) {
         ("", Some(pid)) => format!("process {pid}"),
         ("", None) => format!("space {id}"),
-        (name, pid) => {
-            let is_other = |other: &Space| other.name == name && other.pid != pid;
-            let name = name.rsplit('/').next().unwrap_or(name);
-            match pid {
-                Some(pid) if info.identities.spaces().iter().any(is_other) => {
-                    format!("{name} ({pid})")
-                }
-                _ => name.to_owned(),
+        (name, None) => name.to_owned(),
+        (name, Some(pid)) => {
+            let is_other = |other: &Space| other.name == name && other.pid != Some(pid);
+            let file = name.rsplit('/').next().unwrap_or(name);
+            match info.identities.spaces().iter().any(is_other) {
+                true => format!("{file} ({pid})"),
+                false => file.to_owned(),
             }
         }
     }

@@ -150,12 +150,13 @@ impl Choice {
     fn of(args: &Args, usual: &[&str], usual_sort: &str) -> Result<Self, Report> {
         // Of several properties the last one is the name of a row.
         let above = args.by.split_last().map_or(&[][..], |(_, above)| above);
-        let mut usual = usual.to_vec();
-        let place = usual.len().saturating_sub(1);
         let above = above.iter().map(|by| match by {
             By::Function => "function",
             by => by.column(),
         });
+        let mut usual = usual.to_vec();
+        usual.retain(|name| above.clone().all(|by| by != *name));
+        let place = usual.len().saturating_sub(1);
         usual.splice(place..place, above);
         let mut columns = columns::chosen(args.columns.as_deref(), &usual).map_err(Report::new)?;
         let add = |columns: &mut Vec<&Column>, name, behind| {
@@ -364,6 +365,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let below_zero = taken().filter(|taken| taken.below_zero).count() as u64;
     let callees_below_zero = taken().filter(|taken| taken.callees_below_zero).count() as u64;
     let doubts = Doubts::of(entries.iter().map(|entry| &entry.row));
+    let has_rows = !entries.is_empty();
     entries.retain(|entry| {
         let asked = Asked(entry, whole);
         choice
@@ -387,8 +389,11 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             }
         }
     }
-    if entries.is_empty() && table.schedule.is_none() {
+    if !has_rows && table.schedule.is_none() {
         part.remark_no_calls(context);
+    }
+    if has_rows && entries.is_empty() && !choice.having.is_empty() {
+        context.note("no row of the table meets --having");
     }
     if let Some(all) = &table.schedule
         && (schedule.is_none() || (!all.has_switches() && args.by == [By::Cpu]))

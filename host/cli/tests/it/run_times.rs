@@ -35,9 +35,16 @@ fn runs(by: &str, more: &[&str], input: &Path) -> BTreeMap<String, u64> {
 }
 
 fn export(to: &str, input: &Path, folder: &Path) -> PathBuf {
+    export_with(to, &[], input, folder)
+}
+
+fn export_with(to: &str, more: &[&str], input: &Path, folder: &Path) -> PathBuf {
     let output = folder.join(to);
     let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
-    command.args(["export", "--to", to, "-o"]).arg(&output);
+    command
+        .args(["export", "--to", to, "-o"])
+        .arg(&output)
+        .args(more);
     let done = command.arg(input).output().expect("it runs");
     assert!(output.exists(), "{done:?}");
     output
@@ -140,6 +147,68 @@ fn what_one_core_lost_is_not_known_of_either() {
             "{name}: {together} of {apart}"
         );
     }
+}
+
+#[test]
+fn what_is_not_known_of_a_core_is_not_behind_an_export() {
+    let Some(folder) = captures::systemview() else {
+        return captures::skipped("no captures of SystemView");
+    };
+    let (app, pro) = (folder.join("app-cpu1.SVDat"), folder.join("pro-cpu1.SVDat"));
+    let with = ["--with", pro.to_str().expect("a name")];
+    let outputs = tempfile::tempdir().expect("a folder");
+    let source = runs("cpu", &with, &app);
+    for to in ["ctf", "lttng"] {
+        let exported = export_with(to, &with, &app, outputs.path());
+        for (name, run) in runs("cpu", &[], &exported) {
+            let known = source[&name];
+            assert!(
+                run.abs_diff(known) <= known / 100,
+                "{to}, {name}: {run} of {known}"
+            );
+        }
+    }
+}
+
+/// Behind the export of a part it is idle up to the end of the part, though its last event comes long before.
+#[test]
+fn a_part_that_was_exported_goes_on_to_its_end() {
+    let Some(folder) = captures::systemview() else {
+        return captures::skipped("no captures of SystemView");
+    };
+    let input = folder.join("pro-cpu2.svdat");
+    let window = ["--begin", "239377678ns", "--end", "287838991ns"];
+    let outputs = tempfile::tempdir().expect("a folder");
+    let exported = export_with("ctf", &window, &input, outputs.path());
+    let load = |arguments: &[&str], input: &Path| {
+        let rows = rows(&[&["report", "--by", "cpu"], arguments].concat(), input);
+        (rows[0]["run_ns"].as_u64(), rows[0]["idle_ns"].as_u64())
+    };
+    let (run, idle) = load(&window, &input);
+    assert!(idle > run, "{idle:?}");
+    assert_eq!(load(&[], &exported), (run, idle));
+}
+
+/// The processors of two machines have the same numbers, and the time between their traces is nobody's.
+#[test]
+fn processors_of_two_traces_in_one_directory_are_two() {
+    let Some(folder) = captures::systemview() else {
+        return captures::skipped("no captures of SystemView");
+    };
+    let both = tempfile::tempdir().expect("a folder");
+    let mut apart = Vec::new();
+    for name in ["pro-cpu2.svdat", "app-cpu2.svdat"] {
+        let input = folder.join(name);
+        let place = both.path().join(name.replace('.', "-"));
+        std::fs::create_dir(&place).expect("a folder");
+        export("ctf", &input, &place);
+        apart.extend(runs("cpu", &[], &input).into_values());
+    }
+    apart.sort_unstable();
+    let together = runs("cpu", &[], both.path());
+    let mut runs: Vec<_> = together.values().copied().collect();
+    runs.sort_unstable();
+    assert_eq!(runs, apart, "{together:?}");
 }
 
 #[test]

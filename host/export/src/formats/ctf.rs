@@ -223,8 +223,9 @@ impl Stream {
     /// between two packets then.
     fn gap(&mut self, gap: &Gap) -> io::Result<bool> {
         let (told, events, packets) = match gap {
+            // (Events that another stream's count has are none that this one's could tell.)
             Gap::Discarded {
-                events: Some(events),
+                events: Some(events @ 1..),
             } => (true, *events, 0),
             Gap::LostPackets {
                 packets: Some(packets),
