@@ -42,6 +42,16 @@ struct Short {
     whole: bool,
 }
 
+/// The first character that is not base64 in a line that is otherwise: text of others has more of them, blanks to begin
+/// with.
+fn wrong_character(line: &[u8]) -> Option<usize> {
+    const MOST: usize = 4;
+    let is_wrong = |byte: &u8| !base64::is_base64(*byte);
+    let wrong = line.iter().filter(|byte| is_wrong(byte)).count();
+    let first = line.iter().position(|byte| is_wrong(byte));
+    first.filter(|_| wrong <= MOST && !line.contains(&b' '))
+}
+
 /// Where in a line its base64 begins.
 fn base64_at(line: &[u8], column: usize) -> usize {
     let run = line
@@ -157,6 +167,23 @@ impl<R: Read> Container<R> {
             None if text.len() == WIDTH || whole && text.len() > 3 => text.len(),
             None => WIDTH,
         };
+        let own = line.get(self.log.column..).unwrap_or(&[]);
+        if text.len() != width
+            && own.len() == width
+            && let Some(place) = wrong_character(own)
+        {
+            let at = self.log.column + place;
+            let fault = Fault {
+                offset: offset + at as u64,
+                decoded: false,
+                message: format!(
+                    "expected base64, found {:?}",
+                    char::from(line.get(at).copied().unwrap_or(0)).to_string()
+                ),
+            };
+            self.log.short = None;
+            return Some(self.finish_before(fault, out));
+        }
         if text.len() != width {
             let next = Short {
                 offset: offset + start as u64,

@@ -59,6 +59,26 @@ fn a_log_may_have_any_prefix_and_lines_of_others() {
     assert_eq!(read.foreign_lines, 3);
 }
 
+/// A line with one wrong character is no line of others that could be left out: what follows it would be out of step.
+#[test]
+fn a_line_with_a_wrong_character_is_damage() {
+    let stream = stream(500);
+    for prefix in ["", "> "] {
+        let log = stream.log(false, prefix);
+        let lines: Vec<_> = log.match_indices("\r\n").map(|(at, _)| at + 2).collect();
+        let at = lines[lines.len() / 2] + prefix.len() + 30;
+        let mut bytes = log.clone().into_bytes();
+        bytes[at] = b'!';
+        let damaged = read(&bytes);
+        let offsets: Vec<_> = damaged.faults.iter().map(|fault| fault.offset).collect();
+        assert_eq!(offsets, [at as u64], "{:?}", damaged.faults);
+        let whole = user(&read(log.as_bytes()));
+        let found = user(&damaged);
+        assert!(!found.is_empty() && found.len() < whole.len());
+        assert_eq!(found, whole[..found.len()]);
+    }
+}
+
 #[test]
 fn all_dumps_of_a_log_are_read_also_behind_one_that_breaks_off() {
     let [first, second, third] = [5, 1_000, 2_000].map(stream);
