@@ -62,6 +62,8 @@ pub struct CpuCursor {
     page_bytes: usize,
     /// Damage of a page whose loss was reported first.
     pending_cut: bool,
+    /// The page at hand had a time that those before and behind it do not have room for.
+    wrong_time: Option<Error>,
     ticks: u64,
     start: usize,
     length: usize,
@@ -83,6 +85,7 @@ impl CpuCursor {
             page: Page::default(),
             page_bytes: 0,
             pending_cut: false,
+            wrong_time: None,
             ticks: 0,
             start: 0,
             length: 0,
@@ -175,6 +178,9 @@ impl CpuCursor {
     /// Goes on to the next record, loss or damage.
     pub fn advance(&mut self, file: &[u8]) -> Next {
         loop {
+            if let Some(error) = self.wrong_time.take() {
+                return Next::Damage(error, 0);
+            }
             if self.page_bytes > 0 {
                 let source = match self.data.compression {
                     Compression::None => file,
@@ -262,12 +268,33 @@ impl CpuCursor {
             Ok(page) => {
                 self.page = page;
                 self.pending_cut = page.is_cut;
+                self.check_time(file, start);
                 Ok(true)
             }
             Err(error) => {
                 let bytes = std::mem::take(&mut self.page_bytes) as u64;
                 Err((error, bytes))
             }
+        }
+    }
+
+    /// Puts a time of the page at hand right that lies behind the next page, or before the last record, where the next page
+    /// shows that it is this one that is wrong: it goes on where the page before ended, which is the earliest that it can be.
+    fn check_time(&mut self, file: &[u8], offset: u64) {
+        let next = self.page_start + self.page_bytes;
+        let is_last = match self.data.compression {
+            Compression::None => self.used >= self.data.size,
+            _ => next >= self.chunk.len(),
+        };
+        let next = self.layout.order.u64_at(self.source(file), next);
+        let (Some(next), false, before) = (next, is_last || self.ticks == 0, self.ticks) else {
+            return;
+        };
+        let time = self.page.time;
+        if (time > next || time < before) && before <= next {
+            let expected = format!("the time of a page, from {before} to {next}");
+            self.wrong_time = Some(Error::new(offset, expected, time.to_string()));
+            self.page.time = before;
         }
     }
 

@@ -168,13 +168,24 @@ pub fn line(text: &str) -> Line<'_> {
     graph::line(text).map_or(Line::Unknown, Line::Event)
 }
 
-/// What `trace-cmd report` writes before the events.
+/// What `trace-cmd report` writes before the events, what it writes besides with `-V` (of its plugins), and its sums of
+/// wakeups behind them with `-w`.
 fn is_report_header(text: &str) -> bool {
+    const BEGINNINGS: [&str; 8] = [
+        "cpus=",
+        "version = ",
+        "registering plugin: ",
+        "overriding event (",
+        "removing override handler for event (",
+        "Average wakeup latency: ",
+        "Maximum Latency: ",
+        "Minimum Latency: ",
+    ];
     let is_empty_cpu = || {
         let cpu = text.strip_prefix("CPU ")?.strip_suffix(" is empty")?;
         cpu.parse::<u32>().ok()
     };
-    text.starts_with("cpus=") || text.starts_with("version = ") || is_empty_cpu().is_some()
+    BEGINNINGS.iter().any(|begin| text.starts_with(begin)) || is_empty_cpu().is_some()
 }
 
 /// `ls-113`, `<idle>-0`; the name may hold spaces and dashes.

@@ -1,5 +1,7 @@
 //! Version 7: sections that options point to.
 
+mod recovery;
+
 use std::borrow::Cow;
 
 use super::options::id;
@@ -30,6 +32,9 @@ pub(super) fn read(
         Error::new(offset, expected, format!("{name:?}"))
     })?;
     let mut next = reader.u64("the offset of the options")?;
+    let first_section = reader.offset();
+    // A recording that was broken off has no options, or not all.
+    let mut broken = (next == 0).then(|| Error::new(offset, "options", "none"));
     let mut seen = Vec::new();
     while next != 0 {
         if seen.contains(&next) || seen.len() >= MOST_SECTIONS {
@@ -37,18 +42,25 @@ pub(super) fn read(
             trace.damage.push(Error::new(next, "more options", found));
             break;
         }
-        let first = seen.is_empty();
         seen.push(next);
         match options(trace, &reader, next, page_size) {
             Ok(following) => next = following,
-            // Without any options nothing can be found.
-            Err(error) if first => return Err(error),
             Err(error) => {
-                trace.damaged("options", error);
+                broken = Some(error);
                 break;
             }
         }
     }
+    let Some(error) = broken else { return Ok(()) };
+    let all = seen.len() < 2;
+    if trace.buffers.is_empty() {
+        recovery::recover(trace, &reader, (first_section, all), page_size);
+    }
+    if all && trace.buffers.is_empty() {
+        // Nothing can be found.
+        return Err(error);
+    }
+    trace.damaged("options", error);
     Ok(())
 }
 
@@ -101,7 +113,9 @@ fn options(
             id::DONE => return inside.u64("the offset of the next options").or(Ok(0)),
             id::BUFFER => buffer(trace, whole, &mut inside, page_size),
             id::BUFFER_TEXT => text(trace, whole, &mut inside),
-            id::HEADER_INFO..=id::CMDLINES => pointed(trace, whole, &mut inside, option),
+            id::HEADER_INFO..=id::CMDLINES => inside
+                .u64("the offset of a section")
+                .and_then(|offset| pointed(trace, whole, offset, option)),
             _ => trace.options.take(option, content, trace.order, at),
         };
         if let Err(error) = result {
@@ -111,14 +125,8 @@ fn options(
     Ok(0)
 }
 
-/// Reads the section of metadata that an option points to: it has the option's number.
-fn pointed(
-    trace: &mut Trace,
-    whole: &Reader<'_>,
-    option: &mut Reader<'_>,
-    id: u16,
-) -> Result<(), Error> {
-    let offset = option.u64("the offset of a section")?;
+/// Reads the section of metadata at an offset. It has the number of the option that points to it.
+fn pointed(trace: &mut Trace, whole: &Reader<'_>, offset: u64, id: u16) -> Result<(), Error> {
     let (_, start, data) = section(trace, whole, offset, id)?;
     let mut reader = Reader::new(&data, start, trace.order);
     match id {

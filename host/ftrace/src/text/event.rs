@@ -63,7 +63,8 @@ pub(super) fn latency_event(text: &str) -> Option<TextEvent<'_>> {
     })
 }
 
-/// Reads a line of `trace-cmd report -l`: `sh-326     0d.h..   463.263829: function: scheduler_tick`.
+/// Reads a line of `trace-cmd report -l`: `sh-326     0d.h..   463.263829: function: scheduler_tick`. With `-R` the flags are
+/// a number: `0-0x9`.
 pub(super) fn with_flags_first(text: &str) -> Option<TextEvent<'_>> {
     let (before, rest) = text.split_once(": ")?;
     let (before, time) = before.trim_end().rsplit_once(' ')?;
@@ -71,11 +72,13 @@ pub(super) fn with_flags_first(text: &str) -> Option<TextEvent<'_>> {
     let (before, place) = before.trim_end().rsplit_once(' ')?;
     let digits = place.bytes().take_while(u8::is_ascii_digit).count();
     let (cpu, flags) = place.split_at_checked(digits)?;
+    let number = flags.strip_prefix("-0x");
+    let is_number = number.is_some_and(|it| u32::from_str_radix(it, 16).is_ok());
     Some(TextEvent {
         time: Some(time),
         cpu: Some(cpu.parse().ok()?),
         task: Some(task(before)?),
-        flags: is_flags(flags).then_some(flags)?,
+        flags: (is_number || is_flags(flags)).then_some(flags)?,
         kind: kind(rest.trim())?,
     })
 }
@@ -99,7 +102,8 @@ fn cpu(text: &str) -> Option<(&str, u32, &str)> {
         let open = from + text.get(from..)?.find(" [")?;
         let (inside, behind) = text.get(open + 2..)?.split_once(']')?;
         let is_number = inside.len() >= 3 && inside.bytes().all(|byte| byte.is_ascii_digit());
-        if is_number && behind.starts_with(' ') {
+        // Times that are no seconds (`trace-cmd report --raw-ts`) may follow without a space.
+        if is_number && behind.starts_with(|first: char| first == ' ' || first.is_ascii_digit()) {
             return Some((text.get(..open)?, inside.parse().ok()?, behind));
         }
         from = open + 2;

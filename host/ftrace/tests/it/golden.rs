@@ -18,6 +18,43 @@ const CAPTURES: [(&str, &str); 6] = [
     ("arm64", "fg-v7"),
 ];
 
+#[test]
+fn a_capture_of_which_the_end_is_missing_is_read_up_to_there() {
+    let Some(folder) = captures::ftrace() else {
+        return;
+    };
+    for (machine, name) in CAPTURES {
+        let Some(file) = captures::unpacked(&folder.join(format!("{machine}/{name}.dat"))) else {
+            return;
+        };
+        let records = |file: &[u8]| {
+            let trace = Trace::parse(file).unwrap();
+            let (mut count, mut damage) = (0u64, trace.damage.len());
+            let mut records = Records::new(&trace, file);
+            while let Some((_, step)) = records.next(&trace, file) {
+                match step {
+                    kymo_ftrace::Step::Record(_) => count += 1,
+                    kymo_ftrace::Step::Damage(..) => damage += 1,
+                    kymo_ftrace::Step::Lost(_) => {}
+                }
+            }
+            (count, damage)
+        };
+        let (whole, none) = records(&file);
+        let left = |bytes: usize| records(&file[..file.len() - bytes]);
+        // What says where the events are is at the end of version 7.
+        let (read, some) = left(150);
+        assert!(read * 100 >= whole * 99, "{name}: {read} of {whole}");
+        // A compressed chunk that is cut is lost whole.
+        if whole > 20_000 {
+            let (read, _) = left(file.len() / 100);
+            assert!(read * 10 > whole * 8, "{name}: {read} of {whole}");
+        }
+        // The end of a page may be empty.
+        assert!(none == 0 && (some > 0 || name.ends_with("v6")), "{name}");
+    }
+}
+
 /// Lines and checksum of each whole output of trace-cmd.
 fn sums(folder: &Path) -> HashMap<String, (usize, String)> {
     let text = std::fs::read_to_string(folder.join("golden/SUMS")).unwrap();
