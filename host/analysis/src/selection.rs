@@ -8,13 +8,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use kymo_event::{
-    Addr, Cpu, Duration, Event, EventKind, EventRef, Filter, FunctionId, Identities, InterruptId,
-    Operand, Pattern, Row, RowKind, StreamInfo, Subject, ThreadId, Tid, Time, TraceInfo, Unmet,
+    Addr, Cpu, Duration, Event, EventKind, EventRef, Filter, FunctionId, Identities, Operand,
+    Pattern, Row, RowKind, StreamInfo, Subject, ThreadId, Tid, Time, TraceInfo, Unmet,
 };
 use kymo_symbols::{Symbols, spellings};
 
 use crate::calls::{Begin, CallId, Callee, End, Step, TrackId, TrackInfo, TrackKind};
 use crate::replay::Origin;
+use crate::titles;
 use held::Held;
 
 /// What is shown of the calls of a trace. The default shows all.
@@ -99,7 +100,7 @@ pub(crate) struct Chooser {
     tracks: Vec<Track>,
     /// The tracks of threads, by [`ThreadId`].
     threads: Vec<Option<TrackId>>,
-    /// By [`FunctionId`] and [`InterruptId`], as far as they have been asked for.
+    /// By [`FunctionId`] and [`InterruptId`](kymo_event::InterruptId), as far as they have been asked for.
     functions: Vec<Option<Fits>>,
     interrupts: Vec<Option<Fits>>,
     streams: Vec<Option<bool>>,
@@ -224,7 +225,7 @@ impl Chooser {
                 .map(|id| function(id, identities, &self.symbols)),
             RowKind::IsrEnter | RowKind::IsrExit => row
                 .of_interrupt()
-                .map(|id| (None, interrupt(id, identities))),
+                .map(|id| (None, titles::interrupt(identities, id))),
             _ => None,
         };
         let subject = Chooseable {
@@ -476,7 +477,7 @@ impl Chooser {
         }
         let (address, name) = match callee {
             Callee::Function(id) => function(id, identities, &self.symbols),
-            Callee::Interrupt(id) => (None, interrupt(id, identities)),
+            Callee::Interrupt(id) => (None, titles::interrupt(identities, id)),
             Callee::Unknown => (None, String::new()),
         };
         let any = |choices: &[FunctionChoice]| {
@@ -503,11 +504,6 @@ fn function(id: FunctionId, identities: &Identities, symbols: &Symbols) -> (Opti
         str::to_owned,
     );
     (function.address, name)
-}
-
-fn interrupt(id: InterruptId, identities: &Identities) -> String {
-    let name = identities.interrupt_name(id).map(str::to_owned);
-    name.unwrap_or_else(|| format!("irq {}", identities.irq(id)))
 }
 
 /// An event, and what is known of its thread.

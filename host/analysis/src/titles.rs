@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use kymo_event::{InterruptId, InterruptKind, Space, SpaceId, ThreadId, Tid, TraceInfo};
+use kymo_event::{
+    Identities, InterruptId, InterruptKind, Irq, Space, SpaceId, ThreadId, Tid, TraceInfo,
+};
 
 use crate::calls::{TrackInfo, TrackKind};
 
@@ -31,7 +33,7 @@ pub fn track(trace: &TraceInfo, info: &TrackInfo) -> String {
         (TrackKind::Thread { thread: None }, Some(cpu)) => format!("CPU {cpu} outside threads"),
         (TrackKind::Thread { thread: None }, None) => "outside threads".to_owned(),
         (TrackKind::Interrupt { irq, thread, level }, cpu) => {
-            let mut title = interrupt(trace, irq);
+            let mut title = interrupt_title(&trace.identities, irq);
             if let Some(cpu) = cpu {
                 title += &format!(" on CPU {cpu}");
             }
@@ -53,24 +55,41 @@ pub fn thread(trace: &TraceInfo, id: ThreadId) -> String {
     name.map_or_else(number, str::to_owned)
 }
 
-/// How an interrupt is shown: its number always, and its name where there is one.
-pub fn interrupt(info: &TraceInfo, id: InterruptId) -> String {
-    let identities = &info.identities;
-    let irq = identities.irq(id);
-    let found = identities.interrupts().get(id.0 as usize);
-    let kind = match found.map(|found| found.kind) {
-        Some(InterruptKind::Soft) => "softirq",
-        Some(InterruptKind::Vector) => "vector",
-        _ => "IRQ",
-    };
+/// What an interrupt is called: its name if it is known, else its number.
+pub fn interrupt(identities: &Identities, id: InterruptId) -> String {
+    let name = identities.interrupt_name(id);
+    name.map_or_else(|| interrupt_number(identities, id), str::to_owned)
+}
+
+/// An interrupt's name with its number, which tells it from others of that name: `SysTick (irq 15)`; without a name, the
+/// number alone.
+pub fn interrupt_title(identities: &Identities, id: InterruptId) -> String {
+    let number = interrupt_number(identities, id);
     match identities.interrupt_name(id) {
-        // A name may begin with the kind.
-        Some(name) => {
-            let name = name.strip_prefix(kind).map_or(name, str::trim_start);
-            format!("{kind} {irq} {name}")
-        }
-        None => format!("{kind} {irq}"),
+        Some(name) if name != number => format!("{name} ({number})"),
+        _ => number,
     }
+}
+
+/// The number of an interrupt, as [`numbered`].
+pub fn interrupt_number(identities: &Identities, id: InterruptId) -> String {
+    let found = identities.interrupts().get(id.0 as usize);
+    let kind = found.map(|found| found.kind).unwrap_or_default();
+    numbered(kind, identities.irq(id))
+}
+
+/// The kinds of interrupts in words, which their numbers follow.
+pub const INTERRUPT_KINDS: [&str; 3] = ["irq", "softirq", "vector"];
+
+/// An interrupt's kind and number: `irq 15`, `softirq 3`, `vector 236`.
+pub fn numbered(kind: InterruptKind, irq: Irq) -> String {
+    let [hard, soft, vector] = INTERRUPT_KINDS;
+    let kind = match kind {
+        InterruptKind::Soft => soft,
+        InterruptKind::Vector => vector,
+        _ => hard,
+    };
+    format!("{kind} {irq}")
 }
 
 /// What a space is called, where there are several: a process by its program, and its number where others are of the

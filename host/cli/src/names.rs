@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use kymo_analysis::calls::Callee;
 use kymo_analysis::selection::FunctionChoice;
+use kymo_analysis::titles;
 use kymo_event::{Addr, FunctionId, Identities, Space, TraceInfo};
 use kymo_symbols::{Function, Symbols, spellings};
 
@@ -53,10 +54,7 @@ impl<'s> Names<'s> {
     pub fn callee(&self, identities: &Identities, callee: Callee) -> Rc<str> {
         match callee {
             Callee::Function(id) => self.function(identities, id),
-            Callee::Interrupt(id) => match identities.interrupt_name(id) {
-                Some(name) => name.into(),
-                None => format!("irq {}", identities.irq(id)).into(),
-            },
+            Callee::Interrupt(id) => titles::interrupt(identities, id).into(),
             Callee::Unknown => "(unknown)".into(),
         }
     }
@@ -190,8 +188,10 @@ const LISTED: &str = "`kymo report --sort name` lists the functions of the trace
 
 /// Whether this is what an interrupt without a name is called.
 fn is_irq(text: &str) -> bool {
-    let number = text.strip_prefix("irq ");
-    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+    let number = text.split_once(' ');
+    number.is_some_and(|(kind, number)| {
+        titles::INTERRUPT_KINDS.contains(&kind) && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 /// Whether the trace tells a function or interrupt of this name.
@@ -201,7 +201,8 @@ fn is_named(wanted: &str, identities: &Identities) -> bool {
     let mut interrupts = identities.interrupts().iter();
     functions.any(|function| fits(function.name.as_deref()))
         || interrupts.any(|interrupt| {
-            fits(interrupt.name.as_deref()) || wanted == format!("irq {}", interrupt.irq)
+            fits(interrupt.name.as_deref())
+                || wanted == titles::numbered(interrupt.kind, interrupt.irq)
         })
 }
 

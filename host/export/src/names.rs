@@ -98,7 +98,7 @@ impl<'a> Names<'a> {
                 name
             }
             Callee::Interrupt(id) => {
-                let name = self.add(titles::interrupt(info, id), None);
+                let name = self.add(titles::interrupt_title(&info.identities, id), None);
                 put(&mut self.interrupts, id.0, name);
                 name
             }
@@ -130,7 +130,8 @@ impl<'a> Names<'a> {
     pub fn update_interrupt(&mut self, info: &TraceInfo, id: InterruptId) {
         let known = self.interrupts.get(id.0 as usize).copied();
         let known = known.filter(|known| *known != NameId::NONE);
-        if known.is_some_and(|known| self.get(known) != titles::interrupt(info, id)) {
+        let name = |known| self.get(known) != titles::interrupt_title(&info.identities, id);
+        if known.is_some_and(name) {
             self.look_up(info, Callee::Interrupt(id));
         }
     }

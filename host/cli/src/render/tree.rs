@@ -35,6 +35,7 @@ use std::ops::Range;
 use kymo_analysis::calls::{Begin, CallId, Callee, End, How, Repair, Step, TrackId};
 use kymo_analysis::clock_repair::RECORDED;
 use kymo_analysis::replay::Origin;
+use kymo_analysis::titles;
 use kymo_event::{Cpu, EventKind, EventRef, FunctionId, Identities, StreamId, Time, TraceInfo};
 
 use super::duration::WIDTH;
@@ -503,9 +504,8 @@ impl<'a> Tree<'a> {
         let mut text = String::new();
         match callee {
             Callee::Interrupt(id) => {
-                let irq = identities.irq(id);
                 let name = self.actor_name(track);
-                let number = format!("irq {irq}");
+                let number = titles::interrupt_number(identities, id);
                 text.push_str("==> ");
                 paint(&mut text, self.palette.actor, name);
                 if *name != number {

@@ -48,12 +48,12 @@ fn threads_and_interrupts_are_tracks_of_their_own() {
         perfetto.threads[&42], "main",
         "a number like Linux's is kept"
     );
-    let tick = perfetto.timeline.row("IRQ 15 SysTick on CPU 0").slices();
+    let tick = perfetto.timeline.row("SysTick (irq 15) on CPU 0").slices();
     let tick = spans(&tick);
-    assert_eq!(tick, [("c", 142, 150), ("IRQ 15 SysTick", 140, 152)]);
-    let nested = perfetto.timeline.row("IRQ 16 on CPU 0").slices();
+    assert_eq!(tick, [("c", 142, 150), ("SysTick (irq 15)", 140, 152)]);
+    let nested = perfetto.timeline.row("irq 16 on CPU 0").slices();
     let nested = spans(&nested);
-    assert_eq!(nested, [("0x9000", 145, 148), ("IRQ 16", 144, 148)]);
+    assert_eq!(nested, [("0x9000", 145, 148), ("irq 16", 144, 148)]);
     let marker = perfetto.timeline.row("thread 0x20000300").instants();
     assert_eq!(marker, [(221, "half way")]);
 }

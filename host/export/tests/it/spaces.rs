@@ -21,12 +21,12 @@ fn check(timeline: &Timeline) {
     let processes: Vec<&String> = timeline.processes.values().collect();
     assert_eq!(processes, ["alpha", "beta"]);
     for (process, thread, function, irq, offset) in [
-        ("alpha", "main", "read", "IRQ 15 SysTick on CPU 0", 0),
+        ("alpha", "main", "read", "SysTick (irq 15) on CPU 0", 0),
         (
             "beta",
             "main (42)",
             "read [beta]",
-            "IRQ 15 SysTick on CPU 1",
+            "SysTick (irq 15) on CPU 1",
             1,
         ),
     ] {
@@ -63,11 +63,11 @@ fn stacks_begin_with_the_space() {
     };
     assert_eq!(
         folded(true),
-        "alpha;IRQ 15 SysTick 3\nalpha;main;read 12\nbeta;IRQ 15 SysTick 3\nbeta;main (42);read [beta] 12\n"
+        "alpha;SysTick (irq 15) 3\nalpha;main;read 12\nbeta;SysTick (irq 15) 3\nbeta;main (42);read [beta] 12\n"
     );
     assert_eq!(
         folded(false),
-        "alpha;IRQ 15 SysTick 3\nalpha;read 12\nbeta;IRQ 15 SysTick 3\nbeta;read [beta] 12\n"
+        "alpha;SysTick (irq 15) 3\nalpha;read 12\nbeta;SysTick (irq 15) 3\nbeta;read [beta] 12\n"
     );
 }
 
@@ -139,7 +139,7 @@ fn ctf_gives_each_a_number_of_its_own() {
         assert_eq!(threads, [42, instead(4).cast_signed()]);
         let both = [
             function(0, 15, "IRQ 15 SysTick"),
-            function(1, 0x6b00_0002, "IRQ 1795162114 IRQ 15 SysTick"),
+            function(1, 0x6b00_0002, "IRQ 1795162114 SysTick"),
         ];
         assert_eq!(interrupts.into_iter().collect::<Vec<_>>(), both);
     }
@@ -158,7 +158,7 @@ fn interrupts_of_two_kinds_with_one_number_are_two() {
     let (text, _) = writer.trace.export("folded");
     assert_eq!(
         String::from_utf8(text).unwrap(),
-        "IRQ 3 3\nsoftirq 3 NET_RX 5\n"
+        "irq 3 3\nsoftirq NET_RX (softirq 3) 5\n"
     );
     let directory = tempfile::tempdir().unwrap();
     writer.trace.export_to("ctf", directory.path());
@@ -172,7 +172,7 @@ fn interrupts_of_two_kinds_with_one_number_are_two() {
         .filter_map(|it| it.name.as_deref())
         .collect();
     assert_eq!(interrupts.len(), 2);
-    assert_eq!(names, ["softirq 3 NET_RX"]);
+    assert_eq!(names, ["softirq NET_RX"]);
 }
 
 /// A source of threads whose events tell of no processor.

@@ -30,10 +30,10 @@ fn a_stack_has_the_time_that_its_innermost_call_took_itself() {
     assert_eq!(
         folded(&traces::whole(), true),
         [
-            ("IRQ 15 SysTick", 4),
-            ("IRQ 15 SysTick;c", 4),
-            ("IRQ 16", 1),
-            ("IRQ 16;0x9000", 3),
+            ("SysTick (irq 15)", 4),
+            ("SysTick (irq 15);c", 4),
+            ("irq 16", 1),
+            ("irq 16;0x9000", 3),
             ("main;a", 50),
             ("thread 0x20000300;b", 10),
             ("worker;a", 30),

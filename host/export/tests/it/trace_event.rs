@@ -78,7 +78,7 @@ fn threads_of_a_process_have_their_numbers() {
     timeline.check();
     assert_eq!(timeline.rows[&42].name, "main");
     assert_eq!(timeline.rows[&43].name, "thread 43");
-    assert_eq!(timeline.row("IRQ 14 in thread 42").slices().len(), 2);
+    assert_eq!(timeline.row("irq 14 in thread 42").slices().len(), 2);
     assert_eq!(summary.left_out, 0);
 }
 

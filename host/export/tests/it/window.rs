@@ -55,10 +55,10 @@ fn a_window_clips_calls_at_its_bounds() {
                 "it began before this part of the trace"
             );
         }
-        let tick = timeline.row("IRQ 15 SysTick on CPU 0").slices();
+        let tick = timeline.row("SysTick (irq 15) on CPU 0").slices();
         assert_eq!(
             spans(&tick),
-            [("c", 142, 150), ("IRQ 15 SysTick", 141, 152)]
+            [("c", 142, 150), ("SysTick (irq 15)", 141, 152)]
         );
         assert_eq!(spans(&timeline.row("main").slices()), [("a", 141, 178)]);
         assert_eq!(summary.events, 11);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kymo_analysis::calls::Callee;
 use kymo_analysis::profile::Profile;
 use kymo_analysis::replay::{Options, Replay};
+use kymo_analysis::titles;
 use kymo_event::{Addr, Batch, TraceInfo, Wanted};
 use kymo_export::json::Object;
 use kymo_symbols::Symbols;
@@ -138,7 +139,7 @@ fn lines(info: &TraceInfo, symbols: &Arc<Symbols>, profile: &Profile) -> Vec<Lin
                 let name = symbols.name_of(known).map(str::to_owned);
                 name.unwrap_or_else(|| format!("{:#x}", address.0))
             }),
-            Callee::Interrupt(id) => identities.interrupt_name(id).unwrap_or("irq").to_owned(),
+            Callee::Interrupt(id) => titles::interrupt(identities, id),
             Callee::Unknown => "(unknown)".to_owned(),
         };
         Line {

@@ -7,7 +7,8 @@ use kymo_analysis::compensation::Compensation;
 use kymo_analysis::profile::{self, Row};
 use kymo_analysis::schedule::RunTime;
 use kymo_analysis::statistics::{Measure, Statistic};
-use kymo_event::{Addr, Duration, Identities, Irq, Stack};
+use kymo_analysis::titles;
+use kymo_event::{Addr, Duration, Identities, InterruptKind, Irq, Stack};
 use kymo_symbols::{Location, Symbols};
 
 use super::by::{By, Key};
@@ -100,7 +101,7 @@ pub enum Place {
     Function(Addr),
     /// Of a function that has no address.
     Name,
-    Interrupt(Irq),
+    Interrupt(InterruptKind, Irq),
     Unknown,
 }
 
@@ -226,10 +227,10 @@ pub fn describe(
             (place, names.function(identities, id), location)
         }
         Callee::Interrupt(id) => {
-            let irq = identities.irq(id);
-            let name = identities.interrupt_name(id);
-            let name = name.map_or_else(|| format!("irq {irq}").into(), Rc::from);
-            (Place::Interrupt(irq), name, None)
+            let found = identities.interrupts().get(id.0 as usize);
+            let kind = found.map(|found| found.kind).unwrap_or_default();
+            let place = Place::Interrupt(kind, identities.irq(id));
+            (place, titles::interrupt(identities, id).into(), None)
         }
         Callee::Unknown => (Place::Unknown, "(unknown)".into(), None),
     }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
 use kymo_analysis::schedule::Schedule;
+use kymo_analysis::titles;
 use kymo_event::Duration;
 use kymo_export::json::Object;
 
@@ -100,8 +101,11 @@ impl<'e> Shared<'e> {
             (Place::Function(address), None) if shared => {
                 name.push_str(&format!("  ({:#x})", address.0));
             }
-            (Place::Interrupt(irq), _) if name != format!("irq {irq}") => {
-                name.push_str(&format!("  (irq {irq})"));
+            (Place::Interrupt(kind, irq), _) => {
+                let number = titles::numbered(kind, irq);
+                if name != number {
+                    name.push_str(&format!("  ({number})"));
+                }
             }
             _ => {}
         }
@@ -159,7 +163,7 @@ pub fn json(
         .member("clipped", row.clipped);
     match entry.place {
         Place::Function(address) => object.member("address", address),
-        Place::Interrupt(irq) => object.member("irq", irq),
+        Place::Interrupt(_, irq) => object.member("irq", irq),
         Place::Name | Place::Unknown => &mut object,
     };
     if let Some(location) = &entry.location {

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use kymo_analysis::calls::{Callee, End, How};
+use kymo_analysis::titles;
 use kymo_event::Identities;
 use kymo_export::json::Object;
 
@@ -23,10 +24,7 @@ pub(super) fn callee(
                 address.map(|address| address.0),
             )
         }
-        Callee::Interrupt(id) => {
-            let irq = identities.irq(id);
-            (Some(format!("irq {irq}").into()), None)
-        }
+        Callee::Interrupt(id) => (Some(titles::interrupt(identities, id).into()), None),
         Callee::Unknown => (None, None),
     };
     object.member("function", name.as_deref());

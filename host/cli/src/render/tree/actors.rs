@@ -3,6 +3,7 @@
 
 use anstyle::Style;
 use kymo_analysis::calls::{TrackId, TrackInfo, TrackKind};
+use kymo_analysis::titles;
 use kymo_event::{Cpu, Identities, StreamId, Time, TraceInfo};
 
 use super::front::Front;
@@ -119,7 +120,7 @@ impl Actors {
                 self.threads.name(identities.tid(id), own_name)
             }
             TrackKind::Interrupt { irq, .. } => {
-                own_name.map_or_else(|| format!("irq {}", identities.irq(irq)), str::to_owned)
+                own_name.map_or_else(|| titles::interrupt_number(identities, irq), str::to_owned)
             }
         };
         let mut painted = String::new();

@@ -316,11 +316,12 @@ impl Labels {
             (name.to_owned(), Value64::Unsigned(number))
         });
         let interrupts = numbers.interrupts().map(|(number, id)| {
-            let name = titles::interrupt(info, id);
+            let identities = &info.identities;
             // An interrupt is found by a label that begins with the number that it has in the file.
-            let label = match is_plain(&info.identities, number, id) {
-                true => name,
-                false => format!("IRQ {number} {name}"),
+            let is_unnamed = identities.interrupt_name(id).is_none();
+            let label = match is_unnamed && is_plain(identities, number, id) {
+                true => format!("IRQ {number}"),
+                false => format!("IRQ {number} {}", titles::interrupt(identities, id)),
             };
             (label, Value64::Unsigned(number))
         });

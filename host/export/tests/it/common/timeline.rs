@@ -168,8 +168,8 @@ pub fn expected_calls(trace: &Trace) -> Vec<Slice> {
             Callee::Interrupt(irq) => {
                 let number = identities.irq(irq);
                 identities.interrupt_name(irq).map_or_else(
-                    || format!("IRQ {number}"),
-                    |name| format!("IRQ {number} {name}"),
+                    || format!("irq {number}"),
+                    |name| format!("{name} (irq {number})"),
                 )
             }
             Callee::Unknown => "(unknown function)".to_owned(),
