@@ -32,7 +32,8 @@
 //!   the innermost one's.
 //! - An exit of a function that is not open at all is an orphan ([`How::Orphan`]). Its call began
 //!   before everything that was entered since the trace (or its last loss) began, so that is closed
-//!   as unwound.
+//!   as unwound. Where the source states how long it took, that is by the wall ([`End::wall`]): on the processor it was at
+//!   least what it called since then, and at most all of that.
 //!   (An exit just behind a switch of threads of what the other thread entered last is none: that is
 //!   the code that switches.)
 //! - A loss leaves open what is open, in doubt ([`Doubt::loss`]), unless it is of a stream that never had
@@ -71,7 +72,7 @@ pub use output::{
 
 use kymo_event::{
     Cpu, EventKind, EventRef, InterruptId, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId,
-    TraceInfo,
+    Time, TraceInfo,
 };
 
 use crate::hash::FastMap;
@@ -131,6 +132,8 @@ pub struct Calls {
     in_order: bool,
     /// Counts what is no enter or exit, so that the [straight path](straight) notices; from 1.
     epoch: u64,
+    /// When the [window](Self::open_window) begins.
+    window: Option<Time>,
 }
 
 /// In [`Calls::threads`]: no track.
@@ -187,6 +190,7 @@ impl Calls {
             streams: info.streams.iter().map(Stream::new).collect(),
             in_order: info.in_order,
             epoch: 1,
+            window: None,
         }
     }
 
@@ -235,7 +239,7 @@ impl Calls {
                 if let Some(own) = row.self_time() {
                     self.tracks[track].hide_callees(function, own);
                 }
-                self.exit(cpu, track, function, row.time, out);
+                self.exit(cpu, track, function, row, out);
             }
         }
         self.remember_place(row, cpu, track);

@@ -8,7 +8,8 @@
 //! - Where events were lost, both are lower bounds: of a call that was open then, only the time up to the loss
 //!   is certain. [`Row::total_max`] and [`Row::self_max`] are the times as they were seen. [`Bounds`] has upper bounds.
 //! - *min*, *max* and *average* are those of complete calls: seen from begin to end, each with its own
-//!   duration.
+//!   duration. Where only the exit was seen and the source states how long the call took, that is its duration, with a doubt:
+//!   it is by the wall.
 //!
 //! A call whose exit is among what was lost seems to be open until the end, and all further calls of its
 //! function to be recursive ones within it. In the total count its certain time, or that of those within it
@@ -59,8 +60,11 @@ pub struct Row {
     /// Of all: calls whose time is in doubt because of a clock, so that it has no upper bound, and a
     /// complete call's may be too short.
     pub clock: u64,
-    /// Exits whose enter nobody saw: they have no time.
+    /// Exits whose enter nobody saw, and of which the source does not state how long their calls took: they have no time.
     pub orphans: u64,
+    /// Calls of which only the exit was seen, and of which the source states how long they took by the wall: they are among the
+    /// [`complete`](Self::complete) ones, and may have been shorter on the processor.
+    pub stated: u64,
     /// Calls that were open when recording was turned off, the window ended, or the trace.
     pub open: u64,
     /// Calls that were open when the window began or ended.
@@ -122,6 +126,7 @@ impl Row {
             How::Repaired(Repair::Unwound) => self.unwound += 1,
             How::Repaired(Repair::Lost) => self.lost += 1,
             How::Open | How::RecordingOff => self.open += 1,
+            How::Orphan => self.stated += 1,
             _ => self.doubtful += u64::from(end.doubt.any()),
         }
     }

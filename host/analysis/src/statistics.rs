@@ -89,12 +89,17 @@ impl Statistics {
             } => self.switched(*track),
             Step::Begin(begin) => self.open(begin.track).push(Duration(0)),
             Step::End(end) => {
-                let Some(wall) = end.wall.filter(|_| end.begin.is_some()) else {
+                let Some(wall) = end.wall else {
                     return;
                 };
+                // Of one whose beginning nobody saw, no callees are known.
+                let is_orphan = end.begin.is_none();
                 let open = self.open(end.track);
-                let callees = open.pop().unwrap_or_default();
-                if let Some(caller) = open.last_mut() {
+                let callees = match is_orphan {
+                    true => Duration(0),
+                    false => open.pop().unwrap_or_default(),
+                };
+                if let Some(caller) = open.last_mut().filter(|_| !is_orphan) {
                     *caller += wall;
                 }
                 let measure = self.measure;
@@ -106,6 +111,7 @@ impl Statistics {
                 } = self.entry(end.callee);
                 *known |= switched;
                 let in_doubt = end.sure != end.duration;
+                let whole = if is_orphan { Some(wall) } else { end.sure };
                 let sure = |seen: Duration, sure: Option<Duration>| match in_doubt {
                     true => seen.min(sure.unwrap_or_default()),
                     false => seen,
@@ -114,7 +120,7 @@ impl Statistics {
                 of.self_time += sure(wall - callees, end.sure_self);
                 if !end.recursive {
                     of.total_max += wall;
-                    of.total += sure(wall, end.sure);
+                    of.total += sure(wall, whole);
                 }
                 if end.is_complete() {
                     of.min = match of.complete {

@@ -63,8 +63,8 @@ const NONE: u32 = u32::MAX;
 pub struct Row {
     /// When.
     pub time: Time,
-    /// A call site, the environment of a jump, or of an exit one more than the nanoseconds of its call's self time; 0
-    /// for none.
+    /// A call site, the environment of a jump, or of an exit one more than the nanoseconds of its call's self time, or of
+    /// all of its time; 0 for none.
     word: u64,
     /// The function, or the interrupt.
     item: u32,
@@ -80,6 +80,8 @@ pub struct Row {
     pub named: bool,
     /// [`Event::record`].
     pub record: bool,
+    /// Whether the word of an exit is the time of its whole call.
+    is_whole: bool,
 }
 
 impl Row {
@@ -97,6 +99,7 @@ impl Row {
             kind,
             named: false,
             record: true,
+            is_whole: false,
         }
     }
 
@@ -130,6 +133,14 @@ impl Row {
     #[must_use]
     pub const fn word(mut self, word: Addr) -> Self {
         self.word = word.0;
+        self
+    }
+
+    /// Of an exit whose entry is not in the trace: its call took so long by the wall, as the source states.
+    #[must_use]
+    pub const fn took(mut self, wall: Duration) -> Self {
+        self.word = wall.0.saturating_add(1);
+        self.is_whole = true;
         self
     }
 
@@ -189,9 +200,24 @@ impl Row {
     #[inline]
     pub const fn self_time(&self) -> Option<Duration> {
         match (self.kind, self.word) {
-            (RowKind::Exit, 1..) => Some(Duration(self.word - 1)),
+            (RowKind::Exit, 1..) if !self.is_whole => Some(Duration(self.word - 1)),
             _ => None,
         }
+    }
+
+    /// Of an exit, the time by the wall that its call took, where the source states it and the entry is not in the trace.
+    #[inline]
+    pub const fn wall(&self) -> Option<Duration> {
+        match (self.kind, self.word) {
+            (RowKind::Exit, 1..) if self.is_whole => Some(Duration(self.word - 1)),
+            _ => None,
+        }
+    }
+
+    /// Whether it is an exit that says no more than when its call ended.
+    #[inline]
+    pub const fn is_plain_exit(&self) -> bool {
+        matches!((self.kind, self.word), (RowKind::Exit, 0))
     }
 
     /// The environment of a jump.
@@ -322,12 +348,19 @@ impl Batch {
         }
     }
 
+    /// Adds an event with what only its row says: the times of an exit.
+    pub fn push_both(&mut self, row: &Row, event: Event) {
+        self.push_event(event);
+        if let Some(pushed) = self.rows.last_mut() {
+            (pushed.word, pushed.is_whole) = (row.word, row.is_whole);
+        }
+    }
+
     /// Adds an event of another batch.
     pub fn push_ref(&mut self, event: EventRef<'_>) {
-        match (event.event, event.row.self_time()) {
-            (Some(whole), Some(own)) => self.push_exit(whole.clone(), own),
-            (Some(whole), None) => self.push_event(whole.clone()),
-            (None, _) => self.push(*event.row),
+        match event.event {
+            Some(whole) => self.push_both(event.row, whole.clone()),
+            None => self.push(*event.row),
         }
     }
 

@@ -113,6 +113,8 @@ pub(super) struct Stack<'t> {
     pub id: TrackId,
     pub frames: Vec<Frame>,
     pub open: &'t mut OpenCounts,
+    /// The time of calls that end with nothing open around them.
+    pub outer: &'t mut Duration,
     pub home: &'t mut Vec<Frame>,
 }
 
@@ -178,8 +180,9 @@ impl Stack<'_> {
         let self_time = duration - frame.callees;
         let depth = self.frames.len() - 1;
         self.frames.truncate(depth);
-        if let Some(caller) = self.frames.last_mut() {
-            caller.callees += duration;
+        match self.frames.last_mut() {
+            Some(caller) => caller.callees += duration,
+            None => *self.outer += duration,
         }
         self.open.release(function);
         Some(End {

@@ -1,6 +1,6 @@
 //! Enters and exits, and how they find each other.
 
-use kymo_event::{Addr, Cpu, FunctionId, ThreadId, Time};
+use kymo_event::{Addr, Cpu, Duration, FunctionId, Row, ThreadId, Time};
 
 use super::Calls;
 use super::cpu_state::Handlers;
@@ -56,9 +56,10 @@ impl Calls {
         cpu: usize,
         mut track: usize,
         function: Option<FunctionId>,
-        time: Time,
+        row: &Row,
         out: &mut impl FnMut(Step<'_>),
     ) {
+        let time = row.time;
         if let Some(before) = self.crosses(cpu, track, function) {
             let depth = self.tracks[before].depth() - 1;
             return self.close(before, depth, time, |_| How::Returned, out);
@@ -73,6 +74,11 @@ impl Calls {
             self.end_interrupts(cpu, level, time, unfinished, out);
             track = self.cpus[cpu].running().unwrap_or(track);
             found = self.tracks[track].find(Some(function));
+        }
+        if let (Match::Open(index), Some(wall)) = (found, row.wall())
+            && self.tracks[track].is_another(index, time, wall)
+        {
+            found = Match::Nothing;
         }
         match found {
             Match::Hidden => {}
@@ -93,7 +99,7 @@ impl Calls {
                 self.close(track, first, time, |_| How::Repaired(Repair::Unwound), out);
                 let function = self.tracks[track].left_while_off(function);
                 let callee = function.map_or(Callee::Unknown, Callee::Function);
-                self.orphan(track, callee, time, out);
+                self.orphan(track, callee, (time, row.wall()), out);
             }
         }
     }
@@ -126,17 +132,24 @@ impl Calls {
         found.thread.filter(holds).map(|_| 0)
     }
 
-    /// Tells of an exit without a call.
+    /// Tells of an exit without a call, which took so long if that is known.
     pub(super) fn orphan(
         &mut self,
         track: usize,
         callee: Callee,
-        time: Time,
+        (time, wall): (Time, Option<Duration>),
         out: &mut impl FnMut(Step<'_>),
     ) {
         self.counts.orphans += 1;
         let call = self.next_call();
-        out(Step::End(self.tracks[track].orphan(call, callee, time)));
+        let mut end = self.tracks[track].orphan(call, callee, time);
+        if let Some(wall) = wall {
+            let within = self.window.and_then(|begin| time.since(begin));
+            let within = within.filter(|within| *within < wall);
+            end.clipped = within.is_some();
+            self.tracks[track].stated(&mut end, within.unwrap_or(wall));
+        }
+        out(Step::End(end));
     }
 
     /// Closes calls, the innermost first, until `depth` are left.

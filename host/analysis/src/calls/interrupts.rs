@@ -105,7 +105,7 @@ impl Calls {
                 }
                 None => (self.context(cpu, row, out), Callee::Unknown),
             };
-            self.orphan(track, callee, row.time, out);
+            self.orphan(track, callee, (row.time, None), out);
         }
         // Where it returns to.
         if row.thread().is_some() {

@@ -180,7 +180,8 @@ pub struct Begin {
 
 /// The end of a call.
 ///
-/// Three spans are reported, all `None` for an orphan, whose beginning nobody saw:
+/// Three spans are reported, all `None` for an orphan, whose beginning nobody saw, unless its source states how long it
+/// took (`begin` is `None` then, too: no [`Begin`] belongs to it):
 /// [`wall`](Self::wall) is what a clock on the wall shows; [`duration`](Self::duration) leaves out
 /// when the track did not run; [`self_time`](Self::self_time) leaves out the calls it made as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,10 +279,17 @@ pub struct Doubt {
 }
 
 impl End {
-    /// Whether it was seen from its begin to its end, and both in the window.
+    /// When it began: seen, or by what the source states of its duration.
+    pub fn began(&self) -> Option<Time> {
+        let stated = |wall: Duration| Time(self.time.0.saturating_sub_unsigned(wall.0));
+        self.begin.or(self.wall.map(stated))
+    }
+
+    /// Whether it was seen from its begin to its end, or the source states how long it took, and all of it in the window.
     #[inline(always)]
     pub fn is_complete(&self) -> bool {
-        self.begin.is_some() && !self.clipped && matches!(self.how, How::Returned | How::Jumped)
+        let ended = matches!(self.how, How::Returned | How::Jumped | How::Orphan);
+        self.duration.is_some() && !self.clipped && ended
     }
 
     /// Whether its certain times may be less than those that it took: it was not seen whole, or they are in doubt.

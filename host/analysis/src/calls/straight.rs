@@ -162,7 +162,7 @@ impl Straight<'_> {
                     }));
                 }
                 // What was measured on the target is for the long way; it is not in a run.
-                RowKind::Exit if RUN || row.self_time().is_none() => {
+                RowKind::Exit if RUN || row.is_plain_exit() => {
                     let Some(end) = stack.leave(row.of_function(), (row.time, ran)) else {
                         break;
                     };

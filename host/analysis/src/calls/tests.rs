@@ -5,6 +5,7 @@ mod clocks;
 mod jumps;
 mod missing;
 mod runs;
+mod stated;
 mod streams;
 mod switching;
 mod unseen;
@@ -149,6 +150,10 @@ fn say(step: &Step<'_>, said: &mut Vec<String>) {
                 (Some(begin), Some(Duration(duration)), Some(Duration(own))) => {
                     line += &format!("{begin}-{} {duration}/{own}", end.time);
                     assert_eq!(end.wall, Some(end.time.since(begin).unwrap_or_default()));
+                }
+                (None, Some(Duration(most)), Some(Duration(own))) => {
+                    let [sure, wall] = [end.sure, end.wall].map(Option::unwrap_or_default);
+                    line += &format!("{sure}..{most}/{own} of {wall} ");
                 }
                 all => assert_eq!((all, end.wall), ((None, None, None), None)),
             }

@@ -42,6 +42,10 @@ pub(super) struct Track {
     off: Vec<FunctionId>,
     /// Where the window begins that clipped calls last.
     window: Time,
+    /// The time of calls that ended with nothing open around them, since the last loss.
+    outer: Duration,
+    /// What of it is not certain.
+    outer_unsure: Duration,
 }
 
 /// Where a `longjmp` leads.
@@ -53,6 +57,9 @@ struct Mark {
     /// place now, the mark is void.
     call: Option<CallId>,
 }
+
+/// Two times that a source states of the beginning of one call differ by no more.
+const NEAR: Duration = Duration(1_000_000);
 
 /// More environments than calls can be open are only there if marks are void.
 const MARKS: usize = 1 << 16;
@@ -96,6 +103,8 @@ impl Track {
             losses: 0,
             off: Vec::new(),
             window: Time(0),
+            outer: Duration(0),
+            outer_unsure: Duration(0),
         }
     }
 
@@ -333,6 +342,7 @@ impl Track {
             id: self.id,
             frames: std::mem::take(&mut self.frames),
             open: &mut self.open,
+            outer: &mut self.outer,
             home: &mut self.frames,
         }
     }
@@ -373,8 +383,12 @@ impl Track {
         if how == How::Returned && doubt.loss {
             self.confirm();
         }
-        if let Some(caller) = self.frames.last_mut() {
-            caller.callees += duration;
+        match self.frames.last_mut() {
+            Some(caller) => caller.callees += duration,
+            None => {
+                self.outer += duration;
+                self.outer_unsure += duration - sure;
+            }
         }
         if let Callee::Function(function) = frame.callee() {
             self.open.release(function);
@@ -423,10 +437,36 @@ impl Track {
         }
     }
 
+    /// Whether an exit at `time` of a call that took so long can't be that of the call at `index`, which was open when events
+    /// were lost: it began clearly later.
+    pub fn is_another(&self, index: usize, time: Time, wall: Duration) -> bool {
+        let frame = self.frames.get(index).filter(|_| self.is_lossy(index));
+        let open = frame.and_then(|frame| time.since(frame.begin));
+        open.is_some_and(|open| open > wall + NEAR)
+    }
+
+    /// The source states how long a call took of which only the end is in the trace: its time by the wall. All that ended
+    /// since the last loss with nothing open around it was called by it, for it had begun by then.
+    pub fn stated(&mut self, end: &mut End, wall: Duration) {
+        let most = wall.max(self.outer);
+        let made = match self.frames.is_empty() {
+            true => self.outer,
+            false => Duration(0),
+        };
+        let sure = made - self.outer_unsure;
+        (end.wall, end.duration, end.self_time) = (Some(wall), Some(most), Some(most - made));
+        (end.sure, end.sure_self) = (Some(sure), Some(Duration(0)));
+        end.doubt.loss = true;
+        if self.frames.is_empty() {
+            (self.outer, self.outer_unsure) = (most, most - sure);
+        }
+    }
+
     /// Clips what is open at the beginning of a window: from here on its times count. Gives a begin for each
     /// call, the outermost first.
     pub fn clip(&mut self, time: Time, mut begun: impl FnMut(Begin)) {
         self.window = time;
+        (self.outer, self.outer_unsure) = (Duration(0), Duration(0));
         for lost in &mut self.lost {
             // A loss before may have hidden that other calls run.
             (lost.sure, lost.sure_self) = (Duration(0), Duration(0));
@@ -478,6 +518,7 @@ impl Track {
 
     /// Puts everything that is open in doubt because of a loss: the times up to here are certain.
     pub fn doubt_loss(&mut self) {
+        (self.outer, self.outer_unsure) = (Duration(0), Duration(0));
         let time = |from: i64, until: i64| {
             Duration(u64::try_from(until.saturating_sub(from)).unwrap_or(0))
         };

@@ -422,7 +422,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     }
     let counts = *replay.counts();
     if choice.shows_calls() {
-        doubts.remark(context);
+        doubts.remark(args.wall, context);
     }
     if let Some(gaps) = schedule.map(Schedule::gaps).filter(|gaps| *gaps > 0) {
         context.warn(format_args!(

@@ -185,7 +185,7 @@ impl<'a> Ftrace<'a> {
         let indent = known.base + end.depth;
         let name = self.name(end.callee, identities);
         if self.tracer == Tracer::FunctionDuration {
-            let (Some(begin), Some(wall)) = (end.begin, end.wall) else {
+            let (Some(begin), Some(wall)) = (end.began(), end.wall) else {
                 return Ok(());
             };
             let cpu = cpu(self.track(end.track).cpu);

@@ -246,6 +246,46 @@ fn idle_time_is_the_same_behind_an_export() {
 }
 
 #[test]
+fn wakeups_are_in_exports() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let input = folder.path().join("woken.txt");
+    let waking = "          <idle>-0       [000] dNh2.   100.009000: sched_wakeup: comm=sh pid=326 prio=120 target_cpu=000\n";
+    let lines: Vec<&str> = IDLE.split_inclusive('\n').collect();
+    let text = [&lines[..3].concat(), waking, &lines[3..].concat()].concat();
+    std::fs::write(&input, text).expect("a file");
+    let ready = |input: &Path| -> Vec<(String, Option<u64>, Option<u64>)> {
+        let columns = [
+            "report",
+            "--by",
+            "thread",
+            "--columns",
+            "name,readies,ready-avg",
+        ];
+        let rows = rows(&columns, input);
+        let row = |row: &Value| {
+            let number = |name: &str| row[name].as_u64();
+            (
+                row["thread"].to_string(),
+                number("readies"),
+                number("ready_avg_ns"),
+            )
+        };
+        rows.iter().map(row).collect()
+    };
+    let source = ready(&input);
+    assert_eq!(source.len(), 1, "{source:?}");
+    assert_eq!(
+        (source[0].1, source[0].2),
+        (Some(1), Some(1_000_000)),
+        "{source:?}"
+    );
+    for to in ["lttng", "ctf"] {
+        let exported = export(to, &input, folder.path());
+        assert_eq!(ready(&exported), source, "{to}");
+    }
+}
+
+#[test]
 fn names_of_threads_are_in_a_ctf_export() {
     let dumps = captures::zephyr_instrumentation();
     let dump = dumps.join("instr_big/cap_big/04_dump_trace.bin");

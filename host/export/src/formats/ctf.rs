@@ -123,7 +123,7 @@ impl Sink for Ctf<'_> {
                 }
             };
             let record = Record::new(
-                event,
+                (event, seen.row),
                 &info.identities,
                 &mut self.numbers,
                 &mut self.texts,

@@ -68,11 +68,19 @@ const THREAD: usize = 1;
 const ITEM: usize = 0;
 const CALL_SITE: usize = 1;
 
+/// The same place, of exits that state how long their calls took.
+const WALL: usize = CALL_SITE;
+
+/// The field that does.
+const DURATION: &str = "duration";
+
 /// What the events of one class are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
     Enter,
     Exit,
+    /// An exit of which the entry was not recorded, with the time that its call took.
+    ExitStated,
     SwitchedIn,
     SwitchedOut,
     IsrEnter,
@@ -82,17 +90,24 @@ enum Rule {
     Other,
 }
 
+/// Whether a class of exits states how long their calls took.
+fn states_duration(class: &EventClass) -> bool {
+    let fields = class.fields.as_ref();
+    fields.is_some_and(|fields| fields.member(DURATION).is_some())
+}
+
 impl Rule {
     fn of(class: &EventClass) -> Self {
         match class.name.as_str() {
             "enter" => Self::Enter,
+            "exit" if states_duration(class) => Self::ExitStated,
             "exit" => Self::Exit,
             "switched_in" => Self::SwitchedIn,
             "switched_out" => Self::SwitchedOut,
             "isr_enter" => Self::IsrEnter,
             "isr_exit" => Self::IsrExit,
             "marker" | "thread_name" | "isr_name" | "context" | "recording" | "setjmp"
-            | "longjmp" | "wall_clock" | "gap" | "other" => Self::Rare,
+            | "longjmp" | "wall_clock" | "gap" | "ready" | "other" => Self::Rare,
             _ => Self::Other,
         }
     }
@@ -102,6 +117,7 @@ impl Rule {
         match self {
             Self::Enter => ["function", "call_site"],
             Self::Exit => ["function", ""],
+            Self::ExitStated => ["function", DURATION],
             Self::IsrEnter | Self::IsrExit => ["irq", ""],
             Self::SwitchedIn | Self::SwitchedOut | Self::Rare | Self::Other => [""; 2],
         }
@@ -248,6 +264,12 @@ impl Export {
                 let function = item.and_then(|item| self.function(item, sink));
                 Some(sink.row(RowKind::Exit).function(function))
             }
+            Rule::ExitStated => {
+                let function = item.and_then(|item| self.function(item, sink));
+                let row = sink.row(RowKind::Exit).function(function);
+                let wall = numbers.unsigned(WALL).map(Duration);
+                Some(wall.map_or(row, |wall| row.took(wall)))
+            }
             Rule::SwitchedIn => Some(sink.row(RowKind::SwitchedIn)),
             Rule::SwitchedOut => Some(sink.row(RowKind::SwitchedOut)),
             Rule::IsrEnter => irq(sink).map(|irq| sink.row(RowKind::IsrEnter).interrupt(Some(irq))),
@@ -307,7 +329,7 @@ impl Export {
         sink.begin(record.time_ns());
         let (cpu, thread) = self.place(record, sink.identities);
         let place = (sink.cpu.or(cpu), thread);
-        let own = (record.name() == "other")
+        let own = matches!(record.name(), "other" | "ready")
             .then(|| text(record, "name"))
             .flatten();
         match kind {
@@ -327,6 +349,9 @@ impl Export {
             "marker" => EventKind::Marker {
                 label: text(record, "label"),
                 value: number("value")?,
+            },
+            "ready" => EventKind::Ready {
+                thread: self.thread(number("ready_thread")?, identities),
             },
             "thread_name" => {
                 let thread = self.thread(number("named_thread")?, identities);

@@ -225,7 +225,7 @@ impl Sink<'_> {
             fields: (self.fields)(record, self.pool),
             ..event.to_event()
         };
-        self.batch.push_event(event);
+        self.batch.push_both(&row, event);
     }
 
     /// The record means something that no row says. It is called `named`, or as its class is.

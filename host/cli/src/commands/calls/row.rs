@@ -167,7 +167,7 @@ impl<'a> Writer<'a> {
         let end = &call.end;
         let text = &mut self.text;
         text.clear();
-        match end.begin {
+        match end.began() {
             Some(time) => Seconds {
                 time,
                 origin: Time(0),
@@ -230,7 +230,7 @@ impl<'a> Writer<'a> {
             )
             .member("cpu", call.cpu)
             .member("function", &*self.names.callee(identities, end.callee))
-            .member("begin_ns", end.begin)
+            .member("begin_ns", end.began())
             .member("duration_ns", end.duration)
             .member("self_ns", end.sure_self)
             .member("self_max_ns", end.self_time)
@@ -286,7 +286,7 @@ impl<'a> Writer<'a> {
         number(text, call.cpu.map(|cpu| cpu.to_string()));
         quote(text, &self.names.callee(identities, end.callee));
         text.push(',');
-        number(text, end.begin.map(|time| time.to_string()));
+        number(text, end.began().map(|time| time.to_string()));
         number(text, end.duration.map(|duration| duration.to_string()));
         number(text, end.sure_self.map(|duration| duration.to_string()));
         number(text, Some(end.depth.to_string()));

@@ -149,7 +149,7 @@ pub fn show(
         }
         let callee = call.end.callee;
         let begin = Seconds {
-            time: call.end.begin.unwrap_or_default(),
+            time: call.end.began().unwrap_or_default(),
             origin: kymo_event::Time(0),
         };
         let short = |duration| Human(duration).to_string().trim().to_owned();

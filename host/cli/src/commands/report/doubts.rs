@@ -89,6 +89,7 @@ impl Doubts {
             calls.lost += row.lost;
             calls.doubtful += row.doubtful;
             calls.orphans += row.orphans;
+            calls.stated += row.stated;
             calls.open += row.open;
             calls.clipped_at_begin += row.clipped_at_begin;
             calls.jumped += row.jumped;
@@ -97,13 +98,14 @@ impl Doubts {
         Self { calls }
     }
 
-    /// Says what they do to the table.
-    pub fn remark(&self, context: &Context) {
+    /// Says what they do to the table, whose times are those by the wall or not.
+    pub fn remark(&self, by_wall: bool, context: &Context) {
         let Row {
             unwound,
             lost,
             doubtful,
             orphans,
+            stated,
             open,
             clipped_at_begin,
             jumped,
@@ -114,6 +116,10 @@ impl Doubts {
             (open, "still open at the end, or when recording stopped"),
             (clipped_at_begin, "that began before the part that is shown"),
             (orphans, "that began before what was recorded"),
+            (
+                stated,
+                "that began before what was recorded, or in a loss, and of which only their exits state how long they took",
+            ),
             (lost, "whose return is lost"),
             (
                 unwound,
@@ -139,6 +145,13 @@ impl Doubts {
                 "AVG, MIN and MAX with a ? may be wrong: during {} events were lost, the clock was uncertain, or an \
                  interrupt's beginning is missing",
                 counted(doubtful.max(clock), "call")
+            ));
+        }
+        if stated > 0 && !by_wall {
+            context.note(format_args!(
+                "AVG, MIN and MAX with a ? may be too long: {} took so long by the wall (--wall), and may not have run \
+                 all the time",
+                counted(stated, "call")
             ));
         }
         if jumped > 0 {

@@ -40,8 +40,12 @@ pub struct Entry {
     pub taken: Option<Taken>,
     /// How its calls are spread, and their times by the wall, if a column asks for that.
     pub statistic: Option<Statistic>,
+    /// Whether its times are those by the wall.
+    pub by_wall: bool,
     /// The time in which it did not run although it had been entered, with `statistic`.
     pub off_cpu: Option<Duration>,
+    /// Whether the time on a processor that this is the rest of is a bound.
+    pub off_cpu_in_doubt: bool,
     /// Who it calls and who calls it, if a column asks for that.
     pub relations: Relations,
     /// From how many places it is called, if a column asks for that.
@@ -135,7 +139,9 @@ impl Entry {
             average: row.average(),
             taken: None,
             statistic: None,
+            by_wall: false,
             off_cpu: None,
+            off_cpu_in_doubt: false,
             relations: Relations::default(),
             call_sites: None,
             run: None,
@@ -183,6 +189,7 @@ impl Entry {
 
     /// Takes what is known besides; by the wall, its times are in the place of those on a processor.
     pub fn measure(&mut self, statistic: &Statistic, measure: Measure) {
+        self.off_cpu_in_doubt = self.is_at_least(self.row.total, self.total_max);
         let (wall, row) = (&statistic.wall, &mut self.row);
         let off_cpu = wall.total - row.total;
         // Where the trace has no switches, nothing says that it ran all the time.
@@ -191,6 +198,7 @@ impl Entry {
         if measure == Measure::OnCpu {
             return;
         }
+        self.by_wall = true;
         (row.total, row.self_time) = (wall.total, wall.self_time);
         (row.min, row.max) = (wall.min, wall.max);
         self.average = profile::average(wall.sum, wall.complete);

@@ -161,6 +161,9 @@ pub fn json(
         .member("orphans", row.orphans)
         .member("open", row.open)
         .member("clipped", row.clipped);
+    if row.stated > 0 {
+        object.member("stated", row.stated);
+    }
     match entry.place {
         Place::Function(address) => object.member("address", address),
         Place::Interrupt(_, irq) => object.member("irq", irq),

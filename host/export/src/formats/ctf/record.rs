@@ -2,7 +2,7 @@
 
 use kymo_analysis::clock_repair::RECORDED;
 use kymo_ctf::Datum;
-use kymo_event::{Event, EventKind, Field, Gap, Identities};
+use kymo_event::{Event, EventKind, Field, Gap, Identities, Row};
 
 use super::numbers::Numbers;
 use super::schema::{Class, UNKNOWN};
@@ -36,7 +36,7 @@ impl<'e> Record<'e> {
     /// What becomes of an event: where it happened, then what. A stream of a CPU tells the CPU in its packets.
     /// The functions and interrupts that it mentions are given numbers, so that they become labels.
     pub fn new(
-        event: &'e Event,
+        (event, row): (&'e Event, &Row),
         identities: &Identities,
         numbers: &mut Numbers,
         texts: &'e mut Texts,
@@ -56,7 +56,7 @@ impl<'e> Record<'e> {
         }
         let thread = event.thread.map(|id| numbers.thread(identities, id));
         record.add(Datum::Signed(thread.map_or(UNKNOWN, u64::cast_signed)));
-        record.meaning(event, identities, numbers, message);
+        record.meaning((event, row), identities, numbers, message);
         let class = record.class;
         if class.has_more() {
             more.clear();
@@ -95,7 +95,7 @@ impl<'e> Record<'e> {
     /// Finds the class of an event, and adds the fields that the class has.
     fn meaning(
         &mut self,
-        event: &'e Event,
+        (event, row): (&'e Event, &Row),
         identities: &Identities,
         numbers: &mut Numbers,
         text: &'e mut String,
@@ -119,8 +119,11 @@ impl<'e> Record<'e> {
             }
             EventKind::Exit { function } => match function {
                 Some(function) => {
-                    let function = numbers.function(identities, *function);
-                    set(Class::Exit, &[function.into()]);
+                    let function = numbers.function(identities, *function).into();
+                    match row.wall() {
+                        Some(wall) => set(Class::ExitStated, &[function, wall.0.into()]),
+                        None => set(Class::Exit, &[function]),
+                    }
                 }
                 None => set(Class::ExitUnnamed, &[]),
             },
@@ -187,6 +190,10 @@ impl<'e> Record<'e> {
                         offset.into(),
                     ],
                 );
+            }
+            EventKind::Ready { thread } => {
+                let thread = numbers.thread(identities, *thread);
+                set(Class::Ready, &[thread.into(), (*event.name).into()]);
             }
             _ => set(Class::Other, &[(*event.name).into()]),
         }

@@ -71,11 +71,15 @@ pub(super) enum Class {
     Gap,
     /// `name`.
     Other,
+    /// `ready_thread`, `name`: a thread can go on.
+    Ready,
+    /// `function`, `duration`: an exit whose entry was not recorded, of a call that took so many nanoseconds by the wall.
+    ExitStated,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Enter,
         Self::EnterFrom,
         Self::Exit,
@@ -96,6 +100,8 @@ impl Class {
         Self::WallClock,
         Self::Gap,
         Self::Other,
+        Self::Ready,
+        Self::ExitStated,
     ];
 
     /// Its position among the classes of a stream, which is also its number in the file.
@@ -107,7 +113,7 @@ impl Class {
     const fn name(self) -> &'static str {
         match self {
             Self::Enter | Self::EnterFrom => "enter",
-            Self::Exit | Self::ExitUnnamed => "exit",
+            Self::Exit | Self::ExitStated | Self::ExitUnnamed => "exit",
             Self::SwitchedIn => "switched_in",
             Self::SwitchedOut => "switched_out",
             Self::IsrEnter => "isr_enter",
@@ -122,6 +128,7 @@ impl Class {
             Self::WallClock => "wall_clock",
             Self::Gap => "gap",
             Self::Other => "other",
+            Self::Ready => "ready",
         }
     }
 
@@ -130,7 +137,7 @@ impl Class {
     pub const fn has_more(self) -> bool {
         !matches!(
             self,
-            Self::Enter | Self::EnterFrom | Self::Exit | Self::ExitUnnamed
+            Self::Enter | Self::EnterFrom | Self::Exit | Self::ExitStated | Self::ExitUnnamed
         )
     }
 }
@@ -251,6 +258,9 @@ fn payload(class: Class, labels: &Labels) -> StructClass {
     let fields = StructClass::new();
     let fields = match class {
         Class::Enter | Class::Exit => fields.with("function", function()),
+        Class::ExitStated => fields
+            .with("function", function())
+            .with("duration", unsigned(64)),
         Class::EnterFrom => fields
             .with("function", function())
             .with("call_site", unsigned(64).base(Base::Hexadecimal)),
@@ -280,6 +290,9 @@ fn payload(class: Class, labels: &Labels) -> StructClass {
             .with("amount", unsigned(64))
             .with("offset", unsigned(64)),
         Class::Other => fields.with("name", text),
+        Class::Ready => fields
+            .with("ready_thread", unsigned(64).base(Base::Hexadecimal))
+            .with("name", text),
     };
     if class.has_more() {
         fields.with("more", text)

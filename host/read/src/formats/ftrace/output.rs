@@ -455,7 +455,7 @@ impl Tasks {
                     fields,
                     stamp,
                 } = *told;
-                batch.push_event(Event {
+                let event = Event {
                     time: row.time,
                     stream: row.stream,
                     cpu: row.cpu(),
@@ -466,7 +466,11 @@ impl Tasks {
                     stamp: Some(stamp).filter(|stamp| *stamp != row.time),
                     name,
                     fields,
-                });
+                };
+                match row.wall() {
+                    None => batch.push_event(event),
+                    Some(_) => batch.push_both(row, event),
+                }
             }
         }
     }

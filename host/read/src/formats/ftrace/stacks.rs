@@ -42,8 +42,14 @@ struct Stack {
     missing: Option<(Open, Option<Number>)>,
 }
 
-/// Of an exit: the numbers of its entry, if that waits, and of the row that said that this exit is missing.
-pub(super) type Found = (Option<Number>, Option<Number>);
+/// The call that an exit ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The number of its entry, if that waits.
+    pub(super) entry: Option<Number>,
+    /// The number of the row that said that this exit is missing.
+    pub(super) told: Option<Number>,
+}
 
 /// The open calls of all tasks.
 ///
@@ -161,7 +167,8 @@ impl Stacks {
         }
     }
 
-    /// A function is left at this depth. Its call began and ended at these times, if they are known.
+    /// A function is left at this depth. Its call began and ended at these times, if they are known. `None` if its entry was
+    /// not met.
     #[inline]
     pub(super) fn exit(
         &mut self,
@@ -169,18 +176,19 @@ impl Stacks {
         function: FunctionId,
         depth: u64,
         times: Option<(Time, Time)>,
-    ) -> Found {
+    ) -> Option<Found> {
         let place = self.place(task);
-        let Some(stack) = self.stacks.get_mut(place) else {
-            return (None, None);
-        };
+        let stack = self.stacks.get_mut(place)?;
         // Nearly always it is the innermost call's.
         let losses = self.forgotten + self.losses.len();
         let is_it = |open: &mut Open| {
             open.depth == depth && open.function == function && open.losses == losses
         };
         if let Some(open) = stack.open.pop_if(is_it) {
-            return (open.entry, None);
+            return Some(Found {
+                entry: open.entry,
+                told: None,
+            });
         }
         self.exit_of_some(place, function, depth, times)
     }
@@ -192,10 +200,8 @@ impl Stacks {
         function: FunctionId,
         depth: u64,
         times: Option<(Time, Time)>,
-    ) -> Found {
-        let Some(stack) = self.stacks.get_mut(place) else {
-            return (None, None);
-        };
+    ) -> Option<Found> {
+        let stack = self.stacks.get_mut(place)?;
         while let Some(open) = stack.open.pop_if(|open| open.depth >= depth) {
             // Of two calls of one function, the end of the first and the beginning of the second may be lost.
             let first = open.losses.saturating_sub(self.forgotten);
@@ -206,7 +212,10 @@ impl Stacks {
                     losses.any(|loss| open.entered <= *loss && *loss < begin)
                 });
                 if !is_other {
-                    return (open.entry, None);
+                    return Some(Found {
+                        entry: open.entry,
+                        told: None,
+                    });
                 }
             }
             self.missing.push((open.entered, open.entry));
@@ -216,8 +225,11 @@ impl Stacks {
             let within = times.is_some_and(|(begin, end)| (begin..=end).contains(&open.entered));
             within && (open.depth, open.function) == (depth, function)
         };
-        let late = stack.missing.take_if(|(open, _)| is_it(open));
-        late.map_or((None, None), |(open, told)| (open.entry, told))
+        let (open, told) = stack.missing.take_if(|(open, _)| is_it(open))?;
+        Some(Found {
+            entry: open.entry,
+            told,
+        })
     }
 
     /// Entries that wait have other numbers.

@@ -101,7 +101,11 @@ pub static COLUMNS: [Column; 47] = [
     Column {
         needs: Needs::Statistics,
         ..column("off-cpu", "OFF CPU", "what of WALL did not run", |it, _| {
-            time(it.off_cpu)
+            // Of a bound, what is missing may have run or not.
+            match it.off_cpu {
+                Some(off) if it.off_cpu_in_doubt => Value::Doubtful(off),
+                off => time(off),
+            }
         })
     },
     Column {
@@ -347,7 +351,10 @@ fn at_least(entry: &Entry, time: Duration, most: Option<Duration>) -> Value<'sta
 }
 
 fn complete(entry: &Entry, time: Duration) -> Value<'static> {
-    match (entry.row.complete, entry.row.clock.max(entry.row.doubtful)) {
+    let doubts = entry.row.clock.max(entry.row.doubtful);
+    // What exits state is time by the wall.
+    let stated = if entry.by_wall { 0 } else { entry.row.stated };
+    match (entry.row.complete, doubts.max(stated)) {
         (0, _) => Value::None,
         (_, 0) => Value::Time(time),
         _ => Value::Doubtful(time),

@@ -1,6 +1,6 @@
 //! Exits of calls, whose records say when the calls began and ended.
 
-use kymo_event::{Batch, EventKind, RowKind, Time, TraceInfo, Wanted};
+use kymo_event::{Batch, Duration, EventKind, RowKind, Time, TraceInfo, Wanted};
 use kymo_ftrace::Trace;
 
 use super::{At, Reader, time};
@@ -19,21 +19,31 @@ impl Reader {
     ) {
         let function = self.function(self.field(&exit.func, at.data), info);
         let depth = self.field(&exit.depth, at.data);
+        let (calltime, rettime) = (
+            self.field(&exit.calltime, at.data),
+            self.field(&exit.rettime, at.data),
+        );
         let (begin, end) = match self.is_local {
             true => (
-                local(&self.trace, self.field(&exit.calltime, at.data), at),
-                local(&self.trace, self.field(&exit.rettime, at.data), at),
+                local(&self.trace, calltime, at),
+                local(&self.trace, rettime, at),
             ),
             false => (None, None),
         };
-        let (entry, told) = self.stacks.exit(at.task(), function, depth, begin.zip(end));
-        if let Some(told) = told {
+        let found = self.stacks.exit(at.task(), function, depth, begin.zip(end));
+        if let Some(told) = found.and_then(|found| found.told) {
             // Here it is.
             self.output.take_back(told);
         }
         self.put_missing(at, batch);
         let mut row = at.row(RowKind::Exit).function(Some(function));
         row.named = true;
+        if found.is_none()
+            && let Some(wall) = rettime.checked_sub(calltime)
+        {
+            row = row.took(Duration(wall));
+        }
+        let entry = found.and_then(|found| found.entry);
         let out = self.out(row, at);
         let end = end.unwrap_or(at.time);
         self.output.put_exit(

@@ -1,0 +1,87 @@
+//! Exits without an entry, of which the source states how long their calls took.
+
+use kymo_event::Row;
+
+use super::*;
+
+impl Trace {
+    fn exit_took(&mut self, time: i64, function: FunctionId, wall: u64) -> &mut Self {
+        let row = Row::new(RowKind::Exit, Time(time), StreamId(self.stream))
+            .at(self.cpu.map(Cpu), self.thread.map(ThreadId))
+            .function(Some(function))
+            .took(Duration(wall));
+        let said = &mut self.said;
+        let event = EventRef {
+            row: &row,
+            event: None,
+        };
+        self.calls.push(event, &mut |step| say(&step, said));
+        self
+    }
+}
+
+#[test]
+fn a_call_that_began_before_the_trace_took_what_it_called_at_least() {
+    let mut trace = Trace::new();
+    trace
+        .enter(100, C)
+        .exit(110, C)
+        .exit_took(115, B, 500)
+        .exit_took(120, A, 700);
+    let said = [
+        "+0 implied",
+        "0 C0 100-110 10/10",
+        "0 B0 10ns..500ns/490 of 500ns orphan doubtful",
+        "0 A0 10ns..700ns/200 of 700ns orphan doubtful",
+    ]
+    .map(|line| line.replace("ns", ""));
+    let found = trace.finish();
+    assert_eq!(
+        found
+            .iter()
+            .map(|it| it.replace("ns", ""))
+            .collect::<Vec<_>>(),
+        said
+    );
+    assert_eq!(trace.calls.counts().orphans, 2);
+}
+
+#[test]
+fn what_began_in_a_loss_does_not_end_what_was_open_before_it() {
+    let mut trace = Trace::new();
+    trace
+        .enter(0, A)
+        .enter(10, B)
+        .gap(20)
+        .enter(50_000_000, C)
+        .exit(50_000_010, C)
+        // It began 30 ms ago, and not 50 as the one that is open.
+        .exit_took(50_000_020, B, 30_000_000)
+        .exit(50_000_030, B)
+        .exit(50_000_040, A);
+    let found = trace.finish();
+    let ends: Vec<&str> = found.iter().map(String::as_str).collect();
+    assert_eq!(ends[1], "0 C0 50000000-50000010 10/10");
+    assert!(
+        ends[2].starts_with("0 B0 ") && ends[2].contains("orphan recursive"),
+        "{ends:?}"
+    );
+    assert!(ends[3].starts_with("0 B0 10-50000030"), "{ends:?}");
+    assert!(ends[4].starts_with("0 A0 0-50000040"), "{ends:?}");
+}
+
+#[test]
+fn a_window_has_what_of_such_a_call_lies_within() {
+    let mut trace = Trace::new();
+    trace.enter(0, C).exit(10, C);
+    let said = &mut trace.said;
+    trace
+        .calls
+        .open_window(Time(100), &mut |step| say(&step, said));
+    trace.exit_took(130, A, 500).exit_took(140, B, 7);
+    let mut ends = Vec::new();
+    let found = trace.finish();
+    ends.extend(found.iter().filter(|line| line.contains("orphan")));
+    assert!(ends[0].contains("/30 of 30"), "{ends:?}");
+    assert!(ends[1].contains(" of 7"), "{ends:?}");
+}
