@@ -179,6 +179,9 @@ impl Summary {
                 run.records += 1;
                 run.first = run.first.min(row.time);
                 run.last = run.last.max(row.time);
+            } else if row.kind == RowKind::Enter {
+                // The record of a whole call is that of its end.
+                run.first = run.first.min(row.time);
             }
             if row.kind == RowKind::Rare
                 && let Some(EventKind::Gap(gap)) = batch.event_of(row).map(|event| &event.kind)
@@ -191,7 +194,7 @@ impl Summary {
 
     /// Counts the records of a run.
     fn add(&mut self, run: &Run, known: &[StreamInfo]) {
-        if run.records == 0 {
+        if run.first == Time(i64::MAX) {
             return;
         }
         let place = place(run.stream);
@@ -206,7 +209,9 @@ impl Summary {
             .chain([(&mut stream.start, &mut stream.end)])
         {
             *start = Some(start.map_or(run.first, |start| start.min(run.first)));
-            *end = Some(end.map_or(run.last, |end| end.max(run.last)));
+            *end = Some(end.map_or(run.last, |end| end.max(run.last)))
+                .filter(|_| run.records > 0)
+                .or(*end);
         }
     }
 }

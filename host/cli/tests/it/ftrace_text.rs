@@ -84,6 +84,104 @@ fn times_of_open_calls_are_marked_in_the_tree() {
 }
 
 #[test]
+fn a_text_is_shown_while_it_comes() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::Stdio;
+    for arguments in [&["show", "-"][..], &["show", "--events", "-"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        let command = command.args(arguments).stderr(Stdio::null());
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(TEXT.as_bytes()).unwrap();
+        input.flush().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        // The input is open, and nothing more comes.
+        let wait = std::time::Duration::from_secs(60);
+        let mut shown = std::iter::from_fn(|| lines.recv_timeout(wait).ok());
+        assert!(shown.any(|line| line.contains("vfs_read")), "{arguments:?}");
+        drop(input);
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+/// The text begins within two calls.
+const BEGUN: &str = "\
+# tracer: function_graph
+#
+  100.000010 |   0)    sh-7      |   5.000 us    |    leaf();
+  100.000020 |   0)    sh-7      |               |    middle() {
+  100.000026 |   0)    sh-7      |   6.000 us    |    }
+  100.000040 |   0)    sh-7      | ! 150.000 us  |  } /* inner */
+  100.000050 |   0)    sh-7      | ! 400.000 us  |  } /* outer */
+  100.000060 |   0)    sh-7      |               |  } /* unknown */
+";
+
+#[test]
+fn a_call_of_which_only_the_end_is_in_the_text_took_what_its_exit_states() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.txt");
+    std::fs::write(&path, BEGUN).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        let output = command.args(arguments).arg(&path).output().unwrap();
+        rows(&String::from_utf8(output.stdout).unwrap())
+    };
+    let json = ["--format", "json"];
+    let table = run(&[&["report"], &json[..]].concat());
+    let row = |rows: &[serde_json::Value], name: &str| {
+        let mut rows = rows.iter();
+        rows.find(|row| row["function"] == name).unwrap().clone()
+    };
+    let inner = row(&table, "inner");
+    // By the wall 150; on the CPU at least what it called.
+    for (member, value) in [
+        ("count", 1),
+        ("orphans", 0),
+        ("total_ns", 11_000),
+        ("total_max_ns", 150_000),
+        ("self_ns", 0),
+        ("self_max_ns", 139_000),
+        ("min_ns", 150_000),
+        ("max_ns", 150_000),
+    ] {
+        assert_eq!(inner[member], value, "{member}: {inner}");
+    }
+    let outer = row(&table, "outer");
+    assert_eq!(
+        (&outer["total_ns"], &outer["self_max_ns"]),
+        (&11_000.into(), &250_000.into())
+    );
+    assert!(row(&table, "unknown")["total_max_ns"].is_null());
+    let wall = run(&[&["report", "--wall"], &json[..]].concat());
+    let outer = row(&wall, "outer");
+    assert_eq!(
+        (&outer["total_ns"], &outer["total_max_ns"]),
+        (&400_000.into(), &400_000.into())
+    );
+    let calls = run(&[&["calls", "--min-duration", "200us"], &json[..]].concat());
+    let names: Vec<_> = calls
+        .iter()
+        .filter_map(|call| call["function"].as_str())
+        .collect();
+    // How long the last one took is not known.
+    assert_eq!(names, ["outer", "unknown"], "{calls:?}");
+    assert_eq!(calls[0]["begin_ns"], 99_999_650_000_i64);
+    assert!(calls[1]["begin_ns"].is_null());
+    let same = run(&[&["report", "--min-duration", "200us"], &json[..]].concat());
+    assert_eq!(same.len(), 2, "{same:?}");
+}
+
+#[test]
 fn a_function_that_was_not_called_is_named() {
     let (text, errors) = kymo(&["graph", "--callers-of", "kfree"]);
     assert_eq!(text.lines().count(), 1, "{text}");

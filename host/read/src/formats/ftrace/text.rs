@@ -1,22 +1,24 @@
 //! The kernel's text as events, a line at a time: from a file, or from a pipe as it comes.
 
 mod ahead;
+mod calls;
 mod events;
 pub(super) mod html;
 mod input;
 mod state;
+mod times;
 
 use std::collections::HashMap;
 
 use kymo_event::{
-    Batch, Cpu, Damage, EventKind, Field, FunctionId, Gap, Row, RowKind, StreamId, StreamInfo,
-    ThreadId, Time, TraceInfo, Wanted,
+    Batch, Cpu, Damage, Field, FunctionId, Gap, Row, RowKind, StreamId, StreamInfo, ThreadId, Time,
+    TraceInfo, Wanted,
 };
 use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind};
 
 use self::ahead::{exits_alone, tasks_at_first};
 use self::input::Input;
-use self::state::{Open, Stack, State, Task as Caller};
+use self::state::{Stack, State, Task as Caller};
 use super::output::{self, Out, Output, Told};
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, ReadError, Source};
@@ -88,6 +90,8 @@ pub(super) struct TextSource {
     has_functions: bool,
     has_lost: bool,
     is_untimed: bool,
+    /// Whether the line at hand has no end: it is the last one, and may be cut.
+    is_cut: bool,
     unknown: u64,
     ended: bool,
 }
@@ -151,6 +155,7 @@ impl TextSource {
             has_functions: false,
             has_lost: false,
             is_untimed: false,
+            is_cut: false,
             unknown: 0,
             ended: false,
         })
@@ -316,9 +321,7 @@ impl TextSource {
             task: Caller::new(pid, event.cpu),
             thread,
             flags: event.flags,
-            time: event
-                .time
-                .map(|time| Time(i64::try_from(time).unwrap_or(i64::MAX))),
+            time: self.time_of(event, place, batch),
         };
         self.end_leaf(&at, batch);
         match &event.kind {
@@ -377,144 +380,6 @@ impl TextSource {
         };
         state.last = at.time.map_or(state.last, |time| time.max(state.last));
         state.last
-    }
-
-    fn entry(&mut self, function: &str, depth: u32, at: &At<'_>, batch: &mut Batch) {
-        self.has_graph = true;
-        if self.exits_alone.is_none() {
-            self.exits_alone = Some(false);
-            self.output.settle_all(batch);
-        }
-        let function = self.function(function);
-        let Some(state) = self.states.get_mut(at.place) else {
-            return;
-        };
-        let stack = self.stacks.entry(at.task).or_default();
-        let latest = stack.is_empty().then_some(self.latest);
-        let time = state.enter(at.time, latest);
-        let missing = stack.open(Open {
-            depth,
-            begin: time,
-            function,
-        });
-        self.put_missing(missing, time, at, batch);
-        let row = at.row(RowKind::Enter, time).function(Some(function));
-        self.put(row, at, "funcgraph_entry", batch, |_| {
-            vec![Field::new("depth", u64::from(depth))]
-        });
-    }
-
-    /// The exits of calls are missing, as the depth of what follows shows.
-    fn put_missing(&mut self, missing: Vec<Open>, time: Time, at: &At<'_>, batch: &mut Batch) {
-        // An interrupt between a call's end and the writing of its exit is as deep as the call: nothing is missing then.
-        for open in missing.into_iter().filter(|_| self.has_lost) {
-            let ago = time.since(open.begin).unwrap_or_default();
-            let gap = output::gap(
-                Gap::MissingExit { ago },
-                time,
-                id(at.place),
-                at.cpu.map(Cpu),
-            );
-            let row = gap.row.at(at.cpu.map(Cpu), at.thread);
-            self.output.put(Out { row, ..gap }, batch);
-        }
-    }
-
-    fn exit(
-        &mut self,
-        named: Option<FunctionId>,
-        depth: u32,
-        duration: Option<u64>,
-        is_record: bool,
-        at: &At<'_>,
-        batch: &mut Batch,
-    ) {
-        self.has_graph = true;
-        let Some(state) = self.states.get_mut(at.place) else {
-            return;
-        };
-        let stack = self.stacks.entry(at.task).or_default();
-        let (open, missing) = stack.close(depth, named);
-        let known = duration.and_then(|duration| i64::try_from(duration).ok());
-        // The duration has more digits than the time.
-        let exact = open.zip(known);
-        let exact = exact.map(|(open, it)| Time(open.begin.0.saturating_add(it)));
-        let time = match (exact, at.time) {
-            (Some(exact), Some(time)) if (exact.0 - time.0).abs() > 1_000_000 && is_record => time,
-            (Some(exact), _) => exact,
-            (None, Some(time)) => time,
-            // A call that began before the text.
-            (None, None) => state.last,
-        };
-        let time = time.max(state.last);
-        state.last = time;
-        self.latest = self.latest.max(time);
-        self.put_missing(missing, time, at, batch);
-        // Where exits may be missing, the depth tells of which call it is.
-        let by_depth = open.filter(|_| self.has_lost).map(|open| open.function);
-        let function = named.or(by_depth);
-        let mut row = at.row(RowKind::Exit, time).function(function);
-        row.named = named.is_some();
-        row.record = is_record;
-        self.put(row, at, "funcgraph_exit", batch, |_| {
-            let mut fields = vec![Field::new("depth", u64::from(depth))];
-            fields.extend(duration.map(|it| Field::new("duration", it)));
-            fields
-        });
-    }
-
-    /// An exit without an entry, with its duration.
-    fn whole_exit(
-        &mut self,
-        function: &str,
-        depth: u32,
-        duration: u64,
-        at: &At<'_>,
-        batch: &mut Batch,
-    ) {
-        let duration = i64::try_from(duration).unwrap_or(i64::MAX);
-        let now = self.now(at);
-        let span = match at.time {
-            Some(_) => (Time(now.0.saturating_sub(duration)), now),
-            None => {
-                let Some(state) = self.states.get_mut(at.place) else {
-                    return;
-                };
-                let span = state.call(depth, duration, self.latest);
-                self.latest = self.latest.max(span.1);
-                span
-            }
-        };
-        self.has_graph = true;
-        let is_exact = at.time.is_none();
-        self.whole_call(function, (depth, is_exact), span, at, batch);
-    }
-
-    fn whole_call(
-        &mut self,
-        function: &str,
-        (depth, is_exact): (u32, bool),
-        (begin, end): (Time, Time),
-        at: &At<'_>,
-        batch: &mut Batch,
-    ) {
-        let id = self.function(function);
-        let mut enter = at.row(RowKind::Enter, begin).function(Some(id));
-        enter.record = false;
-        let mut exit = at.row(RowKind::Exit, end).function(Some(id));
-        exit.named = true;
-        let out = |row, event| Out::new(row, at.pid, event);
-        let event = (self.wanted >= Wanted::Everything).then(|| {
-            let kind = EventKind::Exit { function: Some(id) };
-            let duration = end.0.saturating_sub(begin.0);
-            let fields = vec![
-                Field::new("depth", u64::from(depth)),
-                Field::new("duration", duration),
-            ];
-            Told::record(kind, "funcgraph_exit".into(), fields, end)
-        });
-        self.output
-            .put_call(out(enter, None), out(exit, event), (depth, is_exact), batch);
     }
 
     /// Puts a row, with name and fields if they are wanted.
@@ -587,6 +452,7 @@ impl Source for TextSource {
             }
             match self.input.line() {
                 Ok(Some((line, offset))) => {
+                    self.is_cut = !line.ends_with('\n') && self.input.is_used_up();
                     self.line(line.trim_end_matches(['\n', '\r']), offset, batch);
                 }
                 Ok(None) => self.ended = true,

@@ -81,6 +81,9 @@ impl Reader {
         let mut enter = at.row(RowKind::Enter).function(Some(function));
         enter.time = begin;
         enter.record = false;
+        if let Some(stream) = info.streams.get_mut(at.place.lane) {
+            stream.start = stream.start.min(Some(begin));
+        }
         let mut left = at.row(RowKind::Exit).function(Some(function));
         left.time = end;
         left.named = true;

@@ -7,7 +7,18 @@ use super::{At, Caller, TextSource};
 use crate::formats::ftrace::meaning::SOFTIRQS;
 use crate::formats::ftrace::output::{Out, Told};
 
+/// What a user should know of a text whose last line has no end.
+const CUT: &str =
+    "the last line has no end and may be cut: it is shown, and not taken for what it says";
+
 impl TextSource {
+    /// Adds what a user should know, once.
+    pub(super) fn remark(&mut self, remark: &str) {
+        if !self.info.remarks.iter().any(|known| known == remark) {
+            self.info.remarks.push(remark.to_owned());
+        }
+    }
+
     /// An event of any other name.
     pub(super) fn other(&mut self, name: &str, body: &str, at: &At<'_>, batch: &mut Batch) {
         let time = self.now(at);
@@ -19,6 +30,11 @@ impl TextSource {
         let text_of = |name: &str| Some(fields.iter().find(|(field, _)| *field == name)?.1);
         let row = |kind| at.row(kind, time);
         let show = |_: &mut Self| shown(body, &fields);
+        if self.is_cut {
+            // A number in it may lack its last digits.
+            self.remark(CUT);
+            return self.put(row(RowKind::Other), at, name, batch, show);
+        }
         match text::scheduled(name, body) {
             Some(Scheduled::Switch { previous, next }) if at.time.is_some() => {
                 return self.switch(name, [previous, next], at, batch, show);
@@ -141,10 +157,9 @@ impl TextSource {
 
     /// A call that calls nothing, of which the text does not say how long it took.
     pub(super) fn begin_leaf(&mut self, named: Option<FunctionId>, depth: u32, at: &At<'_>) {
-        let remark = "the text does not say how long leaf calls took: each lasts to the next line of its CPU, at most";
-        if !self.info.remarks.iter().any(|known| known == remark) {
-            self.info.remarks.push(remark.to_owned());
-        }
+        self.remark(
+            "the text does not say how long leaf calls took: each lasts to the next line of its CPU, at most",
+        );
         if let Some(state) = self.states.get_mut(at.place) {
             let at = At {
                 place: at.place,

@@ -70,6 +70,29 @@ impl Input {
         }
     }
 
+    /// Whether the input has no more lines, as far as that is known. A text in a page ends before the page does.
+    pub(super) fn is_used_up(&self) -> bool {
+        match self {
+            Self::File(bytes, left) => left.start >= bytes.len(),
+            Self::Pipe {
+                buffer, at, ended, ..
+            } => *ended && *at >= buffer.len(),
+        }
+    }
+
+    /// The lines that follow, of a file: a pipe may have none for a long time.
+    pub(super) fn ahead(&self) -> impl Iterator<Item = std::borrow::Cow<'_, str>> {
+        let rest = match self {
+            Self::File(bytes, left) => bytes.get(left.clone()).unwrap_or_default(),
+            Self::Pipe { .. } => &[],
+        };
+        let lines = rest.split(|byte| *byte == b'\n');
+        lines.map(|line| {
+            let line = line.get(..LONGEST).unwrap_or(line);
+            String::from_utf8_lossy(super::html::unescaped(line))
+        })
+    }
+
     /// Whether another line is there without waiting.
     pub(super) fn has_line(&self) -> bool {
         match self {

@@ -13,6 +13,8 @@ pub(super) struct State {
     pub(super) task: Option<i32>,
     /// The time of the last event.
     pub(super) last: Time,
+    /// The time that the last line states.
+    pub(super) stated: Option<Time>,
     pub(super) any: bool,
     /// Where calls began that were printed at their ends: the first at each depth since the last further out.
     pub(super) ended: Vec<(u32, Time)>,
