@@ -17,6 +17,9 @@ pub struct CpuData {
     pub compression: Compression,
 }
 
+/// Times of pages that overlap by so many ticks are no damage.
+const SLACK: u64 = 1_000_000;
+
 /// A record of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
@@ -291,7 +294,8 @@ impl CpuCursor {
             return;
         };
         let time = self.page.time;
-        if (time > next || time < before) && before <= next {
+        let is_behind = |one: u64, other: u64| one.saturating_sub(other) > SLACK;
+        if (is_behind(time, next) || is_behind(before, time)) && before <= next {
             let expected = format!("the time of a page, from {before} to {next}");
             self.wrong_time = Some(Error::new(offset, expected, time.to_string()));
             self.page.time = before;

@@ -490,7 +490,13 @@ fn a_page_of_a_wrong_time_is_put_behind_the_page_before_it() {
         let compressed = machine.compression != "none";
         let page = |time: u64| machine.page(time, &[machine.note(7, 5, 1, "one")], None);
         for wrong in [5, 50_000_000_000] {
-            let pages = [page(1000), page(wrong), page(2000), page(2500)].concat();
+            let pages = [
+                page(10_001_000),
+                page(wrong),
+                page(10_002_000),
+                page(10_002_500),
+            ];
+            let pages = pages.concat();
             let buffers = [("", vec![pages])];
             for file in [machine.v6(&[], &buffers), machine.v7(&[], &buffers)] {
                 let trace = Trace::parse(&file).unwrap();
@@ -508,7 +514,7 @@ fn a_page_of_a_wrong_time_is_put_behind_the_page_before_it() {
                     assert_eq!((times[1], damage.len()), (wrong + 7, 0));
                     continue;
                 }
-                assert_eq!(times, [1007, 1014, 2007, 2507]);
+                assert_eq!(times, [10_001_007, 10_001_014, 10_002_007, 10_002_507]);
                 assert_eq!(damage, [(wrong.to_string(), 0)]);
             }
         }
