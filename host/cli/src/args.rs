@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kymo_link::{Address, AddressError};
 
 use crate::commands;
+use crate::diagnostic::Report;
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -222,6 +223,30 @@ impl InputArgs {
 }
 
 impl InputArgs {
+    /// Refuses what is said of the inputs of other tracers, where the input is hardware trace.
+    ///
+    /// # Errors
+    /// If such an option was given.
+    pub fn refuse_for_hardware(&self) -> Result<(), Report> {
+        let ctf = &self.ctf;
+        let given = [
+            ("--with", !ctf.with.is_empty()),
+            ("--mapping", ctf.mapping.is_some()),
+            ("--metadata", ctf.metadata.is_some()),
+            ("--description", !ctf.description.is_empty()),
+            ("--event-names", ctf.rtems.event_names.is_some()),
+            ("--dump", ctf.dump.is_some()),
+            ("--baud", self.baud != kymo_link::DEFAULT_BAUD),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            None => Ok(()),
+            Some((option, _)) => {
+                let report = Report::new(format_args!("{option} is not for hardware trace"));
+                Err(report.help("leave it out, or give the input that it is meant for"))
+            }
+        }
+    }
+
     /// The same of an input that is somewhere else.
     pub fn elsewhere(&self, input: PathBuf) -> Self {
         Self {

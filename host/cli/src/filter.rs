@@ -31,7 +31,8 @@ use crate::span::Span;
 use crate::target::address_in;
 
 pub use times::duration;
-use times::{Given, given, given_duration};
+use times::given_duration;
+pub use times::{Given, given};
 
 /// How much is shown around an event where it is not said, before and after.
 const MARGIN: Duration = Duration(1_000_000);
@@ -168,6 +169,15 @@ impl FilterArgs {
         let given = [
             (!self.function.is_empty(), "--function"),
             (!self.address.is_empty(), "--address"),
+        ];
+        let given = given.into_iter().find(|(given, _)| *given);
+        let option = given.map(|(_, option)| option);
+        option.or(self.level_option())
+    }
+
+    /// The same of those that choose by more than code.
+    fn level_option(&self) -> Option<&'static str> {
+        let given = [
             (!self.hide.is_empty(), "--hide"),
             (self.depth.is_some(), "--depth"),
             (self.min_duration.is_some(), "--min-duration"),

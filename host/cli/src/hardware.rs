@@ -10,11 +10,12 @@ pub mod tally;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use kymo_coresight::Error;
 use kymo_coresight::flow::{EtmV4Options, Flow, Sink};
 use kymo_coresight::frames::{FrameFormat, Stream};
 use kymo_coresight::input::{self, Buffer, Given};
 use kymo_coresight::listing::PacketDecoder;
-use kymo_coresight::perf::{self, Files, Missing, Thread};
+use kymo_coresight::perf::{self, Files, Missing, Thread, TimeConversion};
 use kymo_coresight::remarks::{self, Remark};
 use kymo_coresight::snapshot::Snapshot;
 
@@ -27,7 +28,7 @@ use crate::render::escape::escaped;
 /// The input of the subcommands of hardware trace, and how to decode it.
 #[derive(clap::Args, Clone, Debug)]
 pub struct HardwareArgs {
-    /// A snapshot directory with a snapshot.ini, a perf.data file, or a raw trace buffer.
+    /// A snapshot directory with a snapshot.ini, a perf.data file (- for the standard input), or a raw trace buffer.
     #[arg(value_name = "INPUT")]
     pub input: PathBuf,
 
@@ -182,6 +183,8 @@ pub struct Opened {
     pub kernel_symbols: Option<Vec<u8>>,
     /// Threads, by their numbers.
     pub threads: BTreeMap<u32, Thread>,
+    /// How timestamps become nanoseconds, if they do.
+    pub conversion: Option<TimeConversion>,
     /// Mappings of which there is no file.
     pub missing: Vec<Missing>,
     /// What is to be said of it as a whole.
@@ -203,6 +206,7 @@ pub fn open(path: &Path, binaries: &BinaryArgs, wants_code: bool) -> Result<Open
             buffers,
             kernel_symbols: None,
             threads: BTreeMap::new(),
+            conversion: None,
             missing: Vec::new(),
         });
     }
@@ -216,16 +220,25 @@ pub fn open(path: &Path, binaries: &BinaryArgs, wants_code: bool) -> Result<Open
             buffers,
             kernel_symbols: None,
             threads: BTreeMap::new(),
+            conversion: None,
             missing: Vec::new(),
         });
     }
-    let mut recording = perf::open(path).map_err(|error| {
+    let records = perf::records(path);
+    let bytes = kymo_read::Bytes::of_input(&records).map_err(|source| Error::Io {
+        path: records,
+        source,
+    });
+    let recording = bytes.and_then(|bytes| perf::read(&bytes));
+    let mut recording = recording.map_err(|error| {
         Report::caused(path.display(), &error).help(
             "kymo reads snapshot directories (snapshot.ini), perf.data files of CoreSight, and raw buffers with --trace-source",
         )
     })?;
     binaries.check(Some(true))?;
-    let mut files = Files::of_recording(path, &recording, &binaries.places());
+    let places = binaries.places();
+    places.check().map_err(|error| Report::caused_by(&error))?;
+    let mut files = Files::of_recording(path, &recording, &places);
     let missing = recording.load(|mapping| files.images(mapping));
     let wanted = missing.get(..if wants_code { missing.len() } else { 0 });
     let remarks = remarks::of_recording(&recording, wanted.unwrap_or_default());
@@ -235,6 +248,7 @@ pub fn open(path: &Path, binaries: &BinaryArgs, wants_code: bool) -> Result<Open
         buffers: recording.buffers,
         kernel_symbols: files.kernel_symbols(),
         threads: recording.threads,
+        conversion: recording.conversion,
         missing,
     })
 }

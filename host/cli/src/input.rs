@@ -498,8 +498,9 @@ pub fn open(
             Ok(source) => {
                 let is_trace = source.info().format == kymo_read::coresight::FORMAT;
                 // A snapshot or a raw buffer was checked by its reader.
-                if !is_trace {
-                    input.ctf.binaries.check(None)?;
+                match is_trace {
+                    true => input.refuse_for_hardware()?,
+                    false => input.ctf.binaries.check(None)?,
                 }
                 return Ok(source);
             }

@@ -172,6 +172,17 @@ impl Counts {
     }
 }
 
+/// How many distinct runs there are in all of these.
+pub fn distinct<'c>(all: impl Iterator<Item = &'c Counts> + Clone) -> usize {
+    if let (1, Some(only)) = (all.clone().count(), all.clone().next()) {
+        return only.runs.len();
+    }
+    let mut keys: Vec<_> = all.flat_map(|it| &it.runs).map(Run::key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.len()
+}
+
 /// Two numbers as one, of which the first counts more.
 fn pair(first: u64, second: u64) -> u128 {
     u128::from(first) << 64 | u128::from(second)

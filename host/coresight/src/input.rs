@@ -25,6 +25,11 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// Whose it is: the part of its name that buffers of one CPU or thread share.
+    pub fn owner(&self) -> &str {
+        self.name.split('@').next().unwrap_or_default()
+    }
+
     /// The source of a stream, by its place among [`sources`](Self::sources). A stream without a trace ID is the first one's.
     pub fn source_of(&self, stream: &Stream<'_>) -> Option<usize> {
         match stream.id {
@@ -38,6 +43,44 @@ impl Buffer {
         let all = self.frames.streams.iter();
         all.filter_map(|stream| Some((self.source_of(stream)?, stream)))
     }
+}
+
+/// A stream of a buffer, and its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The buffer, by its place.
+    pub buffer: usize,
+    /// The stream, by its place in the buffer.
+    pub stream: usize,
+    /// The source, by its place among those of the buffer.
+    pub source: usize,
+}
+
+/// What each source wrote, in the order of time. Buffers of one CPU or thread follow each other: what one source wrote into
+/// them is one trace.
+pub fn traces(buffers: &[Buffer]) -> Vec<Vec<Part>> {
+    let mut traces: Vec<Vec<Part>> = Vec::new();
+    let mut known: HashMap<(&str, TraceId, usize), usize> = HashMap::new();
+    for (number, buffer) in buffers.iter().enumerate() {
+        for (index, stream) in buffer.frames.streams.iter().enumerate() {
+            let Some(source) = buffer.source_of(stream) else {
+                continue;
+            };
+            let next = traces.len();
+            let trace = *known
+                .entry((buffer.owner(), stream.id, source))
+                .or_insert(next);
+            if trace == next {
+                traces.push(Vec::new());
+            }
+            traces[trace].push(Part {
+                buffer: number,
+                stream: index,
+                source,
+            });
+        }
+    }
+    traces
 }
 
 /// What options say of an input with hardware trace, beside what it says itself.
@@ -119,8 +162,15 @@ pub fn open_raw(path: &Path, given: &Given) -> Result<Vec<Buffer>, Error> {
     let sources: Vec<_> = sources
         .map(|(number, text)| given.source(number, text))
         .collect::<Result<_, _>>()?;
-    let images: Images = given.images()?.into_iter().collect();
     let format = given.frames.unwrap_or(FrameFormat::Memory);
+    if format == FrameFormat::Unformatted && sources.len() > 1 {
+        return Err(Error::Value {
+            place: "--trace-source".to_owned(),
+            expected: "one source, as the buffer has no frames",
+            found: format!("{} of them", sources.len()),
+        });
+    }
+    let images: Images = given.images()?.into_iter().collect();
     let mut splitter = Splitter::new(format);
     crate::file::parts(path, crate::file::LARGEST, |part| splitter.push(part)).map_err(
         |source| Error::Io {

@@ -9,13 +9,14 @@
 //!    contexts, times. A straight run of instructions is decoded once for each address space and reused.
 //!
 //! `disassembly` (a cargo feature of that name) has instructions as text.
-//! [`calls`] has which functions were entered and left; [`counts`] what ran how often, for hot spots; [`listing`] has
+//! [`calls`] has which functions were entered and left, [`clock`] when; [`counts`] what ran how often, for hot spots; [`listing`] has
 //! packets and elements as text.
 //! [`snapshot`] reads OpenCSD's snapshot directories, [`perf`] the trace in a perf.data file. The crate knows nothing of
 //! events, symbols or terminals, and depends on no other crate of Kymo.
 #![forbid(unsafe_code)]
 
 pub mod calls;
+pub mod clock;
 pub mod counts;
 #[cfg(feature = "disassembly")]
 pub mod disassembly;

@@ -1,45 +1,62 @@
-//! Which part of a trace to look at, by thread and time.
+//! Which part of a trace to look at, by thread and instructions.
 //!
-//! Elements carry neither: a context says which thread runs from there on, a timestamp that what came before it happened
-//! before. A [`Tracker`] follows both through the elements of one source.
+//! Elements carry neither: a context says which thread runs from there on, a range how many instructions ran. A [`Tracker`]
+//! follows both through the elements of one source. [`within`] has the instructions that ran at a time.
+
+mod times;
+
+pub use times::within;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::element::Element;
 use crate::source::Protocol;
 
-/// Which part of a trace to look at; all of it by default.
+/// Which part of a buffer's trace to look at; all of it by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Only these threads, by their numbers.
     pub threads: Option<BTreeSet<u32>>,
-    /// From this timestamp on, in ticks of the trace's clock.
-    pub begin: Option<u64>,
-    /// Up to this timestamp.
-    pub end: Option<u64>,
+    /// Only these instructions of each source, by its place, counted from the beginning of its stream. A range with any of
+    /// them is looked at as a whole.
+    pub instructions: Option<Vec<Range<u64>>>,
 }
 
-/// Follows thread and time through the elements of one source.
+/// Follows thread, time and instructions through the elements of one source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tracker<'a> {
     protocol: Protocol,
-    selection: &'a Selection,
+    threads: Option<&'a BTreeSet<u32>>,
+    instructions: Option<Range<u64>>,
     /// The thread whose trace it is, if it is one's alone.
     only: Option<u32>,
     thread: Option<u32>,
     time: Option<u64>,
+    /// Instructions so far, if they are counted.
+    seen: u64,
+    is_thread_selected: bool,
     is_selected: bool,
 }
 
 impl<'a> Tracker<'a> {
-    /// Begins a source. `only` is the thread whose trace it is, if it is one's alone.
-    pub fn new(protocol: &Protocol, only: Option<u32>, selection: &'a Selection) -> Self {
+    /// Begins a source, by its place in the buffer. `only` is the thread whose trace it is, if it is one's alone.
+    pub fn new(
+        protocol: &Protocol,
+        only: Option<u32>,
+        selection: &'a Selection,
+        source: usize,
+    ) -> Self {
+        let instructions = selection.instructions.as_ref();
         let mut tracker = Tracker {
             protocol: *protocol,
-            selection,
+            threads: selection.threads.as_ref(),
+            instructions: instructions.map(|all| all.get(source).cloned().unwrap_or_default()),
             only,
             thread: None,
             time: None,
+            seen: 0,
+            is_thread_selected: true,
             is_selected: true,
         };
         tracker.select();
@@ -49,36 +66,72 @@ impl<'a> Tracker<'a> {
     /// Takes the next element. Whether it is a context of another thread than before.
     #[inline]
     pub fn take(&mut self, element: &Element) -> bool {
+        let before = self.thread();
         match element {
             Element::Context(context) => {
-                let before = self.thread();
                 self.thread = self.protocol.thread_of(context);
                 self.select();
-                self.thread() != before
             }
             Element::Timestamp { value, .. } => {
                 self.time = Some(*value);
-                self.select();
-                false
+                self.place();
             }
-            _ => false,
+            Element::Range(range) => {
+                self.execute(range.count);
+            }
+            Element::RangeWithoutPath { count, .. } => {
+                self.execute(*count);
+            }
+            _ => self.place(),
+        }
+        self.thread() != before
+    }
+
+    /// Instructions execute. Whether they are selected.
+    #[inline]
+    pub fn execute(&mut self, count: u32) -> bool {
+        if let Some(chosen) = &self.instructions {
+            let first = self.seen;
+            self.seen += u64::from(count);
+            let is_among = first < chosen.end && self.seen > chosen.start;
+            self.is_selected = self.is_thread_selected && is_among;
+        }
+        self.is_selected
+    }
+
+    /// Whether instructions are counted, because some of them are selected.
+    #[inline]
+    pub fn counts_instructions(&self) -> bool {
+        self.instructions.is_some()
+    }
+
+    /// Those instructions of a range that [`execute`](Self::execute) was just told of that are selected: how many come before
+    /// them, and how many they are.
+    pub fn part_of(&self, count: u32) -> Range<u64> {
+        let first = self.seen - u64::from(count).min(self.seen);
+        match &self.instructions {
+            Some(chosen) => {
+                let end = chosen.end.min(self.seen).max(first) - first;
+                (chosen.start.max(first) - first).min(end)..end
+            }
+            None => 0..u64::from(count),
         }
     }
 
     fn select(&mut self) {
-        let Selection {
-            threads,
-            begin,
-            end,
-        } = self.selection;
-        let is_chosen = |threads: &BTreeSet<u32>| {
+        let is_chosen = |threads: &&BTreeSet<u32>| {
             let thread = self.thread();
             thread.is_some_and(|thread| threads.contains(&thread))
         };
-        // What comes before the first timestamp is at no known time.
-        self.is_selected = threads.as_ref().is_none_or(is_chosen)
-            && begin.is_none_or(|begin| self.time.is_some_and(|time| time >= begin))
-            && end.is_none_or(|end| self.time.is_some_and(|time| time <= end));
+        self.is_thread_selected = self.threads.as_ref().is_none_or(is_chosen);
+        self.place();
+    }
+
+    /// Whether what stands before the next instruction is selected.
+    fn place(&mut self) {
+        let chosen = self.instructions.as_ref();
+        self.is_selected =
+            self.is_thread_selected && chosen.is_none_or(|it| it.contains(&self.seen));
     }
 
     /// Whether what comes next is selected.

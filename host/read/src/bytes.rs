@@ -7,13 +7,14 @@
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::Mmap;
 
 /// Bytes that do not change; a clone shares them.
 #[derive(Clone, Debug)]
-pub(crate) struct Bytes(Arc<Inner>);
+pub struct Bytes(Arc<Inner>);
 
 #[derive(Debug)]
 enum Inner {
@@ -22,6 +23,28 @@ enum Inner {
 }
 
 impl Bytes {
+    /// What an input has: a file, or what comes through a pipe or, for `-`, the standard input.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn of_input(path: &Path) -> io::Result<Self> {
+        if path.as_os_str() == "-" {
+            return Self::spool(&mut io::stdin().lock());
+        }
+        let mut file = File::open(path)?;
+        let about = file.metadata()?;
+        if about.is_dir() {
+            return Err(io::Error::new(
+                io::ErrorKind::IsADirectory,
+                "is a directory",
+            ));
+        }
+        match about.is_file() {
+            true => Self::of_file(&file),
+            false => Self::spool(&mut file),
+        }
+    }
+
     /// The content of a regular file.
     ///
     /// # Errors

@@ -56,6 +56,7 @@
 
 mod ahead;
 mod bytes;
+pub use bytes::Bytes;
 mod code;
 mod declared;
 mod dialects;

@@ -70,19 +70,19 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     } = &args.hardware;
     let mut opened = hardware::open(input, binaries, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
-    let selection = args.part.selection(&opened)?;
+    let selections = args.part.selection(&opened, args.hardware.decode)?;
     let extra = args.symbols.load(&Default::default(), context)?;
     let mut programs = Programs::new(&opened, extra);
     let addresses = args.code.addresses(&opened, &mut programs)?;
     let mut findings = Findings::of(&opened, context);
-    for (number, buffer) in opened.buffers.iter().enumerate() {
+    for (number, (buffer, selection)) in opened.buffers.iter().zip(&selections).enumerate() {
         for stream in &buffer.frames.streams {
             let source = buffer.source_of(stream);
             let Some(source) = source.filter(|source| args.part.sources.has(buffer, *source))
             else {
                 continue;
             };
-            let chosen = (&selection, &addresses);
+            let chosen = (selection, &addresses);
             let doubts = list(
                 args,
                 &opened,
@@ -118,7 +118,7 @@ fn list(
         code,
         view: View::default(),
         cpu: traced.cpu,
-        tracker: Tracker::new(&traced.protocol, buffer.thread, selection),
+        tracker: Tracker::new(&traced.protocol, buffer.thread, selection, source),
         addresses,
         programs,
         known: HashMap::new(),
@@ -189,9 +189,12 @@ impl Sink for Printer<'_> {
     #[inline]
     fn element(&mut self, at: usize, element: Element) {
         if let Element::Range(range) = &element {
-            if self.tracker.is_selected() {
+            if self.tracker.execute(range.count) {
                 self.doubts.range(at, range);
                 self.range(range);
+            } else {
+                self.branch = Branch::Begin;
+                self.last = None;
             }
             return;
         }
@@ -398,6 +401,10 @@ impl<'a> Printer<'a> {
                 address.and_then(|address| self.programs.function(place.as_ref(), address));
             object
                 .member(side, *address)
+                .member(
+                    &format!("{side}_hex"),
+                    address.map(|address| format!("{address:#x}")).as_deref(),
+                )
                 .member(
                     &format!("{side}_function"),
                     within.as_ref().map(|within| &*within.function),

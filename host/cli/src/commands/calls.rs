@@ -14,7 +14,8 @@ use clap::ValueEnum;
 use kymo_analysis::calls::{CallId, Callee, End, Step, TrackId, TrackKind};
 use kymo_analysis::replay::{Options, Replay};
 use kymo_analysis::selection::Selection;
-use kymo_event::{Batch, Cpu, Duration, ThreadId, TraceInfo};
+use kymo_event::{Batch, Cpu, Duration, ThreadId, TimeUnit, TraceInfo};
+use kymo_read::coresight::FORMAT;
 use kymo_symbols::Symbols;
 
 use crate::args::{InputArgs, SymbolArgs};
@@ -132,8 +133,12 @@ fn list(args: &Args, trace: &mut Trace, part: &Part, context: &mut Context) -> R
         }
     });
     written?;
-    for call in slowest.into_sorted() {
-        writer.call(info, &call)?;
+    let slowest: Vec<_> = slowest.into_sorted().collect();
+    for call in &slowest {
+        writer.call(info, call)?;
+    }
+    if let (Some(call), Layout::Text) = (slowest.first(), args.format) {
+        tell_disasm(args, info, call, context);
     }
     names.remark(&info.identities, context);
     if shown == 0 {
@@ -141,6 +146,27 @@ fn list(args: &Args, trace: &mut Trace, part: &Part, context: &mut Context) -> R
     }
     remark_replay(calls.selected(), span, context);
     read
+}
+
+/// Says how the slowest call of a hardware trace is opened instruction by instruction.
+fn tell_disasm(args: &Args, info: &TraceInfo, call: &Call, context: &Context) {
+    let Some(begin) = call.end.begin.filter(|_| info.format == FORMAT) else {
+        return;
+    };
+    let (begin, end) = (begin.0, call.end.time.0);
+    let cpu = call
+        .cpu
+        .map_or(String::new(), |cpu| format!("--cpu {cpu} "));
+    let part = match info.unit {
+        TimeUnit::Nanoseconds => format!("{cpu}--begin {begin}ns --end {end}ns"),
+        TimeUnit::Ticks => format!("{cpu}--begin {begin} --end {end}"),
+        TimeUnit::Instructions => format!("--instructions {begin}..{end}"),
+        TimeUnit::Cycles => return,
+    };
+    let input = args.input.path().display();
+    context.note(format_args!(
+        "`kymo disasm {part} {input}` opens the slowest call instruction by instruction"
+    ));
 }
 
 /// The calls of a part of a trace, as they end. Depth and caller are those of the trace, whatever is

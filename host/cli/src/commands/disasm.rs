@@ -12,7 +12,7 @@ use kymo_coresight::doubts::Doubts;
 use kymo_coresight::element::{Element, Range};
 use kymo_coresight::flow::Sink;
 use kymo_coresight::frames::{Offsets, Stream};
-use kymo_coresight::input::Buffer;
+use kymo_coresight::input::{self, Buffer};
 use kymo_coresight::memory::{Memory, View};
 use kymo_coresight::selection::{Selection, Tracker};
 use kymo_export::json::Object;
@@ -85,35 +85,41 @@ const CACHE: usize = 256 << 20;
 /// When the input can't be read, or holds no trace of a known protocol.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let HardwareArgs {
-        input, binaries, ..
+        input: path,
+        binaries,
+        ..
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, true)?;
+    let mut opened = hardware::open(path, binaries, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
-    let selection = args.part.selection(&opened)?;
+    let selections = args.part.selection(&opened, args.hardware.decode)?;
     let extra = args.symbols.load(&Default::default(), context)?;
     let mut programs = Programs::new(&opened, extra);
     let addresses = args.code.addresses(&opened, &mut programs)?;
     let mut writer = Writer::new(programs, addresses, args.format.format, !args.no_source);
     let mut findings = Findings::of(&opened, context);
     let mut seen = 0;
-    for (number, buffer) in opened.buffers.iter().enumerate() {
-        for stream in &buffer.frames.streams {
-            let source = buffer.source_of(stream);
-            let Some(source) = source.filter(|source| args.part.sources.has(buffer, *source))
-            else {
-                continue;
-            };
-            let (doubts, now) = list(
-                args,
-                &opened,
-                (buffer, source, stream),
-                (&selection, seen),
-                &mut writer,
-                context,
-            )?;
-            seen = now;
-            findings.add(&doubts, &opened, (number, source), context);
-        }
+    // As events have them: what a source wrote into several buffers is one trace.
+    for part in input::traces(&opened.buffers).into_iter().flatten() {
+        let (number, source) = (part.buffer, part.source);
+        let (Some(buffer), Some(selection)) = (opened.buffers.get(number), selections.get(number))
+        else {
+            continue;
+        };
+        let stream = buffer.frames.streams.get(part.stream);
+        let stream = stream.filter(|_| args.part.sources.has(buffer, source));
+        let Some(stream) = stream else {
+            continue;
+        };
+        let (doubts, now) = list(
+            args,
+            &opened,
+            (buffer, source, stream),
+            (selection, seen),
+            &mut writer,
+            context,
+        )?;
+        seen = now;
+        findings.add(&doubts, &opened, (number, source), context);
     }
     if !context.has_output() {
         args.part.warn_if_nothing(Some(&args.code), context);
@@ -140,7 +146,7 @@ fn list(
         view: View::default(),
         cpu: traced.cpu,
         source: &traced.name,
-        tracker: Tracker::new(&traced.protocol, buffer.thread, selection),
+        tracker: Tracker::new(&traced.protocol, buffer.thread, selection, source),
         offsets: stream.offsets(),
         writer,
         blocks: Vec::new(),
@@ -205,20 +211,25 @@ impl Sink for Printer<'_> {
         if let Element::Range(range) = &element {
             let first = self.seen;
             self.seen += u64::from(range.count);
-            if self.tracker.is_selected() {
+            if self.tracker.execute(range.count) {
                 self.doubts.range(at, range);
-                match self.chosen.clone() {
-                    None => self.range(range),
-                    Some(chosen) => self.some_of(range, first, &chosen),
+                let mut part = self.tracker.part_of(range.count);
+                if let Some(chosen) = &self.chosen {
+                    part.start = part.start.max(chosen.start.saturating_sub(first));
+                    part.end = part.end.min(chosen.end.saturating_sub(first));
                 }
+                self.some_of(range, &part);
             }
             return;
         }
         if let Element::RangeWithoutPath { count, .. } = &element {
             self.seen += u64::from(*count);
         }
+        let is_time = self.is_json && matches!(element, Element::Timestamp { .. });
         if self.tracker.take(&element) {
             self.other_thread();
+        } else if is_time {
+            self.begin_lines();
         }
         if self.tracker.is_selected() {
             self.doubts.element(at, &element);
@@ -239,18 +250,17 @@ impl Sink for Printer<'_> {
 }
 
 impl Printer<'_> {
-    /// Those instructions of a range, which begins with the number `first`, that are chosen.
-    fn some_of(&mut self, range: &Range, first: u64, chosen: &std::ops::Range<u64>) {
-        let end = first + u64::from(range.count);
-        if chosen.start <= first && end <= chosen.end {
+    /// Those instructions of a range that are chosen, by how many come before them.
+    fn some_of(&mut self, range: &Range, chosen: &std::ops::Range<u64>) {
+        if *chosen == (0..u64::from(range.count)) {
             return self.range(range);
         }
-        if chosen.start >= end || first >= chosen.end {
+        if chosen.is_empty() {
             return;
         }
         let code = self.code.seen(self.view);
         let steps = steps(code, range.isa, range.start, range.end);
-        let numbered: Vec<_> = (first..).zip(steps).collect();
+        let numbered: Vec<_> = (0..).zip(steps).collect();
         let inside = numbered
             .iter()
             .filter(|(number, _)| chosen.contains(number));
@@ -318,16 +328,23 @@ impl Printer<'_> {
     /// Another thread runs: lines belong to it from here on.
     fn other_thread(&mut self) {
         self.heading = None;
+        self.begin_lines();
+    }
+
+    /// Works out what lines of JSON begin with.
+    fn begin_lines(&mut self) {
         self.prefix.clear();
         let thread = self.tracker.thread();
         let known = thread.and_then(|thread| self.opened.threads.get(&thread));
         let mut object = Object::begin(&mut self.prefix);
         object
             .member("type", "instruction")
+            .member("buffer", self.buffer.name.as_str())
             .member("cpu", self.cpu)
             .member("process", known.map(|known| known.process))
             .member("thread", thread)
-            .member("command", known.map(|known| known.name.as_str()));
+            .member("command", known.map(|known| known.name.as_str()))
+            .member("timestamp", self.tracker.time());
     }
 
     /// File, CPU and thread of what follows.
@@ -386,10 +403,15 @@ impl Printer<'_> {
             let mut object = Object::begin(&mut self.text);
             object
                 .member("type", name)
+                .member("buffer", self.buffer.name.as_str())
                 .member("cpu", self.cpu)
                 .member("thread", self.tracker.thread())
                 .member("offset", offset)
                 .member("address", address)
+                .member(
+                    "address_hex",
+                    address.map(|address| format!("{address:#x}")).as_deref(),
+                )
                 .member("text", what.as_str());
             object.end();
             self.text.push(b'\n');

@@ -42,7 +42,7 @@ pub struct Args {
 
     /// Show how much of each function ran: instructions, lines and ways of conditional branches. What ran in part comes
     /// first. `kymo export --to lcov` writes it line by line.
-    #[arg(long, conflicts_with_all = ["sort", "address", "function"])]
+    #[arg(long, conflicts_with_all = ["sort"])]
     coverage: bool,
 
     /// Show functions by what ran in them and in all that they called.
@@ -154,7 +154,15 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let (counted, findings) = counting::count(&opened, &args.part, *decode, context)?;
     let number = args.number.unwrap_or(usize::MAX);
     if args.coverage {
-        covered::print(&counted, &mut programs, args.format.format, number, context)?;
+        let chosen = (&args.code, &addresses);
+        covered::print(
+            &counted,
+            &mut programs,
+            chosen,
+            args.format.format,
+            number,
+            context,
+        )?;
         return findings.verdict();
     }
     let mut rows = Rows::new();

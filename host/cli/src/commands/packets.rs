@@ -49,7 +49,7 @@ pub struct Args {
 impl Args {
     /// Whether instructions are followed.
     fn follows(&self) -> bool {
-        self.decode || self.code.any()
+        self.decode || self.code.any() || self.part.has_times()
     }
 }
 
@@ -63,15 +63,15 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     } = &args.hardware;
     let mut opened = hardware::open(input, binaries, args.follows())?;
     args.part.sources.choose(&mut opened.buffers)?;
-    let selection = args.part.selection(&opened)?;
+    let selections = args.part.selection(&opened, args.hardware.decode)?;
     let mut programs = Programs::new(&opened, Default::default());
     let addresses = args.code.addresses(&opened, &mut programs)?;
     let mut findings = Findings::of(&opened, context);
-    for (number, buffer) in opened.buffers.iter().enumerate() {
+    for (number, (buffer, selection)) in opened.buffers.iter().zip(&selections).enumerate() {
         if opened.buffers.len() > 1 && args.format.format == Format::Text {
             writeln!(context.out().0, "Buffer {}", buffer.name)?;
         }
-        let doubts = list(args, buffer, &selection, &addresses, context)?;
+        let doubts = list(args, buffer, selection, &addresses, context)?;
         for (source, doubts) in doubts.iter().enumerate() {
             findings.add(doubts, &opened, (number, source), context);
         }
@@ -115,9 +115,10 @@ fn list(
     let nothing = Memory::default();
     let mut cursors: Vec<Cursor<'_>> = sources
         .iter()
-        .map(|source| Cursor {
+        .enumerate()
+        .map(|(index, source)| Cursor {
             source,
-            tracker: Tracker::new(&source.protocol, buffer.thread, selection),
+            tracker: Tracker::new(&source.protocol, buffer.thread, selection, index),
             doubts: Doubts::default(),
             packet: String::new(),
             is_there: addresses.is_all(),
@@ -131,6 +132,7 @@ fn list(
     };
     // With all threads, times and code, no packet has to wait, and those of several sources stay in their order.
     let waits = *selection != Selection::default() || !addresses.is_all();
+    let name = json_text(&buffer.name);
     let mut text = String::with_capacity(FLUSH_AT + 1024);
     for line in listing {
         let source = match line {
@@ -175,7 +177,7 @@ fn list(
             // Writing into a String cannot fail.
             let _ = match args.format.format {
                 Format::Text => line.write(out),
-                Format::Json => write_json(&line, out),
+                Format::Json => write_json(&line, &name, out),
             };
             out.push('\n');
         }
@@ -205,7 +207,14 @@ fn list(
 /// How much text is collected before it is written.
 const FLUSH_AT: usize = 1 << 16;
 
-fn write_json(line: &Line<'_>, out: &mut String) -> std::fmt::Result {
+/// A text as JSON, with its quotes.
+fn json_text(text: &str) -> String {
+    let mut out = Vec::new();
+    kymo_export::json::Json::write(text, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn write_json(line: &Line<'_>, buffer: &str, out: &mut String) -> std::fmt::Result {
     use std::fmt::Write as _;
     let mut text = String::new();
     // The texts are our own: names, numbers and punctuation without quotes.
@@ -217,7 +226,7 @@ fn write_json(line: &Line<'_>, out: &mut String) -> std::fmt::Result {
             let (offset, id) = (entry.offset, entry.id.0);
             write!(
                 out,
-                "{{\"type\":\"packet\",\"offset\":{offset},\"trace_id\":{id}"
+                "{{\"type\":\"packet\",\"buffer\":{buffer},\"offset\":{offset},\"trace_id\":{id}"
             )?;
             write!(
                 out,
@@ -240,7 +249,7 @@ fn write_json(line: &Line<'_>, out: &mut String) -> std::fmt::Result {
             let meaning = meaning.strip_suffix(')').unwrap_or(meaning).trim();
             write!(
                 out,
-                "{{\"type\":\"element\",\"offset\":{offset},\"trace_id\":{}",
+                "{{\"type\":\"element\",\"buffer\":{buffer},\"offset\":{offset},\"trace_id\":{}",
                 source.id.0
             )?;
             write!(out, ",\"name\":\"{name}\",\"text\":\"{meaning}\"}}")

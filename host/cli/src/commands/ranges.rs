@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::rc::Rc;
 
 use kymo_coresight::Source;
 use kymo_coresight::doubts::Doubts;
@@ -17,7 +18,7 @@ use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::hardware::findings::Findings;
 use crate::hardware::part::{Addresses, CodeArgs, PartArgs};
-use crate::hardware::program::Programs;
+use crate::hardware::program::{Program, Programs};
 use crate::hardware::{self, HardwareArgs};
 
 /// The options of `kymo ranges`.
@@ -55,15 +56,21 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     } = &args.hardware;
     let mut opened = hardware::open(input, binaries, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
-    let selection = args.part.selection(&opened)?;
+    let selections = args.part.selection(&opened, args.hardware.decode)?;
     let mut programs = Programs::new(&opened, Default::default());
     let addresses = args.code.addresses(&opened, &mut programs)?;
     let mut findings = Findings::of(&opened, context);
-    for (number, buffer) in opened.buffers.iter().enumerate() {
+    for (number, (buffer, selection)) in opened.buffers.iter().zip(&selections).enumerate() {
         if opened.buffers.len() > 1 && args.format.format == Format::Text {
             writeln!(context.out().0, "Buffer {}", buffer.name)?;
         }
-        let doubts = list(args, buffer, &selection, &addresses, context)?;
+        let doubts = list(
+            args,
+            buffer,
+            (selection, &addresses),
+            &mut programs,
+            context,
+        )?;
         for (source, doubts) in doubts.iter().enumerate() {
             findings.add(doubts, &opened, (number, source), context);
         }
@@ -85,17 +92,19 @@ struct Cursor<'a> {
 fn list(
     args: &Args,
     buffer: &Buffer,
-    selection: &Selection,
-    addresses: &Addresses,
+    chosen: (&Selection, &Addresses),
+    programs: &mut Programs,
     context: &mut Context,
 ) -> Result<Vec<Doubts>, Report> {
+    let (selection, addresses) = chosen;
     let (sources, streams) = (&buffer.sources, &buffer.frames.streams);
     let options = args.hardware.decode.options();
     let mut cursors: Vec<Cursor<'_>> = sources
         .iter()
-        .map(|source| Cursor {
+        .enumerate()
+        .map(|(index, source)| Cursor {
             source,
-            tracker: Tracker::new(&source.protocol, buffer.thread, selection),
+            tracker: Tracker::new(&source.protocol, buffer.thread, selection, index),
             doubts: Doubts::default(),
         })
         .collect();
@@ -139,7 +148,21 @@ fn list(
                 text.extend_from_slice(line.as_bytes());
             }
             Format::Json => {
-                write_json(cursor, offset, &element, &mut text);
+                let place = address_of(&element)
+                    .and_then(|address| Some((address, programs.place(code.seen(view), address)?)));
+                let place = place.map(|(address, place)| Named {
+                    function: programs
+                        .function(Some(&place), address)
+                        .map(|within| within.function),
+                    file: Rc::clone(&place.program),
+                });
+                write_json(
+                    cursor,
+                    &buffer.name,
+                    place.as_ref(),
+                    (offset, &element),
+                    &mut text,
+                );
                 text.push(b'\n');
             }
         }
@@ -160,10 +183,34 @@ fn list(
     Ok(doubts)
 }
 
-fn write_json(cursor: &Cursor<'_>, offset: u64, element: &Element, out: &mut Vec<u8>) {
+/// Where an element is.
+struct Named {
+    function: Option<Rc<str>>,
+    file: Rc<Program>,
+}
+
+/// Where an element begins.
+fn address_of(element: &Element) -> Option<u64> {
+    match *element {
+        Element::Range(range) => Some(range.start),
+        Element::RangeWithoutPath { start, .. } => Some(start),
+        Element::Exception { return_address, .. } => return_address,
+        _ => None,
+    }
+}
+
+fn write_json(
+    cursor: &Cursor<'_>,
+    buffer: &str,
+    place: Option<&Named>,
+    (offset, element): (u64, &Element),
+    out: &mut Vec<u8>,
+) {
+    let hex = |address: u64| format!("{address:#x}");
     let mut object = Object::begin(out);
     object
         .member("type", name(element))
+        .member("buffer", buffer)
         .member("offset", offset)
         .member("trace_id", u64::from(cursor.source.id.0))
         .member("cpu", cursor.source.cpu.map(u64::from))
@@ -188,7 +235,9 @@ fn write_json(cursor: &Cursor<'_>, offset: u64, element: &Element, out: &mut Vec
         Element::Range(range) => {
             object
                 .member("start", range.start)
+                .member("start_hex", hex(range.start).as_str())
                 .member("end", range.end)
+                .member("end_hex", hex(range.end).as_str())
                 .member("instructions", u64::from(range.count))
                 .member("isa", range.isa.short_name())
                 .member("last", class(range.last.class))
@@ -201,12 +250,15 @@ fn write_json(cursor: &Cursor<'_>, offset: u64, element: &Element, out: &mut Vec
         Element::RangeWithoutPath { start, next, count } => {
             object
                 .member("start", start)
+                .member("start_hex", hex(start).as_str())
                 .member("next", next)
+                .member("next_hex", hex(next).as_str())
                 .member("instructions", u64::from(count));
         }
         Element::NotAccessible { address, space } => {
             object
                 .member("address", address)
+                .member("address_hex", hex(address).as_str())
                 .member("space", space.name());
         }
         Element::Exception {
@@ -216,7 +268,8 @@ fn write_json(cursor: &Cursor<'_>, offset: u64, element: &Element, out: &mut Vec
         } => {
             object
                 .member("number", u64::from(number))
-                .member("return_address", return_address);
+                .member("return_address", return_address)
+                .member("return_address_hex", return_address.map(hex).as_deref());
         }
         Element::Timestamp { value, cycles } => {
             object
@@ -267,6 +320,11 @@ fn write_json(cursor: &Cursor<'_>, offset: u64, element: &Element, out: &mut Vec
         | Element::ConditionalFlush
         | Element::StoreFailed
         | Element::DataSuppressed => {}
+    }
+    if let Some(place) = place {
+        object
+            .member("file", place.file.path.as_str())
+            .member("function", place.function.as_deref());
     }
     object.end();
 }

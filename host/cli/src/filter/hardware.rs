@@ -1,9 +1,9 @@
 //! The options that choose a part of a hardware trace: where it has such parts, and what counts can be chosen by.
 
 use kymo_coresight::frames::TraceId;
-use kymo_event::{Bound, Time, TraceInfo};
+use kymo_event::TraceInfo;
 
-use super::{FilterArgs, Given};
+use super::FilterArgs;
 use crate::diagnostic::Report;
 use crate::hardware::part;
 
@@ -52,7 +52,7 @@ impl FilterArgs {
     ///
     /// # Errors
     /// If something else was asked for.
-    pub fn part_of_counts(&self, what: &str) -> Result<part::PartArgs, Report> {
+    pub fn part_of_counts(&self, what: &str) -> Result<(part::PartArgs, part::CodeArgs), Report> {
         let others = [
             (!self.event.is_empty(), "--event"),
             (!self.drop_event.is_empty(), "--drop-event"),
@@ -62,24 +62,19 @@ impl FilterArgs {
         ];
         let others = others.into_iter().find(|(given, _)| *given);
         let option = others.map(|(_, option)| option);
-        if let Some(option) = option.or(self.call_option()).or(self.looks_ahead()) {
+        if let Some(option) = option.or(self.level_option()).or(self.looks_ahead()) {
             return Err(Report::new(format_args!(
                 "{option} chooses events or calls, and {what} has counts"
             ))
-            .help("--id, --cpu, --process, --thread, --begin and --end choose a part of it"));
+            .help(
+                "--id, --cpu, --process, --thread, --function, --address, --begin and --end choose a part of it",
+            ));
         }
-        let ticks = |given: &Option<Given>, option: &str| {
-            let ticks = given.as_ref().map(|given| match given.count {
-                Some(Bound::At(Time(ticks))) if ticks >= 0 => Ok(ticks.unsigned_abs()),
-                _ => Err(Report::new(format_args!(
-                    "{option} {}: {what} counts up to timestamps of the trace",
-                    given.text
-                ))
-                .help("give a number of ticks of the trace's clock, without a unit")),
-            });
-            ticks.transpose()
+        let code = part::CodeArgs {
+            address: self.address.clone(),
+            function: self.function.clone(),
         };
-        Ok(part::PartArgs {
+        let part = part::PartArgs {
             sources: part::SourceArgs {
                 id: self.id.clone(),
                 buffer: Vec::new(),
@@ -87,8 +82,9 @@ impl FilterArgs {
             },
             process: self.process.clone(),
             thread: self.thread.clone(),
-            begin: ticks(&self.begin, "--begin")?,
-            end: ticks(&self.end, "--end")?,
-        })
+            begin: self.begin.clone(),
+            end: self.end.clone(),
+        };
+        Ok((part, code))
     }
 }

@@ -10,12 +10,13 @@ use crate::render::unit;
 /// A time or duration of the command line: in seconds or with a unit, or without one in what the trace counts, which is not
 /// known before it is open.
 #[derive(Clone, Debug)]
-pub(super) struct Given {
+pub struct Given {
+    /// As it was given.
     pub text: String,
     /// In nanoseconds.
     time: Option<Bound>,
     /// The number as it is, if it has no unit.
-    pub count: Option<Bound>,
+    count: Option<Bound>,
 }
 
 impl Given {
@@ -27,6 +28,15 @@ impl Given {
         }
     }
 
+    /// The point in time that it is, in nanoseconds or as a number without a unit.
+    pub fn at(&self, is_time: bool) -> Option<i64> {
+        match if is_time { self.time } else { self.count } {
+            Some(Bound::At(Time(time))) => Some(time),
+            _ => None,
+        }
+    }
+
+    /// The span of time that it is in the trace that is open.
     pub fn duration(&self) -> Option<Duration> {
         match self.bound()? {
             Bound::At(Time(count)) => Some(Duration(u64::try_from(count).ok()?)),
@@ -51,7 +61,7 @@ impl Given {
 }
 
 /// Reads a time: seconds, or with a unit; with a `+`, after the first event. Without a unit it may count something else.
-pub(super) fn given(text: &str) -> Result<Given, String> {
+pub fn given(text: &str) -> Result<Given, String> {
     let time = bound(text);
     let count = match text.strip_prefix('+') {
         Some(digits) => digits

@@ -1,7 +1,6 @@
 //! Counts of an input: what each of its sources ran, for the subcommands that show no order.
 
 use kymo_coresight::counts::{self, Counts, Run};
-use kymo_coresight::input::Buffer;
 use kymo_coresight::instruction::{self, Waypoints};
 use kymo_coresight::isa::Isa;
 use kymo_coresight::memory::{Memory, MemorySpace, Scene};
@@ -32,48 +31,47 @@ pub fn count<'a>(
     decode: DecodeArgs,
     context: &Context,
 ) -> Result<(Vec<Counted<'a>>, Findings), Report> {
-    let selection = part.selection(opened)?;
+    let selections = part.selection(opened, decode)?;
     let mut findings = Findings::of(opened, context);
-    let mut all = Vec::new();
-    let mut total = Counts::default();
-    for (number, buffer) in opened.buffers.iter().enumerate() {
+    let mut all: Vec<Counted<'a>> = Vec::new();
+    for (number, (buffer, selection)) in opened.buffers.iter().zip(&selections).enumerate() {
         let wants = |source| part.sources.has(buffer, source);
         let threads = context.threads();
-        let of_buffer = counts::of_buffer(buffer, decode.options(), &selection, threads, wants);
+        let of_buffer = counts::of_buffer(buffer, decode.options(), selection, threads, wants);
         for (source, counts) in of_buffer {
             let place = (buffer.code.get(source), buffer.sources.get(source));
             findings.add(&counts.doubts, opened, (number, source), context);
             let (Some(code), Some(source)) = place else {
                 continue;
             };
-            total.packets += counts.packets;
-            total.ranges += counts.ranges;
-            total.instructions += counts.instructions;
-            total.without_path += counts.without_path;
-            total.runs.extend_from_slice(&counts.runs);
-            all.push(Counted {
-                code,
-                cpu: source.cpu,
-                counts,
-            });
+            // What one processor ran into several buffers is one: there can be thousands of them.
+            let same = all
+                .iter_mut()
+                .find(|known| known.cpu == source.cpu && known.code.is_of(code));
+            match same {
+                Some(known) => known.counts.add(counts),
+                None => all.push(Counted {
+                    code,
+                    cpu: source.cpu,
+                    counts,
+                }),
+            }
         }
     }
-    if total.instructions == 0 {
+    if all.iter().all(|counted| counted.counts.instructions == 0) {
         part.warn_if_nothing(None, context);
     }
-    remark_total(total, &opened.buffers, context);
+    remark_total(&all, opened.buffers.len(), context);
     Ok((all, findings))
 }
 
-fn remark_total(total: Counts, buffers: &[Buffer], context: &Context) {
-    let mut distinct = Counts::default();
-    let (instructions, ranges) = (total.instructions, total.ranges);
-    let (packets, without_path) = (total.packets, total.without_path);
-    distinct.add(total);
+fn remark_total(all: &[Counted<'_>], buffers: usize, context: &Context) {
+    let sum = |part: fn(&Counts) -> u64| all.iter().map(|counted| part(&counted.counts)).sum();
+    let (instructions, ranges): (u64, u64) = (sum(|it| it.instructions), sum(|it| it.ranges));
+    let (packets, without_path): (u64, u64) = (sum(|it| it.packets), sum(|it| it.without_path));
+    let distinct = counts::distinct(all.iter().map(|counted| &counted.counts));
     context.note(format_args!(
-        "{instructions} instructions in {ranges} ranges, {} of them distinct; {packets} packets in {} buffers",
-        distinct.runs.len(),
-        buffers.len()
+        "{instructions} instructions in {ranges} ranges, {distinct} of them distinct; {packets} packets in {buffers} buffers"
     ));
     if without_path > 0 {
         context.warn(format_args!(

@@ -5,10 +5,11 @@ use std::rc::Rc;
 
 use kymo_coresight::instruction::{self, Class, Waypoints};
 use kymo_coresight::isa::Isa;
-use kymo_event::Addr;
+use kymo_event::{Addr, Pattern};
 use kymo_symbols::{Function, Location};
 
 use super::counting::{Counted, steps_of};
+use super::part::{Addresses, CodeArgs};
 use super::program::{Program, Programs};
 use super::tally::{Taken, Tally};
 
@@ -59,12 +60,20 @@ impl CoveredFunction {
     }
 }
 
-/// Works out what ran of each binary.
-pub fn coverage(counted: &[Counted<'_>], programs: &mut Programs) -> Vec<Covered> {
+/// Works out what ran of each binary at addresses that are chosen. Where not all are, functions of which nothing ran are
+/// those that `code` names.
+pub fn coverage(
+    counted: &[Counted<'_>],
+    programs: &mut Programs,
+    (code, addresses): (&CodeArgs, &Addresses),
+) -> Vec<Covered> {
     let mut tallies: BTreeMap<String, (Rc<Program>, BTreeMap<u64, Tally>)> = BTreeMap::new();
     for counted in counted {
         for run in &counted.counts.runs {
             for address in steps_of(counted.code, run) {
+                if !addresses.has(counted.code.seen(run.view), address) {
+                    continue;
+                }
                 let Some(place) = programs.place(counted.code.seen(run.view), address) else {
                     continue;
                 };
@@ -79,7 +88,14 @@ pub fn coverage(counted: &[Counted<'_>], programs: &mut Programs) -> Vec<Covered
     let programs = tallies.into_values();
     let covered = programs.map(|(program, tallies)| {
         let functions = program.symbols.functions();
-        let functions = functions.filter_map(|function| cover(&program, &function, &tallies));
+        let is_named = |function: &Function<'_>| {
+            let mut named = code.function.iter();
+            addresses.is_all() || named.any(|name| Pattern::new(name).matches(function.name()))
+        };
+        let functions = functions.filter_map(|function| {
+            let covered = cover(&program, &function, &tallies)?;
+            (covered.instructions.0 > 0 || is_named(&function)).then_some(covered)
+        });
         Covered {
             functions: functions.collect(),
             program: Rc::clone(&program),

@@ -4,17 +4,19 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use kymo_coresight::Source;
+use kymo_coresight::clock::{self, Measure};
 use kymo_coresight::element::Element;
 use kymo_coresight::frames::TraceId;
-use kymo_coresight::input::Buffer;
+use kymo_coresight::input::{self, Buffer};
 use kymo_coresight::memory::Scene;
-use kymo_coresight::selection::Selection;
+use kymo_coresight::selection::{Selection, within};
 use kymo_event::Pattern;
 
-use super::Opened;
 use super::program::Programs;
+use super::{DecodeArgs, Opened};
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::filter::{Given, given};
 
 /// Which sources of a hardware trace.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -49,13 +51,14 @@ pub struct PartArgs {
     #[arg(long, value_name = "THREAD")]
     pub thread: Vec<String>,
 
-    /// Only what ran behind this timestamp of the trace, in ticks of its clock. A trace without timestamps has none such.
-    #[arg(long, value_name = "TICKS")]
-    pub begin: Option<u64>,
+    /// Only what ran from this time on, as `kymo calls` and `report` show it: in ticks of the trace's clock, or in seconds
+    /// or with a unit where the recording converts them. Between two timestamps, times are spread over the instructions.
+    #[arg(long, value_name = "TIME", value_parser = given, allow_hyphen_values = true)]
+    pub begin: Option<Given>,
 
-    /// Only what ran before the first timestamp behind this one.
-    #[arg(long, value_name = "TICKS")]
-    pub end: Option<u64>,
+    /// Only what ran up to this time.
+    #[arg(long, value_name = "TIME", value_parser = given, allow_hyphen_values = true)]
+    pub end: Option<Given>,
 }
 
 /// Which code of a hardware trace.
@@ -64,11 +67,11 @@ pub struct PartArgs {
 pub struct CodeArgs {
     /// Only instructions at these addresses: START..END, END not included. Repeatable.
     #[arg(long, visible_alias = "range", value_name = "ADDRESSES", value_parser = addresses)]
-    address: Vec<Range<u64>>,
+    pub address: Vec<Range<u64>>,
 
     /// Only instructions of this function: its name with * and ? as wildcards. Repeatable.
     #[arg(long, visible_alias = "symbol", value_name = "FUNCTION")]
-    function: Vec<String>,
+    pub function: Vec<String>,
 }
 
 /// Reads a trace ID as the listing shows it: hexadecimal.
@@ -194,11 +197,67 @@ impl PartArgs {
         }
     }
 
-    /// The threads and times to look at.
+    /// Whether times are chosen.
+    pub fn has_times(&self) -> bool {
+        self.begin.is_some() || self.end.is_some()
+    }
+
+    /// The threads and times to look at, of each buffer.
     ///
     /// # Errors
-    /// When no thread is meant.
-    pub fn selection(&self, opened: &Opened) -> Result<Selection, Report> {
+    /// When no thread or time of the trace is meant.
+    pub fn selection(&self, opened: &Opened, decode: DecodeArgs) -> Result<Vec<Selection>, Report> {
+        let threads = self.threads(opened)?;
+        let selection = |buffer: &Buffer| Selection {
+            threads: threads.clone(),
+            instructions: self.has_times().then(|| vec![0..0; buffer.sources.len()]),
+        };
+        let mut selections: Vec<_> = opened.buffers.iter().map(selection).collect();
+        if !self.has_times() {
+            return Ok(selections);
+        }
+        let traces = input::traces(&opened.buffers);
+        let (measure, origin) = clock::measure(&opened.buffers, &traces);
+        let option = if self.begin.is_some() {
+            "--begin"
+        } else {
+            "--end"
+        };
+        if measure != Measure::Timestamps {
+            let report = Report::new(format_args!("{option}: the trace has no timestamps"));
+            return Err(report.help("kymo disasm --instructions chooses by number"));
+        }
+        let clock = (opened.conversion, origin);
+        let time = |given: &Option<Given>, option: &str| {
+            let time = given.as_ref().map(|given| {
+                given.at(clock.0.is_some()).ok_or_else(|| {
+                    let help = match clock.0 {
+                        Some(_) => "give a time of the trace: seconds, or a number with a unit",
+                        None => "give a number of ticks of the trace's clock, without a unit",
+                    };
+                    let report =
+                        Report::new(format_args!("{option} {}: no time of it", given.text));
+                    report.help(help)
+                })
+            });
+            time.transpose()
+        };
+        let window = (time(&self.begin, "--begin")?, time(&self.end, "--end")?);
+        for parts in &traces {
+            let chosen = within(&opened.buffers, parts, decode.options(), clock, window);
+            for (part, chosen) in parts.iter().zip(chosen) {
+                let of_buffer = selections.get_mut(part.buffer);
+                let all = of_buffer.and_then(|it| it.instructions.as_mut());
+                if let Some(place) = all.and_then(|all| all.get_mut(part.source)) {
+                    *place = chosen;
+                }
+            }
+        }
+        Ok(selections)
+    }
+
+    /// The threads to look at; `None` for all.
+    fn threads(&self, opened: &Opened) -> Result<Option<BTreeSet<u32>>, Report> {
         let mut threads = None;
         if !self.process.is_empty() || !self.thread.is_empty() {
             let mut chosen = BTreeSet::new();
@@ -236,11 +295,7 @@ impl PartArgs {
             }
             threads = Some(chosen);
         }
-        Ok(Selection {
-            threads,
-            begin: self.begin,
-            end: self.end,
-        })
+        Ok(threads)
     }
 }
 

@@ -457,3 +457,31 @@ fn functions_of_which_the_file_tells_no_size_are_counted_whole() {
     let ran = rows.filter_map(|row: serde_json::Value| row["instructions_ran"].as_u64());
     assert_eq!(ran.sum::<u64>(), 552);
 }
+
+/// Damage with bytes that look like timestamps gives no clock; a call of a trace with timestamps opens with its first instruction.
+#[test]
+fn times_are_those_of_elements() {
+    let Some(folder) = captures::coresight() else {
+        return;
+    };
+    let damaged = folder.join("snapshots/r5f-zephyr").display().to_string();
+    let info = String::from_utf8(kymo(&["info", &damaged]).stdout).expect("text");
+    assert!(info.contains("the trace has no time"), "{info}");
+    let calls = ["calls", "--function", "main", "--format", "json"];
+    let calls = of_perf(&folder, "ricsec-fib-1", &calls);
+    let call: serde_json::Value = serde_json::from_str(calls.trim_end()).expect("one call");
+    let (begin, end) = (
+        call["begin_ticks"].to_string(),
+        call["end_ticks"].to_string(),
+    );
+    let window = ["--begin", &begin, "--end", &end];
+    let opened = of_perf(
+        &folder,
+        "ricsec-fib-1",
+        &[&["disasm"], &window[..]].concat(),
+    );
+    let lines: Vec<_> = opened.lines().skip(1).collect();
+    assert!(lines[0].contains("main+0x0"), "{opened}");
+    assert!(lines.iter().all(|line| line.contains("main+")), "{opened}");
+    assert_eq!(lines.len(), 236);
+}

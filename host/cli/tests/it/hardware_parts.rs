@@ -200,3 +200,132 @@ fn exports_do_not_depend_on_how_many_threads_work() {
     let trace = case.stdout(&["export", "--to", "trace-event", "-o", "-", "--threads", "3"]);
     assert!(trace.contains("\"pid\":2"), "{trace}");
 }
+
+/// A recording of CPU 0 with two sessions of its trace unit, a long time apart.
+fn two_sessions() -> Case {
+    let case = Case::new();
+    let mut perf = recording(true, |perf| {
+        perf.at(1000).comm(1, "first");
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+    });
+    let run = |trace: Trace, times: usize| (0..times).fold(trace, |trace, _| trace.run(1, HERE));
+    let first = run(run(Trace::new(true).time(1000), 10).time(1060), 10).bytes;
+    let second = run(
+        run(Trace::new(true).time(5_000_000), 10).time(5_000_060),
+        10,
+    )
+    .bytes;
+    let offset = first.len() as u64;
+    perf.at(9000).aux(0, 0, 0, offset, AUX_RAW);
+    perf.at(9_000_000)
+        .aux(0, 0, offset, second.len() as u64, AUX_RAW);
+    perf.buffer(None, 0, 0, &[first, second].concat());
+    std::fs::write(&case.input, perf.file()).expect("a recording");
+    case
+}
+
+#[test]
+fn time_in_which_nothing_is_traced_is_no_function_s() {
+    let case = two_sessions();
+    let spent = case.sum(&["report"], "self_ns");
+    // 40 runs of three instructions, two nanoseconds each.
+    assert!(spent > 0 && spent <= 240, "{spent}");
+    let info = case.stdout(&["info"]);
+    assert!(info.contains("nothing was traced for a while"), "{info}");
+}
+
+#[test]
+fn a_call_opens_at_the_times_that_are_shown_of_it() {
+    let case = two_sessions();
+    let calls = case.stdout(&["calls", "--format", "json"]);
+    let line = calls.lines().nth(4).expect("a call");
+    let call: serde_json::Value = serde_json::from_str(line).expect("JSON");
+    let begin = call["begin_ns"].as_i64().expect("a time");
+    let end = call["end_ns"].as_i64().expect("a time");
+    assert!(end > begin, "{call}");
+    let (begin, end) = (format!("{begin}ns"), format!("{end}ns"));
+    let window = ["--begin", &begin, "--end", &end];
+    let disasm = case.stdout(&[&["disasm", "--format", "json"], &window[..]].concat());
+    let instructions = disasm
+        .lines()
+        .filter(|line| line.contains("\"instruction\""));
+    let addresses: Vec<_> = instructions
+        .map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            assert_eq!(line["timestamp"], 1000, "{line}");
+            line["address_hex"].as_str().expect("a text").to_owned()
+        })
+        .collect();
+    assert_eq!(addresses, ["0x400000", "0x400004", "0x400008"]);
+    assert_eq!(
+        case.sum(&[&["hotspots"], &window[..]].concat(), "instructions"),
+        3
+    );
+    assert_eq!(
+        case.sum(&[&["ranges"], &window[..]].concat(), "instructions"),
+        3
+    );
+    // Without a bound on one side, it is the rest.
+    let rest = case.sum(&["hotspots", "--begin", &begin], "instructions");
+    let before = case.sum(&["hotspots", "--end", &begin], "instructions");
+    assert_eq!(case.sum(&["hotspots"], "instructions"), 120);
+    assert_eq!(rest + before, 120);
+    let hint = case.run(&["calls", "-n", "1"]);
+    let hint = String::from_utf8_lossy(&hint.stderr).into_owned();
+    assert!(hint.contains("kymo disasm --cpu 0 --begin "), "{hint}");
+    let refused = case.refused(&["disasm", "--begin", "99999999999999"]);
+    assert!(
+        refused.contains("seconds, or a number with a unit"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn counts_of_functions_are_chosen_by_function_and_address() {
+    let case = Case::new();
+    let autofdo = [
+        "export",
+        "--to",
+        "autofdo",
+        "-o",
+        "-",
+        "--address",
+        "0x400008..0x40000c",
+    ];
+    let profile = case.stdout(&autofdo);
+    assert!(
+        profile.contains("0-8:2") && !profile.contains("0-4:"),
+        "{profile}"
+    );
+}
+
+#[test]
+fn what_hardware_trace_has_no_use_for_is_refused() {
+    let case = Case::new();
+    for (words, expected) in [
+        (
+            &["report", "--with", "x"][..],
+            "--with is not for hardware trace",
+        ),
+        (&["report", "--baud", "9600"], "--baud is not"),
+        (&["report", "--vmlinux", "/nonexistent"], "/nonexistent: "),
+        (&["ranges", "--vmlinux", "/nonexistent"], "/nonexistent: "),
+    ] {
+        let refused = case.refused(words);
+        assert!(refused.contains(expected), "{refused}");
+    }
+}
+
+#[test]
+fn recordings_come_through_the_standard_input() {
+    let case = Case::new();
+    let symfs = case.folder.path().display().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    command.args(["ranges", "-", "--symfs", &symfs]);
+    let input = std::fs::File::open(&case.input).expect("the recording");
+    let output = command.stdin(input).output().expect("kymo runs");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        case.stdout(&["ranges"])
+    );
+}

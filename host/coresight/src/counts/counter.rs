@@ -189,6 +189,16 @@ impl<'a> Counter<'a> {
         }
     }
 
+    /// Blocks executed, of which some may be selected.
+    fn ranges(&mut self, at: usize, executions: &[Execution], all: &[Block]) {
+        for execution in executions {
+            if let Some(block) = all.get(execution.block() as usize) {
+                let range = block.range(execution.block(), execution.is_taken());
+                self.element(at, Element::Range(range));
+            }
+        }
+    }
+
     /// The first block of a number that there is no room for yet executed.
     #[cold]
     fn count_first(&mut self, execution: Execution) {
@@ -310,6 +320,9 @@ impl Sink for Counter<'_> {
         executions: &[Execution],
         all: &[Block],
     ) {
+        if self.tracker.counts_instructions() {
+            return self.ranges(at, executions, all);
+        }
         if !self.tracker.is_selected() {
             return;
         }
@@ -339,6 +352,9 @@ impl Sink for Counter<'_> {
     }
 
     fn blocks(&mut self, at: usize, executions: &[Execution], all: &[Block]) {
+        if self.tracker.counts_instructions() {
+            return self.ranges(at, executions, all);
+        }
         if !self.tracker.is_selected() {
             return;
         }
@@ -366,7 +382,7 @@ impl Sink for Counter<'_> {
 
     fn element(&mut self, at: usize, element: Element) {
         if let Element::Range(range) = &element {
-            if self.tracker.is_selected() {
+            if self.tracker.execute(range.count) {
                 self.arrive(range.start);
                 self.counts.doubts.range(at, range);
                 match range.block {
@@ -378,6 +394,8 @@ impl Sink for Counter<'_> {
                     }
                     None => self.other(range),
                 }
+            } else {
+                self.branch = None;
             }
             return;
         }

@@ -80,7 +80,12 @@ impl<'a> Work<'a> {
             session: None,
             lost_before: None,
         });
-        let tracker = Tracker::new(&self.source.protocol, self.thread, self.selection);
+        let tracker = Tracker::new(
+            &self.source.protocol,
+            self.thread,
+            self.selection,
+            self.index,
+        );
         let mut counter = Counter::new(tracker);
         let mut flow = Flow::new(&self.source.protocol, self.options, self.code);
         if at > 0 {
@@ -406,7 +411,9 @@ pub fn of_buffer_cut(
     } else {
         most
     };
-    let least = (threads > 1 && most > 1).then(|| bytes / most);
+    // Which instructions a part begins with is only known where they are not counted.
+    let is_cut = threads > 1 && most > 1 && selection.instructions.is_none();
+    let least = is_cut.then(|| bytes / most);
     let parts: Vec<Parts<'_>> = all
         .into_iter()
         .map(|work| Parts::new(work, least))

@@ -12,6 +12,7 @@ use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 
 use super::{Mapping, Recording};
+use crate::Error;
 use crate::memory::{Bytes, Image, build_id};
 
 /// Why a mapping has no code.
@@ -48,6 +49,25 @@ pub struct Places {
     pub kernel: Option<PathBuf>,
     /// The cache that perf keeps by build ID; else `~/.debug`.
     pub cache: Option<PathBuf>,
+}
+
+impl Places {
+    /// Refuses places that are not there.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for the first of them.
+    pub fn check(&self) -> Result<(), Error> {
+        for path in [&self.symfs, &self.kernel, &self.cache]
+            .into_iter()
+            .flatten()
+        {
+            std::fs::metadata(path).map_err(|source| Error::Io {
+                path: path.clone(),
+                source,
+            })?;
+        }
+        Ok(())
+    }
 }
 
 /// Finds the files of a recording.

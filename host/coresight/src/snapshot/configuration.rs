@@ -107,7 +107,10 @@ pub(crate) fn source_of(place: &str, number: usize, text: &str) -> Result<(Devic
             "protocol" | "id" | "cpu" | "core" => &mut table,
             _ => &mut registers,
         };
-        table.insert(key.to_owned(), Value::String(value.to_owned()));
+        let before = table.insert(key.to_owned(), Value::String(value.to_owned()));
+        if before.is_some() {
+            return Err(wrong(place, key, "each key once", text));
+        }
     }
     table.insert("registers".to_owned(), Value::Table(registers));
     Reader { place }.source(number, &table, &[])
@@ -140,6 +143,26 @@ pub(crate) fn image_of(place: &str, text: &str) -> Result<(Dump, bool), Error> {
 
 fn wrong(place: &str, key: &str, expected: &'static str, found: &str) -> Error {
     Reader { place }.wrong(key, expected, found.to_owned())
+}
+
+/// The registers of a kind of source that its decoder reads.
+fn registers_of(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "ETM4" | "ETE" => &[
+            "TRCCONFIGR",
+            "TRCTRACEIDR",
+            "TRCIDR0",
+            "TRCIDR1",
+            "TRCIDR2",
+            "TRCIDR8",
+            "TRCIDR12",
+            "TRCIDR13",
+            "TRCDEVARCH",
+        ],
+        "ETM3" | "PTM" => &["ETMCR", "ETMCCER", "ETMIDR", "ETMTRACEIDR"],
+        "STM" => &["STMTCSR"],
+        _ => &["ITMTCR"],
+    }
 }
 
 struct Reader<'a> {
@@ -258,7 +281,13 @@ impl Reader<'_> {
             };
             for (name, value) in registers.as_table().ok_or_else(found)? {
                 let value = self.number(name, value)?;
-                source.registers.insert(name.to_ascii_uppercase(), value);
+                let name = name.to_ascii_uppercase();
+                if !registers_of(kind).contains(&name.as_str()) {
+                    let expected = "a register that decoding of this protocol needs";
+                    let known = registers_of(kind).join(", ");
+                    return Err(self.wrong(&name, expected, format!("{name} (it needs {known})")));
+                }
+                source.registers.insert(name, value);
             }
         }
         if let Some(id) = self.optional_number(table, "id")? {
@@ -314,6 +343,19 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_a_source_are_known_and_once_there() {
+        for (text, expected) in [
+            ("ETMv4,id=0x10,cpuu=1", "CPUU"),
+            ("PTM,TRCCONFIGR=1", "needs ETMCR"),
+            ("ITM,id=1,id=2", "each key once"),
+        ] {
+            let error = source_of("--trace-source", 0, text).err().unwrap();
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+        assert!(source_of("--trace-source", 0, "ETE,trcconfigr=0xc1,cpu=1").is_ok());
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (text, expected) in [
             ("", "expected the file of the trace buffer"),
@@ -333,6 +375,10 @@ mod tests {
             ),
             ("buffer = 'x'\nimage = [{ file = 'y' }]", "image.address"),
             ("buffer = ", "a configuration in TOML"),
+            (
+                "buffer = 'x'\nsource = [{ protocol = 'ETE', registers = { ETMCRR = 1 } }]",
+                "ETMCRR: expected a register",
+            ),
         ] {
             let error = read(Path::new("/"), "x.toml", text).err().unwrap();
             assert!(error.to_string().contains(expected), "{error}");

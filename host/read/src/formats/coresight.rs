@@ -14,7 +14,6 @@
 //!
 //! Only the edges between functions become events: what happens within one costs an addition.
 
-mod clock;
 mod input;
 mod meaning;
 mod names;

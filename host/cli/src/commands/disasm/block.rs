@@ -147,6 +147,7 @@ impl Writer {
         };
         member("file", &place.map(|place| place.program.path.as_str()));
         member("address", &address);
+        member("address_hex", &format!("{address:#x}"));
         member("isa", &range.isa.short_name());
         let opcode = match Opcode::of(range.isa, bytes) {
             Opcode::Word(word) => format!("{word:08x}"),

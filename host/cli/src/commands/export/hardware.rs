@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
 use crate::hardware::counting::{self, Counted};
 use crate::hardware::coverage::coverage;
+use crate::hardware::part::{Addresses, CodeArgs};
 use crate::hardware::program::{Place, Program, Programs};
 use crate::hardware::{self, DecodeArgs, hex};
 use crate::output::OutputFile;
@@ -51,16 +52,20 @@ pub fn run(
     output: Option<&Path>,
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
-    let part = args.filter.part_of_counts("this format")?;
+    let (part, code) = args.filter.part_of_counts("this format")?;
     let mut opened = hardware::open(args.input.path(), &args.input.ctf.binaries, true)?;
     part.sources.choose(&mut opened.buffers)?;
     let extra = args.symbols.load(&Default::default(), context)?;
     let mut programs = Programs::new(&opened, extra);
     let (counted, findings) = counting::count(&opened, &part, DecodeArgs::default(), context)?;
+    let addresses = code.addresses(&opened, &mut programs)?;
     let mut text = Vec::new();
     match kind {
-        Kind::Lcov => lcov(&counted, &mut programs, context, &mut text),
-        Kind::AutoFdo => autofdo(&counted, &mut programs, &mut text),
+        Kind::Lcov => {
+            let chosen = (&code, &addresses);
+            lcov(&counted, &mut programs, chosen, context, &mut text)
+        }
+        Kind::AutoFdo => autofdo(&counted, &mut programs, &addresses, &mut text),
     }
     .map_err(Report::from)?;
     match output {
@@ -97,11 +102,14 @@ struct Source {
 fn lcov(
     counted: &[Counted<'_>],
     programs: &mut Programs,
+    chosen: (&CodeArgs, &Addresses),
     context: &Context,
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     let mut sources: BTreeMap<String, Source> = BTreeMap::new();
-    for covered in coverage(counted, programs) {
+    // What has no line in the source has no place in the file.
+    let (mut functions_without, mut branches_without) = (0u64, 0u64);
+    for covered in coverage(counted, programs, chosen) {
         let mut has_lines = false;
         for function in &covered.functions {
             has_lines |= !function.lines.is_empty();
@@ -114,13 +122,18 @@ fn lcov(
             {
                 let source = sources.entry(location.file.clone()).or_default();
                 let entry = source.functions.entry(function.name.clone());
-                entry.or_insert((number, 0)).1 += function.entries;
+                // Who ran was entered, whether the trace has that or not.
+                let ran = u64::from(function.instructions.0 > 0);
+                entry.or_insert((number, 0)).1 += function.entries.max(ran);
+            } else {
+                functions_without += 1;
             }
             for branch in &function.branches {
-                let Some(location) = &branch.location else {
-                    continue;
-                };
-                let Some(number) = location.line else {
+                let location = branch.location.as_ref();
+                let Some((location, number)) =
+                    location.and_then(|location| Some((location, location.line?)))
+                else {
+                    branches_without += 1;
                     continue;
                 };
                 let (taken, not_taken) = (branch.taken.taken, branch.taken.not_taken);
@@ -135,6 +148,12 @@ fn lcov(
                 covered.program.path
             ));
         }
+    }
+    if functions_without + branches_without > 0 {
+        context.note(format_args!(
+            "{functions_without} functions and {branches_without} conditional branches have no line in the source: \
+             only `kymo hotspots --coverage` has them"
+        ));
     }
     for (file, source) in &sources {
         write_source(file, source, out)?;
@@ -197,6 +216,7 @@ struct Profile {
 fn autofdo(
     counted: &[Counted<'_>],
     programs: &mut Programs,
+    addresses: &Addresses,
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     let mut profiles: BTreeMap<String, (Rc<Program>, Profile)> = BTreeMap::new();
@@ -204,6 +224,9 @@ fn autofdo(
         let mut jumps = Vec::new();
         for run in &counted.counts.runs {
             let code = counted.code.seen(run.view);
+            if !addresses.overlap(code, run.start, run.end) {
+                continue;
+            }
             let first = programs.place(code, run.start);
             let last = programs.place(code, run.last_address());
             let (Some(first), Some(last)) = (first, last) else {
@@ -222,6 +245,9 @@ fn autofdo(
         jumps.extend(indirect.map(|jump| (jump.view, jump.from, jump.to, jump.count)));
         for (view, from, to, count) in jumps {
             let code = counted.code.seen(view);
+            if !addresses.has(code, from) {
+                continue;
+            }
             let Some(from) = programs.place(code, from) else {
                 continue;
             };

@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::hardware::counting::Counted;
 use crate::hardware::coverage::{Covered, CoveredFunction, coverage};
+use crate::hardware::part::{Addresses, CodeArgs};
 use crate::hardware::program::Programs;
 use crate::render::table::{Align, Table};
 
@@ -14,11 +15,12 @@ use crate::render::table::{Align, Table};
 pub fn print(
     counted: &[Counted<'_>],
     programs: &mut Programs,
+    chosen: (&CodeArgs, &Addresses),
     format: Format,
     number: usize,
     context: &mut Context,
 ) -> Result<(), Report> {
-    let all = coverage(counted, programs);
+    let all = coverage(counted, programs, chosen);
     let mut rows: Vec<(&Covered, &CoveredFunction)> = all
         .iter()
         .flat_map(|covered| {

@@ -97,6 +97,11 @@ impl Memory {
         Scene { memory: self, view }
     }
 
+    /// Whether a view of the other memory is the same of this one.
+    pub fn is_of(&self, other: &Memory) -> bool {
+        Arc::ptr_eq(&self.history, &other.history)
+    }
+
     /// The memory of a source of a recording.
     pub fn new(history: Arc<History>, recorded: Recorded) -> Self {
         Memory {

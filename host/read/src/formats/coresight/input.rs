@@ -4,15 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+use kymo_coresight::clock::{self, Measure};
 use kymo_coresight::flow::EtmV4Options;
-use kymo_coresight::frames::Stream;
-use kymo_coresight::input::{Buffer, open_raw, open_snapshot};
-use kymo_coresight::listing::{Packet, PacketDecoder};
+use kymo_coresight::input::{self, Buffer, open_raw, open_snapshot};
 use kymo_coresight::perf;
 use kymo_coresight::remarks::{self, Remark};
-use kymo_coresight::{Error, Protocol, etmv3, etmv4, ptm};
+use kymo_coresight::{Error, Protocol};
 
-use super::clock::Measure;
 use super::program::Binaries;
 use super::software::is_software;
 use super::unit::{Part, ProcessOf, Work};
@@ -95,6 +93,7 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
         kernel: options.kernel.clone(),
         cache: options.buildid_dir.clone(),
     };
+    places.check().map_err(|error| refused(path, error))?;
     let mut files = perf::Files::of_recording(path, &recording, &places);
     let missing = recording.load(|mapping| files.images(mapping));
     let binaries = Binaries::new(files.kernel_symbols());
@@ -142,58 +141,43 @@ impl Input {
     ) -> Self {
         let remarks = remarks::of_buffers(&buffers);
         let (binaries, absent) = (Arc::new(binaries), Arc::new(absent));
-        let mut units: Vec<Unit> = Vec::new();
-        // Buffers of one CPU or thread follow each other; what one source wrote into them is one stream.
-        let mut known: HashMap<(String, u8, usize), usize> = HashMap::new();
-        for (number, buffer) in buffers.into_iter().enumerate() {
-            let (thread, buffer) = (buffer.thread, Arc::new(buffer));
-            for (index, stream) in buffer.frames.streams.iter().enumerate() {
-                let Some(place) = buffer.source_of(stream) else {
-                    continue;
-                };
-                let Some(source) = buffer.sources.get(place) else {
-                    continue;
-                };
-                let owner = buffer.name.split('@').next().unwrap_or_default();
-                let key = (owner.to_owned(), stream.id.0, place);
-                let part = Part {
-                    buffer: Arc::clone(&buffer),
-                    number,
-                    stream: index,
-                    source: place,
-                };
-                if let Some(unit) = known.get(&key).and_then(|unit| units.get_mut(*unit)) {
-                    unit.work.parts.push(part);
-                    continue;
-                }
-                known.insert(key, units.len());
-                units.push(Unit {
-                    name: format!("{owner}/{}", source.name),
-                    cpu: source.cpu,
-                    protocol: source.protocol,
-                    id: source.id.0,
-                    work: Work {
-                        parts: vec![part],
-                        measure: Measure::Instructions,
-                        origin: 0,
-                        conversion: None,
-                        binaries: Arc::clone(&binaries),
-                        thread,
-                        process_of: process_of.clone(),
-                        absent: Arc::clone(&absent),
-                        options: EtmV4Options::default(),
+        let traces = input::traces(&buffers);
+        let (measure, origin) = clock::measure(&buffers, &traces);
+        let buffers: Vec<_> = buffers.into_iter().map(Arc::new).collect();
+        let unit = |parts: &Vec<input::Part>| {
+            let first = parts.first()?;
+            let buffer = buffers.get(first.buffer)?;
+            let source = buffer.sources.get(first.source)?;
+            let parts = parts.iter().filter_map(|part| {
+                Some(Part {
+                    buffer: Arc::clone(buffers.get(part.buffer)?),
+                    number: part.buffer,
+                    stream: part.stream,
+                    source: part.source,
+                })
+            });
+            Some(Unit {
+                name: format!("{}/{}", buffer.owner(), source.name),
+                cpu: source.cpu,
+                protocol: source.protocol,
+                id: source.id.0,
+                work: Work {
+                    parts: parts.collect(),
+                    measure: match is_software(&source.protocol) {
+                        true => Measure::Timestamps,
+                        false => measure,
                     },
-                });
-            }
-        }
-        let (measure, origin) = measure(&units);
-        for unit in &mut units {
-            unit.work.origin = origin;
-            unit.work.measure = match is_software(&unit.protocol) {
-                true => Measure::Timestamps,
-                false => measure,
-            };
-        }
+                    origin,
+                    conversion: None,
+                    binaries: Arc::clone(&binaries),
+                    thread: buffer.thread,
+                    process_of: process_of.clone(),
+                    absent: Arc::clone(&absent),
+                    options: EtmV4Options::default(),
+                },
+            })
+        };
+        let units = traces.iter().filter_map(unit).collect();
         Input {
             units,
             measure,
@@ -205,104 +189,4 @@ impl Input {
             remarks,
         }
     }
-}
-
-/// The least timestamp that is no time of an event: these have a sign.
-const TOO_LATE: u64 = 1 << 63;
-
-/// Packets of a source that is not configured to send timestamps, among which some are looked for: registers are not always
-/// recorded.
-const LOOKED_AT: usize = 1 << 16;
-
-/// What the times of these sources can be made of: timestamps if all have them, else cycles if all count them. And what is
-/// taken off timestamps.
-fn measure(units: &[Unit]) -> (Measure, u64) {
-    let traced = units.iter().filter(|unit| !is_software(&unit.protocol));
-    let times: Vec<_> = traced.filter_map(time_of).collect();
-    let is_late = times
-        .iter()
-        .any(|(_, first)| first.is_some_and(|first| first >= TOO_LATE));
-    let all = times.into_iter().map(|(measure, _)| measure);
-    let measure = all.fold(Measure::Timestamps, |all, one| match (all, one) {
-        (Measure::Timestamps, Measure::Timestamps) => Measure::Timestamps,
-        (Measure::Instructions, _) | (_, Measure::Instructions) => Measure::Instructions,
-        // A source without timestamps is without cycles too, unless it is configured to count.
-        _ => Measure::Cycles,
-    });
-    (measure, if is_late { TOO_LATE } else { 0 })
-}
-
-/// What times of a source can be made of, and its first timestamp; `None` if nothing in it needs a time.
-fn time_of(unit: &Unit) -> Option<(Measure, Option<u64>)> {
-    let (stamps, cycles) = match &unit.protocol {
-        Protocol::EtmV4(config) => (config.configr >> 11 & 1 == 1, config.counts_cycles()),
-        Protocol::EtmV3(config) => (config.cr >> 28 & 1 == 1, config.is_cycle_accurate()),
-        Protocol::Ptm(config) => (config.cr >> 28 & 1 == 1, config.is_cycle_accurate()),
-        Protocol::Stm(_) | Protocol::Itm(_) => return None,
-    };
-    let mut has_executed = false;
-    let mut first = None;
-    let mut looked_at = 0;
-    for part in &unit.work.parts {
-        let Some(stream) = part.buffer.frames.streams.get(part.stream) else {
-            continue;
-        };
-        for packet in packets(&unit.protocol, stream) {
-            let time = match packet {
-                Packet::EtmV4(packet) => match packet.fields {
-                    etmv4::Fields::Timestamp { value, .. } => Some(value),
-                    etmv4::Fields::Atoms(_) => {
-                        has_executed = true;
-                        None
-                    }
-                    _ => None,
-                },
-                Packet::EtmV3(packet) => match packet.fields {
-                    etmv3::Fields::Timestamp(value) => Some(value),
-                    etmv3::Fields::PHeader { .. } => {
-                        has_executed = true;
-                        None
-                    }
-                    _ => None,
-                },
-                Packet::Ptm(packet) => match packet.fields {
-                    ptm::Fields::Timestamp { value, .. } => Some(value),
-                    ptm::Fields::Atoms(_) => {
-                        has_executed = true;
-                        None
-                    }
-                    _ => None,
-                },
-                Packet::Stm(_) | Packet::Itm(_) => None,
-            };
-            // Two different ones make a clock.
-            if time.is_some_and(|time| *first.get_or_insert(time) != time) {
-                return Some((Measure::Timestamps, first));
-            }
-            looked_at += 1;
-            if has_executed && !stamps && looked_at >= LOOKED_AT {
-                break;
-            }
-        }
-    }
-    let measure = match cycles {
-        true => Measure::Cycles,
-        false => Measure::Instructions,
-    };
-    has_executed.then_some((measure, first))
-}
-
-/// The packets of a stream.
-fn packets<'a>(
-    protocol: &'a Protocol,
-    stream: &'a Stream<'_>,
-) -> impl Iterator<Item = Packet> + 'a {
-    let ends = stream.resets.iter().copied().chain([stream.bytes.len()]);
-    let mut start = 0;
-    ends.flat_map(move |end| {
-        let bytes = stream.bytes.get(..end).unwrap_or_default();
-        let decoder = PacketDecoder::new(protocol, bytes, start);
-        start = end;
-        decoder
-    })
 }

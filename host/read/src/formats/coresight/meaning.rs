@@ -1,7 +1,9 @@
 //! What records and exceptions of hardware trace are called, and where remarks about a trace go.
 
+use kymo_coresight::clock::Measure;
+use kymo_coresight::perf::TimeConversion;
 use kymo_coresight::remarks::Remark;
-use kymo_event::{Damage, RowKind, TraceInfo};
+use kymo_event::{Damage, RowKind, TimeUnit, TraceInfo};
 
 /// What records of this meaning are called, which the trace has no names for.
 pub(super) fn name_of(kind: RowKind) -> &'static str {
@@ -45,4 +47,27 @@ pub(super) fn add(info: &mut TraceInfo, remark: Remark) {
         }),
         false => info.remarks.push(remark.to_string()),
     }
+}
+
+/// What times count.
+pub(super) fn unit(measure: Measure, conversion: Option<TimeConversion>) -> TimeUnit {
+    match (measure, conversion) {
+        (Measure::Instructions, _) => TimeUnit::Instructions,
+        (Measure::Cycles, _) => TimeUnit::Cycles,
+        (Measure::Timestamps, Some(_)) => TimeUnit::Nanoseconds,
+        (Measure::Timestamps, None) => TimeUnit::Ticks,
+    }
+}
+
+/// What was counted of what is not sure.
+#[derive(Default)]
+pub(super) struct Doubts {
+    /// Times that execution went where no image has the code.
+    pub not_followed: u64,
+    /// Times that code and trace did not fit.
+    pub not_fitting: u64,
+    /// Times that trace is missing.
+    pub lost: u64,
+    /// Times that the trace unit was off in between.
+    pub paused: u64,
 }

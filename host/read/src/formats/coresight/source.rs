@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
 
 use kymo_coresight::calls::{Lost, Step};
+use kymo_coresight::clock::{Measure, UNKNOWN};
 use kymo_coresight::element::Unsynced;
 use kymo_coresight::exception::{ExceptionKind, Exceptions};
 use kymo_event::{
@@ -16,9 +17,8 @@ use kymo_event::{
     Time, TraceInfo, Value, Wanted,
 };
 
-use super::clock::{Measure, UNKNOWN};
 use super::input::Input;
-use super::meaning::{add, cortex_m, name_of};
+use super::meaning::{Doubts, add, cortex_m, name_of, unit};
 use super::names::Names;
 use super::program::NO_THREAD;
 use super::software::{From, Message, is_software};
@@ -40,17 +40,6 @@ pub(super) struct CoreSightSource {
     is_told: bool,
     /// Whether events have names.
     has_names: bool,
-}
-
-/// What was counted of what is not sure.
-#[derive(Default)]
-struct Doubts {
-    /// Times that execution went where no image has the code.
-    not_followed: u64,
-    /// Times that code and trace did not fit.
-    not_fitting: u64,
-    /// Times that trace is missing.
-    lost: u64,
 }
 
 /// One source, as far as it is read.
@@ -81,7 +70,7 @@ impl CoreSightSource {
     pub fn new(input: Input, wanted: Wanted) -> Self {
         let mut info = TraceInfo {
             format: super::FORMAT.to_owned(),
-            unit: input.measure.unit(input.conversion),
+            unit: unit(input.measure, input.conversion),
             numbered_threads: true,
             has_processes: input.process_of.is_some(),
             ..TraceInfo::default()
@@ -255,6 +244,10 @@ impl CoreSightSource {
                 at.named("data", fields.collect());
             }
             What::DataSuppressed => at.named("data_suppressed", Vec::new()),
+            What::Pause => {
+                at.doubts.paused += 1;
+                at.push_made(EventKind::Gap(Gap::Discarded { events: None }));
+            }
             What::End if self.is_serial => {
                 let kind = EventKind::Recording {
                     on: false,
@@ -313,6 +306,7 @@ impl CoreSightSource {
                 "no image has the code",
             ),
             ("lost", self.doubts.lost, "trace is missing or damaged"),
+            ("off", self.doubts.paused, "nothing was traced for a while"),
             (
                 "not fitting",
                 self.doubts.not_fitting,

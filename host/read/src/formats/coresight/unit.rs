@@ -8,8 +8,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use kymo_coresight::calls::{Calls, Step};
+use kymo_coresight::clock::{Clock, Measure};
 use kymo_coresight::doubts::Doubts;
-use kymo_coresight::element::{Element, Transaction};
+use kymo_coresight::element::{Element, Transaction, Unsynced};
 use kymo_coresight::flow::{EtmV4Options, Flow, Sink};
 use kymo_coresight::frames::Offsets;
 use kymo_coresight::input::Buffer;
@@ -18,7 +19,6 @@ use kymo_coresight::perf::{Missing, TimeConversion};
 use kymo_coresight::remarks::{self, Remark};
 use kymo_event::TraceCounts;
 
-use super::clock::{Clock, Measure};
 use super::program::{Binaries, Code, Definition, NO_THREAD, Threads};
 use super::software::{self, Message};
 
@@ -47,6 +47,8 @@ pub(super) enum What {
     DataSuppressed,
     /// Of an STM or ITM.
     Message(Message),
+    /// The trace unit is off from here on, up to what comes next.
+    Pause,
     /// The source ends.
     End,
 }
@@ -165,7 +167,7 @@ impl Work {
             state.clock.push(0, (0, began), &mut state.placed);
         }
         let (mut counts, mut remarks) = (TraceCounts::default(), Vec::new());
-        for part in &self.parts {
+        for (index, part) in self.parts.iter().enumerate() {
             let (Some(stream), Some(source), Some(memory)) = (
                 part.buffer.frames.streams.get(part.stream),
                 part.buffer.sources.get(part.source),
@@ -175,10 +177,14 @@ impl Work {
             };
             let mut output = Output {
                 state,
+                measure: self.measure,
                 offsets: stream.offsets(),
                 memory: Some(memory),
                 view: View::default(),
             };
+            if index > 0 {
+                output.pause(calls.instructions(), 0, true);
+            }
             let mut doubts = Doubts::default();
             if software::is_software(&source.protocol) {
                 software::read(&source.protocol, stream, &mut output, &mut counts);
@@ -262,6 +268,7 @@ impl State {
 /// Where the things of a part go.
 pub(super) struct Output<'a> {
     state: State,
+    measure: Measure,
     offsets: Offsets<'a>,
     memory: Option<&'a Memory>,
     view: View,
@@ -283,6 +290,17 @@ impl Output<'_> {
     pub fn timestamp(&mut self, instructions: u64, ticks: u64) {
         let State { clock, placed, .. } = &mut self.state;
         clock.timestamp(instructions, ticks, placed);
+    }
+
+    /// Nothing is traced from here on, up to what comes next. `is_off`: because the trace unit is off.
+    fn pause(&mut self, instructions: u64, at: usize, is_off: bool) {
+        if self.measure == Measure::Timestamps {
+            if is_off {
+                self.push(instructions, at, What::Pause);
+            }
+            let State { clock, placed, .. } = &mut self.state;
+            clock.pause(placed);
+        }
     }
 
     fn cycles(&mut self, instructions: u64, cycles: Option<u32>) {
@@ -357,6 +375,8 @@ impl Sink for Follower<'_, '_, '_> {
                 output.push(now, at, What::Data(address, value));
             }
             Element::DataSuppressed => output.push(now, at, What::DataSuppressed),
+            Element::NoSync(Unsynced::Init) => {}
+            Element::NoSync(why) => output.pause(now, at, why == Unsynced::Reset),
             _ => {}
         }
         output.flush(&mut code.new);

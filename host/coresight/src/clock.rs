@@ -3,13 +3,19 @@
 //! A trace unit says what executed, instruction by instruction, and the time every few hundred instructions at most. What
 //! lies between two times is spread by the instructions in between: it is right to within the time between the two, and
 //! the widest of those is kept for people to know. Where the trace has no time, instructions stand in its place.
+//!
+//! Nothing is spread over a pause, in which the trace unit was off or its trace is lost: what ran before it follows the clock
+//! before it, what ran behind it the clock behind it.
 
-use kymo_coresight::perf::TimeConversion;
-use kymo_event::TimeUnit;
+mod base;
+
+pub use base::measure;
+
+use crate::perf::TimeConversion;
 
 /// What times are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Measure {
+pub enum Measure {
     /// Instructions.
     Instructions,
     /// Cycle counts.
@@ -19,10 +25,10 @@ pub(super) enum Measure {
 }
 
 /// Things that wait for their time, at most. Behind so many they are placed by the rate so far.
-const PENDING: usize = 1 << 16;
+const PENDING: usize = 1 << 22;
 
 /// The time of what comes before any time is known.
-pub(super) const UNKNOWN: i64 = i64::MIN;
+pub const UNKNOWN: i64 = i64::MIN;
 
 /// A point of which both are known: instructions so far, and the time.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +39,7 @@ struct Anchor {
 
 /// Gives times to things that are reported with the number of instructions before them.
 #[derive(Debug)]
-pub(super) struct Clock<T> {
+pub struct Clock<T> {
     measure: Measure,
     conversion: Option<TimeConversion>,
     /// What is taken off timestamps that are not converted.
@@ -52,6 +58,7 @@ pub(super) struct Clock<T> {
 }
 
 impl<T> Clock<T> {
+    /// Begins a source. `origin` is taken off timestamps that are not converted.
     pub fn new(measure: Measure, conversion: Option<TimeConversion>, origin: u64) -> Self {
         let start = Anchor {
             instructions: 0,
@@ -148,6 +155,15 @@ impl<T> Clock<T> {
         }
     }
 
+    /// The trace pauses: the trace unit is off, or its trace is lost.
+    pub fn pause(&mut self, out: &mut Vec<(i64, T)>) {
+        // Cycles are counted from the last count on, which a pause is part of.
+        if self.measure == Measure::Timestamps {
+            self.extrapolate(out);
+            self.last = None;
+        }
+    }
+
     /// The trace ends.
     pub fn finish(&mut self, out: &mut Vec<(i64, T)>) {
         self.extrapolate(out);
@@ -163,16 +179,6 @@ impl Measure {
             }
             Measure::Cycles => "cycles, source after source: the trace has no timestamps",
             Measure::Instructions => "instructions, source after source: the trace has no time",
-        }
-    }
-
-    /// What its times count.
-    pub fn unit(self, conversion: Option<TimeConversion>) -> TimeUnit {
-        match (self, conversion) {
-            (Measure::Instructions, _) => TimeUnit::Instructions,
-            (Measure::Cycles, _) => TimeUnit::Cycles,
-            (Measure::Timestamps, Some(_)) => TimeUnit::Nanoseconds,
-            (Measure::Timestamps, None) => TimeUnit::Ticks,
         }
     }
 }
@@ -230,6 +236,21 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_spread_over_a_pause() {
+        let mut clock = Clock::new(Measure::Timestamps, None, 0);
+        let mut out = Vec::new();
+        clock.timestamp(0, 1000, &mut out);
+        clock.timestamp(10, 1020, &mut out);
+        clock.push(15, "before", &mut out);
+        clock.pause(&mut out);
+        clock.push(15, "behind", &mut out);
+        clock.timestamp(17, 900_004, &mut out);
+        clock.timestamp(27, 900_024, &mut out);
+        assert_eq!(out, [(1030, "before"), (900_000, "behind")]);
+        assert_eq!(clock.widest, 20);
+    }
+
+    #[test]
     fn cycles_add_up() {
         let mut clock = Clock::new(Measure::Cycles, None, 0);
         let mut out = Vec::new();
@@ -253,7 +274,5 @@ mod tests {
         clock.push(5, 'a', &mut out);
         clock.timestamp(10, 5, &mut out);
         assert_eq!(out, [(47, 'a')]);
-        let unit = Measure::Timestamps.unit(Some(conversion));
-        assert_eq!(unit, TimeUnit::Nanoseconds);
     }
 }

@@ -1,0 +1,111 @@
+//! What the times of a recording can be made of.
+
+use super::Measure;
+use crate::element::Element;
+use crate::flow::{EtmV4Options, Flow, Sink};
+use crate::input::{Buffer, Part};
+use crate::listing::{Packet, PacketDecoder};
+use crate::source::Protocol;
+use crate::{etmv3, etmv4, ptm};
+
+/// The least timestamp that is no time of an event: these have a sign.
+const TOO_LATE: u64 = 1 << 63;
+
+/// Packets of a source that is not configured to send timestamps, among which some are looked for: registers are not always
+/// recorded.
+const LOOKED_AT: usize = 1 << 16;
+
+/// What the times of these sources can be made of: timestamps if all have them, else cycles if all count them. And what is
+/// taken off timestamps. Each source is the [parts](crate::input::traces) that it wrote.
+pub fn measure(buffers: &[Buffer], traces: &[Vec<Part>]) -> (Measure, u64) {
+    let times = traces.iter().filter_map(|parts| time_of(buffers, parts));
+    let times: Vec<_> = times.collect();
+    let is_late = times
+        .iter()
+        .any(|(_, first)| first.is_some_and(|first| first >= TOO_LATE));
+    let all = times.into_iter().map(|(measure, _)| measure);
+    let measure = all.fold(Measure::Timestamps, |all, one| match (all, one) {
+        (Measure::Timestamps, Measure::Timestamps) => Measure::Timestamps,
+        (Measure::Instructions, _) | (_, Measure::Instructions) => Measure::Instructions,
+        // A source without timestamps is without cycles too, unless it is configured to count.
+        _ => Measure::Cycles,
+    });
+    (measure, if is_late { TOO_LATE } else { 0 })
+}
+
+/// The timestamps among elements. What looks like one behind damage, where decoding is not synchronized, is no element.
+#[derive(Default)]
+struct Stamps {
+    first: Option<u64>,
+    /// Whether two different ones came, which make a clock.
+    is_clock: bool,
+}
+
+impl Sink for Stamps {
+    fn element(&mut self, _: usize, element: Element) {
+        if let Element::Timestamp { value, .. } = element {
+            self.is_clock |= *self.first.get_or_insert(value) != value;
+        }
+    }
+}
+
+/// What times of a source can be made of, and its first timestamp; `None` if nothing in it needs a time.
+fn time_of(buffers: &[Buffer], parts: &[Part]) -> Option<(Measure, Option<u64>)> {
+    let first = parts.first()?;
+    let protocol = buffers
+        .get(first.buffer)?
+        .sources
+        .get(first.source)?
+        .protocol;
+    let (stamps, cycles) = match &protocol {
+        Protocol::EtmV4(config) => (config.configr >> 11 & 1 == 1, config.counts_cycles()),
+        Protocol::EtmV3(config) => (config.cr >> 28 & 1 == 1, config.is_cycle_accurate()),
+        Protocol::Ptm(config) => (config.cr >> 28 & 1 == 1, config.is_cycle_accurate()),
+        Protocol::Stm(_) | Protocol::Itm(_) => return None,
+    };
+    let mut has_executed = false;
+    let mut found = Stamps::default();
+    let mut looked_at = 0;
+    'parts: for part in parts {
+        let Some(buffer) = buffers.get(part.buffer) else {
+            continue;
+        };
+        let (Some(stream), Some(code)) = (
+            buffer.frames.streams.get(part.stream),
+            buffer.code.get(part.source),
+        ) else {
+            continue;
+        };
+        let mut flow = Flow::new(&protocol, EtmV4Options::default(), code);
+        for segment in stream.segments() {
+            flow.begin(&segment, &mut found);
+            let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
+            for packet in PacketDecoder::new(&protocol, bytes, segment.start) {
+                has_executed |= executes(&packet);
+                flow.packet(&packet, &mut found);
+                if found.is_clock {
+                    return Some((Measure::Timestamps, found.first));
+                }
+                looked_at += 1;
+                if has_executed && !stamps && looked_at >= LOOKED_AT {
+                    break 'parts;
+                }
+            }
+        }
+    }
+    let measure = match cycles {
+        true => Measure::Cycles,
+        false => Measure::Instructions,
+    };
+    has_executed.then_some((measure, found.first))
+}
+
+/// Whether a packet says that instructions executed.
+fn executes(packet: &Packet) -> bool {
+    match packet {
+        Packet::EtmV4(packet) => matches!(packet.fields, etmv4::Fields::Atoms(_)),
+        Packet::EtmV3(packet) => matches!(packet.fields, etmv3::Fields::PHeader { .. }),
+        Packet::Ptm(packet) => matches!(packet.fields, ptm::Fields::Atoms(_)),
+        Packet::Stm(_) | Packet::Itm(_) => false,
+    }
+}
