@@ -113,9 +113,10 @@ pub(super) struct Stack<'t> {
     pub id: TrackId,
     pub frames: Vec<Frame>,
     pub open: &'t mut OpenCounts,
-    /// The time of calls that end with nothing open around them.
-    pub outer: &'t mut Duration,
+    /// The time of calls that have ended with nothing open around them.
+    pub outer: Duration,
     pub home: &'t mut Vec<Frame>,
+    pub outer_home: &'t mut Duration,
 }
 
 impl Stack<'_> {
@@ -182,7 +183,7 @@ impl Stack<'_> {
         self.frames.truncate(depth);
         match self.frames.last_mut() {
             Some(caller) => caller.callees += duration,
-            None => *self.outer += duration,
+            None => self.outer += duration,
         }
         self.open.release(function);
         Some(End {
@@ -208,6 +209,7 @@ impl Stack<'_> {
     #[inline(always)]
     pub fn end(self) {
         *self.home = self.frames;
+        *self.outer_home += self.outer;
     }
 }
 

@@ -342,8 +342,9 @@ impl Track {
             id: self.id,
             frames: std::mem::take(&mut self.frames),
             open: &mut self.open,
-            outer: &mut self.outer,
+            outer: Duration(0),
             home: &mut self.frames,
+            outer_home: &mut self.outer,
         }
     }
 

@@ -48,7 +48,7 @@ fn wrong_character(line: &[u8]) -> Option<usize> {
     const MOST: usize = 4;
     let is_wrong = |byte: &u8| !base64::is_base64(*byte);
     let wrong = line.iter().filter(|byte| is_wrong(byte)).count();
-    let first = line.iter().position(|byte| is_wrong(byte));
+    let first = line.iter().position(is_wrong);
     first.filter(|_| wrong <= MOST && !line.contains(&b' '))
 }
 
