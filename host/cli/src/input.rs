@@ -8,7 +8,7 @@ mod images;
 mod placing;
 mod remarks;
 mod replaying;
-mod symbols;
+pub mod symbols;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -41,9 +41,6 @@ use crate::target::{Either, Fetched, LiveZephyr, TargetArgs, address_in, incompl
 /// The format of Kymo's own recordings, whose exits need not name their functions. Those of others,
 /// whatever program they are of, tell all that they tell themselves.
 pub const FORMAT: &str = "kymo";
-
-/// The format whose traces may tell of the files of processes on their way (LTTng).
-pub const CTF: &str = "ctf";
 
 /// Events that are to be shown, wherever they come from.
 pub trait Events {

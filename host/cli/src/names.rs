@@ -12,7 +12,7 @@ use kymo_symbols::{Function, Symbols, spellings};
 
 use crate::context::Context;
 use crate::diagnostic::Report;
-use crate::input::CTF;
+use crate::input::symbols::CTF;
 use crate::render::count::are;
 
 /// Names of functions, each looked up once: by the symbols if they know its address, else by the trace,

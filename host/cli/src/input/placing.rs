@@ -8,9 +8,8 @@ use kymo_event::{Batch, Function, FunctionId, Mapping, TraceInfo};
 use kymo_read::{ReadError, Source};
 use kymo_symbols::{Place, Symbols};
 
-use super::CTF;
 use super::images::{self, Found};
-use super::symbols::is_file;
+use super::symbols::{CTF, is_file};
 use crate::args::SymbolArgs;
 
 /// A source whose functions have symbols by the time that they are given: the file that each lies in is read when a

@@ -6,13 +6,16 @@ use std::path::{Path, PathBuf};
 use kymo_event::{Addr, Mapping, SpaceId, TraceInfo};
 use kymo_symbols::{Place, Symbols, UnmarkedJumps};
 
-use super::{CTF, FORMAT, hex, images};
+use super::{FORMAT, hex, images};
 use crate::args::SymbolArgs;
 use crate::context::Context;
 use crate::diagnostic::Report;
 
 /// Where the build of a Zephyr application leaves its ELF file, seen from its own directory.
 const DEFAULT_ELF: &str = "build/zephyr/zephyr.elf";
+
+/// The format whose traces may tell of the files of processes on their way (LTTng).
+pub const CTF: &str = "ctf";
 
 /// Where that file is in the directory of the build.
 const BUILT_ELF: &str = "zephyr/zephyr.elf";
