@@ -20,8 +20,11 @@ fn main() {
         Ok(status) if status.success() => {}
         other => panic!("aarch64-linux-gnu-gcc (Debian: gcc-aarch64-linux-gnu): {other:?}"),
     }
+    // A copy: what another checkout has built in the same directory must not lead back to that one.
+    let script = Path::new(&out).join("cpus.ld");
+    std::fs::copy(Path::new(&here).join("cpus.ld"), &script).expect("the linker script");
     println!("cargo::rustc-link-arg={}", object.display());
-    println!("cargo::rustc-link-arg=-T{here}/cpus.ld");
+    println!("cargo::rustc-link-arg=-T{}", script.display());
     println!("cargo::rustc-link-arg=--build-id");
     for file in ["src/work.c", "cpus.ld", "build.rs"] {
         println!("cargo::rerun-if-changed={file}");

@@ -49,7 +49,8 @@ pub struct Args {
     #[arg(long, value_name = "FUNCTION")]
     callers_of: Vec<String>,
 
-    /// Leave out what took less than so many percent of the whole; what is left out is summed up.
+    /// Leave out what took less than so many percent of the whole, or of the functions that are chosen; what is left out is
+    /// summed up.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.5)]
     min_share: f64,
 
@@ -173,13 +174,18 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     } else {
         view.roots()
     };
+    let asked = !args.callers_of.is_empty() || part.chooses_by_function();
+    let shown = match asked {
+        true => roots.iter().fold(Duration(0), |sum, it| sum + it.total),
+        false => whole,
+    };
     let (out, palette) = context.out();
     let mut printer = Printer {
         view: &view,
         upward,
-        asked: !args.callers_of.is_empty() || part.chooses_by_function(),
+        asked,
         whole,
-        least: Duration((whole.0 as f64 * (args.min_share / 100.0).clamp(0.0, 1.0)) as u64),
+        least: Duration((shown.0 as f64 * (args.min_share / 100.0).clamp(0.0, 1.0)) as u64),
         names: &names,
         info,
         threads: &threads,

@@ -46,7 +46,7 @@ impl SymbolArgs {
         let mut symbols = Symbols::new();
         // Files of processes, at their places.
         let placed = Symbols::new();
-        let mut others = Vec::new();
+        let mut rest = Vec::new();
         let mut same = false;
         for path in self.files() {
             let file = Symbols::open(&path).map_err(|error| {
@@ -65,28 +65,34 @@ impl SymbolArgs {
                 same = true;
                 continue;
             }
-            if let (Some(of_file), Some(traced)) = (file.build_id(), &info.build_id) {
-                same |= of_file == traced;
-                if of_file != traced {
-                    others.push((path, hex(of_file)));
+            same |= file.build_id().is_some() && file.build_id() == info.build_id.as_deref();
+            rest.push((path, file));
+        }
+        let mappings = mappings(info);
+        for (path, file) in rest {
+            if let (Some(found), Some(traced)) = (file.build_id(), &info.build_id)
+                && found != traced
+            {
+                // Each file of a process is known by its build id; elsewhere a boot loader may be beside the program.
+                if same && !mappings.is_empty() {
+                    context.warn(format_args!(
+                        "{} is not used: its build id {} is that of no file of the traced process",
+                        path.display(),
+                        hex(found)
+                    ));
+                    continue;
+                }
+                if !same {
+                    context.warn(format_args!(
+                        "{} is another build than the traced program: its build id is {}, the trace says {}; \
+                         names may be wrong",
+                        path.display(),
+                        hex(found),
+                        hex(traced)
+                    ));
                 }
             }
             symbols.merge(file);
-        }
-        let mappings = mappings(info);
-        // Each file of a process is known by its build id; elsewhere a boot loader may be beside the program.
-        if !mappings.is_empty() {
-            same = false;
-        }
-        if let (false, Some(traced)) = (same, &info.build_id) {
-            for (path, found) in others {
-                context.warn(format_args!(
-                    "{} is another build than the traced program: its build id is {found}, the \
-                     trace says {}; names may be wrong",
-                    path.display(),
-                    hex(traced)
-                ));
-            }
         }
         let default = Path::new(DEFAULT_ELF);
         if symbols.is_empty()

@@ -312,3 +312,79 @@ fn a_choice_of_events_says_that_there_are_no_run_times() {
         "{errors}"
     );
 }
+
+/// A capture with functions and switches, unpacked.
+fn functions_and_switches(folder: &Path) -> Option<PathBuf> {
+    let captured = captures::ftrace()?.join("amd64/dat/fg-sched-v6.dat");
+    let path = folder.join("trace.dat");
+    std::fs::write(&path, captures::unpacked(&captured)?).expect("a file");
+    Some(path)
+}
+
+/// A child that one function alone calls has under it the time that its own row has.
+#[test]
+fn children_have_the_time_that_is_asked_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(input) = functions_and_switches(folder.path()) else {
+        return captures::skipped("no capture of ftrace");
+    };
+    for wall in [&[][..], &["--wall"]] {
+        let columns = ["report", "--columns", "name,total,callers,child,child-time"];
+        let rows = rows(&[&columns[..], wall].concat(), &input);
+        let number = |row: &Value, name: &str| row[name].as_u64().expect(name);
+        let of_name: BTreeMap<_, _> = rows
+            .iter()
+            .map(|row| (row["function"].as_str(), row))
+            .collect();
+        let (mut compared, mut equal) = (0, 0);
+        for row in &rows {
+            let Some(child) = of_name.get(&row["child"].as_str()) else {
+                continue;
+            };
+            // What is not known exactly may be known better of one than of the other.
+            let inexact = ["open", "lost", "orphans", "stated", "unwound", "doubtful"];
+            let is_exact = inexact
+                .iter()
+                .all(|name| child[name].as_u64().unwrap_or(0) == 0);
+            if number(child, "callers") == 1 && is_exact {
+                let (of_child, all) = (number(row, "child_time_ns"), number(child, "total_ns"));
+                assert!(of_child <= all, "{wall:?}: {row}");
+                // (Calls of it whose caller is not in the trace are under nobody.)
+                equal += usize::from(of_child == all);
+                compared += 1;
+            }
+        }
+        assert!(
+            equal * 100 >= compared * 98,
+            "{wall:?}: {equal} of {compared}"
+        );
+        assert!(compared > 50, "{wall:?}: {compared}");
+    }
+}
+
+/// What is asked for is the whole of its graph, however little of the trace it is.
+#[test]
+fn a_graph_of_a_small_function_has_its_callers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(input) = functions_and_switches(folder.path()) else {
+        return captures::skipped("no capture of ftrace");
+    };
+    let lines = rows(&["graph", "--callers-of", "__fdget"], &input);
+    let levels = lines.iter().map(|line| line["depth"].as_u64());
+    assert!(levels.flatten().max() > Some(1), "{lines:?}");
+}
+
+/// The kernel tells priorities with each switch: 120 is what a task has that nobody gave another.
+#[test]
+fn threads_have_the_priorities_that_switches_tell() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(input) = functions_and_switches(folder.path()) else {
+        return captures::skipped("no capture of ftrace");
+    };
+    let rows = rows(&["report", "--by", "thread"], &input);
+    // (The last row is of what happened in no thread.)
+    let threads = rows.iter().filter(|row| !row["id"].is_null());
+    let priorities: Vec<_> = threads.map(|row| row["priority"].as_i64()).collect();
+    assert!(priorities.contains(&Some(120)), "{priorities:?}");
+    assert!(priorities.iter().all(Option::is_some), "{priorities:?}");
+}

@@ -88,6 +88,8 @@ pub(super) struct Switch {
     pub(super) next: FieldFormat,
     pub(super) previous_comm: Option<FieldFormat>,
     pub(super) next_comm: Option<FieldFormat>,
+    pub(super) previous_priority: Option<FieldFormat>,
+    pub(super) next_priority: Option<FieldFormat>,
 }
 
 /// What softirqs are called, by their numbers (`include/linux/interrupt.h`).
@@ -143,6 +145,8 @@ fn meaning(event: &EventFormat, named_calls: bool) -> Option<Meaning> {
             next: field("next_pid")?,
             previous_comm: None,
             next_comm: None,
+            previous_priority: field("prev_prio"),
+            next_priority: field("next_prio"),
         })),
         ("ftrace", "wakeup") => Meaning::Wakeup {
             pid: field("next_pid")?,
@@ -153,6 +157,8 @@ fn meaning(event: &EventFormat, named_calls: bool) -> Option<Meaning> {
             next: field("next_pid")?,
             previous_comm: field("prev_comm"),
             next_comm: field("next_comm"),
+            previous_priority: field("prev_prio"),
+            next_priority: field("next_prio"),
         })),
         ("sched", "sched_wakeup" | "sched_wakeup_new") => Meaning::Wakeup {
             pid: field("pid")?,

@@ -455,6 +455,15 @@ impl Reader {
         self.name(next, switch.next_comm.as_ref(), at, info, batch);
         let left = self.output.thread(previous, &mut info.identities);
         let entered = self.output.thread(next, &mut info.identities);
+        for (thread, field) in [
+            (left, &switch.previous_priority),
+            (entered, &switch.next_priority),
+        ] {
+            if let (Some(thread), Some(field)) = (thread, field) {
+                let priority = self.pid(field, at.data).into();
+                info.identities.set_priority(thread, priority);
+            }
+        }
         let cpu = Some(Cpu(at.place.cpu));
         let out = at.row(RowKind::SwitchedOut).at(cpu, left);
         let into = at.row(RowKind::SwitchedIn).at(cpu, entered);

@@ -403,6 +403,9 @@ impl RecordSource {
                 self.rare(record, Some(kind), (stream, running), batch);
             }
             Means::Priority => {
+                if let Some(thread) = running {
+                    self.info.identities.set_priority(thread, data as i64);
+                }
                 let kind = running.map(|_| EventKind::Context {
                     priority: data as i32,
                     mode: 0,
