@@ -111,12 +111,6 @@ pub fn label(source: Box<dyn Source>, symbols: &Arc<Symbols>) -> Box<dyn Source>
     kymo_read::describe_events(Box::new(labelled), declared(symbols))
 }
 
-/// Whether an input may have nothing more for a long time: what was written of it is to be seen then.
-fn comes_through_a_pipe(path: &Path) -> bool {
-    let is_other = |found: std::fs::Metadata| !found.is_file() && !found.is_dir();
-    path == Path::new("-") || std::fs::metadata(path).is_ok_and(is_other)
-}
-
 /// A trace, and names for what is in it.
 pub struct Trace {
     /// What messages call it.
@@ -155,7 +149,7 @@ impl Trace {
         let source = open(input, symbols, wanted, context)?;
         let trace = Self::new(name_of(input.path()), source, symbols, context)?;
         Ok(Self {
-            is_live: crate::rtems::is_address(path) || comes_through_a_pipe(path),
+            is_live: crate::rtems::is_address(path) || is_pipe(path),
             ..trace
         })
     }

@@ -27,6 +27,9 @@ pub(super) struct Placing<S> {
     tried: HashSet<Place>,
 }
 
+/// So many functions wait for their file: they are looked at again with each that is told.
+const MOST_HOMELESS: usize = 1 << 12;
+
 impl<S: Source> Placing<S> {
     pub(super) fn new(source: S, symbols: &Arc<Symbols>, args: &SymbolArgs) -> Self {
         Self {
@@ -61,7 +64,9 @@ impl<S: Source> Placing<S> {
                 continue;
             };
             let Some((place, mapping)) = mapping(info, function) else {
-                self.homeless.push(id);
+                if self.homeless.len() < MOST_HOMELESS {
+                    self.homeless.push(id);
+                }
                 continue;
             };
             if self.tried.insert(place) && !self.symbols.knows(place) {

@@ -282,9 +282,12 @@ impl Lttng {
         sink: &mut Sink<'_>,
     ) -> Who {
         let places = record.numbers::<2>(&self.places);
-        // The first thread of a process has its number: that stands for all where the context of threads is missing.
-        let known = match places.unsigned(TID).or(places.unsigned(PID)) {
+        let process = places.unsigned(PID);
+        let is_call = matches!(rule.meaning, Means::FunctionEntry | Means::FunctionExit);
+        let known = match places.unsigned(TID) {
             Some(tid) => Some(self.thread(Some(tid), sink)),
+            // The first thread of a process has its number: that stands for all where the context of threads is missing.
+            None if is_call && process.is_some() => Some(self.thread(process, sink)),
             None => {
                 let running = |cpu: Cpu| *self.running.get(cpu.0 as usize)?;
                 sink.cpu.and_then(running)
@@ -294,8 +297,6 @@ impl Lttng {
         if rule.has_names || rule.own_name.is_some() {
             self.names(rule, record, numbers, thread, sink);
         }
-        let process = places.unsigned(PID);
-        let is_call = matches!(rule.meaning, Means::FunctionEntry | Means::FunctionExit);
         let who = Who {
             thread,
             is_idle,

@@ -542,3 +542,44 @@ fn a_thread_has_the_name_of_its_last_context() {
     assert_eq!(named.collect::<Vec<_>>(), expected);
     assert_eq!(events.iter().filter(|event| event.record).count(), 10);
 }
+
+/// Of a kernel's trace the context of the process says nothing of the thread: the switches do.
+#[test]
+fn threads_of_a_kernel_are_those_that_switches_tell() {
+    let word = "integer { size = 32; }";
+    let text = format!(
+        "/* CTF 1.8 */
+        trace {{ major = 1; minor = 8; byte_order = le;
+            packet.header := struct {{ {word} magic; {word} stream_id; }}; }};
+        env {{ tracer_name = \"lttng-modules\"; domain = \"kernel\"; }};
+        clock {{ name = monotonic; freq = 1000000000; }};
+        stream {{ id = 0;
+            packet.context := struct {{ {word} cpu_id; }};
+            event.header := struct {{ {word} id;
+                integer {{ size = 64; map = clock.monotonic.value; }} timestamp; }};
+            event.context := struct {{ {word} vpid; }};
+        }};
+        event {{ id = 0; stream_id = 0; name = \"sched_switch\";
+            fields := struct {{ {word} prev_tid; {word} next_tid; }}; }};
+        event {{ id = 1; stream_id = 0; name = \"syscall_entry_read\";
+            fields := struct {{ {word} fd; }}; }};"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("metadata"), text).unwrap();
+    let mut stream = [0xC1FC_1FC1_u32, 0, 0].map(u32::to_le_bytes).concat();
+    // The process 7 has the threads 7 and 8.
+    for (id, time, fields) in [(0_u32, 10_u64, &[7_u32, 8][..]), (1, 20, &[3])] {
+        stream.extend(id.to_le_bytes());
+        stream.extend(time.to_le_bytes());
+        stream.extend(7_u32.to_le_bytes());
+        stream.extend(fields.iter().flat_map(|field| field.to_le_bytes()));
+    }
+    std::fs::write(folder.path().join("chan_0"), stream).unwrap();
+    let mut source = open(folder.path(), &OpenOptions::default()).unwrap();
+    let events: Vec<_> = Events::new(&mut *source).map(Result::unwrap).collect();
+    let call = events
+        .iter()
+        .find(|event| matches!(event.kind, EventKind::Enter { .. }));
+    let thread = call.unwrap().thread.unwrap();
+    assert_eq!(source.info().identities.tid(thread), Tid(8));
+}

@@ -47,7 +47,7 @@ pub(super) enum What {
     DataSuppressed,
     /// Of an STM or ITM.
     Message(Message),
-    /// The trace unit is off from here on, up to what comes next.
+    /// The trace unit is off from here on, up to the next element.
     Pause,
     /// The source ends.
     End,
@@ -292,7 +292,7 @@ impl Output<'_> {
         clock.timestamp(instructions, ticks, placed);
     }
 
-    /// Nothing is traced from here on, up to what comes next. `is_off`: because the trace unit is off.
+    /// Nothing is traced from here on, up to the next element. `is_off`: because the trace unit is off.
     fn pause(&mut self, instructions: u64, at: usize, is_off: bool) {
         if self.measure == Measure::Timestamps {
             if is_off {
