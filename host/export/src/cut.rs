@@ -4,14 +4,14 @@
 //! without them what is left could not be understood. They are no records.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use kymo_analysis::calls::{CallId, Calls, Step};
 use kymo_analysis::replay::{self, Window};
 use kymo_event::{
     Addr, Batch, Cpu, Cut as Bounds, Duration, Event, EventKind, EventRef, Filter, FunctionId, Gap,
-    Operand, Row, RowKind, Space, StreamId, StreamInfo, Subject, Tid, Time, TraceInfo,
+    Operand, Row, RowKind, Space, StreamId, StreamInfo, Subject, ThreadId, Tid, Time, TraceInfo,
 };
 use kymo_symbols::Symbols;
 
@@ -43,6 +43,8 @@ struct Before {
     any: bool,
     /// Whether threads were switched: else the trace tells nothing of who has a processor, and neither must what is left.
     switched: bool,
+    /// Who could go on and has not got a processor yet, and the event that tells so.
+    ready: BTreeMap<ThreadId, Event>,
 }
 
 impl Cut {
@@ -76,6 +78,7 @@ impl Cut {
                 unwanted: HashSet::new(),
                 any: false,
                 switched: false,
+                ready: BTreeMap::new(),
             }),
             bounds: Bounds::default(),
             opened: 0,
@@ -136,12 +139,22 @@ impl Cut {
             unwanted,
             any,
             switched,
+            ready,
         }) = &mut self.before
         else {
             return;
         };
         *any = true;
         *switched |= is_switch(event.row);
+        match event.event.map(|event| (&event.kind, event)) {
+            Some((EventKind::Ready { thread }, event)) if wanted => {
+                ready.insert(*thread, event.clone());
+            }
+            _ if is_switch(event.row) => {
+                event.row.thread().map(|thread| ready.remove(&thread));
+            }
+            _ => {}
+        }
         calls.push(event, &mut |step| match step {
             Step::Begin(begin) if !wanted => {
                 unwanted.insert(begin.call);
@@ -173,6 +186,11 @@ impl Cut {
                 kept.push(row);
                 self.opened += 1;
             }
+        }
+        for (_, mut event) in before.ready {
+            (event.time, event.stamp, event.record) = (just_before, None, false);
+            kept.push_event(event);
+            self.opened += 1;
         }
         // What is lost there is lost in the window as well.
         for stream in before.calls.lossy_streams() {
@@ -273,7 +291,7 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     /// The thread that the event is about.
-    fn about(&self) -> Option<kymo_event::ThreadId> {
+    fn about(&self) -> Option<ThreadId> {
         match &self.event.kind {
             EventKind::ThreadName { thread, .. } => Some(*thread),
             _ => self.event.thread,

@@ -326,6 +326,17 @@ impl Track {
         mark.holds(&self.frames).then_some(mark.depth)
     }
 
+    /// Where jumps lead: how many calls are open there, and the environment, the outermost first.
+    pub fn marks(&self) -> Vec<(usize, Addr)> {
+        let marks = self
+            .marks
+            .iter()
+            .filter(|(_, mark)| mark.holds(&self.frames));
+        let mut marks: Vec<_> = marks.map(|(env, mark)| (mark.depth, *env)).collect();
+        marks.sort_unstable();
+        marks
+    }
+
     /// Gives up the calls that are too deep to be followed.
     #[inline]
     pub fn forget_hidden(&mut self) {

@@ -1,6 +1,6 @@
 //! A part of a trace: what is open at its bounds is clipped there.
 
-use kymo_event::{Cpu, Row, RowKind, SpaceId, StreamId, ThreadId, Time};
+use kymo_event::{Addr, Cpu, Row, RowKind, SpaceId, StreamId, ThreadId, Time};
 
 use super::Calls;
 use super::output::{Begin, CallId, Callee, Counts, How, Step};
@@ -109,9 +109,13 @@ impl Calls {
         lossy.map(|cpu| cpu.stream)
     }
 
-    /// Rows like `enter` for the calls that are open on a track.
+    /// Rows like `enter` for the calls that are open on a track, and the marks of where jumps lead to.
     fn enters(&self, track: usize, enter: Row, rows: &mut Vec<(Row, Option<CallId>)>) {
-        for (call, callee, site) in self.tracks[track].open_calls() {
+        let mut marks = self.tracks[track].marks().into_iter().peekable();
+        for (depth, (call, callee, site)) in self.tracks[track].open_calls().enumerate() {
+            while let Some((_, env)) = marks.next_if(|(at, _)| *at <= depth) {
+                rows.push((set_jump(enter, env), None));
+            }
             let row = match callee {
                 Callee::Function(function) => enter.function(Some(function)).word(site),
                 Callee::Interrupt(irq) => {
@@ -123,6 +127,7 @@ impl Calls {
             };
             rows.push((row, Some(call)));
         }
+        rows.extend(marks.map(|(_, env)| (set_jump(enter, env), None)));
     }
 
     /// Ends a window: what is open is clipped at `time`, as if the trace ended there ([`How::Open`]).
@@ -202,4 +207,11 @@ impl Calls {
             self.close(track, 0, end, |_| How::Open, out);
         }
     }
+}
+
+/// A row like `enter`: a jump with `env` leads to here.
+fn set_jump(enter: Row, env: Addr) -> Row {
+    let mut row = enter.word(env);
+    row.kind = RowKind::SetJmp;
+    row
 }

@@ -90,6 +90,8 @@ struct Current {
     read: u64,
     /// Events that are wanted.
     kept: u64,
+    /// What was lost before its first event: packets for the writer, and as the summary counts them, and events.
+    lost: [u64; 3],
     /// Its end, as far as it is within what is wanted.
     end: Option<u64>,
 }
@@ -236,6 +238,7 @@ impl Converter<'_> {
         if selected && damaged > 0 {
             output.lose(damaged, 0);
         }
+        let mut lost = [0u64; 3];
         for gap in outputs.gaps.drain(..) {
             if !selected || !self.wants(ns(gap.from_ticks), ns(gap.to_ticks)) {
                 continue;
@@ -243,16 +246,16 @@ impl Converter<'_> {
             match gap.kind {
                 GapKind::Packets => {
                     // Half of all numbers is what readers take for a number that went back.
-                    output.lose(gap.count.unwrap_or(1 << 63), 0);
-                    let count = gap.count.unwrap_or(1);
-                    self.summary.lost_packets = self.summary.lost_packets.saturating_add(count);
+                    lost[0] = lost[0].wrapping_add(gap.count.unwrap_or(1 << 63));
+                    lost[1] = lost[1].saturating_add(gap.count.unwrap_or(1));
                 }
-                GapKind::Events => {
-                    let count = gap.count.unwrap_or(1);
-                    output.lose(0, count);
-                    self.summary.discarded = self.summary.discarded.saturating_add(count);
-                }
+                GapKind::Events => lost[2] = lost[2].saturating_add(gap.count.unwrap_or(1)),
             }
+        }
+        if lost != [0; 3] {
+            output.lose(lost[0], lost[2]);
+            self.summary.lost_packets = self.summary.lost_packets.saturating_add(lost[1]);
+            self.summary.discarded = self.summary.discarded.saturating_add(lost[2]);
         }
         let mut collect = Collect::new(Tokens::default(), self.conversion.version);
         if let Some([header, context, _]) = self.extras.get(key.class) {
@@ -271,6 +274,7 @@ impl Converter<'_> {
             written: false,
             read: 0,
             kept: 0,
+            lost,
             end: info.end_ticks.filter(|_| within),
         });
         Ok(())
@@ -293,6 +297,15 @@ impl Converter<'_> {
         let outside = select.outside(event);
         let within = current.selected && self.wants(time, time);
         let wanted = outside || (within && select.event(event));
+        if current.read == 1 && time.is_some_and(|time| time < self.span.0) {
+            // What was lost before it was lost before what is wanted.
+            let [packets, counted, events] = std::mem::take(&mut current.lost);
+            self.summary.lost_packets = self.summary.lost_packets.saturating_sub(counted);
+            self.summary.discarded = self.summary.discarded.saturating_sub(events);
+            if let Some(output) = outputs.list.get_mut(current.output) {
+                output.unlose(packets, events);
+            }
+        }
         if !wanted {
             self.summary.left_out += 1;
             return Ok(tokens);
@@ -425,6 +438,13 @@ impl Output {
         self.waiting_packets = self.waiting_packets.wrapping_add(packets);
         self.waiting_events = self.waiting_events.saturating_add(events);
         self.untold = true;
+    }
+
+    /// Takes back what was noted of a loss.
+    const fn unlose(&mut self, packets: u64, events: u64) {
+        self.waiting_packets = self.waiting_packets.wrapping_sub(packets);
+        self.waiting_events = self.waiting_events.saturating_sub(events);
+        self.untold = self.waiting_packets != 0 || self.waiting_events != 0;
     }
 
     /// Begins a packet, which tells what was lost before it.

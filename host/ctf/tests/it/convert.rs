@@ -361,6 +361,11 @@ fn shown_by(reader: &Path, trace: &Path, summary: &Summary) -> Result<(), String
 
 /// A trace of one stream of three packets, with an event in every thousand ticks, and where its packets begin.
 fn three_packets() -> (Arc<Plan>, Vec<u8>, [usize; 3]) {
+    packets_that_lost([0; 3])
+}
+
+/// The same, of which each packet says how many events had been lost by its end.
+fn packets_that_lost(lost: [u64; 3]) -> (Arc<Plan>, Vec<u8>, [usize; 3]) {
     use kymo_ctf::metadata::{
         ByteOrder, Clock, ClockId, EventClass, IntegerClass, Metadata, StreamClass, StructClass,
         standard,
@@ -380,7 +385,7 @@ fn three_packets() -> (Arc<Plan>, Vec<u8>, [usize; 3]) {
     let plan = Arc::new(Plan::new(metadata).expect("metadata"));
     let mut writer = StreamWriter::new(plan.clone(), 0, Vec::new()).expect("class");
     let (mut sizes, mut n) = ([0; 3], 0u32);
-    for size in &mut sizes {
+    for (size, lost) in sizes.iter_mut().zip(lost) {
         writer
             .begin_packet(u64::from(n) * 1000, &[])
             .expect("begins");
@@ -391,7 +396,8 @@ fn three_packets() -> (Arc<Plan>, Vec<u8>, [usize; 3]) {
             n += 1;
         }
         *size = writer.packet_size() as usize;
-        writer.end_packet(u64::from(n) * 1000 - 1, 0).expect("ends");
+        let end = u64::from(n) * 1000 - 1;
+        writer.end_packet(end, lost).expect("ends");
     }
     let places = [0, sizes[0], sizes[0] + sizes[1]];
     (plan, writer.finish().expect("finished"), places)
@@ -453,6 +459,25 @@ fn a_part_by_time_has_what_is_in_it_and_no_false_loss() {
         assert_eq!(
             packets,
             expected.map(|(begin, end, number)| (Some(begin), Some(end), Some(number)))
+        );
+    }
+}
+
+#[test]
+fn a_part_by_time_has_no_loss_from_before_it() {
+    let (_, bytes, _) = packets_that_lost([0, 7, 9]);
+    let conversion = Conversion::new(Version::Ctf18);
+    for (begin, expected) in [(12_000, 2), (10_000, 9), (8_000, 9)] {
+        let (trace, summary, _scratch) = run_with(conversion, &bytes, &mut Span(begin, 25_000));
+        let lost = steps(&trace)
+            .1
+            .iter()
+            .map(|(_, count)| count.expect("counted"))
+            .sum::<u64>();
+        assert_eq!(
+            (lost, summary.discarded),
+            (expected, expected),
+            "from {begin}"
         );
     }
 }

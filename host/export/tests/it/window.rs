@@ -7,7 +7,9 @@ use crate::common::{Trace, json, proto, traces};
 use kymo_analysis::calls::{Callee, Step, TrackKind};
 use kymo_analysis::replay::{self, Replay, Window};
 use kymo_analysis::selection::FunctionChoice;
-use kymo_event::{Batch, Cpu, Duration, Event, Gap, Pattern, ThreadChoice, Tid, Time, TraceInfo};
+use kymo_event::{
+    Batch, Cpu, Duration, Event, EventKind, Gap, Pattern, ThreadChoice, Tid, Time, TraceInfo,
+};
 use kymo_export::{Destination, ExportError, Options, Summary};
 use kymo_read::{Events, OpenOptions, open};
 use serde_json::Value;
@@ -142,7 +144,11 @@ fn calls(info: &TraceInfo, events: &[Event], window: Window) -> Vec<String> {
 
 #[test]
 fn a_part_of_a_trace_has_the_calls_of_the_window() {
-    for (name, trace) in [("whole", traces::whole()), ("process", traces::process())] {
+    for (name, trace) in [
+        ("whole", traces::whole()),
+        ("process", traces::process()),
+        ("jumps", traces::jumps()),
+    ] {
         let times = trace.events.iter().map(|event| event.time.0);
         let times: Vec<i64> = times.collect();
         let last = times.iter().max().unwrap();
@@ -170,6 +176,21 @@ fn a_part_of_a_trace_has_the_calls_of_the_window() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_part_of_a_trace_says_who_waits_for_a_processor() {
+    for (begin, expected) in [(15, 1), (30, 1), (45, 0)] {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Destination::Directory(directory.path());
+        let options = window(begin, 100);
+        let written = traces::woken().write("ctf", &Default::default(), destination, &options);
+        written.unwrap();
+        let mut source = open(directory.path(), &OpenOptions::default()).unwrap();
+        let events = Events::new(&mut *source).map(Result::unwrap);
+        let ready = events.filter(|event| matches!(event.kind, EventKind::Ready { .. }));
+        assert_eq!(ready.count(), expected, "from {begin}");
     }
 }
 

@@ -317,6 +317,44 @@ pub fn process() -> Trace {
     w.trace
 }
 
+/// The same process, of which one thread jumps out of calls, further and further.
+pub fn jumps() -> Trace {
+    let mut w = Writer::new();
+    let main = w.thread(MAIN);
+    w.trace.info.streams.truncate(1);
+    w.trace.info.streams[0] = StreamInfo {
+        name: "thread-0".to_owned(),
+        thread: Some(main),
+        ..StreamInfo::default()
+    };
+    let set = |env| EventKind::SetJmp { env: Addr(env) };
+    let jump = |env| EventKind::LongJmp { env: Addr(env) };
+    w.on(0, MAIN).cpu = None;
+    w.at(5).event("setjmp", set(0x100));
+    w.at(10).enter(A).at(12).event("setjmp", set(0x200));
+    w.at(15).enter(B).at(20).enter(C).at(25);
+    w.event("longjmp", jump(0x200));
+    w.at(30).enter(B).at(35).event("setjmp", set(0x300));
+    w.at(40).enter(C).at(45).event("longjmp", jump(0x300));
+    w.at(50).enter(C).at(55).event("longjmp", jump(0x100));
+    w.at(60).enter(B).at(70).exit(B);
+    w.trace
+}
+
+/// A thread could go on at 20 and gets the processor at 40.
+pub fn woken() -> Trace {
+    let mut w = Writer::new();
+    let thread = w.thread(Tid(43));
+    w.on(0, MAIN).at(10);
+    w.event("switched_in", EventKind::SwitchedIn);
+    w.at(20).event("wakeup", EventKind::Ready { thread });
+    w.at(40).event("switched_out", EventKind::SwitchedOut);
+    w.on(0, Tid(43)).at(40);
+    w.event("switched_in", EventKind::SwitchedIn);
+    w.at(50).enter(A).at(60).exit(A);
+    w.trace
+}
+
 /// Two machines that are read as one: each has a function, a thread and an interrupt of the same number and name
 /// as the other one has.
 pub fn two_machines() -> Trace {
