@@ -346,6 +346,7 @@ impl Schedule {
                     processor.threads.entry(id).or_default().0 += 1;
                     let run = entry(&mut self.threads, id.0);
                     run.count += 1;
+                    let wait = wait.map(|ready| ready.max(self.window.begin));
                     if let Some(wait) = wait.and_then(|ready| row.time.since(ready)) {
                         run.ready.add(wait);
                     }

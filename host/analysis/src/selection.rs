@@ -394,11 +394,15 @@ impl Chooser {
         if end.begin.is_none() {
             let fits = self.fits(end.callee, identities);
             let anything = self.selection.functions.is_empty();
+            let deepest = self.selection.depth;
             let track = self.track(end.track);
             let (cpu, thread) = (track.cpu, track.thread);
             let chosen = chosen && self.wants_place(cpu, thread, identities);
             let track = self.track(end.track);
-            let shown = chosen && !fits.hidden && (anything || fits.wanted || track.roots > 0);
+            let shown = chosen
+                && !fits.hidden
+                && (anything || fits.wanted || track.roots > 0)
+                && deepest.is_none_or(|deepest| track.shown < deepest);
             return shown.then_some(End {
                 depth: track.shown,
                 ..end

@@ -114,9 +114,30 @@ pub(super) struct Stack<'t> {
     pub frames: Vec<Frame>,
     pub open: &'t mut OpenCounts,
     /// The time of calls that have ended with nothing open around them.
-    pub outer: Duration,
+    pub outer: Outer,
     pub home: &'t mut Vec<Frame>,
-    pub outer_home: &'t mut Duration,
+    pub outer_home: &'t mut Outer,
+}
+
+/// The calls that have ended with nothing open around them, since the last loss.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outer {
+    /// When the first of them began.
+    pub begin: Option<Time>,
+    /// Their time.
+    pub time: Duration,
+    /// What of it is not certain.
+    pub unsure: Duration,
+}
+
+impl Outer {
+    /// One more has ended.
+    #[inline(always)]
+    pub fn add(&mut self, begin: Time, time: Duration, unsure: Duration) {
+        self.begin.get_or_insert(begin);
+        self.time += time;
+        self.unsure += unsure;
+    }
 }
 
 impl Stack<'_> {
@@ -183,7 +204,7 @@ impl Stack<'_> {
         self.frames.truncate(depth);
         match self.frames.last_mut() {
             Some(caller) => caller.callees += duration,
-            None => self.outer += duration,
+            None => self.outer.add(begin, duration, Duration(0)),
         }
         self.open.release(function);
         Some(End {
@@ -209,7 +230,9 @@ impl Stack<'_> {
     #[inline(always)]
     pub fn end(self) {
         *self.home = self.frames;
-        *self.outer_home += self.outer;
+        if let Some(begin) = self.outer.begin {
+            self.outer_home.add(begin, self.outer.time, Duration(0));
+        }
     }
 }
 

@@ -32,6 +32,8 @@ impl Calls {
             self.cpus[cpu].crossed = Some(before);
         }
         if let Some(elsewhere) = elsewhere {
+            // What is remembered of that processor's streams holds no more.
+            self.epoch += 1;
             self.leave(elsewhere, track, time, false, out);
         }
         self.cpus[cpu].thread = Some(track);

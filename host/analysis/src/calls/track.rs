@@ -5,7 +5,7 @@ use kymo_event::{Addr, Duration, FunctionId, SpaceId, Time};
 use crate::hash::FastMap;
 
 use super::cpu_state::Charge;
-use super::frames::{Frame, Lost, Marks, OpenCounts, Stack};
+use super::frames::{Frame, Lost, Marks, OpenCounts, Outer, Stack};
 use super::output::{Begin, CallId, Callee, Doubt, End, How, TrackId, TrackInfo};
 
 /// A track, and what is open on it.
@@ -42,10 +42,7 @@ pub(super) struct Track {
     off: Vec<FunctionId>,
     /// Where the window begins that clipped calls last.
     window: Time,
-    /// The time of calls that ended with nothing open around them, since the last loss.
-    outer: Duration,
-    /// What of it is not certain.
-    outer_unsure: Duration,
+    outer: Outer,
 }
 
 /// Where a `longjmp` leads.
@@ -103,8 +100,7 @@ impl Track {
             losses: 0,
             off: Vec::new(),
             window: Time(0),
-            outer: Duration(0),
-            outer_unsure: Duration(0),
+            outer: Outer::default(),
         }
     }
 
@@ -353,7 +349,7 @@ impl Track {
             id: self.id,
             frames: std::mem::take(&mut self.frames),
             open: &mut self.open,
-            outer: Duration(0),
+            outer: Outer::default(),
             home: &mut self.frames,
             outer_home: &mut self.outer,
         }
@@ -392,15 +388,15 @@ impl Track {
             Doubt { loss: true, .. } => (lost.sure.min(duration), lost.sure_self.min(self_time)),
             _ => (duration, self_time),
         };
+        // No call ran longer than it lasted, whatever the clocks say.
+        let most = wall.unwrap_or_default();
+        let (sure, sure_self) = (sure.min(most), sure_self.min(most));
         if how == How::Returned && doubt.loss {
             self.confirm();
         }
         match self.frames.last_mut() {
             Some(caller) => caller.callees += duration,
-            None => {
-                self.outer += duration;
-                self.outer_unsure += duration - sure;
-            }
+            None => self.outer.add(begin, duration, duration - sure),
         }
         if let Callee::Function(function) = frame.callee() {
             self.open.release(function);
@@ -457,20 +453,27 @@ impl Track {
         open.is_some_and(|open| open > wall + NEAR)
     }
 
-    /// The source states how long a call took of which only the end is in the trace: its time by the wall. All that ended
-    /// since the last loss with nothing open around it was called by it, for it had begun by then.
+    /// The source states how long a call took of which only the end is in the trace: its time by the wall. Calls that have
+    /// ended with nothing open around them were called by it if it began before the first of them.
     pub fn stated(&mut self, end: &mut End, wall: Duration) {
-        let most = wall.max(self.outer);
-        let made = match self.frames.is_empty() {
-            true => self.outer,
-            false => Duration(0),
+        let begin = Time(end.time.0.saturating_sub_unsigned(wall.0));
+        let encloses = self.outer.begin.is_none_or(|first| begin <= first);
+        let (made, sure) = match self.frames.is_empty() && encloses {
+            true => (
+                self.outer.time.min(wall),
+                self.outer.time - self.outer.unsure,
+            ),
+            false => (Duration(0), Duration(0)),
         };
-        let sure = made - self.outer_unsure;
-        (end.wall, end.duration, end.self_time) = (Some(wall), Some(most), Some(most - made));
+        let sure = sure.min(made);
+        (end.wall, end.duration, end.self_time) = (Some(wall), Some(wall), Some(wall - made));
         (end.sure, end.sure_self) = (Some(sure), Some(Duration(0)));
         end.doubt.loss = true;
-        if self.frames.is_empty() {
-            (self.outer, self.outer_unsure) = (most, most - sure);
+        if self.frames.is_empty() && encloses {
+            self.outer = Outer::default();
+            self.outer.add(begin, wall, wall - sure);
+        } else if self.frames.is_empty() {
+            self.outer.add(begin, wall, wall);
         }
     }
 
@@ -478,7 +481,7 @@ impl Track {
     /// call, the outermost first.
     pub fn clip(&mut self, time: Time, mut begun: impl FnMut(Begin)) {
         self.window = time;
-        (self.outer, self.outer_unsure) = (Duration(0), Duration(0));
+        self.outer = Outer::default();
         for lost in &mut self.lost {
             // A loss before may have hidden that other calls run.
             (lost.sure, lost.sure_self) = (Duration(0), Duration(0));
@@ -530,7 +533,7 @@ impl Track {
 
     /// Puts everything that is open in doubt because of a loss: the times up to here are certain.
     pub fn doubt_loss(&mut self) {
-        (self.outer, self.outer_unsure) = (Duration(0), Duration(0));
+        self.outer = Outer::default();
         let time = |from: i64, until: i64| {
             Duration(u64::try_from(until.saturating_sub(from)).unwrap_or(0))
         };

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use kymo_event::{Duration, Event, EventRef, Row};
 
 use crate::calls::{Begin, CallId, End, Step, TrackId};
+use crate::hash::FastMap;
 use crate::replay::Origin;
 
 /// Holds steps back until it is known whether calls last long enough.
@@ -14,7 +15,7 @@ pub(super) struct Held {
     /// The number of the first in the queue.
     first: u64,
     /// The calls in the queue whose end has not come, by their call and place.
-    open: Vec<(CallId, u64)>,
+    open: FastMap<CallId, u64>,
     /// Calls that were shown although their duration was not known yet.
     pub(super) undecided: u64,
 }
@@ -42,7 +43,7 @@ impl Held {
             least,
             queue: VecDeque::new(),
             first: 0,
-            open: Vec::new(),
+            open: FastMap::default(),
             undecided: 0,
         }
     }
@@ -59,7 +60,7 @@ impl Held {
         match step {
             Step::Begin(begin) => {
                 let place = self.first + self.queue.len() as u64;
-                self.open.push((begin.call, place));
+                self.open.insert(begin.call, place);
                 self.queue.push_back(Waiting::Begin(from, begin));
             }
             Step::End(end) => self.end(end, from),
@@ -71,17 +72,15 @@ impl Held {
         {
             let (from, begin) = (*from, *begin);
             self.undecided += 1;
-            self.open.retain(|(call, _)| *call != begin.call);
+            self.open.remove(&begin.call);
             self.queue[0] = Waiting::Step(from, OwnedStep::Plain(Step::Begin(begin)));
         }
         self.give(out);
     }
 
     fn end(&mut self, end: End, from: Option<Origin>) {
-        let open = self.open.iter().rposition(|(call, _)| *call == end.call);
         let long = end.duration.is_none_or(|duration| duration >= self.least);
-        if let Some(open) = open {
-            let (_, place) = self.open.remove(open);
+        if let Some(place) = self.open.remove(&end.call) {
             let place = (place - self.first) as usize;
             if let Waiting::Begin(from, begin) = self.queue[place] {
                 self.queue[place] = match long {
