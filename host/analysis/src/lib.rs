@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
+pub mod arrange;
 pub mod call_tree;
 pub mod calls;
 pub mod clock_repair;

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use kymo_event::{Batch, Cut, EventRef, StreamId, Time, TraceInfo, Unmet};
 use kymo_symbols::Symbols;
 
+use crate::arrange::Arrange;
 use crate::calls::{self, Calls, Counts, Observer as _, Step};
-use crate::clock_repair::{ClockRepair, ClockRepairCounts, recorded};
+use crate::clock_repair::{ClockRepairCounts, recorded};
 use crate::compensation::Compensation;
 use crate::selection::{Chooser, Chosen, Selection};
 
@@ -140,8 +141,7 @@ pub struct Replay {
     steps: Option<Steps>,
     window: Window,
     stage: Stage,
-    repair: Option<ClockRepair>,
-    repaired: Batch,
+    arrange: Arrange,
     compensate: bool,
     compensation: Option<Compensation>,
     chooser: Option<Chooser>,
@@ -178,8 +178,7 @@ impl Replay {
                 Time(i64::MIN) => Stage::Within,
                 _ => Stage::Before,
             },
-            repair: (repair_clock && info.steps_back).then(ClockRepair::default),
-            repaired: Batch::default(),
+            arrange: Arrange::new(window, repair_clock),
             compensate,
             compensation,
             chooser: (!selection.is_everything())
@@ -205,16 +204,9 @@ impl Replay {
             steps.batch_to(batch, out);
             return true;
         }
-        if self.repair.is_none() {
-            return self.take(info, batch, out);
-        }
-        let mut repaired = std::mem::take(&mut self.repaired);
-        repaired.clear();
-        if let Some(repair) = &mut self.repair {
-            repair.take(batch, &mut repaired);
-        }
-        let more = self.take(info, &repaired, out);
-        self.repaired = repaired;
+        let mut arrange = std::mem::take(&mut self.arrange);
+        let more = self.take(info, arrange.take(info, batch), out);
+        self.arrange = arrange;
         more
     }
 
@@ -364,11 +356,8 @@ impl Replay {
             }
             return;
         }
-        if let Some(repair) = &mut self.repair {
-            let mut rest = Batch::default();
-            repair.finish(&mut rest);
-            self.take(info, &rest, out);
-        }
+        let rest = self.arrange.finish(info);
+        self.take(info, &rest, out);
         // A window that begins behind the last event shows nothing; but a trace that was cut may have no events there.
         if self.stage == Stage::Before
             && let Cut {
@@ -425,7 +414,7 @@ impl Replay {
 
     /// What was done to the times of clocks that stepped back; `None` if nothing had to be.
     pub fn clock_repair(&self) -> Option<&ClockRepairCounts> {
-        self.repair.as_ref().map(ClockRepair::counts)
+        self.arrange.repaired()
     }
 
     /// How many events were chosen; `None` if all were asked for.

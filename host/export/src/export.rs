@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use kymo_analysis::clock_repair::ClockRepair;
-use kymo_analysis::replay;
+use kymo_analysis::arrange::Arrange;
+use kymo_analysis::replay::{self, Window};
 use kymo_event::{Batch, TraceInfo};
 use kymo_symbols::Symbols;
 
@@ -39,14 +39,12 @@ impl Default for Options {
 /// An export that is finished early (because its source failed, say) is a whole file of what came before.
 pub struct Export<'a> {
     sink: Box<dyn Sink + 'a>,
-    clock_repair: Option<ClockRepair>,
-    /// Events whose times were put right.
-    repaired: Batch,
+    arrange: Arrange,
     /// What leaves out events that the sink does not look at.
     cut: Option<Cut>,
     /// Events that were not left out.
     kept: Batch,
-    window: replay::Window,
+    window: Window,
     summary: Summary,
 }
 
@@ -89,14 +87,19 @@ impl<'a> Export<'a> {
             }
         };
         let context = Context { symbols, options };
-        let repairs = in_order && options.replay.repair_clock && info.steps_back;
+        let window = options.replay.window;
+        let repairs = in_order && options.replay.repair_clock;
+        // Who rebuilds calls cuts by itself.
+        let cuts = match format.takes {
+            Takes::Calls => Window::default(),
+            Takes::Events { .. } => window,
+        };
         Ok(Self {
             sink: (format.open)(info, context, destination)?,
-            clock_repair: repairs.then(ClockRepair::default),
-            repaired: Batch::default(),
+            arrange: Arrange::new(cuts, repairs),
             cut,
             kept: Batch::default(),
-            window: options.replay.window,
+            window,
             summary: Summary::default(),
         })
     }
@@ -107,17 +110,9 @@ impl<'a> Export<'a> {
     /// # Errors
     /// [`ExportError::Write`] if writing failed.
     pub fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> Result<bool, ExportError> {
-        if self.clock_repair.is_none() {
-            self.take(info, batch)?;
-            return Ok(!self.sink.is_complete());
-        }
-        let mut repaired = std::mem::take(&mut self.repaired);
-        repaired.clear();
-        if let Some(repair) = &mut self.clock_repair {
-            repair.take(batch, &mut repaired);
-        }
-        let taken = self.take(info, &repaired);
-        self.repaired = repaired;
+        let mut arrange = std::mem::take(&mut self.arrange);
+        let taken = self.take(info, arrange.take(info, batch));
+        self.arrange = arrange;
         taken?;
         Ok(!self.sink.is_complete())
     }
@@ -142,11 +137,10 @@ impl<'a> Export<'a> {
     /// # Errors
     /// [`ExportError::Write`] if writing failed.
     pub fn finish(mut self, info: &TraceInfo) -> Result<Summary, ExportError> {
-        if let Some(mut repair) = self.clock_repair.take() {
-            let mut rest = Batch::default();
-            repair.finish(&mut rest);
-            self.take(info, &rest)?;
-            self.summary.count_steps(repair.counts());
+        let rest = self.arrange.finish(info);
+        self.take(info, &rest)?;
+        if let Some(counts) = self.arrange.repaired() {
+            self.summary.count_steps(counts);
         }
         if let Some(cut) = &self.cut {
             (self.summary.cut, self.summary.opened) = cut.bounds();
