@@ -7,7 +7,9 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use kymo_event::{Batch, Damage, Known, News, StreamInfo, Time, TraceCounts, TraceInfo};
+use kymo_event::{
+    Batch, Damage, Identities, Known, News, StreamInfo, Time, TraceCounts, TraceInfo,
+};
 
 use crate::{ReadError, Source};
 
@@ -115,26 +117,53 @@ const fn span(stream: &StreamInfo) -> Span {
     (stream.start, stream.end, stream.counts)
 }
 
-/// What is known of a trace but for what grows: a few numbers.
+/// What is known of a trace but for what grows: a few numbers. (Each field is named, so that none is forgotten.)
 fn rest(info: &TraceInfo) -> TraceInfo {
+    let TraceInfo {
+        format,
+        build_id,
+        text_base,
+        cut,
+        unit,
+        clock_hz,
+        wall_clock,
+        clock_corrections,
+        clock_checks,
+        steps_back,
+        untimed,
+        in_order,
+        costs,
+        numbered_threads,
+        has_processes,
+        about,
+        more_damage,
+        remarks,
+        streams: _,
+        identities: _,
+        damage: _,
+    } = info;
     TraceInfo {
-        format: info.format.clone(),
-        build_id: info.build_id.clone(),
-        text_base: info.text_base,
-        unit: info.unit,
-        clock_hz: info.clock_hz,
-        wall_clock: info.wall_clock.clone(),
-        clock_corrections: info.clock_corrections.clone(),
-        steps_back: info.steps_back,
-        untimed: info.untimed,
-        in_order: info.in_order,
-        costs: info.costs.clone(),
-        numbered_threads: info.numbered_threads,
-        has_processes: info.has_processes,
-        about: info.about.clone(),
-        more_damage: info.more_damage,
-        remarks: info.remarks.clone(),
-        ..TraceInfo::default()
+        format: format.clone(),
+        build_id: build_id.clone(),
+        text_base: *text_base,
+        cut: *cut,
+        unit: *unit,
+        clock_hz: *clock_hz,
+        wall_clock: wall_clock.clone(),
+        clock_corrections: clock_corrections.clone(),
+        clock_checks: clock_checks.clone(),
+        steps_back: *steps_back,
+        untimed: *untimed,
+        in_order: *in_order,
+        costs: costs.clone(),
+        numbered_threads: *numbered_threads,
+        has_processes: *has_processes,
+        about: about.clone(),
+        more_damage: *more_damage,
+        remarks: remarks.clone(),
+        streams: Vec::new(),
+        identities: Identities::default(),
+        damage: Vec::new(),
     }
 }
 
