@@ -64,6 +64,7 @@ mod error;
 mod fields;
 mod formats;
 mod fuzzing;
+mod linux;
 mod open;
 mod peek;
 mod source;

@@ -373,6 +373,18 @@ impl Scope<'_> {
             }
             out.push_str(": ");
         }
+        self.message(format, buffer, data, out);
+    }
+
+    /// What a `trace_printk` said, where its event holds the arguments and the address of the format; `None` of other events.
+    pub fn printed(&self, event: &EventFormat, data: &[u8]) -> Option<String> {
+        let format = event.field("fmt").filter(|_| event.name == "bprint")?;
+        let mut out = String::new();
+        self.message(format, event.field("buf")?, data, &mut out);
+        Some(out)
+    }
+
+    fn message(&self, format: &FieldFormat, buffer: &FieldFormat, data: &[u8], out: &mut String) {
         let address = self.field(format, data);
         let Some(format) = self.printk.get(address) else {
             let _ = write!(out, "(NO FORMAT FOUND at {address:x})");

@@ -19,6 +19,7 @@ mod rules;
 
 use std::sync::Arc;
 
+use crate::linux::SOFTIRQS;
 use kymo_ctf::metadata::{Metadata, Scope};
 use kymo_ctf::{Events, Projected, Projection, Trace};
 use kymo_event::{
@@ -82,11 +83,6 @@ struct Who {
     /// How often threads had been [renamed](Identities::renamed) when the thread had the name in the context.
     renamed: u64,
 }
-
-/// The names of softirqs by number (`include/linux/interrupt.h`).
-const SOFTIRQS: [&str; 10] = [
-    "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
-];
 
 /// How many numbers of system calls get a name where the trace has numbers alone.
 const NUMBERED: usize = 1024;
@@ -359,6 +355,8 @@ impl Lttng {
                 sink.row(RowKind::IsrExit).interrupt(Some(irq))
             }
             Means::SyscallEntry(place) => enter(sink, call(place)?),
+            Means::SpawnExit(_) if first == Some(0) => return None,
+            Means::SpawnExit(place) => exit(sink, call(place))?,
             Means::SyscallExit(place) => exit(sink, place.and_then(call))?,
             Means::NumberedEntry => {
                 let function = self.numbered(Some(first?), sink)?;

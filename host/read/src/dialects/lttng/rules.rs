@@ -1,11 +1,13 @@
 //! What the events of each class are, by their names and fields: decided once, when a trace is opened.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use kymo_ctf::metadata::{EventClass, Metadata, Scope};
 use kymo_event::InterruptKind;
 
 use super::processes::Object;
+use crate::linux::SPAWN;
 
 /// What the events of one class are.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +33,7 @@ impl Rule {
 
 /// The rules of all event classes, by stream class and place in it, with the system calls that they name.
 pub(super) fn of(metadata: &Metadata) -> (Vec<Arc<[Rule]>>, Vec<String>) {
-    let mut calls = Vec::new();
+    let mut calls = HashMap::new();
     let streams = metadata.streams.iter().enumerate();
     let rules = streams.map(|(number, stream)| {
         let mut events = stream.events.iter();
@@ -56,7 +58,11 @@ pub(super) fn of(metadata: &Metadata) -> (Vec<Arc<[Rule]>>, Vec<String>) {
         events.map(rule).collect()
     });
     let rules = rules.collect();
-    (rules, calls)
+    let mut names = vec![String::new(); calls.len()];
+    for (name, place) in calls {
+        names[place] = name;
+    }
+    (rules, names)
 }
 
 /// Whether the events tell which thread has a processor.
@@ -105,6 +111,8 @@ pub(super) enum Means {
     /// The system call at this place among [`Lttng::functions`].
     SyscallEntry(usize),
     SyscallExit(Option<usize>),
+    /// The same of one that returns 0 in the thread that it makes, which has not called it.
+    SpawnExit(usize),
     /// The number of the system call is in the field `id`.
     NumberedEntry,
     NumberedExit,
@@ -155,6 +163,7 @@ impl Means {
             Self::FunctionExit => ["addr", ""],
             Self::Object(_) => ["baddr", first_of(class, ["memsz", "size"])],
             Self::BuildId => ["baddr", ""],
+            Self::SpawnExit(_) => ["ret", ""],
             Self::SyscallEntry(_) | Self::SyscallExit(_) | Self::Other => [""; 2],
         }
     }
@@ -177,7 +186,7 @@ impl Means {
 }
 
 /// What the events of a class are; `old`: its system calls are called as before LTTng 2.3.
-fn meaning(class: &EventClass, old: bool, calls: &mut Vec<String>) -> Means {
+fn meaning(class: &EventClass, old: bool, calls: &mut HashMap<String, usize>) -> Means {
     let name = class.name.as_str();
     let has = |field| {
         let fields = class.fields.as_ref();
@@ -228,7 +237,10 @@ fn meaning(class: &EventClass, old: bool, calls: &mut Vec<String>) -> Means {
     if let Some(name) = name.strip_prefix("syscall_entry_") {
         Means::SyscallEntry(call(name, compat))
     } else if let Some(name) = name.strip_prefix("syscall_exit_") {
-        Means::SyscallExit(Some(call(name, compat)))
+        match SPAWN.contains(&name) && has("ret") {
+            true => Means::SpawnExit(call(name, compat)),
+            false => Means::SyscallExit(Some(call(name, compat))),
+        }
     } else if let Some(name) = name.strip_prefix("sys_").filter(|_| old) {
         Means::SyscallEntry(call(name, compat))
     } else {
@@ -244,12 +256,9 @@ pub(super) fn vector(event: &str) -> Option<&str> {
 }
 
 /// The place of a system call among all.
-fn place(name: String, calls: &mut Vec<String>) -> usize {
-    let known = calls.iter().position(|known| *known == name);
-    known.unwrap_or_else(|| {
-        calls.push(name);
-        calls.len() - 1
-    })
+fn place(name: String, calls: &mut HashMap<String, usize>) -> usize {
+    let next = calls.len();
+    *calls.entry(name).or_insert(next)
 }
 
 /// The first of these fields that the payload of a class has; the last one if it has none.

@@ -5,11 +5,14 @@ use kymo_ftrace::{EventFormat, FieldFormat, Scope};
 
 /// The event's own fields, then under `context` what every event has: its flags as `trace` shows them, and its task.
 pub(super) fn all(event: &EventFormat, scope: &Scope<'_>, data: &[u8], pid: i32) -> Vec<Field> {
-    let mut fields: Vec<_> = event
-        .fields
-        .iter()
-        .map(|field| Field::new(field.name.clone(), value(field, scope, data)))
-        .collect();
+    let mut printed = scope.printed(event, data);
+    let own = event.fields.iter().map(|field| {
+        // The arguments alone say nothing.
+        let text = printed.take_if(|_| field.name == "buf").map(Value::Text);
+        let value = text.unwrap_or_else(|| value(field, scope, data));
+        Field::new(field.name.clone(), value)
+    });
+    let mut fields: Vec<_> = own.collect();
     let byte = |at| data.get(at).copied().unwrap_or(0);
     let mut flags = String::new();
     kymo_ftrace::latency(byte(2), byte(3), &mut flags);

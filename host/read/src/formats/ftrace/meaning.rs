@@ -3,6 +3,8 @@
 use kymo_event::InterruptKind;
 use kymo_ftrace::{EventFormat, FieldFormat, Formats};
 
+use crate::linux::SPAWN;
+
 /// What an event means, with the fields that say what of.
 #[derive(Clone, Debug)]
 pub(super) enum Meaning {
@@ -60,6 +62,8 @@ pub(super) enum Meaning {
     },
     CallExit {
         name: String,
+        /// What it returns, if that may be 0 in a thread that did not call: in a new one ([`SPAWN`]).
+        child: Option<FieldFormat>,
     },
     /// A system call of which the number alone is known begins.
     NumberedEntry {
@@ -91,11 +95,6 @@ pub(super) struct Switch {
     pub(super) previous_priority: Option<FieldFormat>,
     pub(super) next_priority: Option<FieldFormat>,
 }
-
-/// What softirqs are called, by their numbers (`include/linux/interrupt.h`).
-pub(super) const SOFTIRQS: [&str; 10] = [
-    "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
-];
 
 /// The meanings of a trace's events, by their numbers.
 pub(super) fn meanings(formats: &Formats) -> Vec<Option<Meaning>> {
@@ -210,9 +209,11 @@ fn meaning(event: &EventFormat, named_calls: bool) -> Option<Meaning> {
             Some(name) => Meaning::CallEntry {
                 name: name.to_owned(),
             },
-            None => Meaning::CallExit {
-                name: name.strip_prefix("sys_exit_")?.to_owned(),
-            },
+            None => {
+                let name = name.strip_prefix("sys_exit_")?.to_owned();
+                let child = field("ret").filter(|_| SPAWN.contains(&&*name));
+                Meaning::CallExit { name, child }
+            }
         },
         ("raw_syscalls", "sys_enter") if !named_calls => {
             Meaning::NumberedEntry { id: field("id")? }

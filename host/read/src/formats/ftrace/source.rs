@@ -16,10 +16,11 @@ use kymo_ftrace::{EventFormat, Lost, Place, Record, Records, Step, Trace};
 
 use self::survey::{Kinds, remarks};
 use super::fields;
-use super::meaning::{self, Meaning, SOFTIRQS, Switch};
+use super::meaning::{self, Meaning, Switch};
 use super::output::{self, Out, Output, Told};
 use super::stacks::{Stacks, Task};
 use crate::bytes::Bytes;
+use crate::linux::SOFTIRQS;
 use crate::{OpenOptions, ReadError, Source};
 
 /// A trace whose records are read one after the other.
@@ -426,8 +427,11 @@ impl Reader {
             Meaning::CallEntry { name } if self.calls => {
                 self.system_call(RowKind::Enter, name, at, info, batch);
             }
-            Meaning::CallExit { name } if self.calls => {
-                self.system_call(RowKind::Exit, name, at, info, batch);
+            Meaning::CallExit { name, child } if self.calls => {
+                match child.as_ref().map(|ret| self.field(ret, at.data)) {
+                    Some(0) => self.other(at, batch),
+                    _ => self.system_call(RowKind::Exit, name, at, info, batch),
+                }
             }
             Meaning::NumberedEntry { id } if self.calls => {
                 let name = format!("system call {}", self.pid(id, at.data));

@@ -27,6 +27,13 @@ use crate::{OpenError, OpenOptions, ReadError, Source};
 const UNTIMED: &str = "the text has no times: they are made of the durations that it states, for each thread by itself, \
      and are no more than an order; durations are those by the wall that the text states";
 
+/// The events that hold texts of the user's.
+const PRINTS: [&str; 4] = ["print", "bprint", "bputs", "tracing_mark_write"];
+
+/// What a user should know of a text of several lines.
+const LINES_OF_PRINT: &str =
+    "a text of trace_printk has more than one line: the others are left out";
+
 /// What a text is by its first lines.
 pub(super) enum Recognised {
     /// The kernel's: it names its tracer.
@@ -92,6 +99,8 @@ pub(super) struct TextSource {
     is_untimed: bool,
     /// Whether the line at hand has no end: it is the last one, and may be cut.
     is_cut: bool,
+    /// Whether the last record was a text of the user's, which may have more lines.
+    is_print: bool,
     unknown: u64,
     ended: bool,
 }
@@ -156,6 +165,7 @@ impl TextSource {
             has_lost: false,
             is_untimed: false,
             is_cut: false,
+            is_print: false,
             unknown: 0,
             ended: false,
         })
@@ -260,6 +270,13 @@ impl TextSource {
                 if let Some(event) = text::bare_line(text).filter(|_| self.is_graph) {
                     return self.event(&event, batch);
                 }
+                if text.trim_start().starts_with("dummy-0000 ") && text.contains("clock_sync") {
+                    // The last line of pages that systrace.py wrote up to 2014.
+                    return;
+                }
+                if self.is_print {
+                    return self.remark(LINES_OF_PRINT);
+                }
                 self.unknown += 1;
                 let message = "expected a line of ftrace's, found something else".to_owned();
                 self.info.add_damage(Damage {
@@ -291,6 +308,10 @@ impl TextSource {
     }
 
     fn event(&mut self, event: &TextEvent<'_>, batch: &mut Batch) {
+        self.is_print = match &event.kind {
+            TextKind::Event { name, .. } => PRINTS.contains(&&**name),
+            _ => false,
+        };
         let of_cpu = self.stream(event.cpu);
         if let Some(task) = event.task {
             self.met(task);

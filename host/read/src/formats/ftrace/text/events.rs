@@ -4,8 +4,8 @@ use kymo_event::{Batch, Cpu, EventKind, Field, FunctionId, InterruptKind, Irq, R
 use kymo_ftrace::text::{self, Scheduled, Task};
 
 use super::{At, Caller, TextSource};
-use crate::formats::ftrace::meaning::SOFTIRQS;
 use crate::formats::ftrace::output::{Out, Told};
+use crate::linux::{SOFTIRQS, SPAWN};
 
 /// What a user should know of a text whose last line has no end.
 const CUT: &str =
@@ -98,9 +98,12 @@ impl TextSource {
                 let entry = name
                     .strip_prefix("sys_enter_")
                     .or(name.strip_prefix("sys_"));
-                let call = exit
-                    .or(entry)
-                    .filter(|_| !self.has_graph && !matches!(name, "sys_enter" | "sys_exit"));
+                // In the thread that it has made, which has not called it.
+                let in_child = exit.is_some_and(|exit| SPAWN.contains(&exit))
+                    && body.split_whitespace().last() == Some("0x0");
+                let call = exit.or(entry).filter(|_| {
+                    !self.has_graph && !in_child && !matches!(name, "sys_enter" | "sys_exit")
+                });
                 if let Some(call) = call {
                     let function = self.function(call);
                     let kind = if exit.is_some() {
