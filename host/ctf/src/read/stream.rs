@@ -461,6 +461,10 @@ impl StreamReader {
             }
             match self.decode_event() {
                 Ok(()) => return Ok(true),
+                Err(Stop::Fault(Kind::UnknownEvent { found: 0 }, at)) if self.is_unused(at) => {
+                    self.clocks.copy_from_slice(&self.saved);
+                    self.data_end = Some(at);
+                }
                 Err(Stop::Fault(kind, at)) => return Err(self.fault(kind, at)),
                 Err(Stop::More(upto)) => {
                     self.clocks.copy_from_slice(&self.saved);
@@ -468,6 +472,24 @@ impl StreamReader {
                 }
             }
         }
+    }
+
+    /// Whether the rest of a stream without sizes, from here on, are the zeros of a buffer that was not filled: dumps of
+    /// RAM end so.
+    fn is_unused(&mut self, at: u64) -> bool {
+        const PIECE: u64 = 1 << 16;
+        if self.content_end != u64::MAX {
+            return false;
+        }
+        let mut upto = at;
+        while self.data_end.is_none_or(|end| upto < end) {
+            upto = upto.saturating_add(PIECE);
+            if self.fill(at, upto).is_err() {
+                return false;
+            }
+        }
+        let (bytes, _) = self.view.window.from(self.view.packet.offset + at / 8);
+        bytes.iter().all(|byte| *byte == 0)
     }
 
     fn decode_event(&mut self) -> Result<(), Stop> {
