@@ -21,7 +21,7 @@ use std::path::Path;
 
 use kymo_ctf::metadata::{EnvValue, Version};
 use kymo_ctf::{CreateError, Datum, StreamFile, StreamWriter, TraceWriter, WriteError};
-use kymo_event::{Batch, EventKind, Gap, StreamId, Time, TraceInfo, Wanted};
+use kymo_event::{Batch, Duration, Event, EventKind, Gap, StreamId, Time, TraceInfo, Wanted};
 
 use self::numbers::Numbers;
 use self::record::{Record, Texts};
@@ -122,6 +122,22 @@ impl Sink for Ctf<'_> {
                     stream.last
                 }
             };
+            if let Some(by) = stream.goes_back(event) {
+                let gap = Event {
+                    kind: EventKind::Gap(Gap::TimeBackward { by }),
+                    name: "".into(),
+                    fields: Vec::new(),
+                    ..event.clone()
+                };
+                let record = Record::new(
+                    (&gap, seen.row),
+                    &info.identities,
+                    &mut self.numbers,
+                    &mut self.texts,
+                    stream.cpu.is_some(),
+                );
+                stream.write(ticks, &record)?;
+            }
             let record = Record::new(
                 (event, seen.row),
                 &info.identities,
@@ -196,6 +212,7 @@ impl Ctf<'_> {
             writer: trace.writer.stream(class, &name).map_err(failed)?,
             cpu,
             last: 0,
+            latest: None,
             events: None,
             discarded: 0,
             untold: false,
@@ -210,6 +227,8 @@ struct Stream {
     cpu: Option<u32>,
     /// The tick of its last event.
     last: u64,
+    /// The time of its last event as the source has it; `None` where the source itself tells that it goes back.
+    latest: Option<Time>,
     /// How many events are in the packet that is open; `None` if none is.
     events: Option<u32>,
     /// How many events were lost so far.
@@ -241,6 +260,17 @@ impl Stream {
             self.untold = true;
         }
         Ok(told)
+    }
+
+    /// By how much the time of an event lies before that of the one in front of it, if the source does not tell.
+    fn goes_back(&mut self, event: &Event) -> Option<Duration> {
+        let is_told = matches!(event.kind, EventKind::Gap(Gap::TimeBackward { .. }));
+        let before = match is_told {
+            true => self.latest.take(),
+            false => self.latest.replace(event.time),
+        };
+        let by = before?.since(event.time)?;
+        (!is_told && by > Duration(0)).then_some(by)
     }
 
     fn write(&mut self, ticks: u64, record: &Record<'_>) -> io::Result<()> {

@@ -22,6 +22,7 @@
 mod about;
 mod classes;
 mod kept;
+mod machines;
 mod packets;
 mod sched;
 mod syscalls;
@@ -29,9 +30,10 @@ mod syscalls;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 
 use kymo_analysis::calls::Callee;
+use kymo_analysis::titles;
 use kymo_event::{
     Batch, Cpu, Event, EventKind, Field, FunctionId, Gap, InterruptId, InterruptKind, StreamId,
     ThreadId, Time, TraceInfo, Value, Wanted,
@@ -40,6 +42,7 @@ use kymo_event::{
 use self::about::{clock, environment, uuid};
 use self::classes::{Classes, Env, FieldOf, Type, identifier};
 use self::kept::KEPT;
+use self::machines::Machines;
 use self::packets::{Position, Stream, Uuid};
 use self::sched::{Left, NUMBERED, number};
 use crate::Summary;
@@ -62,7 +65,7 @@ pub static FORMAT: Format = Format {
 };
 
 fn open<'a>(
-    _: &TraceInfo,
+    info: &TraceInfo,
     context: Context<'a>,
     destination: Destination<'a>,
 ) -> io::Result<Box<dyn Sink + 'a>> {
@@ -74,35 +77,19 @@ fn open<'a>(
             "the directory holds something, which would become part of the trace",
         ));
     }
-    Ok(Box::new(Lttng {
-        context,
-        directory,
-        names: Names::new(context),
-        classes: Classes::default(),
-        base: None,
-        uuid: Uuid::default(),
-        streams: BTreeMap::new(),
-        tids: Vec::new(),
-        taken: HashSet::new(),
-        next_tid: NUMBERED,
-        priorities: HashMap::new(),
-        has_idle_threads: false,
-        threads_looked_at: 0,
-        waiting: HashMap::new(),
-        woken: Vec::new(),
-        has_wakeups: false,
-        payload: Vec::new(),
-        held: 0,
-        left_out: 0,
-        renamed: 0,
-        fields_left_out: 0,
-    }))
+    let directory = directory.to_path_buf();
+    Ok(match Machines::are_in(info) {
+        true => Box::new(Machines::new(context, directory)),
+        false => Box::new(Lttng::new(context, directory)),
+    })
 }
 
 /// The sink.
 struct Lttng<'a> {
     context: Context<'a>,
-    directory: &'a Path,
+    directory: PathBuf,
+    /// What the machine is called, where the trace has several.
+    host: Option<String>,
     names: Names<'a>,
     classes: Classes,
     /// The time of tick 0, once there was an event.
@@ -223,6 +210,35 @@ impl Record<'_> {
     }
 }
 
+impl<'a> Lttng<'a> {
+    fn new(context: Context<'a>, directory: PathBuf) -> Self {
+        Self {
+            context,
+            directory,
+            host: None,
+            names: Names::new(context),
+            classes: Classes::default(),
+            base: None,
+            uuid: Uuid::default(),
+            streams: BTreeMap::new(),
+            tids: Vec::new(),
+            taken: HashSet::new(),
+            next_tid: NUMBERED,
+            priorities: HashMap::new(),
+            has_idle_threads: false,
+            threads_looked_at: 0,
+            waiting: HashMap::new(),
+            woken: Vec::new(),
+            has_wakeups: false,
+            payload: Vec::new(),
+            held: 0,
+            left_out: 0,
+            renamed: 0,
+            fields_left_out: 0,
+        }
+    }
+}
+
 impl Sink for Lttng<'_> {
     fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> io::Result<()> {
         for seen in batch.iter() {
@@ -245,7 +261,7 @@ impl Sink for Lttng<'_> {
         for processor in std::mem::take(&mut self.streams).into_values() {
             processor.stream.finish()?;
         }
-        let mut environment = environment(info, self.context);
+        let mut environment = environment(info, self.context, self.host.as_deref());
         let facts = crate::cut::facts(info, summary.cut).into_iter();
         environment.extend(facts.map(|(name, ns)| (name, Env::Text(ns))));
         let clock = clock(info, self.base);
@@ -441,7 +457,7 @@ impl Lttng<'_> {
         let known = info.identities.interrupts().get(irq.0 as usize);
         let number = known.map_or(0, |known| known.irq.0) as i32;
         let is_soft = known.is_some_and(|known| known.kind == InterruptKind::Soft);
-        let name = info.identities.interrupt_name(irq).unwrap_or("");
+        let name = titles::interrupt(&info.identities, irq);
         match (is_soft, begins) {
             (true, true) => self.write("softirq_entry", ticks, processor, |record| {
                 record.number("vec", Type::Uint32, number as u64);
@@ -451,7 +467,7 @@ impl Lttng<'_> {
             }),
             (false, true) => self.write("irq_handler_entry", ticks, processor, |record| {
                 record.int32("irq", number);
-                record.text("name", name);
+                record.text("name", &name);
             }),
             (false, false) => self.write("irq_handler_exit", ticks, processor, |record| {
                 record.int32("irq", number);
@@ -586,16 +602,17 @@ impl Lttng<'_> {
     }
 
     fn gap(&mut self, gap: &Gap, ticks: u64, processor: &mut Processor) -> io::Result<()> {
-        if let Gap::Discarded {
-            events: Some(events),
-        } = gap
-        {
+        if gap.is_loss() && !matches!(gap, Gap::Overwritten { .. }) {
             processor.thread = None;
             processor.interrupts.clear();
             // A wakeup may be among them.
             self.waiting.clear();
-            // Of those that another stream has counted one says at least that something is missing here.
-            return processor.stream.lose((*events).max(1));
+            // Of what another stream has counted, or nobody has, one says at least that something is missing.
+            let lost = gap.lost_events().unwrap_or(1).max(1);
+            processor.stream.lose(lost)?;
+            if matches!(gap, Gap::Discarded { events: Some(_) }) {
+                return Ok(());
+            }
         }
         self.write("kymo_gap", ticks, processor, |record| {
             record.text("kind", gap.name());

@@ -337,3 +337,27 @@ fn any_source_is_a_kernel_trace() {
         kymo_ctf::Trace::open(directory.path()).expect("a trace");
     }
 }
+
+#[test]
+fn each_machine_is_a_trace_of_its_own() {
+    let mut trace = traces::two_machines();
+    for stream in &mut trace.info.streams {
+        stream.machine = stream.space;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    trace.export_to("lttng", directory.path());
+    for name in ["alpha", "beta"] {
+        let (info, events) = read(&directory.path().join(name));
+        assert!(info.streams.iter().all(|stream| !stream.name.is_empty()));
+        let handlers = events
+            .iter()
+            .filter(|event| matches!(event.kind, EventKind::IsrEnter { .. }));
+        assert_eq!(handlers.count(), 3, "{name}");
+        let metadata = fs::read_to_string(directory.path().join(name).join("metadata")).unwrap();
+        assert!(
+            metadata.contains(&format!("hostname = \"{name}\"")),
+            "{name}"
+        );
+    }
+    assert!(!directory.path().join("metadata").exists());
+}

@@ -6,8 +6,12 @@ use super::classes::{ClockOf, Env};
 use super::packets::Uuid;
 use crate::format::Context;
 
-/// What tools go by to know a kernel trace of LTTng's, then where this one comes from.
-pub(super) fn environment(info: &TraceInfo, context: Context<'_>) -> Vec<(&'static str, Env)> {
+/// What tools go by to know a kernel trace of LTTng's, then where this one comes from. `host`: what the machine is called.
+pub(super) fn environment(
+    info: &TraceInfo,
+    context: Context<'_>,
+    host: Option<&str>,
+) -> Vec<(&'static str, Env)> {
     let text = |text: &str| Env::Text(text.to_owned());
     let told = |name: &str| {
         let found = info.about.iter().find(|(known, _)| known == name);
@@ -17,7 +21,10 @@ pub(super) fn environment(info: &TraceInfo, context: Context<'_>) -> Vec<(&'stat
     let mut facts = vec![
         (
             "hostname",
-            Env::Text(told("bsp").unwrap_or_else(|| program.clone())),
+            Env::Text(match host {
+                Some(host) => host.to_owned(),
+                None => told("bsp").unwrap_or_else(|| program.clone()),
+            }),
         ),
         ("domain", text("kernel")),
         ("sysname", text("Linux")),

@@ -1,0 +1,93 @@
+//! Several machines: LTTng's kernel tracer records one, so each becomes a trace in a directory of its own.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use kymo_event::{Batch, SpaceId, TraceInfo};
+
+use super::Lttng;
+use super::classes::identifier;
+use crate::Summary;
+use crate::format::{Context, Sink};
+
+/// The sink that shares events out by the machine whose they are.
+pub(super) struct Machines<'a> {
+    context: Context<'a>,
+    directory: PathBuf,
+    machines: BTreeMap<SpaceId, Machine<'a>>,
+}
+
+/// A machine, and its share of the events at hand.
+struct Machine<'a> {
+    trace: Lttng<'a>,
+    events: Batch,
+}
+
+impl<'a> Machines<'a> {
+    /// Whether a trace has several.
+    pub fn are_in(info: &TraceInfo) -> bool {
+        let mut machines = info.streams.iter().map(|stream| stream.machine);
+        let first = machines.next();
+        machines.any(|machine| Some(machine) != first)
+    }
+
+    /// Writes below `directory`.
+    pub const fn new(context: Context<'a>, directory: PathBuf) -> Self {
+        Self {
+            context,
+            directory,
+            machines: BTreeMap::new(),
+        }
+    }
+
+    /// The machine, whose directory is made when it is met first.
+    fn of(&mut self, info: &TraceInfo, id: SpaceId) -> io::Result<&mut Machine<'a>> {
+        let machine = match self.machines.remove(&id) {
+            Some(machine) => machine,
+            None => {
+                let space = info.identities.space(id);
+                let name = space.map_or("", |space| space.name.as_str());
+                let mut folder = match name {
+                    "" => "machine".to_owned(),
+                    name => identifier(name),
+                };
+                // Two may have one name.
+                if self.directory.join(&folder).exists() {
+                    folder = format!("{folder}{}", id.0);
+                }
+                let directory = self.directory.join(folder);
+                std::fs::create_dir_all(&directory)?;
+                let mut trace = Lttng::new(self.context, directory);
+                trace.host = Some(name.to_owned()).filter(|name| !name.is_empty());
+                Machine {
+                    trace,
+                    events: Batch::default(),
+                }
+            }
+        };
+        Ok(self.machines.entry(id).or_insert(machine))
+    }
+}
+
+impl Sink for Machines<'_> {
+    fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> io::Result<()> {
+        for event in batch.iter() {
+            let stream = info.stream(event.row.stream);
+            let machine = stream.map_or_else(SpaceId::default, |stream| stream.machine);
+            self.of(info, machine)?.events.push_ref(event);
+        }
+        for machine in self.machines.values_mut() {
+            machine.trace.batch(info, &machine.events)?;
+            machine.events.clear();
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, info: &TraceInfo, summary: &mut Summary) -> io::Result<()> {
+        for machine in self.machines.into_values() {
+            Box::new(machine.trace).finish(info, summary)?;
+        }
+        Ok(())
+    }
+}
