@@ -246,6 +246,10 @@ impl FilterArgs {
             given.as_ref().map_or(Ok(()), |given| given.check(option))?;
         }
         self.check_places(trace.info())?;
+        let bounded = self.begin.is_some() || self.end.is_some();
+        if bounded || self.last.is_some() || self.around.is_some() {
+            refuse_untimed(trace, "no part of it can be chosen by time")?;
+        }
         let mut part = self.unbounded();
         let symbols = &trace.symbols();
         part.functions = names::choose(&self.function, symbols, trace.info())?;
@@ -354,6 +358,21 @@ impl FilterArgs {
                 .unwrap_or_default(),
         }
     }
+}
+
+/// Refuses a text without times for what takes times: those of its events are an order in each thread.
+///
+/// # Errors
+/// That, or when it can't be read so far.
+pub fn refuse_untimed(trace: &mut dyn Events, what: &str) -> Result<(), Report> {
+    if trace.info().format == "ftrace" {
+        trace.start()?;
+    }
+    if !trace.info().untimed {
+        return Ok(());
+    }
+    let report = Report::new(format_args!("the text has no times: {what}"));
+    Err(report.help("trace with the option funcgraph-abstime, or save trace.dat or trace_pipe_raw"))
 }
 
 /// Refuses a window that ends before it begins.

@@ -18,7 +18,7 @@ use kymo_export::{Destination, Export, ExportError, Format, Formats, Options, Sh
 use crate::args::{InputArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
-use crate::filter::{FilterArgs, Part, check_bounds};
+use crate::filter::{FilterArgs, Part, check_bounds, refuse_untimed};
 use crate::input::{Events, Moment, Trace, more, open};
 use crate::output::{Inputs, OutputDirectory, OutputFile, protect};
 use crate::render::escape::TerminalWriter;
@@ -184,6 +184,13 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         .filter
         .part(&args.input, &args.symbols, &mut trace, context);
     let part = part.map_err(|report| trace.kept(report))?;
+    if matches!(format.takes, Takes::Events { in_order: true }) {
+        let name = format.name;
+        refuse_untimed(
+            &mut trace,
+            &format!("{name} has the streams of all threads on one time line"),
+        )?;
+    }
     options.replay = part.replay();
     if format.takes == Takes::Calls {
         trace = trace.replay_ahead(&mut options.replay, context);

@@ -14,6 +14,7 @@ mod metadata;
 mod other_tracers;
 mod outputs_and_terminals;
 mod processes;
+mod properties;
 mod recomputed;
 mod rtems;
 mod run_times;

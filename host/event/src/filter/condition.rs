@@ -23,12 +23,15 @@ pub enum Relation {
     AtLeast,
     /// `~`: the text or label is one that the value, a [`Pattern`], stands for.
     Like,
+    /// `!~`: it is not.
+    Unlike,
 }
 
 /// The signs of relations; those that begin alike with the longest first.
-const SIGNS: [(&str, Relation); 8] = [
+const SIGNS: [(&str, Relation); 9] = [
     ("==", Relation::Equal),
     ("!=", Relation::Unequal),
+    ("!~", Relation::Unlike),
     ("<=", Relation::AtMost),
     (">=", Relation::AtLeast),
     ("<", Relation::Less),
@@ -86,7 +89,7 @@ impl fmt::Display for ConditionError {
         match self {
             Self::NoRelation { found } => write!(
                 f,
-                "expected FIELD OP VALUE, with OP one of == != < <= > >= ~, found {found:?}"
+                "expected FIELD OP VALUE, with OP one of == != < <= > >= ~ !~, found {found:?}"
             ),
             Self::Incomplete { expected, found } => {
                 write!(f, "expected {expected}, found {found:?}")
@@ -100,7 +103,7 @@ impl std::error::Error for ConditionError {}
 impl FromStr for Condition {
     type Err = ConditionError;
 
-    /// Reads `FIELD OP VALUE`. A value in double quotes is text, also where it looks like a number.
+    /// Reads `FIELD OP VALUE`. A value in quotes, double or single, is text, also where it looks like a number.
     fn from_str(text: &str) -> Result<Self, ConditionError> {
         let signs = SIGNS.iter().enumerate();
         let first = signs
@@ -133,10 +136,8 @@ impl FromStr for Condition {
 
 impl Constant {
     fn new(text: &str) -> Self {
-        let quoted = text
-            .strip_prefix('"')
-            .and_then(|text| text.strip_suffix('"'));
-        if let Some(text) = quoted {
+        let quoted = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
+        if let Some(text) = quoted('"').or_else(|| quoted('\'')) {
             return Self {
                 text: text.to_owned(),
                 number: None,
@@ -208,13 +209,14 @@ impl Condition {
         let Some(value) = subject.field(&self.field) else {
             return false;
         };
-        if self.relation == Relation::Like {
+        if matches!(self.relation, Relation::Like | Relation::Unlike) {
             let pattern = Pattern::new(self.constant.text.as_str());
-            return match &value {
-                Operand::Text(text) => pattern.matches(text),
-                Operand::Label(label, _) => pattern.matches(label),
-                Operand::Integer(_) | Operand::Real(_) | Operand::Bool(_) => false,
+            let text: &str = match &value {
+                Operand::Text(text) => text,
+                Operand::Label(label, _) => label,
+                Operand::Integer(_) | Operand::Real(_) | Operand::Bool(_) => return false,
             };
+            return pattern.matches(text) == (self.relation == Relation::Like);
         }
         let Some(order) = self.constant.compare(&value) else {
             return false;
@@ -226,7 +228,7 @@ impl Condition {
             Relation::AtMost => order.is_le(),
             Relation::Greater => order.is_gt(),
             Relation::AtLeast => order.is_ge(),
-            Relation::Like => false,
+            Relation::Like | Relation::Unlike => false,
         }
     }
 }
@@ -287,8 +289,12 @@ mod tests {
             (Operand::Bool(false), "x != 1", true),
             (text("idle"), "x == idle", true),
             (text("idle"), "x == \"idle\"", true),
+            (text("idle"), "x == 'idle'", true),
+            (text("it's"), "x == it's", true),
             (text("7"), "x == 7", true),
             (text("idle"), "x ~ i*e", true),
+            (text("idle"), "x !~ i*e", false),
+            (text("main"), "x !~ 'i*e'", true),
             (text("a<b"), "x == a<b", true),
             (Operand::Label("RUN", 3), "x == RUN", true),
             (Operand::Label("RUN", 3), "x == 3", true),

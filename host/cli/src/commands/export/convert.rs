@@ -291,7 +291,11 @@ fn tell(into: &Path, version: Version, summary: &Summary, context: &Context) {
             "packet",
             "mended whose times did not enclose its events",
         ),
-        (summary.backward, "step", "back in time"),
+        (
+            summary.backward,
+            "step",
+            "back in time, at which babeltrace2 stops",
+        ),
     ];
     for (count, what, verb) in more {
         if count > 0 {

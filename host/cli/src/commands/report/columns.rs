@@ -243,12 +243,12 @@ impl Column {
 
     /// Adds it to an object that has the usual ones.
     pub fn member(&self, entry: &Entry, whole: Whole, object: &mut Object<'_>) {
-        let name = self.name.replace('-', "_").replace('%', "_percent");
+        let name = self.member_name("ns");
         match self.value(entry, whole) {
             Value::Count(count) => object.member(&name, count),
             Value::Number(number) => object.member(&name, number),
             Value::Time(time) | Value::AtLeast(time) | Value::Doubtful(time) => {
-                object.member(&format!("{}_ns", name), time)
+                object.member(&name, time)
             }
             Value::Share(part, whole) => {
                 object.member(&name, part.0 as f64 * 100.0 / whole.0.max(1) as f64)

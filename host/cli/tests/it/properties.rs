@@ -1,0 +1,94 @@
+//! What holds of any trace, whatever it is of.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kymo_fixtures::captures;
+use serde_json::Value;
+
+/// Captures of each kind that are read in a moment; packed ones are unpacked into `folder`.
+fn inputs(folder: &Path) -> Vec<PathBuf> {
+    let mut inputs = Vec::new();
+    let mut add = |root: Option<PathBuf>, names: &[&str]| {
+        for path in root
+            .iter()
+            .flat_map(|root| names.iter().map(|name| root.join(name)))
+        {
+            if path.is_file() {
+                inputs.push(path);
+            } else if let Some(text) = captures::unpacked(&path) {
+                let unpacked = folder.join(path.file_name().expect("a name"));
+                std::fs::write(&unpacked, text).expect("a file");
+                inputs.push(unpacked);
+            }
+        }
+    };
+    add(
+        captures::ftrace(),
+        &[
+            "amd64/dat/events-mono.dat",
+            "amd64/duration/dur-thr10.txt",
+            "amd64/text/fg-abstime-proc-tail.txt",
+            "amd64/text/fg-sched-sleeptime.txt",
+            "arm64/fg-v7.dat",
+        ],
+    );
+    add(
+        captures::systemview(),
+        &["pro-cpu2.svdat", "app-cpu1.SVDat"],
+    );
+    add(
+        captures::rtems_record(),
+        &[
+            "kernel-smp4-fatal-zlib/console.log",
+            "shim-be64-counter-wrap/stream.bin",
+            "shim-le64-overflow-some/stream.bin",
+        ],
+    );
+    if inputs.is_empty() {
+        captures::missing("no captures");
+    }
+    inputs
+}
+
+/// The calls of an input.
+fn calls(input: &Path, more: &[&str]) -> Vec<Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    command
+        .args(["calls", "--format", "json"])
+        .args(more)
+        .arg(input);
+    let output = command.output().expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect(line));
+    lines.collect()
+}
+
+#[test]
+fn no_call_runs_for_longer_than_it_lasts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for input in inputs(folder.path()) {
+        let calls = calls(&input, &[]);
+        assert!(!calls.is_empty(), "{}", input.display());
+        for call in calls {
+            let time = |name: &str| call[name].as_u64();
+            if let (Some(duration), Some(wall)) = (time("duration_ns"), time("wall_ns")) {
+                assert!(duration <= wall, "{}: {call}", input.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads_tells_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for input in inputs(folder.path()) {
+        let (one, four) = (
+            calls(&input, &["--threads", "1"]),
+            calls(&input, &["--threads", "4"]),
+        );
+        assert!(!one.is_empty() && one == four, "{}", input.display());
+    }
+}
