@@ -38,12 +38,14 @@ fn build(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
     (folder, elf)
 }
 
-/// What the board says up to this line.
+/// What the board says up to this line. (Its files are beside the program.)
 fn said(elf: &Path, last: &str) -> Vec<String> {
     let mut qemu = Command::new("qemu-system-arm");
     qemu.args(["-M", "mps2-an385", "-icount", "shift=6", "-display", "none"])
-        .args(["-monitor", "none", "-serial", "stdio", "-kernel"])
+        .args(["-monitor", "none", "-serial", "stdio"])
+        .args(["-semihosting-config", "enable=on,target=native", "-kernel"])
         .arg(elf)
+        .current_dir(elf.parent().unwrap())
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     let mut qemu = Background::start(&mut qemu).unwrap();
@@ -175,4 +177,21 @@ fn what_survives_a_silent_death_is_said_by_the_next_start() {
     let said = self::said(&elf, "the end");
     assert_eq!(said.iter().filter(|line| *line == "nothing").count(), 3);
     assert!(!said.iter().any(|line| line.contains("kymo")), "{said:#?}");
+}
+
+#[test]
+fn the_last_recording_is_in_a_file_of_the_debuggers() {
+    let (folder, elf) = build("semihosting", &["-DSEMIHOSTING"]);
+    let said = said(&elf, "the end");
+    let files = said.iter().filter(|line| *line == "HARD FAULTfile");
+    assert_eq!(files.count(), 2, "{said:#?}");
+    // The second life's, which had the file emptied.
+    let markers = markers(&lines(
+        &["show", "--events"],
+        &elf,
+        &folder.join("dump.txt"),
+    ));
+    let first = *markers.first().unwrap();
+    assert!(markers.iter().copied().eq(first..=23_000), "{markers:?}");
+    assert!(markers.len() > 100, "{}", markers.len());
 }

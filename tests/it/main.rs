@@ -21,5 +21,6 @@ mod sizes;
 mod slow_path;
 mod sources;
 mod sysview;
+mod transports;
 mod truth;
 mod unsafe_code;

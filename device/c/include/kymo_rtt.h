@@ -15,10 +15,7 @@
 #ifndef KYMO_RTT_H
 #define KYMO_RTT_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "kymo_ring.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,15 +25,6 @@ extern "C" {
 #ifndef KYMO_RTT_CHANNELS
 #define KYMO_RTT_CHANNELS 3
 #endif
-
-typedef struct kymo_rtt_channel {
-	const char *name;
-	uint8_t *memory;
-	uint32_t size;
-	uint32_t write; /* where the next byte goes; the reader's is the other one */
-	uint32_t read;
-	uint32_t flags; /* 0: what does not fit is left out */
-} kymo_rtt_channel_t;
 
 typedef struct kymo_rtt {
 	char id[16];
@@ -49,8 +37,6 @@ typedef struct kymo_rtt {
 extern kymo_rtt_t _SEGGER_RTT;
 
 #define KYMO_RTT kymo_rtt_t _SEGGER_RTT
-
-#define KYMO_RTT_FUNCTION __attribute__((unused, no_instrument_function)) static
 
 /* Makes the block one that debuggers find, unless it is one already. The text is put together backwards, so that neither
  * flash nor a copy of it looks like a block, and comes last: then all else is right. */
@@ -101,37 +87,6 @@ KYMO_RTT_FUNCTION kymo_rtt_channel_t *kymo_rtt_down(unsigned number, const char 
 	return kymo_rtt_ring(_SEGGER_RTT.down, number, name, memory, size);
 }
 
-/* So many bytes can be written now. (A reader whose index makes no sense leaves room for none.) */
-KYMO_RTT_FUNCTION uint32_t kymo_rtt_room(const kymo_rtt_channel_t *channel)
-{
-	uint32_t read = __atomic_load_n(&channel->read, __ATOMIC_ACQUIRE);
-	uint32_t write = channel->write;
-	if (read >= channel->size)
-		return 0;
-	return read > write ? read - write - 1 : channel->size - 1 - (write - read);
-}
-
-/* Writes so many bytes, for which there is room. */
-KYMO_RTT_FUNCTION void kymo_rtt_put(kymo_rtt_channel_t *channel, const uint8_t *bytes, uint32_t count)
-{
-	uint32_t write = channel->write, behind = channel->size - write;
-	uint32_t first = count < behind ? count : behind;
-	memcpy(channel->memory + write, bytes, first);
-	memcpy(channel->memory, bytes + first, count - first);
-	write = count < behind ? write + count : count - behind;
-	/* The bytes are there before the index says so. */
-	__atomic_store_n(&channel->write, write, __ATOMIC_RELEASE);
-}
-
-/* Writes all of these bytes, or none if they do not fit. */
-KYMO_RTT_FUNCTION bool kymo_rtt_write(kymo_rtt_channel_t *channel, const uint8_t *bytes, size_t count)
-{
-	if (count > kymo_rtt_room(channel))
-		return false;
-	kymo_rtt_put(channel, bytes, (uint32_t)count);
-	return true;
-}
-
 /* Writes all of these bytes, waiting for the host to take what is in the way: kymo_config.send. A host that takes nothing while
  * this looks `patience` times has gone: the rest is left out, and 0 returned. */
 KYMO_RTT_FUNCTION bool kymo_rtt_send(kymo_rtt_channel_t *channel, const uint8_t *bytes, size_t count, uint32_t patience)
@@ -147,17 +102,6 @@ KYMO_RTT_FUNCTION bool kymo_rtt_send(kymo_rtt_channel_t *channel, const uint8_t 
 		looks = 0;
 	}
 	return count == 0;
-}
-
-/* The next byte from the host; -1 if there is none. */
-KYMO_RTT_FUNCTION int kymo_rtt_read(kymo_rtt_channel_t *channel)
-{
-	uint32_t write = __atomic_load_n(&channel->write, __ATOMIC_ACQUIRE), read = channel->read;
-	if (read == write || read >= channel->size)
-		return -1;
-	int byte = channel->memory[read];
-	__atomic_store_n(&channel->read, read + 1 == channel->size ? 0 : read + 1, __ATOMIC_RELEASE);
-	return byte;
 }
 
 #ifdef __cplusplus

@@ -8,6 +8,7 @@ use core::sync::atomic::AtomicU32;
 use kymo_recorder::buffer::{MAX_PACKET, MIN_PACKET};
 use kymo_recorder::profile::{Frame, Slot, check_stacks};
 
+use crate::link::{Link, send};
 use crate::{Buffer, CONFIG_VERSION, Config, Function, Promotion, Retained};
 
 /// Memory for events: `PACKETS` packets of `BYTES` bytes. All zero at first.
@@ -203,6 +204,12 @@ impl Recorder {
     /// Sends to the host by this function, which gets a pointer to readable bytes and their number.
     pub const fn send(mut self, send: unsafe extern "C" fn(*const u8, usize)) -> Self {
         self.0.send = Some(send);
+        self
+    }
+
+    /// Sends to the host through this link; [`poll_link`](crate::poll_link) does the rest.
+    pub const fn link<L: Link>(mut self) -> Self {
+        self.0.send = Some(send::<L>);
         self
     }
 

@@ -35,6 +35,7 @@ pub mod hooks;
 pub mod items;
 pub mod jumps;
 pub mod kernel;
+mod link;
 
 #[cfg(target_os = "linux")]
 #[path = "linux.rs"]
@@ -64,7 +65,9 @@ use kymo_recorder::gate::code;
 use kymo_recorder::profile::{Frame, Slot};
 use kymo_recorder::retained::WORDS;
 use kymo_recorder::{Edge, Event};
+pub use kymo_transport as transport;
 pub use kymo_wire::link::{Fault, SetupError};
+pub use link::{Link, poll_link};
 
 /// Defines the program's configuration: a [`Config`], once in a program. The recorder writes wherever it
 /// says, so the word `unsafe` stands before it, and who writes that vouches for this:

@@ -1,7 +1,10 @@
 /* A program for a Cortex-M3 that dies twice: each time its fault handler says on the UART what was recorded, between lines of its
  * own, and resets. SILENT: the handler resets at once, and what RAM still holds is said by the next start. DAMAGE: something has
- * written to the newest packet before that. */
+ * written to the newest packet before that. SEMIHOSTING: the recording goes to a file of the debugger's. */
 #include "kymo.h"
+#ifdef SEMIHOSTING
+#include "kymo_semihosting.h"
+#endif
 
 #define REGISTER(address) (*(volatile uint32_t *)(address))
 #define UART_DATA REGISTER(0x40004000)
@@ -31,6 +34,28 @@ PLAIN static void say(const char *text)
 		length++;
 	put(text, length);
 }
+
+#ifdef SEMIHOSTING
+static kymo_transport_t file;
+
+PLAIN static void put_file(const char *text, size_t length)
+{
+	kymo_transport_send(&file, (const uint8_t *)text, length);
+}
+
+PLAIN static void dump(void)
+{
+	file.write = kymo_semihosting_write;
+	file.context = kymo_semihosting_open("dump.txt", 8);
+	bool dumped = kymo_dump_text(put_file);
+	kymo_semihosting_close(file.context);
+	/* Nothing goes to a file that is closed, or to one that cannot be opened. */
+	put_file("lost", 4);
+	file.context = kymo_semihosting_open("no/such/folder", 14);
+	put_file("lost too", 8);
+	say(dumped && file.lost_writes == 2 && file.lost_bytes == 12 ? "file\r\n" : "no file\r\n");
+}
+#endif
 
 /* Survives the reset, which tells one life from another. */
 static uint32_t lives[2] __attribute__((section(".noinit")));
@@ -108,8 +133,12 @@ PLAIN static void fault(void)
 	}
 #endif
 	say("HARD FAULT");
+#ifdef SEMIHOSTING
+	dump();
+#else
 	if (!kymo_dump_text(put))
 		say("nothing\r\n");
+#endif
 	if (lives[1] < 2) {
 		say("reset\r\n");
 		AIRCR = 0x05FA0004;

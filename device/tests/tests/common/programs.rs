@@ -93,6 +93,7 @@ pub fn build_with(library: &Path, compiler: &str, program: &str, flags: &[&str])
 }
 
 /// A raw file: who it is from, and its packets.
+#[allow(dead_code, reason = "not every test needs it")]
 pub fn raw_file(path: &Path) -> (Identity, Vec<Packet>) {
     let (identity, bytes) = identified(path);
     let packets = packets(&bytes, identity.layout, identity.text_base);

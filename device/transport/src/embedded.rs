@@ -1,0 +1,34 @@
+//! Drivers that implement the traits of `embedded-io`.
+
+use embedded_io::{Read, ReadReady, Write, WriteReady};
+
+use crate::{Gone, Transport};
+
+/// A driver of `embedded-io` as a [`Transport`]: it is written to and read from where it says that this does not block. Its
+/// errors are taken for an other end that has gone. For [`Sender::send`](crate::Sender::send): a driver does not say whether it has
+/// room for a whole event.
+#[derive(Debug)]
+pub struct EmbeddedIo<T>(pub T);
+
+impl<T: Read + ReadReady + Write + WriteReady> Transport for EmbeddedIo<T> {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
+        match self.0.write_ready() {
+            Ok(true) => self.0.write(bytes).map_err(|_| Gone),
+            Ok(false) => Ok(0),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    /// At least one byte is all that a driver promises.
+    fn room(&mut self) -> Result<usize, Gone> {
+        self.0.write_ready().map(usize::from).map_err(|_| Gone)
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> Result<usize, Gone> {
+        match self.0.read_ready() {
+            Ok(true) => self.0.read(bytes).map_err(|_| Gone),
+            Ok(false) => Ok(0),
+            Err(_) => Err(Gone),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Targets whose links are transports of `kymo_transport.h`: hosts that come, go away in the middle, and come again.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use kymo_targets::kymo::{self, Profile};
+use kymo_targets::library;
+use kymo_targets::run::{self, Background};
+use kymo_targets::tools::{self, Need};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(600);
+
+fn build(folder: &Path) -> PathBuf {
+    tools::require(&[Need::Native]).unwrap();
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(folder).unwrap();
+    let program = folder.join("piped");
+    let mut compiler = Command::new("gcc");
+    compiler
+        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"])
+        .args(["-pthread", "-finstrument-functions", "-I"])
+        .arg(run::root().join("device/c/include"))
+        .arg(run::root().join("device/tests/programs/piped.c"))
+        .arg(library::for_this_machine().unwrap())
+        .arg("-o")
+        .arg(&program);
+    run::run(&mut compiler).unwrap();
+    program
+}
+
+/// Starts the program with this transport, and returns the port at which it is reached.
+fn start(program: &Path, transport: &str) -> (Background, u16) {
+    let mut process = Command::new(program);
+    process.arg(transport).stdout(Stdio::piped());
+    let mut process = Background::start(&mut process).unwrap();
+    let mut port = String::new();
+    let mut said = BufReader::new(process.take_stdout().unwrap());
+    said.read_line(&mut port).unwrap();
+    (process, port.trim().parse().unwrap())
+}
+
+fn connect(port: u16) -> TcpStream {
+    let host = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    host.set_read_timeout(Some(PATIENCE)).unwrap();
+    host
+}
+
+fn calls(program: &Path, trace: &Path, function: &str) -> Option<(u64, u64)> {
+    let mut report = Command::new(kymo::build(Profile::Debug).unwrap());
+    report.args(["report", "--format", "json", "--elf"]);
+    let report = run::output(report.arg(program).arg(trace)).unwrap();
+    let mut rows = report
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let row = rows.find(|row| row["function"] == function)?;
+    Some((row["count"].as_u64()?, row["count_max"].as_u64()?))
+}
+
+#[test]
+fn dumps_are_whole_whatever_carries_them() {
+    let folder = run::target_dir().join("transports-test");
+    let program = build(&folder);
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    for transport in ["tcp", "fifo", "dma", "usb"] {
+        let (_process, port) = start(&program, transport);
+        // The link is cut in the middle of a dump, at other places each time.
+        for bytes in [10, 3000, 20_000] {
+            let mut host = connect(port);
+            host.write_all(b"identify\rdump_trace\r").unwrap();
+            host.read_exact(&mut vec![0; bytes]).unwrap();
+        }
+        for name in ["first", "second"] {
+            let trace = folder.join(format!("{transport}-{name}"));
+            let mut fetch = Command::new(&kymo);
+            fetch.env("KYMO_PATIENCE", "20");
+            fetch.args([
+                "trace",
+                "--target",
+                &format!("tcp:127.0.0.1:{port}"),
+                "--elf",
+            ]);
+            run::run(fetch.arg(&program).arg("-o").arg(&trace)).unwrap();
+            for (function, times) in [("leaf", 5000), ("work", 1)] {
+                let calls = calls(&program, &trace, function);
+                assert_eq!(calls, Some((times, times)), "{transport} {name} {function}");
+            }
+        }
+    }
+}
+
+/// A second client is answered when the first one has gone, and hears nothing that was meant for that.
+#[test]
+fn two_clients_of_one_server() {
+    let folder = run::target_dir().join("transports-clients-test");
+    let program = build(&folder);
+    let (_process, port) = start(&program, "tcp");
+    let answered = |host: &TcpStream| {
+        let mut line = String::new();
+        BufReader::new(host).read_line(&mut line).unwrap();
+        assert!(line.starts_with("kymo identify: "), "{line}");
+    };
+    let mut first = connect(port);
+    first.write_all(b"identify\r").unwrap();
+    answered(&first);
+
+    let mut second = connect(port);
+    second.write_all(b"identify\r").unwrap();
+    // The first one's questions are answered, to it alone.
+    first.write_all(b"identify\r").unwrap();
+    answered(&first);
+    second
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    let early = second.read(&mut [0; 1]);
+    assert!(early.is_err(), "{early:?}");
+    first.write_all(b"dump_trace\r").unwrap();
+    drop(first);
+    second.set_read_timeout(Some(PATIENCE)).unwrap();
+    answered(&second);
+}
