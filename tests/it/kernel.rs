@@ -61,6 +61,11 @@ fn kymo_records_them() {
     assert_eq!(values("semaphore_take timeout"), [21]);
     assert_eq!(values("user value"), [80]);
     assert_eq!(values("memory_alloc size"), [24]);
+    assert_eq!(values("memory_alloc heap"), [1]);
+    assert_eq!(values("memory_free heap"), [1]);
+    assert_eq!(values("thread_blocked cause"), [2]);
+    assert_eq!(values("thread_priority"), [8]);
+    assert_eq!(values("thread_priority priority"), [3]);
     assert_eq!(values("idle"), [0]);
     let irqs = |name: &str| -> Vec<u64> {
         let of_it = events.iter().filter(|event| event["name"] == name);

@@ -69,9 +69,11 @@
 	(kymo_named_marker(#event_, (uint32_t)(value_)),                                          \
 	 kymo_named_marker(#event_ " " #second_name_, (uint32_t)(second_)))
 #define KYMO_HOOK_THREAD_CREATED(thread_) kymo_named_marker("thread_created", (uint32_t)(thread_))
-#define KYMO_HOOK_THREAD_NAME(thread_, priority_, name_) kymo_thread_name((thread_), (name_))
+#define KYMO_HOOK_THREAD_NAME(thread_, priority_, name_) kymo_hook_thread_name((thread_), (uint32_t)(priority_), (name_))
 #define KYMO_HOOK_THREAD_READY(thread_) kymo_named_marker("thread_ready", (uint32_t)(thread_))
-#define KYMO_HOOK_THREAD_BLOCKED(thread_, cause_) kymo_named_marker("thread_blocked", (uint32_t)(thread_))
+#define KYMO_HOOK_THREAD_BLOCKED(thread_, cause_)                                                 \
+	(kymo_named_marker("thread_blocked", (uint32_t)(thread_)),                                \
+	 kymo_named_marker("thread_blocked cause", (uint32_t)(cause_)))
 #define KYMO_HOOK_THREAD_SWITCHED_IN(thread_) kymo_switched_in(thread_)
 #define KYMO_HOOK_THREAD_SWITCHED_OUT(thread_) kymo_switched_out(thread_)
 #define KYMO_HOOK_THREAD_ENDED(thread_) kymo_named_marker("thread_ended", (uint32_t)(thread_))
@@ -82,8 +84,18 @@
 #define KYMO_HOOK_TIMER_EXIT(timer_) kymo_named_marker("timer_exit", (uint32_t)(timer_))
 #define KYMO_HOOK_MEMORY_ALLOC(heap_, block_, size_)                                              \
 	(kymo_named_marker("memory_alloc", (uint32_t)(block_)),                                   \
-	 kymo_named_marker("memory_alloc size", (uint32_t)(size_)))
-#define KYMO_HOOK_MEMORY_FREE(heap_, block_) kymo_named_marker("memory_free", (uint32_t)(block_))
+	 kymo_named_marker("memory_alloc size", (uint32_t)(size_)),                               \
+	 kymo_named_marker("memory_alloc heap", (uint32_t)(heap_)))
+#define KYMO_HOOK_MEMORY_FREE(heap_, block_)                                                      \
+	(kymo_named_marker("memory_free", (uint32_t)(block_)), kymo_named_marker("memory_free heap", (uint32_t)(heap_)))
+
+__attribute__((unused, no_instrument_function)) static void kymo_hook_thread_name(uintptr_t thread, uint32_t priority,
+										  const char *name)
+{
+	kymo_thread_name(thread, name);
+	kymo_named_marker("thread_priority", (uint32_t)thread);
+	kymo_named_marker("thread_priority priority", priority);
+}
 
 #elif defined(KYMO_HOOKS_SYSVIEW)
 #include "kymo_sysview.h"

@@ -22,8 +22,10 @@ impl Hooks for Kymo {
     }
 
     #[inline]
-    fn thread_name(&self, thread: usize, _priority: u32, name: &str) {
+    fn thread_name(&self, thread: usize, priority: u32, name: &str) {
         crate::thread_name(thread, name);
+        crate::named_marker(c"thread_priority", thread as u32);
+        crate::named_marker(c"thread_priority priority", priority);
     }
 
     #[inline]
@@ -32,8 +34,9 @@ impl Hooks for Kymo {
     }
 
     #[inline]
-    fn thread_blocked(&self, thread: usize, _cause: u32) {
+    fn thread_blocked(&self, thread: usize, cause: u32) {
         crate::named_marker(c"thread_blocked", thread as u32);
+        crate::named_marker(c"thread_blocked cause", cause);
     }
 
     #[inline]
@@ -77,13 +80,15 @@ impl Hooks for Kymo {
     }
 
     #[inline]
-    fn memory_alloc(&self, _heap: usize, block: usize, size: usize) {
+    fn memory_alloc(&self, heap: usize, block: usize, size: usize) {
         crate::named_marker(c"memory_alloc", block as u32);
         crate::named_marker(c"memory_alloc size", size as u32);
+        crate::named_marker(c"memory_alloc heap", heap as u32);
     }
 
     #[inline]
-    fn memory_free(&self, _heap: usize, block: usize) {
+    fn memory_free(&self, heap: usize, block: usize) {
         crate::named_marker(c"memory_free", block as u32);
+        crate::named_marker(c"memory_free heap", heap as u32);
     }
 }
