@@ -84,13 +84,15 @@ impl FromStr for SystemViewAddress {
                 listen: true,
             });
         }
-        let is_path =
-            rest.starts_with(['/', '.']) || rest.starts_with("serial:") || rest.starts_with("COM");
+        let is_whole = rest.starts_with(['/', '.'])
+            || ["serial:", "COM", "rtt:"]
+                .iter()
+                .any(|prefix| rest.starts_with(prefix));
         let rest = rest.strip_prefix("tcp:").unwrap_or(rest);
         let has_port = rest
             .rsplit_once(':')
             .is_some_and(|(_, port)| !port.contains(']'));
-        let address = match (is_path, has_port) {
+        let address = match (is_whole, has_port) {
             (true, _) => rest.parse(),
             (false, true) => format!("tcp:{rest}").parse(),
             (false, false) => format!("tcp:{rest}:{TCP_PORT}").parse(),
@@ -371,6 +373,7 @@ mod tests {
             ("systemview:[::1]", "tcp:[::1]:19111"),
             ("systemview:[::1]:9", "tcp:[::1]:9"),
             ("systemview:tcp:a:1", "tcp:a:1"),
+            ("systemview:rtt:localhost:9090/1", "rtt:localhost:9090/1"),
             ("systemview:/dev/ttyACM0", "/dev/ttyACM0"),
         ] {
             let address: SystemViewAddress = text.parse().unwrap();
