@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use kymo_targets::cpus::{self, Machine, Wish};
 use kymo_targets::firmware::{self, Hooks, Qemu};
 use kymo_targets::kymo::{self, Profile};
+use kymo_targets::run::Background;
 use kymo_targets::rust::BareRust;
-use kymo_targets::tools::{self, Need};
-use kymo_targets::{port, run};
+use kymo_targets::tools::{self, FIRMWARE_CPU, Need};
+use kymo_targets::{library, port, run};
 use serde_json::{Value, json};
 
 /// Longer than anything takes on a slow machine.
@@ -279,4 +280,130 @@ fn eight_cpus_that_were_stopped_are_read_from_their_memory() {
         let found = same(&memory, &sent, cpu);
         assert!(found > 1000, "{found} events of cpu {cpu}");
     }
+}
+
+/// A board that marks numbers in a row, and notes each once it is recorded.
+struct Marking {
+    kymo: PathBuf,
+    elf: PathBuf,
+    image: PathBuf,
+    monitor: Monitor,
+    _qemu: Background,
+    /// Where it notes the last number of its main loop, and of its timer's handler.
+    marked: [u64; 2],
+}
+
+/// Where the board's RAM begins, and how much of it the program uses.
+const RAM: (u64, u64) = (0x2000_0000, 16 << 10);
+
+impl Marking {
+    fn boot() -> Self {
+        tools::require(&[Need::Firmware]).unwrap();
+        let folder = folder("images");
+        let elf = folder.join("images.elf");
+        let programs = run::root().join("device/tests/programs");
+        let mut compiler = Command::new("arm-none-eabi-gcc");
+        compiler
+            .args(FIRMWARE_CPU)
+            .args(["-Os", "-g", "-Wall", "-Wextra", "-Werror", "-nostdlib"])
+            .args(["-ffreestanding", "-Wl,--gc-sections", "-Wl,-z,noexecstack"])
+            .args(["-ffunction-sections", "-finstrument-functions", "-I"])
+            .arg(run::root().join("device/c/include"))
+            .arg("-T")
+            .arg(programs.join("board.ld"))
+            .arg(programs.join("images.c"))
+            .arg(library::for_bare_metal(&BareRust::find().unwrap()).unwrap())
+            .args(["-lgcc", "-o"])
+            .arg(&elf);
+        run::run(&mut compiler).unwrap();
+        let symbols = run::output(Command::new("arm-none-eabi-nm").arg(&elf)).unwrap();
+        let address = |symbol: &str| {
+            let mut lines = symbols.lines().map(str::split_whitespace);
+            let line = lines.find(|line| line.clone().next_back() == Some(symbol));
+            u64::from_str_radix(line.unwrap().next().unwrap(), 16).unwrap()
+        };
+        let end = address("bss_end");
+        assert!(end < RAM.0 + RAM.1, "{end:#x}");
+        let mut monitor = Monitor::new();
+        let mut qemu = Command::new("qemu-system-arm");
+        // One instruction at a time: it is stopped between any two.
+        qemu.args(["-M", "mps2-an385", "-icount", "shift=6", "-singlestep"])
+            .args(["-display", "none", "-monitor", "none", "-serial", "null"])
+            .args(monitor.options())
+            .arg("-kernel")
+            .arg(&elf);
+        let qemu = Background::start(&mut qemu).unwrap();
+        monitor.command(&json!({"execute": "stop"}));
+        Self {
+            kymo: kymo::build(Profile::Debug).unwrap(),
+            image: folder.join("ram.bin"),
+            elf,
+            monitor,
+            _qemu: qemu,
+            marked: ["marked", "marked_by_timer"].map(address),
+        }
+    }
+
+    /// Lets it run for so many microseconds, and looks at its memory. Returns how many markers are there.
+    fn look(&mut self, microseconds: u64) -> usize {
+        self.monitor.command(&json!({"execute": "cont"}));
+        thread::sleep(Duration::from_micros(microseconds));
+        self.monitor.command(&json!({"execute": "stop"}));
+        self.monitor.save(RAM.0, RAM.1, &self.image);
+        let bytes = fs::read(&self.image).unwrap();
+        let show = lines(look(&self.kymo, "show", &self.elf, &self.image).arg("--events"));
+        let markers = show.iter().filter(|line| line["name"] == "marker");
+        let values: Vec<u64> = markers
+            .map(|line| line["fields"]["value"].as_u64().unwrap())
+            .collect();
+        let noted = self.marked.map(|at| {
+            let at = (at - RAM.0) as usize;
+            u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()))
+        });
+        for (high, noted) in [(0, noted[0]), (1 << 31, noted[1])] {
+            let of_it = values.iter().filter(|value| *value & (1 << 31) == high);
+            let numbers: Vec<u64> = of_it.map(|value| value - high).collect();
+            let in_a_row = numbers.windows(2).all(|pair| pair[1] == pair[0] + 1);
+            assert!(in_a_row, "{numbers:?}, {noted} of {high:#x} were recorded");
+            // The next one may be recorded and not noted yet.
+            let last = numbers.last().copied().unwrap_or(0);
+            assert!(
+                last == noted || last == noted + 1,
+                "{last} is the last of {high:#x}, {noted} were recorded"
+            );
+        }
+        let gaps = show.iter().filter(|line| line["type"] == "gap");
+        // The beginning of what is kept may stand in a handler.
+        let known = ["overwritten", "in_interrupt"];
+        let is_known = |gap: &&Value| known.iter().any(|kind| gap["gap"] == *kind);
+        let lost: Vec<_> = gaps.filter(|gap| !is_known(gap)).collect();
+        assert!(lost.is_empty(), "{lost:?}");
+        values.len()
+    }
+
+    /// So many images at instants that nobody chose.
+    fn images(count: u32) {
+        let mut board = Self::boot();
+        let mut random = 2026u32;
+        let mut markers = 0;
+        for _ in 0..count {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            markers += board.look(u64::from(random >> 19));
+        }
+        assert!(
+            markers > count as usize * 100,
+            "{markers} in {count} images"
+        );
+    }
+}
+
+#[test]
+fn fifty_images_at_any_instant() {
+    Marking::images(50);
+}
+
+#[test]
+#[ignore = "takes long: a thousand images"]
+fn a_thousand_images_at_any_instant() {
+    Marking::images(1000);
 }
