@@ -394,6 +394,57 @@ fn recording_stops_behind_what_went_wrong() {
     assert!(!is_on());
 }
 
+#[test]
+fn recording_stops_at_an_event() {
+    let board = Board::spin("events");
+    let is_on = || {
+        let status = run::output(board.command("status").args(["--format", "json"])).unwrap();
+        status.contains("\"recording\":true")
+    };
+    let arm = |options: &[&str]| {
+        let always = ["--threshold", "100us", "--wait", "0"];
+        board.trace("nothing", &[&always[..], options].concat());
+    };
+    // The marker of the second round, and one call more: the one that recorded it.
+    arm(&["--freeze", "marker == 2", "--after", "1"]);
+    board.work(1);
+    assert!(is_on());
+    board.work(1);
+    assert!(!is_on());
+    let trace = board.trace("marker", &[]);
+    let mut show = Command::new(&board.kymo);
+    show.args(["show", "--events", "--format", "json", "--elf"]);
+    let shown = run::output(show.arg(&board.elf).arg(&trace)).unwrap();
+    let events = shown
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let events: Vec<Value> = events.collect();
+    let marker = |event: &Value| event["name"] == "marker" && event["fields"]["value"] == 2;
+    let at = events.iter().position(marker).unwrap();
+    let behind = events[at + 1..]
+        .iter()
+        .filter(|event| event["name"] == "call");
+    assert_eq!(behind.count(), 1, "{:#?}", &events[at..]);
+    let calls = board.calls(&trace);
+    let last = calls.iter().filter(|call| !call.open);
+    let last = last.max_by_key(|call| call.begin + call.wall).unwrap();
+    assert_eq!(last.function, "outer", "{calls:?}");
+
+    // The second time that the handler of exception 11 interrupts `outer`, which is open then.
+    arm(&["--freeze", "irq == 11", "--from", "outer", "--hit", "2"]);
+    board.work(1);
+    assert!(is_on());
+    board.work(1);
+    assert!(!is_on());
+    let calls = board.calls(&board.trace("irq", &[]));
+    let open = of(&calls, "outer").into_iter().filter(|call| call.open);
+    assert_eq!(open.count(), 1, "{calls:?}");
+    // From elsewhere it is nothing.
+    arm(&["--freeze", "irq == 11", "--from", "many"]);
+    board.work(1);
+    assert!(is_on());
+}
+
 /// The address of a function.
 fn address(elf: &Path, function: &str) -> u64 {
     let symbols = run::output(Command::new("arm-none-eabi-nm").arg(elf)).unwrap();

@@ -77,7 +77,7 @@ use crate::event::Shape;
 
 pub use command::{Command, CommandError, Mode};
 #[cfg(feature = "duration")]
-pub use duration::{Action, Duration};
+pub use duration::{Action, Duration, FreezeOn};
 pub use fault::{Fault, MAX_FUNCTION_SHIFT, SetupError};
 pub use frame::{Frame, FrameKind};
 pub use identity::{Capabilities, Identity};

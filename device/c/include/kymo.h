@@ -253,6 +253,10 @@ extern const char __executable_start[];
 #define KYMO_DURATION_ON_CPU 2u /* compare the time in which the call's thread ran, not all time (more instructions) */
 #define KYMO_DURATION_EVENTS 4u /* record thread switches and interrupts beside the calls */
 
+/* kymo_duration.freeze_on */
+#define KYMO_FREEZE_ON_MARKER 1u
+#define KYMO_FREEZE_ON_IRQ 2u
+
 /* The contents are the recorder's. */
 typedef struct kymo_open_call {
 	uintptr_t reserved[8];
@@ -289,6 +293,9 @@ typedef struct kymo_duration {
 	uintptr_t freeze_over;
 	void (*freeze_from)(void);
 	uint32_t freeze_hit, freeze_after;
+	/* The same where an event happens: KYMO_FREEZE_ON_MARKER, kymo_marker(freeze_value); KYMO_FREEZE_ON_IRQ,
+	 * kymo_isr_enter(freeze_value). 0: none. */
+	uint32_t freeze_on, freeze_value;
 	uint32_t reserved_hits[2];
 	/* Calls that found no room on their stack, or no stack; and exits without an entry, entries without an exit. */
 	uint32_t too_deep, unmatched;

@@ -68,7 +68,7 @@ pub fn hook(event: Event) {
         return recorder().hook(&HOT, config(), event);
     }
     #[cfg(feature = "duration")]
-    if HOT.gate.in_duration() && recorder().duration_event(&HOT, event) {
+    if HOT.gate.in_duration() && recorder().duration_event(&HOT, config(), event) {
         return;
     }
     if RECORDER.record_direct(&HOT, event) {

@@ -71,10 +71,13 @@ __attribute__((noinline)) void stop_here(void)
 
 __attribute__((noinline)) void outer(void)
 {
+	static uint32_t rounds;
 	spin(3000);
 	spin(10);
 	many();
+	kymo_marker(++rounds);
 	stop_here();
+	__asm__ volatile("svc #0");
 }
 
 void all(void)
@@ -86,17 +89,41 @@ void all(void)
 	outer();
 }
 
+__attribute__((noinline)) void small_step(void)
+{
+	SPIN(4000);
+}
+
+__attribute__((noinline)) void large_step(void)
+{
+	SPIN(40000);
+}
+
+/* The same over and over. */
+__attribute__((noinline)) void steps(void)
+{
+	for (int i = 0; i < 24; i++) {
+		small_step();
+		if (i % 8 == 0)
+			large_step();
+	}
+}
+
 /* Never returns: open at every dump. */
 __attribute__((noinline)) static void serve(void)
 {
+	bool goes_on = false;
 	for (int marks = 0;;) {
+		if (goes_on)
+			steps();
 		if (UART_STATE & 2) {
 			uint8_t byte = (uint8_t)UART_DATA;
 			/* So many in a row are in no frame of the link's. */
-			marks = byte == '!' ? marks + 1 : 0;
+			goes_on |= byte == '+' && marks >= 5;
+			marks = byte == '!' || byte == '+' ? marks + 1 : 0;
 			kymo_link_receive(byte);
 			kymo_link_poll();
-			if (marks == 6) {
+			if (marks == 6 && byte == '!') {
 				all();
 				send((const uint8_t *)"\ndone\n", 6);
 			}
@@ -108,6 +135,13 @@ __attribute__((noinline)) static void serve(void)
 KYMO_NO_INSTRUMENT void tick(void)
 {
 	kymo_tick();
+}
+
+/* An exception of its own. */
+KYMO_NO_INSTRUMENT void svc(void)
+{
+	kymo_isr_enter(11);
+	kymo_isr_exit(11);
 }
 
 static uint64_t buffer[65536 / 8], names[256 / 8];
@@ -165,5 +199,5 @@ KYMO_NO_INSTRUMENT static void fault(void)
 
 __attribute__((section(".vectors"), used)) static void (*const vectors[16])(void) = {
 	(void (*)(void))stack_top, reset, fault, fault, fault, fault, fault, 0,
-	0, 0, 0, fault, fault, 0, fault, tick,
+	0, 0, 0, svc, fault, 0, fault, tick,
 };

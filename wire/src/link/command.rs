@@ -397,6 +397,7 @@ mod tests {
 
     use super::super::duration::Action;
     use super::*;
+    use crate::link::FreezeOn;
 
     #[test]
     fn every_command_reads_back() {
@@ -445,6 +446,9 @@ mod tests {
                 after: 200,
             }),
             Command::Duration(Duration::StopAt(0x800_0101)),
+            Command::Duration(Duration::FreezeOn(FreezeOn::Nothing)),
+            Command::Duration(Duration::FreezeOn(FreezeOn::Marker(u32::MAX))),
+            Command::Duration(Duration::FreezeOn(FreezeOn::Irq(3))),
             Command::Duration(Duration::Filter(None, Action::Skip)),
             Command::Duration(Duration::Filter(Some(0x800_0100), Action::Below)),
             Command::Time,

@@ -10,7 +10,8 @@
 //! | `events on`, `events off` | thread switches and interrupts are recorded beside the calls, or not |
 //! | `stop_at ADDRESS` | entering this function turns recording off; 0: none does |
 //! | `freeze ADDRESS TICKS` | a call of this function that took longer turns recording off; 0: none does |
-//! | `condition FROM HIT AFTER` | that, and `stop_at`, count if called from there (0: from anywhere), the so manieth time, and turn recording off so many recorded calls later |
+//! | `freeze_on marker VALUE`, `freeze_on irq NUMBER`, `freeze_on nothing` | a marker of this value, or the beginning of this interrupt's handler, turns recording off; or neither does |
+//! | `condition FROM HIT AFTER` | all these count if called from there (0: from anywhere), the so manieth time, and turn recording off so many recorded calls later |
 //! | `filter ADDRESS ACTION` | what becomes of calls of a function: `record`, `skip`, `below` (skipped with all below them) |
 //! | `filter all ACTION` | the same of all functions |
 
@@ -44,6 +45,27 @@ impl Action {
     }
 }
 
+/// An event that turns recording off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FreezeOn {
+    /// None does.
+    Nothing,
+    /// A marker of this value.
+    Marker(u32),
+    /// The handler of this interrupt begins, as the architecture counts.
+    Irq(u16),
+}
+
+impl fmt::Display for FreezeOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("nothing"),
+            Self::Marker(value) => write!(f, "marker {value}"),
+            Self::Irq(number) => write!(f, "irq {number}"),
+        }
+    }
+}
+
 /// What is asked of duration mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Duration {
@@ -68,7 +90,9 @@ pub enum Duration {
         /// The ticks.
         over: u64,
     },
-    /// When that, and [`StopAt`](Self::StopAt), count.
+    /// An event turns recording off.
+    FreezeOn(FreezeOn),
+    /// When these, and [`StopAt`](Self::StopAt), count.
     Condition {
         /// If they are called from here; 0: from anywhere.
         from: u64,
@@ -108,6 +132,18 @@ impl Duration {
                 function: address(argument()?)?,
                 over: number(argument()?)?,
             }
+        } else if same("freeze_on", word) {
+            let word = argument()?;
+            Self::FreezeOn(if same("marker", word) {
+                FreezeOn::Marker(short(argument()?)?)
+            } else if same("irq", word) {
+                let irq = u16::try_from(number(argument()?)?);
+                FreezeOn::Irq(irq.map_err(|_| CommandError::NotANumber)?)
+            } else if same("nothing", word) {
+                FreezeOn::Nothing
+            } else {
+                return Err(CommandError::Unknown);
+            })
         } else if same("condition", word) {
             Self::Condition {
                 from: address(argument()?)?,
@@ -151,6 +187,7 @@ impl fmt::Display for Duration {
             Self::Events(on) => write!(f, " events {}", switch(on)),
             Self::StopAt(function) => write!(f, " stop_at {function:#x}"),
             Self::Freeze { function, over } => write!(f, " freeze {function:#x} {over}"),
+            Self::FreezeOn(event) => write!(f, " freeze_on {event}"),
             Self::Condition { from, hit, after } => {
                 write!(f, " condition {from:#x} {hit} {after}")
             }

@@ -3,9 +3,10 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
-use kymo_wire::link::Action;
+use kymo_wire::link::{Action, FreezeOn};
 
 use super::filter;
+use crate::Event;
 use crate::hot::CODE_BIT;
 
 /// The settings: a part of `kymo_duration_t`, whose words and meanings `kymo.h` has.
@@ -32,12 +33,15 @@ pub struct Settings {
     /// A call of this function (with [`CODE_BIT`]) that takes longer than that stops recording; 0: none does.
     freeze: AtomicUsize,
     freeze_over: AtomicUsize,
-    /// That, and the stop function, count only if they are called from here; 0: from anywhere.
+    /// These, and the stop function, count only if they are called from here; 0: from anywhere.
     freeze_from: AtomicUsize,
     /// And only the so manieth time.
     freeze_hit: AtomicU32,
     /// So many calls are recorded after that, before recording stops.
     freeze_after: AtomicU32,
+    /// An event that stops recording: [`ON_MARKER`], [`ON_IRQ`], or 0 for none; and its value or number.
+    freeze_on: AtomicU32,
+    freeze_value: AtomicU32,
     /// How often it has happened since recording was turned on.
     hits: AtomicU32,
     /// How many calls are still to be recorded, and one more; 0: it has not happened.
@@ -53,6 +57,11 @@ pub const ON: u32 = 1;
 pub const ON_CPU: u32 = 2;
 /// [`Settings::flags`]: thread switches and interrupts are recorded, too.
 pub const EVENTS: u32 = 4;
+
+/// [`Settings::freeze_on`]: a marker.
+const ON_MARKER: u32 = 1;
+/// [`Settings::freeze_on`]: an interrupt.
+const ON_IRQ: u32 = 2;
 
 impl Settings {
     /// Off.
@@ -75,6 +84,8 @@ impl Settings {
             freeze_from: AtomicUsize::new(0),
             freeze_hit: AtomicU32::new(0),
             freeze_after: AtomicU32::new(0),
+            freeze_on: AtomicU32::new(0),
+            freeze_value: AtomicU32::new(0),
             hits: AtomicU32::new(0),
             left: AtomicU32::new(0),
         }
@@ -87,7 +98,31 @@ impl Settings {
         self.rearm();
     }
 
-    /// That, and the stop function, count if they are called from here (0: from anywhere), the `hit`th time, and stop recording when so many
+    /// An event that stops recording.
+    pub fn set_freeze_on(&self, event: FreezeOn) {
+        let (kind, value) = match event {
+            FreezeOn::Nothing => (0, 0),
+            FreezeOn::Marker(value) => (ON_MARKER, value),
+            FreezeOn::Irq(number) => (ON_IRQ, number.into()),
+        };
+        self.freeze_value.store(value, Ordering::Relaxed);
+        self.freeze_on.store(kind, Ordering::Relaxed);
+        self.rearm();
+    }
+
+    /// Whether this event is one that stops recording.
+    #[inline(always)]
+    pub(crate) fn freezes_on(&self, event: Event) -> bool {
+        let (kind, value) = match event {
+            Event::Marker(value) => (ON_MARKER, value),
+            Event::IsrEnter(number) => (ON_IRQ, number.into()),
+            _ => return false,
+        };
+        self.freeze_on.load(Ordering::Relaxed) == kind
+            && self.freeze_value.load(Ordering::Relaxed) == value
+    }
+
+    /// These, and the stop function, count if they are called from here (0: from anywhere), the `hit`th time, and stop recording when so many
     /// calls more have been recorded.
     pub fn set_condition(&self, from: usize, hit: u32, after: u32) {
         self.freeze_from.store(marked(from), Ordering::Relaxed);

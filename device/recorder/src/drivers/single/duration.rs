@@ -86,10 +86,50 @@ impl<P: SinglePort + 'static> Single<P> {
     /// An event that is no call, in duration mode: whether that is all, because switches and interrupts are not recorded
     /// beside the calls.
     #[inline(never)]
-    pub fn duration_event(&self, hot: &Hot, event: Event) -> bool {
+    pub fn duration_event(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+        event: Event,
+    ) -> bool {
         let Some(control) = self.duration() else {
             return false;
         };
+        if control.settings.freezes_on(event) {
+            return self.freeze_on(hot, config, control, event);
+        }
+        self.follow_event(hot, control, event)
+    }
+
+    /// An event that stops recording: it is the last that is recorded, or calls are recorded behind it. As of
+    /// [`duration_event`](Self::duration_event).
+    #[cold]
+    #[inline(never)]
+    fn freeze_on(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+        control: &Control,
+        event: Event,
+    ) -> bool {
+        let is_all = self.follow_event(hot, control, event);
+        if !is_all
+            && !self.record_direct(hot, event)
+            && let Ok(parts) = event.parts::<P>()
+        {
+            self.say(hot, config, parts);
+        }
+        self.masked(|| {
+            if hot.gate.state().on() && control.settings.happen(control.innermost()) {
+                self.turn_inside(&hot.gate, false, Cause::Function);
+            }
+        });
+        true
+    }
+
+    /// Does what an event means for calls; whether that is all.
+    #[inline(always)]
+    fn follow_event(&self, hot: &Hot, control: &Control, event: Event) -> bool {
         match event {
             // The calls' ends say where it leads.
             Event::Setjmp(buffer) => {
@@ -357,6 +397,7 @@ impl<P: SinglePort + 'static> Single<P> {
                 let (function, over) = (word(function)?, word(over)?);
                 settings.set_freeze(function, over);
             }
+            Duration::FreezeOn(event) => settings.set_freeze_on(event),
             Duration::Condition { from, hit, after } => {
                 settings.set_condition(word(from)?, hit, after);
             }

@@ -3,7 +3,7 @@
 use kymo_analysis::selection::FunctionChoice;
 use kymo_event::{Addr, Ticks};
 use kymo_symbols::Symbols;
-use kymo_wire::link::{Action, Command, Duration, Identity};
+use kymo_wire::link::{Action, Command, Duration, FreezeOn, Identity};
 
 use crate::context::Context;
 use crate::diagnostic::Report;
@@ -31,8 +31,9 @@ pub struct DurationArgs {
     #[arg(long, value_name = "FUNCTION", requires = "threshold")]
     pub stop_at: Option<String>,
 
-    /// Stop recording when a call of a function took longer: 'uart_isr > 50us', at least the threshold.
-    #[arg(long, value_name = "FUNCTION > TIME", value_parser = freeze, requires = "threshold", conflicts_with = "stop_at")]
+    /// Stop recording when a call of a function took longer ('uart_isr > 50us', at least the threshold), when the program records a
+    /// marker of a value ('marker == 7'), or when the handler of an interrupt or exception begins ('irq == 3').
+    #[arg(long, value_name = "CONDITION", value_parser = freeze, requires = "threshold", conflicts_with = "stop_at")]
     pub freeze: Option<Freeze>,
 
     /// --stop-at and --freeze: only when called from this function.
@@ -53,25 +54,49 @@ pub struct DurationArgs {
     pub after: u32,
 }
 
-/// A function, and how long a call of it may take at most.
+/// What stops recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Freeze {
-    function: String,
-    over_ns: u64,
+pub enum Freeze {
+    /// A call of a function that took longer.
+    Call { function: String, over_ns: u64 },
+    /// An event.
+    Event(FreezeOn),
 }
 
 fn freeze(text: &str) -> Result<Freeze, String> {
+    let expected = "FUNCTION > TIME, marker == VALUE or irq == NUMBER";
+    if let Some((event, value)) = text.split_once("==") {
+        let value = value.trim();
+        let event = match event.trim() {
+            "marker" => number(value).map(FreezeOn::Marker),
+            "irq" => number(value)
+                .and_then(|number| u16::try_from(number).ok())
+                .map(FreezeOn::Irq),
+            _ => return Err(format!("expected {expected}, found {text:?}")),
+        };
+        return event
+            .map(Freeze::Event)
+            .ok_or_else(|| format!("expected a number behind ==, found {value:?}"));
+    }
     let (function, over) = text
         .split_once('>')
-        .ok_or_else(|| format!("expected FUNCTION > TIME, found {text:?}"))?;
+        .ok_or_else(|| format!("expected {expected}, found {text:?}"))?;
     let function = function.trim();
     if function.is_empty() {
         return Err(format!("expected a function before >, found {text:?}"));
     }
-    Ok(Freeze {
+    Ok(Freeze::Call {
         function: function.to_owned(),
         over_ns: filter::duration(over.trim())?.0,
     })
+}
+
+/// A number, decimal or hexadecimal (0x).
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
 }
 
 /// From what on calls are recorded.
@@ -119,12 +144,7 @@ pub fn commands(
         return Err(report.help("leave --reboot out: what follows is recorded at once"));
     }
     let identity = live.identity;
-    if !identity.capabilities.duration {
-        return Err(Report::new("this target has no duration mode").help(
-            "link its program with a library that has it (`cargo xtask lib TARGET --parts duration,...`), and add \
-             KYMO_DURATION to it",
-        ));
-    }
+    check(&identity)?;
     let Threshold::From(ns) = threshold else {
         return Ok(vec![Command::Duration(Duration::On(false))]);
     };
@@ -141,19 +161,22 @@ pub fn commands(
         }
     };
     asked.push(Duration::StopAt(find(args.stop_at.as_ref())?));
-    let freeze = args.freeze.as_ref();
-    if let Some(freeze) = freeze
-        && freeze.over_ns < ns
-    {
+    let (function, over_ns, event) = match &args.freeze {
+        Some(Freeze::Call { function, over_ns }) => (Some(function), *over_ns, FreezeOn::Nothing),
+        Some(Freeze::Event(event)) => (None, 0, *event),
+        None => (None, 0, FreezeOn::Nothing),
+    };
+    if function.is_some() && over_ns < ns {
         return Err(
             Report::new("--freeze looks at a shorter time than --threshold")
                 .help("calls below the threshold are not looked at: give a lower --threshold"),
         );
     }
     asked.push(Duration::Freeze {
-        function: find(freeze.map(|freeze| &freeze.function))?,
-        over: freeze.map_or(Ok(0), |freeze| ticks(freeze.over_ns, &identity))?,
+        function: find(function)?,
+        over: ticks(over_ns, &identity)?,
     });
+    asked.push(Duration::FreezeOn(event));
     asked.push(Duration::Condition {
         from: find(args.from.as_ref())?,
         hit: args.hit,
@@ -178,6 +201,17 @@ pub fn commands(
     }
     asked.push(Duration::On(true));
     Ok(asked.into_iter().map(Command::Duration).collect())
+}
+
+/// Refuses a target that has no duration mode.
+fn check(identity: &Identity) -> Result<(), Report> {
+    if identity.capabilities.duration {
+        return Ok(());
+    }
+    Err(Report::new("this target has no duration mode").help(
+        "link its program with a library that has it (`cargo xtask lib TARGET --parts duration,...`), and add \
+         KYMO_DURATION to it",
+    ))
 }
 
 /// The ticks of a target's clock that take so long, rounded up.
@@ -224,9 +258,14 @@ fn functions(text: &str, symbols: &Symbols) -> Result<Vec<Addr>, Report> {
 
 /// Whether the target has a filter of functions.
 fn has_filter(live: &mut Live) -> Result<bool, Report> {
+    says(live, "filter=1")
+}
+
+/// Whether this is among what the target says of its duration mode.
+fn says(live: &mut Live, wanted: &str) -> Result<bool, Report> {
     let reply = live.target.command(Command::Duration(Duration::Ask));
     let reply = reply.map_err(explain)?;
-    Ok(reply.split(' ').any(|word| word == "filter=1"))
+    Ok(reply.split(' ').any(|word| word == wanted))
 }
 
 #[cfg(test)]
@@ -245,14 +284,31 @@ mod tests {
     }
 
     #[test]
-    fn a_freeze_is_a_function_and_a_time() {
-        let isr = Freeze {
+    fn a_freeze_is_a_call_that_takes_long_or_an_event() {
+        let isr = Freeze::Call {
             function: "uart_isr".to_owned(),
             over_ns: 50_000,
         };
         assert_eq!(freeze("uart_isr > 50us"), Ok(isr.clone()));
         assert_eq!(freeze("uart_isr>50us"), Ok(isr));
-        for wrong in ["", "uart_isr", "> 50us", "uart_isr >", "uart_isr > fast"] {
+        for (text, event) in [
+            ("marker == 7", FreezeOn::Marker(7)),
+            ("marker==0xffffffff", FreezeOn::Marker(u32::MAX)),
+            ("irq == 3", FreezeOn::Irq(3)),
+        ] {
+            assert_eq!(freeze(text), Ok(Freeze::Event(event)));
+        }
+        for wrong in [
+            "",
+            "uart_isr",
+            "> 50us",
+            "uart_isr >",
+            "uart_isr > fast",
+            "marker == x",
+            "marker ==",
+            "irq == 65536",
+            "other == 1",
+        ] {
             assert!(freeze(wrong).is_err(), "{wrong}");
         }
     }
