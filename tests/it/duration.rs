@@ -445,6 +445,56 @@ fn recording_stops_at_an_event() {
     assert!(is_on());
 }
 
+/// What `kymo advise` says is so once it is done: the buffer holds as long as it said, give or take 15 %.
+#[test]
+fn advice_is_true_once_it_is_applied() {
+    let board = Board::spin("advice");
+    // Steps, large and small, over and over.
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", board.port)).unwrap();
+    stream.write_all(b"++++++\r").unwrap();
+    drop(stream);
+    let advise = |options: &[&str]| -> Value {
+        let mut command = board.command("advise");
+        command.args(["--format", "json", "--elf"]).arg(&board.elf);
+        serde_json::from_str(&run::output(command.args(options)).unwrap()).unwrap()
+    };
+    let until_it_is_full = || {
+        let began = std::time::Instant::now();
+        loop {
+            let status = run::output(board.command("status").args(["--format", "json"])).unwrap();
+            let status: Value = serde_json::from_str(&status).unwrap();
+            // Packets were overwritten.
+            if status["needed_bytes"].as_u64() > status["buffer_bytes"].as_u64() {
+                break;
+            }
+            assert!(began.elapsed() < PATIENCE, "{status}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    board.trace("nothing", &["--threshold", "0", "--wait", "0"]);
+    until_it_is_full();
+    let before = advise(&["--apply"]);
+    let number = |advice: &Value, name: &str| advice[name].as_u64().unwrap();
+    let (held, holds) = (number(&before, "held_ns"), number(&before, "holds_ns"));
+    assert!(holds * 2 > held * 3, "there is something to gain: {before}");
+    until_it_is_full();
+    let after = advise(&[]);
+    let now = number(&after, "held_ns");
+    assert!(
+        now.abs_diff(holds) * 100 <= holds * 15,
+        "{held} ns were held, {holds} promised, {now} are: {before} {after}"
+    );
+    let functions = before["functions"].as_array().unwrap();
+    assert!(functions.iter().any(|it| it["function"] == "small_step"));
+    // What it named is not there any more.
+    let trace = board.trace("after", &[]);
+    let calls = board.calls(&trace);
+    for function in functions {
+        let name = function["function"].as_str().unwrap();
+        assert!(of(&calls, name).is_empty(), "{name}");
+    }
+}
+
 /// The address of a function.
 fn address(elf: &Path, function: &str) -> u64 {
     let symbols = run::output(Command::new("arm-none-eabi-nm").arg(elf)).unwrap();

@@ -33,6 +33,8 @@ pub struct Advisor {
     /// From begin to end, of complete calls.
     walls: Spread,
     self_time: Duration,
+    /// Calls are one record each, at their ends (duration mode), not an enter and an exit.
+    pub whole_calls: bool,
 }
 
 /// What was counted of one function.
@@ -63,7 +65,7 @@ pub struct Advice {
 pub struct Short {
     /// Which.
     pub function: FunctionId,
-    /// Its enters and exits.
+    /// Its enters and exits, or whole calls.
     pub events: u64,
     /// How often it was entered.
     pub calls: u64,
@@ -146,7 +148,9 @@ impl Advisor {
         let short = self.short(events, optional);
         let left_out: u64 = short.iter().map(|short| short.events).sum();
         let without = (left_out > 0 && left_out < events).then(|| {
-            let saved = overhead(costs).map(|pair| {
+            // A target that filters whole calls still looks at each.
+            let pair = overhead(costs).filter(|_| !self.whole_calls);
+            let saved = pair.map(|pair| {
                 let calls = u128::from(left_out / 2);
                 let ps = calls * u128::from(pair);
                 Duration(u64::try_from(ps / 1000).unwrap_or(u64::MAX)).min(span)
@@ -183,7 +187,10 @@ impl Advisor {
         let limit = Duration(shortest.0.max(1).saturating_mul(SHORT));
         let functions = self.functions.iter().zip(0..).filter_map(|(counted, id)| {
             let typical = typical(counted)?;
-            let its = counted.enters + counted.exits;
+            let its = match self.whole_calls {
+                true => counted.exits,
+                false => counted.enters + counted.exits,
+            };
             let function = FunctionId(id);
             let worth = typical <= limit && its >= events.div_ceil(WORTH);
             (worth && optional(function)).then_some(Short {
@@ -313,6 +320,19 @@ mod tests {
         let functions: Vec<u32> = advice.short.iter().map(|it| it.function.0).collect();
         assert_eq!(functions, [2]);
         assert_eq!(advice.without.unwrap().saved, None);
+    }
+
+    #[test]
+    fn whole_calls_are_one_event_each() {
+        let mut advisor = Advisor::default();
+        call(&mut advisor, 0, 400, 50);
+        call(&mut advisor, 1, 30, 100_000);
+        advisor.whole_calls = true;
+        let costs = [cost(Recorded::Enter), cost(Recorded::Exit)];
+        let advice = advisor.advise(430, Duration(4_000_000), &costs, |_| true);
+        let without = advice.without.unwrap();
+        assert_eq!((without.events, without.saved), (400, None));
+        assert_eq!(without.holds, Duration(4_000_000 * 430 / 30));
     }
 
     #[test]

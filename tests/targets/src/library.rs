@@ -2,6 +2,7 @@
 //! stream, `libkymo_sysview.a`.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -148,7 +149,17 @@ pub fn for_bare_metal_optimized(rust: &BareRust, level: &str) -> Result<PathBuf>
 /// The same with options for cargo, which name the parts that the library has.
 pub fn for_bare_metal_with(rust: &BareRust, parts: &[&str]) -> Result<PathBuf> {
     let mut cargo = rust.cargo_build();
-    build(cargo.args(parts), "c", &format!("{}/small", rust.target()))
+    // Tests run side by side: libraries with other parts are not built over one another.
+    let folder = match parts {
+        [] => "device".to_owned(),
+        parts => {
+            let mut hasher = DefaultHasher::new();
+            parts.hash(&mut hasher);
+            format!("device-parts-{:08x}", hasher.finish() as u32)
+        }
+    };
+    let place = format!("{}/small", rust.target());
+    build_in(&folder, cargo.args(parts), "c", &place)
 }
 
 /// Builds the smallest library for the machine that `rust` compiles for, and returns its path.

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 
 use kymo_analysis::advice::{Advice, Advisor, Short};
 use kymo_analysis::replay::{Options, Replay};
-use kymo_event::{Duration, FunctionId, TraceInfo, Wanted};
+use kymo_event::{Addr, Duration, FunctionId, RowKind, Time, TraceInfo, Wanted};
 use kymo_export::json::{Object, list};
+use kymo_wire::link::{Action, Command, Duration as KymoDuration};
 
 use crate::args::{Format, FormatArgs, InputArgs, SymbolArgs};
+use crate::commands::trace::duration;
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::input::{Events, Moment, Trace, more};
@@ -19,6 +21,7 @@ use crate::render::escape::escaped;
 use crate::render::share::percent;
 use crate::render::table::{Align, Table};
 use crate::span::Span;
+use crate::target::{TargetArgs, address_in, explain};
 
 /// The format of ftrace's traces, which the kernel's own filter thins out.
 const FTRACE: &str = "ftrace";
@@ -32,6 +35,7 @@ const LISTED: usize = 10;
 EXAMPLES
   kymo advise trace/ --elf firmware.elf          what to leave out, and how much longer the buffer lasts
   kymo advise tcp:localhost:4000 --elf firmware.elf    the same of what a live target has recorded
+  kymo advise tcp:localhost:4000 --elf firmware.elf --apply    and have the target leave it out from now on
   kymo advise --format json trace/ | jq -r .gcc_option    the compiler's option alone, for a script
 
 Short functions that are called often fill a buffer and tell little. The advice is to leave them out when the
@@ -39,6 +43,11 @@ program is compiled, or to record only calls that last (--threshold), with what 
 pub struct Args {
     #[command(flatten)]
     input: InputArgs,
+
+    /// Have the live target skip these functions from now on, by its filter in duration mode (see `kymo trace --threshold`), and record
+    /// anew. Kept over a reboot.
+    #[arg(long)]
+    apply: bool,
 
     #[command(flatten)]
     format: FormatArgs,
@@ -53,24 +62,55 @@ pub struct Args {
 /// When the input can't be opened or is damaged; the advice from what can be read is given before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let wanted = Wanted::Meaning;
+    let target = match (args.apply, address_in(args.input.path())?) {
+        (true, None) => {
+            return Err(
+                Report::new("only a live target can be told what to leave out")
+                    .help("give its address in the place of a recording, or leave --apply out"),
+            );
+        }
+        (true, address) => address,
+        (false, _) => None,
+    };
     let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
     let symbols = trace.symbols();
     let mut replay = Replay::new(trace.info(), &symbols, Options::default());
     let mut advisor = Advisor::default();
     let mut span = Span::default();
     let mut events = 0u64;
+    // Entries that are records of their own, and those that are not.
+    let (mut entries, mut inferred) = (0u64, 0u64);
+    // How many calls ended, and when the first and the last did.
+    let mut calls = 0u64;
+    let mut ends: Option<(Time, Time)> = None;
     let read = trace.walk(&mut |moment| {
         let Moment::Batch(info, batch) = moment else {
             return Ok(more(true));
         };
         span.meet(info, batch);
-        let rows = batch.rows().iter();
-        events += rows.filter(|row| row.record).count() as u64;
+        for row in batch.rows() {
+            events += u64::from(row.record);
+            if row.record && row.kind == RowKind::Exit {
+                calls += 1;
+                let (first, last) = ends.unwrap_or((row.time, row.time));
+                ends = Some((first.min(row.time), last.max(row.time)));
+            } else if row.kind == RowKind::Enter {
+                match row.record {
+                    true => entries += 1,
+                    false => inferred += 1,
+                }
+            }
+        }
         Ok(more(replay.batch_to(info, batch, &mut advisor)))
     });
     replay.finish_to(trace.info(), &mut advisor);
     let info = trace.info();
-    let bounds = span.bounds();
+    advisor.whole_calls = inferred > entries;
+    // Calls that are open began long before what the buffer holds.
+    let bounds = match advisor.whole_calls {
+        true => ends,
+        false => span.bounds(),
+    };
     let held = bounds.and_then(|(begin, end)| end.since(begin));
     let held = held.unwrap_or_default();
     let names = Names::new(&symbols);
@@ -79,8 +119,19 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         let function = info.identities.function(id);
         function.is_some_and(|function| function.address.is_some())
     };
+    // What fills a buffer of whole calls beside these are timestamps of calls that are far apart, of half the bytes.
+    let filled = match advisor.whole_calls {
+        true => calls + (events - calls) / 2,
+        false => events,
+    };
+    let found = advisor.advise(filled, held, &info.costs, compiled);
+    let skipped = found.short.iter().filter_map(|short| {
+        let function = info.identities.function(short.function)?;
+        function.address
+    });
+    let skipped: Vec<Addr> = skipped.collect();
     let advice = Printed {
-        advice: &advisor.advise(events, held, &info.costs, compiled),
+        advice: &found,
         events,
         held,
         names: &names,
@@ -98,8 +149,53 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         ));
     }
     read?;
+    if let Some(address) = target {
+        let target = TargetArgs::at(address, args.input.baud);
+        apply(&target, &skipped, context)?;
+    }
     trace.remark(context);
     trace.verdict()
+}
+
+/// Has a target skip these functions, and record anew.
+fn apply(target: &TargetArgs, skipped: &[Addr], context: &Context) -> Result<(), Report> {
+    let mut live = target.connect(context)?;
+    duration::check(&live.identity)?;
+    if !duration::has_filter(&mut live)? {
+        return Err(Report::new("this target has no filter of functions")
+            .help("give KYMO_DURATION a `filter` of KYMO_DURATION_FILTER(bytes of text) bytes"));
+    }
+    let was_on = duration::is_on(&mut live)?;
+    let mut asked = vec![KymoDuration::Filter(None, Action::Record)];
+    let actions = skipped
+        .iter()
+        .map(|Addr(address)| KymoDuration::Filter(Some(*address), Action::Skip));
+    asked.extend(actions);
+    if !was_on {
+        asked.extend([KymoDuration::Threshold(0), KymoDuration::On(true)]);
+    }
+    let mut send = |command: Command| {
+        context.detail(format_args!("sending {command}"));
+        live.target.command(command).map(drop).map_err(explain)
+    };
+    let changed = [Command::Disable, Command::Off]
+        .into_iter()
+        .chain(asked.into_iter().map(Command::Duration))
+        .chain([Command::Clear, Command::On])
+        .try_for_each(&mut send);
+    // Whatever became of the others: a target that stays disabled would look dead.
+    send(Command::Enable)?;
+    changed?;
+    context.note(format_args!(
+        "the target skips {} from now on (`kymo command 'duration filter all record'` takes that back)",
+        counted(skipped.len() as u64, "function")
+    ));
+    if !was_on {
+        context.note(
+            "it records calls as one record each now, so that its buffer holds another time than this says",
+        );
+    }
+    Ok(())
 }
 
 /// The advice, with all that it takes to print it.

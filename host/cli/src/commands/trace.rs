@@ -3,7 +3,7 @@
 //! A saved recording can stand in the place of the target, so that what was fetched once can be
 //! shown or converted with the same options.
 
-mod duration;
+pub mod duration;
 mod zephyr;
 
 use std::io;

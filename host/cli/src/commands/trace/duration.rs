@@ -204,7 +204,7 @@ pub fn commands(
 }
 
 /// Refuses a target that has no duration mode.
-fn check(identity: &Identity) -> Result<(), Report> {
+pub fn check(identity: &Identity) -> Result<(), Report> {
     if identity.capabilities.duration {
         return Ok(());
     }
@@ -257,8 +257,13 @@ fn functions(text: &str, symbols: &Symbols) -> Result<Vec<Addr>, Report> {
 }
 
 /// Whether the target has a filter of functions.
-fn has_filter(live: &mut Live) -> Result<bool, Report> {
+pub fn has_filter(live: &mut Live) -> Result<bool, Report> {
     says(live, "filter=1")
+}
+
+/// Whether the target is in duration mode.
+pub fn is_on(live: &mut Live) -> Result<bool, Report> {
+    says(live, "on=1")
 }
 
 /// Whether this is among what the target says of its duration mode.
