@@ -1,8 +1,8 @@
-//! Instructions as text, by the crate `yaxpeax-arm`.
+//! Instructions as text, by the crate `yaxpeax-arm`, and by ourselves where A32 and T32 have more than it knows.
 //!
 //! Targets of direct branches are those of our own [classification](crate::instruction), as absolute addresses: they are
-//! what the trace was followed by. What the disassembler does not know (VFP and other coprocessors of A32 and T32) is shown
-//! as data, `.inst 0xeeb70ae0`.
+//! what the trace was followed by. What neither knows (Advanced SIMD of A32 and T32, MVE) is shown as data,
+//! `.inst 0xf3b76588`.
 
 use std::fmt::Write as _;
 
@@ -11,6 +11,8 @@ use yaxpeax_arm::{armv7, armv8};
 
 use crate::instruction::{self, Class, Waypoints};
 use crate::isa::Isa;
+
+mod supplement;
 
 /// Turns instructions into text.
 #[derive(Debug)]
@@ -37,6 +39,14 @@ impl Disassembler {
     /// the disassembler does not know it, or the bytes end within it.
     pub fn text(&mut self, isa: Isa, address: u64, bytes: &[u8]) -> Option<&str> {
         self.text.clear();
+        if supplement::write(isa, bytes, &mut self.text).is_some() {
+            return Some(&self.text);
+        }
+        let of_coprocessor = supplement::as_a32(isa, bytes);
+        let (isa, bytes) = match &of_coprocessor {
+            Some(word) => (Isa::A32, word.as_slice()),
+            None => (isa, bytes),
+        };
         let mut reader = U8Reader::new(bytes);
         match isa {
             Isa::A64 => {
@@ -192,7 +202,8 @@ mod tests {
         assert_eq!(a64(0xd65f_03c0), "d65f03c0   ret");
         let a32 = |word: u32| line(Isa::A32, 0x1000, &word.to_le_bytes());
         assert_eq!(a32(0xfa00_0001), "fa000001   blx     0x100c");
-        assert_eq!(a32(0xeeb7_0ae0), "eeb70ae0   .inst   0xeeb70ae0");
+        assert_eq!(a32(0xeeb7_0ae0), "eeb70ae0   vcvt.f64.f32 d0, s1");
+        assert_eq!(a32(0xf3b7_6588), "f3b76588   .inst   0xf3b76588");
         assert_eq!(a32(0xe000_f0d0), "e000f0d0   .inst   0xe000f0d0");
         assert_eq!(a32(0xe1c4_60f8), "e1c460f8   strd    r6, r7, [r4, 0x8]");
         let t32 = |bytes: &[u8]| line(Isa::T32, 0x1000, bytes);

@@ -1,0 +1,154 @@
+//! Instructions of A32 and T32 whose text is ours: those that `yaxpeax-arm` does not know, or takes for others.
+//!
+//! The spelling is that of the disassembler for the rest: registers `sb`, `fp`, `ip`, conditions `hs` and `lo`, numbers
+//! without `#`. Encodings are those of Arm DDI 0487, part F.
+
+use std::fmt::Write as _;
+
+use crate::isa::Isa;
+
+mod a32;
+mod t32;
+mod vfp;
+
+/// Writes the instruction at the beginning of `bytes`; `None`, and nothing written, where the text is not ours.
+pub(super) fn write(isa: Isa, bytes: &[u8], out: &mut String) -> Option<()> {
+    let half = |at: usize| {
+        Some(u32::from(u16::from_le_bytes([
+            *bytes.get(at)?,
+            *bytes.get(at + 1)?,
+        ])))
+    };
+    let begin = out.len();
+    let written = match isa {
+        Isa::A32 => a32::write(half(2)? << 16 | half(0)?, out),
+        Isa::T32 => t32::write(half(0)?, half(2), out),
+        _ => None,
+    };
+    if written.is_none() {
+        out.truncate(begin);
+    }
+    written
+}
+
+/// An instruction of T32 that is one of A32 under another name: what a coprocessor does.
+pub(super) fn as_a32(isa: Isa, bytes: &[u8]) -> Option<[u8; 4]> {
+    let &[a, b, c, d, ..] = bytes else {
+        return None;
+    };
+    (isa == Isa::T32 && t32::is_of_coprocessor(b)).then_some([c, d, a, b])
+}
+
+const CONDITIONS: [&str; 16] = [
+    "eq", "ne", "hs", "lo", "mi", "pl", "vs", "vc", "hi", "ls", "ge", "lt", "gt", "le", "", "",
+];
+
+const REGISTERS: [&str; 16] = [
+    "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "sb", "r10", "fp", "ip", "sp", "lr", "pc",
+];
+
+/// Bits `low..low + count` of an instruction.
+const fn bits(word: u32, low: u32, count: u32) -> u32 {
+    word >> low & ((1 << count) - 1)
+}
+
+const fn bit(word: u32, at: u32) -> bool {
+    word >> at & 1 != 0
+}
+
+/// The register that a field of four bits names.
+fn reg(word: u32, low: u32) -> &'static str {
+    REGISTERS
+        .get(bits(word, low, 4) as usize)
+        .copied()
+        .unwrap_or_default()
+}
+
+/// The condition of an instruction of A32.
+fn condition(word: u32) -> &'static str {
+    CONDITIONS
+        .get((word >> 28) as usize)
+        .copied()
+        .unwrap_or_default()
+}
+
+/// `dmb`, `dsb` or `isb` by bits 4 to 7, and what it is for.
+fn barrier(word: u32, out: &mut String) -> Option<()> {
+    const OPTIONS: [&str; 16] = [
+        "", "oshld", "oshst", "osh", "", "nshld", "nshst", "nsh", "", "ishld", "ishst", "ish", "",
+        "ld", "st", "sy",
+    ];
+    let option = bits(word, 0, 4);
+    let name = match (bits(word, 4, 4), option) {
+        (4, 0) => return write_all(out, "ssbb"),
+        (4, 4) => return write_all(out, "pssbb"),
+        (4, _) => "dsb",
+        (5, _) => "dmb",
+        (6, _) => "isb",
+        _ => return None,
+    };
+    match OPTIONS.get(option as usize).filter(|it| !it.is_empty()) {
+        Some(of) if name != "isb" || option == 15 => write!(out, "{name} {of}").ok(),
+        _ => write!(out, "{name} {option:#x}").ok(),
+    }
+}
+
+fn write_all(out: &mut String, text: &str) -> Option<()> {
+    out.push_str(text);
+    Some(())
+}
+
+/// Three registers behind a mnemonic.
+fn three(out: &mut String, [name, condition]: [&str; 2], [a, b, c]: [&str; 3]) -> Option<()> {
+    write!(out, "{name}{condition} {a}, {b}, {c}").ok()
+}
+
+/// Multiplications of halves: `smlad` and its neighbours, by what is added, and whether the halves are exchanged.
+fn halves(
+    out: &mut String,
+    [name, without, condition]: [&str; 3],
+    is_other: bool,
+    suffix: &str,
+    [to, n, m, added]: [&str; 4],
+) -> Option<()> {
+    let suffix = if is_other { suffix } else { "" };
+    if added == "pc" {
+        return write!(out, "{without}{suffix}{condition} {to}, {n}, {m}").ok();
+    }
+    write!(out, "{name}{suffix}{condition} {to}, {n}, {m}, {added}").ok()
+}
+
+/// A load-acquire or store-release: its size, whether it is exclusive, and what it moves.
+fn ordered(
+    out: &mut String,
+    condition: &str,
+    size: &str,
+    (is_load, is_exclusive): (bool, bool),
+    [status, to, second, base]: [&str; 4],
+) -> Option<()> {
+    let exclusive = if is_exclusive { "ex" } else { "" };
+    let name = if is_load { "lda" } else { "stl" };
+    write!(out, "{name}{exclusive}{size}{condition} ").ok()?;
+    if is_exclusive && !is_load {
+        write!(out, "{status}, ").ok()?;
+    }
+    write!(out, "{to}, ").ok()?;
+    if size == "d" {
+        write!(out, "{second}, ").ok()?;
+    }
+    write!(out, "[{base}]").ok()
+}
+
+/// `srs`, which stores to the stack of a mode.
+fn store_return_state(out: &mut String, when: &str, writes_back: bool, mode: u32) -> Option<()> {
+    let back = if writes_back { "!" } else { "" };
+    write!(out, "srs{when} sp{back}, {mode:#x}").ok()
+}
+
+/// `crc32b` and its neighbours.
+fn checksum(out: &mut String, is_castagnoli: bool, size: u32, operands: [&str; 3]) -> Option<()> {
+    let size = ["b", "h", "w"].get(size as usize)?;
+    let c = if is_castagnoli { "c" } else { "" };
+    out.push_str("crc32");
+    three(out, [c, size], operands)
+}

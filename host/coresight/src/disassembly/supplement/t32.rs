@@ -1,0 +1,98 @@
+//! T32. Coprocessor instructions are those of A32.
+
+use std::fmt::Write as _;
+
+use super::a32::insertion;
+use super::{
+    barrier, bit, bits, checksum, halves, ordered, reg, store_return_state, vfp, write_all,
+};
+
+/// Whether the upper byte of the first half word says that a coprocessor does it, or the floating point unit.
+pub(super) const fn is_of_coprocessor(upper: u8) -> bool {
+    matches!(upper, 0xec..=0xee | 0xfc..=0xfe)
+}
+
+/// Writes an instruction of T32, of which the second half word may not be there.
+pub(super) fn write(first: u32, second: Option<u32>, out: &mut String) -> Option<()> {
+    match first {
+        0xbf50 => return write_all(out, "sevl"),
+        _ if first & 0xffc0 == 0xba80 => return write!(out, "hlt {:#x}", first & 0x3f).ok(),
+        _ if first < 0xe800 => return None,
+        _ => {}
+    }
+    let second = second?;
+    if is_of_coprocessor((first >> 8) as u8) {
+        return vfp::write(first << 16 | second, out);
+    }
+    let (n, d, m) = (reg(first, 0), reg(second, 8), reg(second, 0));
+    let added = reg(second, 12);
+    let operands = [d, n, m, added];
+    let is_other = bit(second, 4);
+    match first & 0xfff0 {
+        0xf3b0 if first == 0xf3bf && second == 0x8f2f => write_all(out, "clrex"),
+        0xf3b0 if first == 0xf3bf && second & 0xff00 == 0x8f00 => barrier(second, out),
+        0xf360 if second & 0x8020 == 0 => {
+            let low = bits(second, 12, 3) << 2 | bits(second, 6, 2);
+            insertion(out, "", [d, n], low, bits(second, 0, 5))
+        }
+        0xfac0 | 0xfad0 if second & 0xf0c0 == 0xf080 => {
+            checksum(out, bit(first, 4), bits(second, 4, 2), [d, n, m])
+        }
+        0xfb20 if second & 0xe0 == 0 => {
+            halves(out, ["smlad", "smuad", ""], is_other, "x", operands)
+        }
+        0xfb40 if second & 0xe0 == 0 => {
+            halves(out, ["smlsd", "smusd", ""], is_other, "x", operands)
+        }
+        0xfb50 if second & 0xe0 == 0 => {
+            halves(out, ["smmla", "smmul", ""], is_other, "r", operands)
+        }
+        0xfb60 if second & 0xe0 == 0 && added != "pc" => {
+            halves(out, ["smmls", "", ""], is_other, "r", operands)
+        }
+        0xfb70 if second & 0xf0 == 0 => halves(out, ["usada8", "usad8", ""], false, "", operands),
+        0xfbc0 | 0xfbd0 if second & 0xe0 == 0xc0 => {
+            let name = if bit(first, 4) { "smlsld" } else { "smlald" };
+            let x = if is_other { "x" } else { "" };
+            write!(out, "{name}{x} {added}, {d}, {n}, {m}").ok()
+        }
+        0xe8c0 | 0xe8d0 => acquire_or_release(first, second, out),
+        0xe800 | 0xe820 | 0xe980 | 0xe9a0 if n == "sp" && second & 0xffe0 == 0xc000 => {
+            let when = if bit(first, 8) { "ia" } else { "db" };
+            store_return_state(out, when, bit(first, 5), bits(second, 0, 5))
+        }
+        0xf8b0 if added == "pc" => match bits(second, 0, 12) {
+            0 => write!(out, "pldw [{n}]").ok(),
+            offset => write!(out, "pldw [{n}, {offset:#x}]").ok(),
+        },
+        0xf830 if second & 0xff00 == 0xfc00 && n != "pc" => {
+            write!(out, "pldw [{n}, -{:#x}]", second & 0xff).ok()
+        }
+        0xf830 if second & 0xffc0 == 0xf000 && n != "pc" => match bits(second, 4, 2) {
+            0 => write!(out, "pldw [{n}, {m}]").ok(),
+            amount => write!(out, "pldw [{n}, {m}, lsl {amount}]").ok(),
+        },
+        _ => None,
+    }
+}
+
+fn acquire_or_release(first: u32, second: u32, out: &mut String) -> Option<()> {
+    let kind = bits(second, 4, 4);
+    let size = ["b", "h", "", "d"].get((kind & 3) as usize)?;
+    let is_exclusive = kind & 4 != 0;
+    if kind & 8 == 0 || *size == "d" && !is_exclusive {
+        return None;
+    }
+    ordered(
+        out,
+        "",
+        size,
+        (bit(first, 4), is_exclusive),
+        [
+            reg(second, 0),
+            reg(second, 12),
+            reg(second, 8),
+            reg(first, 0),
+        ],
+    )
+}
