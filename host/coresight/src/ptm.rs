@@ -33,6 +33,11 @@ impl Config {
         self.cr >> 12 & 1 == 1
     }
 
+    /// Whether timestamps are traced (ETMCR.TS).
+    pub fn has_timestamps(&self) -> bool {
+        self.cr >> 28 & 1 == 1
+    }
+
     /// Bytes of a context ID in a packet (ETMCR bits 15:14).
     pub fn context_id_bytes(&self) -> usize {
         [0, 1, 2, 4][(self.cr >> 14 & 3) as usize]

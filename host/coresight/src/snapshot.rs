@@ -21,6 +21,9 @@ use crate::memory::MemorySpace;
 pub struct Snapshot {
     /// The directory.
     pub directory: PathBuf,
+    /// Whether its files may be anywhere, as those of a configuration that the user wrote; those of a directory that came
+    /// from others are below it.
+    pub is_own: bool,
     /// Cores and trace sources.
     pub devices: Vec<Device>,
     /// Trace buffers, in the order of the metadata's sections.
@@ -127,13 +130,18 @@ impl Snapshot {
             path.parent().unwrap_or(path).to_owned()
         };
         if let Some(text) = Self::configuration_at(path) {
-            return configuration::read(&directory, &path.display().to_string(), &text);
+            let snapshot = configuration::read(&directory, &path.display().to_string(), &text)?;
+            return Ok(Snapshot {
+                is_own: true,
+                ..snapshot
+            });
         }
         let main = Ini::read(&directory, Path::new("snapshot.ini"))?;
         let mut snapshot = Snapshot {
             directory,
             devices: Vec::new(),
             buffers: Vec::new(),
+            is_own: false,
             source_buffers: Vec::new(),
             core_sources: Vec::new(),
         };
@@ -209,7 +217,7 @@ impl Snapshot {
     fn read_parts(&self, buffer: &Buffer, mut take: impl FnMut(&[u8])) -> Result<(), Error> {
         let mut left = LARGEST_FILE;
         for file in &buffer.files {
-            let path = checked(&self.directory, file, left)?;
+            let path = self.path(file, left)?;
             let parts = crate::file::parts(&path, left, |part| {
                 left = left.saturating_sub(part.len() as u64);
                 take(part);
@@ -223,9 +231,18 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be read, is no regular file or larger than 4 GiB; [`Error::Value`] if it lies outside the
-    /// snapshot's directory.
+    /// directory of a snapshot that came from others.
     pub fn read(&self, file: &Path) -> Result<Vec<u8>, Error> {
-        read(&self.directory, file, LARGEST_FILE)
+        let path = self.path(file, LARGEST_FILE)?;
+        std::fs::read(&path).map_err(|source| Error::Io { path, source })
+    }
+
+    /// The path of one of its files.
+    fn path(&self, file: &Path, largest: u64) -> Result<PathBuf, Error> {
+        match self.is_own {
+            true => regular(self.directory.join(file), largest),
+            false => checked(&self.directory, file, largest),
+        }
     }
 
     /// The device of that name.
@@ -276,7 +293,11 @@ fn checked(directory: &Path, file: &Path, largest: u64) -> Result<PathBuf, Error
             found: file.display().to_string(),
         });
     }
-    let path = directory.join(file);
+    regular(directory.join(file), largest)
+}
+
+/// A path, if there is a regular file of limited size.
+fn regular(path: PathBuf, largest: u64) -> Result<PathBuf, Error> {
     let wrong = |kind: io::ErrorKind, message: String| io::Error::new(kind, message);
     let found = std::fs::metadata(&path).and_then(|about| {
         if !about.is_file() {
@@ -454,6 +475,23 @@ mod tests {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR"));
         let error = read(directory, Path::new("src/snapshot.rs"), 100).expect_err("its size");
         assert!(error.to_string().contains("at most 100 bytes"), "{error}");
+    }
+
+    #[test]
+    fn files_of_an_own_configuration_are_anywhere() {
+        let text = "buffer = '../b.bin'\nsource = [{ protocol = 'ITM', id = 1 }]\n";
+        let folder = tempfile::tempdir().unwrap();
+        let below = folder.path().join("below");
+        std::fs::create_dir(&below).unwrap();
+        std::fs::write(folder.path().join("b.bin"), [1, 2]).unwrap();
+        let path = below.join("x.toml");
+        std::fs::write(&path, text).unwrap();
+        let own = Snapshot::open(&path).unwrap();
+        assert_eq!(own.read_buffer(&own.buffers[0]).unwrap(), [1, 2]);
+        let absolute = folder.path().join("b.bin");
+        assert_eq!(own.read(&absolute).unwrap(), [1, 2]);
+        let other = Snapshot::of_configuration(&below, text).unwrap();
+        assert!(other.read_buffer(&other.buffers[0]).is_err());
     }
 
     #[test]

@@ -56,6 +56,65 @@ impl Protocol {
         }
     }
 
+    /// What the unit was set up to trace, for people: `ETMv4.2 with context IDs, timestamps; without cycle counts (TRCCONFIGR
+    /// 0x8c1)`. `None` if it traces no instructions.
+    pub fn about(&self) -> Option<String> {
+        let (name, register, parts) = match self {
+            Protocol::EtmV4(config) => {
+                let minor = config.version() & 0xf;
+                let name = match config.is_ete {
+                    true => format!("ETE 1.{minor}"),
+                    false => format!("ETMv{}.{minor}", config.version() >> 4),
+                };
+                let parts = vec![
+                    ("cycle counts", config.counts_cycles()),
+                    ("timestamps", config.has_timestamps()),
+                    ("context IDs", config.traces_context_ids()),
+                    ("VMIDs", config.traces_vmids()),
+                    ("return stack", config.uses_return_stack()),
+                    ("branch broadcast", config.broadcasts_branches()),
+                ];
+                (name, ("TRCCONFIGR", config.configr), parts)
+            }
+            Protocol::EtmV3(config) => {
+                let parts = vec![
+                    ("cycle counts", config.is_cycle_accurate()),
+                    ("timestamps", config.has_timestamps()),
+                    ("context IDs", config.context_id_bytes() > 0),
+                    ("data", config.traces_data()),
+                    ("branch broadcast", config.cr >> 8 & 1 == 1),
+                ];
+                let name = format!("ETMv3.{}", config.minor_version());
+                (name, ("ETMCR", config.cr), parts)
+            }
+            Protocol::Ptm(config) => {
+                let parts = vec![
+                    ("cycle counts", config.is_cycle_accurate()),
+                    ("timestamps", config.has_timestamps()),
+                    ("context IDs", config.context_id_bytes() > 0),
+                    ("return stack", config.uses_return_stack()),
+                    ("branch broadcast", config.cr >> 8 & 1 == 1),
+                ];
+                let name = format!("PFTv1.{}", config.idr >> 4 & 0xf);
+                (name, ("ETMCR", config.cr), parts)
+            }
+            Protocol::Stm(_) | Protocol::Itm(_) => return None,
+        };
+        let list = |wanted: bool| {
+            let parts = parts.iter().filter(|(_, is_on)| *is_on == wanted);
+            parts.map(|(part, _)| *part).collect::<Vec<_>>().join(", ")
+        };
+        let (with, without) = (list(true), list(false));
+        let parts = [("with", with), ("without", without)];
+        let parts = parts.iter().filter(|(_, list)| !list.is_empty());
+        let parts: Vec<_> = parts.map(|(word, list)| format!("{word} {list}")).collect();
+        let (register, value) = register;
+        Some(format!(
+            "{name} {} ({register} {value:#x})",
+            parts.join("; ")
+        ))
+    }
+
     /// Whether it is of a processor's instructions, rather than of what software sends.
     pub fn traces_instructions(&self) -> bool {
         !matches!(self, Protocol::Stm(_) | Protocol::Itm(_))

@@ -142,6 +142,21 @@ impl Config {
         self.configr >> 7 & 1 == 1 && self.configr >> 15 & 1 == 1
     }
 
+    /// Whether context IDs are traced (TRCCONFIGR.CID).
+    pub fn traces_context_ids(&self) -> bool {
+        self.configr >> 6 & 1 == 1
+    }
+
+    /// Whether VMIDs are traced (TRCCONFIGR.VMID).
+    pub fn traces_vmids(&self) -> bool {
+        self.configr >> 7 & 1 == 1
+    }
+
+    /// Whether direct branches have address packets, too (TRCCONFIGR.BB).
+    pub fn broadcasts_branches(&self) -> bool {
+        self.configr >> 3 & 1 == 1
+    }
+
     /// Whether timestamps are traced (TRCCONFIGR.TS).
     pub fn has_timestamps(&self) -> bool {
         self.configr >> 11 & 1 == 1

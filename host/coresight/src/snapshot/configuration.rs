@@ -36,7 +36,7 @@ pub(super) fn is_one(text: &str) -> bool {
         .is_ok_and(|table| table.contains_key("source") && table.contains_key("buffer"))
 }
 
-/// Reads a configuration. `place` is what errors call it; its files are below `directory`.
+/// Reads a configuration. `place` is what errors call it; paths of its files are relative to `directory`.
 pub(super) fn read(directory: &Path, place: &str, text: &str) -> Result<Snapshot, Error> {
     let table: Table = text
         .parse()
@@ -72,6 +72,7 @@ pub(super) fn read(directory: &Path, place: &str, text: &str) -> Result<Snapshot
     };
     let mut snapshot = Snapshot {
         directory: directory.to_owned(),
+        is_own: false,
         devices: Vec::new(),
         buffers: vec![buffer],
         source_buffers: Vec::new(),

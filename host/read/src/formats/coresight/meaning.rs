@@ -1,5 +1,6 @@
 //! What records and exceptions of hardware trace are called, and where remarks about a trace go.
 
+use kymo_coresight::Protocol;
 use kymo_coresight::clock::Measure;
 use kymo_coresight::perf::TimeConversion;
 use kymo_coresight::remarks::Remark;
@@ -70,4 +71,23 @@ pub(super) struct Doubts {
     pub lost: u64,
     /// Times that the trace unit was off in between.
     pub paused: u64,
+}
+
+/// What the trace units were set up for; those that are set up alike together.
+pub(super) fn about_units<'a>(units: impl Iterator<Item = (&'a str, &'a Protocol)>) -> String {
+    let mut alike: Vec<(String, Vec<&str>)> = Vec::new();
+    for (name, protocol) in units {
+        let Some(about) = protocol.about() else {
+            continue;
+        };
+        match alike.iter_mut().find(|(known, _)| *known == about) {
+            // The buffers of a recording have the same unit.
+            Some((_, names)) if names.contains(&name) => {}
+            Some((_, names)) => names.push(name),
+            None => alike.push((about, vec![name])),
+        }
+    }
+    let alike = alike.into_iter();
+    let alike = alike.map(|(about, names)| format!("{}: {about}", names.join(", ")));
+    alike.collect::<Vec<_>>().join("; ")
 }

@@ -18,7 +18,7 @@ use kymo_event::{
 };
 
 use super::input::Input;
-use super::meaning::{Doubts, add, cortex_m, name_of, unit};
+use super::meaning::{Doubts, about_units, add, cortex_m, name_of, unit};
 use super::names::Names;
 use super::program::NO_THREAD;
 use super::software::{From, Message, is_software};
@@ -82,6 +82,8 @@ impl CoreSightSource {
         let mut names = Names::new(input.build_ids, input.threads, input.process_of);
         let space = names.first_space(&mut info);
         let mut readers = Vec::new();
+        let units = input.units.iter();
+        let units = about_units(units.map(|unit| (unit.name.as_str(), &unit.protocol)));
         for (index, unit) in (0u32..).zip(input.units) {
             let cpu = unit.cpu.map(Cpu);
             info.streams.push(StreamInfo {
@@ -106,6 +108,9 @@ impl CoreSightSource {
         }
         let about = input.measure.about().to_owned();
         info.about.push(("times".to_owned(), about));
+        if !units.is_empty() {
+            info.about.push(("trace units".to_owned(), units));
+        }
         if input.origin > 0 && input.measure == Measure::Timestamps && input.conversion.is_none() {
             let origin = input.origin;
             let about =
