@@ -7,6 +7,7 @@
 
 mod hardware;
 mod times;
+mod unseen;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,12 +28,14 @@ use crate::diagnostic::Report;
 use crate::hardware::part;
 use crate::input::{Events, is_pipe, label, open};
 use crate::names;
+use crate::render::unit;
 use crate::span::Span;
 use crate::target::address_in;
 
 pub use times::duration;
 use times::given_duration;
 pub use times::{Given, given};
+pub use unseen::{Unseen, nothing};
 
 /// How much is shown around an event where it is not said, before and after.
 const MARGIN: Duration = Duration(1_000_000);
@@ -247,6 +250,7 @@ impl FilterArgs {
         }
         self.check_places(trace.info())?;
         let bounded = self.begin.is_some() || self.end.is_some();
+        trace.expect(Unseen::new(self));
         if bounded || self.last.is_some() || self.around.is_some() {
             refuse_untimed(trace, "no part of it can be chosen by time")?;
         }
@@ -394,7 +398,7 @@ pub fn check_bounds(filter: &Filter) -> Result<(), Report> {
     let later = Duration(begin.0.abs_diff(end.0));
     Err(Report::new(format_args!(
         "--begin is {} later than --end",
-        later.with_unit()
+        unit::in_words(later)
     ))
     .help("both are times of the trace; --end is no duration"))
 }

@@ -6,6 +6,7 @@
 
 mod images;
 mod placing;
+mod refused;
 mod remarks;
 mod replaying;
 pub mod symbols;
@@ -23,11 +24,13 @@ use kymo_symbols::Symbols;
 use kymo_zephyr_instrumentation::Kind;
 
 use placing::Placing;
+pub use refused::Refused;
 
 use crate::args::{InputArgs, MemoryArgs, SymbolArgs};
 use crate::commands::profile::is_kept_table;
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::filter::Unseen;
 use crate::gdb;
 use crate::hardware::open_options;
 use crate::mapping;
@@ -49,6 +52,9 @@ pub trait Events {
 
     /// The names of its functions.
     fn symbols(&self) -> Arc<Symbols>;
+
+    /// Takes note of what options name, for a verdict on a trace that has an end.
+    fn expect(&mut self, _unseen: Unseen) {}
 
     /// When the first event is that has a time; `None` if there is none.
     ///
@@ -127,6 +133,9 @@ pub struct Trace {
     sent: Option<Rescue>,
     /// So many of the reader's remarks have been passed on.
     remarked: usize,
+    /// What options name and events have not.
+    unseen: Unseen,
+    is_at_end: bool,
 }
 
 impl Trace {
@@ -273,6 +282,8 @@ impl Trace {
             symbols,
             incomplete: None,
             sent: None,
+            unseen: Unseen::default(),
+            is_at_end: false,
         }
     }
 
@@ -316,10 +327,10 @@ impl Trace {
         }
     }
 
-    /// Whether the input was whole, once it is read to its end.
+    /// Whether the input was whole, once it is read to its end, and had all that options name.
     ///
     /// # Errors
-    /// When parts of it were damaged or did not arrive: what is not was shown, but a script has to
+    /// When it had not, or when parts of it were damaged or did not arrive: what is not was shown, but a script has to
     /// know.
     pub fn verdict(&self) -> Result<ExitCode, Report> {
         // Why pieces are missing says more than that they are.
@@ -327,6 +338,9 @@ impl Trace {
             return Err(report.clone());
         }
         let Some(first) = self.info().damage.first() else {
+            if self.is_at_end {
+                self.unseen.check(self.info(), &self.symbols)?;
+            }
             return Ok(ExitCode::SUCCESS);
         };
         let more = self.info().damaged_places().saturating_sub(1);
@@ -357,6 +371,10 @@ impl Events for Trace {
         self.symbols()
     }
 
+    fn expect(&mut self, unseen: Unseen) {
+        self.unseen = unseen;
+    }
+
     fn start(&mut self) -> Result<Option<Time>, Report> {
         let mut read = self.read.iter();
         if let Some(start) = read.find_map(|batch| first_time(self.source.info(), batch)) {
@@ -382,6 +400,7 @@ impl Events for Trace {
         each: &mut dyn FnMut(Moment<'_>) -> Result<ControlFlow<()>, Report>,
     ) -> Result<(), Report> {
         for batch in std::mem::take(&mut self.read) {
+            self.unseen.meet(self.source.info(), &batch);
             if each(Moment::Batch(self.source.info(), &batch))?.is_break() {
                 return Ok(());
             }
@@ -392,6 +411,7 @@ impl Events for Trace {
             .fill(&mut batch)
             .map_err(|error| self.unreadable(&error))?
         {
+            self.unseen.meet(self.source.info(), &batch);
             if each(Moment::Batch(self.source.info(), &batch))?.is_break() {
                 return Ok(());
             }
@@ -399,28 +419,8 @@ impl Events for Trace {
                 return Ok(());
             }
         }
+        self.is_at_end = true;
         Ok(())
-    }
-}
-
-/// Why an input is no trace.
-pub struct Refused {
-    /// For the user.
-    pub report: Report,
-    /// Where in the input the fault lies, in bytes from its start; 0 where it is the whole input.
-    pub offset: u64,
-}
-
-/// A fault of the whole input.
-impl From<Report> for Refused {
-    fn from(report: Report) -> Self {
-        Self { report, offset: 0 }
-    }
-}
-
-impl From<Refused> for Report {
-    fn from(refused: Refused) -> Self {
-        refused.report
     }
 }
 

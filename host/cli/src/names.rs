@@ -223,6 +223,11 @@ pub fn by_name<'s>(
     Ok(found)
 }
 
+/// The failure of an option that names a function which neither symbols nor the events of a whole trace have.
+pub fn not_there(name: &str, info: &TraceInfo, symbols: &Symbols) -> Report {
+    unknown(symbols, name, carries_names(&info.identities), LISTED)
+}
+
 /// The failure of looking a name up.
 fn unknown(symbols: &Symbols, name: &str, carried: bool, advice: &str) -> Report {
     let report = Report::new(format_args!("there is no function {name}"));

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use kymo_coresight::doubts::Doubts;
 use kymo_coresight::element::{Element, Last, Range};
+use kymo_coresight::exception::{ExceptionKind, Exceptions};
 use kymo_coresight::flow::Sink;
 use kymo_coresight::frames::Stream;
 use kymo_coresight::input::Buffer;
@@ -53,6 +54,9 @@ pub struct Args {
     #[command(flatten)]
     format: FormatArgs,
 }
+
+/// The width of kinds: that of the longest, `trace end conditional`.
+const KIND_WIDTH: usize = 21;
 
 /// How much text is collected before it is written.
 const FLUSH_AT: usize = 1 << 16;
@@ -118,6 +122,7 @@ fn list(
         code,
         view: View::default(),
         cpu: traced.cpu,
+        exceptions: Exceptions::of(&traced.protocol),
         tracker: Tracker::new(&traced.protocol, buffer.thread, selection, source),
         addresses,
         programs,
@@ -156,7 +161,7 @@ enum Branch {
     /// By a branch at an address.
     Taken(u64, Last),
     /// By an exception at or behind an address, if that is known.
-    Exception(Option<u64>),
+    Exception(Option<u64>, ExceptionKind),
 }
 
 /// Prints branches as they execute.
@@ -168,6 +173,7 @@ struct Printer<'a> {
     code: &'a Memory,
     view: View,
     cpu: Option<u32>,
+    exceptions: Option<Exceptions>,
     tracker: Tracker<'a>,
     addresses: &'a Addresses,
     programs: &'a mut Programs,
@@ -218,14 +224,16 @@ impl Sink for Printer<'_> {
                 self.last = None;
             }
             Element::Exception {
+                number,
                 return_address,
                 is_branch_target,
-                ..
             } => {
                 if is_branch_target {
                     self.arrive(return_address);
                 }
-                self.branch = Branch::Exception(self.last.or(return_address));
+                let kind = self.exceptions.map(|it| it.kind(number));
+                let kind = kind.unwrap_or(ExceptionKind::Interrupt);
+                self.branch = Branch::Exception(self.last.or(return_address), kind);
             }
             _ => {}
         }
@@ -281,7 +289,7 @@ impl<'a> Printer<'a> {
             Branch::None => return,
             Branch::Begin => (None, "trace begin"),
             Branch::Taken(from, last) => (Some(from), kind(last)),
-            Branch::Exception(from) => (from, "exception"),
+            Branch::Exception(from, kind) => (from, of_exception(kind)),
         };
         self.branch = Branch::None;
         if self.every.is_some() {
@@ -292,11 +300,38 @@ impl<'a> Printer<'a> {
         if !self.addresses.is_all() && !is_chosen(from) && !is_chosen(to) {
             return;
         }
+        self.line((kind, ""), from, to);
+    }
+
+    /// Tracing ends behind the last instruction.
+    fn end(&mut self) {
+        let (from, by) = match self.branch {
+            Branch::Begin => (None, ""),
+            Branch::Taken(from, last) => (Some(from), kind(last)),
+            Branch::Exception(_, kind) => (self.last, of_exception(kind)),
+            Branch::None => (self.last, ""),
+        };
+        if let Some(from) =
+            from.filter(|from| self.every.is_none() && self.addresses.has(self.scene(), *from))
+        {
+            self.line(("trace end", by), Some(from), None);
+        }
+        self.branch = Branch::Begin;
+        self.last = None;
+    }
+
+    /// Lists a branch: its kind, and of the end of a trace what went beyond it.
+    fn line(&mut self, kind: (&str, &str), from: Option<u64>, to: Option<u64>) {
         if self.is_json {
             self.json("branch", kind, from, to);
         } else {
             self.text.extend_from_slice(self.prefix.as_bytes());
-            let _ = std::io::Write::write_fmt(&mut self.text, format_args!("{kind:<12} "));
+            let (kind, by) = kind;
+            let space = if by.is_empty() { "" } else { " " };
+            let width = KIND_WIDTH.saturating_sub(kind.len() + space.len());
+            let kind = format_args!("{kind}{space}{by:<width$} ");
+            // Writing into a Vec cannot fail.
+            let _ = std::io::Write::write_fmt(&mut self.text, kind);
             self.address(from);
             self.text.extend_from_slice(b" => ");
             self.address(to);
@@ -305,33 +340,9 @@ impl<'a> Printer<'a> {
         self.flush_if_full();
     }
 
-    /// Tracing ends behind the last instruction.
-    fn end(&mut self) {
-        let from = match self.branch {
-            Branch::Begin => None,
-            Branch::Taken(from, _) => Some(from),
-            Branch::None | Branch::Exception(_) => self.last,
-        };
-        if let Some(from) =
-            from.filter(|from| self.every.is_none() && self.addresses.has(self.scene(), *from))
-        {
-            if self.is_json {
-                self.json("branch", "trace end", Some(from), None);
-            } else {
-                self.text.extend_from_slice(self.prefix.as_bytes());
-                self.text.extend_from_slice(b"trace end    ");
-                self.address(Some(from));
-                self.text.extend_from_slice(b" =>                0\n");
-            }
-            self.flush_if_full();
-        }
-        self.branch = Branch::Begin;
-        self.last = None;
-    }
-
     fn instruction(&mut self, address: u64) {
         if self.is_json {
-            self.json("instruction", "", Some(address), None);
+            self.json("instruction", ("", ""), Some(address), None);
         } else {
             self.text.extend_from_slice(self.prefix.as_bytes());
             self.address(Some(address));
@@ -376,7 +387,7 @@ impl<'a> Printer<'a> {
         text
     }
 
-    fn json(&mut self, name: &str, kind: &str, from: Option<u64>, to: Option<u64>) {
+    fn json(&mut self, name: &str, (kind, by): (&str, &str), from: Option<u64>, to: Option<u64>) {
         let thread = self.tracker.thread();
         let known = thread.and_then(|thread| self.opened.threads.get(&thread));
         let mut object = Object::begin(&mut self.text);
@@ -388,7 +399,9 @@ impl<'a> Printer<'a> {
             .member("command", known.map(|known| known.name.as_str()))
             .member("timestamp", self.tracker.time());
         if name == "branch" {
-            object.member("kind", kind);
+            object
+                .member("kind", kind)
+                .member("by", (!by.is_empty()).then_some(by));
         }
         let sides = match name {
             "branch" => &[("from", from), ("to", to)][..],
@@ -477,5 +490,15 @@ fn kind(last: Last) -> &'static str {
         (Purpose::ExceptionReturn, _) => "eret",
         (Purpose::None, true) | (Purpose::Compare, _) => "conditional",
         (Purpose::None, false) => "jump",
+    }
+}
+
+/// What an exception is, for people.
+const fn of_exception(kind: ExceptionKind) -> &'static str {
+    match kind {
+        ExceptionKind::Interrupt => "interrupt",
+        ExceptionKind::Call => "syscall",
+        ExceptionKind::Fault => "fault",
+        ExceptionKind::Reset => "reset",
     }
 }

@@ -61,6 +61,11 @@ pub struct Args {
     #[arg(long)]
     merge_threads: bool,
 
+    /// Only this binary, in formats that are made of counts (lcov, autofdo): its path in the trace or the name of its
+    /// file, with * and ? as wildcards. Repeatable.
+    #[arg(long, value_name = "BINARY")]
+    binary: Vec<String>,
+
     /// Go on behind damage in a CTF trace that becomes one (--to ctf or ctf2), and say what is left
     /// out. Without this, a stream ends where it is damaged.
     #[arg(long)]
@@ -98,7 +103,16 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let of_counts = hardware::FORMATS
         .iter()
         .find(|(name, ..)| args.to.as_deref() == Some(name));
-    if let Some((_, kind, _)) = of_counts {
+    if let Some((name, kind, _)) = of_counts {
+        let given = [
+            (args.program.is_some(), "--program"),
+            (args.merge_threads, "--merge-threads"),
+            (args.repair, "--repair"),
+        ];
+        if let Some((_, option)) = given.into_iter().find(|(given, _)| *given) {
+            let report = Report::new(format_args!("{option} is of no use with {name}"));
+            return Err(report.help("leave it out, or choose another format with --to"));
+        }
         if let Some(output) = output {
             protect(&Inputs::of(&args.input, &args.symbols), output)?;
         }
@@ -119,6 +133,11 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             args.merge_threads,
             format.merges_threads,
             "--merge-threads adds up the stacks of threads",
+        ),
+        (
+            !args.binary.is_empty(),
+            false,
+            "--binary chooses counts of one",
         ),
     ] {
         if given && !honoured {

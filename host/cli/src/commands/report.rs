@@ -28,6 +28,7 @@ use crate::filter::{FilterArgs, Part};
 use crate::input::{Events, Moment, Trace, more};
 use crate::names::Names;
 use crate::render::count::{are, counted};
+use crate::render::unit;
 use crate::span::{Span, remark_replay};
 use by::{By, Keys};
 use columns::{Asked, COLUMNS, Column, Needs, OF_CPUS, OF_INTERRUPTS, OF_THREADS, USUAL};
@@ -438,14 +439,14 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             "the clock was ahead {} and stepped back, by {} that did not pass: taken off the times of \
              what was recorded meanwhile",
             counted(clock_repair.steps, "time"),
-            clock_repair.taken.with_unit()
+            unit::in_words(clock_repair.taken)
         ));
     }
     if counts.clock_ahead > Duration(0) {
         context.warn(format_args!(
             "TOTAL, AVG and MAX hold {} that did not pass: the clock was ahead in calls that had ended when \
              it stepped back, of which only SELF is put right",
-            counts.clock_ahead.with_unit()
+            unit::in_words(counts.clock_ahead)
         ));
     }
     if counts.too_deep > 0 {

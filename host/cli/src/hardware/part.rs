@@ -16,7 +16,7 @@ use super::program::Programs;
 use super::{DecodeArgs, Opened};
 use crate::context::Context;
 use crate::diagnostic::Report;
-use crate::filter::{Given, given};
+use crate::filter::{Given, given, nothing};
 
 /// Which sources of a hardware trace.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -102,27 +102,25 @@ pub fn addresses(text: &str) -> Result<Range<u64>, String> {
     }
 }
 
-/// Refuses trace IDs of which there is no source at all.
+/// Refuses trace IDs of which there is no source.
 ///
 /// # Errors
 /// If so, with those that there are.
 pub fn check_ids(wanted: &[TraceId], known: impl Iterator<Item = TraceId>) -> Result<(), Report> {
     let known: BTreeSet<TraceId> = known.collect();
-    if wanted.is_empty() || wanted.iter().any(|id| known.contains(id)) {
-        return Ok(());
+    let hexadecimal = |id: &TraceId| format!("{:x}", id.0);
+    match wanted.iter().find(|id| !known.contains(id)) {
+        None => Ok(()),
+        Some(missing) => {
+            let known = known.iter().map(hexadecimal);
+            Err(nothing(
+                "trace ID",
+                &hexadecimal(missing),
+                "trace IDs",
+                known,
+            ))
+        }
     }
-    let listed = |ids: &mut dyn Iterator<Item = &TraceId>| {
-        let ids: Vec<_> = ids.map(|id| format!("{:x}", id.0)).collect();
-        ids.join(", ")
-    };
-    let report = Report::new(format_args!(
-        "the trace has no source with the trace ID {}",
-        listed(&mut wanted.iter())
-    ));
-    Err(match known.is_empty() {
-        true => report,
-        false => report.help(format!("its sources have {}", listed(&mut known.iter()))),
-    })
 }
 
 impl SourceArgs {
@@ -137,25 +135,25 @@ impl SourceArgs {
             |buffer: &Buffer| self.buffer.is_empty() || self.buffer.contains(&buffer.name);
         *buffers = all.into_iter().filter(is_chosen).collect();
         if buffers.is_empty() && !self.buffer.is_empty() {
-            return Err(Report::new("the input has no such trace buffer")
-                .help(format!("its buffers are {}", names.join(", "))));
+            let wanted = self.buffer.join(" or ");
+            return Err(nothing("buffer", &wanted, "buffers", names));
         }
         let sources = buffers.iter().flat_map(|buffer| &buffer.sources);
         check_ids(&self.id, sources.map(|source| source.id))?;
-        if !self.cpu.is_empty() {
-            let sources = || buffers.iter().flat_map(|buffer| &buffer.sources);
-            if !sources().any(|source| source.cpu.is_some_and(|cpu| self.cpu.contains(&cpu))) {
-                let cpus: BTreeSet<u32> = sources().filter_map(|source| source.cpu).collect();
-                let cpus: Vec<_> = cpus.iter().map(u32::to_string).collect();
-                return Err(
-                    Report::new("the trace has no source of this processor").help(format!(
-                        "its sources are of the processors {}",
-                        cpus.join(", ")
-                    )),
-                );
+        let sources = buffers.iter().flat_map(|buffer| &buffer.sources);
+        let cpus: BTreeSet<u32> = sources.filter_map(|source| source.cpu).collect();
+        match self.cpu.iter().find(|cpu| !cpus.contains(cpu)) {
+            Some(missing) => {
+                let cpus = cpus.iter().map(u32::to_string);
+                Err(nothing(
+                    "processor",
+                    &missing.to_string(),
+                    "processors",
+                    cpus,
+                ))
             }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Whether a source of a buffer, by its place, is chosen.
@@ -260,21 +258,49 @@ impl PartArgs {
     fn threads(&self, opened: &Opened) -> Result<Option<BTreeSet<u32>>, Report> {
         let mut threads = None;
         if !self.process.is_empty() || !self.thread.is_empty() {
+            let labels = || {
+                opened
+                    .threads
+                    .keys()
+                    .map(|it| opened.thread_label(Some(*it)))
+            };
+            let is_named = |wanted: &str, number: u32, name: &str| {
+                wanted == number.to_string() || Pattern::new(wanted).matches(name)
+            };
+            let process_name = |process: u32| {
+                let process = opened.threads.get(&process);
+                process.map_or("", |process| process.name.as_str())
+            };
+            let is_of =
+                |wanted: &String, process: u32| is_named(wanted, process, process_name(process));
+            let is_thread = |wanted: &String, number: u32, name: &str| {
+                is_named(wanted, number, name) || *wanted == opened.thread_label(Some(number))
+            };
+            let all = || opened.threads.iter();
+            for wanted in &self.process {
+                if !all().any(|(_, thread)| is_of(wanted, thread.process)) {
+                    let processes: BTreeSet<u32> =
+                        all().map(|(_, thread)| thread.process).collect();
+                    let processes = processes.into_iter();
+                    let processes = processes.map(|it| format!("{} {it}", process_name(it)));
+                    return Err(nothing("process", wanted, "processes", processes));
+                }
+            }
+            for wanted in &self.thread {
+                let is_known = all().any(|(id, thread)| is_thread(wanted, *id, &thread.name));
+                if !is_known && number(wanted).is_none() {
+                    return Err(nothing("thread", wanted, "threads", labels()));
+                }
+            }
             let mut chosen = BTreeSet::new();
-            for (number, thread) in &opened.threads {
-                let label = opened.thread_label(Some(*number));
-                let is_named = |wanted: &Vec<String>, number: u32, name: &str| {
-                    wanted.is_empty()
-                        || wanted.iter().any(|wanted| {
-                            *wanted == number.to_string() || Pattern::new(wanted).matches(name)
-                        })
-                };
-                let process = opened.threads.get(&thread.process);
-                let process = process.map_or("", |process| &process.name);
-                if is_named(&self.process, thread.process, process)
-                    && (is_named(&self.thread, *number, &thread.name)
-                        || self.thread.contains(&label))
-                {
+            for (number, thread) in all() {
+                let mut processes = self.process.iter();
+                let mut threads = self.thread.iter();
+                let of_process = self.process.is_empty()
+                    || processes.any(|wanted| is_of(wanted, thread.process));
+                let is_chosen = self.thread.is_empty()
+                    || threads.any(|wanted| is_thread(wanted, *number, &thread.name));
+                if of_process && is_chosen {
                     chosen.insert(*number);
                 }
             }
@@ -283,15 +309,12 @@ impl PartArgs {
                 chosen.extend(self.thread.iter().filter_map(|text| number(text)));
             }
             if chosen.is_empty() {
-                let known = opened.threads.keys().take(10);
-                let known: Vec<_> = known
-                    .map(|thread| opened.thread_label(Some(*thread)))
-                    .collect();
-                let report = Report::new("the recording has no such thread");
-                return Err(match known.is_empty() {
-                    true => report.help("it names no threads: give context IDs with --thread"),
-                    false => report.help(format!("it has {}", known.join(", "))),
-                });
+                return Err(nothing(
+                    "thread of this process",
+                    &self.thread.join(" or "),
+                    "threads",
+                    labels(),
+                ));
             }
             threads = Some(chosen);
         }
@@ -328,12 +351,10 @@ impl CodeArgs {
 
 /// A function that no binary has.
 pub fn no_function(wanted: &str, programs: &Programs) -> Report {
-    let report = Report::new(format_args!(
-        "no binary of the trace has a function {wanted}"
-    ));
+    let report = Report::new(format_args!("there is no function {wanted}"));
     match programs.similar(wanted).as_slice() {
         [] => report.help("kymo hotspots lists what ran; --symfs says where the binaries are"),
-        similar => report.help(format!("similar: {}", similar.join(", "))),
+        similar => report.help(format!("similar names: {}", similar.join(", "))),
     }
 }
 

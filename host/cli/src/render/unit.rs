@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use kymo_event::TimeUnit;
+use kymo_event::{Duration, TimeUnit};
 
 static UNIT: AtomicU8 = AtomicU8::new(0);
 
@@ -27,6 +27,14 @@ pub fn heading() -> String {
         TimeUnit::Nanoseconds => String::new(),
         TimeUnit::Instructions => " [instr.]".to_owned(),
         unit => format!(" [{}]", unit.suffix()),
+    }
+}
+
+/// A duration in a sentence: `12.5 us`, or `7 ticks` where the trace has those.
+pub fn in_words(duration: Duration) -> String {
+    match get() {
+        TimeUnit::Nanoseconds => duration.with_unit(),
+        unit => format!("{} {}", duration.0, unit.suffix()),
     }
 }
 

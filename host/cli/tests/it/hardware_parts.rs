@@ -179,10 +179,69 @@ fn what_is_not_there_is_refused_with_what_is() {
     for subcommand in ["packets", "ranges", "report", "show", "calls", "graph"] {
         let refused = case.refused(&[subcommand, "--id", "11"]);
         assert!(
-            refused.contains("no source with the trace ID 11") && refused.contains("have 10"),
+            refused.contains("no trace ID 11") && refused.contains("trace IDs are 10"),
             "{subcommand}: {refused}"
         );
     }
+}
+
+/// A name that nothing has is an error, in the same words, whatever reads the trace.
+#[test]
+fn names_of_nothing_are_refused_alike() {
+    let case = Case::new();
+    for (option, wanted, expected) in [
+        ("--process", "nosuch", "the trace has no process nosuch"),
+        ("--process", "no*", "the trace has no process no*"),
+        ("--thread", "nosuch", "the trace has no thread nosuch"),
+        ("--function", "nosuch", "there is no function nosuch"),
+        ("--cpu", "7", "the trace has no processor 7"),
+    ] {
+        for subcommand in [
+            &["ranges"][..],
+            &["disasm"],
+            &["hotspots"],
+            &["report"],
+            &["graph"],
+            &["calls"],
+            &["show"],
+            &["export", "--to", "folded", "-o", "-"],
+            &["export", "--to", "autofdo", "-o", "-"],
+        ] {
+            let refused = case.refused(&[subcommand, &[option, wanted]].concat());
+            assert!(refused.contains(expected), "{subcommand:?}: {refused}");
+        }
+    }
+    // One of two that is there does not excuse the other.
+    let refused = case.refused(&["report", "--process", "first", "--process", "nosuch"]);
+    assert!(refused.contains("no process nosuch"), "{refused}");
+    let refused = case.refused(&["ranges", "--process", "first", "--process", "nosuch"]);
+    assert!(refused.contains("no process nosuch"), "{refused}");
+}
+
+#[test]
+fn profiles_are_of_chosen_binaries() {
+    let case = Case::new();
+    let profile = |words: &[&str]| {
+        let all = [&["export", "--to", "autofdo", "-o", "-"], words].concat();
+        case.stdout(&all)
+    };
+    let both = profile(&[]);
+    let binaries: Vec<&str> = both
+        .lines()
+        .filter_map(|line| line.strip_prefix("// /"))
+        .collect();
+    assert_eq!(binaries.len(), 2, "{both}");
+    let name = binaries[0].rsplit('/').next().expect("a name");
+    let one = profile(&["--binary", name]);
+    assert!(both.starts_with(one.trim_end()), "{one}");
+    assert!(!one.contains(binaries[1]), "{one}");
+    let refused = case.refused(&["export", "--to", "autofdo", "-o", "-", "--binary", "nosuch"]);
+    assert!(
+        refused.contains("no binary nosuch") && refused.contains(name),
+        "{refused}"
+    );
+    let refused = case.refused(&["export", "--to", "folded", "-o", "-", "--binary", name]);
+    assert!(refused.contains("--binary"), "{refused}");
 }
 
 #[test]

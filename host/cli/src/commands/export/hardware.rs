@@ -1,16 +1,18 @@
 //! Hardware trace as files for tools that read counts: coverage for lcov, profiles for AutoFDO.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 
 use kymo_coresight::memory;
+use kymo_event::Pattern;
 
 use super::Args;
 use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
+use crate::filter::nothing;
 use crate::hardware::counting::{self, Counted};
 use crate::hardware::coverage::coverage;
 use crate::hardware::part::{Addresses, CodeArgs};
@@ -60,14 +62,30 @@ pub fn run(
     let (counted, findings) = counting::count(&opened, &part, DecodeArgs::default(), context)?;
     let addresses = code.addresses(&opened, &mut programs)?;
     let mut text = Vec::new();
+    let mut binaries = Binaries::new(&args.binary);
     match kind {
         Kind::Lcov => {
             let chosen = (&code, &addresses);
-            lcov(&counted, &mut programs, chosen, context, &mut text)
+            lcov(
+                &counted,
+                &mut programs,
+                (chosen, &mut binaries),
+                context,
+                &mut text,
+            )?;
         }
-        Kind::AutoFdo => autofdo(&counted, &mut programs, &addresses, &mut text),
+        Kind::AutoFdo => {
+            let profiles = autofdo(&counted, &mut programs, (&addresses, &mut binaries));
+            write_autofdo(&profiles, &mut text)?;
+            if profiles.len() > 1 {
+                context.warn(format_args!(
+                    "{} binaries, one behind the other: create_llvm_prof reads the first alone; --binary chooses one",
+                    profiles.len()
+                ));
+            }
+        }
     }
-    .map_err(Report::from)?;
+    binaries.check()?;
     match output {
         // What is written to a terminal can have names from the input that would steer it.
         None if context.shows_output() => {
@@ -87,6 +105,50 @@ pub fn run(
     findings.verdict()
 }
 
+/// Which binaries are meant.
+struct Binaries {
+    /// Their patterns, and whether one has met it; none for all.
+    wanted: Vec<(String, bool)>,
+    known: BTreeSet<String>,
+}
+
+impl Binaries {
+    fn new(wanted: &[String]) -> Self {
+        Self {
+            wanted: wanted.iter().map(|text| (text.clone(), false)).collect(),
+            known: BTreeSet::new(),
+        }
+    }
+
+    /// Whether a binary is meant, by its path or the name of its file.
+    fn has(&mut self, path: &str) -> bool {
+        if self.wanted.is_empty() {
+            return true;
+        }
+        if !self.known.contains(path) {
+            self.known.insert(path.to_owned());
+        }
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let mut is_meant = false;
+        for (text, met) in &mut self.wanted {
+            let pattern = Pattern::new(text.as_str());
+            if pattern.matches(path) || pattern.matches(name) {
+                *met = true;
+                is_meant = true;
+            }
+        }
+        is_meant
+    }
+
+    /// Refuses what no binary of the trace is called.
+    fn check(self) -> Result<(), Report> {
+        match self.wanted.into_iter().find(|(_, met)| !met) {
+            None => Ok(()),
+            Some((text, _)) => Err(nothing("binary", &text, "binaries", self.known)),
+        }
+    }
+}
+
 /// A source file in coverage.
 #[derive(Default)]
 struct Source {
@@ -102,7 +164,7 @@ struct Source {
 fn lcov(
     counted: &[Counted<'_>],
     programs: &mut Programs,
-    chosen: (&CodeArgs, &Addresses),
+    (chosen, binaries): ((&CodeArgs, &Addresses), &mut Binaries),
     context: &Context,
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
@@ -110,6 +172,9 @@ fn lcov(
     // What has no line in the source has no place in the file.
     let (mut functions_without, mut branches_without) = (0u64, 0u64);
     for covered in coverage(counted, programs, chosen) {
+        if !binaries.has(&covered.program.path) {
+            continue;
+        }
         let mut has_lines = false;
         for function in &covered.functions {
             has_lines |= !function.lines.is_empty();
@@ -211,15 +276,15 @@ struct Profile {
     branches: BTreeMap<(u64, u64), u64>,
 }
 
-/// The text format of AutoFDO: how many ranges, each `FIRST-LAST:COUNT`; how many sampled addresses (none); how many
-/// branches, each `FROM->TO:COUNT`; then the binary, in comments.
+type Profiles = BTreeMap<String, (Rc<Program>, Profile)>;
+
+/// What ran of each binary that is meant.
 fn autofdo(
     counted: &[Counted<'_>],
     programs: &mut Programs,
-    addresses: &Addresses,
-    out: &mut dyn Write,
-) -> std::io::Result<()> {
-    let mut profiles: BTreeMap<String, (Rc<Program>, Profile)> = BTreeMap::new();
+    (addresses, binaries): (&Addresses, &mut Binaries),
+) -> Profiles {
+    let mut profiles = Profiles::new();
     for counted in counted {
         let mut jumps = Vec::new();
         for run in &counted.counts.runs {
@@ -258,6 +323,13 @@ fn autofdo(
             *profile.branches.entry(key).or_default() += count;
         }
     }
+    profiles.retain(|path, _| binaries.has(path));
+    profiles
+}
+
+/// The text format of AutoFDO: how many ranges, each `FIRST-LAST:COUNT`; how many sampled addresses (none); how many
+/// branches, each `FROM->TO:COUNT`; then the binary, in comments.
+fn write_autofdo(profiles: &Profiles, out: &mut dyn Write) -> std::io::Result<()> {
     for (program, profile) in profiles.values() {
         writeln!(out, "{}", profile.ranges.len())?;
         for ((first, last), count) in &profile.ranges {
@@ -289,10 +361,7 @@ fn offset(place: &Place) -> u64 {
     }
 }
 
-fn profile<'p>(
-    profiles: &'p mut BTreeMap<String, (Rc<Program>, Profile)>,
-    program: &Rc<Program>,
-) -> &'p mut Profile {
+fn profile<'p>(profiles: &'p mut Profiles, program: &Rc<Program>) -> &'p mut Profile {
     let known = profiles.entry(program.path.clone());
     &mut known
         .or_insert_with(|| (Rc::clone(program), Profile::default()))

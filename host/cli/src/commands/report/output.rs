@@ -205,7 +205,7 @@ pub fn idle(out: &mut dyn Write, schedule: &Schedule) -> std::io::Result<()> {
     let processors = schedule.cpus().count() as u64;
     let all = schedule.all();
     let share = percent(idle, all);
-    let idle = idle.with_unit();
+    let idle = unit::in_words(idle);
     let of = counted(processors, "processor");
     let mut spans: Vec<_> = schedule
         .cpus()
@@ -214,7 +214,7 @@ pub fn idle(out: &mut dyn Write, schedule: &Schedule) -> std::io::Result<()> {
     spans.dedup();
     match spans[..] {
         [span] => {
-            let span = span.with_unit();
+            let span = unit::in_words(span);
             write!(out, "\nidle {idle}, {share} % of {of} for {span}")?;
         }
         // Of several machines, each for its own time.
@@ -226,7 +226,7 @@ pub fn idle(out: &mut dyn Write, schedule: &Schedule) -> std::io::Result<()> {
         write!(
             out,
             "; not known what ran: {}, {share} %",
-            unknown.with_unit()
+            unit::in_words(unknown)
         )?;
     }
     writeln!(out)

@@ -1,0 +1,190 @@
+//! What options name and nothing of the trace has been met of: names that are misspelt.
+
+use std::collections::BTreeSet;
+
+use kymo_analysis::calls::Callee;
+use kymo_analysis::selection::FunctionChoice;
+use kymo_analysis::titles;
+use kymo_event::{Batch, Cpu, Pattern, Space, SpaceKind, Tid, TraceInfo};
+use kymo_symbols::Symbols;
+
+use super::{process_choice, thread_choice};
+use crate::diagnostic::Report;
+use crate::names::{self, Names};
+
+/// More names than these are only counted.
+const LISTED: usize = 20;
+
+/// The threads, processes, processors, streams and functions that options name, less those that have been met. Each is one as
+/// the user wrote it: a number, a name, or a pattern.
+#[derive(Clone, Debug, Default)]
+pub struct Unseen {
+    threads: Vec<String>,
+    processes: Vec<String>,
+    streams: Vec<String>,
+    functions: Vec<String>,
+    cpus: BTreeSet<u32>,
+    /// Processors of the events, where any were asked for.
+    known_cpus: BTreeSet<u32>,
+    chooses_cpus: bool,
+}
+
+impl Unseen {
+    /// All of these.
+    pub fn new(filter: &super::FilterArgs) -> Self {
+        Self {
+            threads: filter.thread.clone(),
+            processes: filter.process.clone(),
+            streams: filter.stream.clone(),
+            functions: [filter.function.as_slice(), &filter.hide].concat(),
+            cpus: filter.cpu.iter().copied().collect(),
+            known_cpus: BTreeSet::new(),
+            chooses_cpus: !filter.cpu.is_empty(),
+        }
+    }
+
+    /// Whether nothing is left to be met.
+    fn is_empty(&self) -> bool {
+        let Self {
+            threads,
+            processes,
+            streams,
+            functions,
+            ..
+        } = self;
+        let named = [threads, processes, streams, functions];
+        self.cpus.is_empty() && named.iter().all(|names| names.is_empty())
+    }
+
+    /// Takes those out that events have met. Names of threads and processes change: each batch has its own.
+    pub fn meet(&mut self, info: &TraceInfo, batch: &Batch) {
+        if self.is_empty() {
+            return;
+        }
+        if self.chooses_cpus {
+            let cpus = batch.rows().iter().filter_map(|row| row.cpu());
+            let of_streams = info.streams.iter().filter_map(|stream| stream.cpu);
+            let all = cpus.chain(of_streams);
+            self.known_cpus.extend(all.map(|Cpu(number)| number));
+        }
+        self.meet_names(info);
+    }
+
+    /// Takes those out that the trace tells.
+    fn meet_names(&mut self, info: &TraceInfo) {
+        let identities = &info.identities;
+        self.cpus.retain(|cpu| !self.known_cpus.contains(cpu));
+        self.threads.retain(|text| {
+            let choice = thread_choice(text);
+            // The task 0 of Linux has no name of its own, and need not be told.
+            let is_idle = choice.fits(Tid(0), Some("<idle>"));
+            let mut threads = identities.threads().iter();
+            !is_idle && !threads.any(|thread| choice.fits(thread.tid, thread.name.as_deref()))
+        });
+        self.processes.retain(|text| {
+            let choice = process_choice(text);
+            !identities.spaces().iter().any(|space| choice.fits(space))
+        });
+        self.streams.retain(|text| {
+            let pattern = Pattern::new(text);
+            !info
+                .streams
+                .iter()
+                .any(|stream| pattern.matches(&stream.name))
+        });
+    }
+
+    /// Why the trace, which was read to its end, can't be what the options are for.
+    ///
+    /// # Errors
+    /// If something that they name is not in it, with what there is.
+    pub fn check(&self, info: &TraceInfo, symbols: &Symbols) -> Result<(), Report> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let mut unseen = self.clone();
+        unseen.meet_names(info);
+        unseen.verdict(info, symbols)
+    }
+
+    fn verdict(&self, info: &TraceInfo, symbols: &Symbols) -> Result<(), Report> {
+        let identities = &info.identities;
+        if let Some(missing) = self.processes.first() {
+            let spaces = identities.spaces().iter();
+            let processes = spaces.filter(|space| space.kind == SpaceKind::Process);
+            return Err(nothing(
+                "process",
+                missing,
+                "processes",
+                processes.map(process),
+            ));
+        }
+        if let Some(missing) = self.threads.first() {
+            let threads = (0..identities.threads().len()).filter_map(|at| u32::try_from(at).ok());
+            let threads = threads.map(|at| titles::thread(info, kymo_event::ThreadId(at)));
+            return Err(nothing("thread", missing, "threads", threads));
+        }
+        if let Some(missing) = self.cpus.first() {
+            let cpus = self.known_cpus.iter().map(u32::to_string);
+            return Err(nothing(
+                "processor",
+                &missing.to_string(),
+                "processors",
+                cpus,
+            ));
+        }
+        if let Some(missing) = self.streams.first() {
+            let streams = info.streams.iter().map(|stream| stream.name.clone());
+            return Err(nothing("stream", missing, "streams", streams));
+        }
+        let names = Names::new(symbols);
+        let unknown = |text: &&String| !is_function(text, info, symbols, &names);
+        match self.functions.iter().find(unknown) {
+            Some(missing) => Err(names::not_there(missing, info, symbols)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether the symbols or the events have a function or interrupt of this name.
+fn is_function(text: &str, info: &TraceInfo, symbols: &Symbols, names: &Names<'_>) -> bool {
+    let choice = FunctionChoice::new(text);
+    if !matches!(choice, FunctionChoice::Named(_)) || !symbols.by_name(text).is_empty() {
+        return true;
+    }
+    let identities = &info.identities;
+    let functions = (0..identities.functions().len()).filter_map(|at| u32::try_from(at).ok());
+    let functions = functions.map(|at| Callee::Function(kymo_event::FunctionId(at)));
+    let interrupts = (0..identities.interrupts().len()).filter_map(|at| u32::try_from(at).ok());
+    let interrupts = interrupts.map(|at| Callee::Interrupt(kymo_event::InterruptId(at)));
+    functions
+        .chain(interrupts)
+        .any(|callee| choice.matches(None, &names.callee(identities, callee)))
+}
+
+/// `fib 3000`.
+fn process(space: &Space) -> String {
+    match space.pid {
+        Some(pid) => format!("{} {pid}", space.name),
+        None => space.name.clone(),
+    }
+}
+
+/// The failure of an option that names what the trace does not have, with what it has.
+pub fn nothing(
+    one: &str,
+    wanted: &str,
+    all: &str,
+    known: impl IntoIterator<Item = String>,
+) -> Report {
+    let report = Report::new(format_args!("the trace has no {one} {wanted}"));
+    let known: BTreeSet<String> = known.into_iter().filter(|name| !name.is_empty()).collect();
+    let known: Vec<String> = known.into_iter().collect();
+    let more = known.len().saturating_sub(LISTED);
+    let listed = known.get(..LISTED).unwrap_or(&known).join(", ");
+    match (known.len(), more) {
+        (0, _) => report.help(format_args!("it tells of no {all}")),
+        (_, 0) => report.help(format_args!("its {all} are {listed}")),
+        (_, more) => report.help(format_args!("its {all} are {listed} and {more} more")),
+    }
+}
