@@ -291,8 +291,8 @@ pub struct CtfArgs {
     #[arg(long, value_name = "FILE")]
     pub mapping: Option<PathBuf>,
 
-    /// Which dump is meant, from 1 on, where INPUT is the log of a console in which a Kymo target died several times. Without
-    /// this the last one.
+    /// Which dump is meant, from 1 on, where INPUT is the log of a console in which a target died several times. Without this
+    /// the last one of a Kymo target, and all of one with RTEMS's records, each as a machine of its own.
     #[arg(long, value_name = "N")]
     pub dump: Option<usize>,
 

@@ -12,6 +12,7 @@ use kymo_event::Addr;
 use kymo_link::{Address, TcpTransport, Transport};
 use kymo_read::rtems_record::{self, EventNames};
 use kymo_read::{OpenError, OpenOptions, Source};
+use kymo_rtems_record::Format;
 use kymo_symbols::Symbols;
 
 use crate::diagnostic::Report;
@@ -23,6 +24,9 @@ const PREFIX: &str = "rtems:";
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// Bytes that are read at once.
+const AT_ONCE: usize = 1 << 16;
 
 /// How often ctrl-C is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -52,12 +56,56 @@ fn address_of(path: &Path) -> Result<(String, u16), Report> {
     }
 }
 
-/// What a record server sends, until it closes the connection or the user has seen enough.
+/// What a record server sends, until it closes the connection or the user has seen enough: then it ends between two items.
 pub struct Server {
     transport: TcpTransport,
     cancel: Interruptible,
     /// When it has been enough, also if nothing comes.
     until: Option<Instant>,
+    items: WholeItems,
+    buffer: Vec<u8>,
+}
+
+/// Bytes of a stream, of which an item is given on when it is whole.
+#[derive(Debug, Default)]
+struct WholeItems {
+    /// What has come and was not given.
+    waiting: Vec<u8>,
+    /// Bytes of an item, once the first word has told.
+    item: Option<usize>,
+    /// How many bytes have come, and how many of them can be given.
+    came: u64,
+    whole: u64,
+    given: u64,
+}
+
+impl WholeItems {
+    /// Takes what has come. What no stream begins with is given as it is.
+    fn add(&mut self, bytes: &[u8]) {
+        self.waiting.extend_from_slice(bytes);
+        self.came += bytes.len() as u64;
+        if self.item.is_none()
+            && let Some(first) = self.waiting.first_chunk::<4>()
+        {
+            self.item = Some(Format::of_word(*first).map_or(1, Format::item_bytes));
+        }
+        // Format and magic number are 8 bytes.
+        if let (Some(item), Some(items)) = (self.item, self.came.checked_sub(8)) {
+            self.whole = self.came - items % item as u64;
+        }
+    }
+
+    /// Gives as much as there is room for.
+    fn give(&mut self, room: &mut [u8]) -> usize {
+        let whole = usize::try_from(self.whole.saturating_sub(self.given)).unwrap_or(usize::MAX);
+        let count = whole.min(room.len()).min(self.waiting.len());
+        if let (Some(room), Some(bytes)) = (room.get_mut(..count), self.waiting.get(..count)) {
+            room.copy_from_slice(bytes);
+        }
+        self.waiting.drain(..count);
+        self.given += count as u64;
+        count
+    }
 }
 
 impl Server {
@@ -76,6 +124,8 @@ impl Server {
             transport,
             cancel: Interruptible::new()?,
             until: None,
+            items: WholeItems::default(),
+            buffer: vec![0; AT_ONCE],
         })
     }
 
@@ -88,14 +138,22 @@ impl Server {
 impl Read for Server {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         loop {
+            let given = self.items.give(room);
+            if given > 0 {
+                return Ok(given);
+            }
             let is_late = self.until.is_some_and(|until| Instant::now() >= until);
             if is_late || self.cancel.flag().is_cancelled() {
                 return Ok(0);
             }
-            match self.transport.read(room, LOOK_EVERY) {
-                Ok(0) => {}
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
-                read => return read,
+            match self.transport.read(&mut self.buffer, LOOK_EVERY) {
+                Ok(count) => self.items.add(self.buffer.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    // The target broke off: also what is not whole counts.
+                    self.items.whole = self.items.came;
+                    return Ok(self.items.give(room));
+                }
+                Err(error) => return Err(error),
             }
         }
     }

@@ -67,6 +67,9 @@ pub(crate) struct Format {
 /// The one that may hold several dumps.
 const CONSOLE: &str = "a console's log with a dump of kymo_dump_text()";
 
+/// Another one.
+const RTEMS: &str = "a recording of RTEMS's events";
+
 /// All formats. Of those that are equally sure the first one is asked first.
 pub(crate) static FORMATS: [Format; 11] = [
     Format {
@@ -100,7 +103,7 @@ pub(crate) static FORMATS: [Format; 11] = [
         open: ftrace::lines::open,
     },
     Format {
-        what: "a recording of RTEMS's events",
+        what: RTEMS,
         probe: rtems_record::probe,
         open: rtems_record::open,
     },
@@ -160,7 +163,9 @@ pub(crate) fn open(mut peek: Peek, options: &OpenOptions) -> Result<Opened, Open
     for (_, format) in sure {
         peek = match (format.open)(peek, options)? {
             Opened::Other(peek) => peek,
-            Opened::Source(_) if options.console_dump.is_some() && format.what != CONSOLE => {
+            Opened::Source(_)
+                if options.console_dump.is_some() && ![CONSOLE, RTEMS].contains(&format.what) =>
+            {
                 let message = format!("expected {CONSOLE}, to choose from, found {}", format.what);
                 return Err(OpenError::Console { path, message });
             }

@@ -132,6 +132,11 @@ impl<R: Read> Container<R> {
         self.input.source()
     }
 
+    /// The same, to change it.
+    pub const fn source_mut(&mut self) -> &mut R {
+        self.input.source_mut()
+    }
+
     /// The same, given back.
     pub fn into_source(self) -> R {
         self.input.into_source()

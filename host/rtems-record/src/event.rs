@@ -139,6 +139,11 @@ impl EventId {
     pub const fn has_time(self) -> bool {
         self.0 >= FIRST_TIMED && self.0 < NUMBERS
     }
+
+    /// Whether its number is that of no event: none of the system's, and no user's.
+    pub(crate) const fn is_unused(self) -> bool {
+        self.0 >= UNUSED && self.0 < Self::USER_0.0
+    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,11 @@ impl<R: Read> Input<R> {
         &self.source
     }
 
+    /// The same, to change it.
+    pub const fn source_mut(&mut self) -> &mut R {
+        &mut self.source
+    }
+
     /// The same, given back.
     pub fn into_source(self) -> R {
         self.source

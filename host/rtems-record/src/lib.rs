@@ -3,11 +3,12 @@
 //!
 //! A stream is a format word, a magic number, then items of 8 or 12 bytes in the target's byte order: 22 bits of a
 //! counter, 10 bits of an event number, and a word of data (`cpukit/include/rtems/recorddata.h`). A target sends it
-//! over TCP, writes it to a file, or dumps it to its console as base64, perhaps compressed. Four layers read it:
+//! over TCP, writes it to a file, or dumps it to its console as base64, perhaps compressed. Five layers read it:
 //!
 //! | module | from | to |
 //! |---|---|---|
 //! | `container` | any input: a file, a console's log, base64, zlib | the bytes of each dump in it |
+//! | `plausible` | the bytes of a text | the same up to where lines of it are missing |
 //! | `stream` | bytes | items, the target's [`Header`], the names of its threads |
 //! | `chunks` | items of version 9 | those that the target had not overwritten before they were sent |
 //! | `timeline` | items with 22 bits of a counter | [`Record`]s with nanoseconds of uptime |
@@ -62,6 +63,7 @@ mod fuzzing;
 mod input;
 mod merge;
 mod names;
+mod plausible;
 mod reader;
 mod record;
 mod stream;

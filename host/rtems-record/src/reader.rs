@@ -4,6 +4,7 @@ use std::io::Read;
 
 use crate::container::{Container, Step};
 use crate::error::{Error, Fault};
+use crate::plausible::Plausible;
 use crate::stream::Items;
 use crate::timeline::Timeline;
 use crate::{Header, Kind, Record, ThreadName};
@@ -24,7 +25,8 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    fn add(&mut self, other: &Self) {
+    /// Adds those of another reader.
+    pub fn add(&mut self, other: &Self) {
         self.lost = self.lost.saturating_add(other.lost);
         self.pairs += other.pairs;
         self.uncertain += other.uncertain;
@@ -36,6 +38,8 @@ impl Statistics {
 /// Reads records from any input: a file, a console's log, a connection to a target.
 pub struct Reader<R> {
     container: Container<R>,
+    /// Of a text: bytes that are not read yet.
+    plausible: Plausible,
     items: Items,
     timeline: Timeline,
     bytes: Vec<u8>,
@@ -43,6 +47,8 @@ pub struct Reader<R> {
     dumps: u16,
     /// Whether one is open.
     open: bool,
+    /// Whether a user waits for what comes.
+    is_live: bool,
     ended: bool,
     names: Vec<ThreadName>,
     faults: Vec<Fault>,
@@ -64,8 +70,10 @@ impl<R: Read> Reader<R> {
     pub fn new(input: R) -> Self {
         Self {
             container: Container::new(input),
+            plausible: Plausible::default(),
             items: Items::new(),
             timeline: Timeline::new(0),
+            is_live: false,
             bytes: Vec::new(),
             dumps: 0,
             open: false,
@@ -74,6 +82,13 @@ impl<R: Read> Reader<R> {
             faults: Vec::new(),
             statistics: Statistics::default(),
         }
+    }
+
+    /// A user waits for what comes: a processor without uptime holds the others back for a bounded time only.
+    #[must_use]
+    pub fn live(mut self) -> Self {
+        self.is_live = true;
+        self
     }
 
     /// Adds the next records to `out`, in the order of time within a dump, maybe none yet; `false` after the last one.
@@ -91,8 +106,15 @@ impl<R: Read> Reader<R> {
         self.bytes.clear();
         let step = self.container.advance(&mut self.bytes);
         let bytes = std::mem::take(&mut self.bytes);
-        self.push(&bytes, out);
+        match self.container.kind() {
+            Some(Kind::Base64 | Kind::Log) => self.push_text(&bytes, out),
+            _ => self.push(&bytes, out),
+        }
         self.bytes = bytes;
+        if !matches!(step, Ok(Step::Bytes)) {
+            let rest = self.plausible.take_all();
+            self.push(&rest, out);
+        }
         match step {
             Err(error) => {
                 self.end_dump(out, true);
@@ -104,8 +126,10 @@ impl<R: Read> Reader<R> {
                 let dump = self.dumps;
                 self.dumps = dump.saturating_add(1);
                 self.open = true;
+                self.plausible = Plausible::default();
                 self.items = Items::new();
                 self.timeline = Timeline::new(dump);
+                self.timeline.set_live(self.is_live);
             }
             // Unless the bytes before it have ended the dump.
             Ok(Step::Fault(fault)) if self.open => {
@@ -120,6 +144,27 @@ impl<R: Read> Reader<R> {
             }
         }
         Ok(true)
+    }
+
+    /// What was text can lack lines.
+    fn push_text(&mut self, bytes: &[u8], out: &mut Vec<Record>) {
+        if !self.open {
+            return;
+        }
+        let wrong = self.plausible.look(bytes);
+        let good = match &wrong {
+            Some((good, _)) => *good,
+            None => self.plausible.ready(),
+        };
+        let bytes = self.plausible.take(good);
+        self.push(&bytes, out);
+        if let Some((_, message)) = wrong.filter(|_| self.open) {
+            self.plausible = Plausible::default();
+            self.container.skip_dump();
+            self.end_dump(out, true);
+            let fault = self.items.fault(message);
+            self.fault(fault);
+        }
     }
 
     fn push(&mut self, bytes: &[u8], out: &mut Vec<Record>) {
@@ -166,6 +211,11 @@ impl<R: Read> Reader<R> {
         self.container.source()
     }
 
+    /// The same, to change what it gives.
+    pub const fn input_mut(&mut self) -> &mut R {
+        self.container.source_mut()
+    }
+
     /// The input, at the place that was read up to.
     pub fn into_input(self) -> R {
         self.container.into_source()
@@ -204,6 +254,11 @@ impl<R: Read> Reader<R> {
     /// What was found to be wrong.
     pub fn take_faults(&mut self) -> Vec<Fault> {
         std::mem::take(&mut self.faults)
+    }
+
+    /// Whether something was found to be wrong that was not [taken](Self::take_faults).
+    pub const fn has_faults(&self) -> bool {
+        !self.faults.is_empty()
     }
 
     /// What was met so far.

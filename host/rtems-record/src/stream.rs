@@ -572,7 +572,8 @@ impl Items {
         Ok(())
     }
 
-    const fn fault(&self, message: String) -> Fault {
+    /// A fault at the next item.
+    pub const fn fault(&self, message: String) -> Fault {
         Fault {
             offset: self.offset,
             decoded: false,

@@ -22,6 +22,10 @@ const LEAST_WAITING: u64 = 1 << 20;
 /// The same, however large the rings are said to be: 24 bytes each.
 const MOST_WAITING: u64 = 1 << 23;
 
+/// Of a live target, a processor without uptime is waited for so long, and at least for two wraparounds: a target tells the
+/// uptime of each once in a wraparound.
+const MOST_HELD_NS: i64 = 1_000_000_000;
+
 /// An item that waits for a time.
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -50,6 +54,10 @@ struct Cpu {
     /// The low word of an uptime, and its time, if the high word is to come.
     low: Option<(u32, u64)>,
     held: Vec<Held>,
+    /// The time of the last of them that has one, and how many ticks they cover.
+    held_span: Option<(u32, u64)>,
+    /// The latest time of all when the first of them came.
+    held_since: i64,
     /// Up to where the held items came in one chunk, and which of all chunks that is.
     chunks: Vec<(usize, u64)>,
     /// The time of its last record.
@@ -72,6 +80,8 @@ pub(crate) struct Timeline {
     bounds: Bounds,
     /// How many records may wait.
     room: u64,
+    /// Whether they may wait for a [bounded time](MOST_HELD_NS) only.
+    is_live: bool,
     dump: u16,
     statistics: Statistics,
     /// Items that came before the number of processors was known.
@@ -87,6 +97,7 @@ impl Timeline {
             latest: i64::MIN,
             bounds: Bounds::default(),
             room: LEAST_WAITING,
+            is_live: false,
             dump,
             statistics: Statistics::default(),
             early: Vec::new(),
@@ -96,6 +107,11 @@ impl Timeline {
     /// What was met so far.
     pub const fn statistics(&self) -> &Statistics {
         &self.statistics
+    }
+
+    /// A user waits for what comes.
+    pub const fn set_live(&mut self, is_live: bool) {
+        self.is_live = is_live;
     }
 
     pub fn set_frequency(&mut self, frequency: u64) {
@@ -109,6 +125,8 @@ impl Timeline {
                 clock: Clock::default(),
                 low: None,
                 held: Vec::new(),
+                held_span: None,
+                held_since: i64::MIN,
                 chunks: Vec::new(),
                 last: None,
                 last_chunk: None,
@@ -216,7 +234,16 @@ impl Timeline {
     }
 
     fn hold(&mut self, held: Held) {
+        let latest = self.latest;
         if let Some(cpu) = self.cpus.get_mut(self.current) {
+            if cpu.held.is_empty() {
+                (cpu.held_span, cpu.held_since) = (None, latest);
+            }
+            if held.event.has_time() {
+                let (last, ticks) = cpu.held_span.unwrap_or((held.time, 0));
+                let passed = held.time.wrapping_sub(last) & TIME_MASK;
+                cpu.held_span = Some((held.time, ticks + u64::from(passed)));
+            }
             cpu.held.push(held);
             if cpu.held.len() as u64 >= self.room {
                 self.place(self.current);
@@ -250,6 +277,7 @@ impl Timeline {
             return;
         };
         let held = std::mem::take(&mut cpu.held);
+        cpu.held_span = None;
         let chunks = std::mem::take(&mut cpu.chunks);
         let (mut ticks, mut last) = (0_u64, time);
         for item in held.iter().rev().filter(|item| item.event.has_time()) {
@@ -326,6 +354,9 @@ impl Timeline {
         }
         self.current = next;
         let wraparound = self.scale.ns(u64::from(TIME_MASK) + 1);
+        if self.is_live {
+            self.place_late(wraparound);
+        }
         if let Some(cpu) = self.cpus.get_mut(next)
             && cpu.state == State::Estimated
         {
@@ -339,6 +370,28 @@ impl Timeline {
             }
         }
         self.untimed(EventId::PROCESSOR, data);
+    }
+
+    /// Places what has been held too long for a user who waits.
+    fn place_late(&mut self, wraparound: i64) {
+        let most = MOST_HELD_NS.max(wraparound.saturating_mul(2));
+        for cpu in 0..self.cpus.len() {
+            let latest = self.latest;
+            let is_late = self.cpus.get_mut(cpu).is_some_and(|cpu| {
+                // None knew a time when the first of them came.
+                cpu.held_since = if cpu.held_since == i64::MIN {
+                    latest
+                } else {
+                    cpu.held_since
+                };
+                let since = latest.saturating_sub(cpu.held_since);
+                let covered = cpu.held_span.map(|(_, ticks)| self.scale.ns(ticks));
+                cpu.state == State::Held && covered.is_some_and(|it| it.max(since) > most)
+            });
+            if is_late {
+                self.place(cpu);
+            }
+        }
     }
 
     /// The stream has ended: everything gets a time.
@@ -382,7 +435,12 @@ impl Timeline {
         if waiting as u64 > self.room {
             self.make_room();
         }
-        let held = |cpu: &Cpu| cpu.state == State::Held && !cpu.queue.is_released();
+        // Of one that holds nothing with a time all has been sent up to its last chunk.
+        let is_live = self.is_live;
+        let held = |cpu: &Cpu| {
+            let waits = cpu.held_span.is_some() || !is_live;
+            cpu.state == State::Held && waits && !cpu.queue.is_released()
+        };
         let bounds = self.cpus.iter().map(|cpu| match held(cpu) {
             true => cpu.last.unwrap_or(i64::MIN),
             false => cpu.queue.bound(cpu.last),

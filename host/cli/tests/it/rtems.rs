@@ -117,6 +117,72 @@ fn a_duration_ends_a_recording_of_a_target_that_says_nothing_more() {
 }
 
 #[test]
+fn a_recording_that_the_user_ends_within_an_item_is_whole() {
+    let (stream, half) = stream(20);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("capture.bin");
+    let file_name = file.to_str().unwrap();
+    let (go, wait) = channel();
+    let (address, thread) = server(stream.bytes.clone(), half + 5, wait);
+    let output = kymo(&["record", &address, "-o", file_name, "--duration", "1s"]);
+    assert!(output.status.success(), "{}", text(&output).1);
+    assert!(std::fs::read(&file).unwrap() == stream.bytes[..half]);
+    drop(go);
+    thread.join().unwrap();
+    // A target that breaks off there is damage.
+    let (address, thread) = server(stream.bytes[..half + 5].to_vec(), half, {
+        let (go, wait) = channel();
+        go.send(()).unwrap();
+        wait
+    });
+    let output = kymo(&["record", &address, "-o", file_name]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(std::fs::read(&file).unwrap() == stream.bytes[..half + 5]);
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_log_with_two_dumps_is_two_machines_and_one_can_be_chosen() {
+    let (first, second) = (stream(3).0, stream(5).0);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("console.log");
+    let log = format!(
+        "{}reset\n{}",
+        first.log(false, "[1] "),
+        second.log(true, "[2] ")
+    );
+    std::fs::write(&file, log).unwrap();
+    let file_name = file.to_str().unwrap();
+    let writes = |arguments: &[&str]| {
+        let output = kymo(&[&["report", "--format", "json"], arguments, &[file_name]].concat());
+        let (out, errors) = text(&output);
+        assert!(output.status.success(), "{errors}");
+        let mut rows = out.lines().map(|line| {
+            let row: serde_json::Value = serde_json::from_str(line).unwrap();
+            row
+        });
+        let row = rows.find(|row| row["function"] == "write").unwrap();
+        (row["count"].as_u64().unwrap(), errors)
+    };
+    let (both, errors) = writes(&[]);
+    assert_eq!(both, 16);
+    assert!(errors.contains("there are 2 dumps in the log"), "{errors}");
+    assert_eq!(writes(&["--dump", "1"]).0, 6);
+    assert_eq!(writes(&["--dump", "2"]).0, 10);
+    let output = kymo(&["info", file_name]);
+    let (out, _) = text(&output);
+    assert!(out.contains("cpu1 of dump 2"), "{out}");
+    // The threads of one are not those of the other.
+    let output = kymo(&["report", "--by", "thread", file_name]);
+    let (out, errors) = text(&output);
+    assert_eq!(out.matches("UI1").count(), 2, "{out}{errors}");
+    for refused in ["0", "3"] {
+        let output = kymo(&["info", "--dump", refused, file_name]);
+        assert_eq!(output.status.code(), Some(2), "{refused}");
+    }
+}
+
+#[test]
 fn dates_are_known_where_the_user_tells_when_the_target_started() {
     let (stream, _) = stream(3);
     let folder = tempfile::tempdir().unwrap();

@@ -17,6 +17,7 @@
 //! | `PER_CPU_OVERFLOW` | records were lost |
 //! | the header, names, processors | facts |
 
+mod inputs;
 mod meaning;
 mod names;
 mod source;
@@ -69,19 +70,72 @@ pub(crate) fn probe(peek: &mut Peek, _: &OpenOptions) -> Result<Option<Confidenc
     Ok(confidence(probe_bytes(peek.first(MARK_WITHIN)?)))
 }
 
+/// So many dumps of a file are read beside each other.
+const MOST_DUMPS: usize = 256;
+
 pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {
     let path = peek.path().to_owned();
-    if !peek.is_file() {
+    if !peek.is_file() && options.console_dump.is_none() {
         return match peek.into_reader() {
             Some(reader) => open_stream(&path, reader, options).map(Opened::Source),
             None => Err(OpenError::Empty { path }),
         };
     }
     let bytes = peek.into_bytes()?;
-    let several = memmem::find_iter(&bytes, BEGIN).nth(1).is_some();
-    let reader = Box::new(BytesReader { bytes, at: 0 });
-    source::RecordSource::new(&path, Reader::new(reader), several, options)
-        .map(|source| Opened::Source(Box::new(source)))
+    let marks: Vec<usize> = memmem::find_iter(&bytes, BEGIN).collect();
+    let dumps = marks.len();
+    let refuse = |message: String| OpenError::Console {
+        path: path.clone(),
+        message,
+    };
+    // From the line of one mark to that of the next; what stands in front of the first one is none of them.
+    let begin = |mark: &usize| {
+        let before = bytes.get(..*mark).unwrap_or_default();
+        memchr::memrchr(b'\n', before).map_or(0, |end| end + 1)
+    };
+    let begins: Vec<usize> = marks.iter().map(begin).collect();
+    let ends = begins.iter().skip(1).copied().chain([bytes.len()]);
+    let mut parts: Vec<_> = begins.iter().copied().zip(ends).collect();
+    match options.console_dump {
+        Some(number) => {
+            let chosen = number.checked_sub(1).and_then(|place| parts.get(place));
+            let chosen = chosen.copied().ok_or_else(|| {
+                refuse(format!(
+                    "expected a dump number {number} in the log, found {dumps} dumps"
+                ))
+            })?;
+            parts = vec![chosen];
+        }
+        None if dumps > MOST_DUMPS => {
+            return Err(refuse(format!(
+                "expected at most {MOST_DUMPS} dumps in the log, found {dumps}: --dump chooses one"
+            )));
+        }
+        // Also what stands in front of a single one is looked at.
+        None if dumps < 2 => parts = vec![(0, bytes.len())],
+        None => {}
+    }
+    let reader = |(at, end): (usize, usize)| {
+        let bytes = BytesReader {
+            bytes: bytes.clone(),
+            at,
+            end,
+        };
+        let reader: inputs::Bytes = Box::new(bytes);
+        (Reader::new(reader), at as u64)
+    };
+    let inputs = inputs::Inputs::new(parts.into_iter().map(reader));
+    let mut source = source::RecordSource::new(&path, inputs, options)?;
+    if dumps > 1 {
+        let which = match options.console_dump {
+            Some(number) => format!("this one is number {number}"),
+            None => "each is a machine of its own, as uptimes begin anew".to_owned(),
+        };
+        source.remark_dumps(&format!(
+            "there are {dumps} dumps in the log: {which} (--dump chooses)"
+        ));
+    }
+    Ok(Opened::Source(Box::new(source)))
 }
 
 /// Opens what comes from a live target, or through a pipe: events are given as they come. `path` is what errors call it.
@@ -93,7 +147,8 @@ pub fn open_stream(
     reader: Box<dyn Read + Send>,
     options: &OpenOptions,
 ) -> Result<Box<dyn Source>, OpenError> {
-    let mut source = source::RecordSource::new(path, Reader::new(reader), false, options)?;
+    let inputs = inputs::Inputs::new([(Reader::new(reader).live(), 0)]);
+    let mut source = source::RecordSource::new(path, inputs, options)?;
     crate::open::date(&mut source, options);
     Ok(Box::new(source))
 }
@@ -102,11 +157,12 @@ pub fn open_stream(
 struct BytesReader {
     bytes: Bytes,
     at: usize,
+    end: usize,
 }
 
 impl Read for BytesReader {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        let rest = self.bytes.get(self.at..).unwrap_or(&[]);
+        let rest = self.bytes.get(self.at..self.end).unwrap_or(&[]);
         let count = rest.len().min(room.len());
         if let (Some(room), Some(rest)) = (room.get_mut(..count), rest.get(..count)) {
             room.copy_from_slice(rest);

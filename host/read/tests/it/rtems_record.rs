@@ -255,12 +255,16 @@ fn several_dumps_of_a_log_are_streams_of_their_own() {
     let (info, events) = read(format!("{}reset\n{}", dump(9_000), dump(500)).as_bytes());
     let names: Vec<_> = info.streams.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["cpu0", "cpu1", "cpu0 of dump 2", "cpu1 of dump 2"]);
-    assert!(info.steps_back);
+    // Uptimes begin anew with each: they are machines of their own, and all events are in the order of time.
+    assert!(!info.steps_back);
+    let machines: Vec<_> = info.streams.iter().map(|it| it.machine).collect();
+    assert!(machines[0] == machines[1] && machines[2] == machines[3]);
+    assert_ne!(machines[0], machines[2]);
     let users = events.iter().filter(|it| it.name.starts_with("USER_"));
     let users: Vec<_> = users.map(|it| (it.stream.0, it.time.0)).collect();
     assert_eq!(
         users,
-        [(0, 9_001_000), (1, 9_002_000), (2, 501_000), (3, 502_000)]
+        [(2, 501_000), (3, 502_000), (0, 9_001_000), (1, 9_002_000)]
     );
     let fields = |event: &Event| event.fields.first().map(|it| it.value.clone());
     let last = events.iter().rfind(|it| it.name == "USER_1").unwrap();

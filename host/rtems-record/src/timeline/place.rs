@@ -23,6 +23,7 @@ impl Timeline {
             return;
         }
         let held = std::mem::take(&mut cpu.held);
+        cpu.held_span = None;
         let chunks = std::mem::take(&mut cpu.chunks);
         let before = std::mem::replace(&mut self.current, number);
         let last = held.iter().rposition(|item| item.event.has_time());
@@ -37,11 +38,18 @@ impl Timeline {
     fn place_untimed(&mut self, held: &[Held]) {
         let known = self.cpus.iter().filter_map(|cpu| cpu.queue.first_time());
         let first = known.min().unwrap_or(0);
+        let is_live = self.is_live;
         if let Some(cpu) = self.cpus.get_mut(self.current)
             && cpu.last.is_none()
             && !held.is_empty()
         {
-            cpu.last = Some(first);
+            // Of a live target what came before has been given.
+            let given = if is_live {
+                cpu.queue.fetched_at()
+            } else {
+                first
+            };
+            cpu.last = Some(first.max(given));
         }
         for item in held {
             self.push(item.event, item.data, item.is_item);

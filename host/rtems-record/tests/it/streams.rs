@@ -1,7 +1,7 @@
 //! Streams made by hand: every layout, both versions, losses, wraparounds, processors without uptime.
 
 use kymo_fixtures::rtems_record::{LAYOUTS, Stream};
-use kymo_rtems_record::EventId;
+use kymo_rtems_record::{EventId, Reader, Record};
 use proptest::prelude::*;
 
 use crate::common::{read, user};
@@ -323,6 +323,50 @@ fn a_ring_that_is_sent_in_two_parts_is_in_the_order_of_time() {
     let times: Vec<_> = read.records.iter().map(|record| record.time).collect();
     assert!(times.is_sorted(), "{:?}", user(&read));
     assert_eq!(user(&read).len(), 23);
+}
+
+/// The processors are sent in turn each 100 ms: one that is idle, and one that has records and no uptime, maybe until later.
+fn rounds(late: Option<u64>) -> Stream {
+    let mut stream = Stream::new(LAYOUTS[0], 10, 3, 64, MHZ);
+    for round in 0..100 {
+        let now = 5_000_000 + round * 100_000;
+        stream.processor(0).uptime(now).item(now + 10, USER, round);
+        stream.processor(1);
+        if late == Some(round) {
+            stream.uptime(now + 5);
+        }
+        stream.item(now + 20, USER, 1_000 + round);
+        stream.processor(2);
+    }
+    stream
+}
+
+#[test]
+fn a_live_processor_without_uptime_holds_the_others_back_for_a_while_only() {
+    for late in [None, Some(95)] {
+        let stream = rounds(late);
+        let mut reader = Reader::new(&stream.bytes[..]).live();
+        let mut before_end = Vec::new();
+        while before_end.is_empty() {
+            assert!(reader.read(&mut before_end).unwrap());
+        }
+        let mut records = before_end.clone();
+        while reader.read(&mut records).unwrap() {}
+        // Nine seconds (twice a wraparound of 4.2 s) have passed before the last records have come.
+        let of_user = |record: &&Record| record.event.0 == 512;
+        let count = before_end.iter().filter(of_user).count();
+        assert!(count >= 30, "{late:?} {count}");
+        assert!(records.is_sorted_by_key(|record| record.time), "{late:?}");
+        let all: Vec<_> = records.iter().filter(of_user).collect();
+        assert_eq!(all.len(), 200);
+        // They are the times that they have: the counter is the others'.
+        for record in all.iter().filter(|record| record.cpu == 1) {
+            let expected = 5_000_020_000 + (record.data as i64 - 1_000) * 100_000_000;
+            assert_eq!(record.time, expected, "{record:?}");
+        }
+        let marks = |record: &&Record| record.event == EventId::UNRELIABLE_TIME;
+        assert_eq!(records.iter().filter(marks).count(), 1);
+    }
 }
 
 #[test]

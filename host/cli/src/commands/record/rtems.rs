@@ -25,7 +25,12 @@ struct Copy<'a> {
     file: LiveFile<'a>,
     bytes: u64,
     most: u64,
+    /// How many events are still wanted: no more bytes are read at once than these have at least.
+    wanted: u64,
 }
+
+/// An item has so many bytes at least.
+const LEAST_ITEM: u64 = 8;
 
 impl Read for Copy<'_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
@@ -33,7 +38,9 @@ impl Read for Copy<'_> {
         if left == 0 {
             return Ok(0);
         }
-        let most = left.min(room.len());
+        let wanted = self.wanted.saturating_mul(LEAST_ITEM).max(LEAST_ITEM);
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let most = left.min(room.len()).min(wanted);
         let room = room.get_mut(..most).unwrap_or(&mut []);
         let read = self.server.read(room)?;
         self.file.write_all(room.get(..read).unwrap_or(&[]))?;
@@ -61,12 +68,14 @@ pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCod
     let file = LiveFile::new(args.output(), &[])?;
     let started = Instant::now();
     server.end_at(args.duration.and_then(|most| started.checked_add(most)));
-    let mut reader = Reader::new(Copy {
+    let copy = Copy {
         server,
         file,
         bytes: 0,
         most: args.size.unwrap_or(u64::MAX),
-    });
+        wanted: args.events.unwrap_or(u64::MAX),
+    };
+    let mut reader = Reader::new(copy).live();
     let bar = bar(context);
     let (mut records, mut events, mut faults) = (Vec::new(), 0_u64, Vec::new());
     let mut failure = None;
@@ -74,6 +83,9 @@ pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCod
         let more = reader.read(&mut records);
         events += records.iter().filter(|record| record.is_item).count() as u64;
         records.clear();
+        if let Some(most) = args.events {
+            reader.input_mut().wanted = most.saturating_sub(events);
+        }
         faults.append(&mut reader.take_faults());
         match more {
             Ok(true) if faults.is_empty() => {}

@@ -5,16 +5,17 @@ mod blocks;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
 use kymo_event::{
-    Addr, Batch, ClockGap, Cpu, Duration, Event, EventKind, Field, FunctionId, Gap, InterruptKind,
-    Irq, Row, RowKind, Space, SpaceId, StreamId, ThreadId, Time, TraceInfo, Value, Wanted,
+    Addr, Batch, ClockGap, Cpu, Duration, Event, EventKind, EventRef, Field, FunctionId, Gap,
+    InterruptKind, Irq, Row, RowKind, Space, SpaceId, StreamId, ThreadId, Time, TraceInfo, Value,
+    Wanted,
 };
-use kymo_rtems_record::{EventId, EventNames, Reader, Record};
+use kymo_rtems_record::{EventId, EventNames, Format, Record};
 
+use super::inputs::Inputs;
 use super::meaning::{self, Means};
 use super::names;
 use crate::{OpenError, OpenOptions, ReadError, Source};
@@ -26,7 +27,7 @@ const STEP_BACK_NS: u64 = 1_000;
 pub(super) struct RecordSource {
     info: TraceInfo,
     name: String,
-    reader: Reader<Box<dyn Read + Send>>,
+    inputs: Inputs,
     records: Vec<Record>,
     /// The next of them.
     next: usize,
@@ -34,23 +35,34 @@ pub(super) struct RecordSource {
     /// What events mean, by number.
     means: Vec<Means>,
     names: Option<Arc<EventNames>>,
-    cpus: Vec<Processor>,
-    /// The dump that those are of.
-    dump: Option<u16>,
+    /// The dump that is being read, and the others that have begun.
+    dump: Dump,
+    others: Vec<Dump>,
+    /// Where functions have their names: in all dumps alike.
     space: SpaceId,
     /// Addresses of code without this: Thumb's bit.
     code_mask: u64,
-    version: u32,
     wanted: Wanted,
     /// Events that come before the next record: damage.
     ready: VecDeque<Event>,
     latest: Time,
     /// Locks that have a name of their own.
     locks: usize,
+    failure: Option<ReadError>,
+}
+
+/// A dump: what a target recorded from one start to the next.
+#[derive(Debug)]
+struct Dump {
+    number: u16,
+    version: u32,
+    format: Format,
+    /// Where its threads, its interrupts and its processors are.
+    machine: SpaceId,
+    cpus: Vec<Processor>,
     /// How much memory of the network stack is in use, as far as the trace tells, and when that changed last.
     uma: i64,
     uma_last: Option<(u8, Time, i8, EventId)>,
-    failure: Option<ReadError>,
 }
 
 /// What is known of a processor at a point of the trace.
@@ -78,29 +90,15 @@ impl RecordSource {
     ///
     /// # Errors
     /// [`OpenError`] if it does not say who it is.
-    pub fn new(
-        path: &Path,
-        mut reader: Reader<Box<dyn Read + Send>>,
-        several: bool,
-        options: &OpenOptions,
-    ) -> Result<Self, OpenError> {
-        let mut records = Vec::new();
-        let mut faults = Vec::new();
-        while !reader.has_started() && faults.is_empty() {
-            let more = reader.read(&mut records);
-            faults = reader.take_faults();
-            let more = more.map_err(|error| OpenError::Io {
-                path: path.to_owned(),
-                source: error.source,
-            })?;
-            if !more {
-                break;
-            }
-        }
-        if !reader.is_described() {
-            let fault = faults.into_iter().next();
-            return Err(match fault {
-                Some(fault) => OpenError::Record {
+    pub fn new(path: &Path, mut inputs: Inputs, options: &OpenOptions) -> Result<Self, OpenError> {
+        inputs.begin().map_err(|error| OpenError::Io {
+            path: path.to_owned(),
+            source: error.source,
+        })?;
+        let faults = inputs.take_faults();
+        if !inputs.is_described() {
+            return Err(match faults.into_iter().next() {
+                Some((_, fault)) => OpenError::Record {
                     path: path.to_owned(),
                     offset: fault.offset,
                     message: fault.to_string(),
@@ -110,11 +108,12 @@ impl RecordSource {
                 },
             });
         }
-        let header = reader.header().clone();
+        let described = (0..inputs.dumps()).filter_map(|dump| inputs.header(dump));
+        let mut described = described.filter(|header| header.frequency != 0);
+        let header = described.next().cloned().unwrap_or_default();
         let mut info = TraceInfo {
             format: super::FORMAT.to_owned(),
             clock_hz: Some(header.frequency),
-            steps_back: several,
             ..TraceInfo::default()
         };
         let space = info.identities.add_space(Space::default());
@@ -123,42 +122,51 @@ impl RecordSource {
         let mut source = Self {
             info,
             name: name.to_string_lossy().into_owned(),
-            reader,
-            records,
+            inputs,
+            records: Vec::new(),
             next: 0,
             ended: false,
             means,
             names: options.event_names.clone(),
-            cpus: Vec::new(),
-            dump: None,
+            dump: Dump {
+                number: u16::MAX,
+                version: header.version,
+                format: header.format,
+                machine: space,
+                cpus: Vec::new(),
+                uma: 0,
+                uma_last: None,
+            },
+            others: Vec::new(),
             space,
             code_mask: if header.arch.eq_ignore_ascii_case("arm") {
                 !1
             } else {
                 !0
             },
-            version: header.version,
             wanted: options.wanted,
             ready: VecDeque::new(),
             latest: Time::default(),
             locks: 0,
-            uma: 0,
-            uma_last: None,
             failure: None,
         };
-        source.describe();
-        source.begin_dump(0);
+        source.describe(&header);
+        for dump in 0..source.inputs.dumps().max(1) {
+            source.turn_to(dump);
+        }
         source.learn();
-        for fault in faults {
-            source.damage(&fault);
+        for (dump, fault) in faults {
+            source.damage(dump, &fault);
         }
         Ok(source)
     }
 
     /// Takes over what the reader knows besides records.
     fn learn(&mut self) {
-        for name in self.reader.take_names() {
-            names::name(&mut self.info.identities, self.space, name.id, &name.name);
+        for (dump, name) in self.inputs.take_names() {
+            self.turn_to(dump);
+            let machine = self.dump.machine;
+            names::name(&mut self.info.identities, machine, name.id, &name.name);
         }
     }
 
@@ -184,7 +192,7 @@ impl RecordSource {
         if self.ended {
             return false;
         }
-        match self.reader.read(&mut self.records) {
+        match self.inputs.read(&mut self.records) {
             Ok(true) => {}
             Ok(false) => {
                 self.ended = true;
@@ -208,16 +216,13 @@ impl RecordSource {
         let Some(record) = self.records.get(self.next).copied() else {
             return;
         };
-        if self.dump != Some(record.dump) {
-            self.begin_dump(record.dump);
-            self.ready
-                .drain(..)
-                .for_each(|event| batch.push_event(event));
+        if self.dump.number != record.dump {
+            self.turn_to(record.dump);
         }
         let time = Time(record.time);
         self.latest = self.latest.max(time);
         let number = usize::from(record.cpu);
-        let Some(cpu) = self.cpus.get_mut(number) else {
+        let Some(cpu) = self.dump.cpus.get_mut(number) else {
             self.next += 1;
             return;
         };
@@ -257,7 +262,7 @@ impl RecordSource {
             },
             EventId::PER_CPU_OVERFLOW => {
                 // What ran since is not known.
-                if let Some(cpu) = self.cpus.get_mut(usize::from(record.cpu)) {
+                if let Some(cpu) = self.dump.cpus.get_mut(usize::from(record.cpu)) {
                     cpu.thread = None;
                     cpu.masks.clear();
                     cpu.block = None;
@@ -289,7 +294,7 @@ impl RecordSource {
         let (time, data) = (Time(record.time), record.data);
         let cpu = Some(Cpu(record.cpu.into()));
         let row = |kind| Row::new(kind, time, stream);
-        let running = self.cpus.get(number).and_then(|cpu| cpu.thread);
+        let running = self.dump.cpus.get(number).and_then(|cpu| cpu.thread);
         let code = data & self.code_mask;
         match means {
             Means::Other | Means::Fact | Means::Code | Means::Argument | Means::Return => {
@@ -301,16 +306,24 @@ impl RecordSource {
             }
             Means::Time => self.common(record, row(RowKind::Time).at(cpu, running), batch),
             Means::SwitchOut => {
-                let thread = Some(names::thread(&mut self.info.identities, self.space, data));
+                let thread = Some(names::thread(
+                    &mut self.info.identities,
+                    self.dump.machine,
+                    data,
+                ));
                 self.pause_masks(row(RowKind::Exit).at(cpu, thread), number, batch);
-                if let Some(cpu) = self.cpus.get_mut(number) {
+                if let Some(cpu) = self.dump.cpus.get_mut(number) {
                     cpu.thread = None;
                 }
                 self.common(record, row(RowKind::SwitchedOut).at(cpu, thread), batch);
             }
             Means::SwitchIn => {
-                let thread = Some(names::thread(&mut self.info.identities, self.space, data));
-                if let Some(cpu) = self.cpus.get_mut(number) {
+                let thread = Some(names::thread(
+                    &mut self.info.identities,
+                    self.dump.machine,
+                    data,
+                ));
+                if let Some(cpu) = self.dump.cpus.get_mut(number) {
                     cpu.thread = thread;
                 }
                 self.common(record, row(RowKind::SwitchedIn).at(cpu, thread), batch);
@@ -319,7 +332,7 @@ impl RecordSource {
             Means::IrqEntry | Means::IrqExit => {
                 let irq = Irq(data as u32);
                 let identities = &mut self.info.identities;
-                let irq = identities.interrupt(self.space, InterruptKind::Hard, irq);
+                let irq = identities.interrupt(self.dump.machine, InterruptKind::Hard, irq);
                 let kind = match means {
                     Means::IrqEntry => RowKind::IsrEnter,
                     _ => RowKind::IsrExit,
@@ -367,14 +380,14 @@ impl RecordSource {
                 self.common(record, named(exit), batch);
             }
             Means::Mask(function) => {
-                if let Some(cpu) = self.cpus.get_mut(number) {
+                if let Some(cpu) = self.dump.cpus.get_mut(number) {
                     cpu.masks.push(function);
                 }
                 let row = row(RowKind::Enter).at(cpu, running).word(Addr(code));
                 self.common(record, row.function(Some(function)), batch);
             }
             Means::Unmask(function) => {
-                let masks = self.cpus.get_mut(number).map(|cpu| &mut cpu.masks);
+                let masks = self.dump.cpus.get_mut(number).map(|cpu| &mut cpu.masks);
                 let open = masks.and_then(|masks| {
                     let place = masks.iter().rposition(|open| *open == function)?;
                     Some(masks.remove(place))
@@ -398,7 +411,7 @@ impl RecordSource {
                 self.rare(record, Some(kind), (stream, running), batch);
             }
             Means::Ready => {
-                let thread = names::thread(&mut self.info.identities, self.space, data);
+                let thread = names::thread(&mut self.info.identities, self.dump.machine, data);
                 let kind = EventKind::Ready { thread };
                 self.rare(record, Some(kind), (stream, running), batch);
             }
@@ -424,15 +437,15 @@ impl RecordSource {
         if self.wanted < Wanted::Everything {
             return batch.push(row);
         }
-        let mut single = Batch::default();
-        single.push(row);
-        if let Some(seen) = single.get(0) {
-            let mut event = seen.to_event();
-            event.name = self.name_of(record.event);
-            event.fields = self.fields(record);
-            self.add_arguments(record, &mut event.fields);
-            batch.push_event(event);
-        }
+        let alone = EventRef {
+            row: &row,
+            event: None,
+        };
+        let mut event = alone.to_event();
+        event.name = self.name_of(record.event);
+        event.fields = self.fields(record);
+        self.add_arguments(record, &mut event.fields);
+        batch.push_event(event);
     }
 
     /// A record that no row says, or one of no meaning.
@@ -467,10 +480,10 @@ impl RecordSource {
         let given = self
             .names
             .as_ref()
-            .and_then(|names| names.given(event, self.version));
+            .and_then(|names| names.given(event, self.dump.version));
         match given {
             Some(name) => Cow::Owned(name.to_owned()),
-            None => Cow::Borrowed(event.name(self.version)),
+            None => Cow::Borrowed(event.name(self.dump.version)),
         }
     }
 
@@ -494,7 +507,8 @@ impl RecordSource {
     fn add_arguments(&self, record: &Record, fields: &mut Vec<Field>) {
         let behind = self.records.get(self.next + 1..).unwrap_or(&[]);
         for other in behind.iter().take(10) {
-            if (other.cpu, other.time, other.is_item) != (record.cpu, record.time, true) {
+            let is_near = (other.cpu, other.time) == (record.cpu, record.time);
+            if !is_near || !other.is_item || other.dump != record.dump {
                 return;
             }
             let (name, first) = match self.means.get(usize::from(other.event.0)) {
@@ -540,8 +554,8 @@ impl Source for RecordSource {
                 return Ok(true);
             }
             // What is wrong with the bytes stands behind what was read before them.
-            for fault in self.reader.take_faults() {
-                self.damage(&fault);
+            for (dump, fault) in self.inputs.take_faults() {
+                self.damage(dump, &fault);
             }
             self.ready
                 .drain(..)
@@ -553,8 +567,13 @@ impl Source for RecordSource {
                 return Err(failure);
             }
             if !self.read_more() {
-                for number in 0..self.cpus.len() {
-                    self.end_block(number, batch);
+                let numbers = self.others.iter().map(|dump| dump.number);
+                let numbers: Vec<u16> = numbers.chain([self.dump.number]).collect();
+                for dump in numbers {
+                    self.turn_to(dump);
+                    for number in 0..self.dump.cpus.len() {
+                        self.end_block(number, batch);
+                    }
                 }
                 return Ok(!batch.is_empty());
             }

@@ -1,14 +1,13 @@
 //! What a recording says of its target and of itself: header, dumps, remarks, damage.
 
-use kymo_event::{Cpu, Duration, EventKind, Gap, StreamId, StreamInfo};
-use kymo_rtems_record::{Fault, WordSize};
+use kymo_event::{Cpu, Duration, EventKind, Gap, Space, StreamId, StreamInfo};
+use kymo_rtems_record::{Fault, Header, WordSize};
 
-use super::{Processor, RecordSource};
+use super::{Dump, Processor, RecordSource};
 
 impl RecordSource {
     /// What the target says of itself.
-    pub(super) fn describe(&mut self) {
-        let header = self.reader.header();
+    pub(super) fn describe(&mut self, header: &Header) {
         let word = match header.format.word {
             WordSize::Bits32 => 32,
             WordSize::Bits64 => 64,
@@ -35,42 +34,73 @@ impl RecordSource {
         self.info.about = texts.map(|(name, text)| (name.to_owned(), text)).collect();
     }
 
-    /// The streams of a dump: one for each processor.
-    pub(super) fn begin_dump(&mut self, dump: u16) {
-        let before = std::mem::take(&mut self.cpus);
-        self.dump = Some(dump);
-        self.version = self.reader.header().version;
-        for cpu in 0..self.reader.header().cpus {
+    /// Goes on with what another dump has.
+    pub(super) fn turn_to(&mut self, number: u16) {
+        if self.dump.number == number {
+            return;
+        }
+        let known = self.others.iter_mut().find(|dump| dump.number == number);
+        if let Some(known) = known {
+            return std::mem::swap(&mut self.dump, known);
+        }
+        let dump = self.begin_dump(number);
+        let before = std::mem::replace(&mut self.dump, dump);
+        if !before.cpus.is_empty() {
+            self.others.push(before);
+        }
+    }
+
+    /// A dump with its streams: one for each processor.
+    fn begin_dump(&mut self, number: u16) -> Dump {
+        let header = self.inputs.header(number).cloned().unwrap_or_default();
+        // A target that started again is another machine: its uptime and its threads have begun anew.
+        let machine = match number {
+            0 => self.space,
+            _ => self.info.identities.add_space(Space {
+                name: format!("dump {}", u32::from(number) + 1),
+                ..Space::default()
+            }),
+        };
+        let mut cpus = Vec::new();
+        for cpu in 0..header.cpus {
             let stream = StreamId(u32::try_from(self.info.streams.len()).unwrap_or(u32::MAX));
-            let name = match dump {
+            let name = match number {
                 0 => format!("cpu{cpu}"),
-                dump => format!("cpu{cpu} of dump {}", u32::from(dump) + 1),
+                number => format!("cpu{cpu} of dump {}", u32::from(number) + 1),
             };
             self.info.streams.push(StreamInfo {
                 name,
                 space: self.space,
+                machine,
                 cpu: Some(Cpu(cpu)),
                 ..StreamInfo::default()
             });
-            self.cpus.push(Processor {
+            cpus.push(Processor {
                 stream,
                 thread: None,
                 masks: Vec::new(),
                 block: None,
             });
         }
-        // Between two dumps anything may have happened.
-        for cpu in before {
-            let mut gap = self.event(EventKind::Gap(Gap::Discarded { events: None }), self.latest);
-            gap.stream = cpu.stream;
-            gap.record = false;
-            self.ready.push_back(gap);
+        Dump {
+            number,
+            version: header.version,
+            format: header.format,
+            machine,
+            cpus,
+            uma: 0,
+            uma_last: None,
         }
+    }
+
+    /// Says how many dumps there are.
+    pub(in super::super) fn remark_dumps(&mut self, remark: &str) {
+        self.info.remarks.push(remark.to_owned());
     }
 
     /// Says what is odd without being damage.
     pub(super) fn remark(&mut self) {
-        let statistics = self.reader.statistics();
+        let statistics = self.inputs.statistics();
         if statistics.uncertain > 0 {
             self.info.remarks.push(format!(
                 "{} records of processors without uptime are placed by what others show: whole turns of the \
@@ -85,7 +115,7 @@ impl RecordSource {
                 statistics.put_back
             ));
         }
-        match self.reader.foreign_lines() {
+        match self.inputs.foreign_lines() {
             0 => {}
             lines => self.info.remarks.push(format!(
                 "{lines} lines among those of dumps are none of them, and were passed over"
@@ -94,7 +124,8 @@ impl RecordSource {
     }
 
     /// Something of the input cannot be read.
-    pub(super) fn damage(&mut self, fault: &Fault) {
+    pub(super) fn damage(&mut self, dump: u16, fault: &Fault) {
+        self.turn_to(dump);
         let message = match fault.decoded {
             true => format!("{} (the offset is of the decoded bytes)", fault.message),
             false => fault.message.clone(),
@@ -111,7 +142,7 @@ impl RecordSource {
         };
         let mut event = self.event(EventKind::Gap(gap), self.latest);
         event.record = false;
-        event.stream = self.cpus.first().map_or(StreamId(0), |cpu| cpu.stream);
+        event.stream = self.dump.cpus.first().map_or(StreamId(0), |cpu| cpu.stream);
         self.ready.push_back(event);
     }
 }

@@ -31,19 +31,19 @@ impl RecordSource {
     /// Counts memory of the network stack; an allocation can tell its zone and its address, one behind the other.
     pub(super) fn uma(&mut self, record: &Record, by: i8) -> u64 {
         let now = (record.cpu, Time(record.time), by, record.event);
-        let is_same = self.uma_last.is_some_and(|last| {
+        let is_same = self.dump.uma_last.is_some_and(|last| {
             (last.0, last.1, last.2) == (now.0, now.1, now.2) && last.3 != now.3
         });
-        self.uma_last = Some(now);
+        self.dump.uma_last = Some(now);
         if !is_same {
-            self.uma = self.uma.saturating_add(by.into()).max(0);
+            self.dump.uma = self.dump.uma.saturating_add(by.into()).max(0);
         }
-        self.uma.unsigned_abs()
+        self.dump.uma.unsigned_abs()
     }
 
     /// What was held off by a thread is not by another one.
     pub(super) fn pause_masks(&self, row: Row, number: usize, batch: &mut Batch) {
-        let masks = self.cpus.get(number).map(|cpu| &cpu.masks);
+        let masks = self.dump.cpus.get(number).map(|cpu| &cpu.masks);
         for function in masks.into_iter().flatten().rev() {
             let mut row = named(row.function(Some(*function)));
             row.record = false;
@@ -53,7 +53,7 @@ impl RecordSource {
 
     /// The processor holds it off still, for the next thread.
     pub(super) fn resume_masks(&self, row: Row, number: usize, batch: &mut Batch) {
-        let masks = self.cpus.get(number).map(|cpu| &cpu.masks);
+        let masks = self.dump.cpus.get(number).map(|cpu| &cpu.masks);
         for function in masks.into_iter().flatten() {
             let mut row = row.function(Some(*function));
             row.record = false;
@@ -69,16 +69,20 @@ impl RecordSource {
         number: usize,
         batch: &mut Batch,
     ) {
-        let header = self.reader.header().format;
+        let format = self.dump.format;
         let is_new = self
+            .dump
             .cpus
             .get(number)
             .and_then(|cpu| cpu.block.as_ref())
-            .is_some_and(|block| !block.bytes.is_empty());
-        if is_new && means != Means::BlockWord {
+            .is_some_and(|block| {
+                let is_same = means == Means::BlockWord && block.event == Some(record.event);
+                !block.bytes.is_empty() && !is_same
+            });
+        if is_new {
             self.end_block(number, batch);
         }
-        let Some(cpu) = self.cpus.get_mut(number) else {
+        let Some(cpu) = self.dump.cpus.get_mut(number) else {
             return;
         };
         let block = cpu.block.get_or_insert_with(Block::default);
@@ -88,14 +92,14 @@ impl RecordSource {
             Means::BlockLength => block.length = Some(record.data),
             _ => {
                 block.event = Some(record.event);
-                let bytes = match header.order {
+                let bytes = match format.order {
                     kymo_rtems_record::ByteOrder::Little => record.data.to_le_bytes(),
-                    kymo_rtems_record::ByteOrder::Big => match header.word {
+                    kymo_rtems_record::ByteOrder::Big => match format.word {
                         WordSize::Bits32 => ((record.data) << 32).to_be_bytes(),
                         WordSize::Bits64 => record.data.to_be_bytes(),
                     },
                 };
-                let size = match header.word {
+                let size = match format.word {
                     WordSize::Bits32 => 4,
                     WordSize::Bits64 => 8,
                 };
@@ -108,7 +112,7 @@ impl RecordSource {
 
     /// Gives a block of memory that is whole.
     pub(super) fn end_block(&mut self, number: usize, batch: &mut Batch) {
-        let Some(cpu) = self.cpus.get_mut(number) else {
+        let Some(cpu) = self.dump.cpus.get_mut(number) else {
             return;
         };
         let (stream, thread) = (cpu.stream, cpu.thread);
