@@ -24,13 +24,15 @@ mod classes;
 mod kept;
 mod machines;
 mod packets;
+mod record;
 mod sched;
 mod syscalls;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use kymo_analysis::calls::Callee;
 use kymo_analysis::titles;
@@ -40,15 +42,16 @@ use kymo_event::{
 };
 
 use self::about::{clock, environment, uuid};
-use self::classes::{Classes, Env, FieldOf, Type, identifier};
+use self::classes::{Classes, Env, FieldOf, Type};
 use self::kept::KEPT;
 use self::machines::Machines;
 use self::packets::{Position, Stream, Uuid};
+use self::record::Record;
 use self::sched::{Left, NUMBERED, number};
 use crate::Summary;
 use crate::format::{Context, Destination, Format, Shape, Sink, Takes};
 use crate::listing::whole;
-use crate::names::Names;
+use crate::names::{NameId, Names};
 
 /// A trace like those of LTTng's kernel tracer.
 pub static FORMAT: Format = Format {
@@ -96,7 +99,15 @@ struct Lttng<'a> {
     base: Option<Time>,
     /// Known with the first event.
     uuid: Uuid,
-    streams: BTreeMap<Key, Processor>,
+    /// In the order in which they were met; one that an event is written for is not here.
+    processors: Vec<Option<Box<Processor>>>,
+    /// Where each is, and the one that was looked for last.
+    places: HashMap<Key, usize>,
+    recent: Option<(Key, usize)>,
+    /// What is known of functions, by the numbers of their names.
+    calls: Vec<Option<Rc<Call>>>,
+    /// Room for those of an event.
+    fields: Vec<FieldOf>,
     /// The numbers of threads, by [`ThreadId`].
     tids: Vec<Option<i32>>,
     taken: HashSet<i32>,
@@ -124,12 +135,19 @@ struct Lttng<'a> {
 /// Which streams there are: one for each of the source's, by processor where its own are of threads.
 type Key = (StreamId, u32);
 
-/// Where a `prev_state` was written.
-type StateAt = (Key, Position);
+/// Where a `prev_state` was written: the place of the processor, and that in its stream.
+type StateAt = (usize, Position);
+
+/// A function as its calls are written.
+struct Call {
+    name: String,
+    /// What its entry and its exit are called, if it is a system call.
+    syscall: Option<[String; 2]>,
+}
 
 /// A stream, and what happens on its processor.
 struct Processor {
-    key: Key,
+    place: usize,
     stream: Stream,
     cpu: u32,
     /// Who runs.
@@ -137,77 +155,6 @@ struct Processor {
     /// Who lost the processor last, if nobody is known to have got it.
     out: Option<Left>,
     interrupts: Vec<InterruptId>,
-}
-
-/// The values of an event's fields, as they are added.
-struct Record<'a> {
-    fields: Vec<FieldOf>,
-    bytes: &'a mut Vec<u8>,
-}
-
-impl Record<'_> {
-    fn name(&mut self, name: &str, of_type: Type) {
-        self.fields.push((name.to_owned(), of_type));
-    }
-
-    fn int32(&mut self, name: &str, value: i32) {
-        self.name(name, Type::Int32);
-        self.bytes.extend(value.to_le_bytes());
-    }
-
-    fn long(&mut self, name: &str, of_type: Type, value: u64) {
-        self.name(name, of_type);
-        self.bytes.extend(value.to_le_bytes());
-    }
-
-    fn text(&mut self, name: &str, text: &str) {
-        self.name(name, Type::Text);
-        self.bytes.extend(text.bytes().filter(|byte| *byte != 0));
-        self.bytes.push(0);
-    }
-
-    fn comm(&mut self, name: &str, comm: [u8; 16]) {
-        self.name(name, Type::Comm);
-        self.bytes.extend(comm);
-    }
-
-    /// A number as a field of a system call.
-    fn number(&mut self, name: &str, of_type: Type, value: u64) {
-        match of_type {
-            Type::Int32 | Type::Uint32 => {
-                self.name(name, of_type);
-                self.bytes.extend((value as u32).to_le_bytes());
-            }
-            Type::Text | Type::Comm => self.text(name, &format!("{value:#x}")),
-            Type::Int64 | Type::Uint64 | Type::Hex64 => self.long(name, of_type, value),
-        }
-    }
-
-    /// A field of a system call of Linux's: where LTTng has a text, ftrace has its address.
-    fn own_field(&mut self, field: &Field) {
-        match (syscalls::is_text(&field.name), &field.value) {
-            (true, Value::Hex(address) | Value::Unsigned(address)) => {
-                self.number(&field.name, Type::Text, *address);
-            }
-            _ => self.field(field),
-        }
-    }
-
-    /// A field of the source.
-    fn field(&mut self, field: &Field) {
-        let name = identifier(&field.name);
-        // Two of one name can't be told apart.
-        if self.fields.iter().any(|(known, _)| *known == name) {
-            return;
-        }
-        match &field.value {
-            Value::Unsigned(value) => self.long(&name, Type::Uint64, *value),
-            Value::Hex(value) => self.long(&name, Type::Hex64, *value),
-            Value::Signed(value) => self.long(&name, Type::Int64, *value as u64),
-            Value::Text(text) => self.text(&name, text),
-            other => self.text(&name, &other.to_string()),
-        }
-    }
 }
 
 impl<'a> Lttng<'a> {
@@ -220,7 +167,11 @@ impl<'a> Lttng<'a> {
             classes: Classes::default(),
             base: None,
             uuid: Uuid::default(),
-            streams: BTreeMap::new(),
+            processors: Vec::new(),
+            places: HashMap::new(),
+            recent: None,
+            calls: Vec::new(),
+            fields: Vec::new(),
             tids: Vec::new(),
             taken: HashSet::new(),
             next_tid: NUMBERED,
@@ -248,9 +199,11 @@ impl Sink for Lttng<'_> {
     }
 
     fn finish(mut self: Box<Self>, info: &TraceInfo, summary: &mut Summary) -> io::Result<()> {
-        for mut processor in std::mem::take(&mut self.streams).into_values() {
-            self.end_out(info, &mut processor)?;
-            self.streams.insert(processor.key, processor);
+        for place in 0..self.processors.len() {
+            if let Some(mut processor) = self.take(place) {
+                self.end_out(info, &mut processor)?;
+                self.give_back(processor);
+            }
         }
         if self.has_wakeups {
             // They wait still.
@@ -258,7 +211,7 @@ impl Sink for Lttng<'_> {
             self.woken.extend(waiting.into_values());
         }
         self.set_states()?;
-        for processor in std::mem::take(&mut self.streams).into_values() {
+        for processor in std::mem::take(&mut self.processors).into_iter().flatten() {
             processor.stream.finish()?;
         }
         let mut environment = environment(info, self.context, self.host.as_deref());
@@ -300,24 +253,9 @@ impl Lttng<'_> {
             self.uuid = uuid(info, event);
         }
         let base = *self.base.get_or_insert(event.time.min(Time(0)));
-        let mut processor = match self.streams.remove(&key) {
-            Some(processor) => processor,
-            None => {
-                let number = self.streams.len();
-                Processor {
-                    key,
-                    stream: Stream::new(
-                        self.directory.join(format!("stream_{number}")),
-                        self.uuid,
-                        number as u64,
-                        cpu,
-                    ),
-                    cpu,
-                    thread: None,
-                    out: None,
-                    interrupts: Vec::new(),
-                }
-            }
+        let place = self.place(key);
+        let Some(mut processor) = self.take(place) else {
+            return Ok(());
         };
         let ticks = match event.time.since(base) {
             Some(distance) if distance.0 >= processor.stream.last => distance.0,
@@ -327,8 +265,45 @@ impl Lttng<'_> {
             }
         };
         let result = self.on(info, event, ticks, &mut processor);
-        self.streams.insert(key, processor);
+        self.give_back(processor);
         result.and_then(|()| self.set_states())
+    }
+
+    /// Where a processor is; it begins here if it was not met before.
+    fn place(&mut self, key: Key) -> usize {
+        if let Some((_, place)) = self.recent.filter(|(recent, _)| *recent == key) {
+            return place;
+        }
+        let place = match self.places.get(&key) {
+            Some(place) => *place,
+            None => {
+                let (place, cpu) = (self.processors.len(), key.1);
+                let path = self.directory.join(format!("stream_{place}"));
+                self.processors.push(Some(Box::new(Processor {
+                    place,
+                    stream: Stream::new(path, self.uuid, place as u64, cpu),
+                    cpu,
+                    thread: None,
+                    out: None,
+                    interrupts: Vec::new(),
+                })));
+                self.places.insert(key, place);
+                place
+            }
+        };
+        self.recent = Some((key, place));
+        place
+    }
+
+    /// Takes a processor, to be [given back](Self::give_back).
+    fn take(&mut self, place: usize) -> Option<Box<Processor>> {
+        self.processors.get_mut(place)?.take()
+    }
+
+    fn give_back(&mut self, processor: Box<Processor>) {
+        if let Some(room) = self.processors.get_mut(processor.place) {
+            *room = Some(processor);
+        }
     }
 
     /// An event of a processor.
@@ -434,12 +409,12 @@ impl Lttng<'_> {
         fill: impl FnOnce(&mut Record<'_>),
     ) -> io::Result<()> {
         self.payload.clear();
-        let mut record = Record {
-            fields: Vec::new(),
+        self.fields.clear();
+        fill(&mut Record {
+            fields: &mut self.fields,
             bytes: &mut self.payload,
-        };
-        fill(&mut record);
-        let id = self.classes.number(name, &record.fields);
+        });
+        let id = self.classes.number(name, &self.fields);
         let payload = &self.payload;
         processor
             .stream
@@ -457,7 +432,6 @@ impl Lttng<'_> {
         let known = info.identities.interrupts().get(irq.0 as usize);
         let number = known.map_or(0, |known| known.irq.0) as i32;
         let is_soft = known.is_some_and(|known| known.kind == InterruptKind::Soft);
-        let name = titles::interrupt(&info.identities, irq);
         match (is_soft, begins) {
             (true, true) => self.write("softirq_entry", ticks, processor, |record| {
                 record.number("vec", Type::Uint32, number as u64);
@@ -467,7 +441,7 @@ impl Lttng<'_> {
             }),
             (false, true) => self.write("irq_handler_entry", ticks, processor, |record| {
                 record.int32("irq", number);
-                record.text("name", &name);
+                record.text("name", &titles::interrupt(&info.identities, irq));
             }),
             (false, false) => self.write("irq_handler_exit", ticks, processor, |record| {
                 record.int32("irq", number);
@@ -491,69 +465,83 @@ impl Lttng<'_> {
             self.leave_out(event, |name| KEPT.contains(&name));
             return self.write("func_exit", ticks, processor, |_| {});
         };
-        let name = self.names.name(info, Callee::Function(function)).to_owned();
+        let id = self.names.id(info, Callee::Function(function));
+        let call = self.known_call(id, address.is_some());
         let argument = |kind: &str, place: usize| {
-            let wanted = format!("{kind}{place}");
-            let mut fields = event.fields.iter();
-            fields.find_map(|field| match field.value {
-                Value::Hex(value) | Value::Unsigned(value) if field.name == wanted => Some(value),
+            event.fields.iter().find_map(|field| match field.value {
+                Value::Hex(value) | Value::Unsigned(value) => {
+                    let number = field.name.strip_prefix(kind)?;
+                    (number.parse() == Ok(place)).then_some(value)
+                }
                 _ => None,
             })
         };
-        if address.is_some() || !syscalls::is_call(&name) {
+        let Some([entry, exit]) = &call.syscall else {
             let event_name = if begins { "func_entry" } else { "func_exit" };
             self.leave_out(event, |name| KEPT.contains(&name));
             return self.write(event_name, ticks, processor, |record| {
                 if let Some(address) = address {
                     record.long("addr", Type::Hex64, address.0);
                 }
-                record.text("name", &name);
+                record.text("name", &call.name);
             });
-        }
+        };
         if !begins {
             let own = number(event, "ret").map(i64::cast_unsigned);
             let value = argument("return", 0).or(own).unwrap_or(0);
             self.leave_out(event, |name| {
                 name == "return0" || name == syscalls::NUMBER || KEPT.contains(&name)
             });
-            return self.write(
-                &format!("syscall_exit_{name}"),
-                ticks,
-                processor,
-                |record| {
-                    record.long("ret", Type::Int64, value);
-                },
-            );
+            return self.write(exit, ticks, processor, |record| {
+                record.long("ret", Type::Int64, value);
+            });
         }
         let is_linux = event.fields.iter().any(|it| it.name == syscalls::NUMBER);
         if !is_linux {
-            let known = syscalls::fields(&name).map_or(usize::MAX, <[_]>::len);
+            let known = syscalls::fields(&call.name).map_or(usize::MAX, <[_]>::len);
             self.leave_out(event, |field| match field.strip_prefix("arg") {
                 Some(number) => number.parse().is_ok_and(|number: usize| number < known),
                 None => KEPT.contains(&field),
             });
         }
-        self.write(
-            &format!("syscall_entry_{name}"),
-            ticks,
-            processor,
-            |record| {
-                // Linux names its fields itself, as LTTng does.
-                if is_linux {
-                    return syscalls::own_fields(event).for_each(|field| record.own_field(field));
+        self.write(entry, ticks, processor, |record| {
+            // Linux names its fields itself, as LTTng does.
+            if is_linux {
+                return syscalls::own_fields(event).for_each(|field| record.own_field(field));
+            }
+            if let Some(fields) = syscalls::fields(&call.name) {
+                for (place, (field, of_type)) in fields.iter().enumerate() {
+                    let value = argument("arg", place).unwrap_or(0);
+                    record.number(*field, *of_type, value);
                 }
-                if let Some(fields) = syscalls::fields(&name) {
-                    for (place, (field, of_type)) in fields.iter().enumerate() {
-                        let value = argument("arg", place).unwrap_or(0);
-                        record.number(field, *of_type, value);
-                    }
-                    return;
-                }
-                for field in event.fields.iter().filter(|it| it.name.starts_with("arg")) {
-                    record.field(field);
-                }
-            },
-        )
+                return;
+            }
+            for field in event.fields.iter().filter(|it| it.name.starts_with("arg")) {
+                record.field(field);
+            }
+        })
+    }
+
+    /// What calls of this name are written as.
+    fn known_call(&mut self, id: NameId, has_address: bool) -> Rc<Call> {
+        if self.calls.len() <= id.index() {
+            self.calls.resize(id.index() + 1, None);
+        }
+        let name = self.names.get(id);
+        let is_syscall = !has_address && syscalls::is_call(name);
+        let known = self.calls.get_mut(id.index()).and_then(Option::as_mut);
+        if let Some(known) = known.filter(|it| it.syscall.is_some() == is_syscall) {
+            return Rc::clone(known);
+        }
+        let call = Rc::new(Call {
+            name: name.to_owned(),
+            syscall: is_syscall
+                .then(|| ["entry", "exit"].map(|kind| format!("syscall_{kind}_{name}"))),
+        });
+        if let Some(room) = self.calls.get_mut(id.index()) {
+            *room = Some(Rc::clone(&call));
+        }
+        call
     }
 
     fn marker(
@@ -609,7 +597,7 @@ impl Lttng<'_> {
             self.waiting.clear();
             // Of what another stream has counted, or nobody has, one says at least that something is missing.
             let lost = gap.lost_events().unwrap_or(1).max(1);
-            processor.stream.lose(lost)?;
+            processor.stream.lose(lost, ticks)?;
             if matches!(gap, Gap::Discarded { events: Some(_) }) {
                 return Ok(());
             }

@@ -42,15 +42,16 @@ fn happened(info: &TraceInfo, events: &[Event]) -> BTreeMap<u32, Vec<(i64, Strin
     let mut by_cpu: BTreeMap<u32, Vec<_>> = BTreeMap::new();
     for event in events {
         let idle = |name: &str| name.starts_with("IDLE") || name.starts_with("swapper");
-        let thread = || {
-            event
-                .thread
-                .and_then(|id| all.thread_name(id))
-                .unwrap_or("idle")
+        let thread = || match event.thread {
+            // One without a name goes by its number.
+            Some(id) => all
+                .thread_name(id)
+                .map_or_else(|| format!("{:#x}", all.tid(id).0), str::to_owned),
+            None => "idle".to_owned(),
         };
         let what = match &event.kind {
             // An idle thread is none to LTTng.
-            EventKind::SwitchedIn if !idle(thread()) => {
+            EventKind::SwitchedIn if !idle(&thread()) => {
                 // As many characters as a kernel has for a name.
                 format!("{} runs", thread().chars().take(15).collect::<String>())
             }
@@ -69,8 +70,8 @@ fn happened(info: &TraceInfo, events: &[Event]) -> BTreeMap<u32, Vec<(i64, Strin
     by_cpu
 }
 
-/// What babeltrace2 complains of in a trace, losses aside; `None` where there is no babeltrace2.
-fn complaints(directory: &Path) -> Option<String> {
+/// What babeltrace2 complains of in a trace, and how many events it says were lost; `None` where there is no babeltrace2.
+fn complaints(directory: &Path) -> Option<(String, u64)> {
     let output = Command::new("babeltrace2")
         .arg("--clock-seconds")
         .arg(directory)
@@ -85,10 +86,16 @@ fn complaints(directory: &Path) -> Option<String> {
         String::from_utf8_lossy(&output.stderr)
     );
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let lines = text
-        .lines()
-        .filter(|line| !line.contains("Tracer discarded"));
-    Some(lines.collect::<Vec<_>>().join("\n"))
+    let (mut others, mut lost) = (Vec::new(), 0);
+    for line in text.lines() {
+        let count = line.strip_prefix("WARNING: Tracer discarded ");
+        let count = count.and_then(|it| it.split(' ').next()?.parse::<u64>().ok());
+        match count {
+            Some(count) => lost += count,
+            None => others.push(line),
+        }
+    }
+    Some((others.join("\n"), lost))
 }
 
 /// How many system calls begin and end.
@@ -115,12 +122,19 @@ fn recordings_of_rtems_are_kernel_traces_and_smaller_than_the_peers() {
     };
     let index = fs::read_to_string(folder.join("index.json")).unwrap();
     let mut sizes = Vec::new();
-    for name in [
-        "kernel-smp4-stream",
-        "shim-be32-cpu4",
-        "shim-le64-overflow-some",
-        "kernel-smp4-dump-no-uptime",
-        "shim-le64-uptime-zero",
+    for (name, file) in [
+        ("kernel-smp4-stream", "stream.bin"),
+        ("kernel-smp4-fatal-zlib", "console.log"),
+        ("kernel-smp4-dump-no-uptime", "console.log"),
+        ("kernel-up-stream", "stream.bin"),
+        ("shim-be32-cpu4", "stream.bin"),
+        ("shim-be64-counter-wrap", "stream.bin"),
+        ("shim-le32-dump-zlib", "dump.b64"),
+        ("shim-le64-dump-base64", "dump.b64"),
+        ("shim-le64-overflow", "stream.bin"),
+        ("shim-le64-overflow-some", "stream.bin"),
+        ("shim-le64-slow-events", "stream.bin"),
+        ("shim-le64-uptime-zero", "stream.bin"),
     ] {
         let case = fs::read_to_string(folder.join(name).join("case.json")).unwrap();
         assert!(index.contains(name));
@@ -136,15 +150,17 @@ fn recordings_of_rtems_are_kernel_traces_and_smaller_than_the_peers() {
                     .unwrap()
             })
             .sum();
-        let input = folder.join(name).join(if name.contains("dump") {
-            "console.log"
-        } else {
-            "stream.bin"
-        });
+        let input = folder.join(name).join(file);
         let directory = tempfile::tempdir().unwrap();
         export(&input, directory.path());
-        if let Some(complaints) = complaints(directory.path()) {
+        if let Some((complaints, lost)) = complaints(directory.path()) {
             assert_eq!(complaints, "", "{name}");
+            let (_, events) = read(&input);
+            let gaps = events.iter().filter_map(|event| match &event.kind {
+                EventKind::Gap(gap) => gap.lost_events(),
+                _ => None,
+            });
+            assert_eq!(lost, gaps.sum::<u64>(), "{name}");
         }
         let files = fs::read_dir(directory.path())
             .unwrap()
@@ -233,7 +249,7 @@ fn losses_are_discarded_events_and_streams_that_hold_nothing_have_no_file() {
     }
     assert_eq!(lost, 12);
     assert_eq!(write, Some((Some(5), Some(100))));
-    assert!(complaints(&directory).is_none_or(|it| it.is_empty()));
+    assert!(complaints(&directory).is_none_or(|(it, _)| it.is_empty()));
 }
 
 #[test]
@@ -265,7 +281,7 @@ fn a_thread_that_is_woken_before_it_runs_again_was_blocked() {
     let (input, directory) = (folder.path().join("stream"), folder.path().join("trace"));
     fs::write(&input, &stream.bytes).unwrap();
     export(&input, &directory);
-    assert!(complaints(&directory).is_none_or(|it| it.is_empty()));
+    assert!(complaints(&directory).is_none_or(|(it, _)| it.is_empty()));
     let trace = kymo_ctf::Trace::open(&directory).unwrap();
     let mut messages = trace.messages().unwrap();
     let mut found = Vec::new();
@@ -331,7 +347,7 @@ fn any_source_is_a_kernel_trace() {
     for (name, trace) in traces::all() {
         let directory = tempfile::tempdir().unwrap();
         trace.export_to("lttng", directory.path());
-        if let Some(complaints) = complaints(directory.path()) {
+        if let Some((complaints, _)) = complaints(directory.path()) {
             assert_eq!(complaints, "", "{name}");
         }
         kymo_ctf::Trace::open(directory.path()).expect("a trace");

@@ -1,5 +1,6 @@
 //! The classes of events of an export, numbered as they are met, and the metadata that describes them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
@@ -40,19 +41,38 @@ impl Type {
 }
 
 /// A field of a class.
-pub(super) type FieldOf = (String, Type);
+pub(super) type FieldOf = (Cow<'static, str>, Type);
 
 /// The classes that were met, by name and fields.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     numbers: HashMap<(String, Vec<FieldOf>), u32>,
     list: Vec<(String, Vec<FieldOf>)>,
+    /// The ones that were met last, by a part of what they are.
+    recent: Vec<u32>,
 }
+
+/// Entries of [`Classes::recent`].
+const RECENT: usize = 1 << 10;
 
 impl Classes {
     /// The number of a class.
     pub fn number(&mut self, name: &str, fields: &[FieldOf]) -> u32 {
-        // The names of an event are few, and most are met again.
+        self.recent.resize(RECENT, 0);
+        let place = spread(name, fields.len());
+        let recent = self.recent.get(place).copied().unwrap_or(0);
+        let known = self.list.get(recent as usize);
+        if known.is_some_and(|(known, of)| known == name && of == fields) {
+            return recent;
+        }
+        let number = self.find(name, fields);
+        if let Some(recent) = self.recent.get_mut(place) {
+            *recent = number;
+        }
+        number
+    }
+
+    fn find(&mut self, name: &str, fields: &[FieldOf]) -> u32 {
         let key = (name.to_owned(), fields.to_vec());
         if let Some(known) = self.numbers.get(&key) {
             return *known;
@@ -116,14 +136,34 @@ pub(super) struct ClockOf {
     pub nanoseconds: i64,
 }
 
+/// A place among [`RECENT`] ones by the two ends of a name, and a number.
+fn spread(name: &str, number: usize) -> usize {
+    const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+    let bytes = name.as_bytes();
+    let eight = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |it| u64::from_le_bytes(*it));
+    let (first, last) = (bytes.first_chunk(), bytes.last_chunk());
+    let short = bytes
+        .iter()
+        .take(7)
+        .fold(0, |all, byte| all << 8 | u64::from(*byte));
+    let mut all = if first.is_none() { short } else { eight(first) };
+    for part in [eight(last), (bytes.len() as u64) << 32 | number as u64] {
+        all = (all.rotate_left(29) ^ part).wrapping_mul(SPREAD);
+    }
+    (all >> 32) as usize % RECENT
+}
+
 /// A name of a field as the metadata can have it.
-pub(super) fn identifier(name: &str) -> String {
+pub(super) fn identifier(name: &Cow<'static, str>) -> Cow<'static, str> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if (1..=64).contains(&name.len()) && name.bytes().all(fits) {
+        return name.clone();
+    }
     let fits = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let name: String = name.chars().map(fits).take(64).collect();
-    if name.is_empty() {
-        "value".to_owned()
-    } else {
-        name
+    match name.is_empty() {
+        true => "value".into(),
+        false => name.into(),
     }
 }
 

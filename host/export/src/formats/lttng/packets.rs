@@ -161,7 +161,11 @@ impl Stream {
     }
 
     /// Counts lost events: they stand between two packets.
-    pub fn lose(&mut self, events: u64) -> io::Result<()> {
+    pub fn lose(&mut self, events: u64, ticks: u64) -> io::Result<()> {
+        if self.sequence == 0 && self.bytes.is_empty() {
+            // Readers tell how many were lost by the difference to the packet before.
+            self.begin_packet(ticks);
+        }
         self.end_packet()?;
         self.discarded = self.discarded.saturating_add(events);
         self.untold = true;

@@ -1,5 +1,6 @@
 //! Switches and wakeups: who runs, who waits, and for what.
 
+use std::borrow::Cow;
 use std::io;
 
 use kymo_event::{Event, ThreadId, TraceInfo, Value};
@@ -57,8 +58,8 @@ pub(super) fn tid_field(name: &str) -> Option<String> {
 impl Lttng<'_> {
     /// Writes that threads which were woken had been blocked.
     pub(super) fn set_states(&mut self) -> io::Result<()> {
-        for (key, position) in self.woken.drain(..) {
-            if let Some(processor) = self.streams.get_mut(&key) {
+        for (place, position) in self.woken.drain(..) {
+            if let Some(Some(processor)) = self.processors.get_mut(place) {
                 processor.stream.set(position, &BLOCKED.to_le_bytes())?;
             }
         }
@@ -117,7 +118,7 @@ impl Lttng<'_> {
             && left.state.is_none()
         {
             let position = processor.stream.payload().behind(STATE_AT);
-            self.waiting.insert(thread, (processor.key, position));
+            self.waiting.insert(thread, (processor.place, position));
         }
         Ok(())
     }
@@ -149,10 +150,10 @@ impl Lttng<'_> {
     fn actor(&mut self, info: &TraceInfo, thread: Option<ThreadId>, cpu: u32) -> Actor {
         let name = thread.and_then(|thread| info.identities.thread_name(thread));
         let is_idle = thread.is_none_or(|thread| info.identities.is_idle(thread));
-        let own = match (name, thread) {
-            (Some(name), _) => name.to_owned(),
-            (None, Some(thread)) => format!("{:#x}", info.identities.tid(thread).0),
-            (None, None) => format!("swapper/{cpu}"),
+        let own: Cow<'_, str> = match (name, thread) {
+            (Some(name), _) => name.into(),
+            (None, Some(thread)) => format!("{:#x}", info.identities.tid(thread).0).into(),
+            (None, None) => format!("swapper/{cpu}").into(),
         };
         let mut comm = [0; 16];
         // With a zero at its end, and no part of a character.
