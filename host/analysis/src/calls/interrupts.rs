@@ -161,6 +161,8 @@ impl Calls {
             let Some(track) = self.cpus[cpu].interrupts.pop() else {
                 return;
             };
+            // What other streams of the processor remember holds no more.
+            self.epoch += 1;
             self.close(track, 0, time, &how, out);
         }
     }
