@@ -136,7 +136,7 @@ impl Row {
         self
     }
 
-    /// Of an exit whose entry is not in the trace: its call took so long by the wall, as the source states.
+    /// Of an exit: its call took so long, as the source states. That is by the wall where its entry is not in the trace.
     #[must_use]
     pub const fn took(mut self, wall: Duration) -> Self {
         self.word = wall.0.saturating_add(1);
@@ -205,7 +205,7 @@ impl Row {
         }
     }
 
-    /// Of an exit, the time by the wall that its call took, where the source states it and the entry is not in the trace.
+    /// Of an exit, the time that its call took, where the source states it and the times of entry and exit do not tell.
     #[inline]
     pub const fn wall(&self) -> Option<Duration> {
         match (self.kind, self.word) {

@@ -90,7 +90,7 @@ impl Calls {
                 if self.tracks[track].depth() > index + 1 {
                     self.close(track, index + 1, time, unfinished, out);
                 }
-                self.close(track, index, time, |_| How::Returned, out);
+                self.close_one(track, (time, row.wall()), |_| How::Returned, out);
             }
             Match::Nothing => {
                 // It began before the trace, or in the last loss. What began later and is still
@@ -162,26 +162,37 @@ impl Calls {
         out: &mut impl FnMut(Step<'_>),
     ) {
         while self.tracks[track].depth() > depth {
-            let Some(end) = self.tracks[track].end(time, &how) else {
-                return;
-            };
-            let count = match end.how {
-                How::Returned => {
-                    self.counts.doubtful += u64::from(end.doubt.any());
-                    let time = end.doubt.any() && !end.doubt.loss;
-                    self.counts.doubtful_time += u64::from(time);
-                    &mut self.counts.returned
-                }
-                How::Repaired(Repair::Unwound) => &mut self.counts.unwound,
-                How::Repaired(Repair::Lost) => &mut self.counts.lost,
-                How::Jumped => &mut self.counts.jumped,
-                How::RecordingOff => &mut self.counts.recording_off,
-                How::Open => &mut self.counts.open,
-                How::Orphan => &mut self.counts.orphans,
-            };
-            *count += 1;
-            out(Step::End(end));
+            self.close_one(track, (time, None), &how, out);
         }
+    }
+
+    /// Closes the innermost call, which took so long if the source states that.
+    fn close_one(
+        &mut self,
+        track: usize,
+        (time, stated): (Time, Option<Duration>),
+        how: impl FnOnce(Doubt) -> How,
+        out: &mut impl FnMut(Step<'_>),
+    ) {
+        let Some(end) = self.tracks[track].end((time, stated), how) else {
+            return;
+        };
+        let count = match end.how {
+            How::Returned => {
+                self.counts.doubtful += u64::from(end.doubt.any());
+                let time = end.doubt.any() && !end.doubt.loss;
+                self.counts.doubtful_time += u64::from(time);
+                &mut self.counts.returned
+            }
+            How::Repaired(Repair::Unwound) => &mut self.counts.unwound,
+            How::Repaired(Repair::Lost) => &mut self.counts.lost,
+            How::Jumped => &mut self.counts.jumped,
+            How::RecordingOff => &mut self.counts.recording_off,
+            How::Open => &mut self.counts.open,
+            How::Orphan => &mut self.counts.orphans,
+        };
+        *count += 1;
+        out(Step::End(end));
     }
 }
 

@@ -355,8 +355,12 @@ impl Track {
         }
     }
 
-    /// Closes the innermost call.
-    pub fn end(&mut self, time: Time, how: impl FnOnce(Doubt) -> How) -> Option<End> {
+    /// Closes the innermost call, which took so long if the source states that.
+    pub fn end(
+        &mut self,
+        (time, stated): (Time, Option<Duration>),
+        how: impl FnOnce(Doubt) -> How,
+    ) -> Option<End> {
         let frame = self.frames.pop()?;
         let lost = match frame.marks.has(Marks::LOSS) {
             true => self.lost.pop().unwrap_or_default(),
@@ -379,6 +383,13 @@ impl Track {
             interrupt: frame.marks.has(Marks::INTERRUPT),
         };
         let how = how(doubt);
+        let (wall, duration) = match (stated, wall) {
+            (Some(stated), Some(wall)) if !clipped && !doubt.loss => {
+                let (wall, duration) = as_stated(stated, wall, duration);
+                (Some(wall), duration)
+            }
+            _ => (wall, duration),
+        };
         let self_time = duration - frame.callees;
         let (sure, sure_self) = match doubt {
             // Some of it is an interrupt's.
@@ -585,4 +596,15 @@ impl Track {
             lost.alive = self.losses;
         }
     }
+}
+
+/// The times of a call by the wall and on the processor, which its source states to be `stated`: as it measured them at the
+/// beginning and the end themselves, and not when it wrote of them. A source may leave out the time in which the thread was
+/// switched out (`nosleep-time` of ftrace).
+fn as_stated(stated: Duration, wall: Duration, ran: Duration) -> (Duration, Duration) {
+    if stated.0.abs_diff(ran.0) < stated.0.abs_diff(wall.0) {
+        return (wall.max(stated), stated);
+    }
+    let off = wall - ran;
+    (stated, stated - off)
 }

@@ -18,6 +18,7 @@ mod properties;
 mod recomputed;
 mod rtems;
 mod run_times;
+mod stated_durations;
 mod systemview;
 mod trace_cmd;
 mod transcripts;

@@ -225,21 +225,19 @@ fn calls_that_are_told_at_their_ends_are_put_in_order() {
                 .into_iter()
                 .map(|(name, _, duration)| (name, duration)),
         );
-        for (function, (count, total)) in &theirs {
-            let ours = ours[function];
-            assert_eq!(ours.0, *count, "{name} {function}");
-            // The time of a line is that of its writing, which may have been held up. A call has to hold those that it
-            // made, so that some last longer than they did.
-            assert!(
-                ours.1 >= total - 2_000 * count,
-                "{name} {function}: {ours:?} {total}"
-            );
+        for (function, (count, _)) in &theirs {
+            assert_eq!(ours[function].0, *count, "{name} {function}");
         }
+        // The time of a line is that of its writing, which may have been held up. A call has to hold those that it made, and
+        // to begin behind the one before, so that the times of some are not as far apart as the text says.
         let all = |totals: &HashMap<String, (i64, i64)>| {
             totals.values().map(|(_, total)| total).sum::<i64>()
         };
         let (ours, theirs) = (all(&ours), all(&theirs));
-        assert!(ours - theirs < theirs / 50, "{name}: {ours} {theirs}");
+        assert!(
+            (ours - theirs).abs() < theirs / 1000,
+            "{name}: {ours} {theirs}"
+        );
     }
 }
 

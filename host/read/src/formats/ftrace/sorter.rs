@@ -1,7 +1,7 @@
 //! Puts whole calls, which come in the order of their ends, into the order of their beginnings.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap};
 
 use kymo_event::{Cpu, RowKind, StreamId, Time};
 
@@ -17,8 +17,8 @@ struct Key {
     number: u64,
 }
 
-/// Beginnings and ends, by depth.
-type Spans = BTreeMap<u32, (Time, Time)>;
+/// A call that has ended: its depth, its beginning and its end.
+type Span = (u32, Time, Time);
 
 /// Rows of whole calls, and of what comes between them.
 #[derive(Debug, Default)]
@@ -32,17 +32,15 @@ pub(super) struct Sorter {
     given: HashMap<StreamId, Time>,
     /// How many calls began before that, and were cut.
     pub(super) cut_calls: u64,
-    /// The calls of each task (of each CPU, for idle ones) that ended since the last one further out: beginning of the
-    /// first, end of the last, by depth.
-    inner: HashMap<(Option<i32>, Option<Cpu>), Spans>,
+    /// The calls of each task (of each CPU, for idle ones) that ended since the last one further out.
+    inner: HashMap<(Option<i32>, Option<Cpu>), Vec<Span>>,
 }
 
 /// Tasks whose last calls are remembered.
 const MOST_TASKS: usize = 1 << 16;
 
-/// The depth that calls are told apart by: a kernel's return stack has 50 places (`FTRACE_RETFUNC_DEPTH`), and what a call
-/// is compared with goes up with it.
-const DEEPEST: u32 = 1 << 8;
+/// So many calls of a task are remembered, and at most twice as many: those of a call whose end never comes.
+const MOST_CALLS: usize = 1 << 8;
 
 /// Times of calls that are computed from the record's time and a duration may be wrong by so much: whatever came between
 /// the end of the call and the writing of its record.
@@ -93,7 +91,6 @@ impl Sorter {
     /// Makes a call enclose those that it made, and begin behind the one before it, where times are not exact; and no
     /// earlier than what has been given out.
     pub(super) fn nest(&mut self, enter: &mut Out, exit: &mut Out, depth: u32) {
-        let depth = depth.min(DEEPEST);
         if self.inner.len() > MOST_TASKS {
             self.inner.clear();
         }
@@ -103,34 +100,36 @@ impl Sorter {
         };
         let inner = self.inner.entry(task).or_default();
         let mut begin = enter.row.time;
-        let duration = exit.row.time.0.saturating_sub(begin.0);
+        let recorded = exit.row.time;
+        let duration = recorded.0.saturating_sub(begin.0);
         let is_near = |one: Time, other: Time| one.0.saturating_sub(other.0) <= JITTER;
-        let deeper = inner.split_off(&(depth.saturating_add(1)));
-        let before = inner.values().map(|(_, last)| *last).max();
-        if let Some(last) = before
-            && begin < last
-            && is_near(last, begin)
-        {
-            begin = last;
+        let further_out = inner.iter().rposition(|(inner, ..)| *inner <= depth);
+        let behind = further_out.map_or(0, |place| place + 1);
+        let before = further_out.and_then(|place| inner.get(place));
+        let before = before.map_or(begin, |(_, _, end)| *end);
+        // What ended before it began was called by another one, whose end is missing.
+        let (mut first, mut last) = (Time(i64::MAX), Time(i64::MIN));
+        for span in inner.split_off(behind) {
+            let (_, from, to) = span;
+            if to > begin && is_near(begin, from) {
+                (first, last) = (first.min(from), last.max(to));
+            } else {
+                inner.push(span);
+            }
         }
-        let first = deeper.values().map(|(first, _)| *first).min();
-        if let Some(first) = first
-            && begin > first
-            && is_near(begin, first)
-        {
-            begin = first;
+        if begin < before && is_near(before, begin) {
+            begin = before.min(recorded);
         }
-        let mut end = Time(begin.0.saturating_add(duration));
-        let last = deeper.values().map(|(_, last)| *last).max();
-        if let Some(last) = last
-            && end < last
-            && is_near(last, end)
-        {
+        begin = begin.min(first);
+        // It has ended when its record is written. (The exit says how long it took.)
+        let mut end = Time(begin.0.saturating_add(duration)).min(recorded);
+        if end < last && is_near(last, end) {
             end = last;
         }
-        let first = inner.get(&depth).map_or(begin, |(first, _)| *first);
-        let first = first.min(begin);
-        inner.insert(depth, (first, end));
+        if inner.len() >= 2 * MOST_CALLS {
+            inner.drain(..MOST_CALLS);
+        }
+        inner.push((depth, begin, end));
         enter.row.time = begin;
         exit.row.time = end;
         self.cut(enter, exit);

@@ -87,6 +87,7 @@ impl Reader {
         let mut left = at.row(RowKind::Exit).function(Some(function));
         left.time = end;
         left.named = true;
+        left = left.took(Duration(duration.max(0).unsigned_abs()));
         let details = (self.wanted >= Wanted::Everything).then(|| self.details(at));
         let kind = EventKind::Exit {
             function: Some(function),

@@ -78,13 +78,12 @@ impl TextSource {
         state.last = time;
         self.latest = self.latest.max(time);
         self.put_missing(missing, time, at, batch);
-        // Where exits may be missing, the depth tells of which call it is.
-        let by_depth = open.filter(|_| self.has_lost).map(|open| open.function);
-        let function = named.or(by_depth);
+        // The depth tells of which call it is.
+        let function = named.or(open.map(|open| open.function));
         let mut row = at.row(RowKind::Exit, time).function(function);
         row.named = named.is_some();
         row.record = is_record;
-        if let Some(duration) = duration.filter(|_| open.is_none() && function.is_some()) {
+        if let Some(duration) = duration.filter(|_| function.is_some()) {
             row = row.took(Duration(duration));
         }
         self.put(row, at, "funcgraph_exit", batch, |_| {
@@ -134,10 +133,11 @@ impl TextSource {
         enter.record = false;
         let mut exit = at.row(RowKind::Exit, end).function(Some(id));
         exit.named = true;
+        let duration = end.0.saturating_sub(begin.0).max(0);
+        exit = exit.took(Duration(duration.unsigned_abs()));
         let out = |row, event| Out::new(row, at.pid, event);
         let event = (self.wanted >= Wanted::Everything).then(|| {
             let kind = EventKind::Exit { function: Some(id) };
-            let duration = end.0.saturating_sub(begin.0);
             let fields = vec![
                 Field::new("depth", u64::from(depth)),
                 Field::new("duration", duration),
