@@ -6,7 +6,8 @@
 //! - Callers are found among the calls of one processor, sorted by the time they began: the caller of a call is the last
 //!   one of its thread that had not ended by then, if its recorded depth is one less. A call whose caller is elsewhere (on
 //!   another processor, or filtered away by a threshold) is nobody's, so *local* times are too long there.
-//! - The *longest sub-routine* is the one with the largest total of the whole trace, not under this caller.
+//! - The *longest sub-routine* is the one with the largest total of the whole trace, not under this caller, in whole
+//!   microseconds; of equal ones the first.
 //! - Durations have the seven digits that the kernel prints, and go through the floating point arithmetic of its Python,
 //!   which now and then takes a nanosecond off.
 
@@ -102,9 +103,14 @@ pub fn sort<F>(calls: &mut [FddCall<F>]) {
     calls.sort_by_key(|call| (call.cpu, call.begin));
 }
 
-/// Makes the table of calls in any order.
+/// Makes the table of calls in the order in which they were recorded: the processor of the first one comes first.
 pub fn table<F: Copy + Eq + Hash>(calls: &mut [FddCall<F>]) -> FddTable<F> {
-    sort(calls);
+    let mut cpus: HashMap<Cpu, usize> = HashMap::new();
+    for call in calls.iter() {
+        let next = cpus.len();
+        cpus.entry(call.cpu).or_insert(next);
+    }
+    calls.sort_by_key(|call| (cpus.get(&call.cpu).copied(), call.begin));
     let mut places: HashMap<F, usize> = HashMap::new();
     let mut rows: Vec<FddRow<F>> = Vec::new();
     let mut subs: HashMap<(usize, usize), u64> = HashMap::new();
@@ -165,10 +171,11 @@ pub fn table<F: Copy + Eq + Hash>(calls: &mut [FddCall<F>]) -> FddTable<F> {
         }
         stack.push((*call, place));
     }
+    let us = |duration: Duration| duration.0 / 1_000;
     for (caller, callee) in order {
-        let total = rows[callee].total;
+        let total = us(rows[callee].total);
         let longer = match rows[caller].longest_sub {
-            Some((known, _)) => rows[places[&known]].total < total,
+            Some((known, _)) => us(rows[places[&known]].total) < total,
             None => true,
         };
         let count = subs[&(caller, callee)];

@@ -286,9 +286,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let names = Names::new(&symbols);
     let identities = &trace.info().identities;
     let name = |callee| names.callee(identities, callee);
-    fdd::sort(&mut calls);
     let mut read_by_fdd: Vec<_> = calls.iter().map(|call| call.as_fdd_reads_it()).collect();
     let table = fdd::table(&mut read_by_fdd);
+    fdd::sort(&mut calls);
     let (out, _) = context.out();
     match options.fdd_calls {
         true => list(out, &calls, &name)?,
