@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::rc::Rc;
 
-use kymo_analysis::calls::{Callee, End, How, Step, TrackId, TrackInfo, TrackKind};
+use kymo_analysis::calls::{Callee, End, How, Repair, Step, TrackId, TrackInfo, TrackKind};
 use kymo_analysis::replay::Origin;
 use kymo_event::{Cpu, Duration, EventKind, EventRef, Identities, StreamId, ThreadId, Time};
 
@@ -191,16 +191,24 @@ impl<'a> Ftrace<'a> {
             let cpu = cpu(self.track(end.track).cpu);
             let task = self.task(end.track, identities);
             let (seconds, rest) = split(begin, 1_000_000_000);
+            let (column, text) = match has_exit(end) {
+                true => (duration(Some(wall)), format!("{name}{}", remark(end))),
+                false => (duration(None), unfinished(end, &name)),
+            };
             let line = format!(
-                " {cpu}) {task} | {seconds:>5}.{rest:09} |  {}|  {:width$}{name}{}\n",
-                duration(Some(wall)),
+                " {cpu}) {task} | {seconds:>5}.{rest:09} |  {column}|  {:width$}{text}\n",
                 "",
-                remark(end),
                 width = 2 * indent as usize
             );
             return self.out.write_all(line.as_bytes());
         }
         let tail = remark(end);
+        if !has_exit(end) {
+            let place = (end.track, end.time, stream);
+            self.line(place, identities, None, indent + 1, &unfinished(end, &name));
+            self.lines.end();
+            return Ok(());
+        }
         let column = duration(end.wall);
         let held = self
             .lines
@@ -341,6 +349,20 @@ impl<'a> Ftrace<'a> {
 /// A processor's number; `-` where it is not known.
 fn cpu(cpu: Option<Cpu>) -> String {
     cpu.map_or("-".to_owned(), |cpu| cpu.to_string())
+}
+
+/// Whether the end of a call is in the trace. If not, no line is to be read back as its exit, with how long it took.
+const fn has_exit(end: &End) -> bool {
+    !matches!(
+        end.how,
+        How::Open | How::RecordingOff | How::Repaired(Repair::Lost)
+    )
+}
+
+/// A comment in the place of an exit.
+fn unfinished(end: &End, name: &str) -> String {
+    let why = super::tree::comment::remark(end).unwrap_or_default();
+    format!("/* {name}(): {why} */")
 }
 
 /// How a call ended, if it was not by returning.

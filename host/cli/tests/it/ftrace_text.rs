@@ -187,3 +187,38 @@ fn a_function_that_was_not_called_is_named() {
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(errors.contains("there is no call of kfree"), "{errors}");
 }
+
+#[test]
+fn what_is_written_as_ftraces_text_is_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.txt");
+    let text = TEXT
+        .replace("leaf();", "irq 48();")
+        .replace("vfs_read() {", "k_sem_take (no wait)() {");
+    std::fs::write(&path, &text).unwrap();
+    let run = |arguments: &[&str], path: &std::path::Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        let output = command.args(arguments).arg(path).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let shown = run(&["show", "--format", "ftrace"], &path);
+    assert!(shown.contains("} /* k_sem_take (no wait) */"), "{shown}");
+    // The end of the last call is not in the trace, and none is invented.
+    assert!(shown.contains("/* vfs_write(): still open */"), "{shown}");
+    assert!(!shown.contains("} /* vfs_write"), "{shown}");
+    let again = folder.path().join("again.txt");
+    std::fs::write(&again, &shown).unwrap();
+    let table = |path| {
+        let rows = rows(&run(&["report", "--wall", "--format", "json"], path));
+        let row = |row: &serde_json::Value| {
+            let member = |name: &str| row[name].to_string();
+            ["function", "count", "complete", "open"].map(member)
+        };
+        let mut rows: Vec<_> = rows.iter().map(row).collect();
+        rows.sort();
+        rows
+    };
+    assert_eq!(table(&path), table(&again));
+    assert_eq!(table(&path).len(), 4);
+}

@@ -107,14 +107,27 @@ fn counts_totals_and_self_times_are_those_of_a_plain_recomputation() {
         let expected = recomputed(&Trace::parse(&bytes).unwrap(), &bytes);
         assert!(expected.len() >= functions, "{name}: {}", expected.len());
         let rows = reported(&input);
-        let (mut certain, mut differing) = (0, Vec::new());
+        let (mut certain, mut bounded, mut differing) = (0, 0, Vec::new());
         for (function, sums) in &expected {
             let number = |member: &str| rows[function][member].as_u64().unwrap();
             // Every exit is that of a whole call, or of one whose entry is not there.
             let exits = number("complete") + number("orphans");
             assert_eq!(exits, sums.count, "{name}: {function}");
-            let doubts = ["unwound", "lost", "doubtful", "orphans", "open"];
-            if doubts.iter().any(|doubt| number(doubt) > 0) || rows[function]["stated"].is_u64() {
+            // Calls whose exits are not in the trace are in no recomputation.
+            if ["unwound", "lost", "open"].iter().any(|it| number(it) > 0) {
+                continue;
+            }
+            let is_doubtful = ["doubtful", "orphans"].iter().any(|it| number(it) > 0);
+            if is_doubtful || rows[function]["stated"].is_u64() {
+                // Bounds hold what was.
+                bounded += 1;
+                let most = |member: &str| rows[function][member].as_u64().unwrap_or(u64::MAX);
+                assert!(
+                    number("total_ns") <= sums.total && sums.total <= most("total_max_ns"),
+                    "{name}: {function}: {} {:?}",
+                    rows[function],
+                    sums
+                );
                 continue;
             }
             certain += 1;
@@ -127,10 +140,12 @@ fn counts_totals_and_self_times_are_those_of_a_plain_recomputation() {
                 differing.push((function, ours, sums));
             }
         }
-        // Of calls that last longer than rows are held for them the beginning is the record's time.
+        // Of one function: what an interrupt calls before the exit of a call is recorded that has ended is that call's here.
+        assert!(differing.len() <= 1, "{name}: {differing:#?}");
+        let looked_at = certain + bounded;
         assert!(
-            differing.len() * 100 <= certain && certain * 10 > expected.len() * 8,
-            "{name}: {certain} of {}, {differing:#?}",
+            certain * 10 > expected.len() * 8 && looked_at * 10 > expected.len() * 9,
+            "{name}: {certain} and {bounded} of {}",
             expected.len()
         );
     }

@@ -149,15 +149,35 @@ fn function(
     }
     if let Some(behind) = inner.strip_prefix('}') {
         let comment = behind.split_once("/*").map_or("", |(_, comment)| comment);
-        // `/* name */`, `/* name ret=0x1 */`, `/* name = 0x1 */`, `/* = 0x1 */`.
-        let name = comment.split_whitespace().next();
+        // `/* name */`, `/* name ret=0x1 */`, `/* name = 0x1 */`, `/* = 0x1 */`. Names of others than the kernel have blanks.
+        let comment = comment.split_once("*/").map_or(comment, |(own, _)| own);
+        let name = [" ret=", "= "].iter().fold(comment, |name, end| {
+            name.split_once(end).map_or(name, |(name, _)| name)
+        });
         return Some(TextKind::Exit {
-            function: name.filter(|name| *name != "=" && *name != "*/").map(plain),
+            function: Some(plain(name.trim())).filter(|name| !name.is_empty()),
             depth,
             duration,
         });
     }
     // `name() {`, `name(x=1) { /* <-caller */`, `name();`, `name(); /* = 0x0 */`.
+    for (end, is_leaf) in [("() {", false), ("();", true)] {
+        // Names of others than the kernel have blanks.
+        let whole = inner.split_once(" /* ").map_or(inner, |(own, _)| own);
+        if let Some(name) = whole.strip_suffix(end).map(plain)
+            && (is_name(name) || is_timed && is_title(name))
+        {
+            let function = name;
+            return Some(match is_leaf {
+                true => TextKind::Leaf {
+                    function,
+                    depth,
+                    duration,
+                },
+                false => TextKind::Entry { function, depth },
+            });
+        }
+    }
     let Some(open) = inner.find('(') else {
         // `name` alone: a whole call, printed at its end.
         return duration
@@ -188,6 +208,12 @@ fn function(
 /// The name of a function without its module: `nf_hook [nf]`.
 fn plain(name: &str) -> &str {
     name.split_once(" [").map_or(name, |(name, _)| name).trim()
+}
+
+/// Whether a text can be what something else than a function of a kernel is called: `irq 48`, `k_sem_take (retry)`.
+fn is_title(text: &str) -> bool {
+    let fits = |character: char| !character.is_control() && !"{};|".contains(character);
+    !text.is_empty() && text.len() < 512 && text.chars().all(fits)
 }
 
 /// Whether a text can be the name of a function or event.

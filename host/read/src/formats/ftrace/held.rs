@@ -88,23 +88,34 @@ impl Held {
     /// began at that time.
     #[inline]
     pub(super) fn add_exit(&mut self, mut out: Out, end: Time, entry: Option<(Number, Time)>) {
+        // Where begin and end cannot be put where they were, the row says how long the call was.
+        let stated = entry.and_then(|(_, begin)| end.since(begin));
+        let stated = stated.filter(|stated| stated.0 > 0);
         let mut end = end;
+        let mut begun = None;
         if let Some((number, begin)) = entry
             && let Some(index) = self.release(number)
         {
-            self.put_back(index, begin);
+            begun = self.put_back(index, begin);
             end = end.max(begin);
         }
         let stay = self.stay;
         let last = self.last(out.row.stream);
         out.before = *last;
+        *last = out.time();
         if end < out.before && end < out.time() && !stay {
-            *last = out.time();
+            if let Some(stated) = stated {
+                out.row = out.row.took(stated);
+            }
             self.rows.push_back(out);
             return self.move_back(self.rows.len() - 1, end);
         }
         out.row.time = end.max(out.before).min(out.time());
-        *last = out.time();
+        if let Some(stated) = stated
+            && begun.is_none_or(|begun| out.time().since(begun) != Some(stated))
+        {
+            out.row = out.row.took(stated);
+        }
         self.rows.push_back(out);
     }
 
@@ -161,24 +172,25 @@ impl Held {
         self.last.resize(lane + 1, Time(i64::MIN));
     }
 
-    /// Gives an entry an earlier time, and the place that it has by that among the rows of its lane.
+    /// Gives an entry an earlier time, and the place that it has by that among the rows of its lane. When it begins then, if
+    /// it has kept its place.
     #[inline]
-    fn put_back(&mut self, index: usize, time: Time) {
+    fn put_back(&mut self, index: usize, time: Time) -> Option<Time> {
         let is_last = index + 1 == self.rows.len();
-        let Some(out) = self.rows.get_mut(index) else {
-            return;
-        };
+        let out = self.rows.get_mut(index)?;
         if time >= out.time() {
-            return;
+            return Some(out.time());
         }
         if time < out.before && !self.stay {
-            return self.move_back(index, time);
+            self.move_back(index, time);
+            return None;
         }
         out.row.time = time.max(out.before).min(out.time());
+        let (stream, time) = (out.row.stream, out.time());
         if is_last {
-            let (stream, time) = (out.row.stream, out.time());
             *self.last(stream) = time;
         }
+        Some(time)
     }
 
     /// Moves a row in front of rows of its lane that were recorded before it, as far as its task had the CPU there:

@@ -489,6 +489,9 @@ impl Source for TextSource {
             }
         }
         if self.ended && !batch.is_full() {
+            if self.is_cut {
+                self.remark("the last line has no end: it may be cut");
+            }
             self.output.settle(0, batch);
             self.output.end(batch);
             self.output.remark_cut(&mut self.info);
