@@ -65,11 +65,13 @@ pub fn compilers() -> Vec<&'static str> {
 }
 
 /// Builds a program and returns its path.
+#[allow(dead_code, reason = "not every test needs it")]
 pub fn build(compiler: &str, program: &str, flags: &[&str]) -> PathBuf {
     build_with(library(), compiler, program, flags)
 }
 
 /// Builds a program with this library and returns its path.
+#[allow(dead_code, reason = "not every test needs it")]
 pub fn build_with(library: &Path, compiler: &str, program: &str, flags: &[&str]) -> PathBuf {
     // Tests run side by side: no two may write, or run what the other writes, under one name.
     static BUILDS: AtomicU32 = AtomicU32::new(0);
