@@ -86,7 +86,7 @@ fn load_or_store(word: u32, out: &mut String) -> Option<()> {
         _ => return None,
     };
     let (begin, registers, letter) = match register {
-        Float::Double(begin) if count % 2 == 0 => (begin, count / 2, 'd'),
+        Float::Double(begin) if count.is_multiple_of(2) => (begin, count / 2, 'd'),
         Float::Single(begin) => (begin, count, 's'),
         Float::Double(_) => return None,
     };

@@ -154,10 +154,10 @@ fn spread(name: &str, number: usize) -> usize {
 }
 
 /// A name of a field as the metadata can have it.
-pub(super) fn identifier(name: &Cow<'static, str>) -> Cow<'static, str> {
+pub(super) fn identifier(name: Cow<'static, str>) -> Cow<'static, str> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if (1..=64).contains(&name.len()) && name.bytes().all(fits) {
-        return name.clone();
+        return name;
     }
     let fits = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let name: String = name.chars().map(fits).take(64).collect();

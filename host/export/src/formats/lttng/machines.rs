@@ -50,7 +50,7 @@ impl<'a> Machines<'a> {
                 let name = space.map_or("", |space| space.name.as_str());
                 let mut folder = match name {
                     "" => "machine".to_owned(),
-                    name => identifier(&name.to_owned().into()).into_owned(),
+                    name => identifier(name.to_owned().into()).into_owned(),
                 };
                 // Two may have one name.
                 if self.directory.join(&folder).exists() {

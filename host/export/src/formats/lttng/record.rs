@@ -63,7 +63,7 @@ impl Record<'_> {
 
     /// A field of the source.
     pub fn field(&mut self, field: &Field) {
-        let name = identifier(&field.name);
+        let name = identifier(field.name.clone());
         // Two of one name can't be told apart.
         if self.fields.iter().any(|(known, _)| *known == name) {
             return;
