@@ -68,7 +68,8 @@ fn kind_of_perf(line: &str) -> String {
         .and_then(|it| it.split_once(':'));
     let flags = flags.expect("flags").1.trim_start();
     let flags = match flags.split_once("   ") {
-        Some((flags, _)) if !flags.starts_with(|first: char| first.is_ascii_digit()) => flags,
+        // Where it has no flag, the address stands there.
+        Some((flags, _)) if !flags.contains('(') => flags,
         _ => "",
     };
     let words = flags.split("  ").map(|flag| match flag {
@@ -100,10 +101,23 @@ fn compare(name: &str) {
         let is_known_better = is_exception && should.0 == 0;
         if !(is_known_better && is.1 == should.1) {
             assert_eq!(is, should, "{name}: line {index}\n{ours}\n{theirs}");
-            assert_eq!(
-                kind,
-                kind_of_perf(theirs),
-                "{name}: line {index}\n{ours}\n{theirs}"
+            let should = kind_of_perf(theirs);
+            // Perf takes each indirect branch without a link for a return, a conditional branch that was not taken for one that
+            // leads out, a halt for an interrupt, and knows no exceptions of an ETE.
+            let is_argued = match (kind, should.as_str()) {
+                ("jump", "return")
+                | ("trace end jump", "trace end return")
+                | ("trace end", "trace end conditional")
+                | ("trace end reset", "trace end interrupt") => true,
+                ("syscall" | "interrupt", "" | "trace begin")
+                | ("trace end syscall" | "trace end interrupt", "trace end") => {
+                    name == "ete-001-raw"
+                }
+                _ => false,
+            };
+            assert!(
+                kind == should || is_argued,
+                "{name}: line {index}: {kind:?}, of perf {should:?}\n{ours}\n{theirs}"
             );
         }
     }
