@@ -11,6 +11,10 @@ use crate::memory::{Memory, View};
 use crate::source::{Protocol, Source};
 use crate::{etmv3, etmv4, itm, ptm, stm};
 
+mod values;
+
+pub use values::Value;
+
 /// A packet of any protocol.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Packet {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use kymo_coresight::Source;
 use kymo_coresight::doubts::Doubts;
 use kymo_coresight::input::Buffer;
-use kymo_coresight::listing::{Line, Listing};
+use kymo_coresight::listing::{Line, Listing, Value};
 use kymo_coresight::memory::Memory;
 use kymo_coresight::selection::{Selection, Tracker};
 
@@ -235,7 +235,18 @@ fn write_json(line: &Line<'_>, buffer: &str, out: &mut String) -> std::fmt::Resu
             for byte in entry.bytes {
                 write!(out, "{byte:02x}")?;
             }
-            out.write_str("\"}")
+            out.write_str("\",\"fields\":{")?;
+            for (number, (name, value)) in entry.packet.values().iter().enumerate() {
+                let comma = if number > 0 { "," } else { "" };
+                write!(out, "{comma}\"{name}\":")?;
+                match value {
+                    Value::Number(value) => write!(out, "{value}")?,
+                    Value::Bits(value) => write!(out, "\"{value:#x}\"")?,
+                    Value::Flag(value) => write!(out, "{value}")?,
+                    Value::Atoms(atoms) => write!(out, "\"{atoms}\"")?,
+                }
+            }
+            out.write_str("}}")
         }
         Line::Element {
             source,

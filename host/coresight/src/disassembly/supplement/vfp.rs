@@ -161,7 +161,7 @@ fn transfer(word: u32, out: &mut String) -> Option<()> {
         };
         return match bit(word, 21) {
             false => write!(out, "vdup{condition}.{size} d{number}, {core}").ok(),
-            true if number % 2 == 0 => {
+            true if number.is_multiple_of(2) => {
                 write!(out, "vdup{condition}.{size} q{}, {core}", number / 2).ok()
             }
             true => None,

@@ -106,8 +106,8 @@ impl CoreSightSource {
                 interrupts: Vec::new(),
             });
         }
-        let about = input.measure.about().to_owned();
-        info.about.push(("times".to_owned(), about));
+        info.about
+            .push(("times".to_owned(), input.measure.about().to_owned()));
         if !units.is_empty() {
             info.about.push(("trace units".to_owned(), units));
         }
@@ -363,13 +363,17 @@ impl At<'_> {
             self.batch.push(row);
             return;
         }
-        let seen = EventRef {
-            row: &row,
-            event: None,
-        };
+        let identities = &self.info.identities;
+        let irq = row.of_interrupt().map(|irq| identities.irq(irq));
+        let fields = irq.map(|Irq(number)| Field::new("irq", Value::Unsigned(number.into())));
         self.batch.push_event(Event {
             name: name_of(kind).into(),
-            ..seen.to_event()
+            fields: fields.into_iter().collect(),
+            ..EventRef {
+                row: &row,
+                event: None,
+            }
+            .to_event()
         });
     }
 
@@ -385,11 +389,10 @@ impl At<'_> {
     }
 
     fn named(&mut self, name: &'static str, fields: Vec<Field>) {
-        let event = self.reader.event(self.time, EventKind::Other, true);
         self.batch.push_event(Event {
             name: name.into(),
             fields,
-            ..event
+            ..self.reader.event(self.time, EventKind::Other, true)
         });
     }
 
@@ -529,20 +532,21 @@ impl At<'_> {
             ],
         };
         let number = |from: From| match from {
-            From::Port(port) => u64::from(port),
-            From::Channel { channel, .. } => u64::from(channel),
+            From::Port(port) => port.into(),
+            From::Channel { channel, .. } => channel.into(),
         };
         match message {
             Message::Text { from: by, text } => {
+                let mut fields = from(by);
+                fields.push(Field::new("text", Value::Text(text.clone())));
                 let kind = EventKind::Marker {
                     label: Some(text),
                     value: number(by),
                 };
-                let event = self.reader.event(self.time, kind, true);
                 self.batch.push_event(Event {
                     name: "text".into(),
-                    fields: from(by),
-                    ..event
+                    fields,
+                    ..self.reader.event(self.time, kind, true)
                 });
             }
             Message::Value {
@@ -567,9 +571,8 @@ impl At<'_> {
                 self.row(RowKind::IsrEnter, |row| row.interrupt(Some(irq)));
             }
             Message::InterruptExit(number) => {
-                let identities = &mut self.info.identities;
-                let irq = Irq(number);
-                let irq = identities.interrupt(self.reader.space, InterruptKind::Hard, irq);
+                let (hard, irq) = (InterruptKind::Hard, Irq(number));
+                let irq = self.info.identities.interrupt(self.reader.space, hard, irq);
                 self.row(RowKind::IsrExit, |row| row.interrupt(Some(irq)));
             }
             Message::Named(name, numbers) => {
