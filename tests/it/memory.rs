@@ -43,7 +43,7 @@ impl Monitor {
     }
 
     /// Has a command obeyed.
-    fn command(&mut self, command: &Value) {
+    pub(crate) fn command(&mut self, command: &Value) {
         let stream = self.stream.get_or_insert_with(|| {
             let mut stream = connect(self.port);
             say(&mut stream, &json!({"execute": "qmp_capabilities"}));

@@ -10,8 +10,11 @@ use std::time::Duration;
 use kymo_targets::kymo::{self, Profile};
 use kymo_targets::library;
 use kymo_targets::run::{self, Background};
-use kymo_targets::tools::{self, Need};
-use serde_json::Value;
+use kymo_targets::rust::BareRust;
+use kymo_targets::tools::{self, FIRMWARE_CPU, Need};
+use serde_json::{Value, json};
+
+use crate::memory::Monitor;
 
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -122,4 +125,71 @@ fn two_clients_of_one_server() {
     drop(first);
     second.set_read_timeout(Some(PATIENCE)).unwrap();
     answered(&second);
+}
+
+/// A board whose link lies in memory that QEMU shares.
+#[test]
+fn a_guest_is_read_through_memory_that_it_shares() {
+    tools::require(&[Need::Firmware]).unwrap();
+    let folder = run::target_dir().join("firmware-test/shared");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let elf = folder.join("shared.elf");
+    let programs = run::root().join("device/tests/programs");
+    let mut compiler = Command::new("arm-none-eabi-gcc");
+    compiler
+        .args(FIRMWARE_CPU)
+        .args(["-Os", "-g", "-Wall", "-Wextra", "-Werror", "-nostdlib"])
+        .args([
+            "-Wl,--gc-sections",
+            "-Wl,-z,noexecstack",
+            "-ffunction-sections",
+        ])
+        .args(["-finstrument-functions", "-I"])
+        .arg(run::root().join("device/c/include"))
+        .arg("-T")
+        .arg(programs.join("board.ld"))
+        .arg(programs.join("shared.c"))
+        .arg(library::for_bare_metal(&BareRust::find().unwrap()).unwrap())
+        .args(["-lc", "-lgcc", "-o"])
+        .arg(&elf);
+    run::run(&mut compiler).unwrap();
+    let ram = folder.join("ram");
+    let mut monitor = Monitor::new();
+    let mut qemu = Command::new("qemu-system-arm");
+    qemu.args(["-M", "mps2-an385,memory-backend=ram", "-object"])
+        .arg(format!(
+            "memory-backend-file,id=ram,size=16M,share=on,mem-path={}",
+            ram.display()
+        ))
+        .args(["-display", "none", "-monitor", "none", "-serial", "null"])
+        .args(monitor.options())
+        .arg("-kernel")
+        .arg(&elf)
+        .stdin(Stdio::null());
+    let _qemu = Background::start(&mut qemu).unwrap();
+    // It answers when the file is there.
+    monitor.command(&json!({"execute": "query-status"}));
+
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    let target = format!("memory:{}@0x21000000/1", ram.display());
+    let command = |subcommand: &str| {
+        let mut command = Command::new(&kymo);
+        command.env("KYMO_PATIENCE", "20");
+        command.args([subcommand, "--target", &target]);
+        command
+    };
+    let fetch = |name: &str| {
+        let trace = folder.join(name);
+        let mut fetch = command("trace");
+        fetch.arg("--elf").arg(&elf).arg("-o").arg(&trace);
+        (fetch, trace)
+    };
+    let is_whole = |name: &str| {
+        let (mut fetch, trace) = fetch(name);
+        run::run(&mut fetch).unwrap();
+        assert_eq!(calls(&elf, &trace, "leaf"), Some((3000, 3000)), "{name}");
+    };
+    is_whole("first");
+    is_whole("second");
 }

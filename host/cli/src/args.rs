@@ -279,7 +279,9 @@ fn target_path(text: &str) -> Result<PathBuf, AddressError> {
             name.push(path);
             name.into()
         }
-        other @ (Address::Tcp { .. } | Address::Rtt { .. }) => other.to_string().into(),
+        other @ (Address::Tcp { .. } | Address::Rtt { .. } | Address::Memory { .. }) => {
+            other.to_string().into()
+        }
     })
 }
 

@@ -112,7 +112,7 @@ impl NamedTarget {
     pub fn path(&self) -> Option<std::path::PathBuf> {
         match self.args().target? {
             Address::Serial { path, .. } => Some(path),
-            Address::Tcp { .. } | Address::Rtt { .. } => None,
+            Address::Tcp { .. } | Address::Rtt { .. } | Address::Memory { .. } => None,
         }
     }
 
@@ -302,7 +302,7 @@ pub fn address_in(input: &Path) -> Result<Option<Address>, Report> {
     let Some(name) = input.to_str() else {
         return Ok(None);
     };
-    let prefixes = ["tcp:", "rtt:", "socket://", "serial:"];
+    let prefixes = ["tcp:", "rtt:", "memory:", "socket://", "serial:"];
     let prefixed = prefixes.iter().any(|prefix| name.starts_with(prefix));
     if !prefixed && !is_device(input) {
         return Ok(None);

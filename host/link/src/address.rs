@@ -7,10 +7,13 @@ use std::str::FromStr;
 /// The speed of a serial port, in bits a second, where none is given.
 pub const DEFAULT_BAUD: u32 = 115_200;
 
+/// What the address of shared memory begins with.
+const MEMORY: &str = "memory:";
+
 /// Where a target is reached.
 ///
 /// Written as `tcp:HOST:PORT` (an IPv6 host in brackets; `socket://HOST:PORT`, as pyserial and with it
-/// Zephyr's scripts have it, is the same), as `rtt:HOST:PORT` (with `/CHANNEL` behind it, if that is not 0), or as the path or name of a serial port (`/dev/ttyACM0`,
+/// Zephyr's scripts have it, is the same), as `rtt:HOST:PORT` (with `/CHANNEL` behind it, if that is not 0), as `memory:FILE@ADDRESS` (the same), or as the path or name of a serial port (`/dev/ttyACM0`,
 /// `COM3`), with `serial:` before it or not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
@@ -28,6 +31,15 @@ pub enum Address {
         /// The port.
         port: u16,
         /// The channel, for servers that have several at one port (J-Link's).
+        channel: u8,
+    },
+    /// RTT's rings in memory that this machine shares with a guest.
+    Memory {
+        /// The file that holds the memory.
+        path: PathBuf,
+        /// The guest's address of its first byte.
+        base: u64,
+        /// The channel.
         channel: u8,
     },
     /// A serial port of this machine.
@@ -63,7 +75,7 @@ impl Address {
     pub fn with_baud(self, speed: u32) -> Self {
         match self {
             Self::Serial { path, .. } => Self::Serial { path, baud: speed },
-            other @ (Self::Tcp { .. } | Self::Rtt { .. }) => other,
+            other @ (Self::Tcp { .. } | Self::Rtt { .. } | Self::Memory { .. }) => other,
         }
     }
 }
@@ -88,6 +100,27 @@ impl FromStr for Address {
             return Ok(Self::Rtt {
                 host,
                 port,
+                channel,
+            });
+        }
+        if let Some(rest) = text.strip_prefix(MEMORY) {
+            let expected =
+                "expected memory:FILE@ADDRESS, the guest's address of the file's first byte";
+            let (path, at) = rest.rsplit_once('@').ok_or(error(expected))?;
+            let (base, channel) = at.split_once('/').unwrap_or((at, "0"));
+            let channel = channel.parse();
+            let channel = channel.map_err(|_| error("expected a channel from 0 to 255"))?;
+            let base = match base.strip_prefix("0x") {
+                Some(digits) => u64::from_str_radix(digits, 16),
+                None => base.parse(),
+            };
+            let base = base.map_err(|_| error(expected))?;
+            if path.is_empty() {
+                return Err(error(expected));
+            }
+            return Ok(Self::Memory {
+                path: path.into(),
+                base,
                 channel,
             });
         }
@@ -143,6 +176,17 @@ impl fmt::Display for Address {
                 port,
                 channel,
             } => write!(f, "rtt:{}:{port}/{channel}", Host(host)),
+            Self::Memory {
+                path,
+                base,
+                channel,
+            } => {
+                write!(f, "{MEMORY}{}@{base:#x}", path.display())?;
+                match channel {
+                    0 => Ok(()),
+                    channel => write!(f, "/{channel}"),
+                }
+            }
             Self::Serial { path, .. } => path.display().fmt(f),
         }
     }
@@ -171,6 +215,8 @@ mod tests {
             "tcp:[::1]:1",
             "rtt:localhost:9090",
             "rtt:[::1]:19021/2",
+            "memory:/dev/shm/guest@0x21000000",
+            "memory:a@b@0x0/3",
             "/dev/ttyACM0",
             "COM3",
         ] {
@@ -205,6 +251,10 @@ mod tests {
             ("rtt:4000", "port behind the host"),
             ("rtt:a:1/256", "channel from 0 to 255"),
             ("rtt:a:1/", "channel from 0 to 255"),
+            ("memory:/dev/shm/guest", "FILE@ADDRESS"),
+            ("memory:@0", "FILE@ADDRESS"),
+            ("memory:a@x", "FILE@ADDRESS"),
+            ("memory:a@0/256", "channel from 0 to 255"),
             ("", "serial port"),
             ("serial:", "serial port"),
         ] {

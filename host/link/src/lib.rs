@@ -23,6 +23,7 @@ mod address;
 mod dump;
 mod error;
 pub mod gdb;
+mod memory;
 mod reply;
 mod rtt;
 mod splitter;

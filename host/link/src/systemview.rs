@@ -85,7 +85,7 @@ impl FromStr for SystemViewAddress {
             });
         }
         let is_whole = rest.starts_with(['/', '.'])
-            || ["serial:", "COM", "rtt:"]
+            || ["serial:", "COM", "rtt:", "memory:"]
                 .iter()
                 .any(|prefix| rest.starts_with(prefix));
         let rest = rest.strip_prefix("tcp:").unwrap_or(rest);
@@ -163,7 +163,7 @@ impl Session {
                 .write(&SERIAL_HELLO, timeout)
                 .map(|()| (Vec::new(), Framing::Plain)),
             _ if address.listen => Ok((Vec::new(), Framing::Plain)),
-            Address::Rtt { .. } => Ok((Vec::new(), Framing::Plain)),
+            Address::Rtt { .. } | Address::Memory { .. } => Ok((Vec::new(), Framing::Plain)),
             Address::Tcp { port, .. } => greet(&mut *transport, *port, timeout),
         };
         let (first, framing) = greeted.map_err(io)?;

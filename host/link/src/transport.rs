@@ -8,7 +8,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::{Address, LinkError, rtt};
+use crate::{Address, LinkError, memory, rtt};
 
 /// A stream of bytes in both directions, on which no call waits for longer than its time-out.
 pub trait Transport: Send {
@@ -37,6 +37,11 @@ pub(crate) fn open(address: &Address, timeout: Duration) -> Result<Box<dyn Trans
             port,
             channel,
         } => rtt::open(address, host, *port, *channel, timeout)?,
+        Address::Memory {
+            path,
+            base,
+            channel,
+        } => memory::open(address, path, *base, *channel, timeout)?,
         Address::Serial { path, baud } => Box::new(SerialTransport::open(path, *baud)?),
     })
 }

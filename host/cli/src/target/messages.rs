@@ -72,6 +72,20 @@ pub fn explain(error: LinkError) -> Report {
             "is the board plugged in? give its port with --serial, or the whole target with \
              --target tcp:HOST:PORT",
         ),
+        LinkError::NotFound {
+            address: Address::Memory { .. },
+            ..
+        }
+        | LinkError::Open {
+            address: Address::Memory { .. },
+            ..
+        } => report.help(
+            "is the guest running, is this the file of its memory, and is the address that of the file's first byte?",
+        ),
+        LinkError::PermissionDenied {
+            address: Address::Memory { .. },
+            ..
+        } => report.help("the file is read and written: check its permissions"),
         LinkError::NotFound { .. } => report.help("is the name of the host right?"),
         LinkError::PermissionDenied { .. } => report.help(
             "serial ports belong to a group (ls -l shows it, dialout as a rule): become a member \
