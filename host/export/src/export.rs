@@ -138,7 +138,9 @@ impl<'a> Export<'a> {
     /// [`ExportError::Write`] if writing failed.
     pub fn finish(mut self, info: &TraceInfo) -> Result<Summary, ExportError> {
         let rest = self.arrange.finish(info);
-        self.take(info, &rest)?;
+        if !rest.is_empty() {
+            self.take(info, &rest)?;
+        }
         if let Some(counts) = self.arrange.repaired() {
             self.summary.count_steps(counts);
         }
