@@ -1,6 +1,6 @@
 //! Transports: how bytes leave a target and how they arrive, whatever carries them. What `kymo_transport.h` is for C.
 //!
-//! A driver implements [`Transport`]; one that has the traits of `embedded-io` is wrapped in [`EmbeddedIo`] (feature
+//! A driver implements [`Transport`]; one that has the traits of `embedded-io` is wrapped in `EmbeddedIo` (feature
 //! `embedded-io`). [`Sender`] sends through it and counts what is lost: with [`send`](Sender::send) what may wait, such as Kymo's
 //! link (`kymo::Link`), and with [`emit`](Sender::emit) events of one's own, which may not.
 #![no_std]

@@ -52,7 +52,12 @@ pub fn track(trace: &TraceInfo, info: &TrackInfo) -> String {
 pub fn thread(trace: &TraceInfo, id: ThreadId) -> String {
     let name = trace.identities.thread_name(id);
     let number = || format!("thread {}", Number(trace.identities.tid(id)));
-    name.map_or_else(number, str::to_owned)
+    let name = name.map_or_else(number, str::to_owned);
+    let found = trace.identities.threads().get(id.0 as usize);
+    match found.filter(|_| trace.has_machines()) {
+        Some(found) => format!("{name} [{}]", space(trace, found.space)),
+        None => name,
+    }
 }
 
 /// What an interrupt is called: its name if it is known, else its number.

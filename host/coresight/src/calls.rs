@@ -22,7 +22,7 @@ pub use step::{Entered, Lost, Place, Program, Step};
 
 use std::collections::HashMap;
 
-use crate::element::{Context, Element, Leave, Range, TraceOn, Unsynced};
+use crate::element::{Context, Element, Leave, Range, TraceOn, Transaction, Unsynced};
 use crate::flow::BlockId;
 
 /// Frames of one thread that are kept; what is deeper is given without them, and found again on the way out.
@@ -512,6 +512,12 @@ impl Calls {
                 self.lose(Lost::NoCode(address), out);
             }
             Element::AddressUnknown => self.lose(Lost::NoAddress, out),
+            // Execution goes on behind the instruction that began the transaction, in its function.
+            Element::Transaction(Transaction::Fail) => {
+                if let Before::Range(_, end) = self.before {
+                    self.before = Before::Range(Leave::Jump, end);
+                }
+            }
             Element::RangeWithoutPath { count, .. } => {
                 self.lose(Lost::NoPath(count), out);
                 self.instructions += u64::from(count);

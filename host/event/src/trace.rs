@@ -87,6 +87,13 @@ impl TraceInfo {
         self.damage.len() as u64 + self.more_damage
     }
 
+    /// Whether several machines recorded it.
+    pub fn has_machines(&self) -> bool {
+        let mut machines = self.streams.iter().map(|stream| stream.machine);
+        let first = machines.next();
+        machines.any(|machine| Some(machine) != first)
+    }
+
     /// The stream of this number, if it is one of the trace's.
     pub fn stream(&self, id: StreamId) -> Option<&StreamInfo> {
         self.streams.get(usize::try_from(id.0).ok()?)

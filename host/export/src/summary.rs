@@ -46,7 +46,7 @@ pub struct Summary {
     pub moved: u64,
     /// Nanoseconds added to every time, because the format has no time before its origin.
     pub shifted_ns: u64,
-    /// Things that the format cannot represent: switches of threads on no known processor, mostly.
+    /// Events that the format has no place for: switches of threads on no known processor, mostly.
     pub left_out: u64,
     /// Events of the input that are not in the output as events: they tell names and facts, which stand elsewhere in it.
     pub names: u64,
@@ -186,8 +186,8 @@ impl std::fmt::Display for Summary {
             ),
             (
                 self.left_out,
-                "thing left out: this format cannot represent it",
-                "things left out: this format cannot represent them",
+                "event left out: this format has no place for it",
+                "events left out: this format has no place for them",
             ),
             (
                 self.names,
@@ -224,7 +224,7 @@ mod tests {
         summary.left_out = 1;
         assert_eq!(
             summary.to_string(),
-            "2 events, 1 gap, 37 events known to be lost, 1 thing left out: this format cannot represent it"
+            "2 events, 1 gap, 37 events known to be lost, 1 event left out: this format has no place for it"
         );
     }
 }

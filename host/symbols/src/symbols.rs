@@ -21,6 +21,8 @@ use crate::{ElfError, TextError, elf, name, similar, text};
 pub struct Symbols {
     /// Only added to: what is asked of them can be kept while files of other processes are still found.
     images: boxcar::Vec<Image>,
+    /// Places whose files are known not to be here.
+    absent: boxcar::Vec<Place>,
 }
 
 /// A function.
@@ -150,7 +152,14 @@ impl Symbols {
         });
         Self {
             images: images.collect(),
+            ..Self::default()
         }
+    }
+
+    /// The file of this place is known by its build id and is not here: programs that hold for the whole trace are other
+    /// ones, and name nothing there.
+    pub fn set_absent(&self, place: Place) {
+        self.absent.push(place);
     }
 
     /// Whether there are symbols of this place alone.
@@ -173,7 +182,14 @@ impl Symbols {
                         || known.mapping == place.mapping)
             })
         };
+        // (Where the mapping is not known, it may be any of the space.)
+        let is_absent = self.absent.iter().any(|(_, known)| {
+            known.space == place.space
+                && (place.mapping.is_none() || known.mapping == place.mapping)
+        });
+        let is_other = move |image: &Image| is_absent && image.file.build_id.is_some();
         let everywhere = self.images().filter(|image| image.place.is_none());
+        let everywhere = everywhere.filter(move |image| !is_other(image));
         self.images().filter(is_near).chain(everywhere)
     }
 
@@ -422,6 +438,7 @@ impl From<File> for Symbols {
     fn from(file: File) -> Self {
         Self {
             images: [Image::from(file)].into_iter().collect(),
+            ..Self::default()
         }
     }
 }

@@ -71,6 +71,9 @@ impl<S: Source> Placing<S> {
             };
             if self.tried.insert(place) && !self.symbols.knows(place) {
                 let symbols = self.files.of(info, mapping, &mut remarks);
+                if symbols.is_empty() && mapping.build_id.is_some() {
+                    self.symbols.set_absent(place);
+                }
                 self.symbols.merge(symbols.placed(place, mapping.start));
             }
         }

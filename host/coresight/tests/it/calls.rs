@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use kymo_coresight::calls::{Calls, Entered, Lost, Place, Program, Step};
-use kymo_coresight::element::{Context, Element, Last, Leave, Range, TraceOn, Unsynced};
+use kymo_coresight::element::{
+    Context, Element, Last, Leave, Range, TraceOn, Transaction, Unsynced,
+};
 use kymo_coresight::instruction::{Class, Purpose};
 use kymo_coresight::isa::Isa;
 use kymo_coresight::memory::MemorySpace;
@@ -184,6 +186,24 @@ fn a_longjmp_leaves_what_is_above() {
             run(0x110, 0x130, Leave::Return),
         ],
         "?1 >5 <5 >2 >3 >6 <2+2",
+    );
+}
+
+#[test]
+fn a_transaction_that_fails_goes_on_where_it_began() {
+    // In function 1, and once within a call that it makes.
+    check(
+        &[
+            run(0x110, 0x120, Leave::Next),
+            Element::Transaction(Transaction::Start),
+            run(0x120, 0x130, Leave::Next),
+            Element::Transaction(Transaction::Fail),
+            run(0x124, 0x130, Leave::Call),
+            run(0x210, 0x220, Leave::Next),
+            Element::Transaction(Transaction::Fail),
+            run(0x124, 0x130, Leave::Return),
+        ],
+        "?1 >2 <2",
     );
 }
 

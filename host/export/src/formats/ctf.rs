@@ -70,7 +70,7 @@ fn open<'a>(
         streams: BTreeMap::new(),
         classes: BTreeSet::new(),
         held: 0,
-        left_out: 0,
+        fields_left_out: 0,
     }))
 }
 
@@ -87,7 +87,7 @@ struct Ctf<'a> {
     /// The classes of streams that there are.
     classes: BTreeSet<usize>,
     held: u64,
-    left_out: u64,
+    fields_left_out: u64,
 }
 
 /// What all streams follow.
@@ -145,7 +145,7 @@ impl Sink for Ctf<'_> {
                 &mut self.texts,
                 stream.cpu.is_some(),
             );
-            self.left_out += u64::from(record.cut);
+            self.fields_left_out += u64::from(record.cut);
             stream.write(ticks, &record)?;
         }
         Ok(())
@@ -161,6 +161,10 @@ impl Sink for Ctf<'_> {
             let facts = crate::cut::facts(info, summary.cut).into_iter();
             let facts = facts.map(|(name, ns)| (name.to_owned(), EnvValue::Text(ns)));
             metadata.environment.extend(facts);
+            for (number, id) in self.numbers.threads() {
+                let about = schema::about_thread(&info.identities, number, id);
+                metadata.environment.extend(about);
+            }
             // A class of which there is no stream is none to some readers of CTF 2: those that take
             // one class at most.
             if !self.classes.is_empty() {
@@ -173,7 +177,7 @@ impl Sink for Ctf<'_> {
             trace.writer.describe(&metadata).map_err(not_made)?;
         }
         summary.held += self.held;
-        summary.left_out += self.left_out;
+        summary.fields_left_out += self.fields_left_out;
         Ok(())
     }
 }

@@ -81,7 +81,7 @@ fn open<'a>(
         ));
     }
     let directory = directory.to_path_buf();
-    Ok(match Machines::are_in(info) {
+    Ok(match info.has_machines() {
         true => Box::new(Machines::new(context, directory)),
         false => Box::new(Lttng::new(context, directory)),
     })

@@ -6,8 +6,8 @@ use crate::common::{Trace, traces};
 use kymo_analysis::calls::{self, Begin, Callee, Calls, End, Step, TrackInfo, TrackKind};
 use kymo_analysis::profile::Profile;
 use kymo_event::{
-    Addr, Date, Duration, EventKind, FunctionId, Gap, Identities, InterruptId, ThreadId, Time,
-    Wanted,
+    Addr, Date, Duration, EventKind, FunctionId, Gap, Identities, InterruptId, Stack, ThreadId,
+    Time, Wanted,
 };
 use kymo_read::{Events, OpenOptions, open};
 
@@ -214,6 +214,37 @@ fn traces_made_by_hand() {
         };
         assert_eq!(kinds(&read), kinds(&trace), "{name}");
     }
+}
+
+#[test]
+fn records_that_are_whole_calls() {
+    for whole in [false, true] {
+        let mut trace = traces::whole();
+        for stream in &mut trace.info.streams {
+            stream.whole_calls = whole;
+        }
+        let streams = again("ctf", &trace).info.streams;
+        assert!(streams.iter().all(|stream| stream.whole_calls == whole));
+    }
+}
+
+#[test]
+fn what_is_known_of_threads() {
+    let mut trace = traces::whole();
+    let stack = Stack {
+        base: Addr(0x2000_0000),
+        bytes: 1748,
+        used: Some(400),
+    };
+    let thread = trace.events.iter().find_map(|event| event.thread);
+    let thread = thread.expect("a thread");
+    trace.info.identities.set_priority(thread, -5);
+    trace.info.identities.set_stack(thread, stack);
+    let tid = trace.info.identities.tid(thread);
+    let read = again("threads", &trace).info.identities;
+    let found = read.threads().iter().find(|known| known.tid == tid);
+    let found = found.expect("the thread");
+    assert_eq!((found.priority, found.stack), (Some(-5), Some(stack)));
 }
 
 #[test]

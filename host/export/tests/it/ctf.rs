@@ -160,7 +160,7 @@ fn a_text_ends_at_a_zero_and_that_is_said() {
     );
     let (directory, summary) = exported(&writer.trace);
     assert_eq!(read(directory.path()).0.len(), 1);
-    assert_eq!(summary.left_out, 1);
+    assert_eq!(summary.fields_left_out, 1);
 }
 
 #[test]

@@ -10,11 +10,11 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use kymo_ctf::metadata::{Base, EventClass, FieldClass, Metadata, Scope, Value64};
+use kymo_ctf::metadata::{Base, EnvValue, EventClass, FieldClass, Metadata, Scope, Value64};
 use kymo_ctf::{Events, Message, Projected, Projection, StreamReader, Trace};
 use kymo_event::{
     Addr, ClockGap, Cpu, Duration, EventKind, Field, FunctionId, Gap, Identities, InterruptId,
-    InterruptKind, Irq, RecordingCause, RowKind, ThreadId, Tid, TimeUnit, TraceInfo, Value,
+    InterruptKind, Irq, RecordingCause, RowKind, Stack, ThreadId, Tid, TimeUnit, TraceInfo, Value,
 };
 use kymo_wire::event::METADATA_STREAM;
 
@@ -508,9 +508,27 @@ impl Export {
             Some(FieldClass::Enumeration(class)) => class.integer.base == Base::Decimal,
             _ => false,
         };
+        for (name, value) in &metadata.environment {
+            if let Some(about) = name.strip_prefix("kymo_thread_")
+                && let (EnvValue::Text(text), Some((number, what))) = (value, about.split_once('_'))
+                && let Ok(number) = number.parse()
+            {
+                let space = self.spaces.machine;
+                let thread = info.identities.thread(space, Tid(number));
+                match (what, text.parse(), stack(text)) {
+                    ("priority", Ok(priority), _) => {
+                        info.identities.set_priority(thread, priority);
+                    }
+                    ("stack", _, Some(stack)) => info.identities.set_stack(thread, stack),
+                    _ => {}
+                }
+            }
+        }
+        let whole_calls = env_text(metadata, "kymo_whole_calls").is_some();
         let identities = &mut info.identities;
         let streams = info.streams.iter_mut().skip(first);
         for (stream, file) in streams.zip(trace.stream_names()) {
+            stream.whole_calls = whole_calls;
             // What cannot be opened is reported when the streams are opened.
             let Ok(bytes) = File::open(directory.join(trace.name()).join(file)) else {
                 continue;
@@ -580,4 +598,14 @@ fn address(text: &str) -> Option<Addr> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16)
         .ok()
         .map(Addr)
+}
+
+/// A stack: its lowest address, its bytes, and how many were in use, if that is known.
+fn stack(text: &str) -> Option<Stack> {
+    let mut words = text.split(' ');
+    Some(Stack {
+        base: words.next().and_then(address)?,
+        bytes: words.next()?.parse().ok()?,
+        used: words.next().and_then(|used| used.parse().ok()),
+    })
 }

@@ -272,7 +272,7 @@ impl<'s> Keys<'s> {
 /// What a processor is called: its number, with the trace where there are several machines.
 pub fn processor(info: &TraceInfo, (machine, cpu): (SpaceId, Option<Cpu>)) -> String {
     let number = cpu.map_or("(unknown)".to_owned(), |cpu| cpu.to_string());
-    match info.streams.iter().any(|stream| stream.machine != machine) {
+    match info.has_machines() {
         true => format!("{number} [{}]", titles::space(info, machine)),
         false => number,
     }

@@ -1,6 +1,6 @@
 //! The rows of the table: what was counted, with names.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use kymo_analysis::call_tree::{Edge, View};
@@ -10,7 +10,7 @@ use kymo_analysis::replay::Replay;
 use kymo_analysis::schedule::{RunTime, Schedule};
 use kymo_analysis::statistics::Measure;
 use kymo_analysis::titles;
-use kymo_event::{Duration, Filter, InterruptId, SpaceId, ThreadId, TraceInfo};
+use kymo_event::{Duration, Filter, InterruptId, ThreadId, TraceInfo};
 use kymo_symbols::Symbols;
 
 use super::by::{By, Key, Within, processor};
@@ -158,7 +158,12 @@ impl Rows<'_> {
                     let title = || "(interrupts)".to_owned();
                     let run = self.row(entries, key, title).run_mut();
                     run.time = all;
-                    run.span = Some(schedule.span(SpaceId(0)));
+                    let known =
+                        |(id, _): (InterruptId, _)| identities.interrupts().get(id.0 as usize);
+                    let machines = self.interrupts(schedule).filter_map(known);
+                    let machines: BTreeSet<_> = machines.map(|it| it.space).collect();
+                    let spans = machines.into_iter().map(|it| schedule.span(it));
+                    run.span = Some(spans.fold(Duration(0), |sum, span| sum + span));
                 }
             }
             [By::Irq] => {

@@ -12,7 +12,7 @@ use kymo_ctf::metadata::{
     IntegerClass, Mappings, Metadata, Role, StreamClass, StringClass, StructClass, Value64,
     standard,
 };
-use kymo_event::{Time, TraceInfo};
+use kymo_event::{Identities, Stack, ThreadId, Time, TraceInfo};
 
 use super::numbers::{Numbers, is_plain};
 use crate::format::Context;
@@ -172,6 +172,24 @@ pub(super) fn metadata(
     metadata
 }
 
+/// What is known of a thread besides its name, as facts of the environment.
+pub(super) fn about_thread(
+    identities: &Identities,
+    number: u64,
+    id: ThreadId,
+) -> Vec<(String, EnvValue)> {
+    let Some(thread) = identities.threads().get(id.0 as usize) else {
+        return Vec::new();
+    };
+    let fact = |what: &str, text| (format!("kymo_thread_{number}_{what}"), EnvValue::Text(text));
+    let priority = thread.priority.map(|it| fact("priority", it.to_string()));
+    let stack = thread.stack.map(|Stack { base, bytes, used }| {
+        let used = used.map(|used| format!(" {used}")).unwrap_or_default();
+        fact("stack", format!("{base} {bytes}{used}"))
+    });
+    priority.into_iter().chain(stack).collect()
+}
+
 /// Where the trace comes from.
 fn environment(info: &TraceInfo, context: Context<'_>) -> Vec<(String, EnvValue)> {
     let mut facts = vec![
@@ -188,6 +206,10 @@ fn environment(info: &TraceInfo, context: Context<'_>) -> Vec<(String, EnvValue)
     }
     if !info.streams.is_empty() && info.streams.iter().all(|stream| stream.without_switches) {
         facts.push(("kymo_without_switches", "1".to_owned()));
+    }
+    let mut streams = info.streams.iter().filter(|stream| !stream.without_calls);
+    if streams.clone().next().is_some() && streams.all(|stream| stream.whole_calls) {
+        facts.push(("kymo_whole_calls", "1".to_owned()));
     }
     if let Some(origin) = origin(info) {
         facts.push(("kymo_origin_ns", origin.to_string()));

@@ -25,13 +25,6 @@ struct Machine<'a> {
 }
 
 impl<'a> Machines<'a> {
-    /// Whether a trace has several.
-    pub fn are_in(info: &TraceInfo) -> bool {
-        let mut machines = info.streams.iter().map(|stream| stream.machine);
-        let first = machines.next();
-        machines.any(|machine| Some(machine) != first)
-    }
-
     /// Writes below `directory`.
     pub const fn new(context: Context<'a>, directory: PathBuf) -> Self {
         Self {
