@@ -165,8 +165,6 @@ pub struct StreamReader {
     open: bool,
     at: u64,
     content_end: u64,
-    /// The last byte that was found to be none of an unused rest.
-    used: u64,
     /// Where in the packet the stream ends, once that is known.
     data_end: Option<u64>,
     /// Events of this packet that have been given out.
@@ -210,7 +208,6 @@ impl StreamReader {
             open: false,
             at: 0,
             content_end: 0,
-            used: 0,
             data_end: None,
             events: 0,
             packets: 0,
@@ -464,43 +461,11 @@ impl StreamReader {
             }
             match self.decode_event() {
                 Ok(()) => return Ok(true),
-                Err(Stop::Fault(Kind::UnknownEvent { found: 0 }, at)) if self.is_unused(at) => {
-                    self.clocks.copy_from_slice(&self.saved);
-                    self.data_end = Some(at);
-                }
                 Err(Stop::Fault(kind, at)) => return Err(self.fault(kind, at)),
                 Err(Stop::More(upto)) => {
                     self.clocks.copy_from_slice(&self.saved);
                     self.fill(self.at, upto)?;
                 }
-            }
-        }
-    }
-
-    /// Whether the rest of a stream without sizes, from here on, are the zeros of a buffer that was not filled: dumps of
-    /// RAM end so.
-    fn is_unused(&mut self, at: u64) -> bool {
-        const PIECE: u64 = 1 << 12;
-        let begin = self.view.packet.offset + at / 8;
-        // Of a long way through damage, no byte is looked at twice.
-        if self.content_end != u64::MAX || begin <= self.used {
-            return false;
-        }
-        let (mut upto, mut seen) = (at, 0);
-        loop {
-            upto = upto.saturating_add(PIECE);
-            if self.fill(at, upto).is_err() {
-                return false;
-            }
-            let (bytes, first) = self.view.window.from(begin);
-            let new = bytes.get(seen..).unwrap_or(&[]);
-            if let Some(place) = new.iter().rposition(|byte| *byte != 0) {
-                self.used = first + (seen + place) as u64;
-                return false;
-            }
-            seen = bytes.len();
-            if self.data_end.is_some_and(|end| end <= upto) {
-                return true;
             }
         }
     }
