@@ -27,8 +27,11 @@ pub(crate) struct Plausible {
     started: bool,
     /// Up to where the bytes are of the header.
     head: usize,
-    /// The event before.
-    before: EventId,
+    /// Whether the item before was [`EventId::PROCESSOR`].
+    behind_processor: bool,
+    /// Which numbers of events can stand anywhere behind the header, whatever else an item holds; known once the
+    /// version is, which is all that is looked at of most items.
+    ordinary: Vec<bool>,
 }
 
 impl Plausible {
@@ -43,7 +46,11 @@ impl Plausible {
             self.seen = head.len();
         }
         let format = self.format.flatten()?;
-        while let Some(item) = self.bytes.get(self.seen..self.seen + format.item_bytes()) {
+        loop {
+            self.pass_ordinary(format);
+            let Some(item) = self.bytes.get(self.seen..self.seen + format.item_bytes()) else {
+                return None;
+            };
             let (time_event, data) = split(item, format)?;
             if let Some(what) = self.item(time_event, data) {
                 let message = format!(
@@ -54,7 +61,28 @@ impl Plausible {
             }
             self.seen += format.item_bytes();
         }
-        None
+    }
+
+    /// Passes the items whose numbers alone say that nothing is wrong with them.
+    fn pass_ordinary(&mut self, format: Format) {
+        if self.ordinary.is_empty() {
+            return;
+        }
+        let items = self.bytes.get(self.seen..).unwrap_or(&[]);
+        let is_ordinary = |item: &&[u8]| {
+            let word = match (item.first_chunk(), format.order) {
+                (Some(word), ByteOrder::Little) => u32::from_le_bytes(*word),
+                (Some(word), ByteOrder::Big) => u32::from_be_bytes(*word),
+                (None, _) => return false,
+            };
+            self.ordinary.get((word & 0x3FF) as usize) == Some(&true)
+        };
+        let items = items.chunks_exact(format.item_bytes());
+        let count = items.take_while(is_ordinary).count();
+        if count > 0 {
+            self.seen += count * format.item_bytes();
+            self.behind_processor = false;
+        }
     }
 
     /// How many bytes can be read by now.
@@ -90,11 +118,15 @@ impl Plausible {
             self.version = u32::try_from(data).unwrap_or(0);
         }
         let event = EventId::of_number(number, self.version);
-        let before = std::mem::replace(&mut self.before, event);
+        let behind_processor =
+            std::mem::replace(&mut self.behind_processor, event == EventId::PROCESSOR);
         if !self.started {
             match event {
                 EventId::PROCESSOR_MAXIMUM => self.cpus = data.saturating_add(1),
-                EventId::PROCESSOR => (self.started, self.head) = (true, self.seen),
+                EventId::PROCESSOR => {
+                    (self.started, self.head) = (true, self.seen);
+                    self.ordinary = ordinary(self.version);
+                }
                 _ => {}
             }
             return None;
@@ -107,7 +139,7 @@ impl Plausible {
             EventId::PROCESSOR if data >= self.cpus => {
                 return Some(format!("processor {data} of {}", self.cpus));
             }
-            EventId::PER_CPU_OVERFLOW if before != EventId::PROCESSOR => return what(),
+            EventId::PER_CPU_OVERFLOW if !behind_processor => return what(),
             EventId::PROCESSOR
             | EventId::PER_CPU_OVERFLOW
             | EventId::PER_CPU_HEAD
@@ -115,11 +147,28 @@ impl Plausible {
             | EventId::PER_CPU_DISCARD
             | EventId::THREAD_ID
             | EventId::THREAD_NAME => {}
-            event if event.has_time() && !event.is_unused() => {}
+            event if is_ordinary(event) => {}
             _ => return what(),
         }
         None
     }
+}
+
+/// Whether an event can stand anywhere behind the header, whatever its item's time and data.
+fn is_ordinary(event: EventId) -> bool {
+    let has_rules = matches!(
+        event,
+        EventId::PROCESSOR | EventId::PER_CPU_OVERFLOW | EventId::PER_CPU_HEAD
+    );
+    !has_rules && event.has_time() && !event.is_unused()
+}
+
+/// [`is_ordinary`] for each number that an item can hold.
+fn ordinary(version: u32) -> Vec<bool> {
+    let numbers = 0..=0x3FF;
+    numbers
+        .map(|number| is_ordinary(EventId::of_number(number, version)))
+        .collect()
 }
 
 /// The two parts of an item.

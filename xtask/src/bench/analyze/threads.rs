@@ -52,7 +52,12 @@ fn of_threads(command: &Command, threads: u32) -> Result<Vec<f64>> {
     }
     fs::create_dir_all(&folder).context(folder.display())?;
     let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--tool=callgrind", "--separate-threads=yes"]);
+    // Valgrind runs one thread at a time. Without turns, one of two that take work from a queue gets all of it now and then.
+    valgrind.args([
+        "--tool=callgrind",
+        "--separate-threads=yes",
+        "--fair-sched=yes",
+    ]);
     let file = folder.join("counts");
     valgrind.arg(format!("--callgrind-out-file={}", file.display()));
     valgrind.arg(command.get_program()).args(command.get_args());
