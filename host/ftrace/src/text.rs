@@ -75,6 +75,14 @@ pub struct TextEvent<'a> {
     pub kind: TextKind<'a>,
 }
 
+impl<'a> TextEvent<'a> {
+    /// The arguments and the value that a call returned, if this is a function's entry or exit on a line that has them (the
+    /// tracer's options `funcgraph-args` and `funcgraph-retval`): `fd=3, count=2` and `0x0`; empty where there are none.
+    pub fn values(&self, line: &'a str) -> (&'a str, &'a str) {
+        graph::values(line, &self.kind).unwrap_or_default()
+    }
+}
+
 /// The kinds of events in text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TextKind<'a> {
@@ -379,6 +387,34 @@ mod tests {
                 duration: Some(3375),
             }
         );
+    }
+
+    #[test]
+    fn arguments_and_returned_values_are_found() {
+        let header = " 0)   1.200 us    |    ";
+        for (text, expected) in [
+            ("idle_cpu();", ("", "")),
+            (
+                "open(fd=-1, name=0x7f \"a);b\") {",
+                ("fd=-1, name=0x7f \"a);b\"", ""),
+            ),
+            ("open [ext4](fd=3) { /* <-open */", ("fd=3", "")),
+            ("open(fd=3); /* = 0x0 */", ("fd=3", "0x0")),
+            ("open(fd=3); /* open ret=-22 */", ("fd=3", "-22")),
+            ("idle_cpu(); (ret=0x1)", ("", "0x1")),
+            ("} /* open ret=0xffff */", ("", "0xffff")),
+            ("} /* open = 0x7 */", ("", "0x7")),
+            ("} /* = 0x7 */", ("", "0x7")),
+            ("} (ret=-2)", ("", "-2")),
+            ("} /* open */", ("", "")),
+            ("}", ("", "")),
+        ] {
+            let text = format!("{header}{text}");
+            let Line::Event(event) = line(&text) else {
+                panic!("{text}")
+            };
+            assert_eq!(event.values(&text), expected, "{text}");
+        }
     }
 
     #[test]

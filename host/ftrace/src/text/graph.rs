@@ -205,6 +205,40 @@ fn function(
     })
 }
 
+/// The arguments and the returned value on the line of a function's entry or exit; see [`TextEvent::values`].
+pub(super) fn values<'a>(line: &'a str, kind: &TextKind<'a>) -> Option<(&'a str, &'a str)> {
+    let behind = match kind {
+        TextKind::Entry { function, .. } | TextKind::Leaf { function, .. } => {
+            // The name of a task is followed by its number.
+            let begins = |(at, _): &(usize, &str)| {
+                let behind = line.get(at + function.len()..).unwrap_or("");
+                behind.starts_with('(') || behind.starts_with(" [")
+            };
+            let (at, _) = line.match_indices(function).find(begins)?;
+            line.get(at + function.len()..)?
+        }
+        TextKind::Exit { .. } => line.get(line.rfind('}')?..)?,
+        _ => return None,
+    };
+    let (own, comment) = behind.rsplit_once("/*").unwrap_or((behind, ""));
+    // `/* = 0x0 */`, `/* name ret=0x0 */`, and of trace-cmd `(ret=0x0)`.
+    let (own, told) = match (comment, own.rsplit_once("(ret=")) {
+        ("", Some((own, told))) => (own, Some(told)),
+        _ => (
+            own,
+            comment
+                .split_once("ret=")
+                .or(comment.split_once("= "))
+                .map(|it| it.1),
+        ),
+    };
+    let returned = told.and_then(|told| told.split([' ', ')', '*']).next());
+    let arguments = own
+        .split_once('(')
+        .and_then(|(_, inside)| Some(inside.rsplit_once(')')?.0));
+    Some((arguments.unwrap_or(""), returned.unwrap_or("")))
+}
+
 /// The name of a function without its module: `nf_hook [nf]`.
 fn plain(name: &str) -> &str {
     name.split_once(" [").map_or(name, |(name, _)| name).trim()

@@ -229,7 +229,7 @@ impl TextSource {
             Line::Event(event) => {
                 // Other lines without columns are not of the graph.
                 self.is_graph = false;
-                self.event(&event, batch);
+                self.event(&event, text, batch);
             }
             Line::Switch { cpu, from, to } => {
                 let place = self.stream(Some(cpu));
@@ -268,7 +268,7 @@ impl TextSource {
             Line::Nothing => {}
             Line::Unknown => {
                 if let Some(event) = text::bare_line(text).filter(|_| self.is_graph) {
-                    return self.event(&event, batch);
+                    return self.event(&event, text, batch);
                 }
                 if text.trim_start().starts_with("dummy-0000 ") && text.contains("clock_sync") {
                     // The last line of pages that systrace.py wrote up to 2014.
@@ -307,7 +307,7 @@ impl TextSource {
         Some(thread)
     }
 
-    fn event(&mut self, event: &TextEvent<'_>, batch: &mut Batch) {
+    fn event(&mut self, event: &TextEvent<'_>, line: &str, batch: &mut Batch) {
         self.is_print = match &event.kind {
             TextKind::Event { name, .. } => PRINTS.contains(&&**name),
             _ => false,
@@ -342,6 +342,10 @@ impl TextSource {
             task: Caller::new(pid, event.cpu),
             thread,
             flags: event.flags,
+            values: match self.wanted {
+                Wanted::Everything | Wanted::Records => event.values(line),
+                Wanted::Meaning | Wanted::Details => ("", ""),
+            },
             time: self.time_of(event, place, batch),
         };
         self.end_leaf(&at, batch);
@@ -446,6 +450,8 @@ struct At<'a> {
     task: Caller,
     thread: Option<ThreadId>,
     flags: &'a str,
+    /// A call's arguments, and what it returned; empty where they do not stand there.
+    values: (&'a str, &'a str),
     time: Option<Time>,
 }
 

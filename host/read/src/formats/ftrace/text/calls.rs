@@ -1,10 +1,37 @@
 //! Functions that are entered and left, as a graph tells of them, or of whole calls.
 
-use kymo_event::{Batch, Cpu, Duration, EventKind, Field, FunctionId, Gap, RowKind, Time, Wanted};
+use kymo_event::{
+    Batch, Cpu, Duration, EventKind, Field, FunctionId, Gap, RowKind, Time, Value, Wanted,
+};
 
 use super::state::Open;
 use super::{At, TextSource, id};
 use crate::formats::ftrace::output::{self, Out, Told};
+
+/// What the line of an entry or exit says, under the names of the kernel's records.
+fn fields(depth: u32, duration: Option<u64>, at: &At<'_>) -> Vec<Field> {
+    let mut fields = vec![Field::new("depth", u64::from(depth))];
+    fields.extend(duration.map(|it| Field::new("duration", it)));
+    let (arguments, returned) = at.values;
+    if !arguments.is_empty() {
+        fields.push(Field::new("args", arguments));
+    }
+    if !returned.is_empty() {
+        fields.push(Field::new("retval", number(returned)));
+    }
+    fields
+}
+
+/// A number as it is written, or the text.
+fn number(text: &str) -> Value {
+    let hexadecimal = text.strip_prefix("0x");
+    match hexadecimal.map(|digits| u64::from_str_radix(digits, 16)) {
+        Some(Ok(number)) => Value::Hex(number),
+        _ => text
+            .parse::<i64>()
+            .map_or_else(|_| text.into(), Value::Signed),
+    }
+}
 
 impl TextSource {
     pub(super) fn entry(&mut self, function: &str, depth: u32, at: &At<'_>, batch: &mut Batch) {
@@ -28,7 +55,7 @@ impl TextSource {
         self.put_missing(missing, time, at, batch);
         let row = at.row(RowKind::Enter, time).function(Some(function));
         self.put(row, at, "funcgraph_entry", batch, |_| {
-            vec![Field::new("depth", u64::from(depth))]
+            fields(depth, None, at)
         });
     }
 
@@ -87,9 +114,7 @@ impl TextSource {
             row = row.took(Duration(duration));
         }
         self.put(row, at, "funcgraph_exit", batch, |_| {
-            let mut fields = vec![Field::new("depth", u64::from(depth))];
-            fields.extend(duration.map(|it| Field::new("duration", it)));
-            fields
+            fields(depth, duration, at)
         });
     }
 
@@ -138,10 +163,7 @@ impl TextSource {
         let out = |row, event| Out::new(row, at.pid, event);
         let event = (self.wanted >= Wanted::Everything).then(|| {
             let kind = EventKind::Exit { function: Some(id) };
-            let fields = vec![
-                Field::new("depth", u64::from(depth)),
-                Field::new("duration", duration),
-            ];
+            let fields = fields(depth, Some(duration.unsigned_abs()), at);
             Told::record(kind, "funcgraph_exit".into(), fields, end)
         });
         self.output

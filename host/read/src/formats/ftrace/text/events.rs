@@ -171,6 +171,7 @@ impl TextSource {
                 task: at.task,
                 thread: at.thread,
                 flags: "",
+                values: ("", ""),
                 time: at.time,
             };
             state.leaf = Some((named, depth, at));
@@ -222,6 +223,7 @@ impl TextSource {
             task: Caller::new(pid, cpu),
             thread: pid.and_then(|pid| self.output.thread(pid, &mut self.info.identities)),
             flags: "",
+            values: ("", ""),
             time: None,
         };
         let row = at.row(RowKind::Other, time);
