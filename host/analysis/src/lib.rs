@@ -9,6 +9,7 @@
 
 pub mod advice;
 pub mod arrange;
+pub mod by_wall;
 pub mod call_tree;
 pub mod calls;
 pub mod clock_repair;

@@ -5,7 +5,8 @@
 
 use kymo_event::Duration;
 
-use crate::calls::{Callee, Step, TrackId};
+use crate::by_wall::ByWall;
+use crate::calls::{Callee, End, Step, TrackId};
 use crate::spread::Spread;
 
 /// Which time of a call is meant.
@@ -63,8 +64,7 @@ pub struct Statistics {
     /// By [`InterruptId`](kymo_event::InterruptId).
     interrupts: Vec<Statistic>,
     unknown: Statistic,
-    /// For each open call of a track, outermost first, the time by the wall of the calls that it made.
-    open: Vec<Vec<Duration>>,
+    by_wall: ByWall,
     /// The tracks of which it is known when they run, by [`TrackId`].
     switched: Vec<bool>,
 }
@@ -87,56 +87,43 @@ impl Statistics {
                 recorded: true,
                 ..
             } => self.switched(*track),
-            Step::Begin(begin) => self.open(begin.track).push(Duration(0)),
-            Step::End(end) => {
-                let Some(wall) = end.wall else {
-                    return;
-                };
-                // Of one whose beginning nobody saw, no callees are known.
-                let is_orphan = end.begin.is_none();
-                let open = self.open(end.track);
-                let callees = match is_orphan {
-                    true => Duration(0),
-                    false => open.pop().unwrap_or_default(),
-                };
-                if let Some(caller) = open.last_mut().filter(|_| !is_orphan) {
-                    *caller += wall;
-                }
-                let measure = self.measure;
-                let switched = self.switched.get(end.track.0 as usize) == Some(&true);
-                let Statistic {
-                    spread,
-                    wall: of,
-                    switched: known,
-                } = self.entry(end.callee);
-                *known |= switched;
-                let in_doubt = end.sure != end.duration;
-                let whole = if is_orphan { Some(wall) } else { end.sure };
-                let sure = |seen: Duration, sure: Option<Duration>| match in_doubt {
-                    true => seen.min(sure.unwrap_or_default()),
-                    false => seen,
-                };
-                of.self_max += wall - callees;
-                of.self_time += sure(wall - callees, end.sure_self);
-                if !end.recursive {
-                    of.total_max += wall;
-                    of.total += sure(wall, whole);
-                }
-                if end.is_complete() {
-                    of.min = match of.complete {
-                        0 => wall,
-                        _ => of.min.min(wall),
-                    };
-                    of.max = of.max.max(wall);
-                    of.complete += 1;
-                    of.sum += wall;
-                    match measure {
-                        Measure::OnCpu => spread.add(end.duration.unwrap_or_default()),
-                        Measure::Wall => spread.add(wall),
-                    }
-                }
-            }
+            Step::Begin(begin) => self.by_wall.begin(begin.track),
+            Step::End(end) => self.end(end),
             _ => {}
+        }
+    }
+
+    fn end(&mut self, end: &End) {
+        let by_wall = self.by_wall.end(end);
+        let Some(wall) = end.wall else {
+            return;
+        };
+        let measure = self.measure;
+        let switched = self.switched.get(end.track.0 as usize) == Some(&true);
+        let Statistic {
+            spread,
+            wall: of,
+            switched: known,
+        } = self.entry(end.callee);
+        *known |= switched;
+        of.self_max += by_wall.self_time.unwrap_or_default();
+        of.self_time += by_wall.sure_self.unwrap_or_default();
+        if !end.recursive {
+            of.total_max += wall;
+            of.total += by_wall.sure.unwrap_or_default();
+        }
+        if end.is_complete() {
+            of.min = match of.complete {
+                0 => wall,
+                _ => of.min.min(wall),
+            };
+            of.max = of.max.max(wall);
+            of.complete += 1;
+            of.sum += wall;
+            match measure {
+                Measure::OnCpu => spread.add(end.duration.unwrap_or_default()),
+                Measure::Wall => spread.add(wall),
+            }
         }
     }
 
@@ -147,14 +134,6 @@ impl Statistics {
             self.switched.resize(index + 1, false);
         }
         self.switched[index] = true;
-    }
-
-    fn open(&mut self, track: TrackId) -> &mut Vec<Duration> {
-        let index = track.0 as usize;
-        if self.open.len() <= index {
-            self.open.resize_with(index + 1, Vec::new);
-        }
-        &mut self.open[index]
     }
 
     fn entry(&mut self, callee: Callee) -> &mut Statistic {
@@ -184,7 +163,7 @@ mod tests {
     use kymo_event::{FunctionId, Time};
 
     use super::*;
-    use crate::calls::{Begin, CallId, Doubt, End, How};
+    use crate::calls::{Begin, CallId, Doubt, How};
 
     const OUTER: Callee = Callee::Function(FunctionId(0));
     const INNER: Callee = Callee::Function(FunctionId(1));

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use kymo_analysis::by_wall::ByWall;
 use kymo_analysis::calls::{CallId, Callee, End, Step, TrackId, TrackKind};
 use kymo_analysis::replay::{Options, Replay};
 use kymo_analysis::selection::Selection;
@@ -36,6 +37,7 @@ EXAMPLES
   kymo calls --trees --function parse trace/       why was the slowest call so slow?
   kymo calls --function alloc* trace/              every call of these, with its duration
   kymo calls --min-duration 1ms --last 5s trace/   what took long lately
+  kymo calls --wall -n 20 trace/                   what took longest with what it waited for
   kymo calls --format csv trace/ > calls.csv       for a spreadsheet
   kymo calls --format json trace/ | jq .duration_ns    one object a line, for programs")]
 pub struct Args {
@@ -50,6 +52,10 @@ pub struct Args {
     /// same function. Files are read twice for it.
     #[arg(long)]
     trees: bool,
+
+    /// Durations and self times by the clock on the wall: with what passed while the thread did not run, and with interrupts.
+    #[arg(long, conflicts_with = "compensate")]
+    wall: bool,
 
     /// Take off the durations what recording took, as the target measured it on itself.
     #[arg(long)]
@@ -103,7 +109,7 @@ fn list(args: &Args, trace: &mut Trace, part: &Part, context: &mut Context) -> R
     let mut slowest = Slowest::new(args.number);
     let mut shown = 0u64;
     let (out, palette) = context.out();
-    let mut writer = Writer::new(out, *palette, args.format, trace.info(), &names);
+    let mut writer = Writer::new(out, *palette, args, trace.info(), &names);
     writer.heading()?;
     let read = trace.walk(&mut |moment| {
         let Moment::Batch(info, batch) = moment else {
@@ -177,6 +183,7 @@ struct Calls {
     open: OpenCalls,
     /// What is chosen of it, where not all is, and the calls that have ended by this and not by the other.
     chosen: Option<(Replay, VecDeque<CallId>)>,
+    by_wall: Option<ByWall>,
     min_duration: Duration,
 }
 
@@ -205,6 +212,7 @@ impl Calls {
             replay: Replay::new(info, symbols, all),
             open: OpenCalls::default(),
             chosen: chosen.then(|| (Replay::new(info, symbols, selected), VecDeque::new())),
+            by_wall: args.wall.then(ByWall::default),
             min_duration,
         })
     }
@@ -218,11 +226,12 @@ impl Calls {
             replay,
             open,
             chosen,
+            by_wall,
             min_duration,
         } = self;
         let mut chosen = chosen.as_mut().map(|(_, ended)| ended);
         replay.batch(info, batch, &mut |_, step| {
-            if let Some(call) = open.step(&step)
+            if let Some(call) = open.step(&timed(step, by_wall.as_mut()))
                 && call.is_one_of(chosen.as_deref_mut(), *min_duration)
             {
                 give(call);
@@ -238,11 +247,12 @@ impl Calls {
             replay,
             open,
             chosen,
+            by_wall,
             min_duration,
         } = self;
         let mut chosen = chosen.as_mut().map(|(_, ended)| ended);
         replay.finish(info, &mut |_, step| {
-            if let Some(call) = open.step(&step)
+            if let Some(call) = open.step(&timed(step, by_wall.as_mut()))
                 && call.is_one_of(chosen.as_deref_mut(), *min_duration)
             {
                 give(call);
@@ -256,6 +266,14 @@ impl Calls {
             Some((replay, _)) => replay,
             None => &self.replay,
         }
+    }
+}
+
+/// A step with the times that are shown.
+fn timed<'e>(step: Step<'e>, by_wall: Option<&mut ByWall>) -> Step<'e> {
+    match by_wall {
+        Some(by_wall) => by_wall.step(step),
+        None => step,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use kymo_analysis::by_wall::ByWall;
 use kymo_analysis::call_tree::{CallTree, DEEPEST as TOLD_APART, Frame, Group, View};
 use kymo_analysis::calls::{Callee, Step, TrackId};
 use kymo_analysis::replay::{Observer, Options, Origin, Replay};
@@ -36,6 +37,7 @@ EXAMPLES
   kymo graph --callers trace/                    functions by their own time, and who called them
   kymo graph --callers-of malloc trace/          who called this, and what it took for whom
   kymo graph --threads-apart --depth 3 trace/    the uppermost calls of each thread
+  kymo graph --wall --function read trace/       with the time in which it waited
   kymo graph --format json trace/ | jq .self_ns  one object a line, for programs")]
 pub struct Args {
     #[command(flatten)]
@@ -58,6 +60,10 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["callers", "callers_of"])]
     threads_apart: bool,
 
+    /// Times by the clock on the wall: with what passed while the thread did not run, and with interrupts.
+    #[arg(long)]
+    wall: bool,
+
     #[command(flatten)]
     filter: FilterArgs,
 
@@ -71,6 +77,7 @@ pub struct Args {
 /// A tree that takes steps.
 struct Growing<'t> {
     tree: &'t mut CallTree,
+    by_wall: &'t mut Option<ByWall>,
     info: &'t TraceInfo,
     threads: &'t mut Vec<Option<String>>,
 }
@@ -87,18 +94,28 @@ impl Observer for Growing<'_> {
             }
             self.threads[index] = Some(titles::track(self.info, info));
         }
-        self.tree.step(self.info, &step);
+        match self.by_wall {
+            Some(by_wall) => self.tree.step(self.info, &by_wall.step(step)),
+            None => self.tree.step(self.info, &step),
+        }
     }
 }
 
 /// The time that all calls took themselves.
 #[derive(Default)]
-struct Whole(Duration);
+struct Whole {
+    sum: Duration,
+    by_wall: Option<ByWall>,
+}
 
 impl Observer for Whole {
     fn step(&mut self, _: Option<Origin>, step: Step<'_>) {
+        let step = match &mut self.by_wall {
+            Some(by_wall) => by_wall.step(step),
+            None => step,
+        };
         if let Step::End(end) = step {
-            self.0 += end.sure_self.unwrap_or_default();
+            self.sum += end.sure_self.unwrap_or_default();
         }
     }
 }
@@ -124,7 +141,12 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         ..Options::default()
     };
     let mut all = Replay::new(trace.info(), &symbols, all);
-    let mut whole = Whole::default();
+    let by_wall = || args.wall.then(ByWall::default);
+    let mut whole = Whole {
+        sum: Duration(0),
+        by_wall: by_wall(),
+    };
+    let mut tree_by_wall = by_wall();
     let mut span = Span::default();
     let read = trace.walk(&mut |moment| {
         let Moment::Batch(info, batch) = moment else {
@@ -136,6 +158,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         }
         let mut growing = Growing {
             tree: &mut tree,
+            by_wall: &mut tree_by_wall,
             info,
             threads: &mut threads,
         };
@@ -143,6 +166,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     });
     let mut growing = Growing {
         tree: &mut tree,
+        by_wall: &mut tree_by_wall,
         info: trace.info(),
         threads: &mut threads,
     };
@@ -151,7 +175,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let whole = match part.chooses_calls() {
         true => {
             all.finish_to(trace.info(), &mut whole);
-            whole.0
+            whole.sum
         }
         false => tree.sums()[0],
     };

@@ -1,5 +1,6 @@
 //! What holds of any trace, whatever it is of.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -53,9 +54,14 @@ fn inputs(folder: &Path) -> Vec<PathBuf> {
 
 /// The calls of an input.
 fn calls(input: &Path, more: &[&str]) -> Vec<Value> {
+    lines("calls", input, more)
+}
+
+/// What a subcommand says of an input.
+fn lines(subcommand: &str, input: &Path, more: &[&str]) -> Vec<Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
     command
-        .args(["calls", "--format", "json"])
+        .args([subcommand, "--format", "json"])
         .args(more)
         .arg(input);
     let output = command.output().expect("it runs");
@@ -90,5 +96,33 @@ fn any_number_of_threads_tells_the_same() {
             calls(&input, &["--threads", "4"]),
         );
         assert!(!one.is_empty() && one == four, "{}", input.display());
+    }
+}
+
+#[test]
+fn views_agree_on_times_by_the_wall() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for input in inputs(folder.path()) {
+        let mut of_calls = HashMap::new();
+        for call in calls(&input, &["--wall"]) {
+            assert_eq!(call["duration_ns"], call["wall_ns"], "{call}");
+            let name = call["function"].as_str().expect("a name").to_owned();
+            // A call that nobody saw begin is in no tree.
+            if call["ended"] != "orphan" {
+                *of_calls.entry(name).or_insert(0) += call["self_ns"].as_u64().unwrap_or(0);
+            }
+        }
+        let mut of_graph = HashMap::new();
+        for line in lines("graph", &input, &["--wall", "--min-share", "0"]) {
+            if let Some(name) = line["function"].as_str() {
+                *of_graph.entry(name.to_owned()).or_insert(0) +=
+                    line["self_ns"].as_u64().expect("a time");
+            }
+        }
+        assert!(!of_calls.is_empty());
+        for (name, time) in &of_calls {
+            let of_graph = of_graph.get(name);
+            assert_eq!(of_graph, Some(time), "{name} of {}", input.display());
+        }
     }
 }

@@ -8,7 +8,7 @@ use kymo_analysis::calls::{CallId, Callee, End, How};
 use kymo_event::{Cpu, Duration, Identities, ThreadId, Time, TimeUnit, TraceInfo};
 use kymo_export::json::Object;
 
-use super::Layout;
+use super::{Args, Layout};
 use crate::names::Names;
 use crate::render::duration::{Human, Seconds, WIDTH};
 use crate::render::palette::{Palette, paint};
@@ -87,6 +87,8 @@ pub struct Writer<'a> {
     names: &'a Names<'a>,
     threads: ThreadNames,
     width: usize,
+    /// Whether durations are those by the wall.
+    by_wall: bool,
     /// Whether times are made of durations, because the trace has none.
     untimed: bool,
     line: Vec<u8>,
@@ -98,7 +100,7 @@ impl<'a> Writer<'a> {
     pub fn new(
         out: &'a mut dyn Write,
         palette: Palette,
-        layout: Layout,
+        args: &Args,
         info: &TraceInfo,
         names: &'a Names<'a>,
     ) -> Self {
@@ -106,7 +108,8 @@ impl<'a> Writer<'a> {
         Self {
             out,
             palette,
-            layout,
+            layout: args.format,
+            by_wall: args.wall,
             names,
             width: threads.widest().clamp(6, WIDEST),
             threads,
@@ -131,7 +134,7 @@ impl<'a> Writer<'a> {
                     TimeUnit::Nanoseconds => "BEGIN [s]".to_owned(),
                     unit => format!("[{}]", unit.suffix()),
                 },
-                "DURATION",
+                if self.by_wall { "WALL" } else { "DURATION" },
                 "SELF",
                 "THREAD",
                 "ENDED",
@@ -141,9 +144,10 @@ impl<'a> Writer<'a> {
             Layout::Csv => {
                 let unit = unit::get().suffix();
                 let made = if self.untimed { "made_" } else { "" };
+                let duration = if self.by_wall { "wall" } else { "duration" };
                 writeln!(
                     self.out,
-                    "thread,thread_name,cpu,function,begin_{made}{unit},duration_{unit},self_{unit},depth,caller,ended,doubtful"
+                    "thread,thread_name,cpu,function,begin_{made}{unit},{duration}_{unit},self_{unit},depth,caller,ended,doubtful,clipped"
                 )
             }
         }
@@ -246,6 +250,9 @@ impl<'a> Writer<'a> {
             .member("wall_ns", end.wall)
             .member("doubtful", end.doubt.any())
             .member("clipped", end.clipped);
+        if self.by_wall {
+            object.member("by_wall", true);
+        }
         if self.untimed {
             // An order, and no more: the text had durations alone.
             object.member("times_are_made", true);
@@ -296,7 +303,7 @@ impl<'a> Writer<'a> {
         text.push(',');
         text.push_str(ended(end.how));
         text.push(',');
-        text.push_str(if end.doubt.any() { "true\n" } else { "false\n" });
+        let _ = writeln!(text, "{},{}", end.doubt.any(), end.clipped);
         self.line.clear();
         self.line.extend_from_slice(text.as_bytes());
     }

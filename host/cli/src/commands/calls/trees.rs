@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::io::Write;
 
+use kymo_analysis::by_wall::ByWall;
 use kymo_analysis::call_tree::{CallTree, Frame, Group, View};
 use kymo_analysis::calls::{CallId, Callee, End, How, Step, TrackId};
 use kymo_analysis::replay::{Observer, Options, Origin, Replay};
@@ -15,7 +16,7 @@ use kymo_analysis::spread::{Spread, bucket_of};
 use kymo_event::{Batch, Duration, Identities, TraceInfo};
 
 use super::row::Call;
-use super::{Args, Calls, Layout, Slowest};
+use super::{Args, Calls, Layout, Slowest, timed};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::filter::Part;
@@ -112,7 +113,7 @@ pub fn show(
         })
         .collect();
     let wanted = slowest.iter().map(|call| call.end.call);
-    let mut capture = Capture::new(wanted.chain(medians.values().copied()));
+    let mut capture = Capture::new(wanted.chain(medians.values().copied()), args.wall);
     let options = Options {
         compensate: args.compensate,
         selection: Selection::default(),
@@ -201,14 +202,17 @@ pub fn show(
 
 /// Trees of chosen calls.
 struct Capture {
+    /// Where times are those by the wall.
+    by_wall: Option<ByWall>,
     trees: HashMap<CallId, Option<CallTree>>,
     /// The chosen calls that are open, by their tracks.
     open: Vec<(TrackId, CallId)>,
 }
 
 impl Capture {
-    fn new(calls: impl Iterator<Item = CallId>) -> Self {
+    fn new(calls: impl Iterator<Item = CallId>, by_wall: bool) -> Self {
         Self {
+            by_wall: by_wall.then(ByWall::default),
             trees: calls.map(|call| (call, None)).collect(),
             open: Vec::new(),
         }
@@ -251,6 +255,7 @@ struct Capturing<'c> {
 
 impl Observer for Capturing<'_> {
     fn step(&mut self, _: Option<Origin>, step: Step<'_>) {
+        let step = timed(step, self.capture.by_wall.as_mut());
         self.capture.step(self.info, &step);
     }
 }

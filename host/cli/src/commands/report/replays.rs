@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use kymo_analysis::by_wall::ByWall;
 use kymo_analysis::call_tree::CallTree;
-use kymo_analysis::calls::{Begin, Callee, End, Step};
+use kymo_analysis::calls::{Begin, Callee, Step};
 use kymo_analysis::groups::Groups;
 use kymo_analysis::profile::Profile;
 use kymo_analysis::replay::{Observer, Options, Origin, Replay};
@@ -51,11 +52,9 @@ impl Observer for Detailed<'_> {
             statistics.step(&step);
         }
         if let Some(tree) = &mut self.details.tree {
-            match &step {
-                Step::End(end) if self.details.by_wall => {
-                    tree.step(self.info, &Step::End(by_wall(end)));
-                }
-                step => tree.step(self.info, step),
+            match &mut self.details.by_wall {
+                Some(by_wall) => tree.step(self.info, &by_wall.step(step)),
+                None => tree.step(self.info, &step),
             }
         }
         if let Some(sites) = &mut self.details.sites
@@ -97,8 +96,8 @@ impl Observer for Grouper<'_, '_> {
 pub struct Details {
     pub statistics: Option<Statistics>,
     pub tree: Option<CallTree>,
-    /// Whether the tree's times are those that passed.
-    by_wall: bool,
+    /// Where the tree's times are those by the wall.
+    by_wall: Option<ByWall>,
     /// Where each was called from.
     pub sites: Option<HashSet<(Callee, Addr)>>,
 }
@@ -110,7 +109,7 @@ impl Details {
         Self {
             statistics: statistics.then(|| Statistics::new(measure)),
             tree: needs(Needs::Relations).then(|| CallTree::new(false)),
-            by_wall: measure == Measure::Wall,
+            by_wall: (measure == Measure::Wall).then(ByWall::default),
             sites: needs(Needs::CallSites).then(HashSet::new),
         }
     }
@@ -239,14 +238,4 @@ impl<'s> TableReplay<'s> {
 enum Out<'g, 's> {
     Functions(Detailed<'g>),
     Groups(Grouper<'g, 's>),
-}
-
-/// The end of a call with the time that passed in the place of what it ran.
-fn by_wall(end: &End) -> End {
-    End {
-        duration: end.wall,
-        sure: end.wall,
-        sure_self: None,
-        ..*end
-    }
 }

@@ -1,0 +1,71 @@
+//! Times by the clock on the wall in the place of those on a processor: with what passed while the thread did not run, and
+//! with interrupts.
+
+use kymo_event::Duration;
+
+use crate::calls::{End, Step, TrackId};
+
+/// Changes the ends of calls, for whatever takes steps.
+#[derive(Debug, Default)]
+pub struct ByWall {
+    /// For each open call of a track, outermost first, the time by the wall of the calls that it made.
+    open: Vec<Vec<Duration>>,
+}
+
+impl ByWall {
+    /// The same step; at the end of a call its times are those from begin to end.
+    pub fn step<'e>(&mut self, step: Step<'e>) -> Step<'e> {
+        match step {
+            Step::Begin(begin) => {
+                self.begin(begin.track);
+                step
+            }
+            Step::End(end) => Step::End(self.end(&end)),
+            _ => step,
+        }
+    }
+
+    /// A call begins.
+    pub(crate) fn begin(&mut self, track: TrackId) {
+        self.open(track).push(Duration(0));
+    }
+
+    /// The end of a call. What is certain of its times on the processor is certain by the wall, too; without a doubt all
+    /// of it is.
+    pub(crate) fn end(&mut self, end: &End) -> End {
+        // Of one whose beginning nobody saw, no callees are known, and none of the open calls made it.
+        let is_orphan = end.begin.is_none();
+        let open = self.open(end.track);
+        let callees = match is_orphan {
+            true => Duration(0),
+            false => open.pop().unwrap_or_default(),
+        };
+        if let (Some(wall), Some(caller), false) = (end.wall, open.last_mut(), is_orphan) {
+            *caller += wall;
+        }
+        let self_time = end.wall.map(|wall| wall - callees);
+        let sure = |seen: Option<Duration>, sure: Option<Duration>| match end.sure == end.duration {
+            true => seen,
+            false => seen.map(|seen| seen.min(sure.unwrap_or_default())),
+        };
+        End {
+            duration: end.wall,
+            self_time,
+            sure: if is_orphan {
+                end.wall
+            } else {
+                sure(end.wall, end.sure)
+            },
+            sure_self: sure(self_time, end.sure_self),
+            ..*end
+        }
+    }
+
+    fn open(&mut self, track: TrackId) -> &mut Vec<Duration> {
+        let index = track.0 as usize;
+        if self.open.len() <= index {
+            self.open.resize_with(index + 1, Vec::new);
+        }
+        &mut self.open[index]
+    }
+}
