@@ -422,7 +422,8 @@ void kymo_context(uintptr_t thread, int16_t priority, uint16_t mode);
 
 /* Keeps the clock's upper bits, and closes packets that a stream is to send: at least four times in a
  * turn of the counter. Where it came so late that a turn may have been missed, the trace says so (and
- * `status` counts it: clock_gaps).
+ * `status` counts it: clock_gaps). Where the counter is the tick's own timer (SysTick as both), call it first in the
+ * handler: it stands for a turn then.
  *
  * It also ends a dump whose host has not been heard for five seconds, so that recording goes on
  * even if kymo_link_poll() is called only when bytes arrive. Without a tick only that call ends it.

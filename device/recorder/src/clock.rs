@@ -5,6 +5,9 @@
 //! interrupts were off for long or the processor slept, nobody can tell how many turns were
 //! missed, and the recorder says so in the trace ([`Event::ClockGap`](crate::Event::ClockGap)): a
 //! time that is silently short by a turn would spoil every duration around it.
+//!
+//! Where the counter is the timer of the tick itself (SysTick as both), it comes to the same place with each tick, and
+//! readings tell nothing of a turn between two of them. But then the tick does: each stands for a turn of its own.
 
 use core::cell::Cell;
 
@@ -59,6 +62,11 @@ impl Rate {
         }
     }
 
+    /// Whether the counter turns when the tick comes: both are one timer, whose period may be rounded.
+    fn turns_with_tick(&self) -> bool {
+        self.tick_hz != 0 && self.turn != 0 && self.period().abs_diff(self.turn) <= 1
+    }
+
     /// The distance between readings from which on a turn may have been missed.
     fn late(&self) -> u32 {
         let (period, quarter) = (self.period(), self.quarter());
@@ -74,6 +82,12 @@ impl Rate {
 /// There has been no tick yet.
 const NOT_YET: u32 = 1;
 
+/// In the place of a distance: each tick stands for a turn of the counter ...
+const EACH_TURN: u32 = u32::MAX - 1;
+
+/// ... and since the last one, a reading has seen that it turned. (Distances are multiples of [`LATE_TICKS`].)
+const HAS_TURNED: u32 = u32::MAX - 3;
+
 /// The extension. For one context at a time. All zero until it is set up.
 #[derive(Debug)]
 pub struct Clock {
@@ -81,7 +95,8 @@ pub struct Clock {
     last: Cell<u32>,
     /// What is to be added when the counter has turned: the turn, modulo 2^32.
     turn: Cell<u32>,
-    /// The distance that counts as late, a multiple of [`LATE_TICKS`]; with [`NOT_YET`] no distance does.
+    /// The distance that counts as late, a multiple of [`LATE_TICKS`]; with [`NOT_YET`] no distance does. Or
+    /// [`EACH_TURN`] or [`HAS_TURNED`], which is no distance either.
     late: Cell<u32>,
     /// The doubtful time that has not been told yet; saturates.
     gap: Cell<u32>,
@@ -106,7 +121,10 @@ impl Clock {
     /// the low bits of the time are the counter's as long as that has 32.
     pub fn set_up(&self, rate: &Rate) {
         self.turn.set(rate.turn);
-        self.late.set(rate.late() | NOT_YET);
+        self.late.set(match rate.turns_with_tick() {
+            true => EACH_TURN,
+            false => rate.late() | NOT_YET,
+        });
     }
 
     /// [`Rate::turn`] of the counter.
@@ -121,6 +139,9 @@ impl Clock {
         let mut distance = raw.wrapping_sub(last);
         if raw < last {
             distance = distance.wrapping_add(self.turn.get());
+            if self.late.get() == EACH_TURN {
+                self.late.set(HAS_TURNED);
+            }
         }
         let total = self.total.get().wrapping_add(distance.into());
         self.total.set(total);
@@ -144,12 +165,21 @@ impl Clock {
     }
 
     /// The periodic tick came, after it has been [read](Self::advance): from the first one on readings
-    /// can be late.
-    pub fn tick(&self) {
+    /// can be late. Gives the time.
+    pub fn tick(&self) -> u64 {
         let late = self.late.get();
-        if late != u32::MAX {
-            self.late.set(late & !NOT_YET);
+        let mut total = self.total.get();
+        match late {
+            u32::MAX => {}
+            HAS_TURNED => self.late.set(EACH_TURN),
+            EACH_TURN => {
+                // The tick before came in this turn, as far as readings tell: so there was another one between.
+                total = total.wrapping_add(self.turn.get().into());
+                self.total.set(total);
+            }
+            late => self.late.set(late & !NOT_YET),
         }
+        total
     }
 
     /// The counter does not count up, or not as it should: what it says is doubtful.
@@ -253,5 +283,44 @@ mod tests {
     fn a_counter_that_turns_with_the_tick_is_not_sure() {
         let rate = Rate::of_counter(25_000_000, 25_000, 1000);
         assert!(!rate.sure());
+    }
+
+    /// SysTick as clock and tick: each tick is a turn, wherever in it the counter is read, and however late the tick comes.
+    #[test]
+    fn each_tick_is_a_turn_where_both_are_one_timer() {
+        // The second has a rounded period.
+        for (hz, turn, tick_hz) in [(25_000_000, 25_000, 1000), (12_000_000, 11_718, 1024)] {
+            let clock = Clock::new();
+            clock.set_up(&Rate::of_counter(hz, turn, tick_hz));
+            let at = |time: u64| clock.advance((time % u64::from(turn)) as u32);
+            assert_eq!(at(700), 700);
+            let mut reload = 0;
+            // By how much the tick is late, and when something else is read before the next.
+            for (late, other) in [
+                (30, None),
+                (30, None),
+                (12, Some(300)),
+                (12, None),
+                (9_000, None),
+                (40, Some(8_000)),
+                (11_000, Some(11_500)),
+                (11_000, None),
+                (0, None),
+                (0, Some(11_717)),
+            ] {
+                reload += u64::from(turn);
+                at(reload + late);
+                assert_eq!(clock.tick(), reload + late, "{turn}");
+                if let Some(other) = other {
+                    assert_eq!(at(reload + other), reload + other, "{turn}");
+                }
+            }
+        }
+        // Others that tick as often do not.
+        let clock = Clock::new();
+        clock.set_up(&Rate::of_counter(25_000_000, 25_000, 1002));
+        clock.advance(5);
+        clock.advance(6);
+        assert_eq!(clock.tick(), 6);
     }
 }

@@ -196,6 +196,33 @@ fn a_cortex_m3_from_reset_to_reboot() {
     assert_eq!(first[2].kind, Kind::Enter(leaf));
 }
 
+/// SysTick is clock and tick, and nothing but its interrupt reads it within a call.
+#[test]
+fn the_timer_of_the_tick_is_a_clock() {
+    if !equipped(&PROGRAMS, &[TARGET]) {
+        return;
+    }
+    let program = build_as(
+        "board_tick",
+        "board",
+        &["-nostdlib", "-finstrument-functions", "-DTICK_ALONE"],
+    );
+    let mut board = start(&program, &["-icount", "shift=6"]);
+    let identity = board.identify();
+    let period = identity.clock_hz / 100;
+    for _ in 0..3 {
+        board.command("clear");
+        board.talk(b"!ping\r", |host| host.text.ends_with('\n'));
+        let packets = board.trace(&identity);
+        let records = packets.iter().skip(1).flat_map(|packet| &packet.records);
+        let times: Vec<u64> = records.map(|record| record.time).collect();
+        let (first, last) = (times[0], times[times.len() - 1]);
+        // It begins somewhere within a period.
+        let periods = (last - first) as f64 / period as f64;
+        assert!((8.9..10.1).contains(&periods), "{periods}");
+    }
+}
+
 #[test]
 fn items_with_newlib_and_rings_of_their_own() {
     if !equipped(&PROGRAMS, &[TARGET]) {

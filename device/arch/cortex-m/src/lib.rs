@@ -2,9 +2,9 @@
 //!
 //! The counter is DWT_CYCCNT where it exists and moves (Armv7-M and later; emulators often lack
 //! it), else SysTick if the program has started it. SysTick counts down from its reload value, so
-//! it is read backwards, and it turns over with every period: only a tick in every period keeps
-//! the time, and nobody can tell if one was missed. A board timer named in `kymo_config.clock` is
-//! better.
+//! it is read backwards, and it turns over with every period: only `kymo_tick()` in the interrupt of
+//! every period keeps the time, and nobody can tell if one was missed, with interrupts masked for longer
+//! than that. A board timer named in `kymo_config.clock` is better.
 #![no_std]
 #![cfg(target_arch = "arm")]
 

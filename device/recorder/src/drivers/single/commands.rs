@@ -47,8 +47,8 @@ impl<P: SinglePort + 'static> Single<P> {
         #[cfg(feature = "cost")]
         self.measure(hot);
         let Some(was) = self.come_in() else { return };
-        let now = self.now();
-        self.clock.tick();
+        let _ = self.now();
+        let now = self.clock.tick();
         if self.metadata.tick(now) {
             self.metadata.record_tick(now);
         }
