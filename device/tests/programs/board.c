@@ -96,6 +96,9 @@ const kymo_config_t kymo_config = {
 	.retained = &retained,
 	.clock_hz = CLOCK_HZ,
 	.tick_hz = TICK_HZ,
+#ifdef COUNTER
+	.counter = COUNTER,
+#endif
 	.send = send,
 	.reboot = reboot,
 };

@@ -223,6 +223,36 @@ fn the_timer_of_the_tick_is_a_clock() {
     }
 }
 
+/// SysTick's register counts down: hooks in assembly that are given it as a counter go on, and the recording says that it is
+/// not to be believed.
+#[test]
+fn a_counter_that_counts_down_hangs_no_hook() {
+    if !equipped(&PROGRAMS, &[TARGET]) {
+        return;
+    }
+    let program = build_as(
+        "board_down",
+        "board",
+        &[
+            "-nostdlib",
+            "-finstrument-functions",
+            "-DCOUNTER=(const uint32_t*)0xE000E018",
+        ],
+    );
+    let mut board = start(&program, &[]);
+    let identity = board.identify();
+    board.talk(b"!ping\r", |host| host.text.ends_with('\n'));
+    let packets = board.trace(&identity);
+    let records = packets.iter().flat_map(|packet| &packet.records);
+    let gaps = records.filter(|record| matches!(record.kind, Kind::ClockGap { .. }));
+    assert!(gaps.count() > 0);
+    let status = board.command("status");
+    let doubts = status
+        .split(' ')
+        .find(|word| word.starts_with("clock_gaps="));
+    assert!(doubts.is_some_and(|it| it != "clock_gaps=0"), "{status}");
+}
+
 #[test]
 fn items_with_newlib_and_rings_of_their_own() {
     if !equipped(&PROGRAMS, &[TARGET]) {

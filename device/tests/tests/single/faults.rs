@@ -433,3 +433,27 @@ fn the_function_that_is_called_from_inside_a_hook_is_named() {
         assert!(status.refused >= 6, "{}", status.refused);
     }
 }
+
+/// What restarts the machine is called with the gate shut: its hooks are refused, and ask for no reboot of their own.
+#[test]
+fn a_function_that_restarts_may_be_instrumented() {
+    unsafe extern "C" fn reboot() {
+        if let Some(device) = RECURSIVE.get() {
+            let Device { hot, config, .. } = device;
+            device.single.call(hot, config, Edge::Enter, WORK, 0);
+            device.single.call(hot, config, Edge::Exit, WORK, 0);
+        }
+    }
+    let device = Device::new(Config {
+        flags: START_ON,
+        reboot: Some(reboot),
+        ..config(16, 1024)
+    });
+    device.enter(MAIN);
+    RECURSIVE.set(Some(device));
+    device.single.control(device.hot, device.config).reboot();
+    RECURSIVE.set(None);
+    let kinds = device.kinds();
+    assert!(kinds.contains(&enter(MAIN)), "{kinds:?}");
+    assert!(!kinds.contains(&enter(WORK)), "{kinds:?}");
+}
