@@ -2,8 +2,9 @@
 //! waited between being ready and running.
 //!
 //! It looks at switches of threads and at interrupts alone, batch by batch: any source that tells of them has this table.
-//! Time is charged to the innermost interrupt handler of a processor, else to its thread, else to nobody (idle, as the time
-//! of idle threads is). Where the trace begins, and behind lost events, the thread that events name, or that the next switch
+//! Time is charged to the innermost interrupt handler of a processor, else to its thread, else to nobody: that is idle time, as
+//! the time of idle threads is. On a processor that has an idle thread, nobody runs while the kernel switches alone, which is
+//! [told apart](RunTime::switching). Where the trace begins, and behind lost events, the thread that events name, or that the next switch
 //! ends, has run; else it is not known what did. A trace without any switch tells nothing of threads and of idle time.
 
 mod run_time;
@@ -239,15 +240,23 @@ impl Schedule {
                 }
             }
             let mut all = processor.handlers;
-            let mut idle = processor.nobody;
+            let mut idle = Duration(0);
+            let mut has_idle_thread = false;
             for (thread, (count, time)) in &processor.threads {
                 match info.identities.is_idle(*thread) {
-                    true => idle += *time,
+                    true => {
+                        idle += *time;
+                        has_idle_thread = true;
+                    }
                     false => {
                         all.run += *time;
                         all.count += count;
                     }
                 }
+            }
+            match has_idle_thread {
+                true => all.switching = processor.nobody,
+                false => idle += processor.nobody,
             }
             all.idle = self.has_switches.then_some(idle);
             all.unknown = processor.unknown;
@@ -271,11 +280,17 @@ impl Schedule {
         run.filter(|run| **run != RunTime::default())
     }
 
-    /// The time of all processors in which nothing ran but idle threads; `None` if the trace has no thread switches.
+    /// The time of all processors in which nothing ran, or idle threads alone; `None` if the trace has no thread switches.
     pub fn idle(&self) -> Option<Duration> {
         let mut processors = self.processors.values();
         self.has_switches.then_some(())?;
         processors.try_fold(Duration(0), |sum, it| Some(sum + it.all.idle?))
+    }
+
+    /// The time of all processors between two threads, where there is an idle thread too.
+    pub fn switching(&self) -> Duration {
+        let processors = self.processors.values();
+        processors.fold(Duration(0), |sum, it| sum + it.all.switching)
     }
 
     /// The time of all processors of which it is not known what ran.

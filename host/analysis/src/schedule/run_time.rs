@@ -22,6 +22,9 @@ pub struct RunTime {
     pub ready: Waits,
     /// The time without anything to run but an idle thread; of processors only. `None` if the trace does not tell.
     pub idle: Option<Duration>,
+    /// The time between the end of one thread and the beginning of the next, which is the kernel's; of processors only
+    /// that have an idle thread: on others it may be idle time.
+    pub switching: Duration,
     /// The time of which it is not known what ran; of processors only.
     pub unknown: Duration,
 }
@@ -78,6 +81,7 @@ impl RunTime {
         self.sum += other.sum;
         self.max = self.max.max(other.max);
         self.idle = self.idle.zip(other.idle).map(|(one, two)| one + two);
+        self.switching += other.switching;
         self.unknown += other.unknown;
         self
     }

@@ -150,6 +150,38 @@ fn idle_threads_are_no_load() {
     assert_eq!((cpu.run, cpu.count), (Duration(10), 1));
 }
 
+/// Of a kernel that records both ends of a switch, what lies between is its own time, if it has an idle thread for the rest.
+#[test]
+fn time_between_threads_is_idle_only_without_an_idle_thread() {
+    let run = |name: &str| {
+        let mut info = TraceInfo::default();
+        let space = info.identities.add_space(kymo_event::Space::default());
+        for (tid, name) in [(0, "main"), (1, name)] {
+            let thread = info.identities.thread(space, kymo_event::Tid(tid));
+            info.identities.name_thread(thread, name);
+        }
+        let mut batch = Batch::default();
+        batch.push(row(RowKind::SwitchedIn, 0, Some(0)));
+        batch.push(row(RowKind::SwitchedOut, 10, Some(0)));
+        batch.push(row(RowKind::SwitchedIn, 13, Some(1)));
+        batch.push(row(RowKind::SwitchedOut, 50, Some(1)));
+        batch.push(row(RowKind::SwitchedIn, 55, Some(0)));
+        batch.push(row(RowKind::Other, 60, Some(0)));
+        let mut schedule = Schedule::new(Window::default());
+        schedule.batch(&info, &batch);
+        schedule.finish(&info);
+        let (_, _, cpu) = schedule.cpus().next().unwrap();
+        assert_eq!(cpu.switching, schedule.switching());
+        (
+            cpu.run.0,
+            schedule.idle().unwrap().0,
+            schedule.switching().0,
+        )
+    };
+    assert_eq!(run("idle 00"), (15, 37, 8));
+    assert_eq!(run("other"), (52, 8, 0));
+}
+
 #[test]
 fn a_window_clips_and_a_gap_casts_doubt() {
     let window = Window {

@@ -220,14 +220,15 @@ pub fn idle(out: &mut dyn Write, schedule: &Schedule) -> std::io::Result<()> {
         // Of several machines, each for its own time.
         _ => write!(out, "\nidle {idle}, {share} % of the time of {of}")?,
     }
-    if schedule.unknown() > Duration(0) {
-        let unknown = schedule.unknown();
-        let share = percent(unknown, all);
-        write!(
-            out,
-            "; not known what ran: {}, {share} %",
-            unit::in_words(unknown)
-        )?;
+    let others = [
+        ("between threads", schedule.switching()),
+        ("not known what ran", schedule.unknown()),
+    ];
+    for (what, time) in others {
+        if time > Duration(0) {
+            let share = percent(time, all);
+            write!(out, "; {what}: {}, {share} %", unit::in_words(time))?;
+        }
     }
     writeln!(out)
 }

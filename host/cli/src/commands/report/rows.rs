@@ -195,7 +195,7 @@ impl Rows<'_> {
                     let run = self.row(entries, key, name).run_mut();
                     run.time = *time;
                     run.at_least = time.unknown > Duration(0);
-                    run.span = time.idle.map(|idle| time.run + idle);
+                    run.span = time.idle.map(|idle| time.run + idle + time.switching);
                 }
             }
             _ => {}
