@@ -20,7 +20,7 @@ use crate::diagnostic::Report;
 use crate::gdb;
 use crate::live_stream::{self, Ended, Go, Sink, StreamArgs};
 use crate::recording;
-use crate::render::count::counted;
+use crate::render::count::{are, counted};
 use crate::render::json::Object;
 use crate::systemview;
 use crate::target::{NamedTarget, Protocol, explain, trace_info};
@@ -143,9 +143,11 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let name = live.name();
     let told = live.target.tell_time().map_err(explain)?;
     let origin = live_stream::origin(told, &live.identity);
+    let mut recording = Recording::create(args.output(), &live.identity, &name, origin, functions)
+        .map_err(|error| unwritten(&error))?;
+    recording.begins_at(told.ticks);
     let mut recorder = Recorder {
-        recording: Recording::create(args.output(), &live.identity, &name, origin, functions)
-            .map_err(|error| unwritten(&error))?,
+        recording,
         args,
         started: Instant::now(),
         bar: bar(context),
@@ -164,8 +166,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     if recorder.begun_anew {
         context.warn("the target has begun anew: the recording ends there");
     }
+    let hz = live.identity.clock_hz;
     match args.format.format {
-        Format::Text => summary(args.output(), figures, &ended, took, context),
+        Format::Text => summary(args.output(), (figures, hz), &ended, took, context),
         Format::Json => json(context.out().0, figures, &ended, (took, told))?,
     }
     match ended.failure {
@@ -208,7 +211,11 @@ impl Recorder<'_> {
 
 impl Sink for Recorder<'_> {
     fn packet(&mut self, packet: &[u8]) -> Result<Go, Report> {
-        match self.recording.push(packet).map_err(|e| unwritten(&e))? {
+        let taken = self.recording.push(packet).map_err(|error| {
+            let directory = self.args.output().display();
+            unwritten(&error).help(format_args!("what arrived until then is in {directory}"))
+        })?;
+        match taken {
             Taken::Written | Taken::Known | Taken::Refused => Ok(self.enough()),
             Taken::BegunAnew => {
                 self.begun_anew = true;
@@ -249,7 +256,7 @@ fn bar(context: &Context) -> ProgressBar {
 /// Says what was recorded, and what was not.
 fn summary(
     directory: &Path,
-    figures: RecordingFigures,
+    (figures, hz): (RecordingFigures, u64),
     ended: &Ended,
     took: Duration,
     context: &Context,
@@ -270,8 +277,21 @@ fn summary(
             counted(ended.resends, "time")
         ));
     }
+    if figures.earlier > 0 {
+        context.note(format_args!(
+            "{} older than this recording, by up to {:.1} s: the target had kept them (`kymo command clear` forgets such)",
+            are(figures.earlier, "event"),
+            figures.earlier_ticks as f64 / hz.max(1) as f64,
+        ));
+    }
+    if figures.discarded_earlier > 0 {
+        context.warn(format_args!(
+            "lost before this recording began, because the target's buffer was full and nobody took it: {}",
+            counted(figures.discarded_earlier, "event"),
+        ));
+    }
     let lost = [
-        (figures.discarded, "event"),
+        (figures.discarded - figures.discarded_earlier, "event"),
         (figures.lost_packets, "packet"),
     ];
     let lost: Vec<String> = lost
@@ -280,8 +300,12 @@ fn summary(
         .map(|(count, what)| counted(count, what))
         .collect();
     if !lost.is_empty() {
+        let why = match ended.reconnected {
+            0 => "the link is too slow",
+            _ => "the connection was lost, or the link is too slow",
+        };
         context.warn(format_args!(
-            "lost because the link is too slow: {}; gaps show where",
+            "lost because {why}: {}; gaps show where",
             lost.join(" and ")
         ));
     }
@@ -304,6 +328,8 @@ fn json(
     object.member("events", figures.events)?;
     object.member("lost", figures.discarded)?;
     object.member("lost_packets", figures.lost_packets)?;
+    object.member("earlier_events", figures.earlier)?;
+    object.member("earlier_lost", figures.discarded_earlier)?;
     object.member("packets", figures.packets)?;
     object.member("bytes", figures.bytes)?;
     object.member("refused_bytes", figures.refused)?;

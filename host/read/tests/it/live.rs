@@ -242,6 +242,33 @@ fn what_does_not_belong_to_a_recording_is_told_apart() {
     assert!(Recording::create(&path, live_identity(), "test", None, []).is_err());
 }
 
+#[test]
+fn what_a_target_had_kept_before_is_told_apart() {
+    let mut target = Encoder::new(CORTEX_M, 0, 1);
+    for packet in 0..8u64 {
+        for i in 0..8 {
+            target.record(packet * 1000 + i, &Op::Enter(i as u32));
+        }
+        // The fifth ends the loss that began behind the fourth, when the recording had not begun.
+        target.discarded = match packet {
+            0..4 => 0,
+            4..6 => 7,
+            _ => 9,
+        };
+        target.close();
+    }
+    let (_folder, path) = directory();
+    let mut recording = Recording::create(&path, live_identity(), "test", None, []).unwrap();
+    recording.begins_at(3500);
+    for packet in &target.packets {
+        assert_eq!(recording.push(packet).unwrap(), Taken::Written);
+    }
+    let figures = recording.figures();
+    assert_eq!((figures.events, figures.earlier), (64, 32));
+    assert_eq!((figures.discarded, figures.discarded_earlier), (9, 7));
+    assert_eq!(figures.earlier_ticks, 3500);
+}
+
 /// A packet of calls that are one record each: function, end, duration and thread.
 fn whole_calls(calls: &[(u32, u64, u32, u32)]) -> Vec<u8> {
     let layout = CORTEX_M;

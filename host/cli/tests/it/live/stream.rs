@@ -391,6 +391,44 @@ fn there_may_be_more_streams_than_open_files() {
     assert_eq!(show.interrupt(), Some(0));
 }
 
+/// A packet that finds no room is not in the recording, and no part of it is.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_leaves_whole_packets() {
+    let (fake, packets) = streaming("demo.kymo", Faults::default());
+    let layout = fake.state().identity.layout;
+    let of_cpu = |packet: &&Vec<u8>| PacketHeader::read(layout, packet).expect("one").cpu == 0;
+    let packet = packets.iter().find(of_cpu).expect("events");
+    for sequence in 0..400 {
+        let mut header = PacketHeader::read(layout, packet).expect("one");
+        header.sequence = sequence;
+        let mut packet = packet.clone();
+        header.write(layout, &mut packet).expect("room");
+        fake.record(packet);
+    }
+    let folder = TempDir::new().unwrap();
+    let trace = folder.path().join("trace");
+    // Room for the metadata.
+    let line = "ulimit -f 101; exec \"$0\" \"$@\"";
+    let kymo = command(&["record", &fake.address(), "-o", text(&trace)]);
+    let output = std::process::Command::new("sh")
+        .args(["-c", line])
+        .arg(kymo.get_program())
+        .args(kymo.get_args())
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+    assert!(err(&output).contains("what arrived until then is in"));
+    let size = recorded(&folder, "cpu0");
+    assert!(
+        size > 10_000 && size.is_multiple_of(packet.len() as u64),
+        "{size}"
+    );
+    let info = good(&run(&["info", text(&trace)]));
+    assert!(!info.contains("damaged"), "{info}");
+}
+
 #[test]
 fn what_comes_is_dated() {
     let (fake, packets) = streaming("demo.kymo", Faults::default());

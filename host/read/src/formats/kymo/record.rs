@@ -2,7 +2,7 @@
 //!
 //! Whatever ends the recording, a full disk, a pulled cable, a kill, what is in the directory until
 //! then is a trace that every CTF reader takes: the metadata is there before the first packet,
-//! each packet is appended whole with one write, and the packet of names, which grows, is put in the
+//! each packet is appended whole with one write (of one that finds no room, what was written is taken back), and the packet of names, which grows, is put in the
 //! place of the one before at once, by renaming.
 //!
 //! A target may send a packet twice (the host's acknowledgement was lost when the connection broke),
@@ -40,6 +40,8 @@ pub struct Recording {
     files: OpenFiles<StreamNumber>,
     /// The metadata, as long as there are no items.
     without_items: Option<String>,
+    /// When it began, in ticks of the target.
+    began: u64,
     figures: RecordingFigures,
 }
 
@@ -58,6 +60,13 @@ pub struct RecordingFigures {
     pub lost_packets: u64,
     /// Bytes that were no packet, and were not written.
     pub refused: u64,
+    /// Of `events`, those in packets that had ended when the recording began: the target had kept them.
+    pub earlier: u64,
+    /// Of `discarded`, those between such a packet and the next: the target had no room for more of them, because nobody
+    /// took what it kept.
+    pub discarded_earlier: u64,
+    /// When the first of such packets was begun, in ticks before the recording began.
+    pub earlier_ticks: u64,
 }
 
 /// What became of a packet.
@@ -79,8 +88,12 @@ pub enum Taken {
 struct Recorded {
     path: PathBuf,
     newest: Newest,
+    /// How many bytes of its file are whole packets.
+    bytes: u64,
     /// What the last packet said was discarded up to then.
     discarded: u32,
+    /// The time of the last packet's last event, in ticks.
+    end: u64,
 }
 
 impl Recording {
@@ -106,11 +119,18 @@ impl Recording {
             streams: HashMap::new(),
             files: OpenFiles::new(),
             without_items: None,
+            began: 0,
             figures: RecordingFigures::default(),
         };
         recording.replace("metadata", text.as_bytes())?;
         recording.without_items = Some(text);
         Ok(recording)
+    }
+
+    /// Says what the target's clock showed when the recording began, so that what it had kept from before is
+    /// [told apart](RecordingFigures::earlier).
+    pub const fn begins_at(&mut self, ticks: u64) {
+        self.began = ticks;
     }
 
     /// What was written so far, and what is known to be missing.
@@ -170,15 +190,32 @@ impl Recording {
             Taken::Written => {}
             other => return Ok(other),
         }
+        let whole = stream.bytes;
+        let append = |file: &mut File| {
+            file.write_all(packet).inspect_err(|_| {
+                // A part of a packet is damage. Where it cannot be taken back either, the reader says so.
+                let _ = file.set_len(whole);
+            })
+        };
         self.files
-            .with(number, || stream.open(), |file| file.write_all(packet))
+            .with(number, || stream.open(), append)
             .map_err(io_error(&stream.path))?;
-        let lost = stream.note(&header);
-        self.figures.packets += 1;
-        self.figures.bytes += packet.len() as u64;
-        self.figures.events += count(layout, &header, packet);
-        self.figures.lost_packets += u64::from(lost.packets);
-        self.figures.discarded += u64::from(lost.events);
+        let is_later = stream.is_later(&header, self.began);
+        let lost = stream.note(&header, packet.len());
+        let events = count(layout, &header, packet);
+        let figures = &mut self.figures;
+        figures.packets += 1;
+        figures.bytes += packet.len() as u64;
+        figures.events += events;
+        figures.lost_packets += u64::from(lost.packets);
+        figures.discarded += u64::from(lost.events);
+        if header.end < self.began {
+            figures.earlier += events;
+            figures.earlier_ticks = figures.earlier_ticks.max(self.began - header.begin);
+        }
+        if !is_later {
+            figures.discarded_earlier += u64::from(lost.events);
+        }
         Ok(Taken::Written)
     }
 
@@ -224,7 +261,9 @@ impl Recorded {
         Self {
             path: directory.join(name),
             newest: Newest::default(),
+            bytes: 0,
             discarded: 0,
+            end: 0,
         }
     }
 
@@ -255,8 +294,18 @@ impl Recorded {
         }
     }
 
-    /// Remembers a packet that was written.
-    fn note(&mut self, header: &PacketHeader) -> Lost {
+    /// Whether what is missing in front of a packet may be missing since `began`: the packet before it, or it itself if
+    /// it is the first one, tells.
+    fn is_later(&self, header: &PacketHeader, began: u64) -> bool {
+        let before = match self.newest.0.is_empty() {
+            true => header.begin,
+            false => self.end,
+        };
+        before >= began
+    }
+
+    /// Remembers a packet of so many bytes that was written.
+    fn note(&mut self, header: &PacketHeader, bytes: usize) -> Lost {
         let before = self.newest.0.back().map(|(sequence, _)| *sequence);
         let expected = before.map_or(0, |sequence| sequence.wrapping_add(1));
         let lost = Lost {
@@ -264,7 +313,9 @@ impl Recorded {
             events: header.discarded.wrapping_sub(self.discarded),
         };
         self.newest.add(header);
+        self.bytes += bytes as u64;
         self.discarded = header.discarded;
+        self.end = header.end;
         lost
     }
 }
