@@ -10,10 +10,13 @@ use kymo_wire::packet::EVENT_STREAM;
 
 use super::Identity;
 use super::packets::{Packet, Piece, Pieces};
+use super::records::number;
 
-/// The comparisons that stand in the packet of names.
+/// What stands in the packet of names of the clock, and its comparisons.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CheckFacts {
+    /// The bits of the counter that the target extends.
+    bits: Option<u32>,
     tick: Option<TickCheck>,
     host: Option<HostCheck>,
 }
@@ -25,6 +28,40 @@ impl CheckFacts {
             self.tick = TickCheck::decode(layout.order, value);
         } else if kind == MetadataType::HostCheck as u64 {
             self.host = HostCheck::decode(layout.order, value);
+        } else if kind == MetadataType::Clock as u64 {
+            let bits = value.get(8..12);
+            self.bits = bits.map(|bits| number(layout.order, bits) as u32);
+        }
+    }
+
+    /// Remarks that a pause may be longer than it is shown: where the counter goes round in it, and no tick sees that.
+    pub(super) fn remark(self, info: &mut TraceInfo) {
+        let hz = info.clock_hz.unwrap_or(0).max(1);
+        let Some(turn) = self.bits.and_then(|bits| 1_u64.checked_shl(bits)) else {
+            return;
+        };
+        // As the target itself has it (`sure_clock`): there are four ticks in one turn, or the counter's turn is the
+        // tick (SysTick as both), which is not longer than twice what its bits count.
+        let is_seen = |tick: TickCheck| {
+            let period = hz.checked_div(tick.hz.into());
+            period.is_some_and(|period| {
+                period <= turn.div_ceil(4) || (turn..2 * turn).contains(&period)
+            })
+        };
+        if self.tick.is_some_and(is_seen) {
+            return;
+        }
+        let tick = match self.tick {
+            None => "the program has no periodic tick (kymo_config.tick_hz)".to_owned(),
+            Some(tick) => format!("its periodic tick ({} Hz) comes too seldom", tick.hz),
+        };
+        let remark = format!(
+            "pauses of {} and more between two events may be shown too short: the target's clock goes round in \
+             that time, and {tick}",
+            seconds(turn as f64 / hz as f64)
+        );
+        if !info.remarks.contains(&remark) {
+            info.remarks.push(remark);
         }
     }
 
@@ -38,6 +75,15 @@ impl CheckFacts {
             tick.clock = tick.clock.max(span);
         }
         clock_checks(clock_hz, tick, self.host)
+    }
+}
+
+/// Three digits with a unit.
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        0.1.. => format!("{seconds:.1} s"),
+        0.0001.. => format!("{:.1} ms", seconds * 1e3),
+        _ => format!("{:.1} us", seconds * 1e6),
     }
 }
 
@@ -118,6 +164,16 @@ pub fn loss_packet(identity: &Identity, bytes: &[u8], discarded: u64) -> Option<
 /// of a dump.
 pub fn host_check_packet(identity: &Identity, bytes: &[u8], check: &HostCheck) -> Vec<u8> {
     let layout = identity.layout;
+    fact_packet(
+        layout,
+        bytes,
+        MetadataType::HostCheck,
+        &check.encode(layout.order),
+    )
+}
+
+/// A packet of names with one fact, to be put behind the packets of a dump.
+fn fact_packet(layout: Layout, bytes: &[u8], kind: MetadataType, value: &[u8]) -> Vec<u8> {
     let (mut sequence, mut clock, mut discarded) = (0, 0, 0);
     for piece in Pieces::new(layout, bytes, &[]).heads_only() {
         if let Piece::Packet(packet) = piece
@@ -130,7 +186,6 @@ pub fn host_check_packet(identity: &Identity, bytes: &[u8], check: &HostCheck) -
             discarded = packet.header.discarded;
         }
     }
-    let value = check.encode(layout.order);
     let head = layout.header_bytes();
     let content = (head + OTHER_BYTES + 4 + value.len()) as u32 * 8;
     let header = PacketHeader {
@@ -156,7 +211,7 @@ pub fn host_check_packet(identity: &Identity, bytes: &[u8], check: &HostCheck) -
         Shape::other_header(layout.order, EventId::Metadata, clock),
         OTHER_BYTES,
     );
-    put(MetadataType::HostCheck as u64, 2);
+    put(kind as u64, 2);
     put(value.len() as u64, 2);
     packet.extend(value);
     packet
@@ -193,6 +248,48 @@ mod tests {
         assert_eq!((last.discarded, last.begin), (7, before.end));
         assert_eq!(last.sequence, before.sequence + 1);
         assert!(loss_packet(&target, &bytes, 7).is_none(), "it is told");
+    }
+
+    #[test]
+    fn a_counter_that_goes_round_unseen_is_remarked_on() {
+        let remarks = |bits: u32, tick_hz: Option<u32>| {
+            let order = CORTEX_M.order;
+            let mut bytes = ten_packets().bytes();
+            let mut clock = 25_000_000_u64.to_le_bytes().to_vec();
+            clock.extend(bits.to_le_bytes());
+            let tick = tick_hz.map(|hz| {
+                let check = TickCheck {
+                    hz,
+                    ..TickCheck::default()
+                };
+                (MetadataType::TickCheck, check.encode(order).to_vec())
+            });
+            // A program without a build id says that it has none.
+            let facts = [
+                (MetadataType::BuildId, Vec::new()),
+                (MetadataType::Clock, clock),
+            ];
+            for (kind, value) in facts.into_iter().chain(tick) {
+                let packet = fact_packet(CORTEX_M, &bytes, kind, &value);
+                bytes.extend(packet);
+            }
+            let options = crate::OpenOptions::default();
+            let mut target = identity(CORTEX_M);
+            target.build_id = ([0; 32], 0);
+            let source = super::super::open_dump(&target, bytes, &[], "test", &options).unwrap();
+            assert_eq!(source.info().build_id, None);
+            source.info().remarks.clone()
+        };
+        let [remark] = &remarks(32, None)[..] else {
+            panic!("one remark");
+        };
+        assert!(remark.starts_with("pauses of 171.8 s and more"), "{remark}");
+        assert!(remark.ends_with("(kymo_config.tick_hz)"), "{remark}");
+        assert!(remarks(24, Some(2))[0].contains("(2 Hz) comes too seldom"));
+        // Often enough; the counter's own timer; a counter that does not go round.
+        assert_eq!(remarks(24, Some(100)), [""; 0]);
+        assert_eq!(remarks(17, Some(100)), [""; 0]);
+        assert_eq!(remarks(64, None), [""; 0]);
     }
 
     #[test]

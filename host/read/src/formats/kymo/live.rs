@@ -326,6 +326,7 @@ impl Live {
         let stream = || Stream::new(&self.plan, id, kind, input.clone());
         let (moved, checks) = read_names(&mut self.info, stream(), &self.dialect);
         keep(&mut self.info, checks.checks(self.dialect.clock_hz, 0));
+        checks.remark(&mut self.info);
         self.dialect.moved = moved;
         let mut stream = Stream::new(&self.plan, id, kind, input.clone());
         let mut count = 0;

@@ -224,6 +224,7 @@ impl NativeSource {
         let span = last.zip(first).map_or(0, |(last, first)| last - first);
         let checks = facts.checks(dialect.clock_hz, span);
         keep(&mut info, checks.into_iter().chain(check).collect());
+        facts.remark(&mut info);
         // When the first event of each comes is not known yet.
         let order = (0..readers.len()).map(|index| Reverse((Time(i64::MIN), index)));
         Self {
@@ -365,7 +366,7 @@ pub(super) fn read_names(
                     if *kind != MetadataType::BuildId as u64 {
                         images.add(dialect.layout, *kind, value, event.time);
                         checks.add(dialect.layout, *kind, value);
-                    } else if info.build_id.is_none() {
+                    } else if info.build_id.is_none() && !value.is_empty() {
                         info.build_id = Some(value.clone());
                         if let Some(space) = info.identities.space_mut(dialect.space) {
                             space.build_id = Some(value.clone());
