@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use kymo_event::{ClockCheck, ClockVerdict};
+use kymo_event::{ClockCheck, ClockReference, ClockVerdict};
 use kymo_link::{ClockReading, Sets, Status, zephyr};
-use kymo_symbols::Symbols;
+use kymo_symbols::{FileKind, Instrumentation, LARGEST_FILE, Symbols};
 use kymo_wire::link::Mode;
 
 use crate::args::{Format, FormatArgs, SymbolArgs};
@@ -126,7 +126,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         }
         Ok(Either::Kymo(mut live)) => {
             let symbols = args.symbols.load(&trace_info(&live.identity), context)?;
-            if let Err(report) = kymo(&mut live, &symbols, &mut checks) {
+            if let Err(report) = kymo(&mut live, &symbols, calls(&args.symbols), &mut checks) {
                 checks.error("link", &report);
             }
         }
@@ -140,13 +140,42 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-fn kymo(live: &mut Live, symbols: &Symbols, checks: &mut Checks) -> Result<(), Report> {
+/// In how many places the program's files call a hook, or `None` where that is not known.
+fn calls(symbols: &SymbolArgs) -> Option<u64> {
+    let mut sites = None;
+    for path in symbols.files() {
+        let Ok(data) = kymo_symbols::read_file(&path, LARGEST_FILE) else {
+            continue;
+        };
+        // A list of symbols tells of no calls.
+        let Ok(file) = Instrumentation::of(&data) else {
+            continue;
+        };
+        for hook in &file.hooks {
+            // Both ends of a function.
+            let most = sites.unwrap_or(0).max(hook.calls?.sites);
+            sites = Some(most);
+        }
+        // Its libraries may call them.
+        if sites == Some(0) && file.kind != FileKind::Static {
+            return None;
+        }
+    }
+    sites
+}
+
+fn kymo(
+    live: &mut Live,
+    symbols: &Symbols,
+    calls: Option<u64>,
+    checks: &mut Checks,
+) -> Result<(), Report> {
     let reading = live.target.read_clock();
     let status = live.target.status().map_err(crate::target::explain)?;
     let sets = live.target.sets().map_err(crate::target::explain)?;
     link(live, &status, checks);
     build(live, symbols, checks);
-    hooks(&status, symbols, checks);
+    hooks(&status, symbols, calls, checks);
     set_up(&status, checks);
     if status.set_up_error().is_some() {
         // What clock, buffer and events look like follows from that.
@@ -207,7 +236,7 @@ fn build(live: &Live, symbols: &Symbols, checks: &mut Checks) {
     }
 }
 
-fn hooks(status: &Status, symbols: &Symbols, checks: &mut Checks) {
+fn hooks(status: &Status, symbols: &Symbols, calls: Option<u64>, checks: &mut Checks) {
     if let Some(refused) = status.refused.filter(|refused| *refused > 0) {
         let function = match status.refused_function {
             Some(function) => pointer_text(symbols, Some(function)),
@@ -232,9 +261,21 @@ fn hooks(status: &Status, symbols: &Symbols, checks: &mut Checks) {
             "compile what you want to see with -finstrument-functions, and link libkymo.a last",
         );
     }
+    let called = match calls {
+        // The linker takes the hooks from the library although nothing calls them.
+        Some(0) => {
+            return checks.failed(
+                "hooks",
+                format!("{HOOK} is in the program, but no function calls it"),
+                "compile what you want to see with -finstrument-functions",
+            );
+        }
+        Some(sites) => format!(", called in {}", counted(sites, "place")),
+        None => String::new(),
+    };
     checks.fine(
         "hooks",
-        format!("{HOOK} is in the program, and no hook was called from inside one"),
+        format!("{HOOK} is in the program{called}, and no hook was called from inside one"),
     );
 }
 
@@ -251,6 +292,7 @@ fn set_up(status: &Status, checks: &mut Checks) {
 
 fn clock(live: &mut Live, first: &ClockReading, status: &Status, checks: &mut Checks) {
     let hz = live.identity.clock_hz;
+    let is_sure = live.identity.capabilities.sure_clock;
     let compared = recording::compare(live, first);
     let found = format!("{hz} Hz, {}", checked(&compared));
     if let Some(backward) = status.backward.filter(|backward| *backward > 0) {
@@ -272,6 +314,14 @@ fn clock(live: &mut Live, first: &ClockReading, status: &Status, checks: &mut Ch
             found,
             "call kymo_tick() kymo_config.tick_hz times a second, from a timer's interrupt, or leave tick_hz out",
         ),
+        ClockVerdict::Differs if !is_sure && compared.iter().all(|check| check.reference == ClockReference::Host) => {
+            checks.failed(
+                "clock",
+                found,
+                "set kymo_config.tick_hz, and call kymo_tick() that often: without it the counter goes round unseen; \
+                 if that is not it, set kymo_config.clock_hz to the counter's true rate",
+            );
+        }
         ClockVerdict::Differs => checks.failed(
             "clock",
             found,

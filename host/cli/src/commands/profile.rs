@@ -22,6 +22,7 @@ use kymo_symbols::Symbols;
 use kymo_wire::link::Identity;
 use kymo_wire::profile::TABLE_MAGIC;
 
+use super::report::doubts::Missing;
 use crate::args::{Format, FormatArgs, InputArgs, MemoryArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
@@ -238,7 +239,9 @@ fn of_trace(
     source: Box<dyn Source>,
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
-    context.note("worked out from a trace: the target's own table is not in it");
+    context.note(
+        "worked out from the events of a trace; the table that a target keeps itself comes from a live target alone",
+    );
     let mut trace = Trace::new(name_of(path), source, &args.symbols, context)?;
     // A target's own table follows its clock as it is.
     let options = Options {
@@ -247,8 +250,10 @@ fn of_trace(
     };
     let mut replay = Replay::new(trace.info(), &trace.symbols(), options);
     let mut profile = Profile::new();
+    let mut missing = Missing::default();
     let read = trace.walk(&mut |moment| {
         if let Moment::Batch(info, batch) = moment {
+            batch.iter().for_each(|event| missing.add(event));
             replay.batch_to(info, batch, &mut profile);
         }
         Ok(more(true))
@@ -277,6 +282,12 @@ fn of_trace(
     show_rows(args, &rows, &trace.symbols(), identities, context)?;
     if rows.is_empty() && trace.info().format == kymo_read::zephyr_instrumentation::FORMAT {
         context.note("a dump without calls is what a target sends that was dumped before");
+    }
+    missing.remark_overwritten(context);
+    if let Some(lost) = missing.what() {
+        context.note(format_args!(
+            "lost, and in no row: {lost}; counts and times are at least these"
+        ));
     }
     let counts = replay.counts();
     let unsure = counts.unwound + counts.lost + counts.doubtful + counts.orphans + counts.open;

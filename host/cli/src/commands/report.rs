@@ -3,7 +3,7 @@
 mod by;
 mod columns;
 mod csv;
-mod doubts;
+pub(super) mod doubts;
 mod entry;
 mod fdd;
 mod initcalls;

@@ -182,7 +182,7 @@ fn text(
     let sure = if identity.capabilities.sure_clock {
         "never in doubt"
     } else {
-        "uncertain after long pauses"
+        "uncertain after long pauses, or with interrupts masked for long"
     };
     line(
         "clock",

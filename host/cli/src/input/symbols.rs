@@ -27,7 +27,7 @@ impl SymbolArgs {
     }
 
     /// The files that were given.
-    pub(super) fn files(&self) -> Vec<PathBuf> {
+    pub fn files(&self) -> Vec<PathBuf> {
         let built = self.build_dir.as_ref().map(|dir| dir.join(BUILT_ELF));
         let given = self.elf.iter().chain(&self.symbols).cloned();
         given.chain(built).collect()

@@ -178,6 +178,12 @@ fn ping_and_reboot() {
     assert_eq!(good(&on(&fake, &["ping"])), "pong\n");
     let output = on(&fake, &["reboot", "--console"]);
     assert!(good(&output).ends_with("has rebooted\n"));
+    // Whether it runs that program then.
+    for (elf, other) in [("demo.elf", false), ("other.elf", true)] {
+        let output = on(&fake, &["reboot", "--elf", elf]);
+        assert!(good(&output).ends_with("has rebooted\n"));
+        assert_eq!(err(&output).contains("is another build"), other, "{elf}");
+    }
     assert_eq!(err(&output), "*** booting ***\r\n");
     let mut cannot = state("demo.kymo");
     cannot.identity.capabilities.reboot = false;

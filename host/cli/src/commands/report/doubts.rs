@@ -49,8 +49,8 @@ impl Missing {
         })
     }
 
-    /// Says what was lost, and what it can hide.
-    pub fn remark(&self, bounds: &Bounds, context: &Context) {
+    /// Says what newer packets overwrote.
+    pub fn remark_overwritten(&self, context: &Context) {
         if self.overwritten > 0 {
             context.note(format_args!(
                 "the table is of the newest that was recorded: {} before it, overwritten; a larger buffer \
@@ -58,6 +58,11 @@ impl Missing {
                 counted(self.overwritten, "packet")
             ));
         }
+    }
+
+    /// Says what was lost, and what it can hide.
+    pub fn remark(&self, bounds: &Bounds, context: &Context) {
+        self.remark_overwritten(context);
         let Some(lost) = self.what() else {
             return;
         };

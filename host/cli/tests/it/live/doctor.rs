@@ -50,6 +50,29 @@ fn doctor_names_the_next_step_of_each_link_that_fails() {
     }
 }
 
+/// The linker takes the hooks from the library also where nothing calls them.
+#[test]
+fn doctor_tells_a_program_whose_functions_call_no_hooks() {
+    for (program, outcome, found) in [
+        ("unhooked.elf", "failed", "but no function calls it"),
+        ("hooked.elf", "ok", "called in 2 places"),
+    ] {
+        let fake = Fake::start(state("demo.kymo"));
+        let output = on(&fake, &["doctor", "--format", "json", "--elf", program]);
+        let lines = out(&output);
+        let mut rows = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("an object"));
+        let hooks = rows.find(|row: &Value| row["check"] == "hooks");
+        let hooks = hooks.expect("checked");
+        assert_eq!(hooks["outcome"], outcome, "{hooks}");
+        assert!(
+            hooks["found"].as_str().expect("text").contains(found),
+            "{hooks}"
+        );
+    }
+}
+
 #[test]
 fn doctor_finds_what_nobody_answers_to_and_what_is_fine() {
     let nobody = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -147,4 +147,11 @@ fn a_profile_of_a_saved_trace_agrees_with_its_report() {
     };
     assert!(!members("profile").is_empty());
     assert_eq!(members("profile"), members("report"));
+    for (trace, missing) in [
+        ("demo.kymo", "lost, and in no row: 37 events"),
+        ("processors.kymo", "2 packets before it, overwritten"),
+    ] {
+        let said = err(&run(&["profile", trace, "--elf", "demo.elf"]));
+        assert!(said.contains(missing), "{said}");
+    }
 }
