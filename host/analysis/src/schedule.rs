@@ -66,6 +66,8 @@ impl Default for Running {
 /// A processor.
 #[derive(Clone, Debug, Default)]
 struct Processor {
+    /// Its first event: what it did before is not known.
+    first: Option<Time>,
     /// Up to when its time is charged; `None` before its first event.
     charged: Option<Time>,
     /// Its last event.
@@ -224,9 +226,13 @@ impl Schedule {
             }
         }
         for ((machine, _), processor) in &mut self.processors {
-            let Some((_, end)) = self.spans.get(machine).copied() else {
+            let Some((begin, end)) = self.spans.get(machine).copied() else {
                 continue;
             };
+            let before = processor
+                .first
+                .and_then(|first| first.min(end).since(begin));
+            processor.unknown += before.unwrap_or_default();
             processor.go_on(end, self.window, &mut self.interrupts);
             processor.charge(end, self.window, &mut self.interrupts);
             processor.stay_open();
@@ -344,7 +350,14 @@ impl Schedule {
         let place = (machine, row.cpu().unwrap_or(UNKNOWN));
         let processor = self.processors.entry(place).or_default();
         processor.go_on(row.time, self.window, &mut self.interrupts);
+        if row.kind == RowKind::SwitchedOut && processor.runs_another(row.thread()) {
+            // Switches are missing: filtered by process, or lost.
+            self.gaps += u64::from(row.time >= self.window.begin);
+            processor.lose(self.window, &mut self.interrupts, &mut self.threads);
+            processor.go_on(row.time, self.window, &mut self.interrupts);
+        }
         processor.charge(row.time, self.window, &mut self.interrupts);
+        processor.first = processor.first.or(Some(row.time));
         processor.last = Some(row.time);
         let within = row.time >= self.window.begin;
         match row.kind {
@@ -414,6 +427,7 @@ impl Schedule {
         let processor = self.processors.entry((machine, cpu)).or_default();
         processor.go_on(row.time, self.window, &mut self.interrupts);
         processor.charged = processor.charged.or(Some(row.time));
+        processor.first = processor.first.or(Some(row.time));
         processor.last = Some(row.time);
         if let Running::Unknown { named, .. } = &mut processor.running
             && let Some(thread) = row.thread()
@@ -449,14 +463,7 @@ impl Schedule {
         let chosen = |it: &Place| it.0 == machine && cpu.is_none_or(|cpu| cpu == it.1);
         let processors = self.processors.iter_mut().filter(|(it, _)| chosen(it));
         for (_, processor) in processors.filter(|(_, it)| !it.is_behind) {
-            if let Some(last) = processor.last {
-                processor.charge(last, self.window, &mut self.interrupts);
-            }
-            processor.interrupts.clear();
-            processor.stay_open();
-            processor.leave(None, &mut self.threads);
-            processor.running = Running::default();
-            processor.is_lost = true;
+            processor.lose(self.window, &mut self.interrupts, &mut self.threads);
         }
     }
 }
@@ -467,6 +474,26 @@ impl Processor {
         if std::mem::take(&mut self.is_lost) {
             self.charge(now, window, interrupts);
             self.forget();
+        }
+    }
+
+    /// Events are missing behind its last one: what runs from there up to the next one is not known.
+    fn lose(&mut self, window: Window, interrupts: &mut Vec<RunTime>, threads: &mut Vec<RunTime>) {
+        if let Some(last) = self.last {
+            self.charge(last, window, interrupts);
+        }
+        self.interrupts.clear();
+        self.stay_open();
+        self.leave(None, threads);
+        self.running = Running::default();
+        self.is_lost = true;
+    }
+
+    /// Whether another thread than this has it, as far as is known.
+    fn runs_another(&self, thread: Option<ThreadId>) -> bool {
+        match (&self.running, thread) {
+            (Running::Thread(active), Some(thread)) => active.id != thread,
+            _ => false,
         }
     }
 

@@ -48,9 +48,7 @@ impl Plausible {
         let format = self.format.flatten()?;
         loop {
             self.pass_ordinary(format);
-            let Some(item) = self.bytes.get(self.seen..self.seen + format.item_bytes()) else {
-                return None;
-            };
+            let item = self.bytes.get(self.seen..self.seen + format.item_bytes())?;
             let (time_event, data) = split(item, format)?;
             if let Some(what) = self.item(time_event, data) {
                 let message = format!(

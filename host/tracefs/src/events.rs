@@ -11,6 +11,13 @@ pub struct EventName {
     name: String,
 }
 
+impl EventName {
+    /// Whether it is of this system, or of all.
+    pub fn is_of(&self, system: &str) -> bool {
+        self.system == system || self.system == "*"
+    }
+}
+
 impl FromStr for EventName {
     type Err = String;
 

@@ -308,3 +308,26 @@ fn a_window_without_events_has_what_ran_through_it() {
     assert_eq!(lost.unknown(), Duration(5));
     assert_eq!(lost.thread(ThreadId(1)).unwrap().run, Duration(3));
 }
+
+#[test]
+fn what_runs_where_a_switch_is_missing_is_not_known() {
+    let mut batch = Batch::default();
+    batch.push(row(RowKind::SwitchedIn, 10, Some(1)));
+    batch.push(row(RowKind::SwitchedOut, 30, Some(1)));
+    batch.push(row(RowKind::SwitchedIn, 30, Some(2)));
+    // Thread 2 has left before: with a filter by process that is in no record.
+    batch.push(row(RowKind::SwitchedOut, 70, Some(3)));
+    batch.push(row(RowKind::SwitchedIn, 70, Some(1)));
+    batch.push(row(RowKind::SwitchedOut, 80, Some(1)));
+    let other = Row::new(RowKind::SwitchedIn, Time(90), STREAM);
+    batch.push(other.at(Some(Cpu(1)), Some(ThreadId(4))));
+    batch.push(other.at(Some(Cpu(1)), Some(ThreadId(4))));
+    let schedule = schedule(Window::default(), &batch);
+    assert_eq!(schedule.gaps(), 1);
+    let run = |id| schedule.thread(ThreadId(id)).map(|it| it.run);
+    assert_eq!(run(1), Some(Duration(30)));
+    assert_eq!((run(2), run(3)), (Some(Duration(0)), None));
+    // And processor 1 may have done anything before its first event.
+    assert_eq!(schedule.unknown(), Duration(40 + 80));
+    assert_eq!(schedule.idle(), Some(Duration(10)));
+}

@@ -72,6 +72,8 @@ pub enum Value<'e> {
     Doubtful(Duration),
     /// A part of the whole.
     Share(Duration, Whole),
+    /// The same of a part that may have been more.
+    ShareAtLeast(Duration, Whole),
     Text(&'e str),
     /// It is not known, or there is none.
     None,
@@ -200,6 +202,7 @@ impl Column {
             Value::AtLeast(time) => format!("≥{}", Human(time)),
             Value::Doubtful(time) => format!("{}?", Human(time)),
             Value::Share(part, whole) => percent(part, whole),
+            Value::ShareAtLeast(part, whole) => format!("≥{}", percent(part, whole)),
             Value::Text(text) => text.to_owned(),
             Value::None => "-".to_owned(),
         }
@@ -233,7 +236,7 @@ impl Column {
             Value::Time(time) | Value::AtLeast(time) | Value::Doubtful(time) => {
                 Operand::Integer(time.0.into())
             }
-            Value::Share(part, whole) => {
+            Value::Share(part, whole) | Value::ShareAtLeast(part, whole) => {
                 Operand::Real(part.0 as f64 * 100.0 / whole.0.max(1) as f64)
             }
             Value::Text(text) => Operand::Text(Cow::Borrowed(text)),
@@ -250,7 +253,7 @@ impl Column {
             Value::Time(time) | Value::AtLeast(time) | Value::Doubtful(time) => {
                 object.member(&name, time)
             }
-            Value::Share(part, whole) => {
+            Value::Share(part, whole) | Value::ShareAtLeast(part, whole) => {
                 object.member(&name, part.0 as f64 * 100.0 / whole.0.max(1) as f64)
             }
             Value::Text(text) => object.member(&name, text),

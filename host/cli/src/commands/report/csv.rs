@@ -41,7 +41,7 @@ pub fn write(
                     write!(line, "{}", time.0)?;
                     marks.push(format!("{}?", column.name));
                 }
-                Value::Share(part, whole) => {
+                Value::Share(part, whole) | Value::ShareAtLeast(part, whole) => {
                     write!(line, "{:.4}", part.0 as f64 * 100.0 / whole.0.max(1) as f64)?;
                 }
                 Value::Text(text) => cell(&mut line, text),

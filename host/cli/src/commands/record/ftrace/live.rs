@@ -38,6 +38,10 @@ pub fn record(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     if options.boot && args.output.is_none() {
         return print_parameters(&request, context);
     }
+    if args.output() == Path::new("-") {
+        return Err(Report::new("a trace.dat can't be written to a pipe: its parts are put together at the end")
+            .help("name a file with -o; trace_pipe is read as it comes: kymo show /sys/kernel/tracing/trace_pipe"));
+    }
     let tracefs = Tracefs::find().map_err(explain)?;
     // What an earlier process left is put right first: it may be what is in the way.
     recovered(context);
@@ -148,7 +152,7 @@ fn recovered(context: &Context) {
     for recovery in recover(Path::new(STATE_DIRECTORY)) {
         if recovery.changes > 0 {
             context.note(format_args!(
-                "an earlier recording was killed: what it changed in tracefs is restored ({})",
+                "an earlier recording was killed and is lost: what it changed in tracefs is restored ({})",
                 counted(recovery.changes as u64, "change")
             ));
         }
@@ -175,6 +179,12 @@ fn introduce(session: &Session, request: &Request, context: &Context) {
         (None, _) => "events".to_owned(),
     };
     context.note(format_args!("recording {what} in {}", session.place()));
+    if !request.tasks.is_empty() && request.events.iter().any(|event| event.is_of("sched")) {
+        context.note(
+            "switches between other tasks are not recorded: for how long these ran is not known (record the whole system \
+             for that)",
+        );
+    }
     if session.cleared > 0 {
         context.warn(format_args!(
             "{} that the top buffer held are gone: {} needs that buffer in this kernel",
