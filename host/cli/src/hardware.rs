@@ -66,7 +66,7 @@ pub struct BinaryArgs {
     pub trace_frames: Option<FrameFormat>,
 
     /// Memory of the cores of a raw buffer or a snapshot: FILE@ADDRESS, with ,offset=N, ,length=N and ,space=NAME behind it if
-    /// need be; or a linked ELF file. Repeatable.
+    /// need be; or a linked ELF file. Without it, of a raw buffer the program that --elf names. Repeatable.
     #[arg(long, value_name = "FILE")]
     pub trace_image: Vec<String>,
 }
@@ -82,12 +82,18 @@ fn frames(text: &str) -> Result<FrameFormat, String> {
 }
 
 impl BinaryArgs {
-    /// What is said of the input beside it.
-    pub fn given(&self) -> Given {
+    /// What is said of the input beside it. The program of which there are symbols is the memory of a raw buffer's cores, where
+    /// nothing else is.
+    pub fn given(&self, programs: &[PathBuf]) -> Given {
+        let mut images = self.trace_image.clone();
+        if images.is_empty() && !self.trace_source.is_empty() {
+            let programs = programs.iter();
+            images.extend(programs.map(|path| path.display().to_string()));
+        }
         Given {
             frames: self.trace_frames,
             sources: self.trace_source.clone(),
-            images: self.trace_image.clone(),
+            images,
         }
     }
 
@@ -133,13 +139,17 @@ impl BinaryArgs {
     }
 }
 
-/// The options of a reader of events, with what is said of hardware trace.
-pub fn open_options(binaries: &BinaryArgs, options: OpenOptions) -> OpenOptions {
+/// The options of a reader of events, with what is said of hardware trace and the programs of which there are symbols.
+pub fn open_options(
+    binaries: &BinaryArgs,
+    programs: &[PathBuf],
+    options: OpenOptions,
+) -> OpenOptions {
     OpenOptions {
         symfs: binaries.symfs.clone(),
         kernel: binaries.vmlinux.clone(),
         buildid_dir: binaries.buildid_dir.clone(),
-        trace: binaries.given(),
+        trace: binaries.given(programs),
         ..options
     }
 }
@@ -191,12 +201,17 @@ pub struct Opened {
     pub remarks: Vec<Remark>,
 }
 
-/// Opens an input of hardware trace: a snapshot, or a perf.data with its binaries.
+/// Opens an input of hardware trace: a snapshot, a raw buffer of what runs `programs`, or a perf.data with its binaries.
 ///
 /// # Errors
 /// When it is none of these, or cannot be read.
-pub fn open(path: &Path, binaries: &BinaryArgs, wants_code: bool) -> Result<Opened, Report> {
-    let (name, given) = (name_of(path), binaries.given());
+pub fn open(
+    path: &Path,
+    binaries: &BinaryArgs,
+    programs: &[PathBuf],
+    wants_code: bool,
+) -> Result<Opened, Report> {
+    let (name, given) = (name_of(path), binaries.given(programs));
     if given.is_raw() {
         binaries.check(Some(false))?;
         let buffers = input::open_raw(path, &given).map_err(|error| Report::caused_by(&error))?;

@@ -470,7 +470,11 @@ pub fn open(
         event_names: input.ctf.rtems.names()?,
         time_zero: input.ctf.time_zero,
         console_dump: input.ctf.dump,
-        ..open_options(&input.ctf.binaries, context.open_options(wanted))
+        ..open_options(
+            &input.ctf.binaries,
+            &symbols.elf,
+            context.open_options(wanted),
+        )
     };
     if crate::rtems::is_address(path) {
         return Ok(crate::rtems::open(path, &options)?);

@@ -13,6 +13,10 @@ use std::borrow::Cow;
 use crate::element::Unsynced;
 
 mod join;
+mod offsets;
+
+pub use offsets::Offsets;
+use offsets::Run;
 
 /// A trace ID: the ATB identifier of a source. 0x01 to 0x6F are sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,24 +72,6 @@ pub struct Segment {
     pub session: Option<u32>,
     /// What the recorder lost before it.
     pub lost_before: Option<Unsynced>,
-}
-
-/// Consecutive bytes of a stream that were consecutive in the buffer, or the data of consecutive frames of 16 bytes, each of
-/// 15 bytes of the stream.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    start: usize,
-    offset: u64,
-    is_frames: bool,
-}
-
-impl Run {
-    /// The offset in the buffer of the byte at a position of the stream.
-    fn offset_of(&self, position: usize) -> u64 {
-        let bytes = position.saturating_sub(self.start) as u64;
-        let last_bytes = if self.is_frames { bytes / 15 } else { 0 };
-        self.offset + bytes + last_bytes
-    }
 }
 
 impl<'a> Stream<'a> {
@@ -192,41 +178,7 @@ impl<'a> Stream<'a> {
 
     /// Translates positions of this stream into offsets of the buffer.
     pub fn offsets(&self) -> Offsets<'_> {
-        Offsets {
-            runs: &self.runs,
-            at: 0,
-        }
-    }
-}
-
-/// Translates positions of a stream into offsets of its buffer, quickly if asked in order.
-#[derive(Clone, Debug)]
-pub struct Offsets<'a> {
-    runs: &'a [Run],
-    at: usize,
-}
-
-impl Offsets<'_> {
-    /// The offset in the buffer of the byte at `position`; behind the end, that of the byte that would follow.
-    pub fn of(&mut self, position: usize) -> u64 {
-        let is_here = |at: usize| {
-            self.runs.get(at).is_some_and(|run| run.start <= position)
-                && self
-                    .runs
-                    .get(at + 1)
-                    .is_none_or(|next| next.start > position)
-        };
-        if !is_here(self.at) {
-            self.at = if is_here(self.at + 1) {
-                self.at + 1
-            } else {
-                self.runs
-                    .partition_point(|run| run.start <= position)
-                    .saturating_sub(1)
-            };
-        }
-        let run = self.runs.get(self.at);
-        run.map_or(position as u64, |run| run.offset_of(position))
+        Offsets::new(&self.runs)
     }
 }
 
@@ -251,6 +203,13 @@ pub struct Frames<'a> {
     pub rest_offset: u64,
     /// Frames that reset the decoders.
     pub resets: u64,
+    /// Frames of a buffer in memory that have the synchronization of a trace port, and the offset of the first of them: then
+    /// the buffer is laid out otherwise.
+    pub port_frames: u64,
+    /// See [`port_frames`](Self::port_frames).
+    pub port_offset: u64,
+    /// Of a trace port: it never synchronized.
+    pub is_unsynced: bool,
 }
 
 /// Splits a buffer into the streams of its sources.
@@ -395,6 +354,7 @@ impl Splitter {
                 let unused = rest.len() - used;
                 if !self.port.is_synced {
                     self.frames.skipped_bytes += unused as u64;
+                    self.frames.is_unsynced = self.taken > 0;
                     return self.frames;
                 }
                 self.frames.rest_bytes = (unused + self.port.filled) as u64;
@@ -442,6 +402,13 @@ impl Splitter {
             if *frame == RESET {
                 self.reset();
             } else {
+                // What would be the ID 0x7F, which no source has.
+                if frame.windows(4).any(|word| word == FULL_SYNC) {
+                    if self.frames.port_frames == 0 {
+                        self.frames.port_offset = offset;
+                    }
+                    self.frames.port_frames += 1;
+                }
                 self.frame(frame, offset);
             }
             at += 1;

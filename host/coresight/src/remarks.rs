@@ -104,8 +104,15 @@ pub fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
     let mut known: Vec<_> = sources.map(|source| source.id).collect();
     known.sort();
     known.dedup();
+    let is_one = buffers.iter().all(|buffer| buffer.sources.len() == 1);
     let text = match (ids.as_slice(), known.as_slice()) {
         ([], _) => "there is no trace in it".to_owned(),
+        (ids, [known]) if is_one => format!(
+            "no trace of its source: it has the trace ID {:x}, and there is trace of {}; or the bytes are its own alone, without \
+             frames (layout none)",
+            known.0,
+            listed(ids)
+        ),
         (_, []) => "it describes no source of trace whose protocol is known".to_owned(),
         (ids, known) => format!(
             "no trace of its sources: they have the trace IDs {}, and there is trace of {}",
@@ -114,7 +121,13 @@ pub fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
         ),
     };
     let name = buffers.first().map_or("the input", |buffer| &*buffer.name);
-    remarks.push(Remark::damage(name, 0, text));
+    let remark = Remark::damage(name, 0, text);
+    // What explains it comes first.
+    let is_explained = |buffer: &Buffer| buffer.frames.port_frames > 0 || buffer.frames.is_unsynced;
+    match buffers.iter().any(is_explained) {
+        true => remarks.push(remark),
+        false => remarks.insert(0, remark),
+    }
     remarks
 }
 
@@ -145,6 +158,22 @@ fn of_buffer(buffer: &Buffer) -> Vec<Remark> {
         frames.reserved_bytes,
         "under trace IDs that are reserved".to_owned(),
     );
+    if frames.port_frames > 0 {
+        let text = format!(
+            "the layout is said to be memory, and {} the synchronization of a trace port: give the layout tpiu",
+            match frames.port_frames {
+                1 => "one frame has".to_owned(),
+                count => format!("{count} frames have"),
+            }
+        );
+        remarks.push(Remark::damage(name, frames.port_offset, text));
+    }
+    if frames.is_unsynced {
+        let text = "the layout is said to be that of a trace port, which would synchronize, and these bytes never do: give the \
+                    layout memory if they are frames, or none"
+            .to_owned();
+        remarks.push(Remark::damage(name, 0, text));
+    }
     if frames.rest_bytes > 0 {
         let rest = counted(frames.rest_bytes, "byte");
         let text = format!("the buffer ends within a frame: {rest} left out");

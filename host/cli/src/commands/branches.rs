@@ -72,7 +72,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let HardwareArgs {
         input, binaries, ..
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, true)?;
+    let mut opened = hardware::open(input, binaries, &args.symbols.elf, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let selections = args.part.selection(&opened, args.hardware.decode)?;
     let extra = args.symbols.load(&Default::default(), context)?;

@@ -89,7 +89,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         binaries,
         ..
     } = &args.hardware;
-    let mut opened = hardware::open(path, binaries, true)?;
+    let mut opened = hardware::open(path, binaries, &args.symbols.elf, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let selections = args.part.selection(&opened, args.hardware.decode)?;
     let extra = args.symbols.load(&Default::default(), context)?;

@@ -141,7 +141,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         binaries,
         decode,
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, true)?;
+    let mut opened = hardware::open(input, binaries, &args.symbols.elf, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let extra = args.symbols.load(&Default::default(), context)?;
     let mut programs = Programs::new(&opened, extra);

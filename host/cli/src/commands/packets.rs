@@ -61,7 +61,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let HardwareArgs {
         input, binaries, ..
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, args.follows())?;
+    let mut opened = hardware::open(input, binaries, &[], args.follows())?;
     args.part.sources.choose(&mut opened.buffers)?;
     let selections = args.part.selection(&opened, args.hardware.decode)?;
     let mut programs = Programs::new(&opened, Default::default());

@@ -457,6 +457,12 @@ fn raw_buffers_are_described_on_the_command_line() {
     assert_eq!(rows(&found), rows(&expected));
     let report = stdout(&[&["report"], &given[..], &[&buffer]].concat());
     assert!(report.contains("vPortFree"), "{report}");
+    // The program of which there are symbols is what ran.
+    let of_program = ["--trace-source", &source, "--elf", &image];
+    for (subcommand, expected) in [("hotspots", &found), ("report", &report)] {
+        let is = stdout(&[&[subcommand], &of_program[..], &[&buffer]].concat());
+        assert_eq!(rows(&is), rows(expected), "{subcommand}");
+    }
     // A trace ID that is in no frame: nothing to show is not a result.
     let wrong = source.replace("ETMTRACEIDR", "id=0x6e,ETMTRACEIDR");
     let given = ["--trace-source", &wrong, "--trace-image", &image];
@@ -465,7 +471,7 @@ fn raw_buffers_are_described_on_the_command_line() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{subcommand}: {said}");
         assert!(
-            said.contains("trace IDs 6e, and there is trace of 10"),
+            said.contains("trace ID 6e, and there is trace of 10"),
             "{subcommand}: {said}"
         );
     }

@@ -38,6 +38,11 @@ impl Frames<'_> {
         }
         self.rest_bytes += other.rest_bytes;
         self.resets += other.resets;
+        if self.port_frames == 0 {
+            self.port_offset = offset + other.port_offset;
+        }
+        self.port_frames += other.port_frames;
+        self.is_unsynced |= other.is_unsynced;
     }
 
     /// The recorder lost trace behind what all streams have so far.

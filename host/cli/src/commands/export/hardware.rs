@@ -55,7 +55,8 @@ pub fn run(
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
     let (part, code) = args.filter.part_of_counts("this format")?;
-    let mut opened = hardware::open(args.input.path(), &args.input.ctf.binaries, true)?;
+    let binaries = &args.input.ctf.binaries;
+    let mut opened = hardware::open(args.input.path(), binaries, &args.symbols.elf, true)?;
     part.sources.choose(&mut opened.buffers)?;
     let extra = args.symbols.load(&Default::default(), context)?;
     let mut programs = Programs::new(&opened, extra);

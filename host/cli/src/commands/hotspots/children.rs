@@ -38,6 +38,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report
     let path = &args.hardware.input;
     let options = open_options(
         &args.hardware.binaries,
+        &args.symbols.elf,
         context.open_options(Wanted::Meaning),
     );
     let source = kymo_read::open(path, &options).map_err(|error| refused(&error))?;
