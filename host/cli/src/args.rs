@@ -230,7 +230,6 @@ impl InputArgs {
     pub fn refuse_for_hardware(&self) -> Result<(), Report> {
         let ctf = &self.ctf;
         let given = [
-            ("--with", !ctf.with.is_empty()),
             ("--mapping", ctf.mapping.is_some()),
             ("--metadata", ctf.metadata.is_some()),
             ("--description", !ctf.description.is_empty()),
@@ -315,9 +314,15 @@ pub struct CtfArgs {
     #[arg(long, value_name = "FILE")]
     pub description: Vec<PathBuf>,
 
-    /// Another file of the same recording: SystemView's of another core. Repeatable.
+    /// Another recording of the same run, shown on one time line with INPUT: a software trace beside a hardware trace, or
+    /// SystemView's file of another core. Other options say what INPUT is. Repeatable.
     #[arg(long, value_name = "FILE")]
     pub with: Vec<PathBuf>,
+
+    /// By which events the clocks of recordings --with each other go together, where they tell neither dates nor a common
+    /// clock: events or markers of this name, text or value, which each of them has equally often.
+    #[arg(long, value_name = "EVENT", requires = "with")]
+    pub align: Option<String>,
 
     #[command(flatten)]
     pub binaries: crate::hardware::BinaryArgs,

@@ -456,7 +456,7 @@ pub fn open(
         if cores.iter().any(|core| is_same_file(core, more)) {
             let report = Report::new(format_args!("{} is given twice", more.display()));
             return Err(report
-                .help("--with takes the recordings of the other cores, each once")
+                .help("--with takes the other recordings, each once")
                 .into());
         }
         cores.push(more);
@@ -467,6 +467,7 @@ pub fn open(
         program: symbols.elf.first().cloned(),
         descriptions: descriptions(&input.ctf.description)?,
         beside: input.ctf.with.clone(),
+        align: input.ctf.align.clone(),
         event_names: input.ctf.rtems.names()?,
         time_zero: input.ctf.time_zero,
         console_dump: input.ctf.dump,
@@ -491,9 +492,9 @@ pub fn open(
                 return Err(report.help("what Kymo's events mean is known").into());
             }
             Ok(source) => {
-                let is_trace = source.info().format == kymo_read::coresight::FORMAT;
-                // A snapshot or a raw buffer was checked by its reader.
-                match is_trace {
+                // Options do not describe what is beside it. A snapshot or a raw buffer was checked by its reader.
+                let format = source.info().format.split('+').next();
+                match format == Some(kymo_read::coresight::FORMAT) {
                     true => input.refuse_for_hardware()?,
                     false => input.ctf.binaries.check(None)?,
                 }
@@ -588,6 +589,9 @@ pub fn refused(error: &OpenError) -> Report {
         OpenError::Console { .. } => {
             report.help("`--dump N` chooses one of several; the first lines of each say who recorded")
         }
+        OpenError::Together { .. } => report.help(
+            "--align EVENT names events that all of them have, by which their times go together",
+        ),
         OpenError::Memory { .. } | OpenError::HardwareTrace { .. } => report,
         _ => report.help(
             "kymo reads trace directories (CTF), the raw files of its targets, with --elf dumps of their \

@@ -163,7 +163,7 @@ pub fn choose(
             let addresses = found.iter().map(Function::address);
             choices.extend(addresses.map(FunctionChoice::Address));
             // Which files its other processes have, such a trace tells on its way.
-            if info.format == CTF {
+            if info.is_of(CTF) {
                 choices.push(choice);
             }
             continue;

@@ -8,7 +8,8 @@
 use std::ops::Range;
 
 use crate::{
-    Addr, Cpu, Duration, Event, EventKind, FunctionId, InterruptId, StreamId, ThreadId, Time,
+    Addr, Cpu, Duration, Event, EventKind, FunctionId, InterruptId, Numbers, StreamId, ThreadId,
+    Time,
 };
 
 /// What a consumer needs to know of events. Each includes the ones before it.
@@ -224,6 +225,33 @@ impl Row {
     #[inline]
     pub const fn environment(&self) -> Addr {
         Addr(self.word)
+    }
+
+    /// The same in a table of several traces, where it has these numbers, and another time.
+    #[inline]
+    #[must_use]
+    pub fn renumbered(mut self, numbers: &Numbers, time: Time) -> Self {
+        self.time = time;
+        self.stream = numbers.stream(self.stream);
+        self.thread = match self.thread {
+            NONE => NONE,
+            thread => numbers.thread(ThreadId(thread)).0,
+        };
+        self.item = match (self.kind, self.item) {
+            (_, NONE) => NONE,
+            (RowKind::IsrEnter | RowKind::IsrExit, irq) => numbers.interrupt(InterruptId(irq)).0,
+            (_, function) => numbers.function(FunctionId(function)).0,
+        };
+        self
+    }
+
+    /// Of an exit whose source states a duration: with that in another unit.
+    #[must_use]
+    pub fn rescaled(mut self, scale: impl Fn(Duration) -> Duration) -> Self {
+        if self.kind == RowKind::Exit && self.word > 0 {
+            self.word = scale(Duration(self.word - 1)).0.saturating_add(1);
+        }
+        self
     }
 
     /// Whether an event stands beside it.

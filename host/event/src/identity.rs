@@ -11,8 +11,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::{Addr, FunctionId, InterruptId, Irq, SpaceId, ThreadId, Tid};
 
+mod join;
 mod space;
 
+pub use join::Numbers;
 pub use space::{Mapping, Space, SpaceKind};
 
 /// A function.

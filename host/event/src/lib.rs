@@ -33,8 +33,8 @@ pub use filter::{
     Subject, ThreadChoice, Unmet,
 };
 pub use identity::{
-    Beyond, Function, Identities, Interrupt, InterruptKind, Known, Mapping, News, Space, SpaceKind,
-    Stack, Thread,
+    Beyond, Function, Identities, Interrupt, InterruptKind, Known, Mapping, News, Numbers, Space,
+    SpaceKind, Stack, Thread,
 };
 pub use trace::{ClockCorrection, Cut, Damage, StreamInfo, TraceCounts, TraceInfo};
 pub use units::{

@@ -23,6 +23,9 @@ pub struct TraceInfo {
     pub unit: TimeUnit,
     /// Ticks of the target's clock a second, if the trace tells.
     pub clock_hz: Option<u64>,
+    /// The clock by which its times count, where that is one that others record by, too, and has not been moved: `sched_clock`
+    /// or `mono` of Linux, whose times are the same in all recordings between two starts of the kernel.
+    pub clock: Option<String>,
     /// The time of day by the times of the events, if the trace tells.
     pub wall_clock: Option<WallClock>,
     /// What was done to the times of processors whose clocks differ; empty if nothing was.
@@ -85,6 +88,11 @@ impl TraceInfo {
     /// The number of places that could not be read.
     pub fn damaged_places(&self) -> u64 {
         self.damage.len() as u64 + self.more_damage
+    }
+
+    /// Whether it is of a format, or one of several recordings is that were put on one time line.
+    pub fn is_of(&self, format: &str) -> bool {
+        self.format.split('+').any(|part| part == format)
     }
 
     /// Whether several machines recorded it.

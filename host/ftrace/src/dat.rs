@@ -81,6 +81,27 @@ impl Trace {
         self.options.clock().or_else(|| named.next())
     }
 
+    /// The clock of the kernel that all of its times show, as they are in other recordings of it: what the clocks `local`, `global` and
+    /// `perf` are made of, `mono` and others. `None` where times were moved, or the file does not say.
+    pub fn kernel_clock(&self) -> Option<&str> {
+        let Options {
+            offset_ns,
+            dated,
+            shifts,
+            ..
+        } = &self.options;
+        let clock = self.clock()?;
+        let mut named = self.buffers.iter().map(|buffer| buffer.clock.as_str());
+        let is_one = named.all(|name| name.is_empty() || name == clock);
+        let is_moved = *offset_ns != 0 || *dated || !shifts.is_empty();
+        match clock {
+            _ if !is_one || is_moved || !self.has_nanoseconds() => None,
+            "local" | "global" | "perf" => Some("sched_clock"),
+            "mono" | "mono_raw" | "boot" | "tai" => Some(clock),
+            _ => None,
+        }
+    }
+
     /// Whether times are nanoseconds. Those of some clocks count something else, and the file does not say how long that
     /// takes.
     pub fn has_nanoseconds(&self) -> bool {

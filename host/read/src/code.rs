@@ -40,8 +40,10 @@ impl<S: Source, F: Fn(Addr) -> Option<String> + Send> Source for ResolveCode<S, 
 
     fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
         let more = self.source.fill(batch)?;
+        let info = self.source.info();
         if ![crate::rtems_record::FORMAT, crate::coresight::FORMAT]
-            .contains(&self.source.info().format.as_str())
+            .iter()
+            .any(|format| info.is_of(format))
         {
             return Ok(more);
         }

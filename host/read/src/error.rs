@@ -114,6 +114,14 @@ pub enum OpenError {
         /// Where, what was expected, and what is there.
         message: String,
     },
+    /// Several recordings cannot be put on one time line.
+    #[error("{}: {message}", path.display())]
+    Together {
+        /// The recording that does not go with the others.
+        path: PathBuf,
+        /// Why not.
+        message: String,
+    },
     /// The mapping does not fit the trace.
     #[error("the mapping does not fit the trace: {0}")]
     Mapping(#[from] MappingError),
@@ -145,6 +153,7 @@ impl OpenError {
             | Self::Console { .. }
             | Self::Memory { .. }
             | Self::HardwareTrace { .. }
+            | Self::Together { .. }
             | Self::Mapping(_)
             | Self::Identity { .. } => 0,
         }

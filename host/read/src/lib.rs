@@ -69,6 +69,7 @@ mod open;
 mod peek;
 mod source;
 mod summary;
+mod together;
 
 pub use formats::ftrace::FtraceTrace;
 pub use formats::{coresight, kymo, rtems_record, systemview, zephyr_instrumentation};

@@ -12,9 +12,9 @@ use crate::ahead::read_ahead;
 use crate::bytes::Bytes;
 use crate::dialects::export;
 use crate::formats::kymo::{self, RawFile};
-use crate::formats::{self, Opened, ctf, zephyr_instrumentation};
+use crate::formats::{self, Opened, ctf, systemview, zephyr_instrumentation};
 use crate::peek::{FOREIGN_HEAD, Peek, foreign};
-use crate::{Mapping, OpenError, Source};
+use crate::{Mapping, OpenError, Source, together};
 
 /// How to read an input.
 #[derive(Clone, Debug)]
@@ -32,8 +32,12 @@ pub struct OpenOptions {
     pub program: Option<PathBuf>,
     /// Files `SYSVIEW_*.txt` that name the events of a recording of SystemView. Without any, those beside the input.
     pub descriptions: Vec<PathBuf>,
-    /// Files of the same recording: of SystemView, those of other cores.
+    /// Other recordings of the same run, to be put on one time line: of SystemView, those of other cores. What else the options
+    /// say is not of these.
     pub beside: Vec<PathBuf>,
+    /// What an event is called, or says, that the input and all [beside](Self::beside) it have, by which their clocks go
+    /// together where they do not tell that themselves.
+    pub align: Option<String>,
     /// Which dump of a console's log is meant, from 1 on. Without it the last one.
     pub console_dump: Option<usize>,
     /// Names for the events of a recording of RTEMS's, in the place of its own.
@@ -73,6 +77,7 @@ impl Default for OpenOptions {
             program: None,
             descriptions: Vec::new(),
             beside: Vec::new(),
+            align: None,
             console_dump: None,
             event_names: None,
             symfs: None,
@@ -93,12 +98,19 @@ impl Default for OpenOptions {
 /// [the options](OpenOptions::metadata) name no other.
 ///
 /// Several traces below one directory are merged, as LTTng leaves them; but not if one of them is
-/// a recording of Kymo's own: each of those counts time from its own start.
+/// a recording of Kymo's own: each of those counts time from its own start. Recordings [beside](OpenOptions::beside) the
+/// input are merged with it where something tells how their clocks go together.
 ///
 /// # Errors
 /// [`OpenError`] if the input cannot be read at all, or is nothing that is known here.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
     let source = open_source(path, options)?;
+    // Those are the cores of one recording.
+    let has_others = !options.beside.is_empty() && source.info().format != systemview::FORMAT;
+    let source = match has_others {
+        true => together::open(path, source, options)?,
+        false => source,
+    };
     Ok(match options.threads > source.threads() {
         true => Box::new(read_ahead(source)),
         false => source,
@@ -106,7 +118,10 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, OpenE
 }
 
 /// [`open`], to be read on the thread that asks for events.
-fn open_source(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
+pub(crate) fn open_source(
+    path: &Path,
+    options: &OpenOptions,
+) -> Result<Box<dyn Source>, OpenError> {
     let folder = folder_of_metadata(path).filter(|_| options.metadata.is_none());
     let peek = Peek::open(folder.unwrap_or(path))?;
     match formats::open(peek, options)? {

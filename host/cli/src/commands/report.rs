@@ -10,6 +10,7 @@ mod initcalls;
 mod output;
 mod replays;
 mod rows;
+mod samples;
 
 use std::process::ExitCode;
 
@@ -53,6 +54,7 @@ EXAMPLES
   kymo report --by thread,function trace/          the functions of each thread apart
   kymo report --by file trace/                     which source file took the time; also line, cpu, space, call-site
   kymo report --initcalls -n 20 boot.dat           what took a Linux kernel longest to boot
+  kymo report --samples --elf fw.elf swo.toml      where the samples of a DWT lie
   kymo report --compensate trace/                  the times without what recording took
   kymo report --format json trace/ | jq .self_ns   one object a line, for programs
   kymo report --format csv trace/ > table.csv      the columns that are shown, for spreadsheets", after_long_help = columns::help())]
@@ -107,6 +109,12 @@ pub struct Args {
     /// Show what a Linux kernel did while it booted: its initcalls, with level, time and result.
     #[arg(long, conflicts_with_all = ["by", "sort", "columns", "having", "wall", "off_cpu", "compensate", "fdd"])]
     initcalls: bool,
+
+    /// Show in which functions the hardware's samples of the program counter lie (DWT of a Cortex-M), in the place of calls.
+    #[arg(long, conflicts_with_all = [
+        "by", "sort", "columns", "having", "wall", "off_cpu", "compensate", "fdd", "initcalls",
+    ])]
+    samples: bool,
 
     #[command(flatten)]
     fdd: fdd::FddArgs,
@@ -285,17 +293,25 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let part = args
         .filter
         .part(&args.input, &args.symbols, &mut trace, context)?;
-    if args.initcalls {
-        args.filter.refuse_call_options("--initcalls")?;
+    if args.initcalls || args.samples {
+        let option = match args.initcalls {
+            true => "--initcalls",
+            false => "--samples",
+        };
+        args.filter.refuse_call_options(option)?;
         let format = match args.format {
             TableFormat::Text => Format::Text,
             TableFormat::Json => Format::Json,
             TableFormat::Csv => {
-                return Err(Report::new("the list of initcalls is text or JSON")
-                    .help("`kymo report --initcalls --format json`"));
+                return Err(Report::new(format_args!("{option} gives text or JSON"))
+                    .help(format_args!("`kymo report {option} --format json`")));
             }
         };
-        return initcalls::run(&mut trace, &part, (args.number, format), context);
+        let shown = (args.number, format);
+        return match args.initcalls {
+            true => initcalls::run(&mut trace, &part, shown, context),
+            false => samples::run(&mut trace, part, shown, context),
+        };
     }
     let symbols = trace.symbols();
     let mut choice = Choice::of(args, columns::usual(trace.info(), &args.by), "total")?;
@@ -314,11 +330,13 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         .help("it goes with --by thread, irq or cpu, and with no choice of calls or events"));
     }
     let mut span = Span::default();
+    let mut sampled = 0;
     let read = trace.walk(&mut |moment| {
         let Moment::Batch(info, batch) = moment else {
             return Ok(more(true));
         };
         span.meet(info, batch);
+        sampled += samples::count(info, batch);
         Ok(more(table.batch(info, batch)))
     });
     table.finish(trace.info());
@@ -390,8 +408,14 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             }
         }
     }
-    if !has_rows && table.schedule.is_none() {
+    if !has_rows && table.schedule.is_none() && sampled == 0 {
         part.remark_no_calls(context);
+    }
+    if sampled > 0 {
+        context.note(format_args!(
+            "{} of the program counter: --samples shows in which functions",
+            counted(sampled, "sample")
+        ));
     }
     if has_rows && entries.is_empty() && !choice.having.is_empty() {
         context.note("no row of the table meets --having");

@@ -47,8 +47,7 @@ impl<S: Source> Placing<S> {
         let info = self.source.info_mut();
         let identities = &info.identities;
         let functions = identities.functions();
-        if info.format != CTF || (functions.len() == self.met && identities.mapped() == self.mapped)
-        {
+        if !info.is_of(CTF) || (functions.len() == self.met && identities.mapped() == self.mapped) {
             return;
         }
         let new =

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kymo_event::{Addr, Mapping, SpaceId, TraceInfo};
+use kymo_event::{Addr, Mapping, SpaceId, SpaceKind, TraceInfo};
 use kymo_symbols::{Place, Symbols, UnmarkedJumps};
 
 use super::{FORMAT, hex, images};
@@ -63,7 +63,10 @@ impl SymbolArgs {
             }
             if !places.is_empty() {
                 same = true;
-                continue;
+                // A recording beside it may tell nothing of the program that it is of.
+                if !any_program(info) {
+                    continue;
+                }
             }
             same |= file.build_id().is_some() && file.build_id() == info.build_id.as_deref();
             rest.push((path, file));
@@ -186,10 +189,20 @@ fn places(info: &TraceInfo, path: &Path, file: &Symbols) -> Vec<(Place, Addr)> {
     places
 }
 
+/// Whether one of several recordings is of a program of which it tells neither the build nor the place.
+fn any_program(info: &TraceInfo) -> bool {
+    let mut spaces = info.identities.spaces().iter();
+    info.format.contains('+')
+        && spaces.any(|space| {
+            let is_told = space.build_id.is_some() || !space.mappings.is_empty();
+            space.kind == SpaceKind::Firmware && !is_told
+        })
+}
+
 /// Whether a file is the one of a mapping: by its build id, or by its name where the trace tells no build id.
 pub(super) fn is_file(info: &TraceInfo, mapping: &Mapping, path: &Path, file: &Symbols) -> bool {
     // Mappings of hardware trace are pieces of files.
-    if ![FORMAT, CTF].contains(&info.format.as_str()) {
+    if ![FORMAT, CTF].iter().any(|format| info.is_of(format)) || mapping.offset != 0 {
         return false;
     }
     match &mapping.build_id {

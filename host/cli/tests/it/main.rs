@@ -7,6 +7,7 @@ mod counts;
 mod fdd;
 mod fixtures;
 mod ftrace_text;
+mod hardware_inputs;
 mod hardware_parts;
 mod hostile_directories;
 mod live;

@@ -22,6 +22,7 @@ mod recorder;
 mod rows;
 mod rtems_record;
 mod systemview;
+mod together;
 mod unfinished;
 mod zephyr;
 mod zephyr_damage;

@@ -103,7 +103,7 @@ pub fn usual(info: &TraceInfo, by: &[By]) -> &'static [&'static str] {
     let spaces = info.identities.spaces().iter();
     let files: Vec<_> = spaces.map(|space| space.mappings.len()).collect();
     if files.iter().filter(|files| **files > 0).count() > 1
-        || info.format == kymo_read::coresight::FORMAT
+        || info.is_of(kymo_read::coresight::FORMAT)
     {
         &OF_FILES
     } else if files.iter().any(|files| *files > 1) {

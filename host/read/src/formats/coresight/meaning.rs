@@ -60,6 +60,12 @@ pub(super) fn unit(measure: Measure, conversion: Option<TimeConversion>) -> Time
     }
 }
 
+/// The clock of the kernel that times show: perf says how its counter becomes that one.
+pub(super) fn clock(measure: Measure, conversion: Option<TimeConversion>) -> Option<String> {
+    let is_clock = measure == Measure::Timestamps && conversion.is_some();
+    is_clock.then(|| "sched_clock".to_owned())
+}
+
 /// What was counted of what is not sure.
 #[derive(Default)]
 pub(super) struct Doubts {

@@ -18,7 +18,7 @@ use kymo_event::{
 };
 
 use super::input::Input;
-use super::meaning::{Doubts, about_units, add, cortex_m, name_of, unit};
+use super::meaning::{Doubts, about_units, add, clock, cortex_m, name_of, unit};
 use super::names::Names;
 use super::program::NO_THREAD;
 use super::software::{From, Message, is_software};
@@ -71,6 +71,7 @@ impl CoreSightSource {
         let mut info = TraceInfo {
             format: super::FORMAT.to_owned(),
             unit: unit(input.measure, input.conversion),
+            clock: clock(input.measure, input.conversion),
             numbered_threads: true,
             has_processes: input.process_of.is_some(),
             ..TraceInfo::default()

@@ -71,6 +71,7 @@ impl DatSource {
                 true => TimeUnit::Nanoseconds,
                 false => TimeUnit::Ticks,
             },
+            clock: trace.kernel_clock().map(str::to_owned),
             wall_clock: WallClock::new(trace.options.dated.then_some(Moment {
                 time: Time(0),
                 unix_ns: 0,

@@ -1,0 +1,213 @@
+//! Inputs of hardware trace that say too little of themselves, and those that are shown beside others.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use kymo_fixtures::captures;
+use serde_json::Value;
+
+fn kymo(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    command.args(arguments).output().expect("kymo runs")
+}
+
+fn stdout(arguments: &[&str]) -> String {
+    let output = kymo(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+#[test]
+fn a_layout_that_the_bytes_do_not_have_is_told() {
+    let Some(folder) = captures::coresight() else {
+        return;
+    };
+    for (name, layout, expected) in [
+        (
+            "juno-uname-002",
+            "tpiu",
+            "which would synchronize, and these bytes never do",
+        ),
+        (
+            "juno-uname-002-tpiu",
+            "memory",
+            "805 frames have the synchronization of a trace port: give the layout tpiu",
+        ),
+        ("itm_only_raw", "memory", "without frames (layout none)"),
+    ] {
+        let input = folder.join("snapshots").join(name).display().to_string();
+        for subcommand in ["info", "packets", "show"] {
+            let output = kymo(&[subcommand, "--trace-frames", layout, &input]);
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8_lossy(&said);
+            assert_eq!(output.status.code(), Some(2), "{subcommand} {name}: {said}");
+            assert!(said.contains(expected), "{subcommand} {name}: {said}");
+        }
+        // As it is, nothing is said.
+        let output = kymo(&["packets", &input]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains("layout"), "{name}: {said}");
+    }
+}
+
+/// An ITM's buffer: samples of the program counter at these addresses, `None` while the core slept, each a thousand ticks
+/// behind the other.
+fn samples(addresses: &[Option<u32>]) -> Vec<u8> {
+    let mut bytes = vec![0, 0, 0, 0, 0, 0x80];
+    for address in addresses {
+        match address {
+            Some(address) => {
+                bytes.push(0x17);
+                bytes.extend(address.to_le_bytes());
+            }
+            None => bytes.extend([0x15, 0]),
+        }
+        bytes.extend([0xc0, 0xe8, 0x07]);
+    }
+    bytes
+}
+
+/// Describes an ITM's buffer beside it.
+fn described(folder: &Path, bytes: &[u8]) -> String {
+    std::fs::write(folder.join("itm.bin"), bytes).expect("a buffer");
+    let text = "buffer = 'itm.bin'\nframes = 'none'\n[[source]]\nprotocol = 'ITM'\n";
+    let input = folder.join("itm.toml");
+    std::fs::write(&input, text).expect("its description");
+    input.display().to_string()
+}
+
+#[test]
+fn samples_of_the_program_counter_are_a_profile_of_their_own() {
+    let Some(folder) = captures::coresight() else {
+        return;
+    };
+    let program = folder.join("snapshots/r5f-freertos/freertos.out");
+    let program = program.display().to_string();
+    // Within vPortFree, pvPortMalloc and no function.
+    let listed = ["report", "--format", "json"];
+    let snapshot = folder.join("snapshots/r5f-freertos").display().to_string();
+    let functions = lines(&stdout(&[&listed[..], &[&snapshot]].concat()));
+    let address = |name: &str| {
+        let found = functions.iter().find(|row| row["function"] == name);
+        let address = found.expect("a function")["address"].as_u64();
+        u32::try_from(address.expect("an address")).expect("of 32 bits")
+    };
+    let (free, malloc) = (address("vPortFree"), address("pvPortMalloc"));
+    let mut addresses = vec![
+        Some(free),
+        Some(free + 4),
+        None,
+        Some(malloc + 2),
+        Some(0xffff_fff0),
+    ];
+    addresses.extend([Some(free + 2); 3]);
+    let made = tempfile::tempdir().expect("a folder");
+    let input = described(made.path(), &samples(&addresses));
+    let options = [
+        "report",
+        "--samples",
+        "--format",
+        "json",
+        "--elf",
+        &program,
+        &input,
+    ];
+    let rows: Vec<_> = lines(&stdout(&options))
+        .iter()
+        .map(|row| {
+            let samples = row["samples"].as_u64().expect("a number");
+            let share = row["share_percent"].as_f64().expect("a number");
+            assert!((share - 100.0 * samples as f64 / 8.0).abs() < 0.01, "{row}");
+            (
+                row["function"].as_str().expect("a name").to_owned(),
+                samples,
+            )
+        })
+        .collect();
+    let expected = [
+        ("vPortFree", 5),
+        ("(sleeping)", 1),
+        ("0xfffffff0", 1),
+        ("pvPortMalloc", 1),
+    ];
+    assert_eq!(rows, expected.map(|(name, count)| (name.to_owned(), count)));
+    // They are said to be samples, and are not taken for calls.
+    let output = kymo(&["report", "--samples", &input]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("8 samples of the program counter, one in 1000 ticks"),
+        "{said}"
+    );
+    let output = kymo(&["report", &input]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("8 samples of the program counter: --samples shows"),
+        "{said}"
+    );
+    // In a part of the trace there are fewer of them.
+    let part = ["--begin", "3000", "--end", "5000"];
+    let part = lines(&stdout(&[&options[..], &part].concat()));
+    let count: u64 = part.iter().filter_map(|row| row["samples"].as_u64()).sum();
+    assert_eq!(count, 3);
+}
+
+#[test]
+fn hardware_trace_stands_beside_a_software_trace_of_the_same_run() {
+    let Some(zephyr) = captures::zephyr_with_metadata() else {
+        return;
+    };
+    let zephyr = zephyr.join("ctf_native_sample").display().to_string();
+    let software = lines(&stdout(&["show", "--events", "--format", "json", &zephyr]));
+    // A text at each event `idle`, by a clock of a million ticks a second that begins with the first one.
+    let (mut bytes, mut last) = (vec![0, 0, 0, 0, 0, 0x80], None);
+    for event in software.iter().filter(|event| event["name"] == "idle") {
+        let now = event["time_ns"].as_u64().expect("a time") / 1000;
+        let passed = now - last.replace(now).unwrap_or(now);
+        assert!(passed < 1 << 21);
+        bytes.extend(b"idle\n".iter().flat_map(|byte| [0x01, *byte]));
+        bytes.extend([0xc0, passed as u8 | 0x80, (passed >> 7) as u8 | 0x80]);
+        bytes.push((passed >> 14) as u8);
+    }
+    let made = tempfile::tempdir().expect("a folder");
+    let itm = described(made.path(), &bytes);
+    let output = kymo(&["show", "--events", "--with", &itm, &zephyr]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        said.contains("nothing tells how its clock goes with that of"),
+        "{said}"
+    );
+    assert!(said.contains("--align EVENT"), "{said}");
+    let together = ["--with", &itm, "--align", "idle", &zephyr];
+    let shown = ["show", "--events", "--format", "json"];
+    let all = lines(&stdout(&[&shown[..], &together].concat()));
+    let texts: Vec<_> = all.iter().filter(|event| event["name"] == "text").collect();
+    let idle = software.iter().filter(|event| event["name"] == "idle");
+    assert_eq!(texts.len(), 40);
+    for (text, idle) in texts.iter().zip(idle) {
+        let time = |event: &Value| event["time_ns"].as_i64().expect("a time");
+        assert!((time(text) - time(idle)).abs() <= 1000, "{text}\n{idle}");
+    }
+    // Calls and threads are those of the software; exports have both.
+    let export = made.path().join("both.json").display().to_string();
+    stdout(
+        &[
+            &["export", "--to", "trace-event", "-o", &export][..],
+            &together,
+        ]
+        .concat(),
+    );
+    let export = std::fs::read_to_string(export).expect("an export");
+    assert!(export.matches("\"idle\"").count() >= 40);
+    let info = stdout(&[&["info"], &together[..]].concat());
+    assert!(info.contains("format     ctf+coresight"), "{info}");
+    assert!(info.contains("40 events `idle`"), "{info}");
+}
