@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kymo_event::{Event, EventKind, Field, Time, TimeUnit, TraceInfo, Value};
+use kymo_event::{Date, Event, EventKind, Field, Time, TimeUnit, TraceInfo, Value};
 use kymo_fixtures::captures;
 use kymo_fixtures::etmv4::{Trace, recording};
 use kymo_fixtures::perf_data::AUX_RAW;
@@ -293,4 +293,34 @@ fn values_align_as_well_as_names() {
     // One moment does not tell how long a tick of the other is.
     let refused = refusal(&one, &options("9"));
     assert!(refused.contains("that takes two events"), "{refused}");
+}
+
+#[test]
+fn recordings_that_tell_dates_are_moved_by_these() {
+    let (Some(zephyr), Some(ctf)) = (captures::zephyr_with_metadata(), captures::ctf()) else {
+        return;
+    };
+    let zephyr = zephyr.join("ctf_native_sample");
+    let lttng = ctf.join("lttng-recorded");
+    let (alone, info) = read(&lttng, &OpenOptions::default());
+    let wall = info.wall_clock.expect("LTTng tells dates");
+    // The target began one second before LTTng's first event.
+    let first = alone.iter().map(|event| wall.unix_ns(event.time)).min();
+    let zero = first.expect("an event") - 1_000_000_000;
+    let options = OpenOptions {
+        time_zero: Some(Date(zero)),
+        ..beside(&lttng)
+    };
+    let (events, info) = read(&zephyr, &options);
+    let is_lttng = |event: &Event| {
+        let stream = info.stream(event.stream).expect("a stream");
+        stream.name.starts_with("lttng-recorded/")
+    };
+    let moved: Vec<_> = alone
+        .iter()
+        .map(|event| Time(wall.unix_ns(event.time) - zero))
+        .collect();
+    assert!(moved.len() > 100);
+    assert_eq!(times(&events, is_lttng), moved);
+    assert_eq!(moved.iter().min(), Some(&Time(1_000_000_000)));
 }
