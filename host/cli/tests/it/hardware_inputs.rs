@@ -207,6 +207,12 @@ fn hardware_trace_stands_beside_a_software_trace_of_the_same_run() {
     );
     let export = std::fs::read_to_string(export).expect("an export");
     assert!(export.matches("\"idle\"").count() >= 40);
+    // Also where the input alone would be converted as it is.
+    let export = made.path().join("both.ctf").display().to_string();
+    stdout(&[&["export", "--to", "ctf", "-o", &export][..], &together].concat());
+    let again = lines(&stdout(&[&shown[..], &[&export]].concat()));
+    let texts = again.iter().filter(|event| event["label"] == "idle");
+    assert_eq!(texts.count(), 40);
     let info = stdout(&[&["info"], &together[..]].concat());
     assert!(info.contains("format     ctf+coresight"), "{info}");
     assert!(info.contains("40 events `idle`"), "{info}");

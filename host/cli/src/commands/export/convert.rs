@@ -38,12 +38,12 @@ pub fn version(format: &Format) -> Option<Version> {
     }
 }
 
-/// The traces of an input, if that is CTF and not Kymo's own.
+/// The traces of an input, if that is CTF and not Kymo's own. With other recordings on its time line it is more than that.
 ///
 /// # Errors
 /// When it is CTF that can't be read.
 pub fn traces(input: &InputArgs) -> Result<Option<Vec<CtfTrace>>, Report> {
-    if address_in(input.path())?.is_some() {
+    if address_in(input.path())?.is_some() || !input.ctf.with.is_empty() {
         return Ok(None);
     }
     let options = OpenOptions {
