@@ -9,6 +9,7 @@ mod damage;
 mod dumps;
 mod exits;
 mod ftrace;
+mod ftrace_arguments;
 mod ftrace_depths;
 mod ftrace_text;
 mod ftrace_text_lines;
