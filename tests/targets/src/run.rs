@@ -45,8 +45,14 @@ impl<T, E: fmt::Display> Context<T> for std::result::Result<T, E> {
 
 /// The top of the checkout.
 pub fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+    // Cargo says it when it runs something: where checkouts share a target directory, this crate may have been built in
+    // another one.
+    let built = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let run = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let here = run.as_deref().unwrap_or(built);
+    let mut folders = here.ancestors().chain(built.ancestors());
+    let top = folders.find(|folder| folder.join("xtask/Cargo.toml").is_file());
+    top.unwrap_or(built).to_path_buf()
 }
 
 /// Where cargo puts what it builds of the host's workspace.
