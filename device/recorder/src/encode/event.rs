@@ -175,11 +175,17 @@ impl<T: Target> Stream<T> {
                 Found::Shut => return false,
             }
         }
-        // By one reading of the clock alone.
+        // By one reading of the clock alone, in a form that holds in any packet: it may be the next one.
+        let form = match id {
+            EventId::SwitchedOut => EventId::SwitchedOutNamed,
+            EventId::IsrEnter => EventId::IsrEnterWide,
+            EventId::IsrExit => EventId::IsrExitNamed,
+            _ => id,
+        };
         driver.apart(|| {
             driver.doubt();
             let now = driver.now();
-            self.place(id, now, first as u64, second);
+            self.place(form, now, first as u64, second);
             self.depth_of(id, first).apply(cursor);
             also(low::<T>(now));
         });
