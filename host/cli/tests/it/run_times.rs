@@ -388,3 +388,32 @@ fn threads_have_the_priorities_that_switches_tell() {
     assert!(priorities.contains(&Some(120)), "{priorities:?}");
     assert!(priorities.iter().all(Option::is_some), "{priorities:?}");
 }
+
+#[test]
+fn a_thread_that_waits_when_a_window_begins_does_not_run_behind_an_export() {
+    let Some(zephyr) = captures::zephyr_with_metadata() else {
+        return captures::skipped("no captures of Zephyr");
+    };
+    let (trace, window) = (
+        zephyr.join("ctf_uart_mps2/trace"),
+        ["--begin", "+2s", "--end", "+6s"],
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let exported = export_with("lttng", &window, &trace, folder.path());
+    let mut of_window = vec!["report", "--by", "thread"];
+    of_window.extend(window);
+    let source = rows(&of_window, &trace);
+    let mut compared = 0;
+    for row in rows(&["report", "--by", "thread"], &exported) {
+        let thread = &row["thread"];
+        let run = |row: &Value| row["run_ns"].as_u64().expect("a time");
+        let Some(known) = source.iter().find(|known| known["thread"] == *thread) else {
+            continue;
+        };
+        // From the record of a switch to the next one it is the scheduler that runs, which LTTng has no name for.
+        let scheduler = 10_000 * row["runs"].as_u64().expect("a count");
+        assert!(run(&row) <= run(known) + scheduler, "{known} is {row}");
+        compared += 1;
+    }
+    assert!(compared >= 3);
+}

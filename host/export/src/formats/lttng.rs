@@ -316,7 +316,9 @@ impl Lttng<'_> {
     ) -> io::Result<()> {
         if let Some(left) = &processor.out
             && ticks > left.ticks
-            && (event.kind != EventKind::SwitchedIn || !self.idles_in_threads(info))
+            && (event.kind != EventKind::SwitchedIn
+                || !left.recorded
+                || !self.idles_in_threads(info))
         {
             self.end_out(info, processor)?;
         }
@@ -339,6 +341,7 @@ impl Lttng<'_> {
                 processor.out = Some(Left {
                     ticks,
                     thread,
+                    recorded: event.record,
                     state: number(event, "prev_state"),
                 });
                 processor.thread = None;
@@ -348,6 +351,7 @@ impl Lttng<'_> {
                 let mut before = processor.out.take().unwrap_or(Left {
                     ticks,
                     thread: None,
+                    recorded: false,
                     state: None,
                 });
                 // One record of Linux's is both.

@@ -27,6 +27,8 @@ const STATES: i64 = 0xFF;
 pub(super) struct Left {
     pub ticks: u64,
     pub thread: Option<ThreadId>,
+    /// Whether the trace has a record of it: one of a thread that waits when a window begins is made.
+    pub recorded: bool,
     /// Its state, if the source says it.
     pub state: Option<i64>,
 }
