@@ -46,11 +46,11 @@ struct Part {
     time: Time,
     ended: bool,
     /// How much is known elsewhere of what grows.
-    told: Told,
+    passed: Passed,
 }
 
 #[derive(Default)]
-struct Told {
+struct Passed {
     about: usize,
     remarks: usize,
     damage: usize,
@@ -116,7 +116,7 @@ pub(crate) fn open(
             next: 0,
             time: Time(i64::MIN),
             ended: false,
-            told: Told::default(),
+            passed: Passed::default(),
         })
         .collect();
     for part in &mut parts {
@@ -124,7 +124,7 @@ pub(crate) fn open(
             info.about
                 .push((format!("time line of {}", part.name), about));
         }
-        part.tell(&mut info);
+        part.pass_on(&mut info);
     }
     Ok(Box::new(Together {
         info,
@@ -206,7 +206,7 @@ impl Part {
             let filled = self.source.fill(&mut self.batch);
             self.ended = !matches!(filled, Ok(true));
             self.next = 0;
-            self.tell(info);
+            self.pass_on(info);
             filled?;
         }
         let next = self.batch.rows().get(self.next);
@@ -236,7 +236,7 @@ impl Part {
     }
 
     /// Passes on what became known.
-    fn tell(&mut self, info: &mut TraceInfo) {
+    fn pass_on(&mut self, info: &mut TraceInfo) {
         let own = self.source.info_mut();
         // A program that its trace names once is that of its space.
         let (build_id, text_base) = (own.build_id.clone(), own.text_base);
@@ -273,12 +273,12 @@ impl Part {
                 }
             }
         }
-        let Told {
+        let Passed {
             about,
             remarks,
             damage,
             more_damage,
-        } = &mut self.told;
+        } = &mut self.passed;
         let name = &self.name;
         for (what, value) in own.about.iter().skip(*about) {
             let what = format!("{name}: {what}");

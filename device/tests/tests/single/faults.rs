@@ -114,6 +114,44 @@ fn a_clock_that_counts_down_hangs_nothing_and_is_marked() {
     assert!(kinds.iter().filter(gap).count() > 0, "{kinds:?}");
 }
 
+/// Such a clock begins a packet with nearly every record: each then has a form that needs nothing of the packet before.
+#[test]
+fn a_clock_that_counts_down_leaves_interrupts_and_threads_as_they_are() {
+    let device = Device::new(Config {
+        flags: START_ON,
+        ..config(64, 1024)
+    });
+    device.port.step.set((1 << 32) - 1);
+    let events = [
+        Event::SwitchedIn(5),
+        Event::IsrEnter(300),
+        Event::IsrEnter(3),
+        Event::IsrExit(3),
+        Event::IsrExit(300),
+        Event::SwitchedOut(5),
+    ];
+    for _ in 0..20 {
+        for event in events {
+            device.hook(event);
+        }
+    }
+    assert_eq!(device.lost(), 0);
+    let kinds = device.kinds();
+    let is_event = |kind: &&Kind| !matches!(kind, Kind::ClockGap { .. });
+    let events: Vec<_> = kinds.into_iter().filter(|it| is_event(&it)).collect();
+    let expected = [
+        Kind::SwitchedIn(5),
+        Kind::IsrEnter(300),
+        Kind::IsrEnter(3),
+        Kind::IsrExit(3),
+        Kind::IsrExit(300),
+        Kind::SwitchedOut(5),
+    ];
+    let rounds = events.windows(expected.len());
+    let whole = rounds.filter(|round| **round == expected).count();
+    assert_eq!(whole, 20, "{events:?}");
+}
+
 #[test]
 fn a_call_that_an_interrupt_comes_into_takes_no_negative_time_in_a_full_buffer() {
     const HANDLER: u64 = 1000;

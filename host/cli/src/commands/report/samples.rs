@@ -27,14 +27,14 @@ use crate::render::unit;
 const SAMPLE: &str = "pc_sample";
 const SLEEPING: &str = "sleeping";
 
-/// So many addresses are told apart. There are as many as a program has instructions.
+/// So many addresses are distinguished. There are as many as a program has instructions.
 const MOST: usize = 1 << 22;
 
 /// Samples, by address; `None` of those while the processor slept.
 #[derive(Debug, Default)]
 struct Samples {
     counts: HashMap<Option<Addr>, u64>,
-    /// Beyond the addresses that are told apart.
+    /// Samples of further addresses.
     more: u64,
     span: Option<(Time, Time)>,
 }
