@@ -31,15 +31,15 @@ struct Call {
 
 /// The figures of all functions that had a call which ended, by their address, from `kymo calls --format json`.
 pub fn of(calls: &[Value]) -> BTreeMap<u64, Figures> {
-    let mut by_function: BTreeMap<(u64, u64), Vec<Call>> = BTreeMap::new();
+    let mut by_function: BTreeMap<(u64, Option<u64>), Vec<Call>> = BTreeMap::new();
     for call in calls {
         let number = |name: &str| call[name].as_u64();
         let (Some(address), Some(begin)) = (number("address"), number("begin_ns")) else {
             continue;
         };
-        let thread = number("thread").expect("a firmware's calls are a thread's");
+        // Calls in an interrupt between two threads belong to none.
         by_function
-            .entry((address, thread))
+            .entry((address, number("thread")))
             .or_default()
             .push(Call {
                 begin,
