@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use crate::drain::{Drain, Pages};
+use crate::pages::Directory;
 use crate::plan::{self, Place, Request};
 use crate::recording::{Left, Recording, page_size};
 use crate::state::Restore;
@@ -67,7 +68,7 @@ pub fn parameters(request: &Request) -> Parameters {
     }
 }
 
-/// Takes what the boot has recorded out of the top buffer. Recording pauses meanwhile, and goes on as it was.
+/// Takes what the boot has recorded out of the top buffer, into a directory of pages beside `output`. Recording pauses meanwhile, and goes on as it was.
 ///
 /// The second value is what could not be restored.
 ///
@@ -75,14 +76,14 @@ pub fn parameters(request: &Request) -> Parameters {
 /// When the buffer holds nothing, or it can't be read.
 pub fn save(
     tracefs: &Tracefs,
-    folder: &Path,
+    output: &Path,
     state: &Path,
 ) -> (Result<Recording>, Vec<TracefsError>) {
     let (restore, _) = Restore::begin(tracefs, state);
-    let taken = take(tracefs, folder, &restore);
-    let failed = restore.restore();
     // Which events the boot has recorded nobody knows any more: the formats of all.
     let systems = tracefs.names("events");
+    let taken = take(tracefs, output, &systems, &restore);
+    let failed = restore.restore();
     let recording = taken.and_then(|(entries, taken)| {
         let mut recording = Recording::explain(tracefs, &systems, taken)?;
         // The kernel also counts those that were read before.
@@ -92,16 +93,22 @@ pub fn save(
     (recording, failed)
 }
 
-/// The events that the buffer held, and what it held them in.
-fn take(tracefs: &Tracefs, folder: &Path, restore: &Restore) -> Result<(u64, (Vec<Pages>, Left))> {
+/// The number of events that the buffer held, and what it held them in.
+type Taken = (u64, (Vec<Pages>, Left, Directory));
+
+/// Takes the pages out of the buffer.
+fn take(tracefs: &Tracefs, output: &Path, systems: &[String], restore: &Restore) -> Result<Taken> {
     let place = Place::Top;
     if plan::entries(tracefs, &place) == 0 {
         return Err(TracefsError::Empty);
     }
     restore.set("tracing_on", "0")?;
     let entries = plan::entries(tracefs, &place);
-    let drain = Drain::start(tracefs, &place, page_size(tracefs)?, folder)?;
-    Ok((entries, (drain.finish(), Left::of(tracefs, &place)?)))
+    let mut directory = Directory::create(output)?;
+    directory.explain(tracefs, &place, systems)?;
+    let drain = Drain::start(tracefs, &place, page_size(tracefs)?, &mut directory)?;
+    let left = (drain.finish(), Left::of(tracefs, &place)?, directory);
+    Ok((entries, left))
 }
 
 /// The tracer that still runs after a boot, and costs time.

@@ -1,6 +1,6 @@
 //! Copies the pages of each CPU from the kernel to a file: one thread a CPU, whole pages by `splice`, the last by `read`.
 //!
-//! The files have no names: whatever happens, nothing of them is left.
+//! The files are those of a [`Directory`].
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -16,6 +16,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
+use crate::pages::Directory;
 use crate::plan::Place;
 use crate::{Result, Tracefs, TracefsError};
 
@@ -56,16 +57,17 @@ pub(crate) struct Pages {
 }
 
 impl Drain {
-    /// Begins to copy. The files are in `folder`.
+    /// Begins to copy into files of `directory`.
     pub(crate) fn start(
         tracefs: &Tracefs,
         place: &Place,
         page_size: usize,
-        folder: &Path,
+        directory: &mut Directory,
     ) -> Result<Self> {
+        let folder = directory.path().to_owned();
         let mut drain = Self {
             threads: Vec::new(),
-            _room: room(folder),
+            _room: room(&folder),
             ending: Arc::default(),
             bytes: Arc::default(),
         };
@@ -79,15 +81,13 @@ impl Drain {
                 .custom_flags(nonblocking)
                 .open(&path)
                 .map_err(|error| TracefsError::io("open", &path, error))?;
-            let file = tempfile::tempfile_in(folder)
-                .map_err(|error| TracefsError::io("write into", folder, error))?;
             let copy = Copy {
                 raw,
                 path,
-                folder: folder.to_owned(),
+                folder: folder.clone(),
                 pages: Pages {
                     cpu,
-                    file,
+                    file: directory.file(cpu)?,
                     bytes: 0,
                     cut: None,
                 },

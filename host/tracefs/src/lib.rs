@@ -21,6 +21,7 @@ mod drain;
 mod error;
 mod events;
 mod files;
+mod pages;
 mod plan;
 mod recording;
 mod session;

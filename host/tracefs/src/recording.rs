@@ -2,11 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
+use std::path::Path;
 
 use kymo_ftrace::{DatFile, Order, PageLayout};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::drain::Pages;
+use crate::pages::Directory;
 use crate::plan::{Place, number};
 use crate::{Result, Tracefs, TracefsError};
 
@@ -19,11 +21,12 @@ pub struct Loss {
     pub events: u64,
 }
 
-/// A recording that is over. Its pages are in files without names.
+/// A recording that is over. Its pages are in a directory that stays until [`Self::remove_pages`].
 #[derive(Debug)]
 pub struct Recording {
     dat: DatFile,
     files: Vec<File>,
+    directory: Directory,
     /// The events that were recorded, without lost ones.
     pub events: u64,
     /// The CPUs that lost events.
@@ -91,7 +94,7 @@ impl Recording {
     pub(crate) fn explain(
         tracefs: &Tracefs,
         systems: &[String],
-        (mut pages, left): (Vec<Pages>, Left),
+        (mut pages, left, directory): (Vec<Pages>, Left, Directory),
     ) -> Result<Self> {
         let cut = pages.iter_mut().find_map(|pages| pages.cut.take());
         let header_page = tracefs.bytes("events/header_page")?;
@@ -151,6 +154,7 @@ impl Recording {
         Ok(Self {
             dat,
             files: pages.into_iter().map(|pages| pages.file).collect(),
+            directory,
             events,
             losses,
             cut,
@@ -167,8 +171,8 @@ impl Recording {
     ///
     /// # Errors
     /// Those of reading and writing.
-    pub fn write<W: Write>(self, out: &mut W) -> io::Result<()> {
-        let mut files = self.files.into_iter();
+    pub fn write<W: Write>(&self, out: &mut W) -> io::Result<()> {
+        let mut files = self.files.iter();
         self.dat.write(out, |out, place| {
             match (files.next(), self.dat.pages.get(place)) {
                 (Some(file), Some((_, bytes))) => pour(file, *bytes, out),
@@ -176,22 +180,35 @@ impl Recording {
             }
         })
     }
+
+    /// The directory with the pages, which can be read as it is: what [`Self::write`] did not take.
+    pub fn pages(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Removes the pages, once the trace.dat is in its place.
+    ///
+    /// # Errors
+    /// If they can't be removed.
+    pub fn remove_pages(self) -> io::Result<()> {
+        self.directory.remove()
+    }
 }
 
 /// Moves so many bytes of a file, part by part.
-fn pour(mut file: File, bytes: u64, out: &mut impl Write) -> io::Result<()> {
+fn pour(mut file: &File, bytes: u64, out: &mut impl Write) -> io::Result<()> {
     /// Bytes of a part.
     const PART: u64 = 1 << 20;
     file.rewind()?;
     let mut at = 0;
     while at < bytes {
-        let moved = io::copy(&mut (&file).take(PART.min(bytes - at)), out)?;
+        let moved = io::copy(&mut file.take(PART.min(bytes - at)), out)?;
         if moved == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         // Where the file system can't do that, the whole file is given back at the end.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let _ = fallocate(&file, flags, at, moved);
+        let _ = fallocate(file, flags, at, moved);
         at += moved;
     }
     Ok(())
@@ -209,7 +226,7 @@ fn formats(tracefs: &Tracefs, system: &str) -> Vec<Vec<u8>> {
 }
 
 /// The names of tasks: those that the kernel has met while it recorded, and all that live.
-fn comms(tracefs: &Tracefs) -> Vec<u8> {
+pub(crate) fn comms(tracefs: &Tracefs) -> Vec<u8> {
     let mut comms = tracefs.bytes("saved_cmdlines").unwrap_or_default();
     let known: std::collections::HashSet<Vec<u8>> = comms
         .split(|byte| *byte == b'\n')

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use crate::drain::{Drain, Pages};
+use crate::pages::Directory;
 use crate::plan::{self, Place, Request};
 use crate::recording::{Counts, Left, Recording, page_size};
 use crate::state::Restore;
@@ -33,6 +34,7 @@ pub struct Session {
     systems: Vec<String>,
     restore: Restore,
     drain: Option<Drain>,
+    directory: Option<Directory>,
     /// Events that the top buffer held, which this recording has cleared.
     pub cleared: u64,
     /// Functions that are not recorded because someone has excluded them (`set_ftrace_notrace`, `set_graph_notrace`).
@@ -79,6 +81,7 @@ impl Session {
             systems,
             restore,
             drain: None,
+            directory: None,
             cleared,
             unguarded,
         })
@@ -99,14 +102,23 @@ impl Session {
         self.restore.clone()
     }
 
-    /// Begins to record. Pages go to files without names in `folder`.
+    /// Begins to record. Pages go to a directory beside `output`, the file that the recording becomes.
     ///
     /// # Errors
     /// When they can't be written, or the kernel refuses.
-    pub fn start(&mut self, folder: &Path) -> Result<()> {
+    pub fn start(&mut self, output: &Path) -> Result<()> {
         let size = page_size(&self.tracefs)?;
-        self.drain = Some(Drain::start(&self.tracefs, &self.place, size, folder)?);
+        let directory = self.directory.insert(Directory::create(output)?);
+        directory.explain(&self.tracefs, &self.place, &self.systems)?;
+        self.restore.note_pages(directory.path());
+        self.drain = Some(Drain::start(&self.tracefs, &self.place, size, directory)?);
         self.tracefs.write(&self.place.file("tracing_on"), "1")
+    }
+
+    /// The directory that pages are copied into, once some have come.
+    pub fn pages(&self) -> Option<&Path> {
+        let any = self.drain.as_ref().is_some_and(|drain| drain.bytes() > 0);
+        self.directory.as_ref().filter(|_| any).map(Directory::path)
     }
 
     /// How far it is.
@@ -140,11 +152,12 @@ impl Session {
         (recording, failed)
     }
 
-    fn take(&mut self) -> Result<(Vec<Pages>, Left)> {
+    fn take(&mut self) -> Result<(Vec<Pages>, Left, Directory)> {
         self.tracefs.write(&self.place.file("tracing_on"), "0")?;
-        let pages = self.drain.take().map(Drain::finish);
+        let pages = self.drain.take().map(Drain::finish).unwrap_or_default();
         let left = Left::of(&self.tracefs, &self.place)?;
-        Ok((pages.unwrap_or_default(), left))
+        let directory = self.directory.take().ok_or(TracefsError::Empty)?;
+        Ok((pages, left, directory))
     }
 }
 

@@ -17,6 +17,9 @@ use crate::{Result, Tracefs, TracefsError};
 /// Where state files are: as settings of the kernel, they are gone after a boot. Only root can put files there.
 pub const STATE_DIRECTORY: &str = "/run/kymo";
 
+/// Begins the line of a state file that names the directory of pages.
+const PAGES: &str = "pages";
+
 /// What the names of state files end with.
 const SUFFIX: &str = ".state";
 
@@ -194,6 +197,17 @@ impl Restore {
         Ok(())
     }
 
+    /// Notes where pages are copied to, for the process that finds this one killed.
+    pub(crate) fn note_pages(&self, directory: &Path) {
+        let mut inner = self.lock();
+        let whole = std::path::absolute(directory);
+        let path = whole.as_deref().unwrap_or(directory).to_string_lossy();
+        if let Some((_, file)) = &mut inner.state {
+            // Without the line the recording is there all the same.
+            let _ = writeln!(file, "{}", serde_json::json!([PAGES, path, ""]));
+        }
+    }
+
     /// Undoes all changes. Gives what could not be undone; the next process tries that again.
     pub fn restore(&self) -> Vec<TracefsError> {
         let mut inner = self.lock();
@@ -314,6 +328,8 @@ pub struct Recovery {
     pub changes: usize,
     /// What could not be undone.
     pub failed: Vec<TracefsError>,
+    /// What had been recorded: a directory of raw pages, if it is there.
+    pub pages: Option<PathBuf>,
 }
 
 /// Undoes what processes changed that were killed. Gives one recovery for each.
@@ -341,7 +357,15 @@ fn recover_one(path: &Path) -> Option<Recovery> {
         .next()
         .and_then(|line| serde_json::from_str(&line).ok());
     // The last line need not be whole: its change was not made.
-    let mut undo: Vec<Undo> = lines.filter_map(|line| Undo::parse(&line)).collect();
+    let (mut undo, mut pages) = (Vec::new(), None);
+    for line in lines {
+        undo.extend(Undo::parse(&line));
+        if let Ok([kind, path, _]) = serde_json::from_str::<[String; 3]>(&line)
+            && kind == PAGES
+        {
+            pages = Some(PathBuf::from(path)).filter(|path| path.is_dir());
+        }
+    }
     let changes = undo.len();
     let failed = match root {
         Some(root) => run_all(&mut undo, &Tracefs::at(root)),
@@ -349,7 +373,11 @@ fn recover_one(path: &Path) -> Option<Recovery> {
     };
     // What fails now fails the next time, too.
     let _ = fs::remove_file(path);
-    Some(Recovery { changes, failed })
+    Some(Recovery {
+        changes,
+        failed,
+        pages,
+    })
 }
 
 #[cfg(test)]
@@ -428,6 +456,9 @@ mod tests {
         change(&restore);
         restore.make_instance("kymo-7").unwrap();
         assert!(tracefs.has("instances/kymo-7"));
+        let pages = state.parent().unwrap().join("x.dat.pages");
+        fs::create_dir(&pages).unwrap();
+        restore.note_pages(&pages);
         // Killed: the file loses its lock, and nothing is undone.
         drop(restore);
         assert_eq!(tracefs.read("tracing_on").unwrap(), "0\n");
@@ -435,6 +466,7 @@ mod tests {
             panic!()
         };
         assert_eq!((recovery.changes, recovery.failed.len()), (7, 0));
+        assert_eq!(recovery.pages, Some(pages));
         check_restored(&tracefs);
         assert!(!tracefs.has("instances/kymo-7"));
         assert!(recover(&state).is_empty());

@@ -98,6 +98,7 @@ settings > during.settings
 kill -KILL $PID
 wait $PID
 settings > left.settings
+mv killed.dat.pages killed.dat
 record after --event sched:sched_switch --duration 100ms
 
 begin killed-instance --event sched
@@ -112,7 +113,7 @@ kill $LOOP
 
 # A disk that gets full while it records.
 mkdir -p /small
-mount -t tmpfs -o size=12m nodev /small
+mount -t tmpfs -o size=20m nodev /small
 step full
 kymo record --ftrace -o /small/full.dat --function 'vfs_*' --function ksys_read \
     -- dd if=/dev/zero of=/dev/null bs=1 count=60000 > full.out 2> full.err

@@ -80,6 +80,14 @@ impl Fake {
         self.folder.path().join("state")
     }
 
+    fn output(&self) -> PathBuf {
+        self.folder.path().join("out.dat")
+    }
+
+    fn pages(&self) -> PathBuf {
+        self.folder.path().join("out.dat.pages")
+    }
+
     fn put(&self, name: &str, bytes: &[u8]) {
         let path = self.root().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -175,7 +183,7 @@ fn what_is_asked_for_is_set_and_restored() {
     ] {
         assert_eq!(fake.get(name), value, "{name}");
     }
-    session.start(fake.folder.path()).unwrap();
+    session.start(&fake.output()).unwrap();
     assert_eq!(fake.get("tracing_on"), "1");
     assert!(!session.figures().has_stopped);
     // The kernel has met the function.
@@ -203,22 +211,41 @@ fn what_is_asked_for_is_set_and_restored() {
     let cpu = trace.buffers[0].cpus[0];
     let pages = &file[cpu.offset as usize..][..cpu.size as usize];
     assert_eq!(pages, [1; 3 * PAGE]);
+    assert!(recording.pages().is_dir());
+    recording.remove_pages().unwrap();
+    assert!(!fake.pages().exists());
 }
 
 #[test]
 fn a_session_that_is_dropped_restores_all() {
     let fake = Fake::new();
     let mut session = fake.prepare(&everything()).unwrap();
-    session.start(fake.folder.path()).unwrap();
+    session.start(&fake.output()).unwrap();
     drop(session);
     fake.check_restored();
+    // What it had recorded stays, with what explains it, and the next recording has a directory of its own.
+    let pages = fs::read(fake.pages().join("cpu0.raw")).unwrap();
+    assert_eq!(pages, [1; 3 * PAGE]);
+    let text = |name: &str| fs::read_to_string(fake.pages().join(name)).unwrap();
+    assert!(text("header_page").contains("commit"));
+    assert_eq!(text("trace_clock").trim(), "mono");
+    assert!(text("events/sched/sched_switch/format").contains("ID: 300"));
+    assert!(text("saved_cmdlines").contains("5 five"));
+    fake.put("per_cpu/cpu0/trace_pipe_raw", b"");
+    let mut session = fake.prepare(&everything()).unwrap();
+    session.start(&fake.output()).unwrap();
+    let second = fake.folder.path().join("out.dat.pages.2");
+    assert!(second.is_dir());
+    // Nothing came.
+    drop(session);
+    assert!(!second.exists());
 }
 
 #[test]
 fn a_signal_restores_from_another_thread() {
     let fake = Fake::new();
     let mut session = fake.prepare(&everything()).unwrap();
-    session.start(fake.folder.path()).unwrap();
+    session.start(&fake.output()).unwrap();
     let restorer = session.restorer();
     let done = std::thread::spawn(move || restorer.restore().len());
     assert_eq!(done.join().unwrap(), 0);

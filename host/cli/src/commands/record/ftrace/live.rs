@@ -69,13 +69,17 @@ pub fn record(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         restorer.restore();
     });
     introduce(&session, &request, context);
-    session.start(folder(args.output())).map_err(explain)?;
+    session.start(args.output()).map_err(explain)?;
     let started = Instant::now();
     if let Some(command) = &mut command {
         command.begin()?;
     }
     let bar = bar(context);
-    let ended = watch(&session, args, &interruptible, &mut command, &bar)?;
+    let ended = watch(&session, args, &interruptible, &mut command, &bar);
+    let ended = ended.map_err(|report| match session.pages() {
+        Some(pages) => report.help(format_args!("what was recorded is in {}", pages.display())),
+        None => report,
+    })?;
     bar.finish_and_clear();
     let took = started.elapsed();
     let place = session.place().to_string();
@@ -131,12 +135,6 @@ fn request(options: &FtraceArgs) -> Result<Request, Report> {
     })
 }
 
-/// The directory of a file.
-fn folder(path: &Path) -> &Path {
-    let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
-    parent.unwrap_or(Path::new("."))
-}
-
 /// The error, with the next step.
 fn explain(error: TracefsError) -> Report {
     let help = error.help();
@@ -150,10 +148,17 @@ fn explain(error: TracefsError) -> Report {
 /// Undoes what killed processes left, and says so.
 fn recovered(context: &Context) {
     for recovery in recover(Path::new(STATE_DIRECTORY)) {
-        if recovery.changes > 0 {
+        if recovery.changes > 0 || recovery.pages.is_some() {
+            let changes = counted(recovery.changes as u64, "change");
+            let recorded = match &recovery.pages {
+                Some(pages) => {
+                    let pages = pages.display();
+                    format!("what it recorded is in {pages}: kymo report {pages}")
+                }
+                None => "what it recorded is lost".to_owned(),
+            };
             context.note(format_args!(
-                "an earlier recording was killed and is lost: what it changed in tracefs is restored ({})",
-                counted(recovery.changes as u64, "change")
+                "an earlier recording was killed: what it changed in tracefs is restored ({changes}); {recorded}"
             ));
         }
         unrestored(&recovery.failed, context);
@@ -343,10 +348,22 @@ fn write(
             "functions have no names: the kernel hides addresses (kernel.kptr_restrict), which root may change",
         );
     }
-    recording
-        .write(&mut file)
-        .map_err(|error| unwritable(path, &error))?;
-    file.finish()
+    let written = recording.write(&mut file);
+    let written = written.map_err(|error| unwritable(path, &error));
+    if let Err(report) = written.and_then(|()| file.finish()) {
+        let pages = recording.pages().display();
+        return Err(report.help(format_args!(
+            "{pages} has the pages that were not written: kymo report {pages}"
+        )));
+    }
+    let pages = recording.pages().to_owned();
+    if let Err(error) = recording.remove_pages() {
+        context.warn(format_args!(
+            "{} is not removed, and no longer needed: {error}",
+            pages.display()
+        ));
+    }
+    Ok(())
 }
 
 /// What is said of a recording at its end.
@@ -446,8 +463,7 @@ fn print_parameters(request: &Request, context: &mut Context) -> Result<ExitCode
 fn save_boot(tracefs: &Tracefs, args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let started = Instant::now();
     let file = OutputFile::create(args.output())?;
-    let (recording, failed) =
-        boot::save(tracefs, folder(args.output()), Path::new(STATE_DIRECTORY));
+    let (recording, failed) = boot::save(tracefs, args.output(), Path::new(STATE_DIRECTORY));
     unrestored(&failed, context);
     let mut recording = recording.map_err(explain)?;
     let cut = recording.cut.take();
