@@ -368,6 +368,15 @@ fn placed(text: &str) -> Result<(PathBuf, u64), String> {
     Ok((file.into(), at))
 }
 
+/// A number of rows; 0 is all of them.
+///
+/// # Errors
+/// If it is no number.
+pub fn rows(text: &str) -> Result<usize, std::num::ParseIntError> {
+    text.parse()
+        .map(|number| if number == 0 { usize::MAX } else { number })
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;

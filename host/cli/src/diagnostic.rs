@@ -118,15 +118,60 @@ pub fn usage(error: &clap::Error) -> ExitCode {
         };
     }
     let text = error.render().to_string();
+    let advice = match other_spelling(error) {
+        Some(advice) => format!("help: {advice}\n"),
+        None => String::new(),
+    };
     let text = text.replace(
         "For more information, try '--help'.",
-        "help: '--help' shows examples and all options",
+        &format!("{advice}help: '--help' shows examples and all options"),
     );
     // Arguments can come out of a file list: no name among them may steer the terminal.
     let lines = text.split('\n').map(escaped).collect::<Vec<_>>();
     // A closed or full stderr leaves nowhere to complain.
     let _ = io::stderr().lock().write_all(lines.join("\n").as_bytes());
     ExitCode::from(2)
+}
+
+/// How an option that other tools have is called here.
+const SPELLINGS: [(&str, &str); 9] = [
+    ("--json", "`--format json` is the option for it"),
+    (
+        "--csv",
+        "`--format csv` is the option for it, where a subcommand has that; `kymo export --to csv` has all",
+    ),
+    (
+        "--threshold",
+        "`--min-duration 100us` chooses calls by their duration; `kymo trace` and `kymo record --ftrace` have --threshold",
+    ),
+    ("--limit", "`-n 20` is the option for it"),
+    ("--top", "`-n 20` is the option for it"),
+    (
+        "--output-format",
+        "`--format` or, for `kymo export`, `--to` is the option for it",
+    ),
+    ("--from", "`--begin 1.5s` is the option for it"),
+    ("--until", "`--end 1.5s` is the option for it"),
+    ("--symbols", "`--elf FILE` is the option for it"),
+];
+
+/// What to write for an argument that the subcommand does not have.
+fn other_spelling(error: &clap::Error) -> Option<&'static str> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    if !argument.starts_with('-') {
+        return Some(
+            "one input at a time: `--with FILE` adds another recording of the same run, where a subcommand has that",
+        );
+    }
+    let mut spellings = SPELLINGS.iter();
+    let (_, advice) = spellings.find(|(other, _)| other == argument)?;
+    Some(advice)
 }
 
 #[cfg(test)]

@@ -11,8 +11,9 @@ use kymo_event::{
 };
 
 use crate::context::Context;
+use crate::diagnostic::Report;
 use crate::names::Names;
-use crate::span::{Span, has_time, remark_nothing_chosen, remark_unmet};
+use crate::span::{Span, check_fields, has_time, remark_nothing_chosen};
 
 /// Goes through the events of a trace in their order, and says which are chosen: for what lists events.
 pub struct Chooser {
@@ -68,12 +69,16 @@ impl Chooser {
     }
 
     /// Says so if there are events, and none was chosen.
-    pub fn remark(&self, span: Span, context: &Context) {
-        if self.kept == 0 && self.left_out > 0 {
-            let (begin, end) = self.filter.span();
-            remark_nothing_chosen(Window { begin, end }, self.left_out, span, context);
-            remark_unmet(&self.unmet, context);
+    ///
+    /// # Errors
+    /// If that is because conditions ask for fields that no event has.
+    pub fn remark(&self, span: Span, context: &Context) -> Result<(), Report> {
+        if self.kept > 0 || self.left_out == 0 {
+            return Ok(());
         }
+        let (begin, end) = self.filter.span();
+        remark_nothing_chosen(Window { begin, end }, self.left_out, span, context);
+        check_fields(&self.unmet)
     }
 
     fn wants(&mut self, event: EventRef<'_>, info: &TraceInfo, names: &Names<'_>) -> bool {

@@ -138,45 +138,52 @@ impl RecordCount {
     }
 }
 
-/// Says so if conditions ask for fields that no event has, where nothing was chosen.
-pub fn remark_unmet(unmet: &Unmet, context: &Context) {
+/// Checks the fields that conditions ask for, where nothing was chosen.
+///
+/// # Errors
+/// If no event has one of them, with the fields that there are.
+pub fn check_fields(unmet: &Unmet) -> Result<(), Report> {
     /// More names than these are only counted.
     const LISTED: usize = 40;
     let missing: Vec<&str> = unmet.fields().collect();
     if missing.is_empty() {
-        return;
+        return Ok(());
     }
     let names: Vec<&str> = unmet.names().collect();
     let known = match names.get(..LISTED) {
-        _ if names.is_empty() => "none has any".to_owned(),
+        _ if names.is_empty() => "they have none".to_owned(),
         Some(first) if names.len() > LISTED => {
             let more = names.len() - LISTED;
-            format!("there are {} and {more} more", first.join(", "))
+            format!("their fields are {} and {more} more", first.join(", "))
         }
-        _ => format!("there are {}", names.join(", ")),
+        _ => format!("their fields are {}", names.join(", ")),
     };
     let missing = missing.join(" or ");
-    context.warn(format_args!("no event has a field {missing}; {known}"));
+    Err(Report::new(format_args!("no event has a field {missing}")).help(known))
 }
 
 /// Says so if nothing of a trace was in the window, or chosen.
-pub fn remark_replay(replay: &Replay, span: Span, context: &Context) {
+///
+/// # Errors
+/// If nothing was chosen because conditions ask for fields that no event has.
+pub fn remark_replay(replay: &Replay, span: Span, context: &Context) -> Result<(), Report> {
     let Some((begin, _)) = span.bounds() else {
-        return;
+        return Ok(());
     };
     let window = replay.window();
     let chosen = replay.chosen().unwrap_or_default();
     let none_chosen = chosen.kept == 0 && chosen.left_out > 0;
     if none_chosen || !replay.has_begun() || window.end < begin {
         remark_nothing_chosen(window, chosen.left_out, span, context);
-        if let Some(unmet) = replay.unmet().filter(|_| none_chosen) {
-            remark_unmet(unmet, context);
-        }
     }
     if chosen.undecided > 0 {
         context.note(format_args!(
             "{} shown although --min-duration may exclude it: its end was too far away",
             counted(chosen.undecided, "call")
         ));
+    }
+    match replay.unmet().filter(|_| none_chosen) {
+        Some(unmet) => check_fields(unmet),
+        None => Ok(()),
     }
 }

@@ -19,7 +19,7 @@ use kymo_event::{Batch, Cpu, Duration, ThreadId, TimeUnit, TraceInfo};
 use kymo_read::coresight::FORMAT;
 use kymo_symbols::Symbols;
 
-use crate::args::{InputArgs, SymbolArgs};
+use crate::args::{InputArgs, SymbolArgs, rows};
 use crate::commands::compensated;
 use crate::context::Context;
 use crate::diagnostic::Report;
@@ -44,8 +44,8 @@ pub struct Args {
     #[command(flatten)]
     input: InputArgs,
 
-    /// Only the N slowest calls, the slowest first. Without this all calls, in the order in which they end.
-    #[arg(short = 'n', long, value_name = "N")]
+    /// Only the N slowest calls, the slowest first; 0 for all. Without this all calls, in the order in which they end.
+    #[arg(short = 'n', long, value_name = "N", value_parser = rows)]
     number: Option<usize>,
 
     /// Show the slowest calls (one, or as many as -n says) as trees of what they called, beside the median call of the
@@ -150,8 +150,7 @@ fn list(args: &Args, trace: &mut Trace, part: &Part, context: &mut Context) -> R
     if shown == 0 {
         part.remark_no_calls(context);
     }
-    remark_replay(calls.selected(), span, context);
-    read
+    read.and(remark_replay(calls.selected(), span, context))
 }
 
 /// Says how the slowest call of a hardware trace is opened instruction by instruction.

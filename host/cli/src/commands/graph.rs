@@ -266,8 +266,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             counted(counts.losses, "place")
         ));
     }
-    remark_replay(&replay, span, context);
-    read?;
+    read.and(remark_replay(&replay, span, context))?;
     trace.remark(context);
     trace.verdict()
 }

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use kymo_coresight::memory::View;
 use kymo_export::json::Object;
 
-use crate::args::{Format, FormatArgs, SymbolArgs};
+use crate::args::{Format, FormatArgs, SymbolArgs, rows};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::hardware::counting::{self, Counted, steps_of};
@@ -52,8 +52,8 @@ pub struct Args {
     ])]
     children: bool,
 
-    /// Only the N hottest rows.
-    #[arg(short = 'n', long, value_name = "N")]
+    /// Only the N hottest rows; 0 for all.
+    #[arg(short = 'n', long, value_name = "N", value_parser = rows)]
     number: Option<usize>,
 
     #[command(flatten)]

@@ -21,7 +21,7 @@ use kymo_analysis::schedule::Schedule;
 use kymo_analysis::statistics::Measure;
 use kymo_event::{Condition, Duration, Wanted};
 
-use crate::args::{Format, InputArgs, SymbolArgs};
+use crate::args::{Format, InputArgs, SymbolArgs, rows};
 use crate::commands::compensated;
 use crate::context::Context;
 use crate::diagnostic::Report;
@@ -97,8 +97,8 @@ pub struct Args {
     )]
     by: Vec<By>,
 
-    /// Show only the first N rows.
-    #[arg(short = 'n', long, value_name = "N")]
+    /// Show only the first N rows; 0 for all.
+    #[arg(short = 'n', long, value_name = "N", value_parser = rows)]
     number: Option<usize>,
 
     /// Take off the times what recording took, as the target measured it on itself. A column, and in
@@ -479,8 +479,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             are(counts.too_deep, "call")
         ));
     }
-    remark_replay(replay, span, context);
-    read?;
+    read.and(remark_replay(replay, span, context))?;
     trace.remark(context);
     trace.verdict()
 }

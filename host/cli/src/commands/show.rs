@@ -324,8 +324,7 @@ fn tree(
     if calls == 0 && any && !is_empty_dump(trace.info()) {
         part.remark_no_calls(context);
     }
-    remark_replay(&replay, span, context);
-    read
+    read.and(remark_replay(&replay, span, context))
 }
 
 /// A tree that takes steps, and what they add up to.
@@ -406,8 +405,7 @@ fn listing(
         }
         Ok(more(!span.is_behind(window)))
     });
-    chooser.remark(span, context);
-    read
+    read.and(chooser.remark(span, context))
 }
 
 /// One object a line: `event` for each record, `gap` where something is missing, `repair` where a
@@ -484,8 +482,7 @@ fn json(
     }
     unit::name_members(&mut lines);
     out.write_all(&lines)?;
-    chooser.remark(span, context);
-    read
+    read.and(chooser.remark(span, context))
 }
 
 fn event_line(

@@ -196,8 +196,7 @@ pub fn show(
         part.remark_no_calls(context);
     }
     names.remark(&info.identities, context);
-    remark_replay(calls.selected(), span, context);
-    read
+    read.and(remark_replay(calls.selected(), span, context))
 }
 
 /// Trees of chosen calls.

@@ -66,6 +66,5 @@ pub fn show(
     written?;
     writer.finish()?;
     names.remark(identities, context);
-    remark_replay(&replay, span, context);
-    read
+    read.and(remark_replay(&replay, span, context))
 }
