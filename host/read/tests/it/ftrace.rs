@@ -42,11 +42,10 @@ fn wanted_events(path: &Path, wanted: Wanted) -> (Vec<Event>, kymo_event::TraceI
 
 #[test]
 fn every_record_of_a_trace_dat_is_an_event_with_its_fields() {
-    let Some(folder) = captures::ftrace() else {
-        return;
-    };
+    let folder = captures::some_ftrace();
     let scratch = tempfile::tempdir().unwrap();
-    for name in DATS {
+    let is_there = |name: &&str| captures::has(&folder.join(name));
+    for name in DATS.into_iter().filter(is_there) {
         let Some(path) = file(&folder, name, scratch.path()) else {
             return;
         };

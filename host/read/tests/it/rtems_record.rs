@@ -155,9 +155,7 @@ fn records_mean_what_they_say() {
 
 #[test]
 fn all_cases_are_counted_and_their_damage_is_told() {
-    let Some(folder) = captures::rtems_record() else {
-        return;
-    };
+    let folder = captures::some_rtems_record();
     let index = std::fs::read_to_string(folder.join("index.json")).unwrap();
     let index: serde_json::Value = serde_json::from_str(&index).unwrap();
     for case in index.as_array().unwrap() {
@@ -213,9 +211,7 @@ fn all_cases_are_counted_and_their_damage_is_told() {
 
 #[test]
 fn processors_without_uptime_are_marked_and_lie_among_the_others() {
-    let Some(folder) = captures::rtems_record() else {
-        return;
-    };
+    let folder = captures::some_rtems_record();
     let path = folder.join("kernel-smp4-dump-no-uptime/console.log");
     let mut source = open(&path, &OpenOptions::default()).unwrap();
     let events: Vec<_> = Events::new(&mut *source).map(Result::unwrap).collect();

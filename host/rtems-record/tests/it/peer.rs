@@ -154,9 +154,7 @@ fn compare(case: &str, folder: &Path, found: &Read) {
 
 #[test]
 fn all_valid_cases_are_what_the_peer_makes_of_them() {
-    let Some(folder) = captures::rtems_record() else {
-        return;
-    };
+    let folder = captures::some_rtems_record();
     let index = fs::read_to_string(folder.join("index.json")).unwrap();
     let index: serde_json::Value = serde_json::from_str(&index).unwrap();
     let mut compared = 0;
@@ -172,5 +170,6 @@ fn all_valid_cases_are_what_the_peer_makes_of_them() {
         compare(name, &folder, &found);
         compared += 1;
     }
-    assert_eq!(compared, 12);
+    let all = index.as_array().unwrap().len();
+    assert_eq!(compared, if all > 3 { 12 } else { 2 });
 }
