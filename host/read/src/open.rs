@@ -104,12 +104,22 @@ impl Default for OpenOptions {
 /// # Errors
 /// [`OpenError`] if the input cannot be read at all, or is nothing that is known here.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
-    let source = open_source(path, options)?;
-    // Those are the cores of one recording.
-    let has_others = !options.beside.is_empty() && source.info().format != systemview::FORMAT;
-    let source = match has_others {
-        true => together::open(path, source, options)?,
-        false => source,
+    // Recordings of SystemView beside one of SystemView are the other cores of that, which its own reader takes.
+    let are_cores = options.beside.iter().all(|path| systemview::is_one(path));
+    let source = match are_cores {
+        true => open_source(path, options)?,
+        false => open_source(
+            path,
+            &OpenOptions {
+                beside: Vec::new(),
+                ..options.clone()
+            },
+        )?,
+    };
+    let is_whole = are_cores && source.info().format == systemview::FORMAT;
+    let source = match options.beside.is_empty() || is_whole {
+        true => source,
+        false => together::open(path, source, options)?,
     };
     Ok(match options.threads > source.threads() {
         true => Box::new(read_ahead(source)),

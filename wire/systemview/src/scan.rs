@@ -145,7 +145,9 @@ impl Scan {
             Err(Problem::Incomplete) if !ended && bytes.len() < DAMAGE => return None,
             Err(problem) => problem,
         };
-        let skipped = self.resynchronize(bytes, ended, arguments)?;
+        // Where a stream was cut within its last packet, parts of that often look like packets.
+        let is_cut = problem == Problem::Incomplete;
+        let skipped = self.resynchronize(bytes, ended, is_cut, arguments)?;
         let offset = self.offset;
         self.offset += skipped as u64;
         Some(Piece::Damage {
@@ -226,7 +228,7 @@ impl Scan {
             if is_new && !self.begins_twice(rest, end - at, arguments) {
                 continue;
             }
-            match self.is_run(rest, ended, arguments)? {
+            match self.is_run(rest, ended, false, arguments)? {
                 Some(Oddity::None) => return Some(false),
                 Some(_) if !is_new => return Some(false),
                 _ => {}
@@ -251,12 +253,13 @@ impl Scan {
         })
     }
 
-    /// Whether packets begin here that look like those of the stream, and how odd the oddest of them is. The outer
-    /// `None`: more bytes have to tell.
+    /// Whether packets begin here that look like those of the stream, and how odd the oddest of them is; `is_cut`: as many
+    /// as a whole run has. The outer `None`: more bytes have to tell.
     fn is_run(
         &self,
         bytes: &[u8],
         ended: bool,
+        is_cut: bool,
         arguments: Arguments<'_>,
     ) -> Option<Option<Oddity>> {
         if let Some((zeros, [TRACE_START, ..])) = bytes.split_at_checked(SYNC.len())
@@ -284,7 +287,7 @@ impl Scan {
         }
         let is_long = match run.end {
             End::Full | End::Sync => true,
-            End::Bytes => run.good + run.new >= 1,
+            End::Bytes => !is_cut && run.good + run.new >= 1,
             End::Damage => run.good >= RUN - 2,
         };
         let oddity = match run.new {
@@ -295,7 +298,13 @@ impl Scan {
     }
 
     /// Bytes up to the next packets that look like those of the stream; `None` if more bytes have to tell.
-    fn resynchronize(&self, bytes: &[u8], ended: bool, arguments: Arguments<'_>) -> Option<usize> {
+    fn resynchronize(
+        &self,
+        bytes: &[u8],
+        ended: bool,
+        is_cut: bool,
+        arguments: Arguments<'_>,
+    ) -> Option<usize> {
         let end = bytes.len().min(DAMAGE);
         let mut found = None;
         for at in 1..end {
@@ -304,7 +313,7 @@ impl Scan {
                 return found;
             }
             let rest = bytes.get(at..).unwrap_or_default();
-            match self.is_run(rest, ended, arguments)? {
+            match self.is_run(rest, ended, is_cut, arguments)? {
                 Some(Oddity::None) => return Some(at),
                 Some(_) => found = found.or(Some(at)),
                 None => {}

@@ -191,3 +191,46 @@ fn columns_of_threads_go_with_tables_of_threads() {
         );
     }
 }
+
+/// Standard input is one core as a file is, and the other one is not passed over.
+#[test]
+fn a_core_from_standard_input_goes_with_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pro, app) = (
+        folder.path().join("pro.svdat"),
+        folder.path().join("app.svdat"),
+    );
+    std::fs::write(&pro, recording()).unwrap();
+    std::fs::write(&app, recording()).unwrap();
+    let events = |input: &str, other: &str, piped: Option<&Path>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        command.args(["show", "--format", "json", input, "--with", other]);
+        if let Some(file) = piped {
+            command.stdin(std::fs::File::open(file).unwrap());
+        }
+        command.output().unwrap()
+    };
+    let [pro_name, app_name] = [&pro, &app].map(|path| path.to_str().unwrap());
+    let whole = text(&events(app_name, pro_name, None));
+    assert!(whole.contains("\"cpu\":1"), "{whole}");
+    assert_eq!(text(&events("-", pro_name, Some(&app))), whole);
+    let missing = events("-", "no/such", Some(&app));
+    assert_eq!(missing.status.code(), Some(2));
+}
+
+/// What is beside a recording need not be one of SystemView, whichever is named first.
+#[test]
+fn another_tracers_recording_goes_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let text_of = "# tracer: nop\n a-10 [000] ...1 1.000010: tracing_mark_write: main\n";
+    let other = folder.path().join("trace.txt");
+    std::fs::write(&other, text_of).unwrap();
+    let saved = saved(folder.path());
+    let other = other.to_str().unwrap();
+    for (input, beside) in [(&*saved, other), (other, &*saved)] {
+        let refused = kymo(&["report", input, "--with", beside]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(said.contains("--align"), "{said}");
+    }
+}

@@ -85,6 +85,12 @@ pub(crate) fn probe(
     Ok((is_later || is_memory()).then_some(Confidence::Likely))
 }
 
+/// Whether a file or directory holds a recording of SystemView; not if it can't be read.
+pub(crate) fn is_one(path: &Path) -> bool {
+    let found = Peek::open(path).and_then(|mut peek| probe(&mut peek, &OpenOptions::default()));
+    found.is_ok_and(|found| found.is_some())
+}
+
 /// Whether a text is one of those that recordings begin with.
 fn is_ours(header: &file::Header<'_>) -> bool {
     let version = header.value("Version").unwrap_or_default();
@@ -96,7 +102,8 @@ pub(crate) fn open(mut peek: Peek, options: &OpenOptions) -> Result<Opened, Open
         return files::open_directory(peek.path(), options).map(Opened::Source);
     }
     let path = peek.path().to_owned();
-    if !peek.is_file() {
+    // Beside other cores all of it is needed: packets of several streams are put in order.
+    if !peek.is_file() && options.beside.is_empty() {
         peek.first(1)?;
         return Ok(match peek.into_reader() {
             Some(reader) => Opened::Source(open_reader(&files::name(&path), reader, options)),

@@ -100,6 +100,24 @@ fn recordings_without_damage_have_their_packets_and_are_written_again() {
     }
 }
 
+/// What a cut leaves of a packet is no packet: those before it are the ones of the whole recording, and no more.
+#[test]
+fn a_recording_cut_anywhere_holds_its_first_packets() {
+    let Some(folder) = captures::systemview() else {
+        return;
+    };
+    for name in ["app-cpu2.svdat", "pro-cpu2.svdat"] {
+        let bytes = read(&folder, name);
+        let all = pieces(&bytes);
+        let whole = records(&all);
+        for cut in 200..bytes.len() {
+            let found = pieces(&bytes[..cut]);
+            let found = records(&found);
+            assert_eq!(found[..], whole[..found.len()], "{name} cut at {cut}");
+        }
+    }
+}
+
 #[test]
 fn raw_memory_in_the_middle_is_passed_over_and_counted() {
     let Some(folder) = captures::systemview() else {

@@ -47,8 +47,13 @@ pub(super) fn open_directory(
     path: &Path,
     options: &OpenOptions,
 ) -> Result<Box<dyn Source>, OpenError> {
-    let files = recordings(path);
-    open_files(path, &files, options)
+    open_files(path, read(&recordings(path))?, options)
+}
+
+/// Files with their bytes.
+fn read(files: &[PathBuf]) -> Result<Vec<(PathBuf, Bytes)>, OpenError> {
+    let read = |file: &PathBuf| Ok((file.clone(), crate::open::file_bytes(file)?));
+    files.iter().map(read).collect()
 }
 
 /// Opens a file, with those of other cores that the options name.
@@ -58,9 +63,9 @@ pub(super) fn open_file(
     options: &OpenOptions,
 ) -> Result<Box<dyn Source>, OpenError> {
     if !options.beside.is_empty() {
-        let mut files = vec![path.to_owned()];
-        files.extend(options.beside.iter().cloned());
-        return open_files(path, &files, options);
+        let mut files = vec![(path.to_owned(), bytes)];
+        files.extend(read(&options.beside)?);
+        return open_files(path, files, options);
     }
     let streams = streams_of(&name(path), &bytes);
     Ok(Box::new(SystemViewSource::new(
@@ -72,27 +77,26 @@ pub(super) fn open_file(
 
 fn open_files(
     path: &Path,
-    files: &[PathBuf],
+    mut files: Vec<(PathBuf, Bytes)>,
     options: &OpenOptions,
 ) -> Result<Box<dyn Source>, OpenError> {
-    let mut opened = Vec::new();
-    for file in files {
-        let bytes = crate::open::file_bytes(file)?;
-        opened.push((file.clone(), bytes));
-    }
-    let starts: Vec<_> = opened.iter().map(|(_, bytes)| start(bytes)).collect();
+    let starts: Vec<_> = files.iter().map(|(_, bytes)| start(bytes)).collect();
     let Some(first) = starts.first() else {
         return Err(crate::open::unknown(path, "no recording".to_owned()));
     };
     if !starts.iter().all(|start| belong(first, start)) {
         return Err(OpenError::Several {
             path: path.to_owned(),
-            traces: files.iter().map(|it| it.display().to_string()).collect(),
+            traces: files
+                .iter()
+                .map(|(file, _)| file.display().to_string())
+                .collect(),
         });
     }
-    opened.sort_by_key(|(file, _)| core_of(&name(file), files.len()));
+    let count = files.len();
+    files.sort_by_key(|(file, _)| core_of(&name(file), count));
     let mut streams = Vec::new();
-    for (file, bytes) in opened {
+    for (file, bytes) in files {
         streams.extend(streams_of(&name(&file), &bytes));
     }
     if streams.len() > 1 {
@@ -112,8 +116,9 @@ fn core_of(name: &str, files: usize) -> (u32, String) {
     let lower = name.to_ascii_lowercase();
     let rank = match files {
         2 if lower.contains("pro") => 0,
-        2 if lower.contains("app") => 1,
-        _ => 0,
+        2 if lower.contains("app") => 2,
+        // Standard input has no name: the other file tells which it is.
+        _ => 1,
     };
     (rank, lower)
 }
