@@ -47,7 +47,7 @@ use self::kept::KEPT;
 use self::machines::Machines;
 use self::packets::{Position, Stream, Uuid};
 use self::record::Record;
-use self::sched::{Left, NUMBERED, number};
+use self::sched::{Left, NUMBERED, number, state};
 use crate::Summary;
 use crate::format::{Context, Destination, Format, Shape, Sink, Takes};
 use crate::listing::whole;
@@ -152,6 +152,8 @@ struct Processor {
     cpu: u32,
     /// Who runs.
     thread: Option<ThreadId>,
+    /// Whether the source has told a switch.
+    has_switched: bool,
     /// Who lost the processor last, if nobody is known to have got it.
     out: Option<Left>,
     interrupts: Vec<InterruptId>,
@@ -284,6 +286,7 @@ impl Lttng<'_> {
                     stream: Stream::new(path, self.uuid, place as u64, cpu),
                     cpu,
                     thread: None,
+                    has_switched: false,
                     out: None,
                     interrupts: Vec::new(),
                 })));
@@ -322,6 +325,7 @@ impl Lttng<'_> {
         {
             self.end_out(info, processor)?;
         }
+        self.first_thread(info, event, ticks, processor)?;
         let is_of_lttng = matches!(
             event.kind,
             EventKind::SwitchedOut
@@ -342,7 +346,7 @@ impl Lttng<'_> {
                     ticks,
                     thread,
                     recorded: event.record,
-                    state: number(event, "prev_state"),
+                    state: state(event),
                 });
                 processor.thread = None;
                 Ok(())
@@ -355,7 +359,7 @@ impl Lttng<'_> {
                     state: None,
                 });
                 // One record of Linux's is both.
-                before.state = before.state.or_else(|| number(event, "prev_state"));
+                before.state = before.state.or_else(|| state(event));
                 self.learn_priority(before.thread, event, "prev_prio");
                 self.learn_priority(event.thread, event, "next_prio");
                 processor.thread = event.thread;

@@ -354,6 +354,45 @@ fn any_source_is_a_kernel_trace() {
     }
 }
 
+/// Text of ftrace tells the thread of each event, LTTng's events by switches alone.
+#[test]
+fn threads_are_known_before_the_first_switch_as_the_source_tells_them() {
+    let text = "# tracer: nop\n\
+        \x20          a-10 [001] ...1  10.001000: sys_enter_read: fd: 0\n\
+        \x20          a-10 [001] ...1  10.001500: sys_exit_read: 0x1\n\
+        \x20          c-12 [001] ...1  10.002000: sys_enter_write: fd: 0\n\
+        \x20          c-12 [001] ...1  10.002500: sys_exit_write: 0x1\n\
+        \x20          a-10 [001] d..3  10.003000: sched_switch: prev_comm=a prev_pid=10 prev_prio=110 \
+        prev_state=D ==> next_comm=b next_pid=11 next_prio=120\n\
+        \x20          b-11 [001] d..3  10.004000: sched_switch: prev_comm=b prev_pid=11 prev_prio=120 \
+        prev_state=R+ ==> next_comm=a next_pid=10 next_prio=110\n";
+    let directory = tempfile::tempdir().unwrap();
+    let (input, output) = (directory.path().join("a.txt"), directory.path().join("out"));
+    fs::write(&input, text).unwrap();
+    fs::create_dir(&output).unwrap();
+    export(&input, &output);
+    let (info, events) = read(&output);
+    let name = |event: &Event| {
+        let thread = event.thread.expect("a thread");
+        info.identities.thread_name(thread).unwrap_or("").to_owned()
+    };
+    let of_calls =
+        |event: &&Event| matches!(event.kind, EventKind::Enter { .. } | EventKind::Exit { .. });
+    let threads: Vec<String> = events.iter().filter(of_calls).map(name).collect();
+    assert_eq!(threads, ["a", "a", "c", "c"]);
+    let switches = events
+        .iter()
+        .filter(|event| event.kind == EventKind::SwitchedIn);
+    let states: Vec<String> = switches
+        .map(|event| {
+            let state = event.fields.iter().find(|field| field.name == "prev_state");
+            format!("{} {}", state.unwrap().value, name(event))
+        })
+        .collect();
+    // D is 2. The first two switches are made.
+    assert_eq!(states, ["0 a", "0 c", "2 b", "0 a"]);
+}
+
 #[test]
 fn each_machine_is_a_trace_of_its_own() {
     let mut trace = traces::two_machines();

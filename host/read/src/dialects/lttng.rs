@@ -23,8 +23,8 @@ use crate::linux::SOFTIRQS;
 use kymo_ctf::metadata::{Metadata, Scope};
 use kymo_ctf::{Events, Projected, Projection, Trace};
 use kymo_event::{
-    Addr, Cpu, EventKind, FunctionId, Identities, InterruptId, InterruptKind, Row, RowKind,
-    SpaceId, SpaceKind, ThreadId, TraceInfo,
+    Addr, Cpu, Duration, EventKind, FunctionId, Gap, Identities, InterruptId, InterruptKind, Row,
+    RowKind, SpaceId, SpaceKind, ThreadId, Time, TraceInfo,
 };
 
 use super::same_context::SameContext;
@@ -53,6 +53,8 @@ pub(crate) struct Lttng {
     processes: Processes,
     /// The thread that runs on each CPU, once a switch has recorded it; `Some(None)` when it is idle.
     running: Vec<Option<Option<ThreadId>>>,
+    /// The system call that was entered last on each CPU whose thread is not known, and when.
+    entered: Vec<Option<(FunctionId, Time)>>,
     /// By stream: who its last event is of, as its context says.
     contexts: Vec<SameContext<Who>>,
 }
@@ -154,6 +156,7 @@ impl Lttng {
             numbered: vec![None; NUMBERED],
             processes: Processes::new(spaces.code, has_calls),
             running: Vec::new(),
+            entered: Vec::new(),
             contexts: Vec::new(),
             calls: rules.iter().map(|rules| calls_of(rules)).collect(),
             rules,
@@ -255,7 +258,13 @@ impl Lttng {
         }
         let row = self.row(meaning, record, numbers, who, sink);
         match row {
-            Some(row) => sink.common(record, row.at(sink.cpu, thread)),
+            Some(row) => {
+                sink.common(record, row.at(sink.cpu, thread));
+                if matches!(meaning, Means::SignalReturn(_)) {
+                    let ago = Duration(0);
+                    sink.besides(EventKind::Gap(Gap::MissingExit { ago }), sink.cpu, thread);
+                }
+            }
             None if meaning == Means::Wakeup => match self.thread(numbers[FIRST], sink) {
                 Some(ready) => {
                     let kind = EventKind::Ready { thread: ready };
@@ -322,6 +331,11 @@ impl Lttng {
         who: Who,
         sink: &mut Sink<'_>,
     ) -> Option<Row> {
+        if let (Some(cpu), None, false) = (sink.cpu, who.thread, who.is_idle)
+            && let Some(syscall) = self.syscall(meaning, first, sink)
+        {
+            return self.of_no_thread(cpu, syscall, sink);
+        }
         let machine = self.spaces.machine;
         let call = |place: usize| self.functions.get(place).copied();
         // What was entered before the thread was known is left by nobody.
@@ -354,7 +368,7 @@ impl Lttng {
                 let irq = sink.interrupt(machine, kind, first?)?;
                 sink.row(RowKind::IsrExit).interrupt(Some(irq))
             }
-            Means::SyscallEntry(place) => enter(sink, call(place)?),
+            Means::SyscallEntry(place) | Means::SignalReturn(place) => enter(sink, call(place)?),
             Means::SpawnExit(_) if first == Some(0) => return None,
             Means::SpawnExit(place) => exit(sink, call(place))?,
             Means::SyscallExit(place) => exit(sink, place.and_then(call))?,
@@ -392,6 +406,49 @@ impl Lttng {
                 return None;
             }
         })
+    }
+
+    /// Whether an event enters a system call or leaves one, and which; `None` for any other event.
+    fn syscall(
+        &mut self,
+        meaning: Means,
+        first: Option<u64>,
+        sink: &mut Sink<'_>,
+    ) -> Option<(bool, Option<FunctionId>)> {
+        let call = |place: usize| self.functions.get(place).copied();
+        match meaning {
+            Means::SyscallEntry(place) | Means::SignalReturn(place) => Some((true, call(place))),
+            Means::SyscallExit(place) => Some((false, place.and_then(call))),
+            Means::SpawnExit(place) if first != Some(0) => Some((false, call(place))),
+            Means::NumberedEntry => Some((true, self.numbered(first, sink))),
+            Means::NumberedExit => Some((false, self.numbered(first, sink))),
+            _ => None,
+        }
+    }
+
+    /// A system call of a thread that is not known: a call if its exit is the next one of its CPU, and nothing if not, since
+    /// threads may have changed between.
+    #[inline(never)]
+    fn of_no_thread(
+        &mut self,
+        cpu: Cpu,
+        (is_entry, function): (bool, Option<FunctionId>),
+        sink: &mut Sink<'_>,
+    ) -> Option<Row> {
+        let place = usize::try_from(cpu.0).ok().filter(|it| *it < MOST_CPUS)?;
+        if self.entered.len() <= place {
+            self.entered.resize(place + 1, None);
+        }
+        let entered = self.entered.get_mut(place)?;
+        if is_entry {
+            *entered = function.map(|function| (function, sink.time));
+            return None;
+        }
+        let (of, begin) = entered.take()?;
+        let took = sink.time.0.checked_sub(begin.0)?;
+        let row = sink.row(RowKind::Exit).function(Some(of));
+        (function.is_none() || function == Some(of))
+            .then(|| row.took(Duration(took.cast_unsigned())))
     }
 
     /// Where the addresses of a process mean something.
@@ -470,6 +527,9 @@ impl Lttng {
             }
             if let Some(running) = self.running.get_mut(place) {
                 *running = Some(next);
+            }
+            if let Some(entered) = self.entered.get_mut(place) {
+                *entered = None;
             }
         }
         super::switch(record, (cpu, previous, next), sink);

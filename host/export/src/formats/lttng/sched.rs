@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io;
 
-use kymo_event::{Event, ThreadId, TraceInfo, Value};
+use kymo_event::{Event, EventKind, ThreadId, TraceInfo, Value};
 
 use super::classes::Type;
 use super::{Lttng, Processor};
@@ -50,6 +50,40 @@ pub(super) fn number(event: &Event, name: &str) -> Option<i64> {
     }
 }
 
+/// The letters of states, as the print format of Linux's `sched_switch` has them from 4.14 on, each with its bit.
+const LETTERS: [(&str, i64); 9] = [
+    ("R", 0),
+    ("S", 0x01),
+    ("D", 0x02),
+    ("T", 0x04),
+    ("t", 0x08),
+    ("X", 0x10),
+    ("Z", 0x20),
+    ("P", 0x40),
+    ("I", 0x80),
+];
+
+/// The bit that says that a thread was preempted, which is printed as `+`.
+const PREEMPTED: i64 = 0x100;
+
+/// What a switch says of the thread that lost its processor: a number, or its letters in a text (`S`, `R+`, `D|T`).
+pub(super) fn state(event: &Event) -> Option<i64> {
+    const NAME: &str = "prev_state";
+    let field = event.fields.iter().find(|field| field.name == NAME)?;
+    let Value::Text(text) = &field.value else {
+        return number(event, NAME);
+    };
+    let (letters, preempted) = match text.strip_suffix('+') {
+        Some(letters) => (letters, PREEMPTED),
+        None => (&**text, 0),
+    };
+    let mut state = preempted;
+    for letter in letters.split('|') {
+        state |= LETTERS.iter().find(|(known, _)| *known == letter)?.1;
+    }
+    Some(state)
+}
+
 /// What LTTng calls a field in which Linux's own events of the scheduler have the number of a thread: `child_tid` of
 /// `child_pid`. `None` of other fields.
 pub(super) fn tid_field(name: &str) -> Option<String> {
@@ -81,6 +115,31 @@ impl Lttng<'_> {
             }
             None => Ok(()),
         }
+    }
+
+    /// Where a source tells the thread of an event before any switch of its processor: that it has the processor, which the
+    /// events of LTTng say by switches alone.
+    pub(super) fn first_thread(
+        &mut self,
+        info: &TraceInfo,
+        event: &Event,
+        ticks: u64,
+        processor: &mut Processor,
+    ) -> io::Result<()> {
+        let is_switch = matches!(event.kind, EventKind::SwitchedOut | EventKind::SwitchedIn);
+        processor.has_switched |= is_switch;
+        let news = event.thread.filter(|_| event.record);
+        if processor.has_switched || news.is_none() || news == processor.thread {
+            return Ok(());
+        }
+        let before = Left {
+            ticks,
+            thread: processor.thread,
+            recorded: false,
+            state: None,
+        };
+        processor.thread = news;
+        self.switch(info, &before, news, ticks, processor)
     }
 
     /// The priority of a thread, where the source tells it with the event.

@@ -110,6 +110,8 @@ pub(super) enum Means {
     KindExit(InterruptKind),
     /// The system call at this place among [`Lttng::functions`].
     SyscallEntry(usize),
+    /// The same of one that does not return: the thread goes on where a signal came.
+    SignalReturn(usize),
     SyscallExit(Option<usize>),
     /// The same of one that returns 0 in the thread that it makes, which has not called it.
     SpawnExit(usize),
@@ -164,7 +166,9 @@ impl Means {
             Self::Object(_) => ["baddr", first_of(class, ["memsz", "size"])],
             Self::BuildId => ["baddr", ""],
             Self::SpawnExit(_) => ["ret", ""],
-            Self::SyscallEntry(_) | Self::SyscallExit(_) | Self::Other => [""; 2],
+            Self::SyscallEntry(_) | Self::SignalReturn(_) | Self::SyscallExit(_) | Self::Other => {
+                [""; 2]
+            }
         }
     }
 
@@ -235,16 +239,24 @@ fn meaning(class: &EventClass, old: bool, calls: &mut HashMap<String, usize>) ->
         place(format!("{name}{bits}"), calls)
     };
     if let Some(name) = name.strip_prefix("syscall_entry_") {
-        Means::SyscallEntry(call(name, compat))
+        entry(name, call(name, compat))
     } else if let Some(name) = name.strip_prefix("syscall_exit_") {
         match SPAWN.contains(&name) && has("ret") {
             true => Means::SpawnExit(call(name, compat)),
             false => Means::SyscallExit(Some(call(name, compat))),
         }
     } else if let Some(name) = name.strip_prefix("sys_").filter(|_| old) {
-        Means::SyscallEntry(call(name, compat))
+        entry(name, call(name, compat))
     } else {
         Means::Other
+    }
+}
+
+/// What the entry of a system call of this name is.
+fn entry(name: &str, place: usize) -> Means {
+    match name {
+        "rt_sigreturn" | "sigreturn" => Means::SignalReturn(place),
+        _ => Means::SyscallEntry(place),
     }
 }
 
