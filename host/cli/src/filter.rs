@@ -16,8 +16,8 @@ use kymo_analysis::replay::{self, Window};
 use kymo_analysis::selection::{FunctionChoice, Selection};
 use kymo_coresight::frames::TraceId;
 use kymo_event::{
-    Addr, Batch, Bound, Choice, Condition, Cpu, Cut, Duration, EventKind, Filter, Pattern,
-    ProcessChoice, ThreadChoice, Tid, Time, Wanted,
+    Addr, Batch, Bound, Choice, Condition, Cpu, Cut, Duration, Filter, Pattern, ProcessChoice,
+    ThreadChoice, Tid, Time, Wanted,
 };
 use kymo_read::Source;
 use kymo_symbols::Symbols;
@@ -512,13 +512,7 @@ impl Part {
 /// The first event of such a name, or marker with such a label.
 fn first_named(batch: &Batch, pattern: &Pattern) -> Option<Time> {
     let mut events = batch.rows().iter().filter_map(|row| batch.event_of(row));
-    let found = events.find(|event| {
-        let label = match &event.kind {
-            EventKind::Marker { label, .. } => label.as_deref(),
-            _ => None,
-        };
-        pattern.matches(&event.name) || label.is_some_and(|label| pattern.matches(label))
-    });
+    let found = events.find(|event| event.says(|text| pattern.matches(text)));
     found.map(|event| event.time)
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::{
     Addr, Cpu, Duration, Field, FunctionId, InterruptId, RecordingCost, StreamId, ThreadId, Time,
+    Value,
 };
 
 /// One thing that happened, or one thing that is known to be missing.
@@ -40,7 +41,27 @@ pub struct Event {
     pub fields: Vec<Field>,
 }
 
+/// What tracers call the field with the text of a message: `trace_marker` of ftrace, `tracef` of LTTng, prints of SystemView.
+const MESSAGES: [&str; 4] = ["buf", "msg", "message", "text"];
+
 impl Event {
+    /// Whether its name, its label as a marker, or its message (a field that is called so, without the end of its line) is one
+    /// that `is_it` takes.
+    pub fn says(&self, is_it: impl Fn(&str) -> bool) -> bool {
+        let label = match &self.kind {
+            EventKind::Marker { label, .. } => label.as_deref(),
+            _ => None,
+        };
+        let mut fields = self.fields.iter();
+        let message = fields.find_map(|field| match &field.value {
+            Value::Text(text) if MESSAGES.contains(&&*field.name) => {
+                Some(text.trim_end_matches(['\r', '\n']))
+            }
+            _ => None,
+        });
+        is_it(&self.name) || label.is_some_and(&is_it) || message.is_some_and(is_it)
+    }
+
     /// The timestamp of its record, for lists of records as they stand in the input.
     pub fn timestamp(&self) -> Time {
         self.stamp.unwrap_or(self.time)

@@ -124,6 +124,9 @@ pub(crate) fn open(
             info.about
                 .push((format!("time line of {}", part.name), about));
         }
+        if let Some(remark) = part.line.remark() {
+            info.remarks.push(format!("{}: {remark}", part.name));
+        }
         part.pass_on(&mut info);
     }
     Ok(Box::new(Together {

@@ -2,7 +2,8 @@
 
 use super::{Beyond, Change, Function, Identities, Interrupt, News, Thread, next};
 use crate::{
-    Event, EventKind, FunctionId, InterruptId, SpaceId, StreamId, ThreadId, Time, WholeCall,
+    Event, EventKind, FunctionId, InterruptId, SpaceId, SpaceKind, StreamId, ThreadId, Time,
+    WholeCall,
 };
 
 /// Which numbers the things that one trace names have in a table that several traces [join](Identities::join).
@@ -100,6 +101,14 @@ impl Identities {
         for (id, mut space) in news.spaces {
             if space.name.is_empty() {
                 name.clone_into(&mut space.name);
+            }
+            // Two recordings of one machine: which of them a row is of is to be seen.
+            let mut others =
+                self.spaces.iter().enumerate().filter(|(place, _)| {
+                    !numbers.spaces.iter().any(|own| own.0 as usize == *place)
+                });
+            if space.kind == SpaceKind::Kernel && others.any(|(_, it)| it.name == space.name) {
+                space.name = format!("{} of {name}", space.name);
             }
             for mapping in &mut space.mappings {
                 mapping.since = mapping.since.map(&time);

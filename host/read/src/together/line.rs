@@ -32,7 +32,12 @@ pub(super) struct Through {
     /// The most that one of them lies off the line, in the unit of the other.
     off: u64,
     unit: TimeUnit,
+    /// By how many millionths the two clocks differ, if both count time.
+    drift: Option<u64>,
 }
+
+/// Millionths by which the clocks of one run differ at most; those of chips' own oscillators do by 10,000.
+const DRIFT: u64 = 20_000;
 
 impl Through {
     fn time(&self, time: Time) -> Time {
@@ -92,6 +97,20 @@ impl Line {
         for duration in durations {
             **duration = self.duration(**duration);
         }
+    }
+
+    /// What makes it doubtful that both recordings are of one run.
+    pub fn remark(&self) -> Option<String> {
+        let Self::Through(Through { event, drift, .. }) = self else {
+            return None;
+        };
+        let drift = drift.filter(|drift| *drift > DRIFT)?;
+        Some(format!(
+            "its events `{event}` are {}.{} % further apart or closer than those that they are put onto, more than clocks \
+             differ: are they of the same run?",
+            drift / 10_000,
+            drift / 1_000 % 10
+        ))
     }
 
     /// How times were moved, for people.
@@ -262,9 +281,13 @@ pub(super) fn through(
             count: own.len(),
             off: 0,
             unit: *unit,
+            drift: None,
         };
         let off = own.iter().zip(other).map(|(own, other)| line.time(*own).0.abs_diff(other.0));
         line.off = off.max().unwrap_or(0);
+        if is_line && own_unit.is_time() {
+            line.drift = Some(line.scaled(1_000_000).abs_diff(1_000_000) as u64);
+        }
         Ok(Line::Through(line))
     });
     lines.collect()
@@ -300,19 +323,18 @@ fn is_it(event: &EventRef<'_>, text: &str, number: Option<u64>) -> bool {
     let Some(event) = event.event else {
         return false;
     };
-    if let EventKind::Marker { label, value } = &event.kind {
-        match label {
-            Some(label) if label == text => return true,
-            None if number == Some(*value) => return true,
-            _ => {}
-        }
+    if let EventKind::Marker { label: None, value } = event.kind
+        && number == Some(value)
+    {
+        return true;
     }
     let is_number = |value: &Value| match value {
         Value::Unsigned(it) | Value::Hex(it) => number == Some(*it),
         _ => false,
     };
     let mut fields = event.fields.iter();
-    event.name == text || fields.any(|field| field.name == "value" && is_number(&field.value))
+    event.says(|said| said == text)
+        || fields.any(|field| field.name == "value" && is_number(&field.value))
 }
 
 #[cfg(test)]
@@ -328,6 +350,7 @@ mod tests {
             count: 2,
             off: 0,
             unit: TimeUnit::Nanoseconds,
+            drift: None,
         };
         let line = through((100, 1100), (5_000, 12_000));
         for (own, other) in [

@@ -295,6 +295,40 @@ fn values_align_as_well_as_names() {
     assert!(refused.contains("that takes two events"), "{refused}");
 }
 
+/// Texts of `trace_marker` are what programs write to tell moments; and clocks of one run do not differ by a fifth.
+#[test]
+fn messages_align_and_clocks_that_differ_too_much_are_doubted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    for (name, end) in [
+        ("a.txt", "2.000000"),
+        ("b.txt", "2.000010"),
+        ("c.txt", "2.200000"),
+    ] {
+        let text = format!(
+            "# tracer: nop\n a-10 [000] ...1 1.000000: tracing_mark_write: sync\n \
+             a-10 [000] ...1 1.500000: tracing_mark_write: other\n \
+             a-10 [000] ...1 {end}: tracing_mark_write: sync\n"
+        );
+        std::fs::write(path(name), text).expect("a text");
+    }
+    let remarks = |other: &str| {
+        let options = OpenOptions {
+            align: Some("sync".to_owned()),
+            ..beside(&path(other))
+        };
+        let (events, info) = read(&path("a.txt"), &options);
+        assert_eq!(times(&events, |event| event.record).len(), 6);
+        info.remarks.concat()
+    };
+    assert!(!remarks("b.txt").contains("same run"));
+    let doubt = remarks("c.txt");
+    assert!(
+        doubt.contains("16.6 %") && doubt.contains("same run"),
+        "{doubt}"
+    );
+}
+
 #[test]
 fn recordings_that_tell_dates_are_moved_by_these() {
     let (Some(zephyr), Some(ctf)) = (captures::zephyr_with_metadata(), captures::ctf()) else {
