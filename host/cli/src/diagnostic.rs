@@ -99,6 +99,10 @@ pub fn unwritable(path: &Path, error: &io::Error) -> Report {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             report.help("the disk is full: make room, or write to another one")
         }
+        io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty => {
+            report.help("give another name, or remove what is there")
+        }
+        _ if path.is_dir() => report.help("that is a directory: name a file in it"),
         _ => report.help("is there such a directory, and may you write to it?"),
     }
 }

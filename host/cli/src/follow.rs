@@ -113,6 +113,17 @@ impl Follow {
         wanted: Wanted,
         context: &Context,
     ) -> Result<Self, Report> {
+        if path.is_file() {
+            let name = path.display();
+            let report = Report::new(format_args!(
+                "{name}: expected a target, or the directory that `kymo record` writes"
+            ));
+            return Err(report
+                .help(format_args!("`kymo show {name}` shows a file"))
+                .help(format_args!(
+                    "text that still grows is shown as it comes: tail -f {name} | kymo show -"
+                )));
+        }
         let opened = Tail::open(
             path,
             &OpenOptions {

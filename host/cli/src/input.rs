@@ -10,6 +10,7 @@ mod refused;
 mod remarks;
 mod replaying;
 pub mod symbols;
+mod unfit;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -487,11 +488,8 @@ pub fn open(
     if memory.memory_address.is_none() {
         match kymo_read::open(path, &options) {
             Err(OpenError::Unknown { .. }) if !symbols.elf.is_empty() && path.is_file() => {}
-            Ok(source) if input.ctf.mapping.is_some() && source.info().format == FORMAT => {
-                let report = Report::new("--mapping is for traces of other tracers");
-                return Err(report.help("what Kymo's events mean is known").into());
-            }
             Ok(source) => {
+                unfit::check(input, source.info())?;
                 // Options do not describe what is beside it. A snapshot or a raw buffer was checked by its reader.
                 let format = source.info().format.split('+').next();
                 match format == Some(kymo_read::coresight::FORMAT) {

@@ -169,9 +169,8 @@ pub fn choose(
             continue;
         }
         let identities = &info.identities;
-        let told_before = info.format == KYMO || !identities.functions().is_empty();
         // Interrupts are met on the way.
-        let told_before = told_before && !is_irq(text);
+        let told_before = info.format == KYMO && !is_irq(text);
         if plain && told_before && !is_named(text, identities) {
             return Err(unknown(symbols, text, carries_names(identities), LISTED));
         }

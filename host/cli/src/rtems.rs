@@ -194,7 +194,8 @@ impl RtemsArgs {
             return Ok(None);
         };
         let name = path.display();
-        let text = std::fs::read_to_string(path);
+        let text = kymo_symbols::read_file(path, LARGEST_NAMES)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let text = text.map_err(|error| Report::new(format_args!("{name}: {error}")))?;
         let names = EventNames::parse(&text).map_err(|error| {
             Report::new(format_args!("{name}: {error}"))
@@ -203,6 +204,9 @@ impl RtemsArgs {
         Ok(Some(Arc::new(names)))
     }
 }
+
+/// The largest file of names that is read, in bytes: 16 MiB.
+const LARGEST_NAMES: u64 = 16 << 20;
 
 /// What stands at an address of code: `function at file:line`.
 pub fn code_at(symbols: &Symbols, address: Addr) -> Option<String> {

@@ -21,7 +21,7 @@ pub(super) struct Held {
 }
 
 /// So many steps are held back at most: a call that is still open then is shown.
-const MOST_HELD: usize = 1 << 18;
+const MOST_HELD: usize = 1 << 17;
 
 enum Waiting {
     /// To be given on.

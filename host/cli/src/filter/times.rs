@@ -44,12 +44,18 @@ impl Given {
         }
     }
 
-    /// Refuses a unit of time in a trace that has none.
+    /// Refuses a unit of time in a trace that has none, and more seconds than a time can have.
     pub fn check(&self, option: &str) -> Result<(), Report> {
         if self.bound().is_some() {
             return Ok(());
         }
         let (text, unit) = (&self.text, unit::get());
+        if unit.is_time() {
+            let report = Report::new(format_args!(
+                "{option} {text}: expected at most 9223372036 seconds"
+            ));
+            return Err(report.help("a number without a unit is seconds; ns, us and ms are units"));
+        }
         let report = Report::new(format_args!(
             "{option} {text}: the times of this trace are no seconds"
         ));

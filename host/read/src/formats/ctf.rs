@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use kymo_ctf::metadata::{self, Uuid};
 use kymo_ctf::{
-    Absence, DecodeErrorKind, GapKind, Message, Messages, Origin, Resume, Run, StreamError, Trace,
+    Absence, DecodeErrorKind, GapKind, MAX_LEVELS, Message, Messages, Origin, Resume, Run,
+    StreamError, Trace,
 };
 use kymo_event::{
     Batch, Cpu, Cut, Damage, Event, EventKind, Gap, Identities, Moment, Space, SpaceId, StreamId,
@@ -74,7 +75,7 @@ pub(crate) fn refusal(directory: &Path, error: kymo_ctf::OpenError) -> OpenError
         kymo_ctf::OpenError::Io { path, source } => OpenError::Io { path, source },
         kymo_ctf::OpenError::NoTrace { path } => crate::open::unknown(
             &path,
-            "a directory without metadata, here or below".to_owned(),
+            format!("a directory without metadata, here or {MAX_LEVELS} levels below"),
         ),
         kymo_ctf::OpenError::NotAFile { path, found } => OpenError::Unknown {
             path,

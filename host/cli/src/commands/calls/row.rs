@@ -311,12 +311,13 @@ impl<'a> Writer<'a> {
 
 /// Adds a value of CSV.
 fn quote(out: &mut String, text: &str) {
-    if !text.contains([',', '"', '\n', '\r']) {
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b',' && byte != b'"';
+    if text.bytes().all(is_plain) {
         return out.push_str(text);
     }
-    out.push('"');
-    out.push_str(&text.replace('"', "\"\""));
-    out.push('"');
+    let mut quoted = Vec::new();
+    kymo_export::csv::cell(&mut quoted, text);
+    out.push_str(&String::from_utf8_lossy(&quoted));
 }
 
 #[cfg(test)]

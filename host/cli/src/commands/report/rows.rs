@@ -195,7 +195,8 @@ impl Rows<'_> {
                     let run = self.row(entries, key, name).run_mut();
                     run.time = *time;
                     run.at_least = time.unknown > Duration(0);
-                    run.span = time.idle.map(|idle| time.run + idle + time.switching);
+                    let known = time.idle.map(|idle| time.run + idle + time.switching);
+                    run.span = known.map(|known| known + time.unknown);
                 }
             }
             _ => {}

@@ -193,14 +193,10 @@ pub static COLUMNS: [Column; 47] = [
     of_run(
         "load%",
         "LOAD %",
-        "share of RUN in the time of the trace, of a processor in the time of which it is known what ran; idle threads \
-         have none",
+        "share of RUN in the time of the trace; idle threads have none",
         |it| match it.span {
             None => Value::None,
-            // The time of a processor is that of which it is known what ran.
-            Some(span) if it.at_least && it.time.idle.is_none() => {
-                Value::ShareAtLeast(it.time.run, span)
-            }
+            Some(span) if it.at_least => Value::ShareAtLeast(it.time.run, span),
             Some(span) => Value::Share(it.time.run, span),
         },
     ),
