@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use kymo_fixtures::captures;
+use kymo_fixtures::etmv4::Trace;
 use serde_json::Value;
 
 fn kymo(arguments: &[&str]) -> Output {
@@ -216,4 +217,55 @@ fn hardware_trace_stands_beside_a_software_trace_of_the_same_run() {
     let info = stdout(&[&["info"], &together[..]].concat());
     assert!(info.contains("format     ctf+coresight"), "{info}");
     assert!(info.contains("40 events `idle`"), "{info}");
+}
+
+#[test]
+fn times_of_64_bits_choose_as_the_trace_has_them() {
+    let Some(folder) = captures::coresight() else {
+        return;
+    };
+    let input = folder.join("snapshots/ts_bit64_set").display().to_string();
+    let ranges = |begin: &str| {
+        let output = kymo(&["ranges", "--format", "json", "--begin", begin, &input]);
+        assert!(output.status.success(), "{output:?}");
+        let lines = lines(&String::from_utf8(output.stdout).expect("text"));
+        let ranges = lines.into_iter().filter(|line| line["type"] == "range");
+        ranges.collect::<Vec<_>>()
+    };
+    let all = ranges("0");
+    let last = all.last().expect("ranges")["timestamp"].as_u64();
+    let last = last.expect("a timestamp");
+    assert!(last > 1 << 63, "{last}");
+    // As the trace has it, and as `calls` shows it.
+    let chosen = ranges(&last.to_string());
+    assert!(!chosen.is_empty() && chosen.len() < all.len(), "{last}");
+    assert_eq!(chosen, ranges(&(last - (1 << 63)).to_string()));
+    let output = kymo(&["calls", "--begin", &last.to_string(), &input]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("no times go that far"), "{said}");
+}
+
+#[test]
+fn a_counter_that_passes_what_times_can_be_goes_on() {
+    const HERE: u64 = 0x40_0000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let code = [0xd503_201f_u32, 0xd65f_03c0].map(u32::to_le_bytes);
+    std::fs::write(path("code"), code.concat()).expect("code");
+    let middle = 1 << 63;
+    let mut trace = Trace::new(false);
+    for time in [middle - 100, middle - 50, middle, middle + 50, middle + 100] {
+        trace = trace.time(time).run(1, HERE).run(1, HERE);
+    }
+    std::fs::write(path("trace"), &trace.bytes).expect("a trace");
+    let image = format!("{}@{HERE:#x}", path("code"));
+    let source =
+        "ETMv4,id=0x10,cpu=0,TRCCONFIGR=0x801,TRCIDR0=0x8000e81,TRCIDR1=0x4100f463,TRCIDR2=0x488";
+    let options = ["--trace-source", source, "--trace-frames", "none"];
+    let trace = path("trace");
+    let rest = ["--trace-image", &image, "--format", "json", &trace];
+    let info = stdout(&[&["info"], &options[..], &rest].concat());
+    let info = &lines(&info)[0];
+    let of = |name: &str| info[name].as_i64().expect("a time");
+    assert_eq!(of("end_ticks") - of("start_ticks"), 225, "{info}");
 }
