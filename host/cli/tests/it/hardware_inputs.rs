@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use kymo_fixtures::captures;
-use kymo_fixtures::etmv4::Trace;
+use kymo_fixtures::etmv4::{Trace, recording};
+use kymo_fixtures::perf_data::AUX_RAW;
 use serde_json::Value;
 
 fn kymo(arguments: &[&str]) -> Output {
@@ -268,4 +269,48 @@ fn a_counter_that_passes_what_times_can_be_goes_on() {
     let info = &lines(&info)[0];
     let of = |name: &str| info[name].as_i64().expect("a time");
     assert_eq!(of("end_ticks") - of("start_ticks"), 225, "{info}");
+}
+
+#[test]
+fn recordings_without_a_time_in_common_are_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Both by the clock of the kernel.
+    let recorded = |name: &str, from: u64| {
+        let mut perf = recording(true, |perf| {
+            perf.at(from).comm(1, "first");
+        });
+        let trace = Trace::new(true).time(from).run(1, 0x40_0000);
+        let trace = trace.time(from + 50).run(1, 0x40_0000).bytes;
+        perf.at(from + 90).aux(0, 0, 0, trace.len() as u64, AUX_RAW);
+        perf.buffer(None, 0, 0, &trace);
+        let path = folder.path().join(name);
+        std::fs::write(&path, perf.file()).expect("a recording");
+        path.display().to_string()
+    };
+    let (early, late) = (recorded("early", 1000), recorded("late", 9_000_000));
+    let output = kymo(&["show", "--with", &late, &early]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let expected =
+        "late has nothing at the time of early, so that they may not be of one run: it is from ";
+    assert!(said.contains(expected), "{said}");
+    let same = recorded("same", 1020);
+    let output = kymo(&["show", "--with", &same, &early]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("has nothing at the time"), "{said}");
+}
+
+#[test]
+fn nothing_is_beside_what_has_no_end() {
+    for (input, words) in [
+        ("tcp:localhost:1", &["show", "--follow"][..]),
+        ("tcp:localhost:1", &["report"]),
+        ("systemview:localhost:1", &["show", "--follow"]),
+        ("rtems:localhost:1", &["show"]),
+    ] {
+        let output = kymo(&[words, &["--with", "other", input]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("--with puts whole recordings"), "{said}");
+        assert!(said.contains("kymo record TARGET -o DIR"), "{said}");
+    }
 }
