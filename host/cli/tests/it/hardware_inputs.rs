@@ -314,3 +314,20 @@ fn nothing_is_beside_what_has_no_end() {
         assert!(said.contains("kymo record TARGET -o DIR"), "{said}");
     }
 }
+
+#[test]
+fn views_say_where_durations_are_uncertain() {
+    let Some(folder) = captures::coresight() else {
+        return;
+    };
+    for (name, is_coarse) in [("ricsec-fib-1", true), ("ricsec-branches-1", false)] {
+        let input = folder.join("snapshots").join(name).display().to_string();
+        for subcommand in ["report", "calls", "show", "graph"] {
+            let output = kymo(&[subcommand, &input]);
+            let said = String::from_utf8_lossy(&output.stderr);
+            let expected =
+                "durations are uncertain: 83 % of the trace, 18710612 ticks, lie between two times";
+            assert_eq!(said.contains(expected), is_coarse, "{subcommand}: {said}");
+        }
+    }
+}
