@@ -222,6 +222,24 @@ impl InputArgs {
     }
 }
 
+impl CtfArgs {
+    /// Refuses recordings beside an input that has no end yet.
+    ///
+    /// # Errors
+    /// If there are some.
+    pub fn refuse_with(&self, input: &str) -> Result<(), Report> {
+        if self.with.is_empty() {
+            return Ok(());
+        }
+        let report = Report::new(format_args!(
+            "--with puts whole recordings on one time line, which {input} does not allow"
+        ));
+        Err(report.help(
+            "record first (`kymo record TARGET -o DIR`), then `kymo show DIR --with FILE` shows both",
+        ))
+    }
+}
+
 impl InputArgs {
     /// Refuses what is said of the inputs of other tracers, where the input is hardware trace.
     ///

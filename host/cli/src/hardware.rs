@@ -3,6 +3,7 @@
 pub mod counting;
 pub mod coverage;
 pub mod findings;
+pub mod json;
 pub mod part;
 pub mod program;
 pub mod tally;

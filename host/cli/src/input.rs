@@ -12,7 +12,6 @@ mod replaying;
 pub mod symbols;
 mod unfit;
 
-use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,7 +24,7 @@ use kymo_symbols::Symbols;
 use kymo_zephyr_instrumentation::Kind;
 
 use placing::Placing;
-pub use refused::Refused;
+pub use refused::{Refused, refused};
 
 use crate::args::{InputArgs, MemoryArgs, SymbolArgs};
 use crate::commands::profile::is_kept_table;
@@ -153,6 +152,7 @@ impl Trace {
     ) -> Result<Self, Report> {
         let path = input.path();
         if let Some(address) = address_in(path)? {
+            input.ctf.refuse_with("a live target")?;
             let target = TargetArgs::at(address, input.baud);
             return Self::fetch(&target, symbols, wanted, context);
         }
@@ -479,6 +479,7 @@ pub fn open(
         )
     };
     if crate::rtems::is_address(path) {
+        input.ctf.refuse_with("a live target")?;
         return Ok(crate::rtems::open(path, &options)?);
     }
     let refuse = |error: OpenError| Refused {
@@ -552,49 +553,6 @@ fn described(file: &Path) -> Result<(), Report> {
     match kymo_symbols::read_file(file, LARGEST_DESCRIPTION) {
         Ok(_) => Ok(()),
         Err(error) => Err(Report::caused(file.display(), &error)),
-    }
-}
-
-/// Whether the process may open no further file (EMFILE).
-fn is_out_of_files(error: &io::Error) -> bool {
-    cfg!(unix) && error.raw_os_error() == Some(24)
-}
-
-/// Why an input is refused, with advice.
-pub fn refused(error: &OpenError) -> Report {
-    let report = Report::caused_by(error);
-    match error {
-        OpenError::Version { .. } => report.help(
-            "another version of Kymo made it, and can read it; to record anew for this one, link the \
-             program with its library (`cargo xtask lib`)",
-        ),
-        OpenError::Io { path, .. } if !path.exists() => report.help(
-            "give a trace directory or a raw file; `kymo trace -o DIR` makes one from a target",
-        ),
-        OpenError::Io { source, .. } if is_out_of_files(source) => {
-            report.help("`ulimit -n` tells how many files may be open at once; `ulimit -n 1024` allows more")
-        }
-        OpenError::LiveTracefs { .. } => report.help("`kymo record --ftrace` records what it traces"),
-        OpenError::Io { .. } => report.help("check the path and its permissions"),
-        OpenError::Mapping(_) => {
-            report.help("`kymo show --events` lists the events of the trace with their fields")
-        }
-        OpenError::Empty { .. } => report.help("was the recording stopped before it was written?"),
-        OpenError::Identity { .. } => report.help(
-            "the first line of a raw file is the target's answer to `identify`; transfer the file \
-             again, in binary mode",
-        ),
-        OpenError::Console { .. } => {
-            report.help("`--dump N` chooses one of several; the first lines of each say who recorded")
-        }
-        OpenError::Together { .. } => report.help(
-            "--align EVENT names events that all of them have, by which their times go together",
-        ),
-        OpenError::Memory { .. } | OpenError::HardwareTrace { .. } => report,
-        _ => report.help(
-            "kymo reads trace directories (CTF), the raw files of its targets, with --elf dumps of their \
-             memory, and dumps of Zephyr's instrumentation; symbols are given with --elf",
-        ),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Instructions as text, by the crate `yaxpeax-arm`, and by ourselves where A32 and T32 have more than it knows.
 //!
 //! Targets of direct branches are those of our own [classification](crate::instruction), as absolute addresses: they are
-//! what the trace was followed by. What neither knows (Advanced SIMD of A32 and T32, MVE) is shown as data,
-//! `.inst 0xf3b76588`.
+//! what the trace was followed by. What neither knows (Advanced SIMD and half precision of A32 and T32, MVE, SVE and SME of
+//! A64) is shown as data, `.inst 0xf3b76588`, also where the crate takes it for what a coprocessor does.
 
 use std::fmt::Write as _;
 
@@ -42,6 +42,9 @@ impl Disassembler {
         if supplement::write(isa, bytes, &mut self.text).is_some() {
             return Some(&self.text);
         }
+        if supplement::is_taken_for_another(isa, bytes) {
+            return None;
+        }
         let of_coprocessor = supplement::as_a32(isa, bytes);
         let (isa, bytes) = match &of_coprocessor {
             Some(word) => (Isa::A32, word.as_slice()),
@@ -63,6 +66,10 @@ impl Disassembler {
                 write!(self.text, "{instruction}").ok()?;
             }
             Isa::ThumbEe | Isa::Jazelle | Isa::Unknown => return None,
+        }
+        // What the crate says of encodings that it knows to be none, and of a few that it does not know.
+        if self.text.starts_with("invalid") {
+            return None;
         }
         if let Some(at) = self.text.rfind('$') {
             let ours = instruction::decode(isa, address, bytes, Waypoints::default());
@@ -200,16 +207,27 @@ mod tests {
         assert_eq!(a64(0x9000_0041), "90000041   adrp    x1, 0x9000");
         assert_eq!(a64(0x3600_0041), "36000041   tbz     w1, #0x0, 0x1b80");
         assert_eq!(a64(0xd65f_03c0), "d65f03c0   ret");
+        assert_eq!(a64(0x692e_7696), "692e7696   .inst   0x692e7696");
         let a32 = |word: u32| line(Isa::A32, 0x1000, &word.to_le_bytes());
         assert_eq!(a32(0xfa00_0001), "fa000001   blx     0x100c");
         assert_eq!(a32(0xeeb7_0ae0), "eeb70ae0   vcvt.f64.f32 d0, s1");
         assert_eq!(a32(0xf3b7_6588), "f3b76588   .inst   0xf3b76588");
+        assert_eq!(a32(0xee06_4939), "ee064939   .inst   0xee064939");
+        assert_eq!(a32(0xee06_4f30), "ee064f30   mcr     p15, 0, r4, c6, c0, 1");
         assert_eq!(a32(0xe000_f0d0), "e000f0d0   .inst   0xe000f0d0");
         assert_eq!(a32(0xe1c4_60f8), "e1c460f8   strd    r6, r7, [r4, 0x8]");
         let t32 = |bytes: &[u8]| line(Isa::T32, 0x1000, bytes);
         assert_eq!(t32(&[0xfe, 0xd0]), "d0fe       beq     0x1000");
         assert_eq!(t32(&[0, 0xf0, 1, 0xf8]), "f000 f801  bl.w    0x1006");
         assert_eq!(t32(&[0x10, 0xbd]), "bd10       pop     {r4, pc}");
+        assert_eq!(
+            t32(&[0x00, 0xfe, 0x2c, 0x48]),
+            "fe00 482c  .inst.w 0xfe00482c"
+        );
+        assert_eq!(
+            t32(&[0x56, 0xea, 0xc4, 0xbb]),
+            "ea56 bbc4  .inst.w 0xea56bbc4"
+        );
         assert_eq!(t32(&[0x10]), "");
     }
 }

@@ -210,6 +210,29 @@ pub enum Security {
     Realm,
 }
 
+impl Security {
+    /// The name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Security::Secure => "secure",
+            Security::NonSecure => "non_secure",
+            Security::Root => "root",
+            Security::Realm => "realm",
+        }
+    }
+}
+
+impl TraceOn {
+    /// The name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            TraceOn::Normal => "begin_or_filter",
+            TraceOn::Overflow => "overflow",
+            TraceOn::Debug => "debug_restart",
+        }
+    }
+}
+
 impl Context {
     /// The memory space in which the processor executes.
     pub fn space(&self) -> MemorySpace {

@@ -5,6 +5,7 @@ mod text;
 
 pub use decoder::Decoder;
 pub use text::describe;
+pub(crate) use text::name;
 
 use crate::etmv4::Atoms;
 use crate::isa::{Isa, PartialAddress, SyncReason};

@@ -13,4 +13,4 @@ pub use config::Config;
 pub use decoder::Decoder;
 pub use packet::{Address, Atoms, Context, Fields, KeyedResult, Kind, Packet, QElement, TraceInfo};
 pub use text::describe;
-pub(crate) use text::write_atoms;
+pub(crate) use text::{name, write_atoms};

@@ -117,6 +117,16 @@ impl SyncReason {
         }
     }
 
+    /// The name for programs.
+    pub(crate) fn plain_name(self) -> &'static str {
+        match self {
+            SyncReason::Periodic => "periodic",
+            SyncReason::TraceEnable => "trace_enable",
+            SyncReason::RestartOverflow => "restart_overflow",
+            SyncReason::DebugExit => "debug_exit",
+        }
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             SyncReason::Periodic => "Periodic",

@@ -4,6 +4,7 @@
 mod text;
 
 pub use text::describe;
+pub(crate) use text::name;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

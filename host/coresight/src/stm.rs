@@ -9,6 +9,7 @@ mod text;
 
 pub use decoder::Decoder;
 pub use text::describe;
+pub(crate) use text::name;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -12,6 +12,7 @@
 //! recording keeps its processors, threads and functions, as the traces of several machines do.
 
 mod line;
+mod span;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use kymo_event::{
 
 use crate::{OpenError, OpenOptions, ReadError, Source};
 use line::Line;
+use span::Span;
 
 /// Several sources as one.
 struct Together {
@@ -45,6 +47,8 @@ struct Part {
     next: usize,
     time: Time,
     ended: bool,
+    /// From when to when its events are that were handed on.
+    span: Span,
     /// How much is known elsewhere of what grows.
     passed: Passed,
 }
@@ -116,6 +120,7 @@ pub(crate) fn open(
             next: 0,
             time: Time(i64::MIN),
             ended: false,
+            span: Span::default(),
             passed: Passed::default(),
         })
         .collect();
@@ -225,6 +230,7 @@ impl Part {
             return;
         };
         self.next += 1;
+        self.span.meet(self.time);
         let row = next.row.renumbered(&self.numbers, self.time);
         let row = row.rescaled(|duration| self.line.duration(duration));
         let Some(event) = next.event else {
@@ -337,7 +343,11 @@ impl Source for Together {
                         part.take(batch);
                     }
                 }
-                Ok(None) => self.ended = true,
+                Ok(None) => {
+                    self.ended = true;
+                    let all = self.parts.iter().map(|part| (&*part.name, part.span));
+                    self.info.remarks.extend(span::apart(all, self.info.unit));
+                }
                 Err(error) => (self.failed, self.ended) = (Some(error), true),
             }
         }

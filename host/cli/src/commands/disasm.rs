@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use kymo_coresight::Source;
 use kymo_coresight::doubts::Doubts;
 use kymo_coresight::element::{Element, Range};
 use kymo_coresight::flow::Sink;
@@ -15,13 +16,13 @@ use kymo_coresight::frames::{Offsets, Stream};
 use kymo_coresight::input::{self, Buffer};
 use kymo_coresight::memory::{Memory, View};
 use kymo_coresight::selection::{Selection, Tracker};
-use kymo_export::json::Object;
 
 use crate::args::{Format, FormatArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::hardware::counting::steps;
 use crate::hardware::findings::Findings;
+use crate::hardware::json::{self, Named, Place, Prefix};
 use crate::hardware::part::{CodeArgs, PartArgs};
 use crate::hardware::program::Programs;
 use crate::hardware::{self, HardwareArgs, Opened};
@@ -144,8 +145,7 @@ fn list(
         buffer,
         code,
         view: View::default(),
-        cpu: traced.cpu,
-        source: &traced.name,
+        source: traced,
         tracker: Tracker::new(&traced.protocol, buffer.thread, selection, source),
         offsets: stream.offsets(),
         writer,
@@ -153,7 +153,7 @@ fn list(
         kept: 0,
         is_json: args.format.format == Format::Json,
         heading: None,
-        prefix: Vec::new(),
+        prefix: Prefix::default(),
         text: Vec::with_capacity(FLUSH_AT + 4096),
         doubts: Doubts::default(),
         seen,
@@ -182,8 +182,7 @@ struct Printer<'a> {
     buffer: &'a Buffer,
     code: &'a Memory,
     view: View,
-    cpu: Option<u32>,
-    source: &'a str,
+    source: &'a Source,
     tracker: Tracker<'a>,
     offsets: Offsets<'a>,
     writer: &'a mut Writer,
@@ -195,7 +194,7 @@ struct Printer<'a> {
     /// The file of the last heading; `None` before the first of a thread.
     heading: Option<Rc<str>>,
     /// What each line begins with, of JSON.
-    prefix: Vec<u8>,
+    prefix: Prefix,
     text: Vec<u8>,
     doubts: Doubts,
     /// Instructions so far, and which of them are listed.
@@ -218,7 +217,7 @@ impl Sink for Printer<'_> {
                     part.start = part.start.max(chosen.start.saturating_sub(first));
                     part.end = part.end.min(chosen.end.saturating_sub(first));
                 }
-                self.some_of(range, &part);
+                self.some_of(at, range, &part);
             }
             return;
         }
@@ -251,9 +250,9 @@ impl Sink for Printer<'_> {
 
 impl Printer<'_> {
     /// Those instructions of a range that are chosen, by how many come before them.
-    fn some_of(&mut self, range: &Range, chosen: &std::ops::Range<u64>) {
+    fn some_of(&mut self, at: usize, range: &Range, chosen: &std::ops::Range<u64>) {
         if *chosen == (0..u64::from(range.count)) {
-            return self.range(range);
+            return self.range(at, range);
         }
         if chosen.is_empty() {
             return;
@@ -274,13 +273,13 @@ impl Printer<'_> {
             block: None,
             ..*range
         };
-        self.range(&part);
+        self.range(at, &part);
     }
 
-    fn range(&mut self, range: &Range) {
+    fn range(&mut self, at: usize, range: &Range) {
         let Some(id) = range.block else {
             let block = self.writer.block(self.code.seen(self.view), range);
-            self.print(&block);
+            self.print(at, &block);
             return;
         };
         let id = id as usize;
@@ -300,17 +299,18 @@ impl Printer<'_> {
                 block
             }
         };
-        self.print(&block);
+        self.print(at, &block);
     }
 
     #[inline]
-    fn print(&mut self, block: &Block) {
+    fn print(&mut self, at: usize, block: &Block) {
         if block.text.is_empty() {
             return;
         }
         if self.is_json {
+            let prefix = self.prefix.at(self.offsets.of(at));
             for line in block.text.split_inclusive(|byte| *byte == b'\n') {
-                self.text.extend_from_slice(&self.prefix);
+                self.text.extend_from_slice(prefix);
                 self.text.extend_from_slice(line);
             }
         } else {
@@ -333,26 +333,22 @@ impl Printer<'_> {
 
     /// Works out what lines of JSON begin with.
     fn begin_lines(&mut self) {
-        self.prefix.clear();
-        let thread = self.tracker.thread();
-        let known = thread.and_then(|thread| self.opened.threads.get(&thread));
-        let mut object = Object::begin(&mut self.prefix);
-        object
-            .member("type", "instruction")
-            .member("buffer", self.buffer.name.as_str())
-            .member("cpu", self.cpu)
-            .member("process", known.map(|known| known.process))
-            .member("thread", thread)
-            .member("command", known.map(|known| known.name.as_str()))
-            .member("timestamp", self.tracker.time());
+        if self.is_json {
+            let place = Place {
+                buffer: &self.buffer.name,
+                source: self.source,
+                offset: 0,
+            };
+            self.prefix.set(place, self.opened, &self.tracker);
+        }
     }
 
     /// File, CPU and thread of what follows.
     fn head(&mut self, file: &Rc<str>) {
         let thread = self.opened.thread_label(self.tracker.thread());
-        let cpu = match self.cpu {
+        let cpu = match self.source.cpu {
             Some(cpu) => format!("cpu {cpu}"),
-            None => escaped(self.source).into_owned(),
+            None => escaped(&self.source.name).into_owned(),
         };
         let short = Path::new(&**file).file_name();
         let name = if short.is_some() {
@@ -367,17 +363,14 @@ impl Printer<'_> {
 
     /// What interrupts the run of instructions.
     fn gap(&mut self, at: usize, element: &Element) {
-        let (name, address, what) = match element {
-            Element::NoSync(why) => ("gap", None, format!("not synchronized: {}", why.name())),
-            Element::TraceOn { .. } => ("trace_on", None, "tracing begins".to_owned()),
-            Element::NotAccessible { address, .. } => (
-                "not_accessible",
-                Some(*address),
-                "no image has the code".to_owned(),
-            ),
-            Element::AddressUnknown => ("gap", None, "the address is not known".to_owned()),
+        let (address, what) = match element {
+            Element::NoSync(why) => (None, format!("not synchronized: {}", why.name())),
+            Element::TraceOn { .. } => (None, "tracing begins".to_owned()),
+            Element::NotAccessible { address, .. } => {
+                (Some(*address), "no image has the code".to_owned())
+            }
+            Element::AddressUnknown => (None, "the address is not known".to_owned()),
             Element::RangeWithoutPath { start, count, .. } => (
-                "without_path",
                 Some(*start),
                 format!("{count} instructions on an unknown path"),
             ),
@@ -385,14 +378,8 @@ impl Printer<'_> {
                 number,
                 return_address,
                 ..
-            } => (
-                "exception",
-                *return_address,
-                format!("exception {number:#x}"),
-            ),
-            Element::ExceptionReturn => {
-                ("exception_return", None, "return from exception".to_owned())
-            }
+            } => (*return_address, format!("exception {number:#x}")),
+            Element::ExceptionReturn => (None, "return from exception".to_owned()),
             _ => return,
         };
         if !self.writer.is_everything() {
@@ -400,20 +387,22 @@ impl Printer<'_> {
         }
         let offset = self.offsets.of(at);
         if self.is_json {
-            let mut object = Object::begin(&mut self.text);
-            object
-                .member("type", name)
-                .member("buffer", self.buffer.name.as_str())
-                .member("cpu", self.cpu)
-                .member("thread", self.tracker.thread())
-                .member("offset", offset)
-                .member("address", address)
-                .member(
-                    "address_hex",
-                    address.map(|address| format!("{address:#x}")).as_deref(),
-                )
-                .member("text", what.as_str());
-            object.end();
+            let place = Place {
+                buffer: &self.buffer.name,
+                source: self.source,
+                offset,
+            };
+            let code = self.code.seen(self.view);
+            let named = Named::of(self.writer.programs(), code, element);
+            let (opened, tracker) = (self.opened, &self.tracker);
+            json::element(
+                place,
+                opened,
+                tracker,
+                named.as_ref(),
+                element,
+                &mut self.text,
+            );
             self.text.push(b'\n');
         } else {
             let address = address.map_or(String::new(), |address| format!(" at {address:#x}"));

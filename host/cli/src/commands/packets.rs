@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use kymo_coresight::Source;
 use kymo_coresight::doubts::Doubts;
 use kymo_coresight::input::Buffer;
-use kymo_coresight::listing::{Line, Listing, Value};
+use kymo_coresight::listing::{Line, Listing};
 use kymo_coresight::memory::Memory;
 use kymo_coresight::selection::{Selection, Tracker};
 
@@ -13,9 +13,10 @@ use crate::args::{Format, FormatArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::hardware::findings::Findings;
+use crate::hardware::json::{self, Named, Place};
 use crate::hardware::part::{Addresses, CodeArgs, PartArgs};
 use crate::hardware::program::Programs;
-use crate::hardware::{self, HardwareArgs};
+use crate::hardware::{self, HardwareArgs, Opened};
 
 /// The options of `kymo packets`.
 #[derive(Debug, clap::Args)]
@@ -71,7 +72,8 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         if opened.buffers.len() > 1 && args.format.format == Format::Text {
             writeln!(context.out().0, "Buffer {}", buffer.name)?;
         }
-        let doubts = list(args, buffer, selection, &addresses, context)?;
+        let chosen = (selection, &addresses);
+        let doubts = list(args, (&opened, buffer), chosen, &mut programs, context)?;
         for (source, doubts) in doubts.iter().enumerate() {
             findings.add(doubts, &opened, (number, source), context);
         }
@@ -88,16 +90,16 @@ struct Cursor<'a> {
     tracker: Tracker<'a>,
     doubts: Doubts,
     /// The last packet and its elements, until these say whether it is of a thread, time and code that are chosen.
-    packet: String,
+    packet: Vec<u8>,
     /// Whether one of its elements is at addresses that are chosen.
     is_there: bool,
 }
 
 impl Cursor<'_> {
     /// Lists the packet that waits.
-    fn flush(&mut self, text: &mut String) {
+    fn flush(&mut self, text: &mut Vec<u8>) {
         if self.tracker.is_selected() && self.is_there {
-            text.push_str(&self.packet);
+            text.extend_from_slice(&self.packet);
         }
         self.packet.clear();
     }
@@ -106,9 +108,9 @@ impl Cursor<'_> {
 /// Lists a buffer. With the doubts of each of its sources.
 fn list(
     args: &Args,
-    buffer: &Buffer,
-    selection: &Selection,
-    addresses: &Addresses,
+    (opened, buffer): (&Opened, &Buffer),
+    (selection, addresses): (&Selection, &Addresses),
+    programs: &mut Programs,
     context: &mut Context,
 ) -> Result<Vec<Doubts>, Report> {
     let (sources, streams) = (&buffer.sources, &buffer.frames.streams);
@@ -120,7 +122,7 @@ fn list(
             source,
             tracker: Tracker::new(&source.protocol, buffer.thread, selection, index),
             doubts: Doubts::default(),
-            packet: String::new(),
+            packet: Vec::new(),
             is_there: addresses.is_all(),
         })
         .collect();
@@ -132,29 +134,23 @@ fn list(
     };
     // With all threads, times and code, no packet has to wait, and those of several sources stay in their order.
     let waits = *selection != Selection::default() || !addresses.is_all();
-    let name = json_text(&buffer.name);
-    let mut text = String::with_capacity(FLUSH_AT + 1024);
+    let mut text = Vec::with_capacity(FLUSH_AT + 1024);
+    let mut scratch = String::new();
     for line in listing {
-        let source = match line {
-            Line::Packet(entry) => entry.source,
-            Line::Element { source, .. } => source,
+        let (source, offset) = match &line {
+            Line::Packet(entry) => (entry.source, entry.offset),
+            Line::Element { source, offset, .. } => (*source, *offset),
         };
         let mut all = cursors.iter_mut().zip(&buffer.code);
         let found = all.find(|(cursor, _)| std::ptr::eq(cursor.source, source));
         let Some((cursor, code)) = found.filter(|_| args.part.sources.has_source(source)) else {
             continue;
         };
-        if let Line::Element {
-            offset,
-            element,
-            view,
-            ..
-        } = &line
-        {
+        if let Line::Element { element, view, .. } = &line {
             cursor.tracker.take(element);
             if source.protocol.traces_instructions() {
                 cursor.doubts.view = *view;
-                cursor.doubts.any(*offset as usize, element);
+                cursor.doubts.any(offset as usize, element);
             }
             let is_there = addresses.has_element(code.seen(*view), element);
             cursor.is_there |= is_there;
@@ -174,22 +170,38 @@ fn list(
             false => &mut text,
         };
         if is_packet || cursor.tracker.is_selected() {
-            // Writing into a String cannot fail.
-            let _ = match args.format.format {
-                Format::Text => line.write(out),
-                Format::Json => write_json(&line, &name, out),
+            let place = Place {
+                buffer: &buffer.name,
+                source,
+                offset,
             };
-            out.push('\n');
+            match (args.format.format, &line) {
+                (Format::Text, _) => {
+                    scratch.clear();
+                    // Writing into a String cannot fail.
+                    let _ = line.write(&mut scratch);
+                    out.extend_from_slice(scratch.as_bytes());
+                }
+                (Format::Json, Line::Packet(entry)) => {
+                    json::packet(place, entry, &mut scratch, out);
+                }
+                (Format::Json, Line::Element { element, view, .. }) => {
+                    let named = Named::of(programs, code.seen(*view), element);
+                    let named = named.as_ref();
+                    json::element(place, opened, &cursor.tracker, named, element, out);
+                }
+            }
+            out.push(b'\n');
         }
         if text.len() >= FLUSH_AT {
-            context.out().0.write_all(text.as_bytes())?;
+            context.out().0.write_all(&text)?;
             text.clear();
         }
     }
     cursors
         .iter_mut()
         .for_each(|cursor| cursor.flush(&mut text));
-    context.out().0.write_all(text.as_bytes())?;
+    context.out().0.write_all(&text)?;
     let mut doubts: Vec<_> = cursors.into_iter().map(|cursor| cursor.doubts).collect();
     for (source, stream) in buffer.streams() {
         if args.part.sources.has(buffer, source)
@@ -206,64 +218,3 @@ fn list(
 
 /// How much text is collected before it is written.
 const FLUSH_AT: usize = 1 << 16;
-
-/// A text as JSON, with its quotes.
-fn json_text(text: &str) -> String {
-    let mut out = Vec::new();
-    kymo_export::json::Json::write(text, &mut out);
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-fn write_json(line: &Line<'_>, buffer: &str, out: &mut String) -> std::fmt::Result {
-    use std::fmt::Write as _;
-    let mut text = String::new();
-    // The texts are our own: names, numbers and punctuation without quotes.
-    match line {
-        Line::Packet(entry) => {
-            entry.describe(&mut text)?;
-            let (name, meaning) = text.split_once(':').unwrap_or((&text, ""));
-            let (name, meaning) = (name.trim(), meaning.trim());
-            let (offset, id) = (entry.offset, entry.id.0);
-            write!(
-                out,
-                "{{\"type\":\"packet\",\"buffer\":{buffer},\"offset\":{offset},\"trace_id\":{id}"
-            )?;
-            write!(
-                out,
-                ",\"name\":\"{name}\",\"text\":\"{meaning}\",\"bytes\":\""
-            )?;
-            for byte in entry.bytes {
-                write!(out, "{byte:02x}")?;
-            }
-            out.write_str("\",\"fields\":{")?;
-            for (number, (name, value)) in entry.packet.values().iter().enumerate() {
-                let comma = if number > 0 { "," } else { "" };
-                write!(out, "{comma}\"{name}\":")?;
-                match value {
-                    Value::Number(value) => write!(out, "{value}")?,
-                    Value::Bits(value) => write!(out, "\"{value:#x}\"")?,
-                    Value::Flag(value) => write!(out, "{value}")?,
-                    Value::Atoms(atoms) => write!(out, "\"{atoms}\"")?,
-                }
-            }
-            out.write_str("}}")
-        }
-        Line::Element {
-            source,
-            offset,
-            element,
-            ..
-        } => {
-            element.describe(&mut text)?;
-            let text = text.strip_prefix("OCSD_GEN_TRC_ELEM_").unwrap_or(&text);
-            let (name, meaning) = text.split_once('(').unwrap_or((text, ""));
-            let meaning = meaning.strip_suffix(')').unwrap_or(meaning).trim();
-            write!(
-                out,
-                "{{\"type\":\"element\",\"buffer\":{buffer},\"offset\":{offset},\"trace_id\":{}",
-                source.id.0
-            )?;
-            write!(out, ",\"name\":\"{name}\",\"text\":\"{meaning}\"}}")
-        }
-    }
-}

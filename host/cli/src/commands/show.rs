@@ -203,6 +203,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let wanted = view.wanted(format);
     let systemview = systemview::address_in(args.input.path(), args.input.baud)?;
     if let Some(address) = systemview {
+        args.input.ctf.refuse_with("a live target")?;
         view.filter.refuse_to_look_ahead("a live target")?;
         let (input, symbols) = (&args.input, &args.symbols);
         let mut follow = systemview::Follow::target(&address, input, symbols, wanted, context)?;
@@ -214,6 +215,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         return follow.verdict();
     }
     if args.follow && !crate::rtems::is_address(args.input.path()) {
+        args.input.ctf.refuse_with("--follow")?;
         view.filter.refuse_to_look_ahead("--follow")?;
         let path = args.input.path();
         let mut follow = match address_in(path)? {

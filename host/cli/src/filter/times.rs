@@ -17,6 +17,8 @@ pub struct Given {
     time: Option<Bound>,
     /// The number as it is, if it has no unit.
     count: Option<Bound>,
+    /// The reading of a counter that it is, if times are too small for it.
+    counter: Option<u64>,
 }
 
 impl Given {
@@ -34,6 +36,13 @@ impl Given {
             Some(Bound::At(Time(time))) => Some(time),
             _ => None,
         }
+    }
+
+    /// The point in time that it is, where `origin` is taken off the readings of a counter. A reading that is beyond what
+    /// times can be is one before that.
+    pub fn tick(&self, origin: u64) -> Option<i64> {
+        let reading = || i64::try_from(i128::from(self.counter?) - i128::from(origin)).ok();
+        self.at(false).or_else(reading)
     }
 
     /// The span of time that it is in the trace that is open.
@@ -56,6 +65,10 @@ impl Given {
             ));
             return Err(report.help("a number without a unit is seconds; ns, us and ms are units"));
         }
+        if self.counter.is_some() {
+            let report = Report::new(format_args!("{option} {text}: no times go that far"));
+            return Err(report.help("`kymo info` tells from when to when the trace is"));
+        }
         let report = Report::new(format_args!(
             "{option} {text}: the times of this trace are no seconds"
         ));
@@ -76,13 +89,15 @@ pub fn given(text: &str) -> Result<Given, String> {
             .map(|it| Bound::AfterStart(Duration(it))),
         None => text.parse().ok().map(|it| Bound::At(Time(it))),
     };
-    if let (Err(error), None) = (&time, count) {
+    let counter = text.parse().ok().filter(|_| count.is_none());
+    if let (Err(error), None, None) = (&time, count, counter) {
         return Err(error.clone());
     }
     Ok(Given {
         text: text.to_owned(),
         time: time.ok(),
         count,
+        counter,
     })
 }
 

@@ -51,8 +51,8 @@ pub struct PartArgs {
     #[arg(long, value_name = "THREAD")]
     pub thread: Vec<String>,
 
-    /// Only what ran from this time on, as `kymo calls` and `report` show it: in ticks of the trace's clock, or in seconds
-    /// or with a unit where the recording converts them. Between two timestamps, times are spread over the instructions.
+    /// Only what ran from this time on, as `kymo calls` and `report` show it: in ticks of the trace's clock (from 2^63 on, as
+    /// the trace has them), or in seconds or with a unit where the recording converts them. Between two timestamps, times are spread over the instructions.
     #[arg(long, value_name = "TIME", value_parser = given, allow_hyphen_values = true)]
     pub begin: Option<Given>,
 
@@ -228,7 +228,11 @@ impl PartArgs {
         let clock = (opened.conversion, origin);
         let time = |given: &Option<Given>, option: &str| {
             let time = given.as_ref().map(|given| {
-                given.at(clock.0.is_some()).ok_or_else(|| {
+                let time = match clock.0 {
+                    Some(_) => given.at(true),
+                    None => given.tick(origin),
+                };
+                time.ok_or_else(|| {
                     let help = match clock.0 {
                         Some(_) => "give a time of the trace: seconds, or a number with a unit",
                         None => "give a number of ticks of the trace's clock, without a unit",

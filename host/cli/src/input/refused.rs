@@ -1,5 +1,9 @@
 //! Failures of opening an input.
 
+use std::io;
+
+use kymo_read::OpenError;
+
 use crate::diagnostic::Report;
 
 /// Why an input is no trace.
@@ -20,5 +24,48 @@ impl From<Report> for Refused {
 impl From<Refused> for Report {
     fn from(refused: Refused) -> Self {
         refused.report
+    }
+}
+
+/// Whether the process may open no further file (EMFILE).
+fn is_out_of_files(error: &io::Error) -> bool {
+    cfg!(unix) && error.raw_os_error() == Some(24)
+}
+
+/// Why an input is refused, with advice.
+pub fn refused(error: &OpenError) -> Report {
+    let report = Report::caused_by(error);
+    match error {
+        OpenError::Version { .. } => report.help(
+            "another version of Kymo made it, and can read it; to record anew for this one, link the \
+             program with its library (`cargo xtask lib`)",
+        ),
+        OpenError::Io { path, .. } if !path.exists() => report.help(
+            "give a trace directory or a raw file; `kymo trace -o DIR` makes one from a target",
+        ),
+        OpenError::Io { source, .. } if is_out_of_files(source) => {
+            report.help("`ulimit -n` tells how many files may be open at once; `ulimit -n 1024` allows more")
+        }
+        OpenError::LiveTracefs { .. } => report.help("`kymo record --ftrace` records what it traces"),
+        OpenError::Io { .. } => report.help("check the path and its permissions"),
+        OpenError::Mapping(_) => {
+            report.help("`kymo show --events` lists the events of the trace with their fields")
+        }
+        OpenError::Empty { .. } => report.help("was the recording stopped before it was written?"),
+        OpenError::Identity { .. } => report.help(
+            "the first line of a raw file is the target's answer to `identify`; transfer the file \
+             again, in binary mode",
+        ),
+        OpenError::Console { .. } => {
+            report.help("`--dump N` chooses one of several; the first lines of each say who recorded")
+        }
+        OpenError::Together { .. } => report.help(
+            "--align EVENT names events that all of them have, by which their times go together",
+        ),
+        OpenError::Memory { .. } | OpenError::HardwareTrace { .. } => report,
+        _ => report.help(
+            "kymo reads trace directories (CTF), the raw files of its targets, with --elf dumps of their \
+             memory, and dumps of Zephyr's instrumentation; symbols are given with --elf",
+        ),
     }
 }

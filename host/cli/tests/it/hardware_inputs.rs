@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use kymo_fixtures::captures;
+use kymo_fixtures::etmv4::{Trace, recording};
+use kymo_fixtures::perf_data::AUX_RAW;
 use serde_json::Value;
 
 fn kymo(arguments: &[&str]) -> Output {
@@ -216,4 +218,116 @@ fn hardware_trace_stands_beside_a_software_trace_of_the_same_run() {
     let info = stdout(&[&["info"], &together[..]].concat());
     assert!(info.contains("format     ctf+coresight"), "{info}");
     assert!(info.contains("40 events `idle`"), "{info}");
+}
+
+#[test]
+fn times_of_64_bits_choose_as_the_trace_has_them() {
+    let Some(folder) = captures::coresight() else {
+        return;
+    };
+    let input = folder.join("snapshots/ts_bit64_set").display().to_string();
+    let ranges = |begin: &str| {
+        let output = kymo(&["ranges", "--format", "json", "--begin", begin, &input]);
+        assert!(output.status.success(), "{output:?}");
+        let lines = lines(&String::from_utf8(output.stdout).expect("text"));
+        let ranges = lines.into_iter().filter(|line| line["type"] == "range");
+        ranges.collect::<Vec<_>>()
+    };
+    let all = ranges("0");
+    let last = all.last().expect("ranges")["timestamp"].as_u64();
+    let last = last.expect("a timestamp");
+    assert!(last > 1 << 63, "{last}");
+    // As the trace has it, and as `calls` shows it.
+    let chosen = ranges(&last.to_string());
+    assert!(!chosen.is_empty() && chosen.len() < all.len(), "{last}");
+    assert_eq!(chosen, ranges(&(last - (1 << 63)).to_string()));
+    let output = kymo(&["calls", "--begin", &last.to_string(), &input]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("no times go that far"), "{said}");
+}
+
+#[test]
+fn a_counter_that_passes_what_times_can_be_goes_on() {
+    const HERE: u64 = 0x40_0000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let code = [0xd503_201f_u32, 0xd65f_03c0].map(u32::to_le_bytes);
+    std::fs::write(path("code"), code.concat()).expect("code");
+    let middle = 1 << 63;
+    let mut trace = Trace::new(false);
+    for time in [middle - 100, middle - 50, middle, middle + 50, middle + 100] {
+        trace = trace.time(time).run(1, HERE).run(1, HERE);
+    }
+    std::fs::write(path("trace"), &trace.bytes).expect("a trace");
+    let image = format!("{}@{HERE:#x}", path("code"));
+    let source =
+        "ETMv4,id=0x10,cpu=0,TRCCONFIGR=0x801,TRCIDR0=0x8000e81,TRCIDR1=0x4100f463,TRCIDR2=0x488";
+    let options = ["--trace-source", source, "--trace-frames", "none"];
+    let trace = path("trace");
+    let rest = ["--trace-image", &image, "--format", "json", &trace];
+    let info = stdout(&[&["info"], &options[..], &rest].concat());
+    let info = &lines(&info)[0];
+    let of = |name: &str| info[name].as_i64().expect("a time");
+    assert_eq!(of("end_ticks") - of("start_ticks"), 225, "{info}");
+}
+
+#[test]
+fn recordings_without_a_time_in_common_are_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Both by the clock of the kernel.
+    let recorded = |name: &str, from: u64| {
+        let mut perf = recording(true, |perf| {
+            perf.at(from).comm(1, "first");
+        });
+        let trace = Trace::new(true).time(from).run(1, 0x40_0000);
+        let trace = trace.time(from + 50).run(1, 0x40_0000).bytes;
+        perf.at(from + 90).aux(0, 0, 0, trace.len() as u64, AUX_RAW);
+        perf.buffer(None, 0, 0, &trace);
+        let path = folder.path().join(name);
+        std::fs::write(&path, perf.file()).expect("a recording");
+        path.display().to_string()
+    };
+    let (early, late) = (recorded("early", 1000), recorded("late", 9_000_000));
+    let output = kymo(&["show", "--with", &late, &early]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let expected =
+        "late has nothing at the time of early, so that they may not be of one run: it is from ";
+    assert!(said.contains(expected), "{said}");
+    let same = recorded("same", 1020);
+    let output = kymo(&["show", "--with", &same, &early]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("has nothing at the time"), "{said}");
+}
+
+#[test]
+fn nothing_is_beside_what_has_no_end() {
+    for (input, words) in [
+        ("tcp:localhost:1", &["show", "--follow"][..]),
+        ("tcp:localhost:1", &["report"]),
+        ("systemview:localhost:1", &["show", "--follow"]),
+        ("rtems:localhost:1", &["show"]),
+    ] {
+        let output = kymo(&[words, &["--with", "other", input]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("--with puts whole recordings"), "{said}");
+        assert!(said.contains("kymo record TARGET -o DIR"), "{said}");
+    }
+}
+
+#[test]
+fn views_say_where_durations_are_uncertain() {
+    let Some(folder) = captures::coresight() else {
+        return;
+    };
+    for (name, is_coarse) in [("ricsec-fib-1", true), ("ricsec-branches-1", false)] {
+        let input = folder.join("snapshots").join(name).display().to_string();
+        for subcommand in ["report", "calls", "show", "graph"] {
+            let output = kymo(&[subcommand, &input]);
+            let said = String::from_utf8_lossy(&output.stderr);
+            let expected =
+                "durations are uncertain: 83 % of the trace, 18710612 ticks, lie between two times";
+            assert_eq!(said.contains(expected), is_coarse, "{subcommand}: {said}");
+        }
+    }
 }

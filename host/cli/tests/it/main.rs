@@ -8,6 +8,7 @@ mod fdd;
 mod fixtures;
 mod ftrace_text;
 mod hardware_inputs;
+mod hardware_json;
 mod hardware_parts;
 mod hostile_directories;
 mod live;

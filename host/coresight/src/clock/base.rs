@@ -11,6 +11,9 @@ use crate::{etmv3, etmv4, ptm};
 /// The least timestamp that is no time of an event: these have a sign.
 const TOO_LATE: u64 = 1 << 63;
 
+/// How long before that a trace may begin which goes on beyond: two years at 1 GHz.
+const AHEAD: u64 = 1 << 56;
+
 /// Packets of a source that is not configured to send timestamps, among which some are looked for: registers are not always
 /// recorded.
 const LOOKED_AT: usize = 1 << 16;
@@ -22,7 +25,7 @@ pub fn measure(buffers: &[Buffer], traces: &[Vec<Part>]) -> (Measure, u64) {
     let times: Vec<_> = times.collect();
     let is_late = times
         .iter()
-        .any(|(_, first)| first.is_some_and(|first| first >= TOO_LATE));
+        .any(|(_, first)| first.is_some_and(|first| first >= TOO_LATE - AHEAD));
     let all = times.into_iter().map(|(measure, _)| measure);
     let measure = all.fold(Measure::Timestamps, |all, one| match (all, one) {
         (Measure::Timestamps, Measure::Timestamps) => Measure::Timestamps,

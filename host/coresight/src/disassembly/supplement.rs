@@ -39,6 +39,42 @@ pub(super) fn as_a32(isa: Isa, bytes: &[u8]) -> Option<[u8; 4]> {
     (isa == Isa::T32 && t32::is_of_coprocessor(b)).then_some([c, d, a, b])
 }
 
+/// Whether `yaxpeax-arm` would take the instruction for another one: what Armv8 has in the place of coprocessors, and of
+/// instructions whose operands may not be what they are.
+pub(super) fn is_taken_for_another(isa: Isa, bytes: &[u8]) -> bool {
+    let &[a, b, c, d, ..] = bytes else {
+        return false;
+    };
+    let word = match isa {
+        Isa::A32 => u32::from_le_bytes([a, b, c, d]),
+        Isa::T32 if b & 0xe0 == 0xe0 && b >> 3 != 0x1c => u32::from_le_bytes([c, d, a, b]),
+        _ => return false,
+    };
+    // CSEL and its neighbours, shifts of 64 bits: in the place of ORRS with a PC or SP, or with a bit that has to be 0.
+    if isa == Isa::T32 && word & 0xfff0_0000 == 0xea50_0000 {
+        return word & 0x8000 != 0 || matches!(word & 0xf, 13 | 15);
+    }
+    let is_of_coprocessor = matches!(word >> 24 & 0xf, 0xc..=0xe)
+        && (isa == Isa::A32 || t32::is_of_coprocessor((word >> 24) as u8));
+    let is_unconditional = word >> 28 == 0xf;
+    match word >> 8 & 0xf {
+        _ if !is_of_coprocessor => false,
+        // VFP that is not ours, half precision, complex numbers, dot products: no coprocessor that anyone may build.
+        8..=11 => true,
+        12 | 13 => is_unconditional,
+        // MVE, but for the registers of the system and the debugger. Where T32 has both, the M profile's MVE is more likely than
+        // the debugger; MRRC and MCRR of p15, which read clocks, can be VMOV of two lanes there.
+        number @ (14 | 15) => {
+            let is_a32 = isa == Isa::A32;
+            let moves = word & 0x0f00_0010 == 0x0e00_0010
+                || word & 0x0fe0_0000 == 0x0c40_0000 && (is_a32 || number == 15);
+            let debugs = word & 0x0e00_f000 == 0x0c00_5000 && number == 14 && is_a32;
+            is_unconditional || !(moves || debugs)
+        }
+        _ => false,
+    }
+}
+
 const CONDITIONS: [&str; 16] = [
     "eq", "ne", "hs", "lo", "mi", "pl", "vs", "vc", "hi", "ls", "ge", "lt", "gt", "le", "", "",
 ];

@@ -133,6 +133,11 @@ fn write_isync(isync: &ISync, out: &mut dyn Write) -> fmt::Result {
         .map_or(Ok(()), |current| write!(out, "Curr Instr Addr={current};"))
 }
 
+/// The name of a packet's kind in listings.
+pub(crate) fn name(kind: Kind) -> &'static str {
+    names(kind).0
+}
+
 fn names(kind: Kind) -> (&'static str, &'static str) {
     match kind {
         Kind::NotSync => ("NOTSYNC", "Trace Stream not synchronised"),

@@ -195,6 +195,11 @@ fn exception(
     Ok(())
 }
 
+/// The name of a packet's kind in listings.
+pub(crate) fn name(kind: Kind) -> &'static str {
+    names(kind).0
+}
+
 /// Name and meaning. Spelling is the reference tool's, slips included (`I_SCR_ADDR_...`), so that listings compare.
 fn names(kind: Kind) -> (&'static str, &'static str) {
     match kind {

@@ -122,6 +122,11 @@ fn hardware(packet: &Packet, out: &mut dyn Write) -> fmt::Result {
     }
 }
 
+/// The name of a packet's kind in listings.
+pub(crate) fn name(kind: Kind) -> &'static str {
+    names(kind).0
+}
+
 fn names(kind: Kind) -> (&'static str, &'static str) {
     match kind {
         Kind::NotSync => ("ITM_NOTSYNC", "ITM data stream not synchronised"),

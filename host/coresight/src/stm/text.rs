@@ -61,6 +61,11 @@ pub fn describe(packet: &Packet, out: &mut dyn Write) -> fmt::Result {
     Ok(())
 }
 
+/// The name of a packet's kind in listings.
+pub(crate) fn name(kind: Kind) -> &'static str {
+    names(kind).0
+}
+
 fn names(kind: Kind) -> (&'static str, &'static str) {
     match kind {
         Kind::NotSync => ("NOTSYNC", "STM not synchronised"),

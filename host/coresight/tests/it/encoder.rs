@@ -6,6 +6,7 @@
 
 mod etmv3;
 mod etmv4;
+mod over_real_code;
 pub(crate) mod program;
 mod ptm;
 mod real;
@@ -342,55 +343,6 @@ fn etmv4_cases(options: etmv4::Options, isa: Isa, seed: u64) -> Vec<Case> {
             }
         })
         .collect()
-}
-
-/// Walks over the code of the captures' programs.
-#[test]
-fn etmv4_over_real_code() {
-    let Some(folder) = crate::data::folder() else {
-        return;
-    };
-    let full = etmv4::Options {
-        has_return_stack: true,
-        counts_cycles: true,
-        ..PLAIN
-    };
-    let speculative = etmv4::Options {
-        speculation: 8,
-        ..PLAIN
-    };
-    for (name, options, seed) in [
-        ("usr/bin/fib", PLAIN, 70),
-        ("usr/lib/aarch64-linux-gnu/ld-2.31.so", full, 71),
-        ("usr/lib/aarch64-linux-gnu/libc-2.31.so", full, 72),
-        ("usr/lib/aarch64-linux-gnu/ld-2.31.so", speculative, 73),
-    ] {
-        let file = std::fs::read(folder.join("perf/symfs").join(name)).expect("a file");
-        let layout = kymo_coresight::memory::Layout::of_elf(&file).expect("an ELF file");
-        let (offset, size, _) = layout.segments().next().expect("a segment of code");
-        let code = &file[offset as usize..(offset + size) as usize];
-        let words = code.chunks_exact(4).filter_map(|word| word.try_into().ok());
-        let words: Vec<u32> = words.map(u32::from_le_bytes).collect();
-        // Windows of it, each a program: as long as addresses of all lengths are between its instructions.
-        let cases: Vec<Case> = (0..20)
-            .map(|number| {
-                let mut random = Random(seed * 1000 + number);
-                let length = words.len().min(20_000);
-                let from = random.below(words.len() - length + 1);
-                let program = real::program(0xffff_9d47_0000, &words[from..from + length]);
-                let events = walk(&program, 400, 20, &mut random);
-                let (trace, expected) = etmv4::encode(&program, &events, options, &mut random);
-                Case {
-                    protocol: Protocol::EtmV4(options.config()),
-                    base: program.base,
-                    code: program.code,
-                    trace,
-                    expected,
-                }
-            })
-            .collect();
-        check(&format!("{name}, {options:?}"), &cases, true);
-    }
 }
 
 /// The decoder knows each generated instruction for what it is.

@@ -16,12 +16,13 @@
 //! | | contexts of root and realm, code by exception level | `elements::rme_test` |
 //! | | conditional instructions | `kinds::conditional_*` |
 //! | | waypoints of A64, A32, T32 | `classes::*` against a disassembler, `encoder::instructions_are_classified_as_they_were_encoded` |
-//! | | texts of A32 and T32 | `texts::*` against binutils |
+//! | | texts of A32 and T32, SIMD without text | `texts::*` against binutils |
 //! | | wrong opcodes, branches that were not taken | `elements::opcodes_*`, `calls::what_code_and_trace_disagree_on_is_told` |
 //! | ETMv3 | P-headers, branches of both encodings, cancelled instructions | `elements::{tc2, r5f_*}`, `encoder::etmv3` |
 //! | | data trace, wrong modes | `kinds::data_of_an_etmv3`, `packets::r5f_zephyr` |
 //! | PTM | atoms with cycles, waypoint updates, timestamps, IDs | `elements::tc2_ptm_rstk_t32`, `encoder::ptm` |
 //! | ETMv3, PTM | kinds without a capture | `kinds::each_packet_of_etmv3_and_ptm_that_no_capture_has` |
+//! | ETMv4, PTM, ETMv3 | real code of A64, A32 and T32, walked at random | `encoder::over_real_code::*` |
 //! | STM, ITM | nibbles, all packets, whole times | `packets::{stm_*, itm_*}`, `elements::{stm_*, itm_*}`, `kinds::packets_of_an_*` |
 //! | memory | spaces, several files at one address, what is missing | `elements::*`, `programs::*`, unit tests of `memory` |
 //! | | kernel, modules, vdso, caches, other builds | `files::*`, `perf::a_module_without_symbols_of_the_kernel` |

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use kymo_coresight::Source;
 use kymo_coresight::frames::{self, TraceId};
-use kymo_coresight::listing::Listing;
+use kymo_coresight::listing::{Entry, Line, Listing, Value};
 use kymo_coresight::snapshot::Snapshot;
 
 use crate::data;
@@ -20,11 +20,51 @@ fn listing(name: &str, buffers: Range<usize>) -> Option<String> {
         let bytes = snapshot.read_buffer(buffer).expect("a buffer");
         let frames = frames::split(&bytes, buffer.format, TraceId::NONE);
         for entry in Listing::new(&sources, &frames.streams) {
+            let start = text.len();
             entry.write(&mut text).expect("text");
+            if let Line::Packet(entry) = &entry {
+                values_are_all(entry, &text[start..]);
+            }
             text.push('\n');
         }
     }
     Some(text)
+}
+
+/// Every number in a packet's text, and what a wrong one began as, is a value by name, too.
+fn values_are_all(entry: &Entry<'_>, line: &str) {
+    let (_, text) = line.split_once('\t').expect("a text");
+    let (_, text) = text.split_once(':').expect("a name");
+    let values = entry.packet.values(&entry.source.protocol);
+    let numbers: Vec<u64> = values
+        .iter()
+        .filter_map(|(_, value)| match value {
+            Value::Number(value) | Value::Bits(value) => Some(*value),
+            Value::Signed(value) => u64::try_from(*value).ok(),
+            Value::Flag(_) | Value::Text(_) => None,
+        })
+        .collect();
+    for part in text.split("0x").skip(1) {
+        // Low bits that the packet had (~[0x12]), and the meaning of a value of the DWT, are parts of a number.
+        let digits = part.split(|letter: char| !letter.is_ascii_hexdigit());
+        let Some(Ok(number)) = digits.map(|text| u64::from_str_radix(text, 16)).next() else {
+            continue;
+        };
+        let is_part = |mask: u64| numbers.iter().any(|value| value & mask == number);
+        let mask = (number + 1).checked_next_power_of_two().unwrap_or(0);
+        let is_there = is_part(u64::MAX) || is_part(0x1ff) || is_part(mask.wrapping_sub(1));
+        assert!(is_there, "{number:#x} in {line}: {values:?}");
+    }
+    if let Some(began_as) = text
+        .strip_suffix(']')
+        .and_then(|text| text.rsplit('[').next())
+        && began_as.contains('_')
+    {
+        assert!(
+            values.iter().any(|(name, _)| *name == "began_as"),
+            "{line}: {values:?}"
+        );
+    }
 }
 
 fn compare(name: &str, golden: &str, buffers: Range<usize>) {

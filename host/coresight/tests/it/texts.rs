@@ -240,6 +240,77 @@ fn random_words() {
     assert!(compared > 5_000, "{compared}");
 }
 
+/// What the disassembler does not know of SIMD has no text: never that of another instruction, as of a coprocessor.
+#[test]
+fn simd_without_text_is_data() {
+    let a32 = [
+        (0xfe00_0000, 0xf200_0000),
+        (0xff10_0000, 0xf400_0000),
+        (0xfe00_0800, 0xfc00_0800),
+        (0xff00_0800, 0xfe00_0800),
+        (0xfe00_0c00, 0xec00_0800),
+        (0xff00_0c00, 0xee00_0800),
+    ];
+    let t32 = [
+        (0xef00_0000, 0xef00_0000),
+        (0xff10_0000, 0xf900_0000),
+        (0xfe00_0800, 0xfc00_0800),
+        (0xff00_0800, 0xfe00_0800),
+        (0xfe00_0c00, 0xec00_0800),
+        (0xff00_0c00, 0xee00_0800),
+    ];
+    // Of the M profile: MVE, shifts of 64 bits, conditional selection.
+    let mve = [
+        (0xef00_0000, 0xef00_0000),
+        (0xff00_0800, 0xee00_0800),
+        (0xff00_0800, 0xfe00_0800),
+        (0xfe00_0800, 0xec00_0800),
+        (0xfe00_0800, 0xfc00_0800),
+        (0xfff0_0000, 0xea50_0000),
+    ];
+    let thumb = &["-M", "force-thumb"][..];
+    for (groups, is_thumb, machine, options) in [
+        (&a32, false, "armv8-a", &[][..]),
+        (&t32, true, "armv8-a", thumb),
+        (&mve, true, "armv8.1-m.main", thumb),
+    ] {
+        let words = random(groups, 1000, |word| match is_thumb {
+            true => [(word >> 16) as u16, word as u16]
+                .map(u16::to_le_bytes)
+                .concat(),
+            false => word.to_le_bytes().to_vec(),
+        });
+        let raw = ["-D", "-z", "-b", "binary", "-m", machine];
+        let Some(listing) = objdump(&[&raw, options].concat(), words.path()) else {
+            return;
+        };
+        let mut disassembler = Disassembler::default();
+        let (mut with_text, mut all) = (0, 0);
+        for line in lines(&listing).iter().filter(|line| line.bytes.len() == 4) {
+            all += 1;
+            let ours = disassembler.text(line.isa, line.address, &line.bytes);
+            // Undefined, or with operands that are not defined.
+            let Some(ours) = ours.filter(|_| !line.text.is_empty()) else {
+                continue;
+            };
+            with_text += 1;
+            let mnemonic = |text: &str| {
+                let text = in_one_spelling(text);
+                text.split(' ').next().unwrap_or_default().to_owned()
+            };
+            let (ours, theirs) = (mnemonic(ours), mnemonic(&line.text));
+            // Shifts of a register have two names.
+            let is_shift = theirs == "movs." && ours.starts_with(['l', 'a', 'r']);
+            assert!(
+                ours == theirs || is_shift,
+                "{machine}: {:02x?} {ours:?}, expected {theirs:?}",
+                line.bytes
+            );
+        }
+        assert!(with_text > 100 && all > 1_500, "{with_text} of {all}");
+    }
+}
+
 /// The C and mathematical library of the compiler for one kind of processor, and its own.
 fn libraries(options: &[&str]) -> Vec<PathBuf> {
     let path = |name: &str| {

@@ -62,6 +62,11 @@ impl Writer {
         self.addresses.is_all()
     }
 
+    /// The programs that name addresses.
+    pub fn programs(&mut self) -> &mut Programs {
+        &mut self.programs
+    }
+
     /// The lines of a range.
     pub fn block(&mut self, code: Scene<'_>, range: &Range) -> Block {
         let mut block = Block {

@@ -48,6 +48,8 @@ pub struct Instruction {
     pub size: u8,
     pub isa: Isa,
     pub op: Op,
+    /// Whether a branch that is not [`Op::Jump`] has a condition.
+    pub may_skip: bool,
 }
 
 impl Instruction {
@@ -111,6 +113,7 @@ impl Program {
                 size,
                 isa,
                 op,
+                may_skip: false,
             });
             address += u64::from(size);
         }
@@ -168,6 +171,7 @@ fn encode(instruction: &Instruction, all: &[Instruction], random: &mut Random) -
         isa,
         op,
         size,
+        ..
     } = *instruction;
     let field = |to: usize, from: u64, unit: i64, bits: u32| {
         let offset = all[to].address as i64 - from as i64;
@@ -371,6 +375,7 @@ pub fn walk(program: &Program, steps: usize, exceptions: usize, random: &mut Ran
                 let is_taken = !is_conditional || (to != index && random.once_in(2));
                 (is_taken, if is_taken { to } else { index + 1 })
             }
+            _ if last.may_skip && random.once_in(2) => (false, index + 1),
             Op::Call { to } => (true, to),
             Op::JumpRegister | Op::CallRegister => (true, anywhere(random)),
             Op::Return => (
@@ -385,7 +390,7 @@ pub fn walk(program: &Program, steps: usize, exceptions: usize, random: &mut Ran
         // The last instruction is a return: a barrier or branch has one behind it.
         let next = next.min(program.all.len() - 1);
         let target = program.all[next];
-        if matches!(last.op, Op::Call { .. } | Op::CallRegister) {
+        if is_taken && matches!(last.op, Op::Call { .. } | Op::CallRegister) {
             calls.push(index_of(last.end()).min(program.all.len() - 1));
         }
         events.push(Event::Run(Run {

@@ -6,6 +6,8 @@ use kymo_coresight::perf::TimeConversion;
 use kymo_coresight::remarks::Remark;
 use kymo_event::{Damage, RowKind, TimeUnit, TraceInfo};
 
+use super::unit::End;
+
 /// What records of this meaning are called, which the trace has no names for.
 pub(super) fn name_of(kind: RowKind) -> &'static str {
     match kind {
@@ -48,6 +50,30 @@ pub(super) fn add(info: &mut TraceInfo, remark: Remark) {
         }),
         false => info.remarks.push(remark.to_string()),
     }
+}
+
+/// The share of a trace, in percent, from which on a remark says that times within it are spread.
+const COARSE: u128 = 10;
+
+/// What is to be said of durations where much of a trace lies between two of its times; `None` where little does. The share is
+/// rounded down.
+pub(super) fn coarse(total: &End, info: &TraceInfo) -> Option<String> {
+    let begin = info
+        .streams
+        .iter()
+        .filter_map(|stream| stream.start)
+        .min()?;
+    let end = info.streams.iter().filter_map(|stream| stream.end).max()?;
+    let (widest, span) = (total.widest, end.0.abs_diff(begin.0));
+    let share = u128::from(widest) * 100 / u128::from(span.max(1));
+    if share < COARSE || total.counts.instructions == 0 {
+        return None;
+    }
+    let (share, unit) = (share.min(100), info.unit.suffix());
+    Some(format!(
+        "durations are uncertain: {share} % of the trace, {widest} {unit}, lie between two times that it tells, and are spread over \
+         the instructions in between"
+    ))
 }
 
 /// What times count.

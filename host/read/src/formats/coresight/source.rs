@@ -18,7 +18,7 @@ use kymo_event::{
 };
 
 use super::input::Input;
-use super::meaning::{Doubts, about_units, add, clock, cortex_m, name_of, unit};
+use super::meaning::{Doubts, about_units, add, clock, coarse, cortex_m, name_of, unit};
 use super::names::Names;
 use super::program::NO_THREAD;
 use super::software::{From, Message, is_software};
@@ -277,6 +277,8 @@ impl CoreSightSource {
         for (_, remark) in remarks {
             add(&mut self.info, remark);
         }
+        let coarse = coarse(&self.total, &self.info);
+        self.info.remarks.extend(coarse);
         let mut tell = |what: &str, value: String| self.info.about.push((what.to_owned(), value));
         if self.total.counts.instructions > 0 {
             tell("instructions", self.total.counts.instructions.to_string());
@@ -284,17 +286,13 @@ impl CoreSightSource {
         let unit = self.info.unit.suffix();
         if self.total.widest > 0 {
             let widest = self.total.widest;
-            tell(
-                "uncertainty",
-                format!("times are right to within {widest} {unit}"),
-            );
+            let about = format!("times are right to within {widest} {unit}");
+            tell("uncertainty", about);
         }
         if self.total.backward > 0 {
             let times = self.total.backward;
-            tell(
-                "clock",
-                format!("went back {times} times, which was not followed"),
-            );
+            let about = format!("went back {times} times, which was not followed");
+            tell("clock", about);
         }
         if self.total.of_any > 0 {
             let processes = self.total.of_any;
