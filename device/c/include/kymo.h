@@ -37,6 +37,17 @@ extern "C" {
 
 #define KYMO_NO_INSTRUMENT __attribute__((no_instrument_function))
 
+/* The libraries for a Cortex-M and for RISC-V mask the interrupts of one processor, which does not keep another one off: what
+ * two of them record is damaged. An operating system that runs threads on several is refused here, where its configuration is
+ * seen (Zephyr's is everywhere; include FreeRTOS.h or rtems.h before this file). Where only one of them runs instrumented
+ * code, define KYMO_ONE_CPU. */
+#if !defined(__linux__) && (defined(__arm__) || defined(__riscv)) && !defined(KYMO_ONE_CPU)
+#if defined(CONFIG_SMP) || defined(RTEMS_SMP) || defined(configNUMBER_OF_CORES) && configNUMBER_OF_CORES > 1
+#error "Kymo records one processor here, and this system runs threads on several: turn SMP off, or define KYMO_ONE_CPU if \
+instrumented code runs on one of them alone"
+#endif
+#endif
+
 /* The version of this file's structures; stands in kymo_config.version. */
 #define KYMO_CONFIG_VERSION 2u
 

@@ -11,6 +11,7 @@ use kymo_wire::event::Layout;
 use kymo_wire::note::{NOTE_BYTES, NOWHERE, Note};
 
 use crate::hot::word;
+use crate::sync::ALONE;
 
 /// The version of the structures, in [`Config::version`].
 pub const CONFIG_VERSION: u32 = 2;
@@ -127,6 +128,16 @@ impl Config {
         build_id_note: null(),
         cpu_count: 0,
     };
+
+    /// This configuration. One that asks for several processors is an error when the program is compiled, if the
+    /// target's recorder masks the interrupts of one, which does not keep the others off.
+    pub const fn checked(self) -> Self {
+        assert!(
+            !ALONE || self.cpu_count <= 1,
+            "cpu_count: the recorder for this target is made for one processor"
+        );
+        self
+    }
 }
 
 /// Where a recorder keeps what a reader of RAM looks for: [`kymo_wire::note`].
