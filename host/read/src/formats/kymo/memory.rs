@@ -375,14 +375,14 @@ impl Found<'_> {
         let Some((newest, header)) = newest else {
             return;
         };
-        let kept = header.sequence.saturating_add(1).min(places);
-        for back in (0..kept).rev() {
+        for back in (0..places).rev() {
             let place = (newest + places - back) % places;
             let start = recorder.packet_at(cpu, place);
-            let wanted = header.sequence - back;
+            // Numbers begin again at 0 behind 2^32 - 1.
+            let wanted = header.sequence.wrapping_sub(back);
             if back == 0 {
                 self.newest(cpu, start, header, at);
-            } else {
+            } else if back <= header.sequence || self.header(start).is_some() {
                 self.packet(start, wanted, recorder.packet_bytes);
             }
         }

@@ -144,6 +144,22 @@ fn packets_come_in_their_order_and_the_newest_ends_with_its_last_record() {
     }
 }
 
+/// After 2^32 packets, which were as many as the buffer has places times a whole number.
+#[test]
+fn packets_are_found_whose_numbers_begin_again() {
+    let first = u32::MAX - 1;
+    let mut memory = memory(6);
+    for place in 0..PLACES {
+        let at = 8 + place * PACKET;
+        let mut header = PacketHeader::read(LAYOUT, &memory[at..]).unwrap();
+        header.sequence = header.sequence.wrapping_sub(2).wrapping_add(first);
+        header.write(LAYOUT, &mut memory[at..]).unwrap();
+    }
+    let (packets, remarks) = found(&memory, Some(MEMORY));
+    assert_eq!(numbers(&packets), [first, u32::MAX, 0, 1]);
+    assert!(remarks.is_empty(), "{remarks:?}");
+}
+
 #[test]
 fn what_is_no_packet_of_this_recording_is_left_out() {
     // Everything was cleared, and one packet begun since: three older ones still lie there.
