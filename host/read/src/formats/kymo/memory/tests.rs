@@ -20,7 +20,7 @@ const BUFFER: u64 = MEMORY + 8;
 const PACKET: usize = 128;
 const PLACES: usize = 4;
 
-fn recorder() -> Recorder {
+pub(super) fn recorder() -> Recorder {
     Recorder {
         note: Note {
             layout: LAYOUT,
@@ -38,6 +38,9 @@ fn recorder() -> Recorder {
             cpu_count_offset: 0,
             ring_next_offset: 0,
             discarded_offset: 4,
+            slots_offset: 0,
+            state_slots: 0,
+            state_offset: NOWHERE,
         },
         layout: LAYOUT,
         buffer: BUFFER,
@@ -48,6 +51,7 @@ fn recorder() -> Recorder {
         clock_hz: 1_000_000,
         metadata: 0,
         metadata_bytes: 0,
+        table: (0, 0),
         cursor: Some(MEMORY),
         state: Some(MEMORY),
         discarded: 0,
