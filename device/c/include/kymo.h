@@ -7,7 +7,8 @@
  *      to the file that the environment variable KYMO_OUTPUT names.
  *   3. Give the recorder a way to the host: call kymo_link_receive() for each byte that arrives
  *      (an interrupt handler may), kymo_link_poll() from a place that may take its time (the idle
- *      thread), and name a function that sends bytes in `kymo_config.send`.
+ *      thread), and name a function that sends bytes in `kymo_config.send`. (On Linux the environment variable
+ *      KYMO_SOCKET does without all that.)
  *   4. If there are threads or interrupts to be told apart, call the hooks named below, or name
  *      your scheduler's own functions in `kymo_config.promotions`.
  *   5. Call kymo_tick() from a periodic interrupt, so that the clock is never in doubt.

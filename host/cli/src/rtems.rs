@@ -48,9 +48,7 @@ fn address_of(path: &Path) -> Result<(String, u16), Report> {
     let rest = name.strip_prefix(PREFIX).unwrap_or(name);
     match format!("tcp:{rest}").parse() {
         Ok(Address::Tcp { host, port }) => Ok((host, port)),
-        Ok(Address::Rtt { .. } | Address::Memory { .. } | Address::Serial { .. }) => {
-            Err(Report::new(format_args!("{name} is no record server")))
-        }
+        Ok(_) => Err(Report::new(format_args!("{name} is no record server"))),
         Err(error) => Err(
             Report::new(format_args!("`{name}`: {}", error.problem)).help(
                 "a record server of RTEMS's is rtems:HOST:PORT; a file of such a name is ./NAME",
