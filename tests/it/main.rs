@@ -17,6 +17,7 @@ mod memory;
 mod native_stream;
 mod processes;
 mod rtt;
+mod served;
 mod sizes;
 mod slow_path;
 mod sources;

@@ -246,6 +246,94 @@ fn a_board_that_was_stopped_is_read_from_its_memory() {
     assert_eq!(wrong.status.code(), Some(2), "another address");
 }
 
+/// The table that a board keeps itself, from its memory and from itself, while nothing is recorded.
+#[test]
+fn the_table_in_memory_is_the_one_that_the_board_sends() {
+    tools::require(&[Need::Firmware]).unwrap();
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    let elf = firmware::build(Hooks::Kymo, &BareRust::find().unwrap()).unwrap();
+    let folder = folder("table");
+    let mut monitor = Monitor::new();
+    let options = monitor.options();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let qemu = Qemu::boot_with(&elf, &folder, &options).unwrap();
+    let ask = |verb: &str| {
+        let mut command = Command::new(&kymo);
+        command.env("KYMO_PATIENCE", "20");
+        command.args([verb, "--target", &qemu.target(), "--elf"]);
+        command.arg(&elf);
+        command
+    };
+    let limits = ["--trigger", "luaH_resize", "--stopper", "luaH_resize"];
+    run::run(ask("trace").args(limits).arg("--list")).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let status = lines(ask("status").args(["--format", "json"])).remove(0);
+        if status["recorded_bytes"].as_u64() > Some(20_000) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{status}");
+        thread::sleep(Duration::from_millis(100));
+    }
+    // From now on the table stays as it is.
+    let mut disable = Command::new(&kymo);
+    disable.args(["command", "disable", "--target", &qemu.target()]);
+    run::run(&mut disable).unwrap();
+    let all = ["--format", "json", "-n", "0"];
+    let sent = lines(ask("profile").args(all));
+    monitor.command(&json!({"execute": "stop"}));
+    let ram = folder.join("ram.bin");
+    monitor.save(RAM.0, 4 << 20, &ram);
+    drop(qemu);
+
+    let of = |input: &Path| {
+        let mut command = look(&kymo, "profile", &elf, input);
+        command.args(["-n", "0"]);
+        command
+    };
+    assert!(sent.len() > 3, "{} functions", sent.len());
+    let kept = folder.join("kept.profile");
+    assert_eq!(lines(of(&ram).arg("-o").arg(&kept)), sent);
+    assert_eq!(lines(&mut of(&kept)), sent);
+
+    // A slot that was overwritten is left out, and said to be.
+    let symbols = run::output(Command::new("arm-none-eabi-nm").arg(&elf)).unwrap();
+    let slots = symbols
+        .lines()
+        .find(|line| line.ends_with(" slots"))
+        .unwrap();
+    let slots = slots.split_whitespace().next().unwrap();
+    let slots = (u64::from_str_radix(slots, 16).unwrap() - RAM.0) as usize;
+    let mut bytes = fs::read(&ram).unwrap();
+    let taken = (slots..)
+        .step_by(48)
+        .find(|at| bytes[*at..*at + 4] != [0; 4])
+        .unwrap();
+    bytes[taken..taken + 48].fill(0xA5);
+    let damaged = folder.join("damaged.bin");
+    fs::write(&damaged, &bytes).unwrap();
+    let output = of(&damaged).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout).lines().count();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(shown, sent.len() - 1, "{said}");
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("expected a function of the program, found 0xa5a5a5a5"),
+        "{said}"
+    );
+    // Another program's table, or none, is refused.
+    bytes[slots..slots + 1024 * 48].fill(0xA5);
+    fs::write(&damaged, &bytes).unwrap();
+    let output = of(&damaged).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        (output.status.code(), output.stdout.len()),
+        (Some(2), 0),
+        "{said}"
+    );
+    assert!(said.contains("damaged, or another program's"), "{said}");
+}
+
 #[test]
 fn eight_cpus_that_were_stopped_are_read_from_their_memory() {
     tools::require(&[Need::Cpus]).unwrap();

@@ -12,7 +12,9 @@
 //!   into its own `buffer_size` bytes of the buffer, in `kymo_recorder`, once for each;
 //! - names, build id and costs are one packet at `metadata`, always complete;
 //! - rings of items are a list that begins in `kymo_recorder` (of several CPUs: one for each). A ring
-//!   is a `kymo_ring_t` ([`ring`]).
+//!   is a `kymo_ring_t` ([`ring`]);
+//! - the profile table is an array of `kymo_slot_t` ([`table`]), a constant of `kymo_config`. Its state (what did
+//!   not fit, for how long it has counted) lies in the last slots of that array, or in `kymo_recorder`.
 //!
 //! The value, in the byte order of the program:
 //!
@@ -22,7 +24,7 @@
 //! | 2 | u8 | bytes of an address |
 //! | 3 | u8 | shape: 0 compact, 1 wide |
 //! | 4 | u8 | `function_shift` where `kymo_config` has 0 there |
-//! | 5 | u8 | 0 |
+//! | 5 | u8 | how many slots at the end of the profile table's memory hold its state; 0: it is in `kymo_recorder` |
 //! | 6 | u16 | offset of `buffer` in `kymo_config` (word) |
 //! | 8 | u16 | offset of `buffer_size` in `kymo_config` (u32) |
 //! | 10 | u16 | offset of `packet_size` in `kymo_config` (u32) |
@@ -36,8 +38,11 @@
 //! | 32 | u16 | offset of `metadata_size` in `kymo_config` (u32) |
 //! | 34 | u16 | offset of `cpu_count` in `kymo_config` (u32) |
 //! | 36 | u16 | offset of the next ring's address in a ring (word) |
-//! | 38 | u16 | 0 |
+//! | 38 | u16 | offset of `slots` (word, and behind it the u32 `slot_count`) in `kymo_config`; 0: the table cannot be found |
 //! | 40 | u32 | offset of the count of events that were discarded (u32) in `kymo_recorder`, or [`NOWHERE`] |
+//! | 44 | u32 | offset of the profile table's state in `kymo_recorder` where that is its place, or [`NOWHERE`] |
+//!
+//! A value of 44 bytes, of libraries before the profile table was described, ends there and has 0 at 5 and at 38.
 
 use crate::event::{ByteOrder, Layout, Shape, WordSize};
 
@@ -51,7 +56,10 @@ pub const NOTE_NAME: [u8; 8] = *b"Kymo\0\0\0\0";
 pub const NOTE_BYTES: usize = VALUE + VALUE_BYTES;
 
 /// The value in bytes.
-pub const VALUE_BYTES: usize = 44;
+pub const VALUE_BYTES: usize = 48;
+
+/// The shortest value that is read: it says nothing of the profile table.
+const SHORT_VALUE_BYTES: usize = 44;
 
 /// The version of the value and of the packets.
 pub const NOTE_VERSION: u16 = 4;
@@ -81,6 +89,80 @@ pub mod ring {
     pub const CONTENT_BYTES: usize = 12;
     /// The newest packet is open.
     pub const OPEN: u32 = u32::MAX;
+}
+
+/// A profile table in memory: where its fields are, in bytes. All are in the byte order of the target, words as wide
+/// as its addresses.
+pub mod table {
+    use crate::event::WordSize;
+
+    /// A slot (`kymo_slot_t`).
+    pub const SLOT_BYTES: usize = 48;
+    /// In a slot: the function's address, a word; 0 in a free slot.
+    pub const ADDRESS: usize = 0;
+    /// In a slot: self time (u64), and behind it total, 2^64 - 1 less the shortest call (0: no call ended), and the
+    /// longest call.
+    pub const TIMES: usize = 16;
+    /// In a slot's [`active`]: a call of the function ended that was a recursive one.
+    pub const RECURSIVE: u32 = 1 << 31;
+
+    /// In a slot: the calls that ended, a u32.
+    pub const fn count(word: WordSize) -> usize {
+        word.bytes()
+    }
+
+    /// In a slot: a bit for each thread in which the function may be open, and [`RECURSIVE`], a u32.
+    pub const fn active(word: WordSize) -> usize {
+        word.bytes() + 4
+    }
+
+    /// In the state: calls whose begin or end was not seen, a u32.
+    pub const UNMATCHED: usize = 0;
+    /// In the state: calls that were nested too deeply, a u32.
+    pub const TOO_DEEP: usize = 4;
+    /// In the state: calls without a slot, a u32.
+    pub const NO_SLOT: usize = 8;
+    /// In the state: functions that were replaced, a u32.
+    pub const REPLACED: usize = 12;
+
+    /// In the state: whether the table counts, a byte that is 0 or 1.
+    pub const fn on(word: WordSize) -> usize {
+        18 + 3 * word.bytes()
+    }
+
+    /// In the state: whether the table is being cleared, a byte that is 0 or 1.
+    pub const fn paused(word: WordSize) -> usize {
+        on(word) + 2
+    }
+
+    /// In the state: the address of the slots, a word; null before the table is set up.
+    pub const fn slots(word: WordSize) -> usize {
+        match word {
+            WordSize::Bits32 => 40,
+            WordSize::Bits64 => 56,
+        }
+    }
+
+    /// In the state: how many slots functions may take, a u32.
+    pub const fn slot_count(word: WordSize) -> usize {
+        slots(word) + 2 * word.bytes()
+    }
+
+    /// In the state: the ticks for which the table has counted, a u64; while it counts, the time at which that
+    /// was 0.
+    pub const fn recorded(word: WordSize) -> usize {
+        slot_count(word) + 8
+    }
+
+    /// In the state: the totals of the functions that were replaced, a u64.
+    pub const fn replaced_total(word: WordSize) -> usize {
+        recorded(word) + 8
+    }
+
+    /// The state as far as it is described here.
+    pub const fn state_bytes(word: WordSize) -> usize {
+        replaced_total(word) + 8
+    }
 }
 
 /// What the note says. Offsets are in bytes.
@@ -120,6 +202,12 @@ pub struct Note {
     /// Where `kymo_recorder` counts the events of the first CPU that were discarded;
     /// [`NOWHERE`] where packets say it at once.
     pub discarded_offset: u32,
+    /// Where the address of the profile table's slots is in `kymo_config`; 0 where the table cannot be found.
+    pub slots_offset: u16,
+    /// How many slots at the end of that memory hold the table's state; 0 if it is in `kymo_recorder`.
+    pub state_slots: u8,
+    /// Where the table's state is in `kymo_recorder`; [`NOWHERE`] if it is not there.
+    pub state_offset: u32,
 }
 
 impl Note {
@@ -145,6 +233,7 @@ impl Note {
             (VALUE + 2, layout.word.bytes() as u32, 1),
             (VALUE + 3, shape, 1),
             (VALUE + 4, layout.function_shift as u32, 1),
+            (VALUE + 5, self.state_slots as u32, 1),
             (VALUE + 6, self.buffer_offset as u32, 2),
             (VALUE + 8, self.buffer_size_offset as u32, 2),
             (VALUE + 10, self.packet_size_offset as u32, 2),
@@ -158,7 +247,9 @@ impl Note {
             (VALUE + 32, self.metadata_size_offset as u32, 2),
             (VALUE + 34, self.cpu_count_offset as u32, 2),
             (VALUE + 36, self.ring_next_offset as u32, 2),
+            (VALUE + 38, self.slots_offset as u32, 2),
             (VALUE + 40, self.discarded_offset, 4),
+            (VALUE + 44, self.state_offset, 4),
         ];
         let mut i = 0;
         while i < fields.len() {
@@ -172,10 +263,10 @@ impl Note {
     /// Reads a note from its front; the byte order is that of the ELF file. `None` if it is too
     /// short, another note, or of a version that is not known here.
     pub fn read(bytes: &[u8], order: ByteOrder) -> Option<Self> {
-        let bytes: &[u8; NOTE_BYTES] = bytes.get(..NOTE_BYTES)?.try_into().ok()?;
+        let short: &[u8; VALUE + SHORT_VALUE_BYTES] = bytes.first_chunk()?;
+        let fold = |value: u32, byte: &u8| value << 8 | u32::from(*byte);
         let get = |at: usize, size: usize| {
-            let fold = |value: u32, byte: &u8| value << 8 | u32::from(*byte);
-            let field = bytes[at..at + size].iter();
+            let field = short[at..at + size].iter();
             match order {
                 ByteOrder::Little => field.rev().fold(0, fold),
                 ByteOrder::Big => field.fold(0, fold),
@@ -186,12 +277,22 @@ impl Note {
             |at: usize| get(VALUE + at, 2) as u16,
         );
         if get(0, 4) != 5
-            || get(4, 4) < VALUE_BYTES as u32
+            || get(4, 4) < SHORT_VALUE_BYTES as u32
             || get(8, 4) != NOTE_TYPE
-            || bytes[12..VALUE] != NOTE_NAME
+            || short[12..VALUE] != NOTE_NAME
         {
             return None;
         }
+        let has_state_offset = get(4, 4) >= VALUE_BYTES as u32;
+        let state_offset = match (has_state_offset, order) {
+            (false, _) => NOWHERE,
+            (true, ByteOrder::Little) => bytes
+                .get(VALUE + 44..NOTE_BYTES)?
+                .iter()
+                .rev()
+                .fold(0, fold),
+            (true, ByteOrder::Big) => bytes.get(VALUE + 44..NOTE_BYTES)?.iter().fold(0, fold),
+        };
         Some(Self {
             layout: Layout {
                 shape: match (byte(3), half(0)) {
@@ -217,6 +318,9 @@ impl Note {
             cpu_count_offset: half(34),
             ring_next_offset: half(36),
             discarded_offset: get(VALUE + 40, 4),
+            slots_offset: half(38),
+            state_slots: byte(5),
+            state_offset,
         })
     }
 }
@@ -261,6 +365,9 @@ mod tests {
                 cpu_count_offset: 44,
                 ring_next_offset: 0x0910,
                 discarded_offset: 0x1112_1314,
+                slots_offset: 0x1516,
+                state_slots: 2,
+                state_offset: 0x1718_191A,
             };
             let bytes = note.to_bytes();
             assert_eq!(Note::read(&bytes, order), Some(note));
@@ -294,6 +401,9 @@ mod tests {
             cpu_count_offset: 44,
             ring_next_offset: 0,
             discarded_offset: 8,
+            slots_offset: 0,
+            state_slots: 0,
+            state_offset: NOWHERE,
         };
         for (shape, before) in [
             (Shape::Compact, Some(note(Shape::Compact))),
@@ -305,6 +415,42 @@ mod tests {
             assert_eq!(Note::read(&bytes, ByteOrder::NATIVE), before);
             bytes[VALUE..VALUE + 2].copy_from_slice(&2u16.to_ne_bytes());
             assert_eq!(Note::read(&bytes, ByteOrder::NATIVE), None);
+        }
+    }
+
+    /// As libraries wrote them before the profile table was described.
+    #[test]
+    fn a_note_that_says_nothing_of_the_table_is_read() {
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            let note = Note {
+                layout: Layout {
+                    order,
+                    ..Layout::NATIVE
+                },
+                buffer_offset: 8,
+                buffer_size_offset: 12,
+                packet_size_offset: 16,
+                function_shift_offset: 20,
+                text_base_offset: 24,
+                at_offset: 4,
+                stride: 0,
+                rings_offset: NOWHERE,
+                clock_hz_offset: 28,
+                metadata_offset: 36,
+                metadata_size_offset: 40,
+                cpu_count_offset: 44,
+                ring_next_offset: 0,
+                discarded_offset: 8,
+                slots_offset: 0,
+                state_slots: 0,
+                state_offset: NOWHERE,
+            };
+            let mut bytes = note.to_bytes();
+            put(&mut bytes, 4, SHORT_VALUE_BYTES as u32, 4, order);
+            assert_eq!(Note::read(&bytes[..NOTE_BYTES - 4], order), Some(note));
+            // What follows may be another note's.
+            bytes[NOTE_BYTES - 4..].fill(1);
+            assert_eq!(Note::read(&bytes, order), Some(note));
         }
     }
 }

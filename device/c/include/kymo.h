@@ -7,7 +7,8 @@
  *      to the file that the environment variable KYMO_OUTPUT names.
  *   3. Give the recorder a way to the host: call kymo_link_receive() for each byte that arrives
  *      (an interrupt handler may), kymo_link_poll() from a place that may take its time (the idle
- *      thread), and name a function that sends bytes in `kymo_config.send`.
+ *      thread), and name a function that sends bytes in `kymo_config.send`. (On Linux the environment variable
+ *      KYMO_SOCKET does without all that.)
  *   4. If there are threads or interrupts to be told apart, call the hooks named below, or name
  *      your scheduler's own functions in `kymo_config.promotions`.
  *   5. Call kymo_tick() from a periodic interrupt, so that the clock is never in doubt.
@@ -36,6 +37,17 @@ extern "C" {
 #endif
 
 #define KYMO_NO_INSTRUMENT __attribute__((no_instrument_function))
+
+/* The libraries for a Cortex-M and for RISC-V mask the interrupts of one processor, which does not keep another one off: what
+ * two of them record is damaged. An operating system that runs threads on several is refused here, where its configuration is
+ * seen (Zephyr's is everywhere; include FreeRTOS.h or rtems.h before this file). Where only one of them runs instrumented
+ * code, define KYMO_ONE_CPU. */
+#if !defined(__linux__) && (defined(__arm__) || defined(__riscv)) && !defined(KYMO_ONE_CPU)
+#if defined(CONFIG_SMP) || defined(RTEMS_SMP) || defined(configNUMBER_OF_CORES) && configNUMBER_OF_CORES > 1
+#error "Kymo records one processor here, and this system runs threads on several: turn SMP off, or define KYMO_ONE_CPU if \
+instrumented code runs on one of them alone"
+#endif
+#endif
 
 /* The version of this file's structures; stands in kymo_config.version. */
 #define KYMO_CONFIG_VERSION 2u

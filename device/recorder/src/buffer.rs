@@ -32,6 +32,8 @@ use crate::sync::{AtomicU32, Ordering, add, load_acquire, store_release};
 #[cfg(target_has_atomic = "ptr")]
 mod abandoned;
 mod pins;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use pins::Pins;
 

@@ -11,6 +11,7 @@ use kymo_wire::event::Layout;
 use kymo_wire::note::{NOTE_BYTES, NOWHERE, Note};
 
 use crate::hot::word;
+use crate::sync::ALONE;
 
 /// The version of the structures, in [`Config::version`].
 pub const CONFIG_VERSION: u32 = 2;
@@ -127,6 +128,16 @@ impl Config {
         build_id_note: null(),
         cpu_count: 0,
     };
+
+    /// This configuration. One that asks for several processors is an error when the program is compiled, if the
+    /// target's recorder masks the interrupts of one, which does not keep the others off.
+    pub const fn checked(self) -> Self {
+        assert!(
+            !ALONE || self.cpu_count <= 1,
+            "cpu_count: the recorder for this target is made for one processor"
+        );
+        self
+    }
 }
 
 /// Where a recorder keeps what a reader of RAM looks for: [`kymo_wire::note`].
@@ -142,6 +153,8 @@ pub struct Kept {
     pub ring_next: u16,
     /// [`Note::discarded_offset`].
     pub discarded: u32,
+    /// [`Note::state_slots`] and [`Note::state_offset`]; `None` where there is no profile table.
+    pub table: Option<(u8, u32)>,
 }
 
 impl Kept {
@@ -152,6 +165,7 @@ impl Kept {
         rings: NOWHERE,
         ring_next: 0,
         discarded: NOWHERE,
+        table: None,
     };
 
     /// One stream's place in `kymo_hot`, without items.
@@ -163,6 +177,10 @@ impl Kept {
 
 /// The note that tells how to read the recorder's packets from RAM ([`kymo_wire::note`]).
 pub const fn note(layout: Layout, kept: Kept) -> [u8; NOTE_BYTES] {
+    let (slots_offset, (state_slots, state_offset)) = match kept.table {
+        Some(table) => (offset_of!(Config, slots) as u16, table),
+        None => (0, (0, NOWHERE)),
+    };
     Note {
         layout,
         buffer_offset: offset_of!(Config, buffer) as u16,
@@ -179,9 +197,16 @@ pub const fn note(layout: Layout, kept: Kept) -> [u8; NOTE_BYTES] {
         cpu_count_offset: offset_of!(Config, cpu_count) as u16,
         ring_next_offset: kept.ring_next,
         discarded_offset: kept.discarded,
+        slots_offset,
+        state_slots,
+        state_offset,
     }
     .to_bytes()
 }
+
+/// What a reader of memory takes for granted ([`kymo_wire::note`]).
+const _: () =
+    assert!(offset_of!(Config, slot_count) == offset_of!(Config, slots) + size_of::<*mut c_void>());
 
 /// The sizes that `kymo.h` gives to 32-bit programs. (A test compares every offset on the machine it
 /// runs on; and that the header says this on 32-bit machines too.)

@@ -192,6 +192,26 @@ impl Link {
         pending
     }
 
+    /// The host is gone: ends what it asked for, and forgets what it had begun to say. Packets of a stream that it has not
+    /// acknowledged stay.
+    pub fn hang_up(&self, control: &impl Control) {
+        self.alone(|inner| {
+            while self.ring.pop().is_some() {}
+            inner.receiver = Receiver::new();
+            inner.dump.end(control);
+            if inner.stream.is_active() {
+                inner.stream.end(control);
+            }
+        });
+    }
+
+    /// Whether packets of a stream have been sent and not acknowledged.
+    pub fn has_flights(&self) -> bool {
+        let mut has = false;
+        self.alone(|inner| has = inner.stream.has_flights());
+        has
+    }
+
     /// Whether a stream is going on.
     pub fn is_streaming(&self) -> bool {
         self.streaming.load(Ordering::Relaxed)

@@ -91,8 +91,9 @@ pub struct Losses {
 
 /// The accumulators of one CPU or thread. For one context at a time.
 ///
-/// (In this order what is used most takes the shortest instructions of a small processor.)
-#[cfg_attr(target_pointer_width = "32", repr(C))]
+/// (In this order what is used most takes the shortest instructions of a small processor; and a reader of memory
+/// knows it, [`kymo_wire::note::table`].)
+#[repr(C)]
 #[derive(Debug)]
 pub struct Profile<T> {
     /// Anybody may ask for these at any time.
@@ -130,6 +131,36 @@ pub struct Profile<T> {
     replaced_total: Cell64,
     target: PhantomData<T>,
 }
+
+/// What a reader of memory takes for granted ([`kymo_wire::note::table`]).
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::offset_of;
+
+    use kymo_wire::event::WordSize;
+    use kymo_wire::note::table;
+    let word = match size_of::<usize>() {
+        4 => WordSize::Bits32,
+        _ => WordSize::Bits64,
+    };
+    assert!(size_of::<Slot>() == table::SLOT_BYTES);
+    assert!(offset_of!(Slot, address) == table::ADDRESS);
+    assert!(offset_of!(Slot, count) == table::count(word));
+    assert!(offset_of!(Slot, active) == table::active(word));
+    assert!(offset_of!(Slot, times) == table::TIMES);
+    assert!(OWN == 0 && TOTAL == 1 && LEAST == 2 && MOST == 3);
+    assert!(RECURSIVE == table::RECURSIVE);
+    assert!(offset_of!(Profile<()>, unmatched) == table::UNMATCHED);
+    assert!(offset_of!(Profile<()>, too_deep) == table::TOO_DEEP);
+    assert!(offset_of!(Profile<()>, no_slot) == table::NO_SLOT);
+    assert!(offset_of!(Profile<()>, replaced) == table::REPLACED);
+    assert!(offset_of!(Profile<()>, on) == table::on(word));
+    assert!(offset_of!(Profile<()>, paused) == table::paused(word));
+    assert!(offset_of!(Profile<()>, slots) == table::slots(word));
+    assert!(offset_of!(Profile<()>, slot_count) == table::slot_count(word));
+    assert!(offset_of!(Profile<()>, recorded) == table::recorded(word));
+    assert!(offset_of!(Profile<()>, replaced_total) == table::replaced_total(word));
+};
 
 impl<T: Target> Profile<T> {
     /// No table. All zero.

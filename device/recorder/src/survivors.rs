@@ -102,9 +102,9 @@ pub unsafe fn dump_text<T: Target>(
     // From the oldest of those that follow each other without a gap.
     let follows = |back: &usize| {
         let there = place((newest + places - back) % places);
-        let number = header.sequence.checked_sub(*back as u32);
-        let found = header_in::<T>(there, config);
-        number.is_some() && found.map(|found| found.sequence) == number
+        // (Numbers begin again at 0 behind 2^32 - 1.)
+        let number = header.sequence.wrapping_sub(*back as u32);
+        header_in::<T>(there, config).is_some_and(|found| found.sequence == number)
     };
     let older = (1..places).take_while(follows).count();
     for back in (1..=older).rev() {

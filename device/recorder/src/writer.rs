@@ -84,6 +84,18 @@ impl<T: Target> Writer<T> {
     pub const PROMOTED_OFFSET: usize = core::mem::offset_of!(Self, promoted);
     /// The table, by its address (on bare metal with words of 32 bits).
     pub const TABLE_OFFSET: usize = core::mem::offset_of!(Self, profile);
+    /// Where a reader of memory finds the state of the table of a writer that is so many bytes from the beginning of
+    /// the recorder ([`Kept::table`](crate::config::Kept::table)).
+    pub const fn table_place(writer: usize) -> Option<(u8, u32)> {
+        if !cfg!(feature = "profile") {
+            return None;
+        }
+        Some(match Storage::<T>::PLACE {
+            (0, inside) => (0, (writer + Self::TABLE_OFFSET + inside) as u32),
+            (slots, _) => (slots, kymo_wire::note::NOWHERE),
+        })
+    }
+
     /// The time of the last record that the slow path knows of.
     pub const LAST_OFFSET: usize = core::mem::offset_of!(Self, stream) + Stream::<T>::LAST_OFFSET;
 

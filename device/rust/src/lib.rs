@@ -87,7 +87,7 @@ macro_rules! config {
     (unsafe $config:expr) => {
         #[allow(non_upper_case_globals)]
         #[unsafe(no_mangle)]
-        static kymo_config: $crate::Config = $config;
+        static kymo_config: $crate::Config = $crate::Config::checked($config);
     };
 }
 

@@ -69,6 +69,18 @@ core::arch::global_asm!(
     ".popsection",
 );
 
+// What makes threads, if the program is linked with it: before glibc 2.34 that is a library of its own.
+core::arch::global_asm!(
+    ".weak pthread_create",
+    ".pushsection .data.rel.ro.kymo_thread_address,\"aw\"",
+    ".balign 8",
+    ".globl kymo_thread_address",
+    ".hidden kymo_thread_address",
+    "kymo_thread_address:",
+    kymo_os_linux::address_of!("pthread_create"),
+    ".popsection",
+);
+
 /// An ELF note, aligned as one must be.
 #[repr(C, align(4))]
 struct Note([u8; NOTE_BYTES]);
@@ -84,6 +96,7 @@ unsafe extern "C" {
     static kymo_items_packets_address: *const u32;
     static kymo_ended_threads_address: *const u32;
     static kymo_hook_address: usize;
+    static kymo_thread_address: Option<sys::sockets::Spawn>;
     #[link_name = "abort"]
     fn c_abort() -> !;
 }
@@ -219,7 +232,8 @@ pub fn save(path: &CStr) -> Result<(), SaveError> {
 #[unsafe(link_section = ".init_array.00101")]
 static AT_START: extern "C" fn() = {
     extern "C" fn start() {
-        process();
+        // SAFETY: the linker made it the address of the C library's function, or null.
+        process().serve_hosts(unsafe { kymo_thread_address });
     }
     start
 };
@@ -229,6 +243,7 @@ static AT_START: extern "C" fn() = {
 #[unsafe(link_section = ".fini_array.00101")]
 static AT_END: extern "C" fn() = {
     extern "C" fn end() {
+        process().end_service();
         process().save_at_exit(GATE);
     }
     end

@@ -577,4 +577,34 @@ fn the_header_says_the_same_on_a_32_bit_machine() {
         !output.status.success() && errors.contains("cpu_count"),
         "{errors}"
     );
+    // An operating system on several processors is refused, unless one of them alone is recorded.
+    for (options, refused) in [
+        (&["-DCONFIG_SMP=1"][..], true),
+        (&["-DRTEMS_SMP=1"], true),
+        (&["-DconfigNUMBER_OF_CORES=2"], true),
+        (&["-DconfigNUMBER_OF_CORES=1"], false),
+        (&["-DCONFIG_SMP=1", "-DKYMO_ONE_CPU"], false),
+    ] {
+        let output = Command::new(compiler)
+            .args([
+                "-mcpu=cortex-m0plus",
+                "-mthumb",
+                "-fsyntax-only",
+                "-Wall",
+                "-Werror",
+                "-I",
+            ])
+            .arg(device().join("c/include"))
+            .args(options)
+            .arg(device().join("tests/programs/layout32.c"))
+            .output()
+            .expect("it ran before");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), !refused, "{options:?}: {errors}");
+        assert_eq!(
+            errors.contains("Kymo records one processor here"),
+            refused,
+            "{errors}"
+        );
+    }
 }

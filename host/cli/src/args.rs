@@ -296,9 +296,10 @@ fn target_path(text: &str) -> Result<PathBuf, AddressError> {
             name.push(path);
             name.into()
         }
-        other @ (Address::Tcp { .. } | Address::Rtt { .. } | Address::Memory { .. }) => {
-            other.to_string().into()
-        }
+        other @ (Address::Tcp { .. }
+        | Address::Rtt { .. }
+        | Address::Memory { .. }
+        | Address::Unix { .. }) => other.to_string().into(),
     })
 }
 

@@ -235,7 +235,7 @@ fn host_and_port(address: &Path) -> Result<(String, u16), Report> {
     };
     match format!("tcp:{rest}").parse() {
         Ok(Address::Tcp { host, port }) => Ok((host, port)),
-        Ok(Address::Rtt { .. } | Address::Memory { .. } | Address::Serial { .. }) => Err(Report::new(format_args!("{name} is no debug server"))),
+        Ok(_) => Err(Report::new(format_args!("{name} is no debug server"))),
         Err(error) => Err(
             Report::new(format_args!("`{name}`: {}", error.problem)).help(
                 "a debug server is gdb:HOST:PORT, as in gdb:localhost:3333; a file of such a name is ./NAME",

@@ -143,6 +143,11 @@ pub fn run(
             drain.ended.failure = Some(explain(error));
             break;
         }
+        if target.has_ended() {
+            remarks
+                .note("the program has ended; if it was killed, what it had recorded last is lost");
+            break;
+        }
         let report = explain(error);
         remarks.warn(format_args!("{}; trying again", report.message()));
         if let Err(failure) = drain.reconnect(target, sink, &mut backoff, report, remarks)? {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::diagnostic::{Report, unwritable};
 use crate::interrupt;
+use crate::render::count::counted;
 
 pub use protect::{Inputs, is_same_file, protect};
 
@@ -128,6 +129,8 @@ pub struct LiveFile<'a> {
     /// What stands before the first byte.
     header: &'a [u8],
     out: Option<File>,
+    /// How many bytes are in it, behind the header.
+    written: u64,
 }
 
 impl<'a> LiveFile<'a> {
@@ -148,7 +151,44 @@ impl<'a> LiveFile<'a> {
             path,
             header,
             out: None,
+            written: 0,
         })
+    }
+
+    /// How many bytes of what came are in it.
+    pub const fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Takes away what is behind so many bytes: a part of something that could not be written whole.
+    ///
+    /// # Errors
+    /// When it can't be taken away, as from a pipe.
+    pub fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        if let Some(out) = &mut self.out
+            && bytes < self.written
+        {
+            out.set_len(self.header.len() as u64 + bytes)?;
+            self.written = bytes;
+        }
+        Ok(())
+    }
+
+    /// The failure to write all of so many bytes that came. What is in the file stays, and reads.
+    pub fn unwritten(&self, error: &io::Error, came: u64) -> Report {
+        let report = unwritable(self.path, error);
+        let lost = counted(came.saturating_sub(self.written), "byte");
+        match self.written {
+            0 => report.help(format_args!(
+                "nothing is kept: lost are {lost} that had come, and what the target sent since"
+            )),
+            written => report.help(format_args!(
+                "what arrived until then is in {} ({}); lost are {lost} that came behind it, and what the target sent \
+                 since",
+                self.path.display(),
+                counted(written, "byte"),
+            )),
+        }
     }
 }
 
@@ -161,11 +201,17 @@ impl Write for LiveFile<'_> {
             Some(out) => out,
             None => {
                 let mut out = File::create(self.path)?;
-                out.write_all(self.header)?;
+                if let Err(error) = out.write_all(self.header) {
+                    // A part of it is no recording.
+                    let _ = out.set_len(0);
+                    return Err(error);
+                }
                 self.out.insert(out)
             }
         };
-        out.write(bytes)
+        let count = out.write(bytes)?;
+        self.written += count as u64;
+        Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {

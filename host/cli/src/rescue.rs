@@ -1,4 +1,4 @@
-//! Rescue file for a one-shot Zephyr dump.
+//! Rescue file for a one-shot Zephyr dump, and for what could not be written where it was wanted.
 //!
 //! A target of Zephyr's forgets its trace when it has sent it. So whatever can be checked is checked
 //! before ([`check_output`]). What arrived is kept in a file of its own when the subcommand only shows
@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use kymo_event::TraceInfo;
+use kymo_read::kymo::{Dump, write_raw};
 
 use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
@@ -73,18 +74,51 @@ impl Rescue {
     }
 
     fn write(&self) -> io::Result<PathBuf> {
-        let folder = std::env::temp_dir();
-        let process = std::process::id();
-        for number in 0..NAMES {
-            let path = folder.join(format!("kymo-{process}-{number}.kymo"));
-            match OpenOptions::new().write(true).create_new(true).open(&path) {
-                Ok(mut file) => return file.write_all(&self.bytes).map(|()| path),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::ErrorKind::AlreadyExists.into())
+        write(|file| file.write_all(&self.bytes))
     }
+}
+
+/// Keeps what a target sent of Kymo's, because it could not be written where it was wanted; the report says where. The
+/// target has it still, but may record over it.
+pub fn keep_dump(dump: &Dump<'_>, report: Report) -> Report {
+    if report.is_closed_pipe() || dump.bytes.is_empty() {
+        return report;
+    }
+    match write(|file| write_raw(file, dump).map(drop)) {
+        Ok(path) => report.help(format_args!(
+            "what the target sent is kept in {}, which every subcommand reads",
+            path.display()
+        )),
+        Err(error) => report.help(format_args!(
+            "what the target sent could not be kept in {} either ({error}); it has it still, until it is cleared or \
+             recorded over",
+            std::env::temp_dir().display()
+        )),
+    }
+}
+
+/// Writes a new file among the temporary ones, which stays. What can't be written whole is removed.
+fn write(content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<PathBuf> {
+    let folder = std::env::temp_dir();
+    let process = std::process::id();
+    for number in 0..NAMES {
+        let path = folder.join(format!("kymo-{process}-{number}.kymo"));
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(mut file) => {
+                return match content(&mut file) {
+                    Ok(()) => Ok(path),
+                    Err(error) => {
+                        // Where it can't be removed it is a part of what is said to be lost.
+                        let _ = fs::remove_file(&path);
+                        Err(error)
+                    }
+                };
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// Checks that a file can be written, and leaves what is there as it is.

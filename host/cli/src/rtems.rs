@@ -25,6 +25,9 @@ const PREFIX: &str = "rtems:";
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
 
+/// Format and magic number, in bytes.
+const HEADER: u64 = 8;
+
 /// Bytes that are read at once.
 const AT_ONCE: usize = 1 << 16;
 
@@ -45,9 +48,7 @@ fn address_of(path: &Path) -> Result<(String, u16), Report> {
     let rest = name.strip_prefix(PREFIX).unwrap_or(name);
     match format!("tcp:{rest}").parse() {
         Ok(Address::Tcp { host, port }) => Ok((host, port)),
-        Ok(Address::Rtt { .. } | Address::Memory { .. } | Address::Serial { .. }) => {
-            Err(Report::new(format_args!("{name} is no record server")))
-        }
+        Ok(_) => Err(Report::new(format_args!("{name} is no record server"))),
         Err(error) => Err(
             Report::new(format_args!("`{name}`: {}", error.problem)).help(
                 "a record server of RTEMS's is rtems:HOST:PORT; a file of such a name is ./NAME",
@@ -89,8 +90,7 @@ impl WholeItems {
         {
             self.item = Some(Format::of_word(*first).map_or(1, Format::item_bytes));
         }
-        // Format and magic number are 8 bytes.
-        if let (Some(item), Some(items)) = (self.item, self.came.checked_sub(8)) {
+        if let (Some(item), Some(items)) = (self.item, self.came.checked_sub(HEADER)) {
             self.whole = self.came - items % item as u64;
         }
     }
@@ -109,6 +109,14 @@ impl WholeItems {
 }
 
 impl Server {
+    /// How many of so many bytes at the front of the stream are whole items.
+    pub fn whole(&self, bytes: u64) -> u64 {
+        match (self.items.item, bytes.checked_sub(HEADER)) {
+            (Some(item), Some(items)) => bytes - items % item as u64,
+            _ => 0,
+        }
+    }
+
     /// Connects to the server that an input names.
     ///
     /// # Errors

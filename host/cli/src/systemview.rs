@@ -1,6 +1,7 @@
 //! Live targets of SystemView, for `kymo record` and `kymo show --follow`.
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,6 +13,8 @@ use kymo_link::systemview::{PREFIX, Session, SystemViewAddress};
 use kymo_link::{Cancel, LinkError};
 use kymo_read::systemview;
 use kymo_symbols::Symbols;
+use kymo_systemview::Scan;
+use kymo_systemview::scan::UNKNOWN;
 
 use crate::args::{InputArgs, SymbolArgs};
 use crate::context::Context;
@@ -94,9 +97,6 @@ pub fn record(
 ) -> Result<ExitCode, Report> {
     let cancel = Interruptible::new()?;
     let mut session = connect(address, cancel.flag(), context)?;
-    let unwritten = |error: io::Error| {
-        Report::caused(output.display(), &error).help("may you write it, and is there room?")
-    };
     let mut file = LiveFile::new(output, HEADER)?;
     let begun = Instant::now();
     let mut stopped: Option<Instant> = None;
@@ -122,9 +122,14 @@ pub fn record(
         let room = room.min(buffer.len());
         match session.read(buffer.get_mut(..room).unwrap_or_default(), LOOK_EVERY) {
             Ok(read) => {
-                file.write_all(buffer.get(..read).unwrap_or_default())
-                    .map_err(unwritten)?;
                 bytes += read as u64;
+                if let Err(error) = file.write_all(buffer.get(..read).unwrap_or_default()) {
+                    // It goes on recording otherwise.
+                    session.stop(LAST_WORDS);
+                    // What can't be read back or cut, as a pipe can't, ends within a packet.
+                    let _ = whole_packets(output).and_then(|whole| file.cut(whole));
+                    return Err(file.unwritten(&error, bytes));
+                }
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
             Err(error) => {
@@ -151,6 +156,29 @@ pub fn record(
         output.display()
     ));
     Ok(ExitCode::SUCCESS)
+}
+
+/// How many bytes of a recording, behind its header, are whole packets.
+fn whole_packets(path: &Path) -> io::Result<u64> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(HEADER.len() as u64))?;
+    let mut scan = Scan::default();
+    let (mut bytes, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+    loop {
+        let read = file.read(&mut buffer)?;
+        bytes.extend_from_slice(buffer.get(..read).unwrap_or_default());
+        let from = scan.offset();
+        let mut used = 0;
+        while let Some(rest) = bytes.get(used..)
+            && scan.next(rest, false, UNKNOWN).is_some()
+        {
+            used = usize::try_from(scan.offset() - from).unwrap_or(usize::MAX);
+        }
+        bytes.drain(..used.min(bytes.len()));
+        if read == 0 {
+            return Ok(scan.offset());
+        }
+    }
 }
 
 /// A target's bytes as something to read; it ends when the user has seen enough.

@@ -63,7 +63,8 @@ pub enum Protocol {
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Target")]
 pub struct TargetArgs {
-    /// The target: a serial port, tcp:HOST:PORT (a serial server, a UART of QEMU's), or rtt:HOST:PORT (a debug probe's RTT server; /CHANNEL behind it for J-Link).
+    /// The target: a serial port, tcp:HOST:PORT (a serial server, a UART of QEMU's), rtt:HOST:PORT (a debug probe's RTT
+    /// server; /CHANNEL behind it for J-Link), or unix:PATH (a program on Linux that was started with KYMO_SOCKET=PATH).
     #[arg(long, value_name = "TARGET", conflicts_with = "serial")]
     target: Option<Address>,
 
@@ -112,7 +113,10 @@ impl NamedTarget {
     pub fn path(&self) -> Option<std::path::PathBuf> {
         match self.args().target? {
             Address::Serial { path, .. } => Some(path),
-            Address::Tcp { .. } | Address::Rtt { .. } | Address::Memory { .. } => None,
+            Address::Tcp { .. }
+            | Address::Rtt { .. }
+            | Address::Memory { .. }
+            | Address::Unix { .. } => None,
         }
     }
 
@@ -131,6 +135,19 @@ impl TargetArgs {
         Self {
             target: Some(address),
             ..self.clone()
+        }
+    }
+
+    /// Whether the target is a program on this machine that has ended: nobody serves its socket any more.
+    pub fn has_ended(&self) -> bool {
+        match &self.target {
+            #[cfg(unix)]
+            Some(Address::Unix { path }) => std::os::unix::net::UnixStream::connect(path)
+                .is_err_and(|error| {
+                    [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused]
+                        .contains(&error.kind())
+                }),
+            _ => false,
         }
     }
 
@@ -302,7 +319,7 @@ pub fn address_in(input: &Path) -> Result<Option<Address>, Report> {
     let Some(name) = input.to_str() else {
         return Ok(None);
     };
-    let prefixes = ["tcp:", "rtt:", "memory:", "socket://", "serial:"];
+    let prefixes = ["tcp:", "rtt:", "memory:", "unix:", "socket://", "serial:"];
     let prefixed = prefixes.iter().any(|prefix| name.starts_with(prefix));
     if !prefixed && !is_device(input) {
         return Ok(None);

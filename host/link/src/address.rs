@@ -10,10 +10,13 @@ pub const DEFAULT_BAUD: u32 = 115_200;
 /// What the address of shared memory begins with.
 const MEMORY: &str = "memory:";
 
+/// What the address of a socket of this machine begins with.
+const UNIX: &str = "unix:";
+
 /// Where a target is reached.
 ///
 /// Written as `tcp:HOST:PORT` (an IPv6 host in brackets; `socket://HOST:PORT`, as pyserial and with it
-/// Zephyr's scripts have it, is the same), as `rtt:HOST:PORT` (with `/CHANNEL` behind it, if that is not 0), as `memory:FILE@ADDRESS` (the same), or as the path or name of a serial port (`/dev/ttyACM0`,
+/// Zephyr's scripts have it, is the same), as `rtt:HOST:PORT` (with `/CHANNEL` behind it, if that is not 0), as `memory:FILE@ADDRESS` (the same), as `unix:PATH`, or as the path or name of a serial port (`/dev/ttyACM0`,
 /// `COM3`), with `serial:` before it or not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
@@ -41,6 +44,11 @@ pub enum Address {
         base: u64,
         /// The channel.
         channel: u8,
+    },
+    /// A socket of this machine: a program on Linux that was started with `KYMO_SOCKET`.
+    Unix {
+        /// Its name.
+        path: PathBuf,
     },
     /// A serial port of this machine.
     Serial {
@@ -75,7 +83,10 @@ impl Address {
     pub fn with_baud(self, speed: u32) -> Self {
         match self {
             Self::Serial { path, .. } => Self::Serial { path, baud: speed },
-            other @ (Self::Tcp { .. } | Self::Rtt { .. } | Self::Memory { .. }) => other,
+            other @ (Self::Tcp { .. }
+            | Self::Rtt { .. }
+            | Self::Memory { .. }
+            | Self::Unix { .. }) => other,
         }
     }
 }
@@ -123,6 +134,12 @@ impl FromStr for Address {
                 base,
                 channel,
             });
+        }
+        if let Some(path) = text.strip_prefix(UNIX) {
+            return match path {
+                "" => Err(error("expected unix:PATH, the name of a socket")),
+                path => Ok(Self::Unix { path: path.into() }),
+            };
         }
         let tcp = text
             .strip_prefix("tcp:")
@@ -187,6 +204,7 @@ impl fmt::Display for Address {
                     channel => write!(f, "/{channel}"),
                 }
             }
+            Self::Unix { path } => write!(f, "{UNIX}{}", path.display()),
             Self::Serial { path, .. } => path.display().fmt(f),
         }
     }
@@ -217,6 +235,7 @@ mod tests {
             "rtt:[::1]:19021/2",
             "memory:/dev/shm/guest@0x21000000",
             "memory:a@b@0x0/3",
+            "unix:/run/user/1000/prog.sock",
             "/dev/ttyACM0",
             "COM3",
         ] {
@@ -255,6 +274,7 @@ mod tests {
             ("memory:@0", "FILE@ADDRESS"),
             ("memory:a@x", "FILE@ADDRESS"),
             ("memory:a@0/256", "channel from 0 to 255"),
+            ("unix:", "name of a socket"),
             ("", "serial port"),
             ("serial:", "serial port"),
         ] {

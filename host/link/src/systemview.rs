@@ -163,7 +163,9 @@ impl Session {
                 .write(&SERIAL_HELLO, timeout)
                 .map(|()| (Vec::new(), Framing::Plain)),
             _ if address.listen => Ok((Vec::new(), Framing::Plain)),
-            Address::Rtt { .. } | Address::Memory { .. } => Ok((Vec::new(), Framing::Plain)),
+            Address::Rtt { .. } | Address::Memory { .. } | Address::Unix { .. } => {
+                Ok((Vec::new(), Framing::Plain))
+            }
             Address::Tcp { port, .. } => greet(&mut *transport, *port, timeout),
         };
         let (first, framing) = greeted.map_err(io)?;

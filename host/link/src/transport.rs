@@ -1,6 +1,6 @@
-//! How bytes get to a target and back: TCP connections and serial ports behind one trait.
+//! How bytes get to a target and back: TCP connections, sockets of this machine and serial ports behind one trait.
 //!
-//! Both could wait forever in their own ways (a peer that does not read, a port that vanished), so
+//! All could wait forever in their own ways (a peer that does not read, a port that vanished), so
 //! the trait asks for a time-out at every step and each transport keeps it.
 
 use std::io::{self, Read, Write};
@@ -42,6 +42,7 @@ pub(crate) fn open(address: &Address, timeout: Duration) -> Result<Box<dyn Trans
             base,
             channel,
         } => memory::open(address, path, *base, *channel, timeout)?,
+        Address::Unix { path } => unix::connect(path)?,
         Address::Serial { path, baud } => Box::new(SerialTransport::open(path, *baud)?),
     })
 }
@@ -190,6 +191,71 @@ impl Transport for TcpTransport {
             self.0
                 .set_write_timeout(Some(at_least_a_millisecond(left)))?;
             self.0.write(bytes)
+        })
+    }
+}
+
+/// Sockets of this machine.
+#[cfg(unix)]
+mod unix {
+    use std::io::{self, Write};
+    use std::os::unix::net::UnixStream;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::{Transport, at_least_a_millisecond, read_some, write_pieces};
+    use crate::{Address, LinkError};
+
+    struct UnixTransport(UnixStream);
+
+    /// Connects to the process that serves a socket.
+    pub(super) fn connect(path: &Path) -> Result<Box<dyn Transport>, LinkError> {
+        let address = Address::Unix {
+            path: path.to_owned(),
+        };
+        match UnixStream::connect(path) {
+            Ok(stream) => Ok(Box::new(UnixTransport(stream))),
+            Err(source) => Err(match source.kind() {
+                io::ErrorKind::ConnectionRefused => LinkError::ConnectionRefused { address },
+                io::ErrorKind::NotFound => LinkError::NotFound { address, source },
+                io::ErrorKind::PermissionDenied => LinkError::PermissionDenied { address, source },
+                _ => LinkError::Open { address, source },
+            }),
+        }
+    }
+
+    impl Transport for UnixTransport {
+        fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<usize> {
+            self.0
+                .set_read_timeout(Some(at_least_a_millisecond(timeout)))?;
+            read_some(&mut self.0, buffer)
+        }
+
+        fn write(&mut self, bytes: &[u8], timeout: Duration) -> io::Result<()> {
+            write_pieces(bytes, timeout, |bytes, left| {
+                self.0
+                    .set_write_timeout(Some(at_least_a_millisecond(left)))?;
+                self.0.write(bytes)
+            })
+        }
+    }
+}
+
+/// There are none here.
+#[cfg(not(unix))]
+mod unix {
+    use std::io;
+    use std::path::Path;
+
+    use super::Transport;
+    use crate::{Address, LinkError};
+
+    pub(super) fn connect(path: &Path) -> Result<Box<dyn Transport>, LinkError> {
+        Err(LinkError::Open {
+            address: Address::Unix {
+                path: path.to_owned(),
+            },
+            source: io::ErrorKind::Unsupported.into(),
         })
     }
 }

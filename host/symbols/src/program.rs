@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use object::{Endianness, File, Object, ObjectSection, ObjectSymbol, Section, Symbol, SymbolKind};
 
-use crate::elf::{check_magic, is_in_memory, is_writable};
+use crate::elf::{check_magic, is_code, is_in_memory, is_writable};
 use crate::error::{ElfError, Error};
 
 /// A linked program, for bare metal: its addresses are those at which it runs.
@@ -24,6 +24,8 @@ pub struct Program {
     loaded: Vec<Loaded>,
     /// The memory that it may write.
     writable: Vec<Range<u64>>,
+    /// The memory of its code.
+    code: Vec<Range<u64>>,
 }
 
 /// Bytes of a file that stand in memory.
@@ -86,14 +88,18 @@ impl Program {
                 })
             })
             .collect();
-        let writable = file
-            .sections()
-            .filter(|section| is_in_memory(section) && is_writable(section))
-            .map(|section| section.address()..section.address().saturating_add(section.size()));
-        let writable = joined(writable.collect());
+        let memory = |wanted: &dyn Fn(&Section<'_, '_>) -> bool| {
+            let sections = file.sections();
+            let sections = sections.filter(|section| is_in_memory(section) && wanted(section));
+            let range = |section: Section<'_, '_>| {
+                section.address()..section.address().saturating_add(section.size())
+            };
+            sections.map(range).collect()
+        };
         Ok(Self {
             big_endian,
-            writable,
+            writable: joined(memory(&|section| is_writable(section))),
+            code: memory(&|section| is_code(section)),
             variables,
             sections,
             loaded,
@@ -109,6 +115,11 @@ impl Program {
     /// The memory that it may write, as far as sections name it: in order, and what lies close together in one.
     pub fn writable(&self) -> &[Range<u64>] {
         &self.writable
+    }
+
+    /// Whether there is code of the program at an address, as far as sections name it.
+    pub fn is_code(&self, address: u64) -> bool {
+        self.code.iter().any(|range| range.contains(&address))
     }
 
     /// The whole file.

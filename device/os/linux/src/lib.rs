@@ -23,6 +23,7 @@ pub mod process;
 mod reader;
 mod recording;
 mod save;
+mod server;
 mod settings;
 pub mod sys;
 pub mod thread;

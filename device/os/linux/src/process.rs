@@ -20,6 +20,7 @@ use crate::port::Linux;
 use crate::reader::Reader;
 use crate::recording::Recording;
 use crate::save::Text;
+use crate::server::Server;
 use crate::sys;
 use crate::wide::Wide;
 
@@ -32,6 +33,7 @@ mod set_up;
 mod talk;
 mod wiped;
 
+pub(crate) use fork::recorder;
 use images::Images;
 pub(crate) use lock::{Claim, Lock};
 pub(crate) use regions::belong;
@@ -96,6 +98,8 @@ pub struct Process {
     answer: AtomicU32,
     /// What the gate says, for children.
     copy: wiped::Copy,
+    /// Where hosts connect.
+    pub(crate) server: Server,
 }
 
 /// The sizes of a lane's buffer.
@@ -145,6 +149,7 @@ impl Process {
             once: AtomicBool::new(false),
             answer: AtomicU32::new(Answer::Own as u32),
             copy: wiped::Copy::new(),
+            server: Server::new(),
         }
     }
 
@@ -318,9 +323,10 @@ impl Process {
 
     /// Sends bytes to the host.
     pub(crate) fn send(&self, bytes: &[u8]) {
-        if let Some(send) = self.config().send {
+        match self.config().send {
             // SAFETY: the program gives a function that takes bytes and their number.
-            unsafe { send(bytes.as_ptr(), bytes.len()) };
+            Some(send) => unsafe { send(bytes.as_ptr(), bytes.len()) },
+            None => self.send_to_host(bytes),
         }
     }
 

@@ -26,6 +26,7 @@ use crate::sys::{self, Errno};
 mod names;
 
 use names::Names;
+pub(crate) use names::expand;
 
 /// Nothing is recorded into a file.
 const NONE: u32 = 0;

@@ -7,6 +7,7 @@
 //! | `KYMO_MODE` | `overwrite`, `fixed` or `stream` |
 //! | `KYMO_ON` | `1`: record from the start, `0`: wait for the trigger or `kymo_on()` |
 //! | `KYMO_ENDED_THREADS` | how many threads that have ended keep their buffers |
+//! | `KYMO_SOCKET` | the socket at which `kymo` reaches the process; `%p` as in `KYMO_OUTPUT` |
 //!
 //! A program with rights that its user does not have looks at none of them.
 
@@ -24,6 +25,11 @@ fn variable(name: &[u8]) -> Option<&'static [u8]> {
 /// `KYMO_OUTPUT`.
 pub(crate) fn output() -> Option<&'static [u8]> {
     variable(b"KYMO_OUTPUT\0")
+}
+
+/// `KYMO_SOCKET`.
+pub(crate) fn socket() -> Option<&'static [u8]> {
+    variable(b"KYMO_SOCKET\0")
 }
 
 /// `KYMO_BUFFER`, in whole packets of this size.

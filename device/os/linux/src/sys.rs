@@ -7,6 +7,7 @@ use crate::machine;
 
 pub mod files;
 pub mod maps;
+pub mod sockets;
 
 /// The declarations, as POSIX and Linux have them.
 mod c {

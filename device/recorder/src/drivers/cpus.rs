@@ -146,6 +146,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             rings: (lanes + Lane::<P>::RINGS_OFFSET) as u32,
             ring_next: Ring::<P>::NEXT_OFFSET as u16,
             discarded: (lanes + Lane::<P>::DISCARDED_OFFSET) as u32,
+            // There is one where there is one CPU.
+            table: crate::Writer::<P>::table_place(lanes + Lane::<P>::WRITER_OFFSET),
         }
     };
 

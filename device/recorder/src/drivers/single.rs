@@ -95,6 +95,7 @@ impl<P: SinglePort + 'static> Single<P> {
         rings: (offset_of!(Self, rings) + Rings::<P>::FIRST_OFFSET) as u32,
         ring_next: Ring::<P>::NEXT_OFFSET as u16,
         discarded: (offset_of!(Self, writer) + Writer::<P>::DISCARDED_OFFSET) as u32,
+        table: Writer::<P>::table_place(offset_of!(Self, writer)),
         ..Kept::HOT
     };
 

@@ -322,6 +322,11 @@ impl Streaming {
         Ok(())
     }
 
+    /// Whether packets have been sent and not acknowledged.
+    pub const fn has_flights(&self) -> bool {
+        self.active && self.count != 0
+    }
+
     /// Whether [`send_next`](Self::send_next) would send something.
     pub fn has_more(&self, control: &impl Control) -> bool {
         self.active && (self.again.0 != self.again.1 || self.is_due() || self.could_choose(control))

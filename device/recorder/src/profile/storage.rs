@@ -18,6 +18,10 @@ use inline::State;
 pub(crate) struct Storage<T>(State<T>);
 
 impl<T: Target> Storage<T> {
+    /// How many of the table's last slots hold its state; 0: it is in the writer, this many bytes from the beginning
+    /// of this.
+    pub const PLACE: (u8, usize) = State::<T>::PLACE;
+
     /// No table. All zero.
     pub const fn new() -> Self {
         Self(State::new())
@@ -99,6 +103,9 @@ mod external {
             unsafe { self.0.get().as_ref() }
         }
 
+        /// In the last slots.
+        pub const PLACE: (u8, usize) = (Self::SLOTS as u8, 0);
+
         /// How many slots it takes.
         const SLOTS: u32 = size_of::<Profile<T>>().div_ceil(size_of::<Slot>()) as u32;
 
@@ -161,6 +168,9 @@ mod inline {
     pub struct State<T>(Place<Profile<T>>);
 
     impl<T: Target> State<T> {
+        /// Here.
+        pub const PLACE: (u8, usize) = (0, core::mem::offset_of!(Self, 0));
+
         #[cfg(feature = "profile")]
         pub const fn new() -> Self {
             Self(Profile::new())

@@ -4,6 +4,7 @@
 //! over a capture without loss the same numbers; what it could not count it tells. The table of Zephyr's
 //! own instrumentation has only totals.
 
+mod memory;
 mod zephyr;
 
 use std::fs::File;
@@ -26,6 +27,7 @@ use super::report::doubts::Missing;
 use crate::args::{Format, FormatArgs, InputArgs, MemoryArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::gdb;
 use crate::input::{Events, Moment, Trace, is_pipe, more, name_of, open, refused};
 use crate::names::Names;
 use crate::output::{Inputs, protect, write_file};
@@ -54,10 +56,12 @@ EXAMPLES
   kymo profile -n 20 --target tcp:localhost:4000   the first twenty functions
   kymo profile --reboot --elf firmware.elf         from the start of the program on
   kymo profile -o table.profile                    keep the table as the target sent it
-  kymo profile table.profile --elf firmware.elf    and look at it later")]
+  kymo profile table.profile --elf firmware.elf    and look at it later
+  kymo profile ram.bin --elf firmware.elf          the table in a dump of its memory (a core file, plain bytes)
+  kymo profile gdb::3333 --elf firmware.elf        the same by a debug server")]
 pub struct Args {
-    /// The target: a serial port, or tcp:HOST:PORT; --target says the same. Or a kept table or a saved
-    /// trace in its place.
+    /// The target: a serial port, or tcp:HOST:PORT; --target says the same. Or a kept table, a saved
+    /// trace, or with --elf a dump of the target's memory in its place.
     #[arg(value_name = "INPUT", conflicts_with_all = ["target", "serial"])]
     input: Option<PathBuf>,
 
@@ -98,6 +102,13 @@ pub struct Args {
     memory: MemoryArgs,
 }
 
+impl Args {
+    /// The input, for who opens traces.
+    fn inputs(&self, path: &Path) -> InputArgs {
+        InputArgs::new(path.to_owned(), self.memory.clone())
+    }
+}
+
 /// Shows the table of a target, or of what was saved.
 ///
 /// # Errors
@@ -135,8 +146,7 @@ fn live(args: &Args, target: &TargetArgs, context: &mut Context) -> Result<ExitC
     let bytes = table_of(&mut live, context)?;
     if let Some(path) = &args.output {
         keep(path, &live.identity, &bytes)?;
-        let size = counted(bytes.len() as u64, "byte");
-        context.note(format_args!("{}: {size}", path.display()));
+        kept_note(path, &bytes, context);
     }
     let table = decode(&bytes, &live.name())?;
     show_table(args, &table, &symbols, context)?;
@@ -172,10 +182,14 @@ fn saved(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Re
         ));
         return Err(report.help("--reboot is for a live target"));
     }
-    if args.output.is_some() {
-        return Err(Report::new("--output keeps the table of a live target")
-            .help("copy the file, or convert a trace with `kymo export`"));
+    if gdb::is_address(path) {
+        let fetched = gdb::fetch(path, args.memory.stay_halted, &args.symbols, context)?;
+        return of_memory(args, &fetched.path, context);
     }
+    if !is_pipe(path) && memory::is_dump(args, path, &context.open_options(Wanted::Meaning)) {
+        return of_memory(args, path, context);
+    }
+    not_kept(args)?;
     if is_pipe(path) {
         return piped(args, path, context);
     }
@@ -185,8 +199,28 @@ fn saved(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Re
     if let Some((identity, bytes)) = kept_table(path) {
         return show_kept(args, path, &identity, &bytes, context);
     }
-    let input = InputArgs::new(path.to_owned(), args.memory.clone());
-    let source = open(&input, &args.symbols, Wanted::Meaning, context)?;
+    let source = open(&args.inputs(path), &args.symbols, Wanted::Meaning, context)?;
+    of_trace(args, path, source, context)
+}
+
+/// Refuses to keep what is a file already.
+fn not_kept(args: &Args) -> Result<(), Report> {
+    match args.output {
+        None => Ok(()),
+        Some(_) => Err(Report::new(
+            "--output keeps the table of a live target, or of a dump of its memory",
+        )
+        .help("copy the file, or convert a trace with `kymo export`")),
+    }
+}
+
+/// The table in a dump of a target's memory; of a program that keeps none, what its trace tells.
+fn of_memory(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Report> {
+    if let Some(shown) = memory::show(args, path, context)? {
+        return Ok(shown);
+    }
+    not_kept(args)?;
+    let source = open(&args.inputs(path), &args.symbols, Wanted::Meaning, context)?;
     of_trace(args, path, source, context)
 }
 
@@ -240,7 +274,8 @@ fn of_trace(
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
     context.note(
-        "worked out from the events of a trace; the table that a target keeps itself comes from a live target alone",
+        "worked out from the events of a trace; the table that a target keeps itself comes from a live target, or \
+         from its memory",
     );
     let mut trace = Trace::new(name_of(path), source, &args.symbols, context)?;
     // A target's own table follows its clock as it is.
@@ -338,6 +373,12 @@ fn keep(path: &Path, identity: &Identity, table: &[u8]) -> Result<(), Report> {
     let mut kept = format!("{identity}\n").into_bytes();
     kept.extend_from_slice(table);
     write_file(path, &kept)
+}
+
+/// Says that a table was kept.
+fn kept_note(path: &Path, table: &[u8], context: &Context) {
+    let size = counted(table.len() as u64, "byte");
+    context.note(format_args!("{}: {size}", path.display()));
 }
 
 fn decode(bytes: &[u8], name: &str) -> Result<ProfileTable, Report> {

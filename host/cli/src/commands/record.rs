@@ -32,6 +32,7 @@ EXAMPLES
   kymo record /dev/ttyACM0 -o trace --elf firmware.elf    until ctrl-C
   kymo record tcp:localhost:4000 -o trace --duration 10s  for ten seconds
   kymo record -o trace --size 100M --baud 921600          until there are 100 MB
+  kymo record unix:prog.sock -o trace                     a program that runs with KYMO_SOCKET=prog.sock
   kymo show --follow trace --elf firmware.elf             in another window: see it come
   kymo record systemview:localhost:19111 -o it.SVDat      what a target with SystemView's recorder sends
   kymo record rtems:board:1234 -o capture.bin --limit 10M what RTEMS's record server sends, as it came

@@ -34,6 +34,7 @@ use crate::recording;
 use crate::render::count::counted;
 use crate::render::escape::escaped;
 use crate::render::times::TimeKind;
+use crate::rescue;
 use crate::target::{
     Either, Live, TargetArgs, USUAL_WAIT_SECONDS, address_in, explain, incomplete, one_function,
     set_text, trace_info,
@@ -335,11 +336,9 @@ fn live(
         missing: &dump.missing,
         target: &name,
     };
-    let result = match output {
-        Output::Directory(path) => directory(path, &recording, &symbols, context),
-        Output::Raw(path) => raw(path, &recording, context),
-        Output::Show | Output::Export(..) => Ok(ExitCode::SUCCESS),
-    };
+    let result = save(&recording, output, &symbols, context)
+        .map_err(|report| rescue::keep_dump(&recording, report))
+        .and_then(|written| saved_as(output, &written, context));
     match incomplete(&dump) {
         // Why pieces are missing says more than that they are.
         Some(report) => Err(report),
@@ -402,10 +401,21 @@ fn keep(
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
     let symbols = args.symbols.load(&trace_info(dump.identity), context)?;
+    let written = save(dump, output, &symbols, context)?;
+    saved_as(output, &written, context)
+}
+
+/// Saves packets as they are wanted.
+fn save(
+    recording: &kymo::Dump<'_>,
+    output: &Output<'_>,
+    symbols: &Symbols,
+    context: &Context,
+) -> Result<Written, Report> {
     match output {
-        Output::Raw(to) => raw(to, dump, context),
-        Output::Directory(to) => directory(to, dump, &symbols, context),
-        Output::Show | Output::Export(..) => Ok(ExitCode::SUCCESS),
+        Output::Raw(to) => raw(to, recording),
+        Output::Directory(to) => directory(to, recording, symbols, context),
+        Output::Show | Output::Export(..) => Ok(Written::default()),
     }
 }
 
@@ -540,7 +550,7 @@ fn directory(
     recording: &kymo::Dump<'_>,
     symbols: &Symbols,
     context: &Context,
-) -> Result<ExitCode, Report> {
+) -> Result<Written, Report> {
     let functions: Vec<_> = symbols
         .functions()
         .map(|function| (function.address(), function.name()))
@@ -550,7 +560,7 @@ fn directory(
         let report = Report::caused_by(&error);
         match error {
             WriteError::Occupied { .. } => report.help("give --output a new directory"),
-            _ => report.help("give --output a place that you may write to"),
+            _ => report.help("give --output a place that you may write to, with room"),
         }
     };
     check_replaceable(path).map_err(failed)?;
@@ -563,19 +573,22 @@ fn directory(
             path.display()
         ));
     }
-    saved_as(path, &written, context)
+    Ok(written)
 }
 
 /// Saves packets as a raw file.
-fn raw(path: &Path, recording: &kymo::Dump<'_>, context: &Context) -> Result<ExitCode, Report> {
+fn raw(path: &Path, recording: &kymo::Dump<'_>) -> Result<Written, Report> {
     let mut file = OutputFile::create(path)?;
     let written = write_raw(&mut file, recording).map_err(|error| unwritable(path, &error))?;
     file.finish()?;
-    saved_as(path, &written, context)
+    Ok(written)
 }
 
 /// Says what was saved, and what could not be.
-fn saved_as(path: &Path, written: &Written, context: &Context) -> Result<ExitCode, Report> {
+fn saved_as(to: &Output<'_>, written: &Written, context: &Context) -> Result<ExitCode, Report> {
+    let Some(path) = to.path() else {
+        return Ok(ExitCode::SUCCESS);
+    };
     let packets: u64 = written.streams.iter().map(|stream| stream.packets).sum();
     let bytes: u64 = written.streams.iter().map(|stream| stream.bytes).sum();
     context.note(format_args!(

@@ -86,6 +86,19 @@ pub fn explain(error: LinkError) -> Report {
             address: Address::Memory { .. },
             ..
         } => report.help("the file is read and written: check its permissions"),
+        LinkError::NotFound {
+            address: Address::Unix { .. },
+            ..
+        }
+        | LinkError::ConnectionRefused {
+            address: Address::Unix { .. },
+        } => report.help(
+            "does the program run, linked with Kymo's library and with KYMO_SOCKET in its environment?",
+        ),
+        LinkError::PermissionDenied {
+            address: Address::Unix { .. },
+            ..
+        } => report.help("a program is reached by its own user, and by root"),
         LinkError::NotFound { .. } => report.help("is the name of the host right?"),
         LinkError::PermissionDenied { .. } => report.help(
             "serial ports belong to a group (ls -l shows it, dialout as a rule): become a member \

@@ -58,6 +58,10 @@ fn text(output: &Output) -> String {
 
 /// A server that sends the recording after the command to start; its address.
 fn server() -> String {
+    server_of(recording())
+}
+
+fn server_of(bytes: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -66,8 +70,9 @@ fn server() -> String {
         while byte != [1] {
             client.read_exact(&mut byte).unwrap();
         }
-        client.write_all(&recording()).unwrap();
-        client.shutdown(std::net::Shutdown::Write).unwrap();
+        // The client may have had to end.
+        let _ = client.write_all(&bytes);
+        let _ = client.shutdown(std::net::Shutdown::Write);
         let _ = client.read_to_end(&mut Vec::new());
     });
     format!("systemview:127.0.0.1:{port}")
@@ -92,6 +97,53 @@ fn a_target_is_recorded_into_a_file_that_reads() {
         (&"systemview".into(), &10.into())
     );
     assert!(std::fs::read(&file).unwrap().ends_with(&recording()));
+}
+
+/// A disk that is full is stood in for by a limit for the size of files.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_leaves_what_came_until_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("it.SVDat");
+    let mut scratch = [0; 100];
+    let mut long = recording();
+    for _ in 0..3000 {
+        for packet in [Packet::IsrEnter { irq: 15 }, Packet::IsrExit] {
+            let size = encode(&packet, 10, Form::default(), &mut scratch).unwrap();
+            long.extend(&scratch[..size]);
+        }
+    }
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_kymo"))
+        .args(["record", &server_of(long.clone()), "-o"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let kept = std::fs::read(&file).unwrap();
+    let header = kept.windows(SYNC.len()).position(|bytes| bytes == SYNC);
+    let header = header.unwrap();
+    let arrived = kept.len() - header;
+    assert!(
+        arrived > 3000 && long.starts_with(&kept[header..]),
+        "{arrived}"
+    );
+    for part in [
+        "File too large",
+        &format!(
+            "what arrived until then is in {} ({arrived} bytes)",
+            file.display()
+        ),
+        "lost are ",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let info = kymo(&["info", "--format", "json", file.to_str().unwrap()]);
+    let info = lines(&text(&info));
+    assert_eq!(info[0]["errors"], serde_json::json!([]), "{}", info[0]);
+    assert!(info[0]["events"].as_u64() > Some(1000), "{}", info[0]);
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub use clock_checks::{add_host_check, clock_checks, host_check_packet, loss_pac
 pub(crate) use describe::is_native;
 pub(crate) use images::MovedImages;
 pub use live::Live;
-pub use memory::{MemoryDump, recorded_memory};
+pub use memory::{MemoryDump, MemoryTable, recorded_memory};
 pub use packets::{Damaged, Fault, Packet, Piece, Pieces};
 pub use raw::RawFile;
 pub(crate) use raw::{PREFIX_BYTES, is_raw};

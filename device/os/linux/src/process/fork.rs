@@ -40,10 +40,11 @@ pub(super) extern "C" fn forked() {
             process.restore_gate(gate);
             process.start_as_child(gate);
         });
+        process.serve_child();
     }
 }
 
-fn recorder() -> Option<(&'static Process, &'static Gate)> {
+pub(crate) fn recorder() -> Option<(&'static Process, &'static Gate)> {
     let process = RECORDER.load(Ordering::Acquire);
     let gate = GATE.load(Ordering::Acquire);
     // SAFETY: both are null, or statics.
@@ -88,6 +89,7 @@ impl Process {
         self.numbers.forget();
         self.ended.forget();
         self.metadata_lock.reset();
+        self.leave_server();
         self.images.fork();
         self.reading.release();
         self.polling.release();

@@ -129,7 +129,7 @@ impl Process {
         identity
     }
 
-    pub(super) fn config(&self) -> &'static Config {
+    pub(crate) fn config(&self) -> &'static Config {
         self.config.get().unwrap_or(&DEFAULTS)
     }
 }

@@ -54,6 +54,38 @@ impl Process {
         pending
     }
 
+    /// The host is gone: ends what it asked for.
+    pub(crate) fn hang_up(&self, gate: &Gate) {
+        let view = View {
+            process: self,
+            gate,
+        };
+        for _ in 0..1000 {
+            if self.polling.take() {
+                self.link.hang_up(&view);
+                self.wait_for_host(gate);
+                self.polling.release();
+                return;
+            }
+            sys::sleep(10_000);
+        }
+    }
+
+    /// Whether packets of a stream have been sent and not acknowledged.
+    pub(crate) fn has_flights(&self) -> bool {
+        if !self.polling.take() {
+            return true;
+        }
+        let has = self.link.has_flights();
+        self.polling.release();
+        has
+    }
+
+    /// Whether this process is a fork that has recorded nothing so far.
+    pub(crate) fn has_nothing_of_its_own(&self) -> bool {
+        self.forked.load(Ordering::Acquire)
+    }
+
     /// Whether a stream is going on.
     pub fn is_streaming(&self) -> bool {
         self.link.is_streaming()

@@ -59,7 +59,7 @@ impl Names {
     /// # Errors
     /// The system's.
     pub fn resolve(&mut self, child: bool) -> Result<bool, Errno> {
-        let with_process = expand(&self.pattern, &mut self.base);
+        let with_process = expand(self.pattern.bytes(), &mut self.base);
         if child && !with_process {
             let _ = write!(self.base, ".{}", sys::process());
         }
@@ -210,10 +210,10 @@ fn put_before_zero(to: &mut Text<PATH>, from: &Text<PATH>) {
 }
 
 /// Writes the pattern with `%p` replaced; whether there is one.
-fn expand(pattern: &Text<PATH>, path: &mut Text<PATH>) -> bool {
+pub(crate) fn expand<const N: usize>(pattern: &[u8], path: &mut Text<N>) -> bool {
     path.clear();
     let mut with_process = false;
-    let mut rest = pattern.bytes();
+    let mut rest = pattern;
     while let Some((first, behind)) = rest.split_first() {
         rest = behind;
         match (first, behind.first()) {

@@ -143,7 +143,7 @@ pub(super) fn wait_from_now_on(file: c_int) {
 }
 
 /// Moves a descriptor to a high number if there is one.
-fn raise(file: c_int) -> c_int {
+pub(super) fn raise(file: c_int) -> c_int {
     const DUPLICATE_CLOEXEC: c_int = 1030;
     const HIGH: c_int = 600;
     // SAFETY: the file is ours, and the command takes a number.

@@ -65,6 +65,8 @@ impl<P: CpusPort> Lane<P> {
     /// Where the address of the next record is, in bytes from the beginning: a word.
     pub(super) const AT_OFFSET: usize =
         core::mem::offset_of!(Self, cursor) + word::AT * size_of::<usize>();
+    /// Where the writer is, in bytes from the beginning.
+    pub(super) const WRITER_OFFSET: usize = core::mem::offset_of!(Self, writer);
     /// Where the count of discarded events is, in bytes from the beginning: 4 bytes.
     pub(super) const DISCARDED_OFFSET: usize =
         core::mem::offset_of!(Self, writer) + Writer::<P>::DISCARDED_OFFSET;

@@ -27,6 +27,8 @@ struct Copy<'a> {
     most: u64,
     /// How many events are still wanted: no more bytes are read at once than these have at least.
     wanted: u64,
+    /// Why no more can be written, and how many bytes had come then.
+    full: Option<(io::Error, u64)>,
 }
 
 /// An item has so many bytes at least.
@@ -35,7 +37,7 @@ const LEAST_ITEM: u64 = 8;
 impl Read for Copy<'_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.most - self.bytes).unwrap_or(usize::MAX);
-        if left == 0 {
+        if left == 0 || self.full.is_some() {
             return Ok(0);
         }
         let wanted = self.wanted.saturating_mul(LEAST_ITEM).max(LEAST_ITEM);
@@ -43,9 +45,25 @@ impl Read for Copy<'_> {
         let most = left.min(room.len()).min(wanted);
         let room = room.get_mut(..most).unwrap_or(&mut []);
         let read = self.server.read(room)?;
-        self.file.write_all(room.get(..read).unwrap_or(&[]))?;
+        if let Err(error) = self.file.write_all(room.get(..read).unwrap_or(&[])) {
+            return Ok(self.end(error, read as u64));
+        }
         self.bytes += read as u64;
         Ok(read)
+    }
+}
+
+impl Copy<'_> {
+    /// Ends the file with the last whole item of so many bytes that could not all be written; returns how many of them
+    /// are in it.
+    fn end(&mut self, error: io::Error, came: u64) -> usize {
+        self.full = Some((error, self.bytes + came));
+        let whole = self.server.whole(self.file.written()).max(self.bytes);
+        // What can't be cut, as a pipe can't, ends within an item.
+        let _ = self.file.cut(whole);
+        let kept = whole - self.bytes;
+        self.bytes = whole;
+        usize::try_from(kept).unwrap_or(0)
     }
 }
 
@@ -74,6 +92,7 @@ pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCod
         bytes: 0,
         most: args.size.unwrap_or(u64::MAX),
         wanted: args.events.unwrap_or(u64::MAX),
+        full: None,
     };
     let mut reader = Reader::new(copy).live();
     let bar = bar(context);
@@ -113,7 +132,13 @@ pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCod
     let (statistics, took) = (reader.statistics(), started.elapsed());
     let mut copy = reader.into_input();
     let bytes = copy.bytes;
-    copy.file.flush().map_err(unwritten)?;
+    let full = copy
+        .full
+        .take()
+        .map(|(error, came)| copy.file.unwritten(&error, came));
+    if full.is_none() {
+        copy.file.flush().map_err(unwritten)?;
+    }
     // What is cut by a limit ends within an item.
     let limited = events > 0 && args.size.is_some_and(|most| bytes >= most);
     let fault = faults.into_iter().next().filter(|_| !limited);
@@ -147,6 +172,9 @@ pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCod
             object.end()?;
             out.write_all(b"\n")?;
         }
+    }
+    if let Some(full) = full {
+        return Err(full);
     }
     let failure = failure.or_else(|| {
         let fault = fault?;

@@ -301,3 +301,29 @@ fn ctrl_c_ends_a_wait_and_gets_what_there_is() {
         err(&output)
     );
 }
+
+/// A disk that is full shows when all has been fetched.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_was_fetched_and_cannot_be_written_is_kept_elsewhere() {
+    let folder = tempfile::tempdir().expect("a directory");
+    std::os::unix::fs::symlink("/dev/full", folder.path().join("full.kymo")).expect("a link");
+    let kept = tempfile::tempdir().expect("a directory");
+    let fake = Fake::start(state("demo.kymo"));
+    let output = command(&["trace", "-o", "full.kymo", "--target", &fake.address()])
+        .env("TMPDIR", kept.path())
+        .current_dir(folder.path())
+        .output()
+        .expect("it runs");
+    fails(&output, &["full.kymo", "what the target sent is kept in"]);
+    let files: Vec<_> = fs::read_dir(kept.path()).expect("it is there").collect();
+    let [Ok(file)] = files.as_slice() else {
+        panic!("{files:?}");
+    };
+    let shown = good(&run(&[
+        "show",
+        "--events",
+        file.path().to_str().expect("text"),
+    ]));
+    assert!(shown.lines().count() > 10, "{shown}");
+}

@@ -35,11 +35,13 @@ use crate::{OpenError, OpenOptions, Source};
 
 mod image;
 mod process_file;
+mod table;
 #[cfg(test)]
 mod tests;
 
 use image::Image;
 pub(crate) use process_file::{Unfinished, is_unfinished, read as read_unfinished};
+pub use table::MemoryTable;
 
 /// More rings of items than any program has: a list without an end is damaged.
 const RINGS: usize = 256;
@@ -90,42 +92,22 @@ impl MemoryDump {
         address: Option<u64>,
         more: &[(PathBuf, u64)],
     ) -> Result<Self, OpenError> {
-        let bytes = crate::open::file_bytes(path)?;
-        let others = more
-            .iter()
-            .map(|(path, address)| Ok((crate::open::file_bytes(path)?, *address)))
-            .collect::<Result<Vec<_>, OpenError>>()?;
-        let refuse = |message| OpenError::Memory {
-            path: path.to_owned(),
-            message,
-        };
-        let recorder = Recorder::of(program).map_err(refuse)?;
-        let mut image = Image::new(&bytes, &recorder, address).map_err(refuse)?;
-        for (bytes, address) in &others {
-            image.add(*address, bytes);
-        }
-        let mut found = Found {
-            recorder: &recorder,
-            image: &image,
-            packets: Vec::new(),
-            remarks: Vec::new(),
-            damage: Vec::new(),
-        };
-        found.collect();
-        let identity = found.identity().map_err(refuse)?;
-        if found.packets.is_empty() {
-            return Err(refuse(format!(
-                "expected packets in {}, found none: nothing had been recorded, or the dump lacks \
-                 that memory",
-                recorder.place()
-            )));
-        }
-        Ok(Self {
-            path: path.to_owned(),
-            identity,
-            packets: found.packets,
-            remarks: found.remarks,
-            damage: found.damage,
+        look(path, program, address, more, |found| {
+            let identity = found.identity()?;
+            if found.packets.is_empty() {
+                return Err(format!(
+                    "expected packets in {}, found none: nothing had been recorded, or the dump lacks \
+                     that memory",
+                    found.recorder.place()
+                ));
+            }
+            Ok(Self {
+                path: path.to_owned(),
+                identity,
+                packets: found.packets,
+                remarks: found.remarks,
+                damage: found.damage,
+            })
         })
     }
 
@@ -163,7 +145,40 @@ impl MemoryDump {
     }
 }
 
-/// Where in memory the recording of a program is, as far as its ELF file tells: the packets, and the names. What the
+/// Looks for what a recorder left in a dump of memory ([`MemoryDump::open`]), for `take` to take.
+fn look<R>(
+    path: &Path,
+    program: &Program,
+    address: Option<u64>,
+    more: &[(PathBuf, u64)],
+    take: impl FnOnce(Found<'_>) -> Result<R, String>,
+) -> Result<R, OpenError> {
+    let bytes = crate::open::file_bytes(path)?;
+    let others = more
+        .iter()
+        .map(|(path, address)| Ok((crate::open::file_bytes(path)?, *address)))
+        .collect::<Result<Vec<_>, OpenError>>()?;
+    let refuse = |message| OpenError::Memory {
+        path: path.to_owned(),
+        message,
+    };
+    let recorder = Recorder::of(program).map_err(refuse)?;
+    let mut image = Image::new(&bytes, &recorder, address).map_err(refuse)?;
+    for (bytes, address) in &others {
+        image.add(*address, bytes);
+    }
+    let mut found = Found {
+        recorder: &recorder,
+        image: &image,
+        packets: Vec::new(),
+        remarks: Vec::new(),
+        damage: Vec::new(),
+    };
+    found.collect();
+    take(found).map_err(refuse)
+}
+
+/// Where in memory the recording of a program is, as far as its ELF file tells: packets, names, profile table. What the
 /// recorder itself keeps are variables of the program, and so are rings of items. Nothing if it has no recorder.
 pub fn recorded_memory(program: &Program) -> Vec<Range<u64>> {
     let Ok(recorder) = Recorder::of(program) else {
@@ -173,7 +188,7 @@ pub fn recorded_memory(program: &Program) -> Vec<Range<u64>> {
         recorder.metadata..(recorder.metadata).saturating_add(recorder.metadata_bytes.into());
     let packets = recorder.buffer..recorder.packet_at(recorder.cpus - 1, 0);
     let end = packets.end.saturating_add(recorder.buffer_bytes.into());
-    let mut ranges = vec![packets.start..end, names];
+    let mut ranges = vec![packets.start..end, names, recorder.slots()];
     ranges.retain(|range| range.start != 0 && !range.is_empty());
     ranges
 }
@@ -194,6 +209,8 @@ struct Recorder {
     /// Null if there are none.
     metadata: u64,
     metadata_bytes: u32,
+    /// Where the profile table is, and how many slots that memory has; (0, 0) if there is none, or it is not known.
+    table: (u64, u32),
     /// Where `at_offset` counts from.
     cursor: Option<u64>,
     /// Where the other offsets count from.
@@ -255,6 +272,13 @@ impl Recorder {
             clock_hz: field(note.clock_hz_offset, 8)?,
             metadata: word(note.metadata_offset)?,
             metadata_bytes: half(note.metadata_size_offset)?,
+            table: match note.slots_offset {
+                0 => (0, 0),
+                offset => {
+                    let count = offset.saturating_add(note.layout.word.bytes() as u16);
+                    (word(offset)?, half(count)?)
+                }
+            },
             cursor: symbol(match note.stride {
                 0 => "kymo_hot",
                 _ => "kymo_recorder",
@@ -375,14 +399,14 @@ impl Found<'_> {
         let Some((newest, header)) = newest else {
             return;
         };
-        let kept = header.sequence.saturating_add(1).min(places);
-        for back in (0..kept).rev() {
+        for back in (0..places).rev() {
             let place = (newest + places - back) % places;
             let start = recorder.packet_at(cpu, place);
-            let wanted = header.sequence - back;
+            // Numbers begin again at 0 behind 2^32 - 1.
+            let wanted = header.sequence.wrapping_sub(back);
             if back == 0 {
                 self.newest(cpu, start, header, at);
-            } else {
+            } else if back <= header.sequence || self.header(start).is_some() {
                 self.packet(start, wanted, recorder.packet_bytes);
             }
         }

@@ -277,6 +277,9 @@ fn recorder(layout: Layout, buffer: &Region<'_>) -> Option<Recorder> {
             cpu_count_offset: 0,
             ring_next_offset: 0,
             discarded_offset: NOWHERE,
+            slots_offset: 0,
+            state_slots: 0,
+            state_offset: NOWHERE,
         },
         layout,
         buffer: buffer.address().wrapping_add(buffer.long(region::PACKETS)),
@@ -287,6 +290,7 @@ fn recorder(layout: Layout, buffer: &Region<'_>) -> Option<Recorder> {
         clock_hz: 0,
         metadata: 0,
         metadata_bytes: 0,
+        table: (0, 0),
         cursor: Some(buffer.address()),
         state: None,
         discarded: {

@@ -20,7 +20,7 @@ const BUFFER: u64 = MEMORY + 8;
 const PACKET: usize = 128;
 const PLACES: usize = 4;
 
-fn recorder() -> Recorder {
+pub(super) fn recorder() -> Recorder {
     Recorder {
         note: Note {
             layout: LAYOUT,
@@ -38,6 +38,9 @@ fn recorder() -> Recorder {
             cpu_count_offset: 0,
             ring_next_offset: 0,
             discarded_offset: 4,
+            slots_offset: 0,
+            state_slots: 0,
+            state_offset: NOWHERE,
         },
         layout: LAYOUT,
         buffer: BUFFER,
@@ -48,6 +51,7 @@ fn recorder() -> Recorder {
         clock_hz: 1_000_000,
         metadata: 0,
         metadata_bytes: 0,
+        table: (0, 0),
         cursor: Some(MEMORY),
         state: Some(MEMORY),
         discarded: 0,
@@ -142,6 +146,22 @@ fn packets_come_in_their_order_and_the_newest_ends_with_its_last_record() {
             }
         }
     }
+}
+
+/// After 2^32 packets, which were as many as the buffer has places times a whole number.
+#[test]
+fn packets_are_found_whose_numbers_begin_again() {
+    let first = u32::MAX - 1;
+    let mut memory = memory(6);
+    for place in 0..PLACES {
+        let at = 8 + place * PACKET;
+        let mut header = PacketHeader::read(LAYOUT, &memory[at..]).unwrap();
+        header.sequence = header.sequence.wrapping_sub(2).wrapping_add(first);
+        header.write(LAYOUT, &mut memory[at..]).unwrap();
+    }
+    let (packets, remarks) = found(&memory, Some(MEMORY));
+    assert_eq!(numbers(&packets), [first, u32::MAX, 0, 1]);
+    assert!(remarks.is_empty(), "{remarks:?}");
 }
 
 #[test]

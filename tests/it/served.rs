@@ -1,0 +1,243 @@
+//! Programs on Linux that are reached over a socket of their own (`KYMO_SOCKET`), though they do nothing for it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kymo_targets::kymo::{self, Profile};
+use kymo_targets::{library, run};
+use serde_json::Value;
+
+/// Does what it is told by single letters: works, or makes a child that works for ever.
+const PROGRAM: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((noinline)) int work(int n) { __asm__ volatile("" ::: "memory"); return n + 1; }
+__attribute__((noinline)) int child_work(int n) { __asm__ volatile("" ::: "memory"); return n + 1; }
+int main(void) {
+    char letter;
+    while (read(0, &letter, 1) == 1) {
+        if (letter == 'w')
+            for (int i = 0; i < 1000; i++) work(i);
+        if (letter == 'f' && fork() == 0)
+            for (int i = 0;; i++) { child_work(i); usleep(1000); if (i == 100) printf("%d\n", getpid()), fflush(stdout); }
+    }
+    return 0;
+}
+"#;
+
+/// Longer than anything takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn until(what: &str, mut is_done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_done() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A folder with the program in it.
+fn folder(test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("served-{test}"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("program.c"), PROGRAM).unwrap();
+    let library = library::for_this_machine().unwrap();
+    let specs = library.with_file_name("kymo.specs");
+    let mut gcc = Command::new("gcc");
+    gcc.args([
+        "-g",
+        "-O1",
+        "-finstrument-functions",
+        "program.c",
+        "-o",
+        "program",
+    ])
+    .arg(format!("-specs={}", specs.display()));
+    run::run(gcc.current_dir(&folder)).unwrap();
+    folder
+}
+
+/// The program, while it runs.
+struct Program {
+    child: Child,
+    told: Option<ChildStdin>,
+    said: BufReader<ChildStdout>,
+    folder: PathBuf,
+}
+
+impl Program {
+    /// Starts it in a folder, with a socket of this name; returns when that is there.
+    fn start(folder: &Path, socket: &str, mode: &str) -> Self {
+        let mut child = Command::new(folder.join("program"))
+            .current_dir(folder)
+            .env("KYMO_SOCKET", socket)
+            .env("KYMO_MODE", mode)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        Self {
+            told: child.stdin.take(),
+            said: BufReader::new(child.stdout.take().unwrap()),
+            child,
+            folder: folder.to_owned(),
+        }
+    }
+
+    /// Waits for this process's socket.
+    fn socket(&self, name: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        until("a socket", || UnixStream::connect(&path).is_ok());
+        path
+    }
+
+    fn tell(&mut self, letters: &str) {
+        let told = self.told.as_mut().unwrap();
+        told.write_all(letters.as_bytes()).unwrap();
+    }
+
+    fn end(&mut self) {
+        self.told = None;
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ask(verb: &str, socket: &Path) -> Command {
+    let mut command = Command::new(kymo::build(Profile::Debug).unwrap());
+    command.env("KYMO_PATIENCE", "20");
+    command.args([verb, "--target", &format!("unix:{}", socket.display())]);
+    command
+}
+
+/// How often each function was called in a recording.
+fn calls(recording: &Path) -> BTreeMap<String, u64> {
+    let mut report = Command::new(kymo::build(Profile::Debug).unwrap());
+    report.args(["report", "--format", "json"]).arg(recording);
+    let text = run::output(&mut report).unwrap();
+    let row = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let name = line["function"].as_str().unwrap().to_owned();
+        (name, line["count"].as_u64().unwrap())
+    };
+    text.lines().map(row).collect()
+}
+
+fn state(socket: &Path) -> Value {
+    let text = run::output(ask("status", socket).args(["--format", "json"])).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn a_program_is_recorded_until_it_ends() {
+    let folder = folder("whole");
+    let mut program = Program::start(&folder, "socket", "stream");
+    let socket = program.socket("socket");
+    program.tell("w");
+    let recording = folder.join("recording");
+    let mut record = ask("record", &socket);
+    record.arg("-o").arg(&recording);
+    let record = record.stderr(Stdio::piped()).spawn().unwrap();
+    until("a recording", || recording.join("metadata").exists());
+    program.tell("ww");
+    program.end();
+    let output = record.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("the program has ended"), "{said}");
+    assert_eq!(calls(&recording)["work"], 3000, "{said}");
+    assert!(!socket.exists(), "it was taken away");
+}
+
+#[test]
+fn a_host_that_goes_away_in_the_middle_holds_nothing_up() {
+    let folder = folder("gone");
+    let mut program = Program::start(&folder, "socket", "overwrite");
+    let socket = program.socket("socket");
+    program.tell("w");
+    let mut host = UnixStream::connect(&socket).unwrap();
+    // The dump holds all threads off until it is done.
+    host.write_all(b"\rdump_trace\r").unwrap();
+    let mut some = [0; 100];
+    host.read_exact(&mut some).unwrap();
+    drop(host);
+    // (The next one is accepted when the last one is gone.)
+    assert_eq!(state(&socket)["recording"], true);
+    program.tell("w");
+    until("a thousand calls more", || {
+        state(&socket)["recorded_bytes"].as_u64() > Some(14_000)
+    });
+    let recording = folder.join("later.kymo");
+    run::run(ask("trace", &socket).arg("-o").arg(&recording)).unwrap();
+    assert_eq!(calls(&recording)["work"], 2000);
+    assert_eq!(state(&socket)["discarded"], 0);
+    program.end();
+}
+
+#[test]
+fn a_fork_has_a_socket_of_its_own() {
+    let folder = folder("fork");
+    let mut program = Program::start(&folder, "socket", "overwrite");
+    let socket = program.socket("socket");
+    program.tell("w");
+    until("it works", || {
+        state(&socket)["recorded_bytes"].as_u64() > Some(7000)
+    });
+    let mut host = UnixStream::connect(&socket).unwrap();
+    host.set_read_timeout(Some(PATIENCE)).unwrap();
+    host.write_all(b"\rping\r").unwrap();
+    let mut answer = [0; 16];
+    assert!(host.read(&mut answer).unwrap() > 0);
+    program.tell("f");
+    let mut pid = String::new();
+    program.said.read_line(&mut pid).unwrap();
+    let pid = pid.trim();
+    let child = program.socket(&format!("socket.{pid}"));
+    // The child holds nothing of the parent's connection.
+    program.end();
+    let end = loop {
+        match host.read(&mut answer) {
+            Ok(0) => break true,
+            Ok(_) => {}
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert!(end && !socket.exists());
+    let recording = folder.join("child.kymo");
+    run::run(ask("trace", &child).arg("-o").arg(&recording)).unwrap();
+    let calls = calls(&recording);
+    assert!(
+        calls["child_work"] > 10 && !calls.contains_key("work"),
+        "{calls:?}"
+    );
+    // What a process that was killed has left is replaced.
+    run::run(Command::new("kill").args(["-9", pid])).unwrap();
+    until("it is gone", || UnixStream::connect(&child).is_err());
+    assert!(child.exists());
+    let name = format!("socket.{pid}");
+    let mut next = Program::start(&folder, &name, "overwrite");
+    let child = next.socket(&name);
+    // While it runs, another program of the same environment has one besides.
+    let mut other = Program::start(&folder, &name, "overwrite");
+    let beside = other.socket(&format!("{name}.{}", other.child.id()));
+    for socket in [&child, &beside] {
+        assert_eq!(state(socket)["recording"], true);
+    }
+    other.end();
+    next.end();
+    assert!(!child.exists() && !beside.exists());
+}
