@@ -5,10 +5,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kymo_event::{
-    Addr, Batch, Cpu, Duration, Event, EventKind, Gap, InterruptKind, Irq, RowKind, Tid, Time,
-    TraceInfo,
-};
+use kymo_event::{Addr, Cpu, Event, EventKind, InterruptKind, Irq, Tid, Time, TraceInfo};
 use kymo_fixtures::captures;
 use kymo_fixtures::names::{function_named, meaning, thread};
 use kymo_read::{Events, OpenOptions, Source, open};
@@ -555,95 +552,6 @@ fn a_thread_has_the_name_of_its_last_context() {
     ];
     assert_eq!(named.collect::<Vec<_>>(), expected);
     assert_eq!(events.iter().filter(|event| event.record).count(), 10);
-}
-
-/// Writes a trace of one processor of a kernel that tells no thread but by switches: times, and the numbers of events (0 for
-/// a switch to thread 8, else the entry and exit of `read` and of `rt_sigreturn`).
-fn without_contexts(folder: &Path, events: &[(u64, u32)]) {
-    let word = "integer { size = 32; }";
-    let mut text = format!(
-        "/* CTF 1.8 */
-        trace {{ major = 1; minor = 8; byte_order = le;
-            packet.header := struct {{ {word} magic; {word} stream_id; }}; }};
-        env {{ tracer_name = \"lttng-modules\"; domain = \"kernel\"; }};
-        clock {{ name = monotonic; freq = 1000000000; }};
-        stream {{ id = 0;
-            packet.context := struct {{ {word} cpu_id; }};
-            event.header := struct {{ {word} id;
-                integer {{ size = 64; map = clock.monotonic.value; }} timestamp; }};
-        }};
-        event {{ id = 0; stream_id = 0; name = \"sched_switch\";
-            fields := struct {{ {word} prev_tid; {word} next_tid; }}; }};"
-    );
-    let names = [
-        "entry_read",
-        "exit_read",
-        "entry_rt_sigreturn",
-        "entry_write",
-    ];
-    for (id, name) in (1..).zip(names) {
-        text += &format!(
-            "event {{ id = {id}; stream_id = 0; name = \"syscall_{name}\";
-            fields := struct {{ {word} a; {word} b; }}; }};"
-        );
-    }
-    std::fs::write(folder.join("metadata"), text).unwrap();
-    let mut stream = [0xC1FC_1FC1_u32, 0, 0].map(u32::to_le_bytes).concat();
-    for (time, id) in events {
-        stream.extend(id.to_le_bytes());
-        stream.extend(time.to_le_bytes());
-        stream.extend([7_u32, 8].map(u32::to_le_bytes).concat());
-    }
-    std::fs::write(folder.join("chan_0"), stream).unwrap();
-}
-
-/// The calls of a trace: what begins or ends at which time, and how long those took of which an event states it.
-fn calls(folder: &Path) -> Vec<(i64, RowKind, Option<u64>)> {
-    let mut source = open(folder, &OpenOptions::default()).unwrap();
-    let (mut batch, mut calls) = (Batch::default(), Vec::new());
-    while source.fill(&mut batch).unwrap() {
-        let rows = batch.rows().iter();
-        let rows = rows.filter(|row| matches!(row.kind, RowKind::Enter | RowKind::Exit));
-        calls.extend(rows.map(|row| {
-            let whole = row.wall().map(|took| took.0);
-            (row.time.0, row.kind, whole)
-        }));
-    }
-    calls
-}
-
-/// Where nothing tells which thread has a processor, a system call is one if nothing came between: others of the threads that
-/// had it meanwhile would nest in it without end.
-#[test]
-fn system_calls_of_unknown_threads_do_not_nest() {
-    let folder = tempfile::tempdir().unwrap();
-    // The second `read` waits, and another thread writes meanwhile.
-    let events = [(10, 1), (20, 2), (30, 1), (40, 4), (50, 2)];
-    // Behind the switch the thread is known.
-    let behind = [(60, 1), (70, 0), (80, 2), (90, 1), (95, 2)];
-    without_contexts(folder.path(), &[&events[..], &behind].concat());
-    let (enter, exit) = (RowKind::Enter, RowKind::Exit);
-    let expected = [
-        (20, exit, Some(10)),
-        (80, exit, None),
-        (90, enter, None),
-        (95, exit, None),
-    ];
-    assert_eq!(calls(folder.path()), expected);
-}
-
-/// `rt_sigreturn` has no exit of its name: the thread goes on where the signal came.
-#[test]
-fn a_return_from_a_signal_holds_no_other_call() {
-    let folder = tempfile::tempdir().unwrap();
-    without_contexts(folder.path(), &[(10, 0), (20, 3), (30, 1), (40, 2)]);
-    let mut source = open(folder.path(), &OpenOptions::default()).unwrap();
-    let events = Events::new(&mut *source).map(Result::unwrap);
-    let missing = events.filter(|event| {
-        let ago = Duration(0);
-        event.kind == EventKind::Gap(Gap::MissingExit { ago }) && event.time == Time(20)
-    });
-    assert_eq!(missing.count(), 1);
 }
 
 /// Of a kernel's trace the context of the process says nothing of the thread: the switches do.

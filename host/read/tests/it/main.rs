@@ -17,6 +17,7 @@ mod inputs;
 mod items;
 mod live;
 mod lttng;
+mod lttng_syscalls;
 mod mapping;
 mod native;
 mod recorder;
