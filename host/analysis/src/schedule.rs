@@ -12,8 +12,8 @@ mod run_time;
 use std::collections::BTreeMap;
 
 use kymo_event::{
-    Batch, Cpu, Duration, EventKind, Gap, InterruptId, Row, RowKind, SpaceId, StreamInfo, ThreadId,
-    Time, TraceInfo,
+    Batch, Cpu, Duration, EventKind, EventRef, Gap, InterruptId, Row, RowKind, SpaceId, StreamInfo,
+    ThreadId, Time, TraceInfo,
 };
 
 use crate::clock_repair::ClockRepair;
@@ -50,8 +50,15 @@ enum Running {
         /// The time since.
         time: Duration,
     },
-    Nobody,
-    Thread(Active<ThreadId>),
+    Nobody {
+        /// The switch after which that is so.
+        since: Row,
+    },
+    Thread {
+        active: Active<ThreadId>,
+        /// The switch that gave it to the thread.
+        since: Row,
+    },
 }
 
 impl Default for Running {
@@ -147,41 +154,62 @@ impl Schedule {
     }
 
     fn take(&mut self, info: &TraceInfo, batch: &Batch) {
-        for row in batch.rows() {
-            let stream = info.stream(row.stream);
-            let timeless = stream.is_some_and(|stream| stream.timeless);
-            if timeless {
-                continue;
+        for event in batch.iter() {
+            self.push(info, event);
+        }
+    }
+
+    /// Takes the next event of a trace whose clock does not step back.
+    pub fn push(&mut self, info: &TraceInfo, event: EventRef<'_>) {
+        let row = event.row;
+        let stream = info.stream(row.stream);
+        let timeless = stream.is_some_and(|stream| stream.timeless);
+        if timeless {
+            return;
+        }
+        let machine = stream.map(|stream| stream.machine).unwrap_or_default();
+        self.look_at(machine, row.time);
+        if row.time > self.window.end {
+            return self.beyond(event, stream);
+        }
+        match row.kind {
+            RowKind::SwitchedIn | RowKind::SwitchedOut | RowKind::IsrEnter | RowKind::IsrExit
+                if self.is_of_cpu(row.cpu()) =>
+            {
+                self.change(row, machine);
             }
-            let machine = stream.map(|stream| stream.machine).unwrap_or_default();
-            self.look_at(machine, row.time);
-            if row.time > self.window.end {
-                self.beyond(row, stream, batch);
-                continue;
-            }
-            match row.kind {
-                RowKind::SwitchedIn
-                | RowKind::SwitchedOut
-                | RowKind::IsrEnter
-                | RowKind::IsrExit
-                    if self.is_of_cpu(row.cpu()) =>
-                {
-                    self.change(row, machine);
+            RowKind::Rare => match event.event.map(|event| &event.kind) {
+                Some(EventKind::Ready { thread }) if !self.runs(*thread) => {
+                    self.ready.entry(*thread).or_insert(row.time);
                 }
-                RowKind::Rare => match batch.event_of(row).map(|event| &event.kind) {
-                    Some(EventKind::Ready { thread }) if !self.runs(*thread) => {
-                        self.ready.entry(*thread).or_insert(row.time);
+                Some(EventKind::Gap(gap)) => {
+                    let cpu = row.cpu().or(stream.and_then(|stream| stream.cpu));
+                    if self.is_of_cpu(cpu) {
+                        self.gap(row.time, (machine, cpu), gap);
                     }
-                    Some(EventKind::Gap(gap)) => {
-                        let cpu = row.cpu().or(stream.and_then(|stream| stream.cpu));
-                        if self.is_of_cpu(cpu) {
-                            self.gap(row.time, (machine, cpu), gap);
-                        }
-                    }
-                    _ => self.met(row, machine),
-                },
+                }
                 _ => self.met(row, machine),
-            }
+            },
+            _ => self.met(row, machine),
+        }
+    }
+
+    /// The latest switches of the processors of which it is known who has them: those to a thread that still has one, and
+    /// those after which nobody has had one.
+    pub fn latest_switches(&self) -> impl Iterator<Item = Row> {
+        let processors = self.processors.values();
+        processors.filter_map(|processor| match processor.running {
+            Running::Nobody { since } | Running::Thread { since, .. } => Some(since),
+            Running::Unknown { .. } => None,
+        })
+    }
+
+    /// The thread that events alone show on a processor of a machine: no switch has told so far who has it.
+    pub fn named_on(&self, machine: SpaceId, cpu: Option<Cpu>) -> Option<ThreadId> {
+        let processor = self.processors.get(&(machine, cpu.unwrap_or(UNKNOWN)))?;
+        match processor.running {
+            Running::Unknown { named, .. } => named.ok().flatten(),
+            _ => None,
         }
     }
 
@@ -194,10 +222,11 @@ impl Schedule {
     }
 
     /// Takes a row behind the window: where events are missing before it, the end of the window is unknown.
-    fn beyond(&mut self, row: &Row, stream: Option<&StreamInfo>, batch: &Batch) {
+    fn beyond(&mut self, event: EventRef<'_>, stream: Option<&StreamInfo>) {
+        let row = event.row;
         let machine = stream.map(|stream| stream.machine).unwrap_or_default();
         let cpu = row.cpu().or(stream.and_then(|stream| stream.cpu));
-        let event = batch.event_of(row).filter(|_| row.kind == RowKind::Rare);
+        let event = event.event.filter(|_| row.kind == RowKind::Rare);
         match event.map(|event| &event.kind) {
             Some(EventKind::Gap(gap)) if self.is_of_cpu(cpu) => {
                 self.gap(row.time, (machine, cpu), gap);
@@ -365,10 +394,13 @@ impl Schedule {
                 self.has_switches = true;
                 processor.leave(None, &mut self.threads);
                 let Some(id) = row.thread() else {
-                    processor.running = Running::Nobody;
+                    processor.running = Running::Nobody { since: *row };
                     return;
                 };
-                processor.running = Running::Thread(Active::new(id, within));
+                processor.running = Running::Thread {
+                    active: Active::new(id, within),
+                    since: *row,
+                };
                 let wait = self.ready.remove(&id);
                 if within {
                     processor.threads.entry(id).or_default().0 += 1;
@@ -382,7 +414,7 @@ impl Schedule {
             }
             RowKind::SwitchedOut => {
                 processor.leave(row.thread(), &mut self.threads);
-                processor.running = Running::Nobody;
+                processor.running = Running::Nobody { since: *row };
             }
             RowKind::IsrEnter => {
                 self.has_interrupts = true;
@@ -447,7 +479,8 @@ impl Schedule {
     /// Whether a thread has a processor.
     fn runs(&self, thread: ThreadId) -> bool {
         let mut processors = self.processors.values();
-        processors.any(|it| matches!(it.running, Running::Thread(active) if active.id == thread))
+        processors
+            .any(|it| matches!(it.running, Running::Thread { active, .. } if active.id == thread))
     }
 
     /// Events are missing behind the last one, of one processor or of any of a machine: what runs up to the next one is not known, nor
@@ -492,7 +525,7 @@ impl Processor {
     /// Whether another thread than this has it, as far as is known.
     fn runs_another(&self, thread: Option<ThreadId>) -> bool {
         match (&self.running, thread) {
-            (Running::Thread(active), Some(thread)) => active.id != thread,
+            (Running::Thread { active, .. }, Some(thread)) => active.id != thread,
             _ => false,
         }
     }
@@ -515,15 +548,15 @@ impl Processor {
             return;
         }
         match &mut self.running {
-            Running::Nobody => self.nobody += time,
-            Running::Thread(active) => active.ran += time,
+            Running::Nobody { .. } => self.nobody += time,
+            Running::Thread { active, .. } => active.ran += time,
             Running::Unknown { time: unknown, .. } => *unknown += time,
         }
     }
 
     /// The end of what runs is not seen.
     fn stay_open(&mut self) {
-        if let Running::Thread(active) = &mut self.running {
+        if let Running::Thread { active, .. } = &mut self.running {
             active.whole = false;
         }
     }
@@ -531,8 +564,8 @@ impl Processor {
     /// What ran does so no longer; `thread` was it, if the trace tells.
     fn leave(&mut self, thread: Option<ThreadId>, threads: &mut Vec<RunTime>) {
         let ended = match std::mem::take(&mut self.running) {
-            Running::Nobody => return,
-            Running::Thread(active) => active,
+            Running::Nobody { .. } => return,
+            Running::Thread { active, .. } => active,
             Running::Unknown { named, time } => {
                 let known = match (named, thread) {
                     (Ok(named), None) => named,

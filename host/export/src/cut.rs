@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use kymo_analysis::calls::{CallId, Calls, Step};
 use kymo_analysis::replay::{self, Window};
+use kymo_analysis::schedule::Schedule;
 use kymo_event::{
     Addr, Batch, Cpu, Cut as Bounds, Duration, Event, EventKind, EventRef, Filter, FunctionId, Gap,
     Operand, Row, RowKind, Space, StreamId, StreamInfo, Subject, ThreadId, Tid, Time, TraceInfo,
@@ -43,6 +44,8 @@ struct Before {
     any: bool,
     /// Whether threads were switched: else the trace tells nothing of who has a processor, and neither must what is left.
     switched: bool,
+    /// Who has the processors.
+    schedule: Schedule,
     /// Who could go on and has not got a processor yet, and the event that tells so.
     ready: BTreeMap<ThreadId, Event>,
 }
@@ -78,6 +81,7 @@ impl Cut {
                 unwanted: HashSet::new(),
                 any: false,
                 switched: false,
+                schedule: Schedule::default(),
                 ready: BTreeMap::new(),
             }),
             bounds: Bounds::default(),
@@ -139,6 +143,7 @@ impl Cut {
             unwanted,
             any,
             switched,
+            schedule,
             ready,
         }) = &mut self.before
         else {
@@ -146,6 +151,7 @@ impl Cut {
         };
         *any = true;
         *switched |= is_switch(event.row);
+        schedule.push(info, event);
         match event.event.map(|event| (&event.kind, event)) {
             Some((EventKind::Ready { thread }, event)) if wanted => {
                 ready.insert(*thread, event.clone());
@@ -174,7 +180,28 @@ impl Cut {
         let begin = self.window.begin;
         self.bounds.begin = Some(begin).filter(|_| before.any);
         let just_before = Time(begin.0.saturating_sub(1));
-        for (row, call) in before.calls.open_rows(just_before) {
+        let rows = before.calls.open_rows(just_before);
+        for row in latest_switches(&before.schedule, just_before) {
+            // A thread has its row among those of the calls, unless it seems to have two processors.
+            let place = |it: &Row| (it.kind, it.cpu(), it.thread());
+            let is_there = rows.iter().any(|(it, _)| place(it) == place(&row));
+            let stream = info.stream(row.stream);
+            let of_thread = stream.is_some_and(|stream| stream.thread.is_some());
+            if !is_there && !of_thread && self.wants_row(info, &row) {
+                kept.push(row);
+                self.opened += 1;
+            }
+        }
+        for (mut row, call) in rows {
+            let stream = info.stream(row.stream);
+            let machine = stream.map(|stream| stream.machine).unwrap_or_default();
+            if row.kind == RowKind::SwitchedIn
+                && let Some(thread) = row.thread()
+                && before.schedule.named_on(machine, row.cpu()) == Some(thread)
+            {
+                // No switch has told so, and none must.
+                row.kind = RowKind::Other;
+            }
             let wanted = match call {
                 Some(call) => {
                     !before.unwanted.contains(&call) && self.wants_stream(info, row.stream)
@@ -189,6 +216,11 @@ impl Cut {
         }
         for (_, mut event) in before.ready {
             (event.time, event.stamp, event.record) = (just_before, None, false);
+            let stream = info.stream(event.stream);
+            if stream.is_none_or(|stream| stream.thread.is_none() && !stream.without_switches) {
+                // Who woke it need not have the processor any more.
+                event.thread = None;
+            }
             kept.push_event(event);
             self.opened += 1;
         }
@@ -271,6 +303,27 @@ pub(crate) fn facts(info: &TraceInfo, cut: Bounds) -> Vec<(&'static str, String)
     let begin = fact(Bounds::BEGIN_NAME, cut.begin);
     let end = fact(Bounds::END_NAME, cut.end);
     begin.into_iter().chain(end).collect()
+}
+
+/// Rows that say who has each processor, or that nobody has it: a thread that had it leaves it then. None is a record.
+fn latest_switches(schedule: &Schedule, time: Time) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for since in schedule.latest_switches() {
+        let row = |kind| {
+            let mut row = Row::new(kind, time, since.stream).at(since.cpu(), since.thread());
+            row.record = false;
+            row
+        };
+        let leaves = since.kind == RowKind::SwitchedOut;
+        // That a thread leaves says only together with another one's beginning that threads are switched.
+        if !leaves || schedule.has_switches() {
+            rows.push(row(RowKind::SwitchedIn));
+        }
+        if leaves {
+            rows.push(row(RowKind::SwitchedOut));
+        }
+    }
+    rows
 }
 
 const fn is_switch(row: &Row) -> bool {

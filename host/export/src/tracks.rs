@@ -43,6 +43,7 @@ struct Track {
     thread: bool,
     tid: Option<Tid>,
     space: SpaceId,
+    machine: SpaceId,
     shown: Option<Shown>,
 }
 
@@ -66,6 +67,8 @@ impl Tracks {
             TrackKind::Interrupt { .. } => (false, None),
         };
         let space = info.space(trace);
+        let stream = trace.stream(info.stream);
+        let machine = stream.map(|stream| stream.machine).unwrap_or_default();
         let shown = place.take().and_then(|known| known.shown);
         let shown = shown.map(|shown| {
             self.titles.remove(&shown.title);
@@ -77,6 +80,7 @@ impl Tracks {
             thread: is_thread,
             tid,
             space,
+            machine,
             shown,
         });
         known.shown.is_some()
@@ -114,6 +118,12 @@ impl Tracks {
     #[inline]
     pub fn get(&self, track: TrackId) -> Option<&Shown> {
         self.tracks.get(track.0 as usize)?.as_ref()?.shown.as_ref()
+    }
+
+    /// The machine that a track is of.
+    pub fn machine(&self, track: TrackId) -> SpaceId {
+        let known = self.tracks.get(track.0 as usize).and_then(Option::as_ref);
+        known.map(|known| known.machine).unwrap_or_default()
     }
 
     /// A number for something that is no track.

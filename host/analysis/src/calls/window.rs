@@ -71,14 +71,18 @@ impl Calls {
         let mut rows = Vec::new();
         for (index, cpu) in self.cpus.iter().enumerate() {
             let running = cpu.thread.filter(|_| !cpu.ended);
-            // Who waits comes first: what is in nobody's thread before anybody has the processor.
+            // Who waits comes first: what is in nobody's thread before anybody has the processor, and last who left it
+            // to nobody.
             let mut waiting: Vec<usize> = cpu.tracks.clone();
             waiting.retain(|track| {
                 let found = &self.tracks[*track];
                 let here = found.last_on == Some(index) && Some(*track) != running;
                 here && found.depth() > 0
             });
-            waiting.sort_unstable_by_key(|track| (cpu.nobody != Some(*track), *track));
+            waiting.sort_unstable_by_key(|track| {
+                let left_it = cpu.left == Some(*track);
+                (cpu.nobody != Some(*track), left_it, *track)
+            });
             let row = |kind, track: usize| {
                 let thread = self.place_of(track).1;
                 let mut row = Row::new(kind, time, cpu.stream).at(cpu.cpu(), thread);

@@ -7,22 +7,28 @@
 //! A trace of a Kymo target is CTF already. Exported it is longer, but it has the names in it, and
 //! nothing that is packed to the bit.
 //!
+//! Several [`machines`] become a trace each, in directories of their own.
+//!
 //! Gaps become what CTF has for them, where it has something: discarded events are counted in the
 //! packets, missing packets leave a hole in their numbers. All other gaps are events. Time can't go
 //! back within a stream of CTF, so what would is held at the time before.
 
+mod machines;
 mod numbers;
 mod record;
 mod schema;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 
 use kymo_ctf::metadata::{EnvValue, Version};
 use kymo_ctf::{CreateError, Datum, StreamFile, StreamWriter, TraceWriter, WriteError};
-use kymo_event::{Batch, Duration, Event, EventKind, Gap, StreamId, Time, TraceInfo, Wanted};
+use kymo_event::{
+    Batch, Duration, Event, EventKind, Gap, SpaceId, StreamId, Time, TraceInfo, Wanted,
+};
 
+use self::machines::Machines;
 use self::numbers::Numbers;
 use self::record::{Record, Texts};
 use self::schema::{OF_CPU, OTHER};
@@ -41,14 +47,14 @@ pub static FORMAT: Format = Format {
     takes: Takes::Events { in_order: true },
     names_program: true,
     merges_threads: false,
-    open: |_, context, destination| open(context, destination, Version::Ctf18),
+    open: |info, context, destination| open(info, context, destination, Version::Ctf18),
 };
 
 /// A CTF 2 trace directory.
 pub static FORMAT_2: Format = Format {
     name: "ctf2",
     about: "the same as CTF 2: for babeltrace2 from 2.1 on",
-    open: |_, context, destination| open(context, destination, Version::Ctf2),
+    open: |info, context, destination| open(info, context, destination, Version::Ctf2),
     ..FORMAT
 };
 
@@ -56,29 +62,25 @@ pub static FORMAT_2: Format = Format {
 const PACKET_EVENTS: u32 = 4096;
 
 fn open<'a>(
+    info: &TraceInfo,
     context: Context<'a>,
     destination: Destination<'a>,
     version: Version,
 ) -> io::Result<Box<dyn Sink + 'a>> {
-    Ok(Box::new(Ctf {
-        context,
-        directory: destination.directory()?,
-        version,
-        numbers: Numbers::default(),
-        texts: Texts::default(),
-        trace: None,
-        streams: BTreeMap::new(),
-        classes: BTreeSet::new(),
-        held: 0,
-        fields_left_out: 0,
-    }))
+    let directory = destination.directory()?;
+    Ok(match info.has_machines() {
+        true => Box::new(Machines::new(context, directory, version)),
+        false => Box::new(Ctf::new(context, directory.to_owned(), version)),
+    })
 }
 
 /// The sink.
 struct Ctf<'a> {
     context: Context<'a>,
-    directory: &'a Path,
+    directory: PathBuf,
     version: Version,
+    /// Whose events these are, where the trace has several machines.
+    machine: Option<SpaceId>,
     numbers: Numbers,
     texts: Texts,
     /// From the first event on, whose time decides on the origin of the clock.
@@ -157,7 +159,8 @@ impl Sink for Ctf<'_> {
             stream.finish()?;
         }
         if let Some(trace) = &self.trace {
-            let mut metadata = schema::metadata(info, self.context, base, &self.numbers);
+            let mut metadata =
+                schema::metadata((info, self.machine), self.context, base, &self.numbers);
             let facts = crate::cut::facts(info, summary.cut).into_iter();
             let facts = facts.map(|(name, ns)| (name.to_owned(), EnvValue::Text(ns)));
             metadata.environment.extend(facts);
@@ -182,7 +185,24 @@ impl Sink for Ctf<'_> {
     }
 }
 
-impl Ctf<'_> {
+impl<'a> Ctf<'a> {
+    /// Nothing is written yet.
+    fn new(context: Context<'a>, directory: PathBuf, version: Version) -> Self {
+        Self {
+            context,
+            directory,
+            version,
+            machine: None,
+            numbers: Numbers::default(),
+            texts: Texts::default(),
+            trace: None,
+            streams: BTreeMap::new(),
+            classes: BTreeSet::new(),
+            held: 0,
+            fields_left_out: 0,
+        }
+    }
+
     /// What all streams follow; made at the first event, whose time is `first`.
     fn trace(&mut self, info: &TraceInfo, first: Time) -> io::Result<&mut Trace> {
         let trace = match self.trace.take() {
@@ -191,8 +211,9 @@ impl Ctf<'_> {
                 // Ticks are not negative, so a trace that begins before the origin of its clock
                 // begins at tick 0; one that doesn't keeps its times as ticks.
                 let base = first.min(Time(0));
-                let metadata = schema::metadata(info, self.context, base, &Numbers::default());
-                let writer = TraceWriter::create(self.directory, metadata, self.version);
+                let of = (info, self.machine);
+                let metadata = schema::metadata(of, self.context, base, &Numbers::default());
+                let writer = TraceWriter::create(&self.directory, metadata, self.version);
                 Trace {
                     writer: writer.map_err(not_made)?,
                     base,
@@ -208,12 +229,16 @@ impl Ctf<'_> {
         let name = stream.map(|stream| stream.name.as_str());
         let name = name.filter(|name| !name.is_empty());
         let name = name.map_or_else(|| format!("stream-{id}"), str::to_owned);
+        // The directory of a machine has its name already.
+        let machine = self.machine.and_then(|id| info.identities.space(id));
+        let below = machine.and_then(|it| name.strip_prefix(&it.name)?.strip_prefix('/'));
+        let name = below.unwrap_or(&name);
         let cpu = stream.and_then(|stream| stream.cpu).map(|cpu| cpu.0);
         let class = if cpu.is_some() { OF_CPU } else { OTHER };
         self.classes.insert(class);
         let trace = self.trace(info, Time(0))?;
         Ok(Stream {
-            writer: trace.writer.stream(class, &name).map_err(failed)?,
+            writer: trace.writer.stream(class, name).map_err(failed)?,
             cpu,
             last: 0,
             latest: None,

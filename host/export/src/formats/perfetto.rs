@@ -7,7 +7,7 @@
 //! - Threads that get and lose a CPU are task states of Perfetto's generic kernel events, so that
 //!   the CPUs show what ran on them and the threads when they did. A trace tells that a thread lost
 //!   its CPU, not whether it wanted it back, so it is `STOPPED` then: `RUNNABLE` or one of the
-//!   sleeps would be a guess.
+//!   sleeps would be a guess. Of several machines, the numbers of CPUs go on from one to the next.
 //! - A gap is a slice on a track for the stream's gaps, from the last event before to the first
 //!   behind it, and the track that it hit says that packets were lost. A doubt of the clock is an
 //!   instant there.

@@ -18,6 +18,7 @@ use std::io;
 use kymo_analysis::calls::{Begin, End, How, TrackId};
 use kymo_analysis::clock_repair::RECORDED;
 use kymo_analysis::replay::Replay;
+use kymo_analysis::titles;
 use kymo_event::{
     Batch, Cpu, Event, EventKind, EventRef, Field, SpaceId, StreamId, Time, TraceInfo, Wanted,
 };
@@ -131,8 +132,8 @@ struct File<'a> {
     last: BTreeMap<u32, Time>,
     /// The rows of tracks, by [`TrackId`].
     tracks: Vec<Option<Place>>,
-    /// The rows of the CPUs.
-    cpus: BTreeMap<Cpu, CpuRow>,
+    /// The rows of the CPUs of each machine.
+    cpus: BTreeMap<(SpaceId, Cpu), CpuRow>,
     /// The rows for gaps.
     gaps: BTreeMap<StreamId, Place>,
     /// The time of the last event.
@@ -360,14 +361,19 @@ impl<'a> Timeline<'a> for File<'a> {
         if self.track(info, track).is_none() {
             return;
         }
-        if !self.cpus.contains_key(&cpu) {
+        let machine = self.view.tracks.machine(track);
+        if !self.cpus.contains_key(&(machine, cpu)) {
             let row = self.view.tracks.extra();
             let place = self.place(info, row);
-            name_row(&mut self.text, place, &format!("CPU {cpu}"));
+            let title = match info.has_machines() {
+                true => format!("CPU {cpu} [{}]", titles::space(info, machine)),
+                false => format!("CPU {cpu}"),
+            };
+            name_row(&mut self.text, place, &title);
             let running = None;
-            self.cpus.insert(cpu, CpuRow { place, running });
+            self.cpus.insert((machine, cpu), CpuRow { place, running });
         }
-        let Some(row) = self.cpus.get_mut(&cpu) else {
+        let Some(row) = self.cpus.get_mut(&(machine, cpu)) else {
             return;
         };
         let place = row.place;

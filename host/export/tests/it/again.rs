@@ -285,6 +285,7 @@ fn recordings_of_targets() {
         "cut",
         "processors",
         "threads",
+        "items",
         "windows",
         "dates",
     ] {

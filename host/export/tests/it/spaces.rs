@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use crate::common::timeline::{Timeline, ViewerRow, spans};
 use crate::common::{json, proto, traces};
-use kymo_event::{EventKind, InterruptKind, Irq, StreamInfo};
+use kymo_event::{Cpu, EventKind, InterruptKind, Irq, StreamInfo};
 use kymo_export::Options;
+use kymo_read::{Events, OpenOptions, open};
 use serde_json::Value;
 
 /// The rows of a process, by name.
@@ -49,6 +50,46 @@ fn timelines_have_a_process_for_each() {
     check(&proto::read(&trace.export("perfetto").0).timeline);
     check(&json::read(&trace.export("trace-event").0));
     crate::perfetto::check_with_schema("two machines", &trace.export("perfetto").0);
+}
+
+/// Two machines with one processor each, of the same number.
+fn one_processor_each() -> crate::common::Trace {
+    let mut trace = traces::two_machines();
+    for stream in &mut trace.info.streams {
+        (stream.machine, stream.cpu) = (stream.space, Some(Cpu(0)));
+    }
+    for event in &mut trace.events {
+        event.cpu = Some(Cpu(0));
+    }
+    trace
+}
+
+#[test]
+fn timelines_have_a_processor_of_each_machine() {
+    let trace = one_processor_each();
+    let json = json::read(&trace.export("trace-event").0);
+    let rows = json.rows.values().map(|row| row.name.as_str());
+    let cpus: BTreeSet<&str> = rows.filter(|name| name.starts_with("CPU")).collect();
+    assert_eq!(cpus, BTreeSet::from(["CPU 0 [alpha]", "CPU 0 [beta]"]));
+    let states = proto::read(&trace.export("perfetto").0).states;
+    let ran: Vec<_> = states.iter().map(|it| (it.time, it.cpu)).collect();
+    assert_eq!(ran, [(0, 0), (1, 1)]);
+}
+
+#[test]
+fn ctf_has_a_trace_of_each_machine() {
+    let trace = one_processor_each();
+    for format in ["ctf", "ctf2"] {
+        let directory = tempfile::tempdir().expect("a folder");
+        trace.export_to(format, directory.path());
+        let mut source = open(directory.path(), &OpenOptions::default()).expect("a trace");
+        let events: Result<Vec<_>, _> = Events::new(&mut *source).collect();
+        assert_eq!(events.expect("whole files").len(), trace.events.len());
+        let info = source.info();
+        assert!(info.has_machines());
+        let names = info.streams.iter().map(|stream| stream.name.as_str());
+        assert_eq!(names.collect::<Vec<_>>(), ["alpha/cpu0", "beta/cpu1"]);
+    }
 }
 
 #[test]

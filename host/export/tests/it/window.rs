@@ -6,10 +6,11 @@ use crate::common::timeline::{Timeline, spans};
 use crate::common::{Trace, json, proto, traces};
 use kymo_analysis::calls::{Callee, Step, TrackKind};
 use kymo_analysis::replay::{self, Replay, Window};
+use kymo_analysis::schedule::Schedule;
 use kymo_analysis::selection::FunctionChoice;
 use kymo_event::{
     Batch, Cpu, Duration, Event, EventKind, Gap, Pattern, Row, RowKind, StreamId, ThreadChoice,
-    Tid, Time, TraceInfo,
+    ThreadId, Tid, Time, TraceInfo,
 };
 use kymo_export::{Destination, ExportError, Options, Summary};
 use kymo_read::{Events, OpenOptions, open};
@@ -149,6 +150,7 @@ fn a_part_of_a_trace_has_the_calls_of_the_window() {
         ("whole", traces::whole()),
         ("process", traces::process()),
         ("jumps", traces::jumps()),
+        ("scheduled", traces::scheduled()),
     ] {
         let times = trace.events.iter().map(|event| event.time.0);
         let times: Vec<i64> = times.collect();
@@ -176,6 +178,56 @@ fn a_part_of_a_trace_has_the_calls_of_the_window() {
                     );
                 }
             }
+        }
+    }
+}
+
+/// Who had the processors of a trace in a window, in words that do not depend on its numbers.
+fn run_times(info: &TraceInfo, events: &[Event], window: Window) -> Vec<String> {
+    let mut schedule = Schedule::new(window);
+    let batch: Batch = events.iter().cloned().collect();
+    schedule.batch(info, &batch);
+    schedule.finish(info);
+    let threads = (0..).zip(info.identities.threads());
+    let threads = threads.filter_map(|(id, thread)| {
+        let run = schedule.thread(ThreadId(id))?;
+        Some(format!("{:?} {run:?}", thread.tid))
+    });
+    let cpus = schedule.cpus();
+    let cpus = cpus.map(|(_, cpu, run)| format!("{cpu:?} {run:?}"));
+    let mut all: Vec<_> = threads.chain(cpus).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_part_of_a_trace_tells_who_has_the_processors() {
+    for (name, trace) in [
+        ("whole", traces::whole()),
+        ("woken", traces::woken()),
+        ("scheduled", traces::scheduled()),
+    ] {
+        let times = trace.events.iter().map(|event| event.time.0);
+        let last = times.clone().max().unwrap();
+        let begins = times.flat_map(|time| [time, time + 1]);
+        for begin in begins.filter(|begin| *begin < last) {
+            let options = window(begin, last);
+            let directory = tempfile::tempdir().unwrap();
+            let destination = Destination::Directory(directory.path());
+            let written = trace.write("ctf", &Default::default(), destination, &options);
+            written.unwrap();
+            let mut source = open(directory.path(), &OpenOptions::default()).unwrap();
+            let events: Vec<_> = Events::new(&mut *source).map(Result::unwrap).collect();
+            let info = source.info();
+            let part = Window {
+                begin: info.cut.begin.unwrap_or(Time(i64::MIN)),
+                ..Window::default()
+            };
+            assert_eq!(
+                run_times(info, &events, part),
+                run_times(&trace.info, &trace.events, options.replay.window),
+                "{name} from {begin}"
+            );
         }
     }
 }

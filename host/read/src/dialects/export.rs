@@ -526,6 +526,10 @@ impl Export {
         }
         let whole_calls = env_text(metadata, "kymo_whole_calls").is_some();
         let identities = &mut info.identities;
+        // A thread of a process has a stream of calls, and one of items, which belong to one place.
+        let has_threads = trace.stream_names().any(|file| file.starts_with("thread-"));
+        let of_thread =
+            |file: &str| file.starts_with("thread-") || (has_threads && file.starts_with("items"));
         let streams = info.streams.iter_mut().skip(first);
         for (stream, file) in streams.zip(trace.stream_names()) {
             stream.whole_calls = whole_calls;
@@ -542,7 +546,7 @@ impl Export {
                         break;
                     }
                 }
-            } else if file.starts_with("thread-") {
+            } else if of_thread(file) {
                 stream.thread = match self.next(&mut reader, identities) {
                     Some((None, thread)) => thread,
                     _ => None,

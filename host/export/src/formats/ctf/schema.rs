@@ -12,7 +12,7 @@ use kymo_ctf::metadata::{
     IntegerClass, Mappings, Metadata, Role, StreamClass, StringClass, StructClass, Value64,
     standard,
 };
-use kymo_event::{Identities, Stack, ThreadId, Time, TraceInfo};
+use kymo_event::{Identities, SpaceId, Stack, ThreadId, Time, TraceInfo};
 
 use super::numbers::{Numbers, is_plain};
 use crate::format::Context;
@@ -143,15 +143,16 @@ impl Class {
 }
 
 /// The metadata of an export whose times begin at `base`; the names of functions and interrupts
-/// that have been given numbers are labels in it, and so are those of threads.
+/// that have been given numbers are labels in it, and so are those of threads. It is that of one machine, if there are
+/// several.
 pub(super) fn metadata(
-    info: &TraceInfo,
+    (info, machine): (&TraceInfo, Option<SpaceId>),
     context: Context<'_>,
     base: Time,
     numbers: &Numbers,
 ) -> Metadata {
     let mut metadata = Metadata::new(ByteOrder::Little);
-    metadata.environment = environment(info, context);
+    metadata.environment = environment((info, machine), context);
     metadata.clocks.push(clock(base, origin(info)));
     let word = IntegerClass::unsigned(32, ByteOrder::Little);
     metadata.packet_header = Some(
@@ -191,7 +192,19 @@ pub(super) fn about_thread(
 }
 
 /// Where the trace comes from.
-fn environment(info: &TraceInfo, context: Context<'_>) -> Vec<(String, EnvValue)> {
+fn environment(
+    (info, machine): (&TraceInfo, Option<SpaceId>),
+    context: Context<'_>,
+) -> Vec<(String, EnvValue)> {
+    let streams = info.streams.iter();
+    let streams = streams.filter(|it| machine.is_none_or(|machine| machine == it.machine));
+    let (mut build_id, mut text_base) = (info.build_id.as_ref(), info.text_base);
+    if machine.is_some() {
+        let space = streams.clone().next().map(|stream| stream.space);
+        let space = space.and_then(|space| info.identities.space(space));
+        build_id = space.and_then(|space| space.build_id.as_ref());
+        text_base = space.and_then(|space| space.text_base);
+    }
     let mut facts = vec![
         // Not that of Kymo's targets, whose packets are laid out in another way.
         ("tracer_name", "kymo-export".to_owned()),
@@ -201,20 +214,21 @@ fn environment(info: &TraceInfo, context: Context<'_>) -> Vec<(String, EnvValue)
     if !info.unit.is_time() {
         facts.push(("kymo_unit", info.unit.suffix().to_owned()));
     }
-    if let Some(base) = info.text_base {
+    if let Some(base) = text_base {
         facts.push(("kymo_text_base", base.to_string()));
     }
-    if !info.streams.is_empty() && info.streams.iter().all(|stream| stream.without_switches) {
+    let mut all = streams.clone().peekable();
+    if all.peek().is_some() && all.all(|stream| stream.without_switches) {
         facts.push(("kymo_without_switches", "1".to_owned()));
     }
-    let mut streams = info.streams.iter().filter(|stream| !stream.without_calls);
-    if streams.clone().next().is_some() && streams.all(|stream| stream.whole_calls) {
+    let mut with_calls = streams.filter(|stream| !stream.without_calls).peekable();
+    if with_calls.peek().is_some() && with_calls.all(|stream| stream.whole_calls) {
         facts.push(("kymo_whole_calls", "1".to_owned()));
     }
     if let Some(origin) = origin(info) {
         facts.push(("kymo_origin_ns", origin.to_string()));
     }
-    if let Some(id) = &info.build_id {
+    if let Some(id) = build_id {
         let hex = id.iter().map(|byte| format!("{byte:02x}")).collect();
         facts.push(("kymo_build_id", hex));
     }

@@ -301,6 +301,18 @@ impl<'a> File<'a> {
     }
 }
 
+/// The number that CPU 0 of a machine has: those of several machines go on behind each other's.
+fn first_cpu(info: &TraceInfo, machine: SpaceId) -> u64 {
+    let streams = info.streams.iter();
+    let before = streams.filter(|stream| stream.machine < machine);
+    let mut machines: BTreeMap<SpaceId, u64> = BTreeMap::new();
+    for stream in before {
+        let cpus = machines.entry(stream.machine).or_default();
+        *cpus = (*cpus).max(stream.cpu.map_or(0, |cpu| u64::from(cpu.0) + 1));
+    }
+    machines.values().sum()
+}
+
 impl<'a> Timeline<'a> for File<'a> {
     #[inline]
     fn view(&mut self) -> &mut View<'a> {
@@ -352,10 +364,12 @@ impl<'a> Timeline<'a> for File<'a> {
         } else {
             generic_kernel_task_state_event::TASK_STATE_STOPPED
         };
+        let machine = self.view.tracks.machine(track);
+        let cpu = u64::from(cpu.0) + first_cpu(info, machine);
         self.process.timed(&mut self.output, time, None, |packet| {
             packet.message(trace_packet::GENERIC_KERNEL_TASK_STATE_EVENT, |event| {
                 event
-                    .number(generic_kernel_task_state_event::CPU, u64::from(cpu.0))
+                    .number(generic_kernel_task_state_event::CPU, cpu)
                     .text(generic_kernel_task_state_event::COMM, &shown.title)
                     .number(
                         generic_kernel_task_state_event::TID,

@@ -355,6 +355,29 @@ pub fn woken() -> Trace {
     w.trace
 }
 
+/// A processor that has nothing to do for a while, and threads of which no switch tells at first, but events do.
+pub fn scheduled() -> Trace {
+    let mut w = Writer::new();
+    let thread = w.thread(WORKER_2);
+    w.on(0, MAIN).at(10).enter(A);
+    w.on(1, UNNAMED).at(15).enter(C);
+    w.on(0, MAIN).at(20);
+    w.event("wakeup", EventKind::Ready { thread });
+    w.at(25).switch(WORKER_1).at(35);
+    w.event("switched_out", EventKind::SwitchedOut);
+    w.thread = None;
+    w.at(40).isr_enter(15).at(42).isr_exit(15);
+    w.on(1, UNNAMED).at(45).exit(C);
+    w.on(0, WORKER_2).at(50);
+    w.event("switched_in", EventKind::SwitchedIn);
+    w.at(55).enter(B).at(60).exit(B);
+    w.on(1, UNNAMED).at(65);
+    w.event("switched_out", EventKind::SwitchedOut);
+    w.on(0, WORKER_2).at(70).switch(MAIN);
+    w.at(80).exit(A);
+    w.trace
+}
+
 /// Two machines that are read as one: each has a function, a thread and an interrupt of the same number and name
 /// as the other one has.
 pub fn two_machines() -> Trace {
