@@ -143,6 +143,7 @@ impl<'a> Decoder<'a> {
             _ => match self.nibble(self.at + 1)? {
                 0x0 => match self.nibble(self.at + 2)? {
                     0x0 => plain(Kind::Version, 3, 1),
+                    0x1 => with(plain(Kind::Null, 3, 0), false, true),
                     0x6 => plain(Kind::Trigger, 3, 2),
                     0x7 => with(plain(Kind::Trigger, 3, 2), false, true),
                     0x8 => plain(Kind::Frequency, 3, 8),

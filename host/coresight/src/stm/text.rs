@@ -26,7 +26,7 @@ pub fn describe(packet: &Packet, out: &mut dyn Write) -> fmt::Result {
     } else {
         ("", "")
     };
-    let time = if packet.timestamp.is_some() {
+    let time = if packet.timestamp.is_some() && packet.kind != Kind::Null {
         ("TS", " + timestamp")
     } else {
         ("", "")

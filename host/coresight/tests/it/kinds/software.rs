@@ -58,6 +58,7 @@ fn packets_of_an_stm() {
                 timestamp: None,
             };
             let (mut is_marker, mut has_time) = (random.once_in(2), random.once_in(2));
+            let mut is_null = false;
             let size = random.below(5);
             match random.below(12) {
                 0 => {
@@ -81,8 +82,14 @@ fn packets_of_an_stm() {
                     continue;
                 }
                 3 => {
-                    trace.all(&[0]);
-                    continue;
+                    if random.once_in(2) {
+                        trace.all(&[0]);
+                        continue;
+                    }
+                    // One with a timestamp tells the time and nothing else.
+                    is_null = true;
+                    has_time = true;
+                    trace.all(&[0xf, 0, 1]);
                 }
                 4 => {
                     trace.all(&[0xf; 21]);
@@ -166,6 +173,9 @@ fn packets_of_an_stm() {
                 time = next;
                 message.timestamp = Some(next);
             }
+            if is_null {
+                continue;
+            }
             message.is_marker = is_marker;
             message.value = match message.bits {
                 0 => 0,
@@ -199,6 +209,7 @@ fn packets_of_an_stm() {
             assert!(seen.contains(&(kind, is_marker, has_time)), "{kind:?}");
         }
     }
+    assert!(seen.contains(&(Kind::Null, false, true)));
     for kind in [
         Kind::Async,
         Kind::Version,
