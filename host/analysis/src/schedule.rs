@@ -204,7 +204,7 @@ impl Schedule {
         })
     }
 
-    /// The thread that events alone show on a processor of a machine: no switch has told so far who has it.
+    /// The thread that events alone show on a processor of a machine: no switch so far shows who has it.
     pub fn named_on(&self, machine: SpaceId, cpu: Option<Cpu>) -> Option<ThreadId> {
         let processor = self.processors.get(&(machine, cpu.unwrap_or(UNKNOWN)))?;
         match processor.running {

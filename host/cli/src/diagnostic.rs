@@ -148,8 +148,14 @@ const SPELLINGS: [(&str, &str); 9] = [
         "--threshold",
         "`--min-duration 100us` chooses calls by their duration; `kymo trace` and `kymo record --ftrace` have --threshold",
     ),
-    ("--limit", "`-n 20` is the option for it"),
-    ("--top", "`-n 20` is the option for it"),
+    (
+        "--limit",
+        "`-n 20` is the option for it, where a subcommand has that",
+    ),
+    (
+        "--top",
+        "`-n 20` is the option for it, where a subcommand has that",
+    ),
     (
         "--output-format",
         "`--format` or, for `kymo export`, `--to` is the option for it",

@@ -199,7 +199,7 @@ impl Cut {
                 && let Some(thread) = row.thread()
                 && before.schedule.named_on(machine, row.cpu()) == Some(thread)
             {
-                // No switch has told so, and none must.
+                // No switch is recorded, and none is to be made.
                 row.kind = RowKind::Other;
             }
             let wanted = match call {

@@ -302,7 +302,7 @@ impl Process {
             if self.pending(gate) || self.has_flights() {
                 continue;
             }
-            // What was lost is told when there is room for it, so twice.
+            // Losses are reported once there is room for them: hence twice.
             if flushed == 2 {
                 return;
             }

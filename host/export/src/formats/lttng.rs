@@ -152,7 +152,7 @@ struct Processor {
     cpu: u32,
     /// Who runs.
     thread: Option<ThreadId>,
-    /// Whether the source has told a switch.
+    /// Whether the source has recorded a switch.
     has_switched: bool,
     /// Who lost the processor last, if nobody is known to have got it.
     out: Option<Left>,

@@ -85,8 +85,11 @@ pub(crate) fn probe(
     Ok((is_later || is_memory()).then_some(Confidence::Likely))
 }
 
-/// Whether a file or directory holds a recording of SystemView; not if it can't be read.
+/// Whether a file or directory holds a recording of SystemView; not if it can't be read twice, or at all.
 pub(crate) fn is_one(path: &Path) -> bool {
+    if !path.is_file() && !path.is_dir() {
+        return false;
+    }
     let found = Peek::open(path).and_then(|mut peek| probe(&mut peek, &OpenOptions::default()));
     found.is_ok_and(|found| found.is_some())
 }
