@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -28,6 +28,10 @@ const LOOK: Timespec = Timespec {
 
 /// Older kernels wake a reader for a single event, which is no whole page yet: so long is waited for more.
 const BREATH: Duration = Duration::from_millis(5);
+
+/// Where no page gets full for so long, what is on the last one is read as well: that is the most that a recording which is
+/// killed loses of a quiet CPU.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// The bytes that a pipe can hold, if the system lets it.
 const PIPE: usize = 1 << 20;
@@ -171,9 +175,15 @@ impl Copy {
             .map_err(|error| TracefsError::io("make a pipe for", &self.path, error.into()))?;
         // A smaller one does, too.
         let _ = fcntl_setpipe_size(&pipe.1, PIPE);
+        let mut full = Instant::now();
         while !self.ending.load(Ordering::Relaxed) {
             if self.whole_pages(&pipe)? > 0 {
+                full = Instant::now();
                 continue;
+            }
+            if full.elapsed() >= QUIET {
+                self.rest()?;
+                full = Instant::now();
             }
             let mut waiting = [PollFd::new(&self.raw, PollFlags::IN)];
             match poll(&mut waiting, Some(&LOOK)) {

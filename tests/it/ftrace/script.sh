@@ -95,6 +95,8 @@ end
 
 begin killed --threshold 200us --function 'vfs_*' --stop-at panic
 settings > during.settings
+# Until something of it is on the disk.
+until cat killed.dat.pages/cpu*.raw | grep -q . || ! kill -0 $PID; do cat /proc/version > /dev/null; done
 kill -KILL $PID
 wait $PID
 settings > left.settings
