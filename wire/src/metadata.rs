@@ -33,7 +33,7 @@ pub struct Description<'a> {
     pub items: bool,
 }
 
-/// Writes the metadata of a trace.
+/// Writes the metadata of a trace, but for its named markers ([`write_markers`]), which go behind it.
 ///
 /// `functions` gives the names of functions, each with its `function` number
 /// ([`Layout::function`]); the numbers must rise from one to the next. Readers show them where a
@@ -154,19 +154,50 @@ pub fn write<'n>(
         last = EventId::Time as u8 - 1,
         time = EventId::Time as u8,
     )?;
-    for id in EventId::ALL {
-        write!(
-            out,
-            "\nevent {{\n\tname = \"{}\";\n\tid = {};\n\tstream_id = {EVENT_STREAM};\n\tfields := struct {{{}}};\n}};\n",
-            id.name(),
-            id as u8,
-            fields(id),
-        )?;
+    let others = EventId::ALL.into_iter();
+    for id in others.filter(|id| *id != EventId::NamedMarker) {
+        event(out, id, fields(id))?;
     }
     if description.items {
         write_items(out, layout)?;
     }
     Ok(())
+}
+
+/// Writes the part of the metadata that describes named markers.
+///
+/// `names` gives the names that are known, each with the address that stands for it in the events, in any order and each
+/// address once. Readers show them where a marker has one of these addresses.
+///
+/// # Errors
+/// Only those of `out`.
+pub fn write_markers<'n>(
+    out: &mut impl Write,
+    names: impl Iterator<Item = (u64, &'n str)>,
+) -> fmt::Result {
+    let mut names = names.peekable();
+    if names.peek().is_none() {
+        return event(out, EventId::NamedMarker, fields(EventId::NamedMarker));
+    }
+    out.write_str("\ntypealias enum : word_t {\n")?;
+    for (address, name) in names {
+        out.write_str("\t\"")?;
+        escape(out, name)?;
+        writeln!(out, "\" = {address},")?;
+    }
+    out.write_str("} := marker_name_t;\n")?;
+    let fields = " marker_name_t name; uint32_t value; ";
+    event(out, EventId::NamedMarker, fields)
+}
+
+/// Writes the description of an event with these fields.
+fn event(out: &mut impl Write, id: EventId, fields: &str) -> fmt::Result {
+    write!(
+        out,
+        "\nevent {{\n\tname = \"{}\";\n\tid = {};\n\tstream_id = {EVENT_STREAM};\n\tfields := struct {{{fields}}};\n}};\n",
+        id.name(),
+        id as u8,
+    )
 }
 
 /// Writes what [`write()`] puts behind everything else if there are items: to be added to a text

@@ -8,7 +8,7 @@ use std::process::Command;
 use kymo_wire::event::{
     BLOCK_ALIGN, ByteOrder, EventId, Form, Layout, OTHER_BYTES, PacketHeader, Shape, WordSize,
 };
-use kymo_wire::metadata::{Description, write};
+use kymo_wire::metadata::{Description, write, write_markers};
 use kymo_wire::packet::EVENT_STREAM;
 
 /// A packet in the making, and what a reader should say of its records.
@@ -140,7 +140,7 @@ fn packet(layout: Layout) -> Packet {
     p.other(
         EventId::NamedMarker,
         "named_marker",
-        "name = 0x100, value = 5",
+        "name = ( \"half\" : container = 0x100 ), value = 5",
     );
     p.word(0x100);
     p.put(5, 4);
@@ -228,6 +228,7 @@ fn babeltrace2_reads_every_kind_of_record() {
             };
             let names = [(3, "main"), (9, "a\\b")];
             write(&mut metadata, &description, names.into_iter()).unwrap();
+            write_markers(&mut metadata, [(0x100, "half")].into_iter()).unwrap();
             let name = format!("{}-{}", shape.name(), order.name());
             let trace = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
             std::fs::create_dir_all(&trace).unwrap();

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kymo_link::Told;
 use kymo_read::kymo::{Recording, RecordingFigures, Taken, WriteError};
+use kymo_symbols::Symbols;
 
 use self::ftrace::FtraceArgs;
 use crate::args::{Format, FormatArgs, SymbolArgs};
@@ -149,6 +150,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     recording.begins_at(told.ticks);
     let mut recorder = Recorder {
         recording,
+        symbols: &symbols,
         args,
         started: Instant::now(),
         bar: bar(context),
@@ -184,6 +186,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
 /// Writes what comes, and shows how much it is.
 struct Recorder<'a> {
     recording: Recording,
+    symbols: &'a Symbols,
     args: &'a Args,
     started: Instant,
     bar: ProgressBar,
@@ -212,10 +215,16 @@ impl Recorder<'_> {
 
 impl Sink for Recorder<'_> {
     fn packet(&mut self, packet: &[u8]) -> Result<Go, Report> {
-        let taken = self.recording.push(packet).map_err(|error| {
+        let failed = |error: WriteError| {
             let directory = self.args.output().display();
             unwritten(&error).help(format_args!("what arrived until then is in {directory}"))
-        })?;
+        };
+        let taken = self.recording.push(packet).map_err(failed)?;
+        let symbols = self.symbols;
+        let named = self
+            .recording
+            .name_markers(|address| symbols.string_at(address));
+        named.map_err(failed)?;
         match taken {
             Taken::Written | Taken::Known | Taken::Refused => Ok(self.enough()),
             Taken::BegunAnew => {

@@ -565,7 +565,9 @@ fn directory(
     };
     check_replaceable(path).map_err(failed)?;
     let whole = OutputDirectory::create(path)?;
-    let written = write_trace(whole.temporary(), recording, functions).map_err(failed)?;
+    let string_at = |address| symbols.string_at(address);
+    let written =
+        write_trace(whole.temporary(), recording, functions, string_at).map_err(failed)?;
     whole.finish(|| clear(path).map_err(io::Error::other))?;
     if replaced {
         context.note(format_args!(

@@ -468,7 +468,7 @@ fn the_committed_trace_directory_is_that_of_the_recording() {
         missing: &[],
         target: "",
     };
-    write_trace(scratch.path(), &dump, []).expect("a trace directory");
+    write_trace(scratch.path(), &dump, [], |_| None).expect("a trace directory");
     fs::create_dir_all(data().join("demo")).expect("a directory");
     for name in ["metadata", "cpu0", "target"] {
         let expected = fs::read(scratch.path().join(name)).expect("a stream");

@@ -1,6 +1,7 @@
 //! What the events of Kymo's own targets mean ([`EventId`]).
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use kymo_ctf::metadata::{Metadata, Scope};
 use kymo_event::{
@@ -29,6 +30,8 @@ pub(crate) struct Dialect {
     pub(crate) space: SpaceId,
     /// How many functions the trace names: they are interned first.
     pub(crate) labelled: u32,
+    /// The names of markers that the trace tells, by the addresses that stand for them.
+    pub(crate) markers: HashMap<u64, String>,
     /// Of which events fields are wanted; they are kept anyway where they say what the event's kind does
     /// not.
     pub(crate) wanted: Wanted,
@@ -82,6 +85,11 @@ impl Dialect {
     /// The thread of this number; 0 is none.
     pub(crate) fn thread(&self, identities: &mut Identities, number: u64) -> Option<ThreadId> {
         (number != 0).then(|| identities.thread(self.space, Tid(number)))
+    }
+
+    /// The name of a marker, if the trace tells it; else it is in the program's image ([`crate::label_markers`]).
+    pub(crate) fn marker(&self, address: u64) -> Option<String> {
+        self.markers.get(&address).cloned()
     }
 
     /// The interrupt of this number, if there can be one.
@@ -250,9 +258,12 @@ impl Dialect {
                     nesting.interrupt_end(irq)
                 },
             },
-            // The name of a named one is in the program's image: `crate::label_markers`.
-            EventId::Marker | EventId::NamedMarker => EventKind::Marker {
+            EventId::Marker => EventKind::Marker {
                 label: None,
+                value: field("value")?,
+            },
+            EventId::NamedMarker => EventKind::Marker {
+                label: self.marker(field("name")?),
                 value: field("value")?,
             },
             EventId::Metadata => self.metadata(identities, field("type")?, &bytes(record))?,

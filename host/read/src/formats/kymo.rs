@@ -25,6 +25,7 @@ mod header_table;
 mod images;
 mod interned;
 mod live;
+mod marker_names;
 mod memory;
 mod open_files;
 mod other;

@@ -31,7 +31,7 @@ fn every_layout(command: &Path) {
         let names = (0..)
             .zip(names)
             .map(|(i, name)| (Addr(TEXT_BASE + i * 2), name));
-        write_trace(folder.path(), &dump, names).unwrap();
+        write_trace(folder.path(), &dump, names, |_| None).unwrap();
 
         assert_eq!(
             babeltrace::agrees(command, folder.path(), 0),

@@ -122,7 +122,7 @@ fn other_readers_show_the_date_of_what_is_kept() {
         target: "test",
     };
     let folder = tempfile::tempdir().unwrap();
-    write_trace(folder.path(), &dump, []).unwrap();
+    write_trace(folder.path(), &dump, [], |_| None).unwrap();
     let whole = Summary::of(&mut *open(folder.path(), &OpenOptions::default()).unwrap());
     assert_eq!(whole.start, Some(Time(0)), "times begin with the target");
     let command = Path::new("babeltrace2");

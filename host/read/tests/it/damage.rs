@@ -238,7 +238,7 @@ proptest! {
         prop_assert_eq!(again.events, summary.events);
         prop_assert_eq!(&again.errors, &[]);
         prop_assert_eq!(written.damage.is_empty(), summary.errors.is_empty());
-        write_trace(&folder.path().join("trace"), &dump, []).unwrap();
+        write_trace(&folder.path().join("trace"), &dump, [], |_| None).unwrap();
         let again = Summary::of(&mut *open(&folder.path().join("trace"), &options).unwrap());
         prop_assert_eq!(again.events, summary.events);
         prop_assert_eq!(&again.errors, &[]);

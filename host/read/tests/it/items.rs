@@ -217,7 +217,7 @@ fn every_layout(command: &Path) {
             target: "test",
         };
         let folder = tempfile::tempdir().unwrap();
-        write_trace(folder.path(), &dump, std::iter::empty()).unwrap();
+        write_trace(folder.path(), &dump, std::iter::empty(), |_| None).unwrap();
         let (_, others) = small(layout);
         assert_eq!(
             babeltrace::agrees(command, folder.path(), 1),

@@ -1,13 +1,14 @@
 //! Packets that come one by one: written as they come, and read as they come.
 
 use std::fs;
+use std::path::Path;
 
 use kymo_event::{Addr, Event, EventKind, Gap, StreamId, TraceInfo};
 use kymo_fixtures::names::{named_threads, told};
 use kymo_fixtures::recorder::{
     CORTEX_M, Encoder, Op, TEXT_BASE, events, identity, layouts, small, ten_packets,
 };
-use kymo_read::kymo::{Live, Recording, Tail, Taken, open_dump};
+use kymo_read::kymo::{Dump, Live, Recording, Tail, Taken, open_dump, write_trace};
 use kymo_read::{OpenOptions, Source, open};
 use kymo_wire::event::{EventId, Layout, METADATA_STREAM, OTHER_BYTES, PacketHeader, Shape};
 use kymo_wire::packet::EVENT_STREAM;
@@ -321,4 +322,52 @@ fn calls_that_are_one_record_come_as_entries_and_exits() {
     let streams = &whole.info().streams;
     assert!(streams[0].whole_calls);
     assert_eq!(streams[1].cpu, streams[0].cpu);
+}
+
+#[test]
+fn names_of_markers_travel_with_a_recording() {
+    for layout in layouts() {
+        let mut first = Encoder::new(layout, 0, 0x20);
+        first.record(10, &Op::NamedMarker(0x4000, 1));
+        first.record(20, &Op::NamedMarker(0x5000, 2));
+        let mut second = Encoder::new(layout, 1, 0x20);
+        second.record(30, &Op::NamedMarker(0x6000, 3));
+        let string_at = |address: Addr| match address.0 {
+            0x4000 => Some("frame \"a\"".to_owned()),
+            0x6000 => Some("done".to_owned()),
+            _ => None,
+        };
+        let markers = |path: &Path| {
+            let mut source = open(path, &OpenOptions::default()).unwrap();
+            let kinds = events(&mut *source).into_iter().map(|event| event.kind);
+            kinds
+                .filter_map(|kind| match kind {
+                    EventKind::Marker { label, value } => Some((label, value)),
+                    _ => None,
+                })
+                .collect::<Vec<_>>()
+        };
+        let label = |name: &str| Some(name.to_owned());
+        let (frame, done) = ((label("frame \"a\""), 1), (label("done"), 3));
+        let (_folder, path) = directory();
+        let mut recording = Recording::create(&path, &identity(layout), "test", None, []).unwrap();
+        recording.push(&first.bytes()).unwrap();
+        recording.name_markers(string_at).unwrap();
+        // As it is read meanwhile, without the program.
+        assert_eq!(markers(&path), [frame.clone(), (None, 2)]);
+        recording.push(&second.bytes()).unwrap();
+        recording.name_markers(string_at).unwrap();
+        let all = [frame, (None, 2), done];
+        assert_eq!(markers(&path), all);
+
+        let dump = Dump {
+            identity: &identity(layout),
+            bytes: &[first.bytes(), second.bytes()].concat(),
+            missing: &[],
+            target: "test",
+        };
+        let whole = path.join("whole");
+        write_trace(&whole, &dump, [], string_at).unwrap();
+        assert_eq!(markers(&whole), all);
+    }
 }

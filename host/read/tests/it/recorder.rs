@@ -162,7 +162,7 @@ fn every_call_is_there(compiler: &str) {
     let names = functions
         .iter()
         .map(|(address, name)| (*address, name.as_str()));
-    write_trace(&directory, &file.dump(), names).unwrap();
+    write_trace(&directory, &file.dump(), names, |_| None).unwrap();
     let mut source = open(&directory, &OpenOptions::default()).unwrap();
     let identities = &source.info().identities;
     let function = |address| identities.function(function_at(source.info(), address));

@@ -371,6 +371,7 @@ fn calls_metadata() -> Result<String> {
     let mut text = String::new();
     let functions = (0u32..).step_by(8).zip(names.iter().map(String::as_str));
     kymo_wire::metadata::write(&mut text, &description, functions)
+        .and_then(|()| kymo_wire::metadata::write_markers(&mut text, std::iter::empty()))
         .map_err(|error| Error::new(error.to_string()))?;
     Ok(text)
 }

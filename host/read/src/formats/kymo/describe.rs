@@ -3,6 +3,7 @@
 //! A raw file's identity becomes CTF metadata, the same text that a trace directory has; so there
 //! is one way from there on.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use kymo_ctf::metadata::{ByteOrder as CtfOrder, EnvValue, Metadata};
@@ -126,6 +127,7 @@ impl Description {
                 ids: event_ids(metadata),
                 space: SpaceId(0),
                 labelled: u32::try_from(functions.len()).unwrap_or(u32::MAX),
+                markers: markers(metadata),
                 wanted,
                 moved: MovedImages::default(),
             },
@@ -156,6 +158,14 @@ impl Description {
             ..TraceInfo::default()
         }
     }
+}
+
+/// The names of markers that the metadata tells, by address.
+fn markers(metadata: &Metadata) -> HashMap<u64, String> {
+    let labels = labels(metadata, "named_marker", "name").into_iter();
+    labels
+        .map(|(address, name)| (address, name.to_owned()))
+        .collect()
 }
 
 /// The functions that the metadata names: the labels of the field `function` where it is widest.

@@ -25,6 +25,7 @@ use super::clock_checks::keep;
 use super::clocks::{Clocks, Correction, Moments};
 use super::describe::{Description, Unusable, check_version};
 use super::feed::{Input, Notes, PacketNote};
+use super::marker_names::MarkerNames;
 use super::packets::{Packet, Piece, Pieces};
 use super::record::Newest;
 use super::source::{First, read_names, stream_info, take_origin};
@@ -100,7 +101,8 @@ impl Live {
     ) -> Result<Self, OpenError> {
         let described = || {
             check_version(identity.protocol, Some(identity.layout.shape))?;
-            let text = metadata_text(identity, "", origin, std::iter::empty(), true);
+            let mut text = metadata_text(identity, "", origin, std::iter::empty(), true);
+            MarkerNames::default().write(&mut text);
             let parsed = Metadata::parse(text.as_bytes()).map_err(|error| error.to_string())?;
             Self::described(parsed.metadata, options)
         };

@@ -115,7 +115,7 @@ impl<'a> Record<'a> {
                 value: self.whole(),
             },
             EventId::NamedMarker => EventKind::Marker {
-                label: None,
+                label: dialect.marker(self.word(0)),
                 value: self.number(word, 4),
             },
             EventId::Metadata => {

@@ -15,14 +15,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use kymo_event::Addr;
-use kymo_wire::event::{Layout, METADATA_STREAM, PacketHeader};
+use kymo_wire::event::{METADATA_STREAM, PacketHeader};
 use kymo_wire::packet::ITEM_STREAM;
 use kymo_wire::{items, metadata};
 
 use super::Identity;
+use super::marker_names::MarkerNames;
 use super::open_files::OpenFiles;
 use super::packets::{Packet, Piece, Pieces};
-use super::records::Walk;
 use super::streams::{StreamKind, StreamNumber};
 use super::write::{WriteError, clear, io_error, metadata_text};
 
@@ -38,8 +38,11 @@ pub struct Recording {
     streams: HashMap<StreamNumber, Recorded>,
     /// Their files, as far as they are open.
     files: OpenFiles<StreamNumber>,
-    /// The metadata, as long as there are no items.
-    without_items: Option<String>,
+    /// The metadata without what comes with the packets.
+    metadata: String,
+    markers: MarkerNames,
+    /// There are items.
+    items: bool,
     /// When it began, in ticks of the target.
     began: u64,
     figures: RecordingFigures,
@@ -112,18 +115,18 @@ impl Recording {
     ) -> Result<Self, WriteError> {
         clear(directory)?;
         fs::create_dir_all(directory).map_err(io_error(directory))?;
-        let text = metadata_text(identity, target, origin, functions, false);
-        let mut recording = Self {
+        let recording = Self {
             directory: directory.to_owned(),
             identity: *identity,
             streams: HashMap::new(),
             files: OpenFiles::new(),
-            without_items: None,
+            metadata: metadata_text(identity, target, origin, functions, false),
+            markers: MarkerNames::default(),
+            items: false,
             began: 0,
             figures: RecordingFigures::default(),
         };
-        recording.replace("metadata", text.as_bytes())?;
-        recording.without_items = Some(text);
+        recording.describe()?;
         Ok(recording)
     }
 
@@ -173,12 +176,9 @@ impl Recording {
             self.figures.bytes += packet.len() as u64;
             return Ok(Taken::Written);
         }
-        if header.stream == ITEM_STREAM
-            && let Some(mut text) = self.without_items.take()
-        {
-            // Cannot fail: a string takes any text.
-            let _ = metadata::write_items(&mut text, layout);
-            self.replace("metadata", text.as_bytes())?;
+        if header.stream == ITEM_STREAM && !self.items {
+            self.items = true;
+            self.describe()?;
         }
         let number = StreamNumber::of(&header);
         let directory = &self.directory;
@@ -202,7 +202,7 @@ impl Recording {
             .map_err(io_error(&stream.path))?;
         let is_later = stream.is_later(&header, self.began);
         let lost = stream.note(&header, packet.len());
-        let events = count(layout, &header, packet);
+        let events = self.count(&header, packet);
         let figures = &mut self.figures;
         figures.packets += 1;
         figures.bytes += packet.len() as u64;
@@ -217,6 +217,42 @@ impl Recording {
             figures.discarded_earlier += u64::from(lost.events);
         }
         Ok(Taken::Written)
+    }
+
+    /// Adds the names of the markers that have come since to the metadata; `string_at` finds them
+    /// (`kymo_symbols::Symbols::string_at`).
+    ///
+    /// # Errors
+    /// [`WriteError`]: the metadata is then as it was.
+    pub fn name_markers(
+        &mut self,
+        string_at: impl Fn(Addr) -> Option<String>,
+    ) -> Result<(), WriteError> {
+        if self.markers.resolve(string_at) {
+            self.describe()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the metadata.
+    fn describe(&self) -> Result<(), WriteError> {
+        let mut text = self.metadata.clone();
+        self.markers.write(&mut text);
+        if self.items {
+            // Cannot fail: a string takes any text.
+            let _ = metadata::write_items(&mut text, self.identity.layout);
+        }
+        self.replace("metadata", text.as_bytes())
+    }
+
+    /// How many events a packet has, whose records are all good.
+    fn count(&mut self, header: &PacketHeader, packet: &[u8]) -> u64 {
+        let layout = self.identity.layout;
+        if header.stream == ITEM_STREAM {
+            let items = packet.len().saturating_sub(items::header_bytes(layout));
+            return (items / items::item_bytes(layout.word)) as u64;
+        }
+        self.markers.note(layout, header, packet)
     }
 
     /// Puts a file with this content in the place of the one before, if there is one.
@@ -318,18 +354,4 @@ impl Recorded {
         self.end = header.end;
         lost
     }
-}
-
-/// How many events a packet has, whose records are all good.
-fn count(layout: Layout, header: &PacketHeader, packet: &[u8]) -> u64 {
-    if header.stream == ITEM_STREAM {
-        let items = packet.len().saturating_sub(items::header_bytes(layout));
-        return (items / items::item_bytes(layout.word)) as u64;
-    }
-    let mut walk = Walk::new(layout, header, packet);
-    let mut events = 0;
-    while let Ok(Some(_)) = walk.next() {
-        events += 1;
-    }
-    events
 }

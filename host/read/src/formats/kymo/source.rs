@@ -23,6 +23,7 @@ use super::clocks::{Clocks, Moments};
 use super::describe::{Description, Unusable, check_version};
 use super::feed::Input;
 use super::images::{ImageFacts, MovedImages};
+use super::marker_names::MarkerNames;
 use super::packets::{Packet, Piece, Pieces};
 use super::row_stream::{Decoder, RowStream, Shared};
 use super::stream::{RINGS, Stream};
@@ -420,7 +421,8 @@ pub(super) fn open_packets(
         .heads_only();
     let streams = find_streams(layout, heads);
     let items = has_items(streams.iter().map(|stream| &stream.number));
-    let text = metadata_text(identity, "", None, std::iter::empty(), items);
+    let mut text = metadata_text(identity, "", None, std::iter::empty(), items);
+    MarkerNames::default().write(&mut text);
     let parsed = Metadata::parse(text.as_bytes()).map_err(|error| error.to_string())?;
     let plan = Plan::new(parsed.metadata).map_err(|error| error.to_string())?;
     let description = Description::new(plan.metadata(), options.wanted)?;

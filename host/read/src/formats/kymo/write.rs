@@ -11,11 +11,13 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use kymo_event::{Addr, Damage};
+use kymo_wire::event::PacketHeader;
 use kymo_wire::metadata::{self, Description};
 use kymo_wire::packet::ITEM_STREAM;
 use thiserror::Error;
 
 use super::clocks;
+use super::marker_names::MarkerNames;
 use super::packets::{Damaged, Piece};
 use super::streams::{StreamNumber, find_streams};
 use super::{Dump, Identity};
@@ -67,7 +69,8 @@ pub enum WriteError {
 ///
 /// `functions` are the program's functions with their run-time addresses, in any order; those in
 /// reach of the events' `function` field get into the metadata, so that every CTF reader shows
-/// names. A trace that is in the directory already is replaced.
+/// names; `string_at` finds the names of markers, which get there too (`kymo_symbols::Symbols::string_at`).
+/// A trace that is in the directory already is replaced.
 ///
 /// # Errors
 /// [`WriteError`]; then the directory may be there in part.
@@ -75,25 +78,23 @@ pub fn write_trace<'n>(
     directory: &Path,
     dump: &Dump<'_>,
     functions: impl IntoIterator<Item = (Addr, &'n str)>,
+    string_at: impl Fn(Addr) -> Option<String>,
 ) -> Result<Written, WriteError> {
     let io = io_error;
     clear(directory)?;
     fs::create_dir_all(directory).map_err(io(directory))?;
 
-    let path = directory.join("metadata");
     let streams = streams(dump);
     let items = has_items(streams.keys());
-    let origin = clocks::origin(dump);
-    let text = metadata_text(dump.identity, dump.target, origin, functions, items);
-    fs::write(&path, text).map_err(io(&path))?;
-
+    let mut markers = MarkerNames::default();
     let mut files = HashMap::new();
     for (number, stream) in &streams {
         let path = directory.join(&stream.name);
         let file = File::create(&path).map_err(io(&path))?;
         files.insert(*number, (path, BufWriter::new(file)));
     }
-    let written = write_packets(dump, streams, |number, content| {
+    let written = write_packets(dump, streams, |number, header, content| {
+        markers.note(dump.identity.layout, header, content);
         // Every stream has its file.
         let Some((path, file)) = files.get_mut(&number) else {
             return Ok(());
@@ -103,6 +104,12 @@ pub fn write_trace<'n>(
     for (path, mut file) in files.into_values() {
         file.flush().map_err(io(&path))?;
     }
+    let path = directory.join("metadata");
+    let origin = clocks::origin(dump);
+    let mut text = metadata_text(dump.identity, dump.target, origin, functions, items);
+    markers.resolve(string_at);
+    markers.write(&mut text);
+    fs::write(&path, text).map_err(io(&path))?;
     Ok(written)
 }
 
@@ -112,7 +119,7 @@ pub fn write_trace<'n>(
 /// Those of `out`.
 pub fn write_raw(mut out: impl Write, dump: &Dump<'_>) -> io::Result<Written> {
     writeln!(out, "{}", dump.identity)?;
-    let written = write_packets(dump, streams(dump), |_, content| out.write_all(content))?;
+    let written = write_packets(dump, streams(dump), |_, _, content| out.write_all(content))?;
     out.flush()?;
     Ok(written)
 }
@@ -131,11 +138,11 @@ fn streams(dump: &Dump<'_>) -> BTreeMap<StreamNumber, WrittenStream> {
     named.collect()
 }
 
-/// Gives every packet that is good, or its good part, to `write`, with the number of its stream.
+/// Gives every packet that is good, or its good part, to `write`, with the number of its stream and its head.
 fn write_packets<E>(
     dump: &Dump<'_>,
     mut streams: BTreeMap<StreamNumber, WrittenStream>,
-    mut write: impl FnMut(StreamNumber, &[u8]) -> Result<(), E>,
+    mut write: impl FnMut(StreamNumber, &PacketHeader, &[u8]) -> Result<(), E>,
 ) -> Result<Written, E> {
     let mut scratch = Vec::new();
     // With the number of the stream that they are of, where that is known.
@@ -145,7 +152,7 @@ fn write_packets<E>(
             Piece::Packet(packet) => {
                 let number = StreamNumber::of(&packet.header);
                 let content = packet.content(dump.identity.layout, dump.bytes, &mut scratch);
-                write(number, content)?;
+                write(number, &packet.header, content)?;
                 if let Some(stream) = streams.get_mut(&number) {
                     stream.packets += 1;
                     stream.bytes += content.len() as u64;
@@ -187,7 +194,7 @@ pub(super) fn has_items<'n>(mut numbers: impl Iterator<Item = &'n StreamNumber>)
     numbers.any(|number| number.stream == ITEM_STREAM)
 }
 
-/// The CTF metadata for packets of this target. `origin` is when tick 0 of its clock was, in
+/// The CTF metadata for packets of this target, but for its named markers ([`MarkerNames::write`]). `origin` is when tick 0 of its clock was, in
 /// nanoseconds since 1970 in UTC, if that is known; `items`: streams of
 /// items are described too.
 pub(super) fn metadata_text<'n>(
