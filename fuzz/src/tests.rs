@@ -93,10 +93,13 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
                 text_base: identity.text_base,
                 build_id: identity.build_id(),
                 target: "fuzz",
+                events: b"7 sensor u8 channel\0sensor.channel 0=left",
                 items: false,
             };
             let names = [(1, "main"), (7, "a \"b\"")].into_iter();
             kymo_wire::metadata::write(&mut text, &description, names).unwrap();
+            let markers = [(0x100, "half")].into_iter();
+            kymo_wire::metadata::write_markers(&mut text, markers).unwrap();
             let parsed = kymo_ctf::metadata::Metadata::parse(text.as_bytes()).unwrap();
             let fragments = parsed.metadata.to_ctf2().unwrap();
             for (version, text) in [("metadata", text), ("metadata2", fragments)] {

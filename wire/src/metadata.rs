@@ -29,6 +29,9 @@ pub struct Description<'a> {
     pub build_id: &'a [u8],
     /// What the trace was recorded from, for people (a link's name, a program's name).
     pub target: &'a str,
+    /// What the program declares of events of its own, as the section `.kymo.events` of its ELF file has it: texts, each
+    /// with a zero behind it.
+    pub events: &'a [u8],
     /// There are streams of items, which are described too: 80 KB of text.
     pub items: bool,
 }
@@ -92,9 +95,17 @@ pub fn write<'n>(
     }
     out.write_str("\";\n\tkymo_target = \"")?;
     escape(out, description.target)?;
+    out.write_str("\";\n")?;
+    let texts = description.events.split(|byte| *byte == 0);
+    let texts = texts.filter_map(|text| core::str::from_utf8(text).ok());
+    for (number, text) in texts.filter(|text| !text.is_empty()).enumerate() {
+        write!(out, "\tkymo_event_{number} = \"")?;
+        escape(out, text)?;
+        out.write_str("\";\n")?;
+    }
     write!(
         out,
-        "\";\n\
+        "\
          }};\n\
          \n\
          clock {{\n\
@@ -335,6 +346,7 @@ mod tests {
             text_base: 0x0800_0000,
             build_id: &[0xAB, 0x01],
             target: "a \"board\"\n",
+            events: b"7 sensor u8 channel\0\0sensor.channel 0=left\0",
             items: false,
         };
         let mut text = String::new();
@@ -348,6 +360,9 @@ mod tests {
         assert!(text.contains("\t\"main\" = 3,\n\t\"a\\\\b\" = 9,\n"));
         assert!(text.contains("kymo_build_id = \"ab01\""));
         assert!(text.contains("kymo_target = \"a \\\"board\\\"\\n\""));
+        assert!(text.contains(
+            "\tkymo_event_0 = \"7 sensor u8 channel\";\n\tkymo_event_1 = \"sensor.channel 0=left\";\n};"
+        ));
         assert!(text.contains("freq = 25000000;"));
     }
 }

@@ -224,6 +224,7 @@ fn babeltrace2_reads_every_kind_of_record() {
                 text_base: 0,
                 build_id: &[],
                 target: "by hand",
+                events: b"7 sensor u8 channel",
                 items: false,
             };
             let names = [(3, "main"), (9, "a\\b")];

@@ -10,15 +10,16 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use kymo_event::Addr;
 use kymo_link::Told;
 use kymo_read::kymo::{Recording, RecordingFigures, Taken, WriteError};
-use kymo_symbols::Symbols;
 
 use self::ftrace::FtraceArgs;
 use crate::args::{Format, FormatArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::gdb;
+use crate::input::symbols::program;
 use crate::live_stream::{self, Ended, Go, Sink, StreamArgs};
 use crate::recording;
 use crate::render::count::{are, counted};
@@ -139,18 +140,17 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     recording::check(&live)?;
     live_stream::check(&live)?;
     let symbols = args.symbols.load(&trace_info(&live.identity), context)?;
-    let functions = symbols
-        .functions()
-        .map(|function| (function.address(), function.name()));
+    let string_at = |address| symbols.string_at(address);
+    let program = program(&symbols, &string_at);
     let name = live.name();
     let told = live.target.tell_time().map_err(explain)?;
     let origin = live_stream::origin(told, &live.identity);
-    let mut recording = Recording::create(args.output(), &live.identity, &name, origin, functions)
+    let mut recording = Recording::create(args.output(), &live.identity, &name, origin, &program)
         .map_err(|error| unwritten(&error))?;
     recording.begins_at(told.ticks);
     let mut recorder = Recorder {
         recording,
-        symbols: &symbols,
+        string_at: &string_at,
         args,
         started: Instant::now(),
         bar: bar(context),
@@ -186,7 +186,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
 /// Writes what comes, and shows how much it is.
 struct Recorder<'a> {
     recording: Recording,
-    symbols: &'a Symbols,
+    string_at: &'a dyn Fn(Addr) -> Option<String>,
     args: &'a Args,
     started: Instant,
     bar: ProgressBar,
@@ -220,10 +220,7 @@ impl Sink for Recorder<'_> {
             unwritten(&error).help(format_args!("what arrived until then is in {directory}"))
         };
         let taken = self.recording.push(packet).map_err(failed)?;
-        let symbols = self.symbols;
-        let named = self
-            .recording
-            .name_markers(|address| symbols.string_at(address));
+        let named = self.recording.name_markers(self.string_at);
         named.map_err(failed)?;
         match taken {
             Taken::Written | Taken::Known | Taken::Refused => Ok(self.enough()),

@@ -28,6 +28,7 @@ use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
 use crate::filter::CallChoice;
 use crate::gdb;
+use crate::input::symbols::program;
 use crate::input::{Trace, open_memory, refused};
 use crate::output::{Inputs, OutputDirectory, OutputFile, protect};
 use crate::recording;
@@ -551,10 +552,6 @@ fn directory(
     symbols: &Symbols,
     context: &Context,
 ) -> Result<Written, Report> {
-    let functions: Vec<_> = symbols
-        .functions()
-        .map(|function| (function.address(), function.name()))
-        .collect();
     let replaced = path.join("metadata").exists();
     let failed = |error: WriteError| {
         let report = Report::caused_by(&error);
@@ -566,8 +563,8 @@ fn directory(
     check_replaceable(path).map_err(failed)?;
     let whole = OutputDirectory::create(path)?;
     let string_at = |address| symbols.string_at(address);
-    let written =
-        write_trace(whole.temporary(), recording, functions, string_at).map_err(failed)?;
+    let program = program(symbols, &string_at);
+    let written = write_trace(whole.temporary(), recording, &program).map_err(failed)?;
     whole.finish(|| clear(path).map_err(io::Error::other))?;
     if replaced {
         context.note(format_args!(

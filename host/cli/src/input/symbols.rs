@@ -224,3 +224,19 @@ fn unmarked(jumps: &UnmarkedJumps) -> String {
          {mend}"
     )
 }
+
+/// What a recording is to tell of its program; `string_at` finds a text in it.
+pub fn program<'s>(
+    symbols: &'s Symbols,
+    string_at: &'s dyn Fn(Addr) -> Option<String>,
+) -> kymo_read::kymo::Program<'s> {
+    let functions = symbols.functions();
+    let events = symbols.declared_events();
+    kymo_read::kymo::Program {
+        functions: functions
+            .map(|function| (function.address(), function.name()))
+            .collect(),
+        events: events.map(|(section, _)| section).collect(),
+        string_at,
+    }
+}

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kymo_fixtures::recorder::{CORTEX_M, Encoder, Op, TEXT_BASE, identity};
-use kymo_read::kymo::{Dump, write_trace};
+use kymo_read::kymo::{Dump, Program, write_trace};
 use kymo_wire::event::{ByteOrder, Layout, Shape, WordSize};
 use kymo_wire::items::{TIME, USER};
 use kymo_wire::link::Identity;
@@ -468,7 +468,7 @@ fn the_committed_trace_directory_is_that_of_the_recording() {
         missing: &[],
         target: "",
     };
-    write_trace(scratch.path(), &dump, [], |_| None).expect("a trace directory");
+    write_trace(scratch.path(), &dump, &Program::default()).expect("a trace directory");
     fs::create_dir_all(data().join("demo")).expect("a directory");
     for name in ["metadata", "cpu0", "target"] {
         let expected = fs::read(scratch.path().join(name)).expect("a stream");

@@ -60,7 +60,7 @@ pub(crate) use source::{Chosen, open_directory};
 pub use streams::StreamKind;
 pub use tail::Tail;
 pub use write::{
-    WriteError, Written, WrittenStream, check_replaceable, clear, write_raw, write_trace,
+    Program, WriteError, Written, WrittenStream, check_replaceable, clear, write_raw, write_trace,
 };
 
 use std::ops::Range;

@@ -7,7 +7,7 @@ use std::process::Command;
 use kymo_event::Addr;
 use kymo_fixtures::recorder::{TEXT_BASE, identity, layouts, small};
 use kymo_fixtures::{babeltrace, missing};
-use kymo_read::kymo::{Dump, write_trace};
+use kymo_read::kymo::{Dump, Program, write_trace};
 
 /// Every layout through `command`.
 fn every_layout(command: &Path) {
@@ -31,7 +31,11 @@ fn every_layout(command: &Path) {
         let names = (0..)
             .zip(names)
             .map(|(i, name)| (Addr(TEXT_BASE + i * 2), name));
-        write_trace(folder.path(), &dump, names, |_| None).unwrap();
+        let program = Program {
+            functions: names.collect(),
+            ..Program::default()
+        };
+        write_trace(folder.path(), &dump, &program).unwrap();
 
         assert_eq!(
             babeltrace::agrees(command, folder.path(), 0),

@@ -6,7 +6,7 @@ use std::process::Command;
 use kymo_event::{ClockCorrection, Cpu, Date, Event, EventKind, Time};
 use kymo_fixtures::missing;
 use kymo_fixtures::recorder::{CORTEX_M, Encoder, Op, events, every_way, identity};
-use kymo_read::kymo::{Dump, Live, write_trace};
+use kymo_read::kymo::{Dump, Live, Program, write_trace};
 use kymo_read::{OpenOptions, Source, Summary, open};
 use kymo_wire::event::PacketHeader;
 
@@ -122,7 +122,7 @@ fn other_readers_show_the_date_of_what_is_kept() {
         target: "test",
     };
     let folder = tempfile::tempdir().unwrap();
-    write_trace(folder.path(), &dump, [], |_| None).unwrap();
+    write_trace(folder.path(), &dump, &Program::default()).unwrap();
     let whole = Summary::of(&mut *open(folder.path(), &OpenOptions::default()).unwrap());
     assert_eq!(whole.start, Some(Time(0)), "times begin with the target");
     let command = Path::new("babeltrace2");

@@ -5,7 +5,7 @@ use kymo_event::{Duration, EventKind, Gap};
 use kymo_fixtures::recorder::{
     CORTEX_M, Encoder, Op, events, every_way, identity, layouts, small, ten_packets,
 };
-use kymo_read::kymo::{Dump, open_dump, write_raw, write_trace};
+use kymo_read::kymo::{Dump, Program, open_dump, write_raw, write_trace};
 use kymo_read::{OpenOptions, Source, Summary, open};
 use proptest::prelude::*;
 
@@ -238,7 +238,7 @@ proptest! {
         prop_assert_eq!(again.events, summary.events);
         prop_assert_eq!(&again.errors, &[]);
         prop_assert_eq!(written.damage.is_empty(), summary.errors.is_empty());
-        write_trace(&folder.path().join("trace"), &dump, [], |_| None).unwrap();
+        write_trace(&folder.path().join("trace"), &dump, &Program::default()).unwrap();
         let again = Summary::of(&mut *open(&folder.path().join("trace"), &options).unwrap());
         prop_assert_eq!(again.events, summary.events);
         prop_assert_eq!(&again.errors, &[]);

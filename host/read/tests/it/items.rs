@@ -8,7 +8,7 @@ use kymo_event::{Cpu, Event, EventKind, Gap, Value};
 use kymo_fixtures::recorder::{every_way, identity, layouts, small};
 use kymo_fixtures::{babeltrace, missing};
 use kymo_read::OpenOptions;
-use kymo_read::kymo::{Dump, open_dump, write_trace};
+use kymo_read::kymo::{Dump, Program, open_dump, write_trace};
 use kymo_wire::event::{ByteOrder, Layout, PacketHeader};
 use kymo_wire::packet::ITEM_STREAM;
 
@@ -217,7 +217,7 @@ fn every_layout(command: &Path) {
             target: "test",
         };
         let folder = tempfile::tempdir().unwrap();
-        write_trace(folder.path(), &dump, std::iter::empty(), |_| None).unwrap();
+        write_trace(folder.path(), &dump, &Program::default()).unwrap();
         let (_, others) = small(layout);
         assert_eq!(
             babeltrace::agrees(command, folder.path(), 1),

@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use kymo_event::{Addr, Event, EventKind, Gap, StreamId, TraceInfo};
+use kymo_event::{Addr, Event, EventKind, Field, Gap, StreamId, TraceInfo, Value};
 use kymo_fixtures::names::{named_threads, told};
 use kymo_fixtures::recorder::{
     CORTEX_M, Encoder, Op, TEXT_BASE, events, identity, layouts, small, ten_packets,
 };
-use kymo_read::kymo::{Dump, Live, Recording, Tail, Taken, open_dump, write_trace};
+use kymo_read::kymo::{Dump, Live, Program, Recording, Tail, Taken, open_dump, write_trace};
 use kymo_read::{OpenOptions, Source, open};
 use kymo_wire::event::{EventId, Layout, METADATA_STREAM, OTHER_BYTES, PacketHeader, Shape};
 use kymo_wire::packet::EVENT_STREAM;
@@ -152,7 +152,8 @@ fn whatever_comes_nothing_panics_and_what_is_no_packet_is_told() {
         damaged[1][at] ^= 0x55;
         let (_folder, path) = directory();
         let mut recording =
-            Recording::create(&path, live_identity(), "test", None, []).expect("it is begun");
+            Recording::create(&path, live_identity(), "test", None, &Program::default())
+                .expect("it is begun");
         for packet in damaged {
             let _ = recording.push(&packet).expect("there is room");
             live.push(packet);
@@ -175,9 +176,12 @@ fn a_recording_reads_back_at_every_moment() {
         let (bytes, count) = small(layout);
         let packets = split(layout, &bytes);
         let (_folder, path) = directory();
-        let functions = [(Addr(TEXT_BASE), "zero")];
+        let program = Program {
+            functions: vec![(Addr(TEXT_BASE), "zero")],
+            ..Program::default()
+        };
         let mut recording =
-            Recording::create(&path, &identity(layout), "test", None, functions).unwrap();
+            Recording::create(&path, &identity(layout), "test", None, &program).unwrap();
         let mut before = 0;
         for (n, packet) in packets.iter().enumerate() {
             assert_eq!(recording.push(packet).unwrap(), Taken::Written);
@@ -221,7 +225,8 @@ fn a_recording_reads_back_at_every_moment() {
 fn what_does_not_belong_to_a_recording_is_told_apart() {
     let packets = ten_packets().packets;
     let (_folder, path) = directory();
-    let mut recording = Recording::create(&path, live_identity(), "test", None, []).unwrap();
+    let mut recording =
+        Recording::create(&path, live_identity(), "test", None, &Program::default()).unwrap();
     let mut push = |packet: &[u8]| recording.push(packet).unwrap();
     assert_eq!(push(&packets[0]), Taken::Written);
     assert_eq!(push(&packets[1]), Taken::Written);
@@ -240,7 +245,7 @@ fn what_does_not_belong_to_a_recording_is_told_apart() {
     assert_eq!(figures.refused, 60 + 9);
     // A directory of something else is left alone.
     fs::write(path.join("thesis.tex"), "").unwrap();
-    assert!(Recording::create(&path, live_identity(), "test", None, []).is_err());
+    assert!(Recording::create(&path, live_identity(), "test", None, &Program::default()).is_err());
 }
 
 #[test]
@@ -259,7 +264,8 @@ fn what_a_target_had_kept_before_is_told_apart() {
         target.close();
     }
     let (_folder, path) = directory();
-    let mut recording = Recording::create(&path, live_identity(), "test", None, []).unwrap();
+    let mut recording =
+        Recording::create(&path, live_identity(), "test", None, &Program::default()).unwrap();
     recording.begins_at(3500);
     for packet in &target.packets {
         assert_eq!(recording.push(packet).unwrap(), Taken::Written);
@@ -350,7 +356,8 @@ fn names_of_markers_travel_with_a_recording() {
         let label = |name: &str| Some(name.to_owned());
         let (frame, done) = ((label("frame \"a\""), 1), (label("done"), 3));
         let (_folder, path) = directory();
-        let mut recording = Recording::create(&path, &identity(layout), "test", None, []).unwrap();
+        let mut recording =
+            Recording::create(&path, &identity(layout), "test", None, &Program::default()).unwrap();
         recording.push(&first.bytes()).unwrap();
         recording.name_markers(string_at).unwrap();
         // As it is read meanwhile, without the program.
@@ -367,7 +374,48 @@ fn names_of_markers_travel_with_a_recording() {
             target: "test",
         };
         let whole = path.join("whole");
-        write_trace(&whole, &dump, [], string_at).unwrap();
+        let program = Program {
+            string_at: &string_at,
+            ..Program::default()
+        };
+        write_trace(&whole, &dump, &program).unwrap();
         assert_eq!(markers(&whole), all);
+    }
+}
+
+#[test]
+fn declared_events_travel_with_a_recording() {
+    for layout in layouts() {
+        let mut cpu = Encoder::new(layout, 0, 0x20);
+        cpu.record(10, &Op::Block(7, vec![3, 1]));
+        cpu.record(20, &Op::Block(8, vec![3]));
+        let program = Program {
+            events: vec![
+                b"sensor.state 0=idle 1=busy\0",
+                b"7 sensor u8 channel u8 state\0",
+            ],
+            ..Program::default()
+        };
+        let (_folder, path) = directory();
+        let mut recording =
+            Recording::create(&path, &identity(layout), "test", None, &program).unwrap();
+        recording.push(&cpu.bytes()).unwrap();
+        let fields = vec![
+            Field::new("channel", 3u64),
+            Field::new("state", Value::Text("busy".to_owned())),
+        ];
+        let check = |found: Vec<Event>| {
+            let names: Vec<_> = found.iter().map(|event| &*event.name).collect();
+            assert_eq!(names, ["sensor", "block"]);
+            assert_eq!(found[0].fields, fields);
+        };
+        let options = OpenOptions {
+            wanted: kymo_event::Wanted::Everything,
+            ..OpenOptions::default()
+        };
+        check(events(&mut *open(&path, &options).unwrap()));
+        let (mut tail, mut live) = Tail::open(&path, &options).unwrap();
+        while tail.feed(&mut live).unwrap() {}
+        check(std::iter::from_fn(|| live.next(true)).collect());
     }
 }

@@ -12,7 +12,7 @@ use kymo_fixtures::recorder::{
     CORTEX_M, Encoder, Op, TEXT_BASE, Truth, events, every_way, identity, layouts, random_op,
     small, ten_packets,
 };
-use kymo_read::kymo::{Dump, open_dump, write_raw, write_trace};
+use kymo_read::kymo::{Dump, Program, open_dump, write_raw, write_trace};
 use kymo_read::{OpenError, OpenOptions, Source, Summary, open};
 use kymo_wire::event::{Layout, PacketHeader, Shape, WordSize};
 use kymo_wire::link::Identity;
@@ -306,7 +306,7 @@ fn a_summary_counts_records_and_losses() {
         missing: &[],
         target: "test",
     };
-    let written = write_trace(&folder.path().join("trace"), &dump, [], |_| None).unwrap();
+    let written = write_trace(&folder.path().join("trace"), &dump, &Program::default()).unwrap();
     assert_eq!(written.damage.len(), 1);
     assert_eq!(written.damage[0].message, summary.errors[0].message);
     let gap = Gap::Damage {
@@ -383,7 +383,7 @@ fn refusals_say_what_was_expected() {
         target: "test",
     };
     let kept = folder.path().join("kept");
-    write_trace(&kept, &dump, [], |_| None).unwrap();
+    write_trace(&kept, &dump, &Program::default()).unwrap();
     let text = std::fs::read_to_string(kept.join("metadata")).unwrap();
     let text = text.replace("tracer_minor = 3;", "tracer_minor = 1;");
     std::fs::write(kept.join("metadata"), text).unwrap();
@@ -425,7 +425,7 @@ fn recordings_of_format_2_are_read_where_records_were_the_same() {
             target: "test",
         };
         let kept = folder.path().join("kept");
-        write_trace(&kept, &dump(&now), [], |_| None).unwrap();
+        write_trace(&kept, &dump(&now), &Program::default()).unwrap();
         let wanted = read("kept").unwrap();
         let metadata = kept.join("metadata");
         let text = std::fs::read_to_string(&metadata).unwrap();
@@ -466,16 +466,16 @@ fn a_directory_with_other_things_in_it_is_left_alone() {
         missing: &[],
         target: "test",
     };
-    let error = write_trace(folder.path(), &dump, [], |_| None).unwrap_err();
+    let error = write_trace(folder.path(), &dump, &Program::default()).unwrap_err();
     assert!(error.to_string().contains("thesis.tex"));
     std::fs::remove_file(folder.path().join("thesis.tex")).unwrap();
-    write_trace(folder.path(), &dump, [], |_| None).unwrap();
+    write_trace(folder.path(), &dump, &Program::default()).unwrap();
     // A second recording with fewer streams leaves none of the first.
     let dump = Dump {
         bytes: &ten_packets().bytes(),
         ..dump
     };
-    write_trace(folder.path(), &dump, [], |_| None).unwrap();
+    write_trace(folder.path(), &dump, &Program::default()).unwrap();
     assert!(!folder.path().join("cpu1").exists());
     let mut source = open(folder.path(), &OpenOptions::default()).unwrap();
     assert_eq!(Summary::of(&mut *source).events, 80);
@@ -491,7 +491,12 @@ fn a_directory_around_a_recording_is_opened_as_the_recording() {
         missing: &[],
         target: "test",
     };
-    write_trace(&folder.path().join("demo/trace"), &dump, [], |_| None).unwrap();
+    write_trace(
+        &folder.path().join("demo/trace"),
+        &dump,
+        &Program::default(),
+    )
+    .unwrap();
     let options = OpenOptions::default();
     let mut source = open(folder.path(), &options).unwrap();
     assert_eq!(source.info().format, "kymo");
@@ -500,7 +505,7 @@ fn a_directory_around_a_recording_is_opened_as_the_recording() {
     assert!(matches!(events[3].kind, EventKind::Enter { .. }));
 
     // Two recordings have two clocks: nobody knows what happened before what.
-    write_trace(&folder.path().join("other"), &dump, [], |_| None).unwrap();
+    write_trace(&folder.path().join("other"), &dump, &Program::default()).unwrap();
     let error = open(folder.path(), &options).err().unwrap();
     let OpenError::Several { traces, .. } = &error else {
         panic!("{error}");

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use kymo_event::{Addr, Event, EventKind, TraceInfo, Value, Wanted};
 use kymo_fixtures::names::{address, function_at, interrupt, meaning};
-use kymo_read::kymo::{RawFile, write_trace};
+use kymo_read::kymo::{Program, RawFile, write_trace};
 use kymo_read::{Events, OpenOptions, Source, Summary, label_markers, open};
 
 fn run(command: &mut Command) -> String {
@@ -162,7 +162,11 @@ fn every_call_is_there(compiler: &str) {
     let names = functions
         .iter()
         .map(|(address, name)| (*address, name.as_str()));
-    write_trace(&directory, &file.dump(), names, |_| None).unwrap();
+    let program = Program {
+        functions: names.collect(),
+        ..Program::default()
+    };
+    write_trace(&directory, &file.dump(), &program).unwrap();
     let mut source = open(&directory, &OpenOptions::default()).unwrap();
     let identities = &source.info().identities;
     let function = |address| identities.function(function_at(source.info(), address));

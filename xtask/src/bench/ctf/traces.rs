@@ -366,6 +366,7 @@ fn calls_metadata() -> Result<String> {
         text_base: 0,
         build_id: &[],
         target: "bench",
+        events: &[],
         items: false,
     };
     let mut text = String::new();

@@ -12,15 +12,17 @@ use kymo_wire::event::{ByteOrder, Layout, Shape, WordSize};
 use kymo_wire::link::{PROTOCOL, is_understood};
 
 use super::images::MovedImages;
-use crate::OpenError;
 use crate::dialects::kymo::{Dialect, event_ids};
 use crate::dialects::{env_text, hex_bytes, labels};
+use crate::{Declarations, OpenError};
 
 /// All that is needed to read packets.
 #[derive(Clone, Debug)]
 pub(crate) struct Description {
     pub(crate) dialect: Dialect,
     pub(crate) build_id: Vec<u8>,
+    /// The events that it says the program declares.
+    pub(crate) declared: Declarations,
     /// The functions that the metadata names, by address.
     functions: Vec<(Addr, String)>,
 }
@@ -131,6 +133,7 @@ impl Description {
                 wanted,
                 moved: MovedImages::default(),
             },
+            declared: declared(metadata, layout),
             functions,
         })
     }
@@ -158,6 +161,16 @@ impl Description {
             ..TraceInfo::default()
         }
     }
+}
+
+/// The events that the metadata says the program declares.
+fn declared(metadata: &Metadata, layout: Layout) -> Declarations {
+    let texts = (0..).map_while(|number| env_text(metadata, &format!("kymo_event_{number}")));
+    let texts: Vec<_> = texts.map(str::as_bytes).collect();
+    let mut declarations = Declarations::default();
+    // (What is not understood is shown as it was recorded.)
+    declarations.add(&texts.join(&0), layout.order == ByteOrder::Big);
+    declarations
 }
 
 /// The names of markers that the metadata tells, by address.

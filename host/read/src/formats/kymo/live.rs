@@ -32,11 +32,11 @@ use super::source::{First, read_names, stream_info, take_origin};
 use super::stream::{RINGS, Stream};
 use super::streams::{StreamKind, StreamNumber};
 use super::whole_calls::Splitter;
-use super::write::metadata_text;
+use super::write::{Program, metadata_text};
 use crate::bytes::Bytes;
 use crate::dialects::kymo::Dialect;
 use crate::source::add_damage;
-use crate::{OpenError, OpenOptions};
+use crate::{Declarations, OpenError, OpenOptions};
 
 /// How far a stream may be behind the newest packet of all, in nanoseconds, before it is no longer
 /// waited for: several times as long as a target waits before it sends a packet that is not full.
@@ -48,6 +48,8 @@ pub struct Live {
     plan: Arc<Plan>,
     dialect: Dialect,
     info: TraceInfo,
+    /// The events that the metadata says the program declares.
+    declared: Declarations,
     parts: Vec<Part>,
     /// Where each of them is among them: by what its packets hold, and their number.
     places: HashMap<(StreamKind, (u8, u16)), usize>,
@@ -101,7 +103,7 @@ impl Live {
     ) -> Result<Self, OpenError> {
         let described = || {
             check_version(identity.protocol, Some(identity.layout.shape))?;
-            let mut text = metadata_text(identity, "", origin, std::iter::empty(), true);
+            let mut text = metadata_text(identity, "", origin, &Program::default(), true);
             MarkerNames::default().write(&mut text);
             let parsed = Metadata::parse(text.as_bytes()).map_err(|error| error.to_string())?;
             Self::described(parsed.metadata, options)
@@ -125,6 +127,7 @@ impl Live {
                 ..description.info()
             },
             plan: Arc::new(plan),
+            declared: description.declared,
             dialect: description.dialect,
             parts: Vec::new(),
             places: HashMap::new(),
@@ -345,6 +348,12 @@ impl Live {
     /// The next event; `None` if there is none that can be given now. With `all`, what is held back
     /// to be merged with slower streams is given too.
     pub fn next(&mut self, all: bool) -> Option<Event> {
+        let mut event = self.next_as_recorded(all)?;
+        self.declared.describe(&mut event);
+        Some(event)
+    }
+
+    fn next_as_recorded(&mut self, all: bool) -> Option<Event> {
         if let Some(event) = self.names.pop_front() {
             return Some(event);
         }

@@ -24,7 +24,7 @@ use super::marker_names::MarkerNames;
 use super::open_files::OpenFiles;
 use super::packets::{Packet, Piece, Pieces};
 use super::streams::{StreamKind, StreamNumber};
-use super::write::{WriteError, clear, io_error, metadata_text};
+use super::write::{Program, WriteError, clear, io_error, metadata_text};
 
 /// So many packets of each stream are remembered, to be recognised when they come again: more than a
 /// target has on the way at a time.
@@ -106,12 +106,12 @@ impl Recording {
     ///
     /// # Errors
     /// [`WriteError`].
-    pub fn create<'n>(
+    pub fn create(
         directory: &Path,
         identity: &Identity,
         target: &str,
         origin: Option<i64>,
-        functions: impl IntoIterator<Item = (Addr, &'n str)>,
+        program: &Program<'_>,
     ) -> Result<Self, WriteError> {
         clear(directory)?;
         fs::create_dir_all(directory).map_err(io_error(directory))?;
@@ -120,7 +120,7 @@ impl Recording {
             identity: *identity,
             streams: HashMap::new(),
             files: OpenFiles::new(),
-            metadata: metadata_text(identity, target, origin, functions, false),
+            metadata: metadata_text(identity, target, origin, program, false),
             markers: MarkerNames::default(),
             items: false,
             began: 0,

@@ -29,11 +29,11 @@ use super::row_stream::{Decoder, RowStream, Shared};
 use super::stream::{RINGS, Stream};
 use super::streams::{StreamKind, StreamNumber, StreamRange, find_streams};
 use super::whole_calls::WholeCalls;
-use super::write::{has_items, metadata_text};
+use super::write::{Program, has_items, metadata_text};
 use crate::bytes::Bytes;
 use crate::dialects::kymo::Dialect;
 use crate::source::add_damage;
-use crate::{OpenError, OpenOptions, ReadError, Source};
+use crate::{OpenError, OpenOptions, ReadError, Source, describe_events};
 
 /// A stream to be read.
 struct Part {
@@ -421,7 +421,7 @@ pub(super) fn open_packets(
         .heads_only();
     let streams = find_streams(layout, heads);
     let items = has_items(streams.iter().map(|stream| &stream.number));
-    let mut text = metadata_text(identity, "", None, std::iter::empty(), items);
+    let mut text = metadata_text(identity, "", None, &Program::default(), items);
     MarkerNames::default().write(&mut text);
     let parsed = Metadata::parse(text.as_bytes()).map_err(|error| error.to_string())?;
     let plan = Plan::new(parsed.metadata).map_err(|error| error.to_string())?;
@@ -492,6 +492,7 @@ pub(crate) fn open_directory(
     let plan = Plan::new(metadata).map_err(|error| refuse(error.to_string().into()))?;
     let description = Description::new(plan.metadata(), options.wanted).map_err(refuse)?;
     let (mut info, dialect) = (description.info(), description.dialect);
+    let declared = description.declared;
     let layout = dialect.layout;
     let io = |path: &Path| {
         let path = path.to_owned();
@@ -557,7 +558,8 @@ pub(crate) fn open_directory(
     }
     streams.sort_by(|(a, left), (b, right)| (a, &left.info.name).cmp(&(b, &right.info.name)));
     let parts = streams.into_iter().map(|(_, part)| part).collect();
-    Ok(NativeSource::new(&Arc::new(plan), dialect, info, parts, origin).boxed())
+    let source = NativeSource::new(&Arc::new(plan), dialect, info, parts, origin).boxed();
+    Ok(describe_events(source, declared))
 }
 
 /// When tick 0 was by the clock of a trace directory, in nanoseconds since 1970 in UTC. It is taken out

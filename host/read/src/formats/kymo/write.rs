@@ -42,6 +42,38 @@ pub struct WrittenStream {
     pub bytes: u64,
 }
 
+/// What a recording tells of the program that it is of, so that it can be read where the program is not.
+#[derive(Clone)]
+pub struct Program<'n> {
+    /// Its functions with their run-time addresses, in any order; those in reach of the events' `function` field get
+    /// into the metadata, so that every CTF reader shows names.
+    pub functions: Vec<(Addr, &'n str)>,
+    /// What it declares of events of its own: the section `.kymo.events` of its ELF file, of each library too.
+    pub events: Vec<&'n [u8]>,
+    /// Finds the constant text at an address: the names of markers.
+    pub string_at: &'n dyn Fn(Addr) -> Option<String>,
+}
+
+impl Default for Program<'_> {
+    /// Nothing is known.
+    fn default() -> Self {
+        Self {
+            functions: Vec::new(),
+            events: Vec::new(),
+            string_at: &|_| None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Program<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Program")
+            .field("functions", &self.functions.len())
+            .field("events", &self.events.len())
+            .finish_non_exhaustive()
+    }
+}
+
 /// Why a recording could not be written.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -67,18 +99,14 @@ pub enum WriteError {
 /// Writes `dump` as a CTF trace directory: `metadata`, and a file for each stream (`cpu0`,
 /// `thread-0`, `items0`, `target`; see [`StreamKind::file_name`](super::StreamKind::file_name)).
 ///
-/// `functions` are the program's functions with their run-time addresses, in any order; those in
-/// reach of the events' `function` field get into the metadata, so that every CTF reader shows
-/// names; `string_at` finds the names of markers, which get there too (`kymo_symbols::Symbols::string_at`).
-/// A trace that is in the directory already is replaced.
+/// What is known of `program` gets into the metadata. A trace that is in the directory already is replaced.
 ///
 /// # Errors
 /// [`WriteError`]; then the directory may be there in part.
-pub fn write_trace<'n>(
+pub fn write_trace(
     directory: &Path,
     dump: &Dump<'_>,
-    functions: impl IntoIterator<Item = (Addr, &'n str)>,
-    string_at: impl Fn(Addr) -> Option<String>,
+    program: &Program<'_>,
 ) -> Result<Written, WriteError> {
     let io = io_error;
     clear(directory)?;
@@ -106,8 +134,8 @@ pub fn write_trace<'n>(
     }
     let path = directory.join("metadata");
     let origin = clocks::origin(dump);
-    let mut text = metadata_text(dump.identity, dump.target, origin, functions, items);
-    markers.resolve(string_at);
+    let mut text = metadata_text(dump.identity, dump.target, origin, program, items);
+    markers.resolve(program.string_at);
     markers.write(&mut text);
     fs::write(&path, text).map_err(io(&path))?;
     Ok(written)
@@ -197,16 +225,17 @@ pub(super) fn has_items<'n>(mut numbers: impl Iterator<Item = &'n StreamNumber>)
 /// The CTF metadata for packets of this target, but for its named markers ([`MarkerNames::write`]). `origin` is when tick 0 of its clock was, in
 /// nanoseconds since 1970 in UTC, if that is known; `items`: streams of
 /// items are described too.
-pub(super) fn metadata_text<'n>(
+pub(super) fn metadata_text(
     identity: &Identity,
     target: &str,
     origin: Option<i64>,
-    functions: impl IntoIterator<Item = (Addr, &'n str)>,
+    program: &Program<'_>,
     items: bool,
 ) -> String {
-    let mut functions: Vec<_> = functions
-        .into_iter()
-        .filter_map(|(address, name)| {
+    let mut functions: Vec<_> = program
+        .functions
+        .iter()
+        .filter_map(|&(address, name)| {
             let Identity {
                 layout, text_base, ..
             } = *identity;
@@ -227,6 +256,7 @@ pub(super) fn metadata_text<'n>(
         text_base: identity.text_base,
         build_id: identity.build_id(),
         target,
+        events: &program.events.join(&0),
         items,
     };
     // Cannot fail: a string takes any text.
