@@ -63,7 +63,13 @@ impl Timeline {
         let slack = wraparound / 8;
         // The others' chunks of the same round, or the one before.
         let within = self.cpus.len() as u64;
-        let about = |chunk: u64| self.bounds.about(chunk, within);
+        // What its own records show from before a loss is no bound of what came behind it.
+        let own = self.cpus.get(self.current).and_then(|cpu| cpu.last);
+        let is_later = |time: i64| own.is_none_or(|own| time > own);
+        let about = |chunk: u64| {
+            let about = self.bounds.about(chunk, within);
+            about.filter(|about| is_later(*about))
+        };
         let of_last = chunks.iter().find(|(end, _)| last < *end);
         let latest = of_last.and_then(|(_, chunk)| about(*chunk));
         let mut time = self.time_of_last(held, last, latest, slack);
@@ -83,7 +89,10 @@ impl Timeline {
                 seen = item.time;
                 if let Some(latest) = read_at.take() {
                     let latest = latest.saturating_add(slack);
-                    time = not_behind(time, latest, wraparound, &scale);
+                    let earlier = not_behind(time, latest, wraparound, &scale);
+                    if own.is_none_or(|own| earlier.floor() >= own) {
+                        time = earlier;
+                    }
                 }
             }
             if let Some(own) = times.get_mut(place) {
@@ -105,7 +114,6 @@ impl Timeline {
         let wraparound = scale.ns(WRAPAROUND).max(1);
         let own = self.cpus.get(self.current);
         let own = own.and_then(|cpu| cpu.last.map(|last| (last, cpu.clock)));
-        let latest = latest.filter(|latest| own.is_none_or(|(last, _)| *latest > last));
         if let (None, Some((_, clock))) = (latest, own) {
             // It is the only one that knows a time: on from there.
             let (mut ticks, mut seen) = (0_u64, clock.seen());

@@ -467,3 +467,25 @@ proptest! {
         kymo_rtems_record::fuzz(&bytes);
     }
 }
+
+#[test]
+fn a_loss_with_no_pair_behind_it_goes_on_from_the_last_time() {
+    let start = 100 * MHZ;
+    for cpus in [1, 4] {
+        for later in [100_000, 500_000, 790_000, 2_000_000, 4_000_000_u64] {
+            let mut stream = Stream::new(LAYOUTS[0], 10, cpus, 64, 100 * MHZ);
+            stream.processor(0).uptime(start);
+            for cpu in 0..cpus {
+                stream.processor(cpu).overflow(986);
+                for step in 0..200 {
+                    stream.item(start + later + 1_000 * step + cpu, USER, step);
+                }
+            }
+            let read = read(&stream.bytes);
+            for (cpu, time, step) in user(&read) {
+                let counter = start + later + 1_000 * step + u64::from(cpu);
+                assert_eq!(time, counter as i64 * 10, "CPU {cpu} of {cpus}, {later}");
+            }
+        }
+    }
+}
